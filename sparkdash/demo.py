@@ -200,7 +200,6 @@ async def _live(folder: Path, options: DemoOptions) -> None:
         reader=boxes.reader,
         nodes=boxes.nodes,
         load_catalog=lambda: twins(options.speed, options.nodes),
-        gpu_clock=boxes.clock,
         simulated=True,
         host=host,
         extra_tasks=(*tasks, until_let_go) if os.environ.get(LEASH) else tasks,

@@ -52,13 +52,6 @@ class LeaseGranted(ApiAnswer):
     """The holder was asked to stop and to give the lease back."""
 
 
-class ClockState(ApiAnswer):
-    """Cap of the GPU's clock."""
-
-    cap_mhz: int | None
-    """Cap that a measurement set; null: none."""
-
-
 class Setting(ApiAnswer):
     """Setting of config.toml, with its values as TOML texts."""
 

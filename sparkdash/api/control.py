@@ -12,9 +12,8 @@ from functools import partial
 
 from pydantic import TypeAdapter
 
-from sparkdash.api.answers import BenchPlan, ClockState, Done, LeaseGranted, ProfileList, SettingList, TogglePair
+from sparkdash.api.answers import BenchPlan, Done, LeaseGranted, ProfileList, SettingList, TogglePair
 from sparkdash.api.requests import (
-    ClockBody,
     DoctorQuery,
     ExtendBody,
     FeedPosition,
@@ -185,16 +184,6 @@ class ControlApi:
         "Have the gateway to oneself, for a while; the same again renews it",
     )
     end_lease = Call("DELETE", "/api/lease", NoParameters, Done, "Let others in again")
-    clock = Call(
-        "GET", "/api/gpu-clock", NoParameters, ClockState, "The cap of the GPU's clock, if a measurement set one"
-    )
-    cap_clock = Call(
-        "POST",
-        "/api/gpu-clock",
-        ClockBody,
-        ClockState,
-        "Cap the GPU's clock for the holder of the lease, until the lease ends; null lifts the cap",
-    )
     end_measuring = Call(
         "POST", "/api/bench/end", NoParameters, Done, "Ask the run that is measured to stop; what is measured is kept"
     )

@@ -167,14 +167,6 @@ class LeaseBody(ApiRequest):
     """
 
 
-class ClockBody(ApiRequest):
-    """Cap the GPU's clock while the caller's lease lasts; null lifts the cap."""
-
-    mhz: int | None = Field(gt=0, le=COUNT)
-    begin: bool = True
-    """Set the cap; otherwise only say whether this box would refuse it."""
-
-
 class StopBody(ApiRequest):
     """Profile whose engine is stopped; null stops all engines."""
 

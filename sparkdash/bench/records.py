@@ -59,8 +59,6 @@ class Provenance(Frozen):
     """Method and number of speculated tokens, as in `eagle3 x 1`."""
     driver: str | None = None
     kernel: str | None = None
-    clock_cap_mhz: int | None = None
-    """Cap of the clock that the run set for this launch."""
     clock_mhz: float | None = None
     temperature_c: float | None = None
     available_bytes: int | None = None

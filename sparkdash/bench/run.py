@@ -153,8 +153,6 @@ class Run(Frozen):
     """True with at least one simulated engine; every report says so."""
     reps: int | None = None
     """Repetitions requested instead of the mode's; None: the mode's."""
-    most_loss: float | None = None
-    """Loss of decode rate at which a sweep of the clock recommends, 0..1; None: the default, or no such sweep."""
     noise: dict[str, Noise] = {}
     """Noise by metric from the last calibration before the run. No smaller difference is claimed."""
     version: str | None = None

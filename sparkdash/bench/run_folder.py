@@ -2,7 +2,7 @@
 
 Owns: the files, and that run.json is replaced atomically. Must not know: what the figures mean.
 Rule 1: a torn last line of records is no error: what it held is a gap.
-Rule 2: keys that a newer sparkdash added to records are ignored; FORMAT is raised where that would mislead.
+Rule 2: keys that another sparkdash added to run or records are ignored; FORMAT is raised where that would mislead.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def read_run(place: Path) -> Run:
     except OSError as error:
         raise AdmissionError(f"{place / RUN} cannot be read: {error.strerror}.", code="run_unreadable") from error
     try:
-        run = Run.model_validate_json(text)
+        run = Run.model_validate_json(text, extra="ignore")
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])

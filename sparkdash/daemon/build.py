@@ -20,7 +20,7 @@ from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.daemon import connection_notices, control_actions, reloading
 from sparkdash.daemon.alerting import Alerting
-from sparkdash.daemon.build_gateway import exclusive_and_clock_cap, gateway_deps
+from sparkdash.daemon.build_gateway import gateway_deps
 from sparkdash.daemon.config_revision import SettingsReader
 from sparkdash.daemon.daemon import Daemon, Opened, Parts
 from sparkdash.daemon.listeners import Listeners
@@ -108,9 +108,7 @@ def _daemon(
         others.attach(supervisor, store.record_kill)
     most_bytes = int(parts.settings.history.max_gib * GIB)
     exporter = MetricsExporter(bus, lambda: holder[0].collector.totals, _database(), most_bytes)
-    exclusive, clock_cap = exclusive_and_clock_cap(parts, bus)
-    lease = (exclusive, clock_cap)
-    deps = gateway_deps(parts, opened, listeners, supervisor, exporter, accounts, lease, lambda: holder[0])
+    deps = gateway_deps(parts, opened, listeners, supervisor, exporter, accounts, lambda: holder[0])
     alerting = Alerting(bus.publish, lambda: supervisor.settings.alerts)
     collector = Collector(
         CollectorInputs(
@@ -142,7 +140,6 @@ def _daemon(
         exporter,
         store,
         others,
-        clock_cap,
     )
     holder.append(daemon)
     return daemon

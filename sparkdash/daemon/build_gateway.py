@@ -12,9 +12,7 @@ import structlog
 
 from sparkdash import paths
 from sparkdash.access import audit
-from sparkdash.bus import Bus
 from sparkdash.daemon import control_actions, reloading
-from sparkdash.daemon.clock_cap import ClockCap
 from sparkdash.daemon.daemon import Daemon, Opened, Parts
 from sparkdash.daemon.listeners import Listeners
 from sparkdash.daemon.memory_accounts import MemoryAccounts
@@ -39,13 +37,11 @@ def gateway_deps(
     supervisor: Supervisor,
     exporter: MetricsExporter,
     accounts: MemoryAccounts,
-    lease: tuple[Exclusive, ClockCap | None],
     daemon: Callable[[], Daemon],
 ) -> gateway.Deps:
     """Make what the gateway's handlers call; `daemon` is asked once it runs."""
     settings, store = parts.settings, opened.store
     read, on_box = parts.load_settings, not parts.simulated
-    exclusive, clock_cap = lease
 
     def record(request: Request) -> None:
         store.record_request(request)
@@ -82,23 +78,10 @@ def gateway_deps(
         settings_list=(lambda: control_actions.settings_list(daemon(), read)) if read else None,
         change_setting=(lambda wish: control_actions.change_setting(daemon(), read, wish)) if read else None,
         resume=lambda run: control_actions.resume_bench_run(daemon(), run),
-        exclusive=exclusive,
-        clock_cap=clock_cap,
+        exclusive=Exclusive(),
         translator=opened.translator,
         counter=opened.counter,
     )
-
-
-def exclusive_and_clock_cap(parts: Parts, bus: Bus) -> tuple[Exclusive, ClockCap | None]:
-    """Make the exclusive lease, and the cap of the GPU's clock for its holder; None where it cannot be capped."""
-    exclusive = Exclusive()
-
-    def holds(token: str) -> bool:
-        held = exclusive.held
-        return held is not None and held.by(token)
-
-    cap = ClockCap(parts.gpu_clock, paths.state_dir(), holds, bus.publish) if parts.gpu_clock else None
-    return exclusive, cap
 
 
 def _capture(settings: Settings) -> Capture | None:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from sparkdash import listen
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
-from sparkdash.daemon.clock_cap import ClockCap
 from sparkdash.daemon.config_revision import SettingsReader
 from sparkdash.daemon.handover import Handover
 from sparkdash.daemon.other_nodes import OtherNodes
@@ -24,7 +23,6 @@ from sparkdash.domain.history.speed_up import SpeedUp
 from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.hooks import HookDispatcher
-from sparkdash.host.gpu_clock import GpuClock
 from sparkdash.host.memory_guard.guard import MemoryGuard
 from sparkdash.host.memory_helper.helper import MemoryHelper
 from sparkdash.host.nodes import Nodes
@@ -60,8 +58,6 @@ class Parts:
     """Guard of the box's memory; None in the demo, whose memory is simulated."""
     memory_helper: MemoryHelper | None = None
     """Frees and compacts memory as root, where it is installed; None in the demo."""
-    gpu_clock: GpuClock | None = None
-    """Caps the GPU's clock for measurements; None: it cannot be capped."""
     simulated: bool = False
     host: str = field(default_factory=socket.gethostname)
     """Name of the box on the screens; the demo adds its speed."""
@@ -114,8 +110,6 @@ class Daemon:
     """Database of what happened."""
     others: OtherNodes | None = None
     """Other nodes; None where there can be none."""
-    clock_cap: ClockCap | None = None
-    """Cap of the GPU's clock; None where it cannot be capped."""
     reload_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while files are read, so that two readings never overtake each other."""
     silent_folders: frozenset[Path] = frozenset()

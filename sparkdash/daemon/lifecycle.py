@@ -61,11 +61,6 @@ async def _live(daemon: Daemon, sockets: list[socket.socket], ready: Callable[[D
                 if daemon.others
                 else []
             ),
-            *(
-                [group.create_task(_kept_alive(daemon, "clock cap", daemon.clock_cap.run), name="clock cap")]
-                if daemon.clock_cap
-                else []
-            ),
             *(group.create_task(_awaited(task(daemon)), name="beside") for task in daemon.parts.extra_tasks),
         ]
         tasks.append(await _adopted(daemon, group))

@@ -21,7 +21,6 @@ from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.lifecycle import serve
 from sparkdash.daemon.log_limits import limit_logs
 from sparkdash.host.box import BoxReader
-from sparkdash.host.gpu_clock import NvidiaClock
 from sparkdash.host.memory_guard.guard import MemoryGuard
 from sparkdash.host.memory_helper.helper import MemoryHelper
 from sparkdash.host.runtime import Runtime
@@ -55,7 +54,6 @@ def run(load_settings: Callable[[], Settings]) -> None:
         load_settings=load_settings,
         guard=MemoryGuard(settings),
         memory_helper=MemoryHelper(),
-        gpu_clock=NvidiaClock(),
         handover=inherited,
         extra_tasks=(lambda daemon: _attended(daemon, notifier), lambda _: limit_logs(partial(_logs, settings))),
     )

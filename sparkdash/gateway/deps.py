@@ -26,7 +26,6 @@ from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.ports import (
     BusPort,
     CatalogPort,
-    ClockCapPort,
     HistoryPort,
     KeysPort,
     RequestRegistryPort,
@@ -137,8 +136,6 @@ class Deps:
     """Plan or begin a bench run; None without a bench."""
     resume: Callable[[str], Awaitable[None]] | None = None
     """Resume an unfinished bench run; a Notice tells how it ended."""
-    clock_cap: ClockCapPort | None = None
-    """Caps the GPU's clock for a measurement; None: not on this box."""
     translator: Translator | None = None
     """Client of the translator; None: engines get every request untranslated."""
     counter: TokenCounter | None = None

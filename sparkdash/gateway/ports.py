@@ -235,27 +235,6 @@ class HistoryPort(Protocol):
         ...
 
 
-class ClockCapPort(Protocol):
-    """The cap of the GPU's clock. Every method raises a SparkdashError where driver or rights refuse."""
-
-    @property
-    def mhz(self) -> int | None:
-        """Cap in force; None: none."""
-        ...
-
-    async def check(self, mhz: int) -> None:
-        """Refuse a cap that would fail, without setting it."""
-        ...
-
-    async def cap(self, mhz: int, token: str) -> None:
-        """Cap the clock until the lease with this token ends."""
-        ...
-
-    async def lift(self) -> None:
-        """Lift the cap."""
-        ...
-
-
 class RequestRegistryPort(Protocol):
     """Requests under way that can be cancelled."""
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.host.reader import GpuReading
-from sparkdash.sim.clock import FULL_MHZ, HIGHEST_MHZ, clock_share
 from sparkdash.sim.process.memory_claims import MemoryClaim, read_claims
 from sparkdash.units import GIB
 
@@ -39,7 +38,8 @@ MAX_W = 90.0
 IDLE_C, LOAD_C = 41.0, 73.0
 WARMING_S = 25.0
 """Time constant of the temperature. Invented."""
-IDLE_MHZ = 208.0
+IDLE_MHZ, FULL_MHZ, HIGHEST_MHZ = 208.0, 2405.0, 3003.0
+"""Clock without and under load, and the highest that the driver names."""
 
 
 @dataclass(slots=True)
@@ -148,8 +148,8 @@ class SimBox:
         return self._heat
 
     def _load_mhz(self) -> float:
-        """Return the clock under load, which wanders a little below a cap."""
-        return FULL_MHZ * clock_share(self._folder) + 25 * min(0.0, math.sin(self._clock() / 3))
+        """Return the clock under load, which wanders a little."""
+        return FULL_MHZ + 25 * min(0.0, math.sin(self._clock() / 3))
 
     def _wobble(self) -> int:
         return int(0.08 * GIB * math.sin(self._clock() / 7))

@@ -96,10 +96,11 @@ def test_a_line_that_cannot_be_read_is_named_and_is_a_gap(tmp_path: Path) -> Non
     assert [gap.reps for gap in results.gaps()] == [(0,)]
 
 
-def test_records_of_a_newer_sparkdash_are_read(tmp_path: Path) -> None:
+def test_records_of_another_sparkdash_are_read(tmp_path: Path) -> None:
     """A field that this one does not know made every line damaged, and a resumed run measured the whole night again."""
     place = run_folder.create_run_folder(RUN, tmp_path)
     lines = [one.model_dump(mode="json") | {"novel": 1} for one in (LAUNCH, sample(0), sample(1), CLOSED)]
+    (place / run_folder.RUN).write_text(json.dumps(RUN.model_dump(mode="json") | {"most_loss": None}))
     (place / RECORDS).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     results = run_folder.read_results(place)
     assert (results.gaps(), results.damaged) == ((), ())

@@ -38,8 +38,6 @@ async def test_every_route_of_the_map_is_described(house: Any) -> None:
         "GET /api/shelf",
         "GET /api/incidents",
         "POST /api/replay",
-        "GET /api/gpu-clock",
-        "POST /api/gpu-clock",
         "GET /api/history/figures",
         "GET /api/history/series",
         "GET /api/history/recent",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from sparkdash import __version__
@@ -18,7 +18,6 @@ from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.measured_engine import MeasuredEngine
 from sparkdash.bench.measure.provenance import profile_provenance, server_provenance
 from sparkdash.bench.measure.voids import BoxReading
-from sparkdash.bench.plan import clock_sweep
 from sparkdash.bench.records import Provenance
 from sparkdash.bench.run import Arm
 from sparkdash.client.client import AsyncClient
@@ -79,9 +78,6 @@ class DaemonLauncher:
 
     async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:
         """Stop whatever runs and start the arm's engine in a new process."""
-        capped = clock_sweep.is_clock_arm(arm)
-        if capped:  # before anything is stopped: driver or rights may refuse
-            await self._client.cap_clock(mhz=clock_sweep.cap_mhz(arm))
         world = await self._client.state()
         running = {name for name, engine in world.engines.items() if _is_ours(engine)}
         if running:
@@ -102,11 +98,7 @@ class DaemonLauncher:
             measured.keys = await url_server.attached_keys(self._bench_client, measured.model, engine.url)
         found = await profile_provenance(profile, engine, world, measured, await self._log(profile.name))
         observer = _BoxObserver(self._client, profile.name)
-        if not capped:
-            return LaunchedArm(measured, found, observer.look, simulated=engine.simulated)
-        cap = clock_sweep.cap_mhz(arm)
-        look = _CappedObserver(self._client, observer, cap).look
-        return LaunchedArm(measured, found.replace(clock_cap_mhz=cap), look, simulated=engine.simulated)
+        return LaunchedArm(measured, found, observer.look, simulated=engine.simulated)
 
     async def _log(self, profile: str) -> Sequence[str]:
         """Return the log of the engine's start; empty when it is unavailable."""
@@ -175,24 +167,6 @@ class _BoxObserver:
             engine=(engine.container, engine.port, engine.ready_at) if engine else None,
             strangers=count_foreign_requests(world, since),
         )
-
-
-class _CappedObserver:
-    """Reads the state of the box, and whether the cap of the clock is still in force."""
-
-    def __init__(self, client: AsyncClient, box: _BoxObserver, cap_mhz: int | None) -> None:
-        self._client = client
-        self._box = box
-        self._cap_mhz = cap_mhz
-
-    async def look(self) -> BoxReading:
-        try:
-            lost = (await self._client.clock()).cap_mhz != self._cap_mhz
-        except SparkdashError:
-            lost = self._cap_mhz is not None
-        reading = await self._box.look()
-        # a cap looks like the stuck low-power state: slow without a reason to throttle
-        return replace(reading, cap_lost=lost, low_power=reading.low_power and self._cap_mhz is None)
 
 
 def count_foreign_requests(world: Snapshot, since: float) -> int:

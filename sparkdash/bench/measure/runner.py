@@ -21,7 +21,7 @@ from sparkdash.bench.measure.cell_measurement import CellContext, measure_cell
 from sparkdash.bench.measure.time_left import RunTimeLeft
 from sparkdash.bench.measure.user_admission import measure_users
 from sparkdash.bench.measure.voids import BoxReading
-from sparkdash.bench.plan import clock_sweep, run_plan
+from sparkdash.bench.plan import run_plan
 from sparkdash.bench.plan.captured_requests import TEXT, Chat, chats_text
 from sparkdash.bench.plan.corpus_text import CorpusText, cut_corpus
 from sparkdash.bench.plan.launch_order import cell_order
@@ -85,8 +85,8 @@ class Runner:
         self._corpus = corpus
         self._haystack = cut_corpus(TEXT, chats_text(chats))
         self._clock = clock
-        self._fastest_mhz: dict[int | None, float | None] = {}
-        """Fastest clock under load so far, by the cap of the launch."""
+        self._fastest_mhz: float | None = None
+        """Fastest clock under load so far."""
         self._cool_c: float | None = None
         self._step = RunStep("launching", 0, 0, "")
         self._pace = RunTimeLeft(clock)
@@ -105,7 +105,7 @@ class Runner:
         with Journal(self._place) as journal:
             results = run_folder.read_results(self._place)
             run = results.run
-            self._fastest_mhz = _fastest(results)
+            self._fastest_mhz = max((one.clock_mhz for one in results.cells if one.clock_mhz is not None), default=None)
             gaps = results.gaps()
             self._count_work(run, gaps)
             known = {one.arm: one.provenance.fingerprint for one in results.launches}
@@ -146,7 +146,7 @@ class Runner:
 
     async def _measure(self, journal: Journal, run: Run, launched: LaunchedArm, mine: Sequence[Gap]) -> None:
         counter = await launched.measured.counter(self._corpus or self._haystack)
-        index, cap_mhz = mine[0].launch, clock_sweep.cap_mhz(run.arm(mine[0].arm))
+        index = mine[0].launch
         salt = f"{run.id}-{index}-{time.time_ns()}"
         cell_context = CellContext(
             measured=launched.measured,
@@ -161,7 +161,7 @@ class Runner:
             chats=self._chats,
             corpus=self._corpus,
             haystack=self._haystack,
-            fastest_mhz=self._fastest_mhz.get(cap_mhz),
+            fastest_mhz=self._fastest_mhz,
         )
         missing = {gap.cell: gap.reps for gap in mine}
         for cell in cell_order(run.planned(index), run.seed, run.order[index].block):
@@ -174,7 +174,7 @@ class Runner:
                 journal.sync()
                 self._pace.worked(run_plan.token_cost(cell.key, len(reps)))
                 self._tell(done=self._step.done + (closed.void is None), sample=None)
-        self._fastest_mhz[cap_mhz] = cell_context.fastest_mhz
+        self._fastest_mhz = cell_context.fastest_mhz
 
     async def _settle(self, launched: LaunchedArm) -> None:
         """Wait until the GPU is about as cool as before the first launch or stops changing.
@@ -207,16 +207,6 @@ class Runner:
         step = replace(self._step, doing=doing or self._step.doing, **changes)  # type: ignore[arg-type]
         self._step = replace(step, share=self._pace.share, left_s=self._pace.left_s(step.launches - step.launch - 1))
         self._show(self._step)
-
-
-def _fastest(results: Results) -> dict[int | None, float | None]:
-    """Return the fastest clock under load by the cap of its launch."""
-    fastest: dict[int | None, float | None] = {}
-    for cell in results.cells:
-        if cell.clock_mhz is not None:
-            cap = clock_sweep.cap_mhz(results.run.arm(cell.arm))
-            fastest[cap] = max(cell.clock_mhz, fastest.get(cap) or 0.0)
-    return fastest
 
 
 def settled(temperatures: Sequence[float | None], cool_c: float | None) -> bool:

@@ -40,8 +40,6 @@ class BoxReading:
     swap_used: int | None = None
     available_bytes: int | None = None
     low_power: bool = False
-    cap_lost: bool = False
-    """Whether the clock's cap of this launch is no longer in force."""
     engine: tuple[object, ...] | None = None
     """Identity of one incarnation of the engine."""
     strangers: int = 0
@@ -101,8 +99,6 @@ def cell_void_reason(looks: Sequence[BoxReading], fastest_mhz: float | None) -> 
         return "the engine was started anew"
     if any(look.low_power for look in looks):
         return "the GPU was in its low-power state"
-    if any(look.cap_lost for look in looks):
-        return "the cap of the GPU's clock was lifted"
     if throttled := _clock_reason(looks, fastest_mhz):
         return throttled
     if _has_swapped(looks):

@@ -107,7 +107,6 @@ def new_run(
     seed: int = SEED,
     reps: int | None = None,
     suite_file: str | None = None,
-    most_loss: float | None = None,
     where: RunTarget | None = None,
 ) -> Run:
     """Create a run. Arms that cannot run are part of it and have no launches."""
@@ -134,7 +133,6 @@ def new_run(
         target=where.target,
         model=where.model,
         reps=reps,
-        most_loss=most_loss,
         simulated=where.simulated,
         noise=where.noise,
         version=__version__,

@@ -6,7 +6,6 @@ Pure.
 
 from __future__ import annotations
 
-from sparkdash.bench.judge.clock_choice import choose_clock
 from sparkdash.bench.judge.energy import cell_energies
 from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, decompose, judged_rows, overall
 from sparkdash.bench.judge.metrics import BenchMetric
@@ -55,7 +54,6 @@ def assemble_report(results: Results) -> Report:
         advice=choose_values(run, decode, speculated),
         equalities=tuple(one for one in equalities(results) if one.arm not in apart),
         energies=energies,
-        clock=choose_clock(results_of_speed, energies),
         own_work=judge_own_work(results, apart, over_all),
         needles=needle_answers(results, apart),
         users=arm_users(results),

@@ -81,7 +81,6 @@ def merge_runs(runs: Sequence[Results]) -> Report:
     return report.replace(
         sources=sources,
         energies=tuple(one.replace(change=None) for one in report.energies),
-        clock=None,
         filling=_filling(merged, arms, filled),
         flags=(*report.flags, *_flags(filled)),
     )

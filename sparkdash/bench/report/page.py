@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparkdash.bench.judge.metrics import BenchMetric
-from sparkdash.bench.plan import clock_sweep, sweep
+from sparkdash.bench.plan import sweep
 from sparkdash.bench.report import (
     arm_tables,
     charts,
@@ -25,7 +25,7 @@ from sparkdash.bench.report import (
 from sparkdash.bench.report.answer_tables import needle_table, own_work_tables
 from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.blocks import DASH, Block, CommandBlock, Heading, ReportPage, Separator, TextBlock, Tone
-from sparkdash.bench.report.box_tables import clock_table, energy_table, kv_table
+from sparkdash.bench.report.box_tables import energy_table, kv_table
 from sparkdash.bench.report.chart import Chart
 from sparkdash.bench.report.layout import Build, BuildGroup, Layout, Part, derive_layout, filled_layout
 from sparkdash.bench.report.published import batch_report, paired_table, published_figures, recipe_headlines
@@ -97,7 +97,6 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
         if layout.recipe:
             yield from comparison_tables.recipe_table(source, layout)
     yield from sweep_advice.advice_table(source)
-    yield from clock_table.clock_table(source)
     yield from comparison_tables.evidence_tables(source)
     yield from paired_table.paired_tables(source)
     yield from comparison_tables.speculation_tables(source)
@@ -210,8 +209,6 @@ def _commands(source: TableSource) -> Iterator[Block]:
 
 def _sweep(arms: Sequence[Arm]) -> str | None:
     """Return the sweep's arguments, as its profiles are deleted once it is complete."""
-    if clocks := clock_sweep.clock_words(arms):
-        return clocks
     asked = sweep.sweep_of(arms)
     return f"{asked[0]} --sweep {asked[1]}" if asked else None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sparkdash.bench.judge.clock_choice import ClockChoice
 from sparkdash.bench.judge.energy import CellEnergy
 from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, Overall
 from sparkdash.bench.judge.metrics import BenchMetric
@@ -144,8 +143,6 @@ class Report(Frozen):
     """Right answers of the arms that were asked arithmetic."""
     advice: tuple[Advice, ...] = ()
     """Recommendations of a sweep, for each cell with figures."""
-    clock: ClockChoice | None = None
-    """Recommended cap of the GPU's clock; None without a sweep of it."""
     equalities: tuple[OutputEquality, ...] = ()
     """Equality of greedy outputs with the baseline's."""
     energies: tuple[CellEnergy, ...] = ()

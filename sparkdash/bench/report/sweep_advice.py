@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sparkdash.bench.judge.judgement import CellRow
 from sparkdash.bench.judge.verdict import Conclusion
-from sparkdash.bench.plan import clock_sweep
 from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.blocks import (
@@ -32,7 +31,7 @@ from sparkdash.bench.run import CellKey, Run
 
 def choose_values(run: Run, decode: Sequence[CellRow], speculation: Sequence[Speculation]) -> tuple[Advice, ...]:
     """Return a recommendation for each cell with a figure of the baseline; none without a sweep."""
-    if not any(arm.parameters and not clock_sweep.is_clock_arm(arm) for arm in run.arms):
+    if not any(arm.parameters for arm in run.arms):
         return ()
     lengths = {(one.arm, one.key): one.acceptance_length for one in speculation}
     found = (_choose(row, run.baseline, lengths) for row in decode)

@@ -33,12 +33,8 @@ def ab(
         typer.Option(
             "--sweep",
             metavar="NAME=VALUES",
-            help="Compare one profile at several values of this flag, or of gpu-clock (MHz).",
+            help="Compare one profile at several values of this flag.",
         ),
-    ] = None,
-    most_loss: Annotated[
-        str | None,
-        typer.Option("--most-loss", metavar="SHARE", help="With gpu-clock: most decode rate to lose (default 5%)."),
     ] = None,
     corpus: Corpus = None,
     direct: Direct = False,
@@ -64,9 +60,7 @@ def ab(
       sparkdash ab gpt-oss-120b gpt-oss-120b --mode screen
       sparkdash ab gpt-oss-120b qwen3.5-122b --dry-run
       sparkdash ab NAME --sweep num_speculative_tokens=0..4 -s classes
-      sparkdash ab NAME --sweep gpu-clock=free,1800,2200 --most-loss 5%
     """
-    from sparkdash.bench.plan import clock_sweep
     from sparkdash.bench.run import Mode
     from sparkdash.cli.bench.measure import MeasureOptions, measure
 
@@ -76,15 +70,9 @@ def ab(
         raise typer.BadParameter(
             "give at least two profiles; `sparkdash bench PROFILE` measures one", param_hint="PROFILES"
         )
-    if most_loss and not (sweep and clock_sweep.is_clock_sweep(sweep)):
-        raise typer.BadParameter("needs --sweep gpu-clock=VALUES", param_hint="--most-loss")
-    try:
-        loss = clock_sweep.loss_of(most_loss) if most_loss else None
-    except ValueError:
-        raise typer.BadParameter("give a share of the rate, such as 5%", param_hint="--most-loss") from None
     wish = MeasureOptions(
         arms=tuple(profiles), suite=suite, mode=Mode(mode), corpus=corpus, direct=direct, share=share, reps=reps,
         seed=seed,
-        fresh=fresh, sweep=sweep, most_loss=loss, dry_run=dry_run, ask=not yes, as_json=as_json,
+        fresh=fresh, sweep=sweep, dry_run=dry_run, ask=not yes, as_json=as_json,
     )  # fmt: skip
     measure(wish)

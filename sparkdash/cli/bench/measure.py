@@ -25,7 +25,6 @@ from sparkdash.bench.plan.suite_of_run import suite_of_run
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Mode, Run
 from sparkdash.cli.bench import (
-    clock_cap,
     daemon_access,
     known_speeds,
     progress,
@@ -59,8 +58,6 @@ class MeasureOptions:
     as_json: bool = False
     calibrates: bool = False
     sweep: str | None = None
-    most_loss: float | None = None
-    """Loss of decode rate at which a sweep of the clock recommends, 0..1; None: the default."""
     dry_run: bool = False
     """Print the plan and measure nothing."""
 
@@ -116,7 +113,7 @@ async def _begun(
     )
     suite_file = suites.suite_path(wish.suite)
     run = run_plan.new_run(
-        suite, arms, wish.mode, seed=wish.seed, reps=wish.reps, suite_file=suite_file, most_loss=wish.most_loss,
+        suite, arms, wish.mode, seed=wish.seed, reps=wish.reps, suite_file=suite_file,
         where=where,
     )  # fmt: skip
     place = unfinished_runs.run_to_resume(run, fresh=wish.fresh)
@@ -233,8 +230,6 @@ async def _run(
             )
         else:
             await stack.enter_async_context(daemon_access.announce_measurement(holder, pulse))
-        if client is not None:
-            stack.push_async_callback(clock_cap.lift_cap, client, run.arms)
         if client is not None and world is not None:
             stack.push_async_callback(daemon_access.restore_engine, client, world)
         stack.enter_context(run_folder.keep_if_launched(run))

@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sparkdash.bench.plan import clock_sweep, sweep, sweep_file
+from sparkdash.bench.plan import sweep, sweep_file
 from sparkdash.bench.run import Arm
-from sparkdash.cli.bench import clock_cap
 from sparkdash.cli.output.screen import print_note
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
@@ -22,8 +21,6 @@ from sparkdash.errors import AdmissionError, SparkdashError
 @asynccontextmanager
 async def sweep_arms(client: AsyncClient, profile_name: str, asked_for: str) -> AsyncIterator[tuple[Arm, ...]]:
     """Yield the arms of a sweep, with their profiles written to a file that the daemon has read.
-
-    A sweep of the clock needs no such profiles.
 
     The file is removed when the run never began, however the context is left.
 
@@ -36,9 +33,6 @@ async def sweep_arms(client: AsyncClient, profile_name: str, asked_for: str) -> 
 
     asked = sweep.parse_sweep(asked_for)
     profile = await client.profile(name=profile_name)
-    if clock_sweep.is_clock_sweep(asked_for):
-        yield await clock_cap.permitted_arms(client, asked, profile)
-        return
     if not asked.is_set(profile):
         near = nearest(asked.name, asked.known(profile))
         guess = f" Did you mean {near[0]}?" if near else ""

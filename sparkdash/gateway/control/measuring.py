@@ -1,4 +1,4 @@
-"""Control routes for measuring: the exclusive lease, the cap of the GPU's clock, and where a run is.
+"""Control routes for measuring: the exclusive lease, and where a run is.
 
 Owns: the order of their steps, and the notices. Must not know who may come in meanwhile: `exclusive` does.
 """
@@ -9,9 +9,9 @@ import time
 
 from fastapi import APIRouter, Request
 
-from sparkdash.api.answers import BenchPlan, ClockState, Done, LeaseGranted
+from sparkdash.api.answers import BenchPlan, Done, LeaseGranted
 from sparkdash.api.control import ControlApi
-from sparkdash.api.requests import ClockBody, LeaseBody, NoParameters, StartRunBody
+from sparkdash.api.requests import LeaseBody, NoParameters, StartRunBody
 from sparkdash.domain.event import Level, MeasuringChanged, Notice
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.caller import CallerDeps, LeaseToken
@@ -19,7 +19,6 @@ from sparkdash.gateway.control.process_exit import ProcessExitWatch
 from sparkdash.gateway.control.registration import serves
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.parsed_head import by_unix_socket
-from sparkdash.gateway.ports import ClockCapPort
 from sparkdash.gateway.shared.exclusive import TTL_S, ExclusiveHold
 
 
@@ -28,8 +27,6 @@ def add_routes(api: APIRouter) -> None:
     handlers = LeaseHandlers()
     serves(api, ControlApi.lease, handlers.lease)
     serves(api, ControlApi.end_lease, handlers.let_go)
-    serves(api, ControlApi.clock, clock)
-    serves(api, ControlApi.cap_clock, cap_clock)
     serves(api, ControlApi.end_measuring, end)
     serves(api, ControlApi.resume_run, resume)
     serves(api, ControlApi.start_run, start)
@@ -73,38 +70,6 @@ class LeaseHandlers:
         if self._release(deps, held.token):
             text = f"{held.holder} ended without letting go; others are let in again."
             deps.bus.publish(Notice(level=Level.WARNING, code="let_go", text=text))
-
-
-async def clock(deps: CallerDeps) -> ClockState:
-    """Return the cap in force."""
-    return ClockState(cap_mhz=deps.clock_cap.mhz if deps.clock_cap else None)
-
-
-async def cap_clock(body: ClockBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> ClockState:
-    """Check a cap, set it for the holder of the lease, or lift it."""
-    cap = _clock_cap(deps)
-    if body.mhz is not None and not body.begin:
-        await cap.check(body.mhz)
-        return ClockState(cap_mhz=cap.mhz)
-    held, token = deps.exclusive.held, x_sparkdash_lease or ""
-    if held is None or not held.by(token):
-        raise AdmissionError(
-            "Only the holder of the lease may cap the GPU's clock.",
-            code="lease_lost",
-            status=409,
-            hint="Take the lease first.",
-        )
-    if body.mhz is None:
-        await cap.lift()
-    else:
-        await cap.cap(body.mhz, token)
-    return ClockState(cap_mhz=cap.mhz)
-
-
-def _clock_cap(deps: Deps) -> ClockCapPort:
-    if deps.clock_cap is None:
-        raise AdmissionError("This daemon cannot cap a GPU's clock.", code="clock_unsupported", status=404)
-    return deps.clock_cap
 
 
 async def end(_body: NoParameters, deps: CallerDeps) -> Done:

@@ -73,10 +73,6 @@ class SimulatedEngine:
         self._wake.set()
         self.on_change()
 
-    def follow_clock(self, share: float) -> None:
-        """Run at this share of the GPU's uncapped clock from the next step on."""
-        self._pace.clock_share = share
-
     def submit(
         self, tokens: list[bytes], words: Iterator[GeneratedToken], *, limit: int, seed: str, formatted: bool = False
     ) -> SimulatedRequest:

@@ -7,7 +7,7 @@ Owns: the formulas, and the clock that time is read from. Must not know requests
   decode speeds of a spec are net, speculation included, so a step of E tokens takes E of their intervals. All
   streams together so make `decode * s ** 0.55` tok/s: published for one model at 1, 2 and 4 streams are 17.0,
   24.1 and 36.4 tok/s, exponents 0.50 and 0.55.
-* `time_scale` multiplies every speed; a cap of the GPU's clock slows as `sim/clock.py` says.
+* `time_scale` multiplies every speed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from itertools import pairwise
 from typing import Protocol
 
 from sparkdash.domain.sim_spec import SimSpec, SimSpeed
-from sparkdash.sim.clock import decode_factor, prefill_factor
 
 SHARING = 0.45
 """Exponent by which concurrent streams slow a step."""
@@ -55,8 +54,6 @@ class SimulatedTiming:
     def __init__(self, spec: SimSpec, factor: float = 1.0) -> None:
         """`factor` scales all speeds beyond the spec's own time_scale."""
         self.scale = spec.time_scale * factor
-        self.clock_share = 1.0
-        """Clock of the GPU as a share of the uncapped one."""
         self.acceptance = spec.acceptance
         self.tokens_per_step = 1.0 + expected_accepted(spec.acceptance)
         self._speeds = tuple(sorted(spec.speeds, key=lambda speed: speed.context)) or (
@@ -65,15 +62,14 @@ class SimulatedTiming:
 
     def prefill_s(self, tokens: int, context: int) -> float:
         """Return the time to compute `tokens` of a prompt that begin at `context`."""
-        rate = self._at(context).prefill_tok_s * self.scale
-        return tokens / (rate * prefill_factor(self.clock_share))
+        return tokens / (self._at(context).prefill_tok_s * self.scale)
 
     def step_s(self, contexts: Sequence[int]) -> float:
         """Return the time of one decode step of streams at these context lengths; 0 for none."""
         if not contexts:
             return 0.0
         single = sum(self.tokens_per_step / self._at(context).decode_tok_s for context in contexts) / len(contexts)
-        return float(single * len(contexts) ** SHARING / self.scale / decode_factor(self.clock_share))
+        return float(single * len(contexts) ** SHARING / self.scale)
 
     def _at(self, context: int) -> SimSpeed:
         """Interpolate linearly between two neighbours, constant beyond the ends."""

@@ -15,7 +15,6 @@ from sparkdash.host.runtime import Runtime
 from sparkdash.nodes.cluster_runtime import ClusterRuntime
 from sparkdash.nodes.owed import OwedRemovals
 from sparkdash.sim.box import SimBox
-from sparkdash.sim.clock import SimulatedClock
 from sparkdash.sim.nodes.node_process import NodeProcess
 from sparkdash.sim.nodes.simulated_nodes import SimulatedNodes
 
@@ -34,8 +33,6 @@ class SimulatedBoxes(NamedTuple):
     reader: SimBox
     processes: tuple[Process, ...]
     """Runtimes of the single boxes."""
-    clock: SimulatedClock
-    """Clock of this box's GPU."""
     nodes: SimulatedNodes | None = None
     """Other boxes; None with one."""
     attend: Callable[[Publish], Awaitable[None]] | None = None
@@ -45,7 +42,7 @@ class SimulatedBoxes(NamedTuple):
 def one_box(folder: Path) -> SimulatedBoxes:
     """Return the parts of one simulated box, whose engines find its folder in the environment."""
     runtime = Process(folder / RECORDS)
-    return SimulatedBoxes(runtime, SimBox(folder / CLAIMS), (runtime,), SimulatedClock(folder / CLAIMS))
+    return SimulatedBoxes(runtime, SimBox(folder / CLAIMS), (runtime,))
 
 
 def several_boxes(folder: Path, count: int, *, owner: str, reserve: int) -> SimulatedBoxes:
@@ -68,7 +65,7 @@ def several_boxes(folder: Path, count: int, *, owner: str, reserve: int) -> Simu
         await runtime.upkeep.run()
 
     processes = (here, *runtimes.values())
-    return SimulatedBoxes(runtime, local, processes, SimulatedClock(folder / CLAIMS), nodes, attend)
+    return SimulatedBoxes(runtime, local, processes, nodes, attend)
 
 
 def left_runtimes(folder: Path) -> list[Process]:

@@ -24,7 +24,6 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.sim_spec import SimSpec
 from sparkdash.sim.api.app import App, kv_share
 from sparkdash.sim.api.http_server import serve_http
-from sparkdash.sim.clock import power_factor
 from sparkdash.sim.engine.faults import HEALTHY, Hang
 from sparkdash.sim.engine.gpu_work import GpuMeter
 from sparkdash.sim.engine.timing import SimulationClock
@@ -97,10 +96,8 @@ class ClaimWriter:
         """Write the current claim."""
         now, engine = time.monotonic(), self._app.engine
         share, watts = self._meter.read(now, engine.work.spent(now), engine.behaviour.hang)
-        clock = self._file.clock_share()
-        engine.follow_clock(clock)
         leaked = engine.behaviour.leak_gib_s * (now - self._began) * GIB
-        self._file.write(int(self.loaded * self._bytes + leaked), share, round(watts * power_factor(clock), 1))
+        self._file.write(int(self.loaded * self._bytes + leaked), share, round(watts, 1))
 
     def release(self) -> None:
         """Remove the claim; an orphan keeps it."""

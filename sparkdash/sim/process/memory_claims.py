@@ -12,8 +12,6 @@ import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from sparkdash.sim.clock import clock_share
-
 FOLDER_VARIABLE = "SPARKDASH_SIM_DIR"
 HEAD_FOLDER_VARIABLE = "SPARKDASH_SIM_HEAD_DIR"
 """Folder of the box that serves, for workers on other simulated boxes."""
@@ -56,10 +54,6 @@ class ClaimFile:
         part.write_text(json.dumps(asdict(claim)))
         part.replace(self._folder / f"{self._pid}.json")
         self._last = claim
-
-    def clock_share(self) -> float:
-        """Return the GPU's clock on this box as a share of the uncapped one."""
-        return 1.0 if self._folder is None else clock_share(self._folder)
 
     def remove(self) -> None:
         """Remove the claim. Idempotent."""
