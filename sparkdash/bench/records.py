@@ -15,7 +15,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from sparkdash.bench.judge.tool_calls import AnswerCheck
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.base import Frozen
 
@@ -76,28 +75,6 @@ class LaunchRecord(Frozen):
     provenance: Provenance = Provenance()
 
 
-class UserAdmission(Frozen):
-    """Users that an engine ran at once, by its own figures, while one after the other joined."""
-
-    context: int
-    """Tokens of each user's context, prompt and answer together."""
-    prompt: int
-    """Tokens of each user's prompt."""
-    admitted: int
-    """Users that decoded at the same time while nothing was queued or preempted."""
-    stopped_by: Literal["queued", "preempted", "most"]
-    """Effect of the next user on the engine; `most`: the measurement tries no more users."""
-    running: int | None = None
-    """Requests that ran when it stopped."""
-    waiting: int | None = None
-    preemptions: int | None = None
-    """Preemptions since the first user."""
-    kv_used: float | None = None
-    """Share of the KV cache in use when it stopped, 0..1."""
-    kv_tokens: int | None = None
-    """Tokens that the KV cache holds, by the engine's own figure."""
-
-
 class RequestSample(Frozen):
     """Measured request. Times in nanoseconds of one monotonic client clock; tokens as the engine counted them."""
 
@@ -136,12 +113,7 @@ class RequestSample(Frozen):
     lag_ms: float | None = None
     """Largest possible lateness of the timestamps, by the client's loop, where the kernel stamped no arrival."""
     text: str | None = None
-    """Answer text; kept where it is judged (math, identical)."""
-    output_sha256: str | None = None
-    check: AnswerCheck | None = None
-    """Checked answer to one of the owner's own requests (work), without its words."""
-    admission: UserAdmission | None = None
-    """Outcome of a users cell; its sample is a whole ramp of requests, which has no times."""
+    """Answer text; kept where it is judged (math)."""
     void: str | None = None
     """Reason why the sample does not count."""
 

@@ -29,14 +29,6 @@ class Kind(StrEnum):
     """Share of prompt tokens from the prefix cache."""
     MATH = "math"
     """Share of right answers."""
-    IDENTICAL = "identical"
-    """Equality of greedy outputs with the baseline's."""
-    WORK = "work"
-    """Validity and equality of answers to the owner's own requests."""
-    NEEDLE = "needle"
-    """Share of facts found in long prompts, by depth."""
-    USERS = "users"
-    """Number of long requests that the engine runs at once."""
 
 
 class Mode(StrEnum):
@@ -54,7 +46,7 @@ class CellKey(Frozen):
     context: int = Field(ge=0)
     """Length of the whole prompt, template and question included, as the engine counts it; 0: the question alone."""
     output: int = Field(gt=0)
-    """Forced length; for math and needles the maximum; for users the most of the context left to the answer."""
+    """Forced length; for math the maximum."""
     concurrency: int = Field(default=1, gt=0)
     """Concurrent requests, in a closed loop."""
     warm: bool = False
@@ -92,7 +84,7 @@ class PlannedCell(Frozen):
 
     key: CellKey
     reps: int = Field(gt=0)
-    """Repetitions in one launch; for math and needles the number of questions."""
+    """Repetitions in one launch; for math the number of questions."""
     launches: tuple[int, ...] | None = None
     """Launches that measure the cell; None: all."""
 

@@ -46,7 +46,7 @@ from sparkdash.bench.plan import suites  # noqa: E402
 from sparkdash.bench.results import Results  # noqa: E402
 from sparkdash.bench.run import Mode, Run  # noqa: E402
 
-SUITES = ("concurrency", "arena", "prefix", "identical", "math", "seeds", "needles", "users", "paired", "batch")
+SUITES = ("concurrency", "arena", "prefix", "math", "seeds", "paired", "batch")
 ARMS = {False: ("plain", "fast"), True: ("tiny-suites", "tiny-suites/ngram")}
 """By whether the engines are real. Containers of this name belong to no test."""
 ROOM = 4096

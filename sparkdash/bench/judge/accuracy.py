@@ -1,6 +1,6 @@
-"""Accuracy and equality of answers, compared item by item between two arms.
+"""Accuracy of answers, compared item by item between two arms.
 
-Owns: the accuracy gate, and the share of equal outputs. Must not know: how items are made or judged.
+Owns: the accuracy gate. Must not know: how items are made or judged.
 Rule: arms are compared only on the same items. A difference between 74 % and 70 % of fifty is noise; only the items on
 which the arms differ carry information.
 Pure.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from statistics import median
 
 from sparkdash.bench.judge.stats import Paired, mcnemar, paired_difference
 from sparkdash.domain.base import Frozen
@@ -82,35 +81,3 @@ def _gate(low: float, high: float, margin: float) -> AccuracyGate:
     if low > -margin:
         return AccuracyGate.PASS
     return AccuracyGate.FAIL if high < -margin else AccuracyGate.NO_EVIDENCE
-
-
-class OutputIdentity(Frozen):
-    """Count of greedy outputs that equal the baseline's.
-
-    A diagnostic: numerics make some differ, a broken verifier most.
-    """
-
-    n: int
-    same: int
-    divergence: float | None = None
-    """Median place, in characters, of the first difference; None when none differs."""
-
-    @property
-    def share(self) -> float | None:
-        """Equal / all, 0..1; None of nothing."""
-        return self.same / self.n if self.n else None
-
-
-def compare_outputs(a: Mapping[str, str], b: Mapping[str, str]) -> OutputIdentity:
-    """The texts of two arms by item, those that both have."""
-    pairs = [(text, b[item]) for item, text in a.items() if item in b]
-    places = [_first_difference(one, other) for one, other in pairs if one != other]
-    return OutputIdentity(n=len(pairs), same=len(pairs) - len(places), divergence=median(places) if places else None)
-
-
-def _first_difference(one: str, other: str) -> int:
-    """Characters that both begin with."""
-    for place, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return place
-    return min(len(one), len(other))

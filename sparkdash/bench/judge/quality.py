@@ -1,4 +1,4 @@
-"""Quality and equality of a run's answers, arm by arm against the baseline.
+"""Quality of a run's answers, arm by arm against the baseline.
 
 Owns: which answers of a run are judged. Must not know: how an answer is judged (answer_scorer.py), how two arms compare
 (accuracy.py).
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from sparkdash.bench.judge.accuracy import AccuracyVerdict, OutputIdentity, compare_accuracy, compare_outputs
+from sparkdash.bench.judge.accuracy import AccuracyVerdict, compare_accuracy
 from sparkdash.bench.judge.answer_scorer import SCORER, Outcome, ScoreTally, score, tally
 from sparkdash.bench.plan.math_questions import GENERATOR, Stratum, number_of, question
 from sparkdash.bench.records import RequestSample
@@ -35,13 +35,6 @@ class AnswerQuality(Frozen):
     def share(self) -> float:
         """Return the share of right answers, 0..1."""
         return self.all.right / self.all.n
-
-
-class OutputEquality(Frozen):
-    """Greedy outputs of one arm compared with the baseline's."""
-
-    arm: str
-    identity: OutputIdentity
 
 
 def qualities(results: Results) -> tuple[AnswerQuality, ...]:
@@ -73,15 +66,6 @@ def _tally_strata(outcomes: Mapping[int, Outcome], seed: int) -> dict[Stratum, S
     }
 
 
-def equalities(results: Results) -> tuple[OutputEquality, ...]:
-    """Compare each arm's outputs with the baseline's, over the prompts of `identical` cells that both answered."""
-    base = _texts(results, results.run.baseline)
-    texts = {arm.name: _texts(results, arm.name) for arm in results.run.arms if arm.name != results.run.baseline}
-    return tuple(
-        OutputEquality(arm=arm, identity=compare_outputs(base, told)) for arm, told in texts.items() if base and told
-    )
-
-
 def _outcomes(results: Results, arm: str) -> dict[int, Outcome]:
     """Return outcomes by question number."""
     judged: dict[int, Outcome] = {}
@@ -91,14 +75,6 @@ def _outcomes(results: Results, arm: str) -> dict[int, Outcome]:
             answer = question(results.run.seed, number).answer
             judged[number] = score(answer, one.text or "", one.finish_reason)
     return judged
-
-
-def _texts(results: Results, arm: str) -> dict[str, str]:
-    """Return the first text of each cell and prompt."""
-    found: dict[str, str] = {}
-    for one in _answered(results, arm, Kind.IDENTICAL):
-        found.setdefault(f"{one.cell.model_dump_json()} {one.prompt_id}", one.text or "")
-    return found
 
 
 def _answered(results: Results, arm: str, kind: Kind) -> Iterator[RequestSample]:

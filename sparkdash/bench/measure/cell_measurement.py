@@ -16,12 +16,11 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any
 
-from sparkdash.bench.judge.tool_calls import AnswerCheck, check_answer
 from sparkdash.bench.measure import voids, warm_up
 from sparkdash.bench.measure.measured_engine import MeasuredEngine, PromptTokenCounter
 from sparkdash.bench.measure.stream_answer import StreamedAnswer
 from sparkdash.bench.measure.voids import BoxReading
-from sparkdash.bench.plan import captured_requests, math_questions, needles, prompts
+from sparkdash.bench.plan import captured_requests, math_questions, prompts
 from sparkdash.bench.plan.corpus_text import CorpusText
 from sparkdash.bench.plan.prompts import Prompt, PromptIndex
 from sparkdash.bench.records import CellRecord, RequestSample
@@ -35,7 +34,7 @@ WARM_UP_TOKENS = 32
 WARM_UP = -1
 """Repetition number of requests sent before the clock runs."""
 WARM_UP_QUESTION = 1_000_000
-"""Question number of the warm-up in a math or needle cell; no suite asks it."""
+"""Question number of the warm-up in a math cell; no suite asks it."""
 
 
 @dataclass(slots=True)
@@ -57,8 +56,6 @@ class CellContext:
     """Captured requests of the suite."""
     corpus: CorpusText | None = None
     """Text that the prompts are cut from; None: generated."""
-    haystack: CorpusText | None = None
-    """Text of the captured requests, for needles; None: too few words."""
     fastest_mhz: float | None = None
     """The fastest clock seen under load so far in this run."""
 
@@ -67,12 +64,6 @@ class CellContext:
         if key.kind is Kind.MATH:
             asked = math_questions.question(self.seed, WARM_UP_QUESTION if place.rep == WARM_UP else place.rep)
             return Prompt(asked.id, asked.prompt)
-        if key.kind is Kind.NEEDLE:
-            item = WARM_UP_QUESTION if place.rep == WARM_UP else place.rep
-            haystack = self.haystack if key.text == captured_requests.TEXT else self.corpus
-            return await needles.needle_prompt(self.seed, key, item, self.counter, haystack)
-        if key.kind is Kind.WORK:
-            return prompts.replayed_prompt(self.chats, place)
         if key.text == captured_requests.TEXT:
             return prompts.chat_prompt(self.chats, place, f"{self.seed}|{key.output}|{self.head or self.salt}")
         return await prompts.build_prompt(self.seed, key, place, self.counter, self.head, self.corpus)
@@ -113,7 +104,7 @@ async def measure_cell(
             again = await tries.measure([one[0].rep for one in done[:cold]], range(TRIES, 2 * TRIES))
             done = [*done[cold:], *again]
     after = await cell_context.measured.counters()
-    closed = close_cell(cell_context, key, started_at, tries.looks, before, after)
+    closed = _close_cell(cell_context, key, started_at, tries.looks, before, after)
     void = closed.void
     if cold and _cold(key, done):
         void = void or f"{WARMING} after {cold + len(done)} repetitions"
@@ -250,18 +241,9 @@ def _sample(
         cached_tokens=answer.cached_tokens,
         finish_reason=answer.finish_reason,
         lag_ms=answer.lag_ms,
-        text=answer.text if key.kind in (Kind.MATH, Kind.IDENTICAL, Kind.NEEDLE) else None,
-        output_sha256=answer.output_sha256,
-        check=_checked(key, prompt, answer, void),
+        text=answer.text if key.kind is Kind.MATH else None,
         void=void,
     )
-
-
-def _checked(key: CellKey, prompt: Prompt, answer: StreamedAnswer, void: str | None) -> AnswerCheck | None:
-    """Check the answer to one of the owner's own requests; None for other kinds and void answers."""
-    if key.kind is not Kind.WORK or void is not None or isinstance(prompt.content, str):
-        return None
-    return check_answer(prompt.content, answer.text, answer.calls, answer.finish_reason)
 
 
 def _under_load(look: BoxReading, began: float) -> BoxReading:
@@ -271,7 +253,7 @@ def _under_load(look: BoxReading, began: float) -> BoxReading:
     return replace(look, clock_mhz=None, power_w=None, power_sensor=None)
 
 
-def close_cell(
+def _close_cell(
     cell_context: CellContext,
     key: CellKey,
     started_at: datetime,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -109,26 +109,6 @@ class BenchClient:
             return await self._connections.post(self.url, "/v1/chat/completions", {**self.headers, **CHAT}, data)
         except OSError as problem:
             return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
-
-    async def events(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
-        """Yield the data lines of a streamed answer, untimed. Closing the iterator closes the connection.
-
-        Raises:
-            UpstreamError: nothing answers, with another status than 200, or the stream breaks.
-        """
-        sent, url = json.dumps(body).encode(), self.url + path
-        limits = httpx.Timeout(None, connect=CONNECT_S)
-        try:
-            async with self._small.stream(
-                "POST", url, content=sent, headers={**self.headers, **CHAT}, timeout=limits
-            ) as reply:
-                if reply.status_code != 200:
-                    raise _refused(url, reply.status_code, await reply.aread())
-                async for line in reply.aiter_lines():
-                    if line.startswith("data:"):
-                        yield line.encode()
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as problem:
-            raise UpstreamError(f"{url} does not answer ({str(problem) or type(problem).__name__}).") from None
 
     async def get(self, path: str, *, timeout_s: float = 10.0, url: str | None = None) -> bytes:
         """Return the body of a GET, from `url` where given.

@@ -19,15 +19,14 @@ from sparkdash.bench.journal import Journal
 from sparkdash.bench.measure.arm_launcher import ArmLauncher, LaunchedArm
 from sparkdash.bench.measure.cell_measurement import CellContext, measure_cell
 from sparkdash.bench.measure.time_left import RunTimeLeft
-from sparkdash.bench.measure.user_admission import measure_users
 from sparkdash.bench.measure.voids import BoxReading
 from sparkdash.bench.plan import run_plan
-from sparkdash.bench.plan.captured_requests import TEXT, Chat, chats_text
-from sparkdash.bench.plan.corpus_text import CorpusText, cut_corpus
+from sparkdash.bench.plan.captured_requests import Chat
+from sparkdash.bench.plan.corpus_text import CorpusText
 from sparkdash.bench.plan.launch_order import cell_order
 from sparkdash.bench.records import LaunchRecord, RequestSample
 from sparkdash.bench.results import Gap, Results
-from sparkdash.bench.run import Arm, CellKey, Kind, Run
+from sparkdash.bench.run import Arm, CellKey, Run
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError
 
@@ -37,8 +36,6 @@ SETTLE_PAUSE_S = 2.0
 SETTLE_C = 1.0
 """A temperature that moves less than this within SETTLE_LOOKS looks has settled."""
 SETTLE_LOOKS = 4
-MEASURES = {Kind.USERS: measure_users}
-"""Measurement by kind of cell; the others are requests, repeated."""
 WARMER_C = 3.0
 """Degrees by which the box may be warmer than before the first launch."""
 
@@ -83,7 +80,6 @@ class Runner:
         self._lag_limit_ms = lag_limit_ms
         self._chats = chats
         self._corpus = corpus
-        self._haystack = cut_corpus(TEXT, chats_text(chats))
         self._clock = clock
         self._fastest_mhz: float | None = None
         """Fastest clock under load so far."""
@@ -145,7 +141,7 @@ class Runner:
         return launched
 
     async def _measure(self, journal: Journal, run: Run, launched: LaunchedArm, mine: Sequence[Gap]) -> None:
-        counter = await launched.measured.counter(self._corpus or self._haystack)
+        counter = await launched.measured.counter(self._corpus)
         index = mine[0].launch
         salt = f"{run.id}-{index}-{time.time_ns()}"
         cell_context = CellContext(
@@ -160,16 +156,13 @@ class Runner:
             lag_limit_ms=self._lag_limit_ms,
             chats=self._chats,
             corpus=self._corpus,
-            haystack=self._haystack,
             fastest_mhz=self._fastest_mhz,
         )
         missing = {gap.cell: gap.reps for gap in mine}
         for cell in cell_order(run.planned(index), run.seed, run.order[index].block):
             if reps := missing.get(cell.key):
                 self._tell("measuring", cell=cell.key)
-                closed = await MEASURES.get(cell.key.kind, measure_cell)(
-                    cell_context, cell.key, reps, journal.append, self._sampled
-                )
+                closed = await measure_cell(cell_context, cell.key, reps, journal.append, self._sampled)
                 journal.append(closed)
                 journal.sync()
                 self._pace.worked(run_plan.token_cost(cell.key, len(reps)))

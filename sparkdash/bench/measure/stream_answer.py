@@ -9,14 +9,11 @@ Pure.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparkdash.bench.judge.tool_calls import ToolCall
-from sparkdash.bench.measure.call_parts import CallParts
 from sparkdash.sse import Frames
 
 WORDS = 300
@@ -52,20 +49,11 @@ class StreamedAnswer:
     """Visible content."""
     thought: str = ""
     """Reasoning content."""
-    calls: tuple[ToolCall, ...] = ()
-    """Tool calls, in the order in which they began."""
-    model: str | None = None
     error: str | None = None
     lag_ms: float = 0.0
     """Largest possible lateness of the timestamps."""
     late_ns: tuple[int, ...] = ()
     """Delay of each read after its arrival; empty where the kernel reports none."""
-
-    @property
-    def output_sha256(self) -> str:
-        """SHA-256 of reasoning, text and tool calls."""
-        called = "".join(f"\0{call.name}\0{call.arguments}" for call in self.calls)
-        return hashlib.sha256(f"{self.thought}\0{self.text}{called}".encode()).hexdigest()
 
 
 def read_stream(t0_ns: int, notes: Sequence[tuple[int, bytes]]) -> StreamedAnswer:
@@ -101,8 +89,6 @@ class _Reader:
         self._finish: str | None = None
         self._text: list[str] = []
         self._thought: list[str] = []
-        self._calls = CallParts()
-        self._model: str | None = None
         self._error: str | None = None
 
     def take(self, at: int, data: str) -> None:
@@ -113,7 +99,6 @@ class _Reader:
         if event.get("error"):
             self._error = self._error or refusal_text(data.encode())
             return
-        self._model = self._model or _text(event, "model") or None
         usage = _within(event, "usage")
         if usage:
             self._usage = {**self._usage, **usage}
@@ -132,7 +117,6 @@ class _Reader:
         if not (content or thought or delta.get("tool_calls") or self._count > before):
             return
         self._note_moment(at, thought + content)
-        self._calls.add(delta.get("tool_calls"))
         if thought:
             self._thoughts += self._count - before
             self._thought.append(thought)
@@ -180,8 +164,6 @@ class _Reader:
             finish_reason=self._finish,
             text="".join(self._text),
             thought="".join(self._thought),
-            calls=self._calls.joined(),
-            model=self._model,
             error=self._error,
         )
 

@@ -69,20 +69,6 @@ def chat_line(chat: Chat) -> str:
     return json.dumps(chat, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
-def chats_text(chats: Iterable[Chat]) -> str:
-    """Return the words of all messages, for needles to lie in."""
-    contents = (message.get("content") for chat in chats for message in chat["messages"])
-    return "\n\n".join(text for content in contents for text in _texts(content))
-
-
-def _texts(content: Any) -> list[str]:
-    """Return the texts of a message's content: a string, or parts."""
-    if isinstance(content, str):
-        return [content]
-    parts = content if isinstance(content, list) else []
-    return [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
-
-
 def _request(line: str) -> CapturedRequest | None:
     """Return a captured request that can become a chat; None for another route, and for one too long to be kept."""
     try:

@@ -101,11 +101,6 @@ async def build_prompt(
     return await cut_prompt(prompt, content, key.context, count, text)
 
 
-def text_of(corpus: CorpusText | None) -> str:
-    """Return the class of text for the count of prompts from that corpus, or of generated prose."""
-    return "prose" if corpus is None else CORPUS
-
-
 def chat_prompt(chats: Sequence[Chat], place: PromptIndex, salt: str) -> Prompt:
     """Return the captured chats in turn, each with a mark at its head that no prefix cache knows.
     `salt` differs between launches; behind the mark the text is equal in all arms. The first tool is marked too, since
@@ -140,19 +135,6 @@ def _marked_tools(chat: Chat, mark: str) -> dict[str, Any]:
         "description": description,
     }  # before its parameters, which templates write as they come
     return {"tools": [{**first, "function": {**head, **told, "description": description}}, *tools[1:]]}
-
-
-def replayed_prompt(chats: Sequence[Chat], place: PromptIndex) -> Prompt:
-    """Return the captured chats in turn, word for word: their greedy answers can be compared between arms."""
-    chat = chats[(place.rep + place.stream) % len(chats)]
-    return Prompt(id=f"work {chats_digest([chat])[:12]}", content=chat)
-
-
-def joining_prompt(first: Prompt, user: int) -> Prompt:
-    """Return the prompt of another user: the first one's text behind another nonce, so that no cache shares it."""
-    content = str(first.content)
-    nonce = _hash(f"user|{user}|{content[:14]}")[:12]
-    return replace(first, content=f"[{nonce}]{content[14:]}")
 
 
 async def cut_prompt(

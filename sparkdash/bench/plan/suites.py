@@ -48,12 +48,12 @@ class CellGroup(_Given):
     @property
     def has_own_text(self) -> bool:
         """Whether the prompts of the cells are never cut from a corpus."""
-        return all(self.text) or self.kind in (Kind.MATH, Kind.WORK)
+        return all(self.text) or self.kind is Kind.MATH
 
     @property
     def wants_chats(self) -> bool:
         """Whether the cells are of captured requests."""
-        return captured_requests.TEXT in self.text or self.kind is Kind.WORK
+        return captured_requests.TEXT in self.text
 
     @field_validator("context", "output", "concurrency", "warm", "text", mode="before")
     @classmethod
@@ -73,16 +73,6 @@ class CellGroup(_Given):
         if any(one < 1 for one in value):
             raise ValueError("must be at least 1")
         return value
-
-    @model_validator(mode="after")
-    def _has_room(self) -> Self:
-        if self.kind is Kind.NEEDLE and not all(self.context):
-            raise ValueError("a needle lies in a context; give its tokens")
-        if self.kind is Kind.USERS and (
-            min(self.context) < max(self.output) + LEAST_CONTEXT or self.concurrency != (1,)
-        ):
-            raise ValueError("users have a context longer than the answer, and concurrency 1: their number is measured")
-        return self
 
     @field_validator("text")
     @classmethod

@@ -9,11 +9,8 @@ from __future__ import annotations
 from sparkdash.bench.judge.energy import cell_energies
 from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, decompose, judged_rows, overall
 from sparkdash.bench.judge.metrics import BenchMetric
-from sparkdash.bench.judge.needles import needle_answers
-from sparkdash.bench.judge.own_work import judge_own_work
 from sparkdash.bench.judge.paired_prompts import paired_cells
-from sparkdash.bench.judge.quality import AnswerQuality, equalities, qualities
-from sparkdash.bench.judge.users import arm_users
+from sparkdash.bench.judge.quality import AnswerQuality, qualities
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.records import CellRecord
 from sparkdash.bench.report.assumed_cells import assumed_cells, with_assumed, without_assumed
@@ -40,23 +37,19 @@ def assemble_report(results: Results) -> Report:
     tables = with_assumed(tables, decoded, assumed)
     decode = next((table.rows for table in tables if table.metric is BenchMetric.DECODE), ())
     energies = cell_energies(results, apart)
-    speculated, over_all = _speculation(results), overall(decoded)
+    speculated = _speculation(results)
     return Report(
         run=run,
         simulated=run.simulated,
         arms=tuple(_arm(results, arm) for arm in run.arms),
         tables=tables,
-        overall=over_all,
+        overall=overall(decoded),
         decompositions=_decompositions(decoded, speed),
         speculation=speculated,
         hits=_hits(results),
         scores=_scores(results, apart),
         advice=choose_values(run, decode, speculated),
-        equalities=tuple(one for one in equalities(results) if one.arm not in apart),
         energies=energies,
-        own_work=judge_own_work(results, apart, over_all),
-        needles=needle_answers(results, apart),
-        users=arm_users(results),
         pairs=paired_cells(decoded, apart),
         filling=estimate_missing(results),
         voids=count_voids(results),

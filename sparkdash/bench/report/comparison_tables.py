@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from sparkdash.bench.judge.accuracy import AccuracyGate
 from sparkdash.bench.judge.judgement import Decomposition, Overall
 from sparkdash.bench.judge.metrics import BenchMetric
-from sparkdash.bench.judge.quality import AnswerQuality, OutputEquality
+from sparkdash.bench.judge.quality import AnswerQuality
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.plan.math_questions import Stratum
 from sparkdash.bench.report import cell_names
@@ -27,7 +27,6 @@ from sparkdash.bench.report.blocks import (
     Tone,
     decimals,
     format_change,
-    format_percent,
     format_spread,
     format_value,
 )
@@ -167,7 +166,7 @@ def _moved(verdict: Verdict) -> TableCell:
 
 
 def score_tables(source: TableSource) -> Iterator[Block]:
-    """Tables of right answers with Wilson's interval by stratum, then of equal outputs."""
+    """Tables of right answers with Wilson's interval by stratum."""
     found = source.report.scores
     if found:
         yield Heading(2, "Math")
@@ -176,10 +175,6 @@ def score_tables(source: TableSource) -> Iterator[Block]:
         yield Grid(head=head, rows=tuple(_score(one, strata) for one in found))
         said = f"Only a last line `ANSWER: <integer>` is right. {found[0].generator}, {found[0].scorer}."
         yield TextBlock((said,), Tone.DIM)
-    if source.report.equalities:
-        yield Heading(2, "Equal outputs")
-        rows = tuple(_equality(one) for one in source.report.equalities)
-        yield Grid(head=("Arm", "Equal to the baseline's", "First difference (median, characters)"), rows=rows)
 
 
 def _score(one: AnswerQuality, strata: list[Stratum]) -> tuple[TableCell, ...]:
@@ -191,16 +186,6 @@ def _score(one: AnswerQuality, strata: list[Stratum]) -> tuple[TableCell, ...]:
     )
     shares = (TableCell(f"{part.right}/{part.n}" if part else DASH) for part in parts)
     return (TableCell(one.arm), TableCell(one.all.text), *shares, *(TableCell(str(count)) for count in odd), told)
-
-
-def _equality(one: OutputEquality) -> tuple[TableCell, ...]:
-    found = one.identity
-    share = f"{found.same}/{found.n} = {format_percent(found.share or 0.0)}"
-    return (
-        TableCell(one.arm),
-        TableCell(share),
-        TableCell(DASH if found.divergence is None else f"{found.divergence:.0f}"),
-    )
 
 
 def _pair(source: TableSource, arm: str, key: CellKey, words: dict[int, str]) -> tuple[TableCell, ...]:

@@ -80,7 +80,6 @@ class Part(StrEnum):
     PAIRED = "paired"
     PROMPTS = "prompts"
     KV = "kv"
-    NEEDLES = "needles"
     CLAIMS = "claims"
 
 

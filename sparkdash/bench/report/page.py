@@ -22,7 +22,6 @@ from sparkdash.bench.report import (
     sweep_advice,
     void_counts,
 )
-from sparkdash.bench.report.answer_tables import needle_table, own_work_tables
 from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.blocks import DASH, Block, CommandBlock, Heading, ReportPage, Separator, TextBlock, Tone
 from sparkdash.bench.report.box_tables import energy_table, kv_table
@@ -104,8 +103,6 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
     yield from energy_table.energy_table(source)
     yield from roofline_table.ceiling_table(source, roofline_table.cell_ceilings(source, shelf.weights))
     yield from comparison_tables.score_tables(source)
-    yield from own_work_tables.own_work_tables(report.own_work)
-    yield from needle_table.needle_tables(report.needles)
     yield from void_counts.void_tables(report)
     yield from published_figures.published_tables(source, _comparable(report, shelf))
 
@@ -118,7 +115,6 @@ def _part(source: TableSource, shelf: LocalProfiles, part: Part) -> Iterator[Blo
         Part.PAIRED: lambda: recipe_headlines.paired_recipes(source, shelf.weights),
         Part.PROMPTS: lambda: itertools.chain(paired_table.paired_tables(source), paired_table.prompt_tables(source)),
         Part.KV: lambda: kv_table.kv_table(source),
-        Part.NEEDLES: lambda: needle_table.needle_tables(source.report.needles),
         Part.CLAIMS: lambda: comparison_tables.evidence_tables(source),
     }
     yield from parts[part]()

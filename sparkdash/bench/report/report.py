@@ -12,11 +12,8 @@ from datetime import datetime
 from sparkdash.bench.judge.energy import CellEnergy
 from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, Overall
 from sparkdash.bench.judge.metrics import BenchMetric
-from sparkdash.bench.judge.needles import NeedleAnswers
-from sparkdash.bench.judge.own_work import OwnWork
 from sparkdash.bench.judge.paired_prompts import PairedCell
-from sparkdash.bench.judge.quality import AnswerQuality, OutputEquality
-from sparkdash.bench.judge.users import ArmUsers
+from sparkdash.bench.judge.quality import AnswerQuality
 from sparkdash.bench.records import Provenance
 from sparkdash.bench.run import CellKey, Kind, Run
 from sparkdash.domain.base import Frozen
@@ -143,17 +140,11 @@ class Report(Frozen):
     """Right answers of the arms that were asked arithmetic."""
     advice: tuple[Advice, ...] = ()
     """Recommendations of a sweep, for each cell with figures."""
-    equalities: tuple[OutputEquality, ...] = ()
-    """Equality of greedy outputs with the baseline's."""
     energies: tuple[CellEnergy, ...] = ()
     """Energy per 1,000 output tokens, of the cells whose power was read."""
-    own_work: tuple[OwnWork, ...] = ()
-    """Answers of the arms to the owner's own requests."""
     filling: tuple[MissingCells, ...] = ()
     """Missing cells by arm."""
     flags: tuple[ComparisonFlag, ...] = ()
-    needles: tuple[NeedleAnswers, ...] = ()
-    users: tuple[ArmUsers, ...] = ()
     pairs: tuple[PairedCell, ...] = ()
     voids: tuple[VoidCount, ...] = ()
     """Samples that do not count."""

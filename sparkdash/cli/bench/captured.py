@@ -17,11 +17,9 @@ from sparkdash.cli.output.screen import print_note
 if TYPE_CHECKING:
     from sparkdash.bench.plan.captured_requests import CapturedRequest, Chat
 
-MOST, OUTPUT, ANSWER = 100, 256, 2048
+MOST, OUTPUT = 20, 256
 EXTRA = "`pip install 'sparkdash[translate]'`"
 NO_TRANSLATOR = f"the translator is not installed ({EXTRA})."
-TIMED = 20
-"""Chats whose speed is measured: enough for an interval, while checks need more."""
 
 
 def captured(
@@ -33,14 +31,10 @@ def captured(
     output: Annotated[
         int, typer.Option("--output", min=16, help="Tokens of each answer, the same for every profile.")
     ] = OUTPUT,
-    answer: Annotated[
-        int, typer.Option("--answer", min=0, help="Most tokens of each checked answer; 0 checks none.")
-    ] = ANSWER,
 ) -> None:
     """Make a suite of what your own clients sent.
 
-    The suite compares profiles on your own work: their speed, and whether tool calls and JSON are valid. `capture =
-    true` in config.toml keeps the requests. Their text is copied into a file beside the suite that only you can read.
+    The suite compares the speed of profiles on your own work. `capture = true` in config.toml keeps the requests. Their text is copied into a file beside the suite that only you can read.
     It stays on this box; no report or export contains it. The suite's hash identifies its prompts. Requests of
     Anthropic's Messages and OpenAI's Responses (Claude Code, Codex) are translated into the chats that an engine
     without those protocols would get.
@@ -48,7 +42,7 @@ def captured(
     \b
     Examples:
       sparkdash bench captured mine
-      sparkdash bench captured mine --most 200 --output 512
+      sparkdash bench captured mine --most 100 --output 512
       sparkdash ab A B --suite mine
     """
     from sparkdash import paths
@@ -77,7 +71,7 @@ def captured(
         "suite": name, "version": digest[:8],
         "about": f"{len(chats)} captured chats of your own; their text stays on this box.",
         "prompts": f"{name}.prompts", "prompts_sha256": digest,
-        "cells": _cells(len(chats), output, answer),
+        "cells": [{"output": output, "text": kept.TEXT, "reps": len(chats)}],
     }  # fmt: skip
     folder = paths.config_dir() / "suites"
     _must_be_free(name, suite)
@@ -120,15 +114,6 @@ def _chats(requests: Sequence[CapturedRequest]) -> tuple[tuple[Chat, ...], int]:
 
 def _routes(requests: Sequence[CapturedRequest]) -> str:
     return " and ".join(sorted({path for path, _ in requests}))
-
-
-def _cells(chats: int, output: int, answer: int) -> list[dict[str, Any]]:
-    """Return the cells of the suite: speed at a forced length, and whole answers that are checked."""
-    from sparkdash.bench.plan.captured_requests import TEXT
-
-    timed = {"output": output, "text": TEXT, "reps": min(chats, TIMED)}
-    checked = {"output": answer, "text": TEXT, "reps": chats, "kind": "work"}
-    return [timed, checked] if answer else [timed]
 
 
 def _must_be_free(name: str, suite: dict[str, Any]) -> None:

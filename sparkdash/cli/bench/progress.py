@@ -168,10 +168,9 @@ class RunProgress:
 
 
 def cell_name(key: CellKey) -> str:
-    """Name a cell: "ctx 8K x 150, c4, warm", "needles, ctx 64K"."""
+    """Name a cell: "ctx 8K x 150, c4, warm"."""
     context = f"{key.context // 1024}K" if key.context and key.context % 1024 == 0 else str(key.context)
-    named = {Kind.MATH: "math", Kind.NEEDLE: f"needles, ctx {context}", Kind.USERS: f"users, ctx {context}"}
-    parts = [named.get(key.kind, f"ctx {context} x {key.output}")]
+    parts = ["math" if key.kind is Kind.MATH else f"ctx {context} x {key.output}"]
     parts += [f"c{key.concurrency}"] if key.concurrency > 1 else []
     parts += ["warm"] if key.warm else []
     parts += [key.text] if key.text else []

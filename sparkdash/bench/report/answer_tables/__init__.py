@@ -1,1 +1,0 @@
-"""Tables of what was answered: the owner's own requests, needles."""
