@@ -6,7 +6,6 @@ Pure.
 
 from __future__ import annotations
 
-from sparkdash.bench.judge.energy import cell_energies
 from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, decompose, judged_rows, overall
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.paired_prompts import paired_cells
@@ -36,7 +35,6 @@ def assemble_report(results: Results) -> Report:
     tables = tuple(_table(results_of_speed, judged, apart, metric, speed) for metric in BenchMetric) if speed else ()
     tables = with_assumed(tables, decoded, assumed)
     decode = next((table.rows for table in tables if table.metric is BenchMetric.DECODE), ())
-    energies = cell_energies(results, apart)
     speculated = _speculation(results)
     return Report(
         run=run,
@@ -49,7 +47,6 @@ def assemble_report(results: Results) -> Report:
         hits=_hits(results),
         scores=_scores(results, apart),
         advice=choose_values(run, decode, speculated),
-        energies=energies,
         pairs=paired_cells(decoded, apart),
         filling=estimate_missing(results),
         voids=count_voids(results),

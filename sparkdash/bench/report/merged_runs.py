@@ -80,7 +80,6 @@ def merge_runs(runs: Sequence[Results]) -> Report:
     )
     return report.replace(
         sources=sources,
-        energies=tuple(one.replace(change=None) for one in report.energies),
         filling=_filling(merged, arms, filled),
         flags=(*report.flags, *_flags(filled)),
     )

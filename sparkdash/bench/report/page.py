@@ -24,7 +24,7 @@ from sparkdash.bench.report import (
 )
 from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.blocks import DASH, Block, CommandBlock, Heading, ReportPage, Separator, TextBlock, Tone
-from sparkdash.bench.report.box_tables import energy_table, kv_table
+from sparkdash.bench.report.box_tables import kv_table
 from sparkdash.bench.report.chart import Chart
 from sparkdash.bench.report.layout import Build, BuildGroup, Layout, Part, derive_layout, filled_layout
 from sparkdash.bench.report.published import batch_report, paired_table, published_figures, recipe_headlines
@@ -100,7 +100,6 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
     yield from paired_table.paired_tables(source)
     yield from comparison_tables.speculation_tables(source)
     yield from kv_table.kv_table(source)
-    yield from energy_table.energy_table(source)
     yield from roofline_table.ceiling_table(source, roofline_table.cell_ceilings(source, shelf.weights))
     yield from comparison_tables.score_tables(source)
     yield from void_counts.void_tables(report)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sparkdash.bench.judge.energy import CellEnergy
 from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, Overall
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.paired_prompts import PairedCell
@@ -140,8 +139,6 @@ class Report(Frozen):
     """Right answers of the arms that were asked arithmetic."""
     advice: tuple[Advice, ...] = ()
     """Recommendations of a sweep, for each cell with figures."""
-    energies: tuple[CellEnergy, ...] = ()
-    """Energy per 1,000 output tokens, of the cells whose power was read."""
     filling: tuple[MissingCells, ...] = ()
     """Missing cells by arm."""
     flags: tuple[ComparisonFlag, ...] = ()

@@ -128,7 +128,7 @@ def run(
     Examples:
       sparkdash bench gpt-oss-120b
       sparkdash bench run qwen3-coder-30b-nvfp4 --suite seeds --yes
-      sparkdash bench --url http://127.0.0.1:8000 --suite localmaxxing
+      sparkdash bench --url http://127.0.0.1:8000 --suite prefill
     """
     from sparkdash.bench.run import Mode
     from sparkdash.cli.bench.measure import MeasureOptions, measure

@@ -27,7 +27,6 @@ from sparkdash.cli.output.screen import print_note, print_text
 
 if TYPE_CHECKING:
     from sparkdash.bench.report.report import Report
-    from sparkdash.domain.weights import WeightFacts
 
 
 class ReportFormat(StrEnum):
@@ -37,8 +36,6 @@ class ReportFormat(StrEnum):
     CSV = "csv"
     JSON = "json"
     HTML = "html"
-    LOCALMAXXING = "localmaxxing"
-    SPARK_ARENA = "spark-arena"
 
 
 def export(
@@ -50,16 +47,12 @@ def export(
     layout: LayoutName = None,
     metric: MetricName = None,
     math: MathRun = None,
-    arm: Annotated[
-        str | None, typer.Option("--arm", help="For localmaxxing and spark-arena: the arm; default: the baseline.")
-    ] = None,
     matrix: Matrix = False,
     suite: MatrixSuite = None,
 ) -> None:
     """Write a run, or many merged, as Markdown, CSV, JSON or HTML.
 
-    CSV has llama-benchy's columns; `localmaxxing` writes a submission for that site; `spark-arena` writes recipe,
-    figures and metadata into the folder of --output. Nothing is sent.
+    CSV has llama-benchy's columns. Nothing is sent.
 
     \b
     Examples:
@@ -67,17 +60,10 @@ def export(
       sparkdash bench export 20261121 --layout qwen3-coder --math last -o m.md
       sparkdash bench export last --format html -o report.html
       sparkdash bench export last --format csv | column -ts,
-      sparkdash bench export last --format spark-arena -o submission/
     """
     if run is None and not matrix:
         raise typer.BadParameter("give a RUN, or --matrix for all runs of a suite", param_hint="RUN")
-    asked = ExportOptions(run, form, layout, metric, math, arm, matrix=matrix, suite=suite)
-    if form is ReportFormat.SPARK_ARENA:
-        if output is None or matrix:
-            raise typer.BadParameter("spark-arena writes three files of one run; name a folder", param_hint="--output")
-        for name, text in _arena_files(asked).items():
-            _write(output / name, text)
-        return
+    asked = ExportOptions(run, form, layout, metric, math, matrix=matrix, suite=suite)
     text = _rendered(asked)
     if output is None:
         print_text(text, nl=False)
@@ -96,26 +82,6 @@ def _write(file: Path, text: str) -> None:
     print_note(f"Wrote {file}.")
 
 
-def _arena_files(asked: ExportOptions) -> dict[str, str]:
-    """Build the files of a submission; the recipe is that of the profile as it is now."""
-    from sparkdash.bench import run_folder
-    from sparkdash.bench.report.formats import localmaxxing, spark_arena
-    from sparkdash.catalog.sparkrun_recipe import sparkrun_recipe
-    from sparkdash.cli.local import export_spec
-
-    report = asked.report()
-    name = asked.arm or report.run.baseline
-    spark_arena.refuse_unfit(report)
-    profile = localmaxxing.find_arm(report, name).profile
-    recipe = sparkrun_recipe(*export_spec(profile))
-    results = run_folder.read_results(run_folder.find_run(asked.run or "last"))
-    return spark_arena.build_files(results, report, recipe, name, weights=_weights(report, profile))
-
-
-def _weights(report: Report, profile: str) -> WeightFacts | None:
-    return local_profiles(report).weights.get(profile, {}).get("target")
-
-
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
     """Options of one export, as given on the command line."""
@@ -125,7 +91,6 @@ class ExportOptions:
     layout: str | None
     metric: str | None
     math: str | None
-    arm: str | None
     matrix: bool
     suite: str | None
 
@@ -143,28 +108,14 @@ def _rendered(asked: ExportOptions) -> str:
 
     if asked.form is ReportFormat.CSV and not asked.matrix:
         return llama_benchy.render_csv(run_folder.read_results(run_folder.find_run(asked.run or "last")))
-    if asked.matrix and asked.form in (ReportFormat.CSV, ReportFormat.LOCALMAXXING):
-        raise typer.BadParameter(f"{asked.form.value} describes one run; give its RUN", param_hint="--matrix")
+    if asked.form is ReportFormat.CSV:
+        raise typer.BadParameter("csv describes one run; give its RUN", param_hint="--matrix")
     report = asked.report()
     if asked.form is ReportFormat.JSON:
         return report.model_dump_json(indent=2) + "\n"
-    if asked.form is ReportFormat.LOCALMAXXING:
-        return _submission(report, asked)
     shelf, chosen = local_profiles(report), choose_layout(report, asked.layout, asked.metric)
     if asked.form is ReportFormat.HTML:
         from sparkdash.bench.report.formats import html
 
         return html.render_html(report_page(report, chosen, shelf), report_charts(report, chosen, shelf))
     return markdown.render_markdown(report_page(report, chosen, shelf))
-
-
-def _submission(report: Report, asked: ExportOptions) -> str:
-    from pydantic_core import to_json
-
-    from sparkdash.bench.report.formats import localmaxxing
-
-    profile = localmaxxing.find_arm(report, asked.arm or report.run.baseline).profile
-    payload = localmaxxing.build_submission(report, asked.arm, weights=_weights(report, profile))
-    if missing := localmaxxing.missing_fields(payload):
-        print_note(f"Fill in before sending: {', '.join(missing)}.")
-    return to_json(payload, indent=2).decode() + "\n"
