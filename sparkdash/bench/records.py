@@ -36,8 +36,6 @@ class Provenance(Frozen):
     engine: str | None = None
     """Kind of engine: vllm, sglang, llamacpp, trtllm, sim."""
     engine_version: str | None = None
-    gateway: str | None = None
-    """Gateway between the bench and an unmanaged engine, where one says so: `sparkdash 0.4.0`."""
     request_keys: str | None = None
     """Kind of engine whose request keys (forced length, cache salt, counts) an unmanaged server took; None: the keys
     of its own kind.

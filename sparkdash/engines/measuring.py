@@ -23,8 +23,6 @@ _OWNERS = {
 """`owned_by` in /v1/models of each engine's server."""
 SIMULATED = "SIMULATED"
 """Prefix of a simulated model's description in sparkdash's own gateway."""
-GATEWAY = "sparkdash"
-"""`owned_by` in /v1/models of sparkdash's own gateway."""
 _VLLM_LIKE = frozenset({EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTLLM, EngineKind.SIM})
 
 
@@ -42,17 +40,6 @@ def engine_kind_of(models: Mapping[str, Any]) -> EngineKind:
     """Return the engine kind behind an answer of /v1/models; `openai` when it does not say."""
     owners = [card.get("owned_by") for card in _cards(models)]
     return next((_OWNERS[owner] for owner in owners if owner in _OWNERS), EngineKind.OPENAI)
-
-
-def is_gateway(models: Mapping[str, Any]) -> bool:
-    """Whether an answer of /v1/models is that of a sparkdash gateway."""
-    return any(card.get("owned_by") == GATEWAY for card in _cards(models))
-
-
-def root_of(models: Mapping[str, Any], model: str) -> str:
-    """Return the profile behind a name that a sparkdash gateway lists (an alias, a mode, `auto`)."""
-    mine = (card.get("root") for card in _cards(models) if card.get("id") == model)
-    return next((root for root in mine if isinstance(root, str) and root), model)
 
 
 def served_models(models: Mapping[str, Any]) -> list[str]:

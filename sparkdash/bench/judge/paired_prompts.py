@@ -1,7 +1,7 @@
-"""Arms compared prompt by prompt: ratios of the same prompts, paired t, Wilcoxon's signed ranks.
+"""Arms compared prompt by prompt: ratios of the same prompts, paired t.
 
 Owns: which prompts are paired, the tests over prompts. Must not know: verdicts, words.
-Rule: these tests describe the prompts of these launches. They claim nothing: requests of one launch share its memory
+Rule: they describe the prompts of these launches. They claim nothing: requests of one launch share its memory
 and its time of day, so the verdict of a cell rests on launches (arm_comparison.py).
 Pure.
 """
@@ -9,9 +9,8 @@ Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from itertools import groupby
-from statistics import NormalDist, fmean, median, stdev
+from collections.abc import Sequence
+from statistics import fmean, median, stdev
 
 from sparkdash.bench.judge.metrics import BenchMetric, figures_by_launch
 from sparkdash.bench.judge.stats import ALPHA, geomean, p_two_sided, t_quantile
@@ -21,8 +20,6 @@ from sparkdash.domain.base import Frozen
 
 LEAST_PAIRS = 20
 """Fewest prompts of a cell that are compared one by one; the published runs have thirty."""
-EXACT = 50
-"""Most differences for which Wilcoxon's distribution is computed exactly."""
 METRICS = (BenchMetric.DECODE, BenchMetric.PREFILL)
 
 
@@ -49,7 +46,6 @@ class PairedCell(Frozen):
     high: float
     """95 % interval of `ratio` over prompts, by the paired t of the logarithms."""
     p_t: float
-    p_wilcoxon: float
     higher: int
     """Prompts whose figure is higher in the arm."""
 
@@ -75,7 +71,7 @@ def _paired(results: Results, arm: str, key: CellKey, metric: BenchMetric) -> Pa
     return PairedCell(
         arm=arm, key=key, metric=metric, pairs=pairs, base_median=median(one.base for one in pairs),
         arm_median=median(one.arm for one in pairs), ratio=math.exp(fmean(logs)), low=math.exp(low),
-        high=math.exp(high), p_t=p_t, p_wilcoxon=wilcoxon(logs), higher=sum(one > 0 for one in logs),
+        high=math.exp(high), p_t=p_t, higher=sum(one > 0 for one in logs),
     )  # fmt: skip
 
 
@@ -95,43 +91,3 @@ def paired_t(differences: Sequence[float]) -> tuple[float, float, float]:
     if not error:
         return middle, middle, 0.0 if middle else 1.0
     return middle - half, middle + half, p_two_sided(middle / error, n - 1)
-
-
-def wilcoxon(differences: Sequence[float]) -> float:
-    """Return the two-sided p of Wilcoxon's signed-rank test. Zeros are left out, ties have their middle rank.
-
-    Exact up to EXACT differences, by the number of sign patterns for each rank sum; beyond it by the normal
-    approximation with the correction for ties.
-    """
-    ranks = _doubled_ranks([one for one in differences if one])
-    if not ranks:
-        return 1.0
-    total = sum(abs(rank) for rank in ranks)
-    less = min(sum(rank for rank in ranks if rank > 0), sum(-rank for rank in ranks if rank < 0))
-    if len(ranks) <= EXACT:
-        return _exact_p([abs(rank) for rank in ranks], less)
-    variance = sum(rank * rank for rank in ranks) / 4
-    return min(1.0, 2 * NormalDist().cdf((less - total / 2) / math.sqrt(variance)))
-
-
-def _doubled_ranks(differences: Sequence[float]) -> list[int]:
-    """Return twice the rank of each difference by size, with its sign; ties have their middle rank."""
-    ordered = sorted(differences, key=abs)
-    ranks: list[int] = []
-    for _, group in groupby(ordered, key=abs):
-        ties = list(group)
-        middle = 2 * len(ranks) + len(ties) + 1
-        ranks += [middle if one > 0 else -middle for one in ties]
-    return ranks
-
-
-def _exact_p(ranks: Sequence[int], less: int) -> float:
-    """Return P(the smaller rank sum <= less) over all signs of these ranks."""
-    counts: Mapping[int, int] = {0: 1}
-    for rank in ranks:
-        grown = dict(counts)
-        for value, count in counts.items():
-            grown[value + rank] = grown.get(value + rank, 0) + count
-        counts = grown
-    patterns = sum(count for value, count in counts.items() if value <= less)
-    return min(1.0, 2 * patterns / (1 << len(ranks)))

@@ -56,14 +56,6 @@ class ArmLauncher(Protocol):
         ...
 
 
-class StateReader(Protocol):
-    """Gives the snapshot of a daemon."""
-
-    async def state(self) -> Snapshot:
-        """Return the snapshot. Raises SparkdashError."""
-        ...
-
-
 class DaemonLauncher:
     """Launches profiles through a daemon.
 
@@ -124,14 +116,11 @@ class UrlLauncher:
             client=self._bench_client,
             kind=server.kind,
             model=server.model,
-            engine_url=None if server.gateway else self._bench_client.url,
+            engine_url=self._bench_client.url,
             keys=server.keys,
         )
         found = await server_provenance(arm.profile, measured, server)
-        look = _blind
-        if server.gateway and server.profile:
-            look = _BoxObserver(url_server.GatewayState(self._bench_client), server.profile).look
-        return LaunchedArm(measured, found, look, anew=False, simulated=server.simulated)
+        return LaunchedArm(measured, found, _blind, anew=False, simulated=server.simulated)
 
 
 async def _blind() -> BoxReading:
@@ -141,7 +130,7 @@ async def _blind() -> BoxReading:
 class _BoxObserver:
     """Reads the state of the box from the daemon."""
 
-    def __init__(self, client: StateReader, profile: str) -> None:
+    def __init__(self, client: AsyncClient, profile: str) -> None:
         self._client = client
         self._profile = profile
         self._last = time.time()

@@ -70,23 +70,18 @@ def _thinking(profile: Profile) -> bool | None:
 
 
 async def server_provenance(url: str, measured: MeasuredEngine, server: UrlServer) -> Provenance:
-    """Return what an unmanaged server, and a sparkdash gateway before it, report."""
-    told = {
-        "engine": None if measured.kind is EngineKind.OPENAI else measured.kind.value,
-        "engine_version": await measured.version(),
-        "model": measured.model,
-        "tokenizer_sha256": await measured.tokenizer(),
-        "kv_dtype": await measured.kv_dtype(),
-        "kv_tokens": await measured.kv_tokens(),
-        "context_limit": await measured.context_limit(),
-        **(server.facts or {}),
-    }
+    """Return what an unmanaged server reports."""
     return Provenance(
         profile=url,
         temperature=0.0,
-        gateway=server.gateway,
+        engine=None if measured.kind is EngineKind.OPENAI else measured.kind.value,
+        engine_version=await measured.version(),
         request_keys=server.keys.value if server.keys else None,
-        **told,
+        model=measured.model,
+        tokenizer_sha256=await measured.tokenizer(),
+        kv_dtype=await measured.kv_dtype(),
+        kv_tokens=await measured.kv_tokens(),
+        context_limit=await measured.context_limit(),
     )
 
 

@@ -62,8 +62,7 @@ def _unnamed(run: Run, arm: str, launches: Sequence[LaunchRecord]) -> Iterator[C
     told = launches[-1].provenance if launches else None
     if run.target != "url" or told is None or told.engine is not None:
         return
-    who = f"the gateway ({told.gateway})" if told.gateway else "the server"
-    text = f"{who[0].upper()}{who[1:]} does not say which engine answers"
+    text = "The server does not say which engine answers"
     if told.request_keys:
         text += f"; it takes {told.request_keys}'s keys for lengths and counts."
     else:

@@ -6,7 +6,6 @@ Pure.
 
 from __future__ import annotations
 
-import itertools
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -112,7 +111,7 @@ def _part(source: TableSource, shelf: LocalProfiles, part: Part) -> Iterator[Blo
         Part.BATCH: lambda: batch_report.batch_reports(source),
         Part.PREFILL: lambda: recipe_headlines.prefill_recipes(source, shelf.weights),
         Part.PAIRED: lambda: recipe_headlines.paired_recipes(source, shelf.weights),
-        Part.PROMPTS: lambda: itertools.chain(paired_table.paired_tables(source), paired_table.prompt_tables(source)),
+        Part.PROMPTS: lambda: paired_table.paired_tables(source),
         Part.KV: lambda: kv_table.kv_table(source),
         Part.CLAIMS: lambda: comparison_tables.evidence_tables(source),
     }
@@ -140,7 +139,6 @@ def _measured(source: TableSource) -> tuple[str, ...]:
             if source.report.sources
             else (f"Run: {run.id}, {when}, {run.mode.value}: {launches}, through {run.target}",)
         ),
-        *_gateways(source.report),
         f"{metric.unit} is {metric.value}: {metric.definition}",
         *_client(source.report),
     )
@@ -157,15 +155,6 @@ def _merged(report: Report) -> Iterator[str]:
         for run in sorted(runs):
             yield f"Run: {run}, {min(runs[run])}, {len(runs[run])} cells"
         yield "Nights differ: a difference between runs is shown in brackets and never claimed"
-
-
-def _gateways(report: Report) -> Iterator[str]:
-    """Describe the gateways between the bench and unmanaged engines."""
-    for arm in report.arms:
-        told = arm.provenance
-        if told is not None and told.gateway:
-            engine = " ".join(one for one in (told.engine, told.engine_version) if one)
-            yield f"Gateway: {arm.name} is {told.gateway}; behind it {engine or 'an engine that it does not name'}"
 
 
 def _client(report: Report) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Speeds of a plan's arms: seen by the daemon, measured in an earlier run, published, else estimated.
+"""Speeds of a plan's arms: seen by the daemon, measured in an earlier run, else published.
 
 Owns: the order of these sources. Must not know: how a plan is printed, how an estimate is made.
 """
@@ -12,7 +12,7 @@ from statistics import median
 
 from sparkdash.bench import run_folder
 from sparkdash.bench.judge.stats import geomean
-from sparkdash.bench.plan import run_plan, speed_estimate
+from sparkdash.bench.plan import run_plan
 from sparkdash.bench.plan.run_plan import KnownSpeeds
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Run
@@ -25,7 +25,7 @@ EARLIER_RUNS = 30
 
 
 async def arm_speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -> dict[str, KnownSpeeds]:
-    """Return the known or estimated speed of each arm and the time that its start takes."""
+    """Return the known speed of each arm and the time that its start takes."""
     seen: dict[str, KnownSpeeds] = {}
     if client is not None and world is not None:
         starts: dict[str, float | None] = {}
@@ -33,18 +33,13 @@ async def arm_speeds(run: Run, client: AsyncClient | None, world: Snapshot | Non
             figures = world.figures.get(name)
             starts[name] = (figures.load_s if figures else None) or (await client.plan(name=name)).expected_s or None
         seen = run_plan.speeds_of(run.arms, world, starts)
-    return {arm.name: _completed(run, arm, seen.get(arm.name, KnownSpeeds()), world) for arm in run.arms}
+    return {arm.name: _completed(run, arm, seen.get(arm.name, KnownSpeeds())) for arm in run.arms}
 
 
-def _completed(run: Run, arm: Arm, known: KnownSpeeds, world: Snapshot | None) -> KnownSpeeds:
+def _completed(run: Run, arm: Arm, known: KnownSpeeds) -> KnownSpeeds:
     if known.decode_tok_s is None or known.launch_s is None or known.source == "published":
         known = _measured(run, arm, known)
-    if run.target == "url":
-        return known.replace(launch_s=0.0)
-    summary = world.profile(arm.profile) if world else None
-    if summary is None or world is None or (known.decode_tok_s is not None and known.launch_s is not None):
-        return known
-    return speed_estimate.complete(known, summary, world.profiles)
+    return known.replace(launch_s=0.0) if run.target == "url" else known
 
 
 def _measured(run: Run, arm: Arm, known: KnownSpeeds) -> KnownSpeeds:

@@ -1,4 +1,4 @@
-"""Tables of paired runs: ratios over the same prompts, and the difference of each prompt.
+"""Tables of paired runs: ratios over the same prompts.
 
 Owns: the rows and columns. Must not know: how prompts are paired, Markdown.
 Pure.
@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from sparkdash.bench.judge.paired_prompts import PairedCell
 from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.arm_tables import TableSource
-from sparkdash.bench.report.blocks import Block, Grid, Heading, TableCell, TextBlock, Tone, format_change, format_value
+from sparkdash.bench.report.blocks import Block, Grid, Heading, TableCell, TextBlock, Tone, format_value
 
 HOW = (
     "Each prompt against itself: geometric mean of the ratios, 95 % interval and p of the paired t over their "
-    "logarithms, and p of Wilcoxon's signed ranks. They describe these prompts in these launches and claim nothing: what "
+    "logarithms. They describe these prompts in these launches and claim nothing: what "
     "may be claimed rests on launches."
 )
-HEAD = ("Cell", "Figure", "N", "Baseline", "Arm", "Ratio", "Prompts higher", "Paired t", "Wilcoxon")
+HEAD = ("Cell", "Figure", "N", "Baseline", "Arm", "Ratio", "Prompts higher", "Paired t")
 
 
 def paired_tables(source: TableSource) -> Iterator[Block]:
@@ -33,21 +33,6 @@ def paired_tables(source: TableSource) -> Iterator[Block]:
     yield TextBlock((HOW,), Tone.DIM)
 
 
-def prompt_tables(source: TableSource) -> Iterator[Block]:
-    """Table of each cell in the report's figure, a row per prompt."""
-    mine = [one for one in source.report.pairs if one.metric is source.metric]
-    for one in mine:
-        where = cell_names.cell_name(one.key, source.words)
-        yield Heading(3, f"{one.arm} against {source.report.run.baseline}: {where}, {one.metric.value} per prompt")
-        yield Grid(head=("Prompt", "Baseline", "Arm", "Difference"), rows=tuple(_prompt_rows(one)), right=True)
-
-
-def _prompt_rows(one: PairedCell) -> Iterator[tuple[TableCell, ...]]:
-    for number, pair in enumerate(one.pairs, 1):
-        texts = (str(number), format_value(pair.base), format_value(pair.arm), format_change(pair.arm / pair.base - 1))
-        yield tuple(map(TableCell, texts))
-
-
 def _row(source: TableSource, one: PairedCell) -> tuple[TableCell, ...]:
     texts = (
         cell_names.cell_name(one.key, source.words),
@@ -58,7 +43,6 @@ def _row(source: TableSource, one: PairedCell) -> tuple[TableCell, ...]:
         f"{one.ratio:.2f}x [{one.low:.2f}, {one.high:.2f}]",
         f"{one.higher}/{len(one.pairs)}",
         p_text(one.p_t),
-        p_text(one.p_wilcoxon),
     )
     return tuple(map(TableCell, texts))
 
