@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sparkdash.bench.judge.accuracy import AccuracyGate, compare_accuracy, compare_outputs
+from sparkdash.bench.judge.accuracy import AccuracyGate, compare_accuracy
 
 
 def answers(both: int, only_a: int, only_b: int, neither: int) -> tuple[dict[str, bool], dict[str, bool]]:
@@ -61,14 +61,3 @@ def test_a_gate_for_four_hundred_lets_few_bad_arms_pass() -> None:
 def test_only_common_items_count() -> None:
     assert compare_accuracy({"a": True, "b": True}, {"b": True, "c": False}).n == 1
     assert compare_accuracy({"a": True}, {"b": True}).text == "no evidence (no common items)"
-
-
-def test_equal_outputs() -> None:
-    """How many, and where the others part: a prefix parts where the shorter one ends."""
-    found = compare_outputs(
-        {"1": "abc", "2": "abcdef", "3": "xyz", "4": "same"}, {"1": "abc", "2": "abcd", "3": "x!z", "5": ""}
-    )
-    assert (found.n, found.same, found.divergence) == (3, 1, 2.5)
-    assert found.share == pytest.approx(1 / 3)
-    assert compare_outputs({"1": "a"}, {"1": "a"}).divergence is None
-    assert compare_outputs({}, {}).share is None

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from sparkdash.bench.judge.accuracy import AccuracyGate
 from sparkdash.bench.judge.answer_scorer import SCORER
-from sparkdash.bench.judge.quality import equalities, qualities
+from sparkdash.bench.judge.quality import qualities
 from sparkdash.bench.plan.math_questions import Stratum, question
 from sparkdash.bench.records import CellRecord, LaunchRecord, RequestSample
 from sparkdash.bench.results import Results, gather
@@ -16,7 +16,6 @@ from tests.shared.alternating import alternating
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 MATH = CellKey(suite="math", context=0, output=512, kind=Kind.MATH)
-SAME = CellKey(suite="identical", context=0, output=64, kind=Kind.IDENTICAL)
 
 
 def a_run(*keys: CellKey, arms: tuple[str, ...] = ("plain", "eagle")) -> Run:
@@ -72,10 +71,3 @@ def test_what_is_no_question_is_not_judged() -> None:
     """Without answers there is nothing to say."""
     assert qualities(answered(MATH, ["warm-up"], lambda _arm, _rep: "ANSWER: 1")) == ()
     assert qualities(gather(a_run(MATH), [])) == ()
-
-
-def test_outputs_are_compared_prompt_by_prompt() -> None:
-    """One of three parts after four characters."""
-    (found,) = equalities(answered(SAME, ["a", "b", "c"], lambda arm, rep: "same" + (arm if rep == 1 else "")))
-    assert (found.arm, found.identity.n, found.identity.same, found.identity.divergence) == ("eagle", 3, 2, 4)
-    assert equalities(gather(a_run(SAME), [])) == ()

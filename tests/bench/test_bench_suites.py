@@ -37,10 +37,7 @@ def test_every_shipped_suite_loads_and_is_named_as_its_file() -> None:
         "arena",
         "prefix",
         "math",
-        "identical",
         "classes",
-        "needles",
-        "users",
         "paired",
         "batch",
     }

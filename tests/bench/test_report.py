@@ -17,7 +17,7 @@ from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.report.assemble import add_math_scores, assemble_report
 from sparkdash.bench.report.comparability import flags_between_runs
-from sparkdash.bench.report.formats import llama_benchy, localmaxxing
+from sparkdash.bench.report.formats import llama_benchy
 from sparkdash.bench.report.formats.markdown import render_markdown
 from sparkdash.bench.report.formats.terminal import print_page
 from sparkdash.bench.report.layout import derive_layout
@@ -396,12 +396,6 @@ def test_the_json_form_is_stable(rehearse: Rehearse) -> None:
     found = assemble_report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID}))
     assert json.loads(SCHEMA.read_text()) == shape(Report.model_json_schema())
     assert Report.model_validate_json(found.model_dump_json()) == found
-
-
-def test_a_submission_is_never_simulated(rehearse: Rehearse) -> None:
-    """A simulated figure goes nowhere."""
-    with pytest.raises(AdmissionError, match="simulated"):
-        localmaxxing.build_submission(assemble_report(rehearse(arms=[PLAIN], rates={"plain": GRID})))
 
 
 def test_the_terminal_shows_the_same_page_in_eighty_columns(rehearse: Rehearse) -> None:

@@ -196,13 +196,12 @@ about: answers that are judged, and a shared prompt
 lag_limit_ms: 10000
 cells:
   - {context: 256, output: 24, kind: prefix, warm: true, reps: 2}
-  - {output: 24, kind: identical, reps: 2}
   - {output: 24, kind: math, reps: 2}
 """
 
 
 def test_cells_of_every_kind_are_whole_after_a_kill_and_a_resume(box: Any) -> None:
-    """Shares of the cache, equal answers and arithmetic; each has its line in the report, and nothing counts twice."""
+    """Shares of the cache, and arithmetic; each has its line in the report, and nothing counts twice."""
     (box.root / "config" / "suites" / "kinds.yaml").write_text(KINDS)
     words = [str(HALTING), "ab", "plain", "fast", "--suite", "kinds", "--mode", "screen", "--yes"]
     with Program(words, env=box.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as bench:
@@ -218,6 +217,6 @@ def test_cells_of_every_kind_are_whole_after_a_kill_and_a_resume(box: Any) -> No
     after = records(box, run)
     assert after[: len(before)] == before
     closed = [(one["launch"], one["key"]["kind"]) for one in after if one["record"] == "cell" and one["void"] is None]
-    assert sorted(closed) == [(launch, kind) for launch in range(2) for kind in ("identical", "math", "prefix")]
-    for heading in ("Prefix cache:", "Equal outputs", "Math", "No cell of this suite measures speed"):
+    assert sorted(closed) == [(launch, kind) for launch in range(2) for kind in ("math", "prefix")]
+    for heading in ("Prefix cache:", "Math", "No cell of this suite measures speed"):
         assert heading in done.stdout, done.stdout

@@ -54,8 +54,6 @@ ROOM = 4096
 RESUMES = 4
 """Attempts at filling what a busy machine made void."""
 STEP_S = 0.02
-RAMP_S = 1.0
-"""Time after an engine's start at which the first users have joined."""
 ENGINE = """\
 profile: {name}
 engine: sim
@@ -176,19 +174,11 @@ class SuiteRun:
             last = json.loads(lines[-1])
         except (OSError, ValueError, IndexError):
             return False
-        if any('"kind": "users"' in key for key in self._parts[number]):
-            return self._is_in_a_ramp(place, run, lines)
         if last["record"] != "sample" or plain_key(last["cell"]) not in self._parts[number]:
             return False
         if len(self._parts) > 1:
             return bool(last["launch"] >= number * len(run.order) // len(self._parts))
         return sum('"record":"sample"' in line for line in lines) >= planned_samples(run) / 2
-
-    def _is_in_a_ramp(self, place: Path, run: Run, lines: list[str]) -> bool:
-        """Whether users are joining, in a launch of the second half: a ramp is one sample, written at its end."""
-        launches = sum('"record":"launch"' in line for line in lines)
-        quiet_s = time.time() - (place / "records.jsonl").stat().st_mtime
-        return launches > len(run.order) / 2 and '"record":"launch"' in lines[-1] and quiet_s > RAMP_S
 
     def _resumed(self) -> tuple[int, str]:
         """Resume until nothing is missing; the number of attempts and the last report."""
@@ -248,7 +238,6 @@ class SuiteRun:
                     if verdict["delta"] is None and not verdict["reason"] and figure["arm"] != shown["run"]["baseline"]:
                         self._faults.append(f"no word on {table['metric']} of {row['key']}: {verdict}")
         claims["scores"] = len(shown["scores"])
-        claims["equalities"] = len(shown["equalities"])
         return claims
 
 
@@ -258,9 +247,8 @@ def fitted(name: str, args: argparse.Namespace, room: int | None) -> dict[str, A
     for cell in found["cells"]:
         longest = max(listed(cell["output"]))
         contexts = listed(cell.get("context", 0))
-        if cell.get("kind") != "users":  # those fit themselves to the engine
-            fitting = [each for each in contexts if room is None or each + longest <= room - 64]
-            cell["context"] = fitting or [room - 64 - longest]
+        fitting = [each for each in contexts if room is None or each + longest <= room - 64]
+        cell["context"] = fitting or [(room or 0) - 64 - longest]
         if args.ends:
             cell |= {word: ends(listed(cell[word])) for word in ("context", "output", "concurrency") if word in cell}
         if args.reps is not None:
