@@ -23,6 +23,8 @@ _OWNERS = {
 """`owned_by` in /v1/models of each engine's server."""
 SIMULATED = "SIMULATED"
 """Prefix of a simulated model's description in sparkdash's own gateway."""
+GATEWAY = "sparkdash"
+"""`owned_by` in /v1/models of sparkdash's own gateway."""
 _VLLM_LIKE = frozenset({EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTLLM, EngineKind.SIM})
 
 
