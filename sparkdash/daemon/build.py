@@ -38,11 +38,12 @@ from sparkdash.host.evidence import EvidenceTaker
 from sparkdash.host.files import inotify
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log.reader import KernelLog
+from sparkdash.host.nodes import OneNode
 from sparkdash.prometheus import MetricsExporter
 from sparkdash.settings import Settings, settings_file
 from sparkdash.store import Store
-from sparkdash.supervisor import Supervisor, SupervisorInputs
-from sparkdash.supervisor.inputs import not_killed
+from sparkdash.supervisor import Supervisor, Tools
+from sparkdash.supervisor.tools import not_killed
 from sparkdash.telemetry import Collector, CollectorInputs
 from sparkdash.tracing import RequestTracer
 from sparkdash.units import GIB
@@ -156,7 +157,7 @@ def _supervisor(
     """Make the supervisor; `daemon` is asked once it runs."""
     kernel_log = KernelLog()
     return Supervisor(
-        SupervisorInputs(
+        Tools(
             catalog=profiles,
             runtime=others.runtime if others else parts.runtime,
             upstream=opened.upstream,
@@ -164,19 +165,20 @@ def _supervisor(
             publish=opened.bus.publish,
             settings=parts.settings,
             owner=paths.owner(),
-            nodes=others.directory if others else parts.nodes,
+            nodes=(others.directory if others else parts.nodes) or OneNode(parts.reader),
             shipper=others.shipper if others else None,
             killed_on_node=others.watch.kill_reason if others else not_killed,
             store=opened.store,
             guard=parts.guard,
             memory_helper=parts.memory_helper,
-            flags=FlagStore(paths.flags_dir()),
+            flag_store=FlagStore(paths.flags_dir()),
             on_needs=lambda: reloading.publish_profiles(daemon(), daemon().supervisor.catalog),
             before_ready=lambda profile: daemon().collector.begin(profile),
             foreign=accounts.foreign,
             take_evidence=no_evidence if parts.simulated else _evidence(kernel_log).take,
             kernel_log=None if parts.simulated else kernel_log,
-            telemetry=lambda: daemon().collector,
+            figures=lambda profile: daemon().collector.figures(profile),
+            gpu_figures=lambda: daemon().collector.gpu,
         )
     )
 

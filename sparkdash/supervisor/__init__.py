@@ -4,7 +4,7 @@ Owns: engines, leases, the swap under way. Must not know HTTP towards clients, s
 """
 
 from sparkdash.supervisor.claim import Lease
-from sparkdash.supervisor.inputs import SupervisorInputs
 from sparkdash.supervisor.supervisor import Supervisor
+from sparkdash.supervisor.tools import Tools
 
-__all__ = ["Lease", "Supervisor", "SupervisorInputs"]
+__all__ = ["Lease", "Supervisor", "Tools"]

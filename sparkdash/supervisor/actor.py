@@ -1,8 +1,5 @@
 """Actor: one inbox, one owner of the scheduler's records, and effects carried out.
 
-Owns: the inbox, the swaps under way, those who wait for an order, what an earlier daemon left. Must not decide: the
-scheduler does. Must not do: the transition does.
-
 Rule 1: only `_handle` touches the scheduler; everything else posts a move. But a request whose coming or going changes
     no decision is booked at once while the inbox is empty: nearly all of them, and none of those waits for a task.
 Rule 2: `_handle` never waits. What takes time is a task, and its end is a move.
@@ -11,32 +8,31 @@ Rule 2: `_handle` never waits. What takes time is a task, and its end is a move.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Iterable
+from collections import defaultdict, deque
+from collections.abc import Callable, Container, Iterable
 
 from sparkdash.catalog import Catalog
+from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.swap import Plan, SetPlan
+from sparkdash.domain.swap import DefaultProfile, Plan, SetPlan
 from sparkdash.errors import SparkdashError
 from sparkdash.settings import Settings
-from sparkdash.store import Store
-from sparkdash.supervisor.alarm import DecisionTimer
+from sparkdash.supervisor.books import Books, error_of, failure_of
+from sparkdash.supervisor.clock import Clock
 from sparkdash.supervisor.external import strangers
 from sparkdash.supervisor.external.adopt import Adoption
 from sparkdash.supervisor.external.attachments import Attachments
 from sparkdash.supervisor.external.takeover import Takeover
 from sparkdash.supervisor.leasing import Leasing
+from sparkdash.supervisor.memory import guard_words
 from sparkdash.supervisor.memory.footprint import Footprints
 from sparkdash.supervisor.model_sets import SetPlanner, set_moves, set_refusal
-from sparkdash.supervisor.move_notes import forget_failures, publish_death, publish_stop
-from sparkdash.supervisor.owner_policy import policy_of
-from sparkdash.supervisor.parking import Parking
 from sparkdash.supervisor.planner import Planner
 from sparkdash.supervisor.repair.incidents import Incidents
 from sparkdash.supervisor.repair.watch import EngineWatch
-from sparkdash.supervisor.request_counts import RequestCounts
 from sparkdash.supervisor.scheduling import refusals
+from sparkdash.supervisor.scheduling.breaker import ParkedFailure
 from sparkdash.supervisor.scheduling.moves import (
     Adopted,
     Arrive,
@@ -54,6 +50,7 @@ from sparkdash.supervisor.scheduling.moves import (
     Leave,
     Move,
     Patience,
+    PolicyRead,
     Preload,
     Refuse,
     Stop,
@@ -66,18 +63,23 @@ from sparkdash.supervisor.scheduling.moves import (
 from sparkdash.supervisor.scheduling.scheduler import Scheduler
 from sparkdash.supervisor.swap.tasks import SwapTasks
 from sparkdash.supervisor.tools import Tools
-from sparkdash.supervisor.waiters import Waiter, Waiters
+
+COUNTS_DELAY_S = 0.02
+"""Seconds by which a new count of an engine's requests may be published late, where nothing else changed. Each
+publication makes a new Engine and an event for everybody.
+"""
+Waiter = asyncio.Future[None]
+"""Caller of an order, who waits until it is carried out."""
 
 
 class Actor:
     """`run` it in a task group, then post moves."""
 
-    def __init__(self, tools: Tools, catalog: Catalog, store: Store | None, footprints: Footprints) -> None:
+    def __init__(self, tools: Tools, footprints: Footprints) -> None:
         settings = tools.settings
-        self.catalog = catalog
         self._tools = tools
-        self._profiles = dict(catalog.profiles)
-        """Profiles that the scheduler knows; `catalog` may be a move ahead."""
+        self._profiles = dict(tools.catalog.profiles)
+        """Profiles that the scheduler knows; the catalog may be a move ahead."""
         self._read: deque[Catalog] = deque()
         """Catalogs whose moves are in the inbox."""
         self._inbox: deque[tuple[Move | Adoption, Waiter | None]] = deque()
@@ -85,25 +87,24 @@ class Actor:
         """Set while there is a move in the inbox, or figures to tell."""
         self.idle = asyncio.Event()
         """Set while no move is in the inbox, no swap is under way and nothing is to be published."""
-        self.incidents = Incidents(tools.books, store, tools.clock)
+        self.incidents = Incidents(tools.books, tools.store, tools.clock)
         self._watch = EngineWatch(tools, self.incidents, self.post)
-        self.leasing = Leasing(tools, lambda: self._profiles, self, self._watch)
-        self._swaps = SwapTasks(tools, store, self.post, self._unwatch, footprints)
+        self.leasing = Leasing(tools, lambda: self._profiles, self._watch, arrive=self.arrive, leave=self.leave)
+        self._swaps = SwapTasks(tools, self.post, self._unwatch, footprints)
         self._planner = Planner(tools, lambda: self._profiles, self._swaps.expected_s)
-        self._counts = RequestCounts(tools, self._planner, self._watch, idle=self.idle, news=self._news)
+        self._counts_changed = asyncio.Event()
+        """Set while a count of requests has changed and its delay is not over."""
         self._scheduler = Scheduler(
-            self._planner.known(catalog),
+            self._planner.known(tools.catalog),
             queue_limit=settings.queue_limit,
             facts=self._planner,
             patience=Patience(settings.min_dwell_s, settings.max_wait_s),
         )
-        self._parking = Parking(self._scheduler.breaker, tools.books, store)
-        self._attachments = Attachments(tools, store)
+        self._attachments = Attachments(tools)
         self._alarm = DecisionTimer(tools.clock, lambda: self.post(Tick()))
-        self._waiters = Waiters()
+        self._waiters: defaultdict[type[Move], list[Waiter]] = defaultdict(list)
         self.takeover = Takeover(
             tools,
-            lambda: self.catalog,
             records=self._scheduler.records,
             swaps=self._swaps,
             stuck=self.incidents.interrupted,
@@ -120,7 +121,7 @@ class Actor:
         """
         self._group = group
         await self._adopt(preloads)
-        group.create_task(self._counts.run(), name="counts")
+        group.create_task(self._tell_counts(), name="counts")
         while True:
             self._rest()
             await self._news.wait()
@@ -130,8 +131,15 @@ class Actor:
             self._refresh()  # counts are published once for all moves in the inbox
 
     def recall(self) -> None:
-        """Take over parked profiles and incidents of an earlier daemon."""
-        self._parking.recall(self.catalog.profiles)
+        """Take over incidents of an earlier daemon, and parked profiles whose launch was not edited since."""
+        kept = self._tools.store.parked if self._tools.store else {}
+        for name, parked in kept.items():
+            profile = self._tools.catalog.profiles.get(name)
+            if profile is not None and profile.fingerprint == parked.fingerprint:
+                failure = ParkedFailure(error_of(parked.failure), parked.failures, parked.fingerprint)
+                self._scheduler.breaker.recall(name, failure)
+        self._tools.books.recall(kept)
+        self._keep_parked()
         self.incidents.recall()
 
     def end(self) -> None:
@@ -140,8 +148,9 @@ class Actor:
         while self._inbox:
             move, waiter = self._inbox.popleft()
             if waiter is not None and not isinstance(move, Adoption):
-                self._waiters.add(move, waiter)
-        self._waiters.end(refusals.shutting_down())
+                self._waiters[type(move)].append(waiter)
+        for kind in list(self._waiters):
+            self._settle(kind, refusals.shutting_down())
 
     def post(self, move: Move) -> None:
         """Queue a move; it is handled soon and in its turn."""
@@ -152,7 +161,7 @@ class Actor:
         if not self._inbox:
             granted = self._scheduler.grant_at_once(move, self._tools.clock.monotonic())
             if granted is not None:
-                self._counts.note()
+                self._note_count()
                 return granted
         self.post(move)
         return None
@@ -160,7 +169,7 @@ class Actor:
     def leave(self, ticket: str) -> None:
         """End the lease of a request."""
         if not self._inbox and self._scheduler.end_at_once(ticket, self._tools.clock.monotonic()):
-            self._counts.note()
+            self._note_count()
         else:
             self.post(Leave(ticket))
 
@@ -197,15 +206,27 @@ class Actor:
 
     def replace_catalog(self, catalog: Catalog) -> None:
         """Replace the profiles, or the owner's policies for them."""
-        self.catalog = catalog
+        self._tools.catalog = catalog
         self._read.append(catalog)
         self.post(CatalogRead(self._planner.known(catalog)))
         if not self.leasing.over:
             self.takeover.catalog_read()
 
     def replace_settings(self, settings: Settings) -> None:
-        """Hand the owner's new limits and patience to the scheduler."""
-        self.post(policy_of(settings, self.catalog, self._tools.books))
+        """Hand the owner's new limits and patience to the scheduler, and publish the default profile.
+
+        A default that is not there is told of, and counts as none.
+        """
+        default = None
+        if settings.default is not None:
+            try:
+                profile = self._tools.catalog.find(settings.default)
+                default = DefaultProfile(profile=profile.name, after_s=settings.default_after_s)
+            except SparkdashError as error:
+                self._tools.books.notice(Level.WARNING, error.code, f"`default` in config.toml: {error.text()}")
+        self._tools.books.set_default(default)
+        patience = Patience(settings.min_dwell_s, settings.max_wait_s)
+        self.post(PolicyRead(patience, settings.queue_limit, default))
 
     def _put(self, move: Move | Adoption, waiter: Waiter | None = None) -> None:
         self._inbox.append((move, waiter))
@@ -213,7 +234,7 @@ class Actor:
         self._news.set()
 
     async def _adopt(self, preloads: Iterable[str]) -> None:
-        for profile in await self._attachments.take_back(self.catalog.profiles):
+        for profile in await self._attachments.take_back():
             self._handle(Adopted(profile.name, profile.fingerprint), None)
             self._begin_watch(profile)
         if await self.takeover.look(self._running()):
@@ -230,7 +251,7 @@ class Actor:
             self._begin_watch(profile)
 
     def _rest(self) -> None:
-        if not (self._inbox or self._counts.pending) and not self._scheduler.records.swaps:
+        if not (self._inbox or self._counts_changed.is_set()) and not self._scheduler.records.swaps:
             self.idle.set()
 
     def _handle(self, move: Move | Adoption, waiter: Waiter | None) -> None:
@@ -238,7 +259,7 @@ class Actor:
             self.takeover.take_over(move)
             return
         if waiter is not None:
-            self._waiters.add(move, waiter)
+            self._waiters[type(move)].append(waiter)
         self._note(move)
         for effect in self._scheduler.handle(move, self._tools.clock.monotonic()):
             self._carry_out(effect)
@@ -274,7 +295,7 @@ class Actor:
             why = move.error.message if isinstance(move, SwapFailed) else None
             self.incidents.not_started(move.target, why)
         elif isinstance(move, SwapFailed):
-            self._waiters.settle(Stop, move.error)
+            self._settle(Stop, move.error)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
@@ -309,12 +330,95 @@ class Actor:
         self._alarm.set(self._running(), self._scheduler.due)
         records = self._scheduler.records
         self._swaps.waiting(records.waiting_for, records.in_flight)
-        self._counts.publish(records)
+        self._publish_counts()
         self._tools.guarded.refresh()
-        self._parking.keep()
+        self._keep_parked()
         self.incidents.settle(self._tools.books.parked, self._scheduler.expects)
         self._attachments.keep()
         if not self._scheduler.stopping:
-            self._waiters.settle(Stop)
+            self._settle(Stop)
         if not self._scheduler.cancelling:
-            self._waiters.settle(Cancel)
+            self._settle(Cancel)
+
+    def _keep_parked(self) -> None:
+        """Publish and store which profiles are parked now."""
+        for name, parked in self._tools.books.park(self._scheduler.breaker.parked).items():
+            if self._tools.store is not None:
+                self._tools.store.record_parked(name, parked)
+
+    def _settle(self, kind: type[Move], error: SparkdashError | None = None) -> None:
+        """Wake those whose orders of this kind are carried out, or will not be."""
+        for waiter in self._waiters.pop(kind, ()):
+            if not waiter.done():
+                waiter.set_result(None) if error is None else waiter.set_exception(error)
+
+    def _note_count(self) -> None:
+        """Note a changed count of requests, which is published after a delay."""
+        if not self._counts_changed.is_set():
+            self.idle.clear()
+            self._counts_changed.set()
+
+    async def _tell_counts(self) -> None:
+        while True:
+            await self._counts_changed.wait()
+            await self._tools.clock.sleep(COUNTS_DELAY_S)
+            self._counts_changed.clear()
+            self._news.set()
+
+    def _publish_counts(self) -> None:
+        """Publish the use of every engine; one without requests is not watched."""
+        books, records = self._tools.books, self._scheduler.records
+        for name in list(books.engines):
+            in_flight, resident = records.in_flight(name), records.residents.get(name)
+            books.able(name, self._planner.tasks(name), self._planner.most_steps_s(name))
+            books.busy(name, in_flight, resident.asked_at if resident else {})
+            self._watch.used(name, now=in_flight > 0)
+
+
+class DecisionTimer:
+    """Calls `ring` once at the moment when time itself changes a decision."""
+
+    def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
+        self._clock = clock
+        self._ring = ring
+        self._at: float | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def set(self, group: asyncio.TaskGroup, at: float | None) -> None:
+        """Set the moment in monotonic seconds; None: no alarm."""
+        if at == self._at:
+            return
+        if self._task is not None:
+            self._task.cancel()
+        self._at = at
+        self._task = group.create_task(self._sleep(at), name="alarm") if at is not None else None
+
+    async def _sleep(self, at: float) -> None:
+        await self._clock.sleep(max(0.0, at - self._clock.monotonic()))
+        self._at = self._task = None
+        self._ring()
+
+
+def publish_death(books: Books, incidents: Incidents, profile: str, error: SparkdashError) -> None:
+    """Show the engine as failed, with a notice."""
+    incidents.ends(profile)
+    if started := books.started.get(profile):  # otherwise it died during its stop, and is gone
+        books.fail(started, failure_of(error))
+        if error.code not in guard_words.CODES:  # the guard's kills have a notice already
+            books.notice(Level.ERROR, error.code, error.text(), profile)
+
+
+def publish_stop(books: Books, incidents: Incidents, profile: str | None, residents: Container[str]) -> None:
+    """Close the incidents, and drop the failed engines, of what a person stops; None: of every profile."""
+    incidents.stopped(profile)
+    for engine in list(books.engines.values()):
+        stopped = profile in (None, engine.profile) and engine.profile not in residents
+        if stopped and engine.state is EngineState.FAILED:
+            books.drop(engine.profile)
+
+
+def forget_failures(books: Books, incidents: Incidents, profiles: Container[str], residents: Container[str]) -> None:
+    """Drop failed engines whose profiles are gone: nobody can start or stop them."""
+    for engine in list(books.engines.values()):
+        if engine.state is EngineState.FAILED and engine.profile not in profiles and engine.profile not in residents:
+            publish_stop(books, incidents, engine.profile, residents)

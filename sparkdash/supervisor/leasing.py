@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from copy import copy
 from types import TracebackType
-from typing import Protocol
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import EngineKind, Profile
@@ -26,28 +25,27 @@ from sparkdash.supervisor.scheduling.moves import STUCK, Arrive, Cut, Grant, Ref
 from sparkdash.supervisor.tools import Tools
 
 
-class RequestIntake(Protocol):
-    """Receives arrivals and departures of requests: the actor."""
-
-    def arrive(self, move: Arrive) -> str | None:
-        """Return the profile that the request may use at once; None: it waits for the effects."""
-        ...
-
-    def leave(self, ticket: str) -> None:
-        """End the request's lease or wait; never waits."""
-        ...
-
-
 class Leasing:
-    """Leases of all requests. `profiles` are those that the scheduler knows."""
+    """Leases of all requests. `profiles` are those that the scheduler knows.
+
+    `arrive` returns the profile that a request may use at once; None: it waits for the effects. `leave` ends the
+    request of a ticket.
+    """
 
     def __init__(
-        self, tools: Tools, profiles: Callable[[], Mapping[str, Profile]], desk: RequestIntake, watch: EngineWatch
+        self,
+        tools: Tools,
+        profiles: Callable[[], Mapping[str, Profile]],
+        watch: EngineWatch,
+        *,
+        arrive: Callable[[Arrive], str | None],
+        leave: Callable[[str], None],
     ) -> None:
         self._tools = tools
         self._profiles = profiles
-        self._desk = desk
         self._watch = watch
+        self._arrive = arrive
+        self._leave = leave
         self._claims = LeaseClaims(self._granted)
         self._remotes = Remotes(lambda: tools.settings, tools.clock.now)
         self._names: dict[str, tuple[Profile, tuple[str, ...]]] = {}
@@ -102,13 +100,13 @@ class Leasing:
 
     def at_once(self, claim: LeaseClaim, move: Arrive) -> Lease | None:
         """Return a lease if it is granted at once. None: the claim waits for it."""
-        name = self._desk.arrive(move)
+        name = self._arrive(move)
         return None if name is None else self._granted(name, claim)
 
     def leave(self, claim: LeaseClaim) -> None:
         """End the request's stay. Idempotent."""
         if self._claims.leave(claim):
-            self._desk.leave(claim.ticket)
+            self._leave(claim.ticket)
 
     def heard(self, profile: str, at: float) -> None:
         """Note that an answer of this profile's engine ended, and when its last byte came."""

@@ -29,7 +29,6 @@ from sparkdash.supervisor.actor import Actor
 from sparkdash.supervisor.claim import AnswerProgress, Lease
 from sparkdash.supervisor.external import strangers
 from sparkdash.supervisor.external.remotes import not_started
-from sparkdash.supervisor.inputs import SupervisorInputs
 from sparkdash.supervisor.liveness.look import SignalReader
 from sparkdash.supervisor.liveness.probe import sickness
 from sparkdash.supervisor.memory.footprint import Footprints
@@ -38,19 +37,18 @@ from sparkdash.supervisor.scheduling import refusals
 from sparkdash.supervisor.scheduling.moves import Cancel, Release, Stop, Use
 from sparkdash.supervisor.swap import stopping
 from sparkdash.supervisor.swap.fetching import fetch_image
-from sparkdash.supervisor.tools import build_tools
+from sparkdash.supervisor.tools import Tools
 
 
 class Supervisor:
     """Decides which engine runs and who may use it. Start `run()`, then lease."""
 
-    def __init__(self, inputs: SupervisorInputs) -> None:
-        self._tools = build_tools(inputs, self._profiles)
-        self._on_needs = inputs.on_needs
-        self._footprints = Footprints(self._tools, inputs.store, inputs.on_needs)
-        self._actor = Actor(self._tools, inputs.catalog, inputs.store, self._footprints)
-        if inputs.telemetry is not None:
-            self._tools.look = SignalReader(self._tools, self._actor.leasing.held, inputs.telemetry).look
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._footprints = Footprints(tools)
+        self._actor = Actor(tools, self._footprints)
+        if tools.figures is not None:
+            tools.look = SignalReader(tools, self._actor.leasing.held, tools.figures).look
         self._group: asyncio.TaskGroup | None = None
 
     @property
@@ -61,7 +59,7 @@ class Supervisor:
     @property
     def catalog(self) -> Catalog:
         """Profiles as they were read last."""
-        return self._actor.catalog
+        return self._tools.catalog
 
     async def run(self) -> None:
         """Run the actor until cancelled. Any other end is a fault of ours, and should end the daemon."""
@@ -297,7 +295,7 @@ class Supervisor:
 
     async def _read_weights(self) -> None:
         await self._tools.needs.read(self.catalog.profiles.values())
-        self._on_needs()
+        self._tools.on_needs()
 
     def _profiles(self) -> Iterable[Profile]:
         return self.catalog.profiles.values()

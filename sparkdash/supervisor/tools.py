@@ -1,130 +1,204 @@
-"""Tools: dependencies of the supervisor's modules that do I/O, built from its inputs.
-
-Owns: which parts exist, and how they are put together. Must not know what they are used for.
-"""
+"""Dependencies of the supervisor's modules, as its caller hands them in, with the parts that are built of them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+import errno
+import socket
+import zlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from sparkdash.domain.evidence import TakeEvidence
+from sparkdash.catalog import Catalog
+from sparkdash.domain.copying import CopyPlan, CopyProgress
+from sparkdash.domain.engine import Engine
+from sparkdash.domain.event import Fact
+from sparkdash.domain.evidence import TakeEvidence, no_evidence
+from sparkdash.domain.figures import EngineFigures, GpuFigures
 from sparkdash.domain.memory.account import Holding
-from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.domain.profile import Profile
+from sparkdash.engines import registry
 from sparkdash.engines.adapter import EngineAdapter
-from sparkdash.errors import EngineError, SparkdashError
+from sparkdash.errors import EngineError, HostError, SparkdashError
+from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log.reader import KernelLog
+from sparkdash.host.memory_guard.guard import MemoryGuard
 from sparkdash.host.memory_helper.helper import MemoryHelper
-from sparkdash.host.nodes import Nodes, OneNode
+from sparkdash.host.nodes import Nodes
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
+from sparkdash.store import Store
 from sparkdash.supervisor.books import Books
-from sparkdash.supervisor.clock import Clock
+from sparkdash.supervisor.clock import Clock, SystemClock
 from sparkdash.supervisor.flag_probe import FlagProbe
-from sparkdash.supervisor.inputs import Shipper, SignalSource, SupervisorInputs
 from sparkdash.supervisor.liveness.judge import Thresholds
+from sparkdash.supervisor.liveness.signals import EngineSignals
 from sparkdash.supervisor.logbook import Logbook
 from sparkdash.supervisor.memory.guard import GuardedEngines
 from sparkdash.supervisor.memory.needs import Needs
-from sparkdash.supervisor.ports import Ports
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 
+Look = Callable[[Profile, Engine, float], Awaitable[EngineSignals]]
+"""Gathers the signals of an engine's liveness in a few seconds; the number is by how much the caller was late."""
 
-@dataclass(slots=True)
+
+class Shipper(Protocol):
+    """Brings images and weights from this box to other nodes."""
+
+    async def plan(
+        self,
+        profile: Profile,
+        node: str,
+        *,
+        alike: bool = True,
+        trust_names: bool = False,
+        on_progress: Callable[[CopyProgress], object],
+    ) -> CopyPlan:
+        """Find out what the node lacks of a profile. `alike`: it must have the same as this box.
+
+        `trust_names`: files that are named by their checksum are not hashed. Raises HostError.
+        """
+        ...
+
+    def copy(self, profile: Profile, plan: CopyPlan) -> AsyncGenerator[CopyProgress, None]:
+        """Copy what a plan found missing; closing the generator stops it. Raises HostError."""
+        ...
+
+
+async def _do_nothing(_profile: str) -> None: ...
+
+
+async def not_killed(_container: str) -> EngineError | None:
+    """No other node has a memory guard."""
+    return None
+
+
+@dataclass(slots=True, kw_only=True)
 class Tools:
-    """Dependencies of the supervisor's modules that do I/O.
+    """Dependencies of one supervisor. Only `settings` and `catalog` change: when their files were edited."""
 
-    They live as long as the supervisor. Only `settings` is replaced, when its file was edited; `look` is set once,
-    before anything runs, since it needs the others.
-    """
-
+    catalog: Catalog
+    """Profiles as they were read last."""
     runtime: Runtime
     upstream: Upstream
     reader: HostReader
     nodes: Nodes
     """Boxes that engines may run on, this one among them."""
-    shipper: Shipper | None
-    """Copies image and weights to other nodes; None: they are expected to be there."""
-    killed_on_node: Callable[[str], Awaitable[EngineError | None]]
-    """Why another node's memory guard killed a container or its worker; None if none did. Takes seconds at most."""
+    publish: Callable[[Fact], object]
     settings: Settings
-    clock: Clock
-    books: Books
-    logbook: Logbook
-    ports: Ports
-    guarded: GuardedEngines
     owner: str
     """Value of our containers' owner label."""
-    adapter: Callable[[Profile], EngineAdapter]
-    needs: Needs
-    """Memory need of a launch; answered at once."""
-    before_ready: Callable[[str], Awaitable[object]]
+    shipper: Shipper | None = None
+    """Copies image and weights to other nodes; None: they are expected to be there."""
+    killed_on_node: Callable[[str], Awaitable[EngineError | None]] = not_killed
+    """Why another node's memory guard killed a container or its worker; None if none did. Takes seconds at most."""
+    store: Store | None = None
+    """Without one, records end with the daemon."""
+    guard: MemoryGuard | None = None
+    flag_store: FlagStore | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    on_needs: Callable[[], object] = lambda: None
+    """Called when more is known of what launches need."""
+    adapter: Callable[[Profile], EngineAdapter] = registry.adapter_of
+    before_ready: Callable[[str], Awaitable[object]] = _do_nothing
     """Called with a profile just before clients may use its engine. Never fails; takes a second at most."""
-    flags: FlagProbe
-    """Flags that the engines' programs list in their `--help`."""
-    profiles: Callable[[], Iterable[Profile]]
-    """Returns the profiles as they were read last."""
-    foreign: Callable[[], Sequence[Holding]]
+    foreign: Callable[[], Sequence[Holding]] = tuple
     """Other large holders of the box's memory, largest first; empty if not looked at lately. Answers at once."""
-    look: SignalSource | None
-    """Gathers the signals of an engine's liveness; None: nobody judges engines."""
-    thresholds: Thresholds
+    figures: Callable[[str], EngineFigures | None] | None = None
+    """Last raw figures of a profile's engine, answered at once; without this and `look` no engine is judged."""
+    gpu_figures: Callable[[], GpuFigures | None] = lambda: None
+    """Last answered reading of the GPU."""
+    look: Look | None = None
+    """Set by the supervisor, unless a test sets its own."""
+    thresholds: Thresholds = field(default_factory=Thresholds)
     """Limits by which engines are judged."""
-    load_history: Callable[[], Sequence[LoadContiguity]]
-    """Free blocks before and after the last loads, oldest first."""
-    take_evidence: TakeEvidence
+    take_evidence: TakeEvidence = no_evidence
     """Keeps what can be seen of an engine that hangs, before it is ended."""
-    kernel_log: KernelLog | None
+    kernel_log: KernelLog | None = None
     """The kernel's log of this box; None where engines are simulated."""
-    memory_helper: MemoryHelper | None
+    memory_helper: MemoryHelper | None = None
     """Frees and compacts the box's memory as root, where its unit is installed."""
+
+    books: Books = field(init=False)
+    logbook: Logbook = field(init=False)
+    ports: Ports = field(init=False)
+    needs: Needs = field(init=False)
+    guarded: GuardedEngines = field(init=False)
+    flags: FlagProbe = field(init=False)
+
+    def __post_init__(self) -> None:
+        runtime, reader, store, clock = self.runtime, self.reader, self.store, self.clock
+        self.books = books = Books(self.publish, clock)
+        self.logbook = Logbook(runtime)
+        self.ports = Ports(*self.settings.engine_ports, seed=self.owner)
+        learned = store.footprint if store else lambda _fingerprint: None
+        self.needs = Needs(learned, self.settings.hf_home.expanduser(), self._box_bytes)
+        self.guarded = GuardedEngines(
+            self.guard,
+            runtime=runtime,
+            reader=reader,
+            clock=clock,
+            settings=self.settings,
+            publish=self.publish,
+            store=store,
+            books=books,
+            needs=self.needs,
+        )
+        self.flags = FlagProbe(
+            self.flag_store, runtime=runtime, reader=reader, books=books, clock=clock, adapter=self.adapter
+        )
 
     @property
     def reserve_bytes(self) -> int:
         """Bytes that admission keeps free."""
         return int(self.settings.reserve_gib * GIB)
 
-
-def build_tools(inputs: SupervisorInputs, profiles: Callable[[], Iterable[Profile]]) -> Tools:
-    """Build the tools from the supervisor's inputs; `profiles` returns those that were read last."""
-    runtime, reader, store, clock = inputs.runtime, inputs.reader, inputs.store, inputs.clock
-    books = Books(inputs.publish, clock)
-    learned = store.footprint if store else lambda _fingerprint: None
-    needs = Needs(learned, inputs.settings.hf_home.expanduser(), lambda: _total(reader))
-    return Tools(
-        runtime=runtime,
-        upstream=inputs.upstream,
-        reader=reader,
-        nodes=inputs.nodes or OneNode(reader),
-        shipper=inputs.shipper,
-        killed_on_node=inputs.killed_on_node,
-        settings=inputs.settings,
-        clock=clock,
-        books=books,
-        logbook=Logbook(runtime),
-        ports=Ports(*inputs.settings.engine_ports, seed=inputs.owner),
-        guarded=GuardedEngines(inputs, books, needs),
-        owner=inputs.owner,
-        adapter=inputs.adapter,
-        needs=needs,
-        before_ready=inputs.before_ready,
-        profiles=profiles,
-        foreign=inputs.foreign,
-        load_history=lambda: store.contiguity if store else (),
-        flags=FlagProbe(inputs.flags, runtime=runtime, reader=reader, books=books, clock=clock, adapter=inputs.adapter),
-        look=inputs.look,
-        thresholds=inputs.thresholds,
-        take_evidence=inputs.take_evidence,
-        kernel_log=inputs.kernel_log,
-        memory_helper=inputs.memory_helper,
-    )
+    def _box_bytes(self) -> int | None:
+        try:
+            return self.reader.memory().total
+        except SparkdashError:
+            return None
 
 
-def _total(reader: HostReader) -> int | None:
-    try:
-        return reader.memory().total
-    except SparkdashError:
-        return None
+class Ports:
+    """Walks round the range, so that a port just left (its connections linger for a minute) is not taken again at once.
+
+    `seed` sets where it begins: two daemons on one box should not meet.
+    """
+
+    def __init__(self, first: int, last: int, seed: str) -> None:
+        self._first = first
+        self._count = last - first + 1
+        self._next = zlib.crc32(seed.encode()) % self._count if self._count > 0 else 0
+
+    def take(self, given: Collection[int | None] = ()) -> int:
+        """Choose the next port that is free on 127.0.0.1, and not `given` to an engine that does not listen yet.
+
+        Raises:
+            HostError: `port_in_use`, when something holds every port of the range.
+        """
+        for _ in range(self._count):
+            port = self._first + self._next
+            self._next = (self._next + 1) % self._count
+            if port not in given and _free(port):
+                return port
+        raise HostError(
+            f"Every port from {self._first} to {self._first + self._count - 1} on 127.0.0.1 is taken.",
+            code="port_in_use",
+            hint="`ss -ltnp` names the programs; or set `engine_ports` in config.toml to another range.",
+        )
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        # as engines do: a connection in TIME_WAIT does not occupy the port
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                return False
+            raise
+        return True

@@ -26,7 +26,6 @@ from serving import deserted
 from sparkdash import listen
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
-from sparkdash.domain.figures import EngineFigures, GpuFigures
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Mount, Profile
 from sparkdash.domain.state import DaemonInfo, Snapshot
@@ -36,11 +35,12 @@ from sparkdash.gateway import app as gateway
 from sparkdash.gateway.shared.body_budget import BodyBudget
 from sparkdash.host import command
 from sparkdash.host.box import BoxReader
+from sparkdash.host.nodes import OneNode
 from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes import leftovers
 from sparkdash.host.reader import GpuReading, HostReader
 from sparkdash.settings import Settings
-from sparkdash.supervisor import Supervisor, SupervisorInputs
+from sparkdash.supervisor import Supervisor, Tools
 from sparkdash.supervisor.liveness.judge import Thresholds
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
@@ -67,15 +67,6 @@ class FastClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds / FASTER)
-
-
-class Blind:
-    """Telemetry that knows nothing: the tiny engine has no figures, and no GPU."""
-
-    gpu: GpuFigures | None = None
-
-    def figures(self, _name: str) -> EngineFigures | None:
-        return None
 
 
 class RoomyBox:
@@ -308,10 +299,11 @@ async def opened(
 
     async def nothing(*_: object) -> None: ...
 
+    reader = reader or RoomyBox(folder, *profiles)
     async with Upstream() as upstream:
-        supervisor = Supervisor(SupervisorInputs(
-            catalog=catalog, runtime=Podman(), upstream=upstream, reader=reader or RoomyBox(folder, *profiles), publish=bus.publish,
-            settings=settings, owner=owner, clock=FastClock(), telemetry=Blind, thresholds=thresholds or Thresholds(),
+        supervisor = Supervisor(Tools(
+            catalog=catalog, runtime=Podman(), upstream=upstream, reader=reader, publish=bus.publish,
+            settings=settings, owner=owner, clock=FastClock(), figures=lambda _: None, nodes=OneNode(reader), thresholds=thresholds or Thresholds(),
         ))  # fmt: skip
         deps = gateway.Deps(
             supervisor=supervisor, bus=bus, upstream=upstream, catalog=lambda: catalog, settings=settings,

@@ -31,9 +31,10 @@ from sparkdash.domain.event import Fact, SwapChanged  # noqa: E402
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount, Profile  # noqa: E402
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase  # noqa: E402
 from sparkdash.host.box import BoxReader  # noqa: E402
+from sparkdash.host.nodes import OneNode  # noqa: E402
 from sparkdash.host.podman.podman import Podman  # noqa: E402
 from sparkdash.settings import Settings  # noqa: E402
-from sparkdash.supervisor import Supervisor, SupervisorInputs  # noqa: E402
+from sparkdash.supervisor import Supervisor, Tools  # noqa: E402
 from sparkdash.upstream import Upstream  # noqa: E402
 
 IMAGE = "localhost/sparkdash-perf-hostfs:1"
@@ -66,9 +67,9 @@ async def measure(rounds: int, animal: str, folder: Path) -> None:
 
     profiles = [profile("a", animal), profile("b", animal)]
     async with Upstream() as upstream:
-        supervisor = Supervisor(SupervisorInputs(
+        supervisor = Supervisor(Tools(
             catalog=Catalog(profiles={p.name: p for p in profiles}, problems=()),
-            runtime=Podman(), upstream=upstream, reader=BoxReader(), publish=publish, owner=f"perf-{os.getpid()}",
+            runtime=Podman(), upstream=upstream, reader=(reader := BoxReader()), nodes=OneNode(reader), publish=publish, owner=f"perf-{os.getpid()}",
             settings=Settings(engine_ports=PORTS, cache_dir=folder / "cache", hf_home=folder / "hf", guard="off"),
         ))  # fmt: skip
         running = asyncio.create_task(supervisor.run())

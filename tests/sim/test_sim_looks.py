@@ -135,9 +135,14 @@ async def looking(url: str, pid: int) -> AsyncIterator[Callable[[], Awaitable[En
         )
         books = SimpleNamespace(engines={"a": engine})
         tools: Any = SimpleNamespace(
-            clock=SystemClock(), runtime=SimpleNamespace(pids=pids), upstream=upstream, adapter=adapter_of, books=books
+            clock=SystemClock(),
+            runtime=SimpleNamespace(pids=pids),
+            upstream=upstream,
+            adapter=adapter_of,
+            books=books,
+            gpu_figures=lambda: telemetry.gpu,
         )
-        looks = SignalReader(tools, lambda _: HeldRequests(1, 0, None), lambda: telemetry)
+        looks = SignalReader(tools, lambda _: HeldRequests(1, 0, None), telemetry.figures)
         profile: Any = SimpleNamespace(name="a", engine=EngineKind.SIM)
         running = asyncio.create_task(telemetry.run())
         try:

@@ -77,7 +77,9 @@ async def stand(house: Any, make_profile: Any) -> Stand:
     await house.open(make_profile("a", gib=30), make_profile("b", gib=30))
     await house.leased("a")
     telemetry, supervisor = Telemetry(), house.supervisor
-    return Stand(house, telemetry, SignalReader(supervisor._tools, supervisor._actor.leasing.held, lambda: telemetry))
+    tools = supervisor._tools
+    tools.gpu_figures = lambda: telemetry.gpu
+    return Stand(house, telemetry, SignalReader(tools, supervisor._actor.leasing.held, telemetry.figures))
 
 
 @pytest.fixture

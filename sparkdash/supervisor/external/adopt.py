@@ -6,7 +6,7 @@ Owns: what becomes of each container that carries our owner label. Containers of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
@@ -76,7 +76,7 @@ class Adoption:
     """Problems of those files at the time of the look."""
 
 
-async def find_engines(tools: Tools, catalog: Catalog, stuck: Collection[str] = ()) -> Adoption:
+async def find_engines(tools: Tools, stuck: Collection[str] = ()) -> Adoption:
     """Find engines to adopt, and remove our other containers. One that misbehaves raises nothing.
 
     An engine that has not come up yet was loading when its daemon died; its load goes on. `stuck` are profiles whose
@@ -86,6 +86,7 @@ async def find_engines(tools: Tools, catalog: Catalog, stuck: Collection[str] = 
     Raises:
         HostError: the runtime does not list its containers.
     """
+    catalog = tools.catalog
     report_leftovers(tools.books, "An engine of an earlier daemon", await tools.runtime.settle(tools.owner))
     ready: list[AdoptableEngine] = []
     unknown: list[ContainerInfo] = []
@@ -131,13 +132,13 @@ def is_in_books(tools: Tools, container: ContainerInfo) -> bool:
 
 
 async def find_engines_again(
-    tools: Tools, catalog: Callable[[], Catalog], stuck: Collection[str] = (), *, first_pause_s: float = AGAIN_S[0]
+    tools: Tools, stuck: Collection[str] = (), *, first_pause_s: float = AGAIN_S[0]
 ) -> Adoption:
     """Repeat `find_engines` until the runtime answers: engines of an earlier daemon hold memory."""
     for pause_s in chain((first_pause_s,), AGAIN_S[1:], repeat(AGAIN_S[-1])):
         await tools.clock.sleep(pause_s)
         with suppress(SparkdashError):
-            return await find_engines(tools, catalog(), stuck)
+            return await find_engines(tools, stuck)
     raise AssertionError  # the pauses have no end
 
 

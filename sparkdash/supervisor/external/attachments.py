@@ -7,13 +7,11 @@ how a server is asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import EngineError
-from sparkdash.store import Store
 from sparkdash.supervisor.external.attach import Attached, attach_server
 from sparkdash.supervisor.tools import Tools
 
@@ -26,17 +24,18 @@ class Attachments:
     Without a store, the next daemon attaches a server at its first request.
     """
 
-    def __init__(self, tools: Tools, store: Store | None) -> None:
+    def __init__(self, tools: Tools) -> None:
         self._tools = tools
-        self._store = store
-        self._kept = dict(store.attached) if store else {}
+        self._store = tools.store
+        self._kept = dict(tools.store.attached) if tools.store else {}
         """Fingerprints by profile, as the store has them."""
 
-    async def take_back(self, profiles: Mapping[str, Profile]) -> list[Profile]:
+    async def take_back(self) -> list[Profile]:
         """Put servers that an earlier daemon used into the books again; report those that do not answer.
 
         A server counts if it answers and its profile is the same.
         """
+        profiles = self._tools.catalog.profiles
         known = [
             profiles[name]
             for name, kept in self._kept.items()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 
-from sparkdash.catalog import Catalog
 from sparkdash.domain.container import LABEL_PROFILE
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
@@ -41,7 +40,6 @@ class Takeover:
     def __init__(
         self,
         tools: Tools,
-        catalog: Callable[[], Catalog],
         *,
         records: SchedulerRecords,
         swaps: SwapTasks,
@@ -50,7 +48,6 @@ class Takeover:
         tell: Callable[[Adoption], None],
     ) -> None:
         self._tools = tools
-        self._catalog = catalog
         self._records = records
         self._swaps = swaps
         self._stuck = stuck
@@ -72,7 +69,7 @@ class Takeover:
         self._group = group
         self._is_looking = True
         try:
-            self.take_over(await find_engines(self._tools, self._catalog(), self._stuck))
+            self.take_over(await find_engines(self._tools, self._stuck))
         except SparkdashError as error:
             text = f"Engines that may run already are not known yet: {error.text()}"
             self._tools.books.notice(Level.ERROR, error.code, text)
@@ -135,7 +132,7 @@ class Takeover:
         self._tools.books.leave_unadopted(
             {each.labels.get(LABEL_PROFILE, each.name): each for each in adoption.unknown}
         )
-        if self._unknown and adoption.problems != self._catalog().problems:  # read during the look
+        if self._unknown and adoption.problems != self._tools.catalog.problems:  # read during the look
             self._look_later()
 
     def _look_later(self, pause_s: float = AGAIN_S[0]) -> None:
@@ -143,7 +140,7 @@ class Takeover:
         self._running().create_task(self._look_after(pause_s), name="look again")
 
     async def _look_after(self, pause_s: float) -> None:
-        self._tell(await find_engines_again(self._tools, self._catalog, self._stuck, first_pause_s=pause_s))
+        self._tell(await find_engines_again(self._tools, self._stuck, first_pause_s=pause_s))
 
     def _running(self) -> asyncio.TaskGroup:
         assert self._group  # noqa: S101 - `look` comes first

@@ -22,7 +22,6 @@ from sparkdash.host.processes import activity
 from sparkdash.host.processes.activity import Activity
 from sparkdash.host.thread import in_thread
 from sparkdash.supervisor.claim import HeldRequests
-from sparkdash.supervisor.inputs import Telemetry
 from sparkdash.supervisor.liveness.probe import health
 from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
 from sparkdash.supervisor.tools import Tools
@@ -39,19 +38,22 @@ class SignalReader:
     """Looks at engines. `held` counts what an engine holds of ours."""
 
     def __init__(
-        self, tools: Tools, held: Callable[[Engine], HeldRequests], telemetry: Callable[[], Telemetry]
+        self,
+        tools: Tools,
+        held: Callable[[Engine], HeldRequests],
+        figures: Callable[[str], EngineFigures | None],
     ) -> None:
         self._tools = tools
         self._held = held
-        self._telemetry = telemetry
+        self._figures = figures
         self._reading: set[str] = set()
         """Containers whose processes a thread looks at; one that hangs in the kernel is not joined by others."""
 
-    async def look(self, profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> EngineSignals:
+    async def look(self, profile: Profile, engine: Engine, lag_s: float = 0.0) -> EngineSignals:
         """Look at this incarnation now; takes less than 3 s. `lag_s`: how late the caller was to look."""
         well, activity = await asyncio.gather(health(self._tools, profile, engine.url or ""), self._activity(engine))
         now, ours = self._tools.clock.monotonic(), self._held(engine)
-        figures, gpu = self._telemetry().figures(engine.profile), self._gpu_of(engine, now)
+        figures, gpu = self._figures(engine.profile), self._gpu_of(engine, now)
         answers = _answers(figures, now)
         told = EngineFigures() if figures is None or answers is None else figures
         found = EngineSignals(
@@ -104,7 +106,7 @@ class SignalReader:
 
     def _gpu_of(self, engine: Engine, now: float) -> GpuFigures | None:
         """Return the GPU's figures for this engine; None while another one works, or for another box's GPU."""
-        gpu = self._telemetry().gpu
+        gpu = self._tools.gpu_figures()
         if gpu is None or now - gpu.looked_at > FRESH_S or not _is_here(engine):
             return None
         others = (other for other in self._tools.books.engines.values() if other.profile != engine.profile)
@@ -113,7 +115,7 @@ class SignalReader:
     def _works(self, other: Engine) -> bool:
         if other.state in _LOADS or other.in_flight:
             return True
-        figures = self._telemetry().figures(other.profile)
+        figures = self._figures(other.profile)
         return figures is not None and figures.is_live and (figures.running or 0) > 0
 
 

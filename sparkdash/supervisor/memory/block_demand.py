@@ -32,7 +32,8 @@ def blocks_asked(tools: Tools, profile: Profile) -> BlockDemand:
     """Return the blocks that a load of this profile asks for."""
     if not profile.gpu:
         return BlockDemand(0, "it uses no GPU")
-    return contiguity.blocks_for(tools.needs(profile).room_bytes, tools.load_history())
+    past = tools.store.contiguity if tools.store else ()
+    return contiguity.blocks_for(tools.needs(profile).room_bytes, past)
 
 
 async def enough_for_all(tools: Tools, loads: Iterable[Profile]) -> bool:

@@ -40,7 +40,11 @@ async def evict_weights(tools: Tools, bytes_wanted: int, *, keep: Collection[Pat
     """
     if bytes_wanted < LEAST:
         return 0
-    hf_home, used, others = tools.settings.hf_home.expanduser(), _weights(tools, _in_use(tools)), list(tools.profiles())
+    hf_home, used, others = (
+        tools.settings.hf_home.expanduser(),
+        _weights(tools, _in_use(tools)),
+        list(tools.catalog.profiles.values()),
+    )
     known = _weights(tools, others)
 
     def work() -> int | None:

@@ -20,7 +20,7 @@ Rule: a figure that may be another engine's is not learned from. A load is weigh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -33,7 +33,6 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.natural import natural
-from sparkdash.store import Store
 from sparkdash.supervisor.memory.node_footprint import CAME_BACK, NodeMeter, NodeWeight, largest_figures
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import GIB, gib
@@ -199,10 +198,8 @@ class FootprintMeter:
 class Footprints:
     """Weighs what comes up, keeps it in the store, and looks again after long prompts."""
 
-    def __init__(self, tools: Tools, store: Store | None, learned: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, tools: Tools) -> None:
         self._tools = tools
-        self._store = store
-        self._learned = learned
         self._scales: dict[str, tuple[FootprintMeter, Engine, Weighing, int]] = {}
         """Meter, engine, last result and longest prompt before it, by profile."""
         self._busy: set[str] = set()
@@ -239,9 +236,9 @@ class Footprints:
 
     def _keep(self, scale: FootprintMeter, engine: Engine, seen: Weighing, longest: int) -> None:
         self._scales[engine.profile] = (scale, engine, seen, longest)
-        if self._store:
-            self._store.record_load(seen, engine.profile, engine.fingerprint)
-            self._learned()
+        if self._tools.store:
+            self._tools.store.record_load(seen, engine.profile, engine.fingerprint)
+            self._tools.on_needs()
 
     def _still(self, engine: Engine) -> bool:
         """Whether this incarnation still runs, and all of it."""

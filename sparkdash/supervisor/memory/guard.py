@@ -14,7 +14,7 @@ import structlog
 
 from sparkdash.domain.container import ContainerInfo
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.event import GuardChanged, Level, Notice
+from sparkdash.domain.event import Fact, GuardChanged, Level, Notice
 from sparkdash.domain.memory import guard as domain
 from sparkdash.domain.memory.guard import GuardKill, GuardLevel
 from sparkdash.domain.memory.need import Need
@@ -23,9 +23,12 @@ from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.host.memory_guard.decisions import GuardReport, Victim
 from sparkdash.host.memory_guard.guard import MemoryGuard
 from sparkdash.host.memory_guard.kill import KillTarget
+from sparkdash.host.reader import HostReader
+from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
+from sparkdash.store import Store
 from sparkdash.supervisor.books import Books
-from sparkdash.supervisor.inputs import SupervisorInputs
+from sparkdash.supervisor.clock import Clock
 from sparkdash.supervisor.memory import guard_words as words
 
 LOG = structlog.get_logger("sparkdash.guard")
@@ -57,17 +60,28 @@ class GuardedEngines:
     happens.
     """
 
-    def __init__(self, inputs: SupervisorInputs, books: Books, needs: Callable[[Profile], Need]) -> None:
-        guard = inputs.guard
+    def __init__(
+        self,
+        guard: MemoryGuard | None,
+        *,
+        runtime: Runtime,
+        reader: HostReader,
+        clock: Clock,
+        settings: Settings,
+        publish: Callable[[Fact], object],
+        store: Store | None,
+        books: Books,
+        needs: Callable[[Profile], Need],
+    ) -> None:
         self._guard = guard if guard is not None and guard.mode != "off" else None
+        self._runtime = runtime
+        self._reader = reader
+        self._clock = clock
+        self._settings = settings
+        self._publish = publish
+        self._store = store
         self._books = books
-        self._runtime = inputs.runtime
-        self._reader = inputs.reader
-        self._publish = inputs.publish
-        self._clock = inputs.clock
-        self._settings = inputs.settings
         self._needs = needs
-        self._store = inputs.store
         self._guarded: dict[str, GuardedEngine] = {}
         self._unadopted: dict[str, tuple[ContainerInfo, KillTarget]] = {}
         """Engines by profile that the guard may kill and that serve nobody."""

@@ -90,7 +90,7 @@ class Repair:
     async def _look(self, *, lag_s: float = 0.0) -> EngineSignals | None:
         assert self._tools.look is not None  # noqa: S101 - without it nobody runs this
         try:
-            looking = self._tools.look(self._watched.profile, self._watched.engine, lag_s=max(lag_s, 0.0))
+            looking = self._tools.look(self._watched.profile, self._watched.engine, max(lag_s, 0.0))
             look = await bounded(looking, self._tools.clock, LOOK_S)
         except SparkdashError as error:
             LOG.warning("an engine could not be looked at", profile=self._name, why=error.message)
@@ -125,7 +125,7 @@ class Repair:
         return self._watched.engine.container is not None
 
     def _only_told(self) -> bool:
-        profile = next((each for each in self._tools.profiles() if each.name == self._name), self._watched.profile)
+        profile = self._tools.catalog.profiles.get(self._name, self._watched.profile)
         return not self._is_ours or profile.on_stuck is OnStuck.TELL
 
     async def _repair(self, verdict: LivenessVerdict) -> None:

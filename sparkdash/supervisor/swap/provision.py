@@ -15,9 +15,8 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.domain.text.copy_text import copy_share, copy_wait
-from sparkdash.supervisor.inputs import Shipper
 from sparkdash.supervisor.swap.record import SwapRecord
-from sparkdash.supervisor.tools import Tools
+from sparkdash.supervisor.tools import Shipper, Tools
 
 TELL_S = 1.0
 """Seconds between two publications of the copy's progress."""

@@ -17,7 +17,6 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
-from sparkdash.store import Store
 from sparkdash.supervisor.books import failure_of
 from sparkdash.supervisor.external.adopt import AdoptableEngine
 from sparkdash.supervisor.memory import guard_words
@@ -61,14 +60,13 @@ class SwapTasks:
     def __init__(
         self,
         tools: Tools,
-        store: Store | None,
         tell: Callable[[Move], None],
         unwatch: Callable[[str], None],
         footprints: Footprints,
         new_id: Callable[[], str] = _new_id,
     ) -> None:
         self._tools = tools
-        self._store = store
+        self._store = tools.store
         self._tell = tell
         self._unwatch = unwatch
         self._footprints = footprints

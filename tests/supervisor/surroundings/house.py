@@ -14,8 +14,9 @@ from sparkdash.domain.event import EngineChanged, Fact, Notice, SwapChanged
 from sparkdash.domain.evidence import no_evidence
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
 from sparkdash.domain.swap import Swap
+from sparkdash.host.nodes import OneNode
 from sparkdash.settings import Settings
-from sparkdash.supervisor import Lease, Supervisor, SupervisorInputs
+from sparkdash.supervisor import Lease, Supervisor, Tools
 from sparkdash.supervisor.liveness.judge import Thresholds
 from sparkdash.upstream import Upstream
 from surroundings.box import FakeReader
@@ -113,7 +114,7 @@ class House:
         }
         self.reader.sizes.update({p.name: p.memory.total_bytes or 0 for p in profiles})
         self.supervisor = Supervisor(
-            SupervisorInputs(
+            Tools(
                 catalog=catalog(*profiles, problems=problems),
                 runtime=self.runtime,
                 upstream=self.upstream,
@@ -123,7 +124,7 @@ class House:
                 owner=OWNER,
                 store=store,
                 guard=guard,
-                flags=flags,
+                flag_store=flags,
                 memory_helper=memory_helper,
                 clock=self.clock,
                 before_ready=self._begin,
@@ -132,7 +133,7 @@ class House:
                 thresholds=thresholds or Thresholds(),
                 kernel_log=kernel_log,
                 foreign=foreign,
-                nodes=nodes,
+                nodes=nodes or OneNode(self.reader),
                 shipper=shipper,
             )
         )

@@ -96,7 +96,7 @@ class Aware:
             reader=self.box,
             nodes=OneNode(cast("Any", self.box)),
             needs=lambda p: self.need(p.name),
-            load_history=tuple,
+            store=None,
             holds=self.holds,
             foreign=tuple,
         )

@@ -49,7 +49,7 @@ class Box:
     def of(self, name: str) -> Signs:
         return self.signs.setdefault(name, Signs())
 
-    async def look(self, profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> EngineSignals:
+    async def look(self, profile: Profile, engine: Engine, lag_s: float = 0.0) -> EngineSignals:
         signs, held = self.of(profile.name), self.house.supervisor.engines[profile.name].in_flight
         self.looks.append(profile.name)
         if signs.blind:
