@@ -6,8 +6,8 @@ Owns: the hand-over from the actor to the waiting coroutines. Must not decide an
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from itertools import count
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -89,7 +89,7 @@ class LeaseClaim:
     def refuse(self, error: SparkdashError) -> None:
         """End the wait with an error. Each waiter gets a copy: a traceback belongs to one."""
         if self._granted is not None and not self._granted.done():
-            self._granted.set_exception(copy.copy(error))
+            self._granted.set_exception(copy(error))
 
     def cut(self, error: SparkdashError) -> None:
         """End the lease with an error."""

@@ -196,7 +196,7 @@ class History:
         await self.house.clock.sleep(self._random.choice([0.1, limit_s]))
         return "no answer" if profile.name in self._frozen and self._random.random() < 0.7 else None
 
-    async def _look(self, profile: Any, engine: Any, *, lag_s: float = 0.0) -> EngineSignals:
+    async def _look(self, profile: Any, engine: Any, lag_s: float = 0.0) -> EngineSignals:
         now, stopped = self.house.clock.monotonic(), self._frozen.get(profile.name)
         if self._random.random() < 0.05:
             raise HostError("The box does not tell.", code="box_silent")

@@ -145,7 +145,7 @@ async def test_an_engine_that_cannot_be_looked_at_is_not_judged(house: Any, box:
 
 
 async def test_a_fault_in_a_look_ends_neither_the_daemon_nor_the_looks(house: Any, box: Box, opened: Any) -> None:
-    async def broken(profile: Profile, engine: Engine, *, lag_s: float = 0.0) -> EngineSignals:
+    async def broken(profile: Profile, engine: Engine, lag_s: float = 0.0) -> EngineSignals:
         if box.of("a").blind:
             raise KeyError("a fault of ours")
         return await box.look(profile, engine, lag_s=lag_s)
