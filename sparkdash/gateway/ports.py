@@ -38,7 +38,7 @@ from sparkdash.domain.swap import Plan, SetPlan, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.supervisor.claim import AnswerProgress
+from sparkdash.supervisor.leasing import AnswerProgress
 
 EndRequest = Callable[[AdmissionError], object]
 """Ends one request that waits or runs, for the reason given."""

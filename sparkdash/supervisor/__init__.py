@@ -3,7 +3,7 @@
 Owns: engines, leases, the swap under way. Must not know HTTP towards clients, screens, or what a request says.
 """
 
-from sparkdash.supervisor.claim import Lease
+from sparkdash.supervisor.leasing import Lease
 from sparkdash.supervisor.supervisor import Supervisor
 from sparkdash.supervisor.tools import Tools
 

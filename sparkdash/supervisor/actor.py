@@ -18,22 +18,9 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import DefaultProfile, Plan, SetPlan
 from sparkdash.errors import SparkdashError
 from sparkdash.settings import Settings
-from sparkdash.supervisor.books import Books, error_of, failure_of
-from sparkdash.supervisor.clock import Clock
-from sparkdash.supervisor.external import strangers
-from sparkdash.supervisor.external.adopt import Adoption
-from sparkdash.supervisor.external.attachments import Attachments
-from sparkdash.supervisor.external.takeover import Takeover
-from sparkdash.supervisor.leasing import Leasing
-from sparkdash.supervisor.memory import guard_words
-from sparkdash.supervisor.memory.footprint import Footprints
-from sparkdash.supervisor.model_sets import SetPlanner, set_moves, set_refusal
-from sparkdash.supervisor.planner import Planner
-from sparkdash.supervisor.repair.incidents import Incidents
-from sparkdash.supervisor.repair.watch import EngineWatch
-from sparkdash.supervisor.scheduling import refusals
-from sparkdash.supervisor.scheduling.breaker import ParkedFailure
-from sparkdash.supervisor.scheduling.moves import (
+from sparkdash.supervisor.decide import refusals
+from sparkdash.supervisor.decide.breaker import ParkedFailure
+from sparkdash.supervisor.decide.moves import (
     Adopted,
     Arrive,
     BeginSwap,
@@ -60,7 +47,19 @@ from sparkdash.supervisor.scheduling.moves import (
     Tick,
     Wait,
 )
-from sparkdash.supervisor.scheduling.scheduler import Scheduler
+from sparkdash.supervisor.decide.scheduler import Scheduler
+from sparkdash.supervisor.leasing import Leasing
+from sparkdash.supervisor.memory.footprint import Footprints
+from sparkdash.supervisor.planner import Planner, SetPlanner, set_moves, set_refusal
+from sparkdash.supervisor.repair.incidents import Incidents
+from sparkdash.supervisor.repair.watch import EngineWatch
+from sparkdash.supervisor.state import guarded
+from sparkdash.supervisor.state.clock import Clock
+from sparkdash.supervisor.state.registry import Books, error_of, failure_of
+from sparkdash.supervisor.swap import adopt
+from sparkdash.supervisor.swap.adopt import Adoption
+from sparkdash.supervisor.swap.attach import Attachments
+from sparkdash.supervisor.swap.takeover import Takeover
 from sparkdash.supervisor.swap.tasks import SwapTasks
 from sparkdash.supervisor.tools import Tools
 
@@ -239,7 +238,7 @@ class Actor:
             self._begin_watch(profile)
         if await self.takeover.look(self._running()):
             self._refresh()
-        self._running().create_task(strangers.report_strangers(self._tools), name="tell of strangers")
+        self._running().create_task(adopt.report_strangers(self._tools), name="tell of strangers")
         if self._tools.settings.default is not None:
             self.replace_settings(self._tools.settings)
         self.post(Preload(tuple(preloads)))
@@ -404,7 +403,7 @@ def publish_death(books: Books, incidents: Incidents, profile: str, error: Spark
     incidents.ends(profile)
     if started := books.started.get(profile):  # otherwise it died during its stop, and is gone
         books.fail(started, failure_of(error))
-        if error.code not in guard_words.CODES:  # the guard's kills have a notice already
+        if error.code not in guarded.CODES:  # the guard's kills have a notice already
             books.notice(Level.ERROR, error.code, error.text(), profile)
 
 

@@ -25,8 +25,8 @@ from sparkdash.host.flag_store import FlagStore, identity
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.rules.secret import secret_at
-from sparkdash.supervisor.books import Books
-from sparkdash.supervisor.clock import Clock
+from sparkdash.supervisor.state.clock import Clock
+from sparkdash.supervisor.state.registry import Books
 from sparkdash.units import GIB
 
 LOG = structlog.get_logger("sparkdash.flags")

@@ -7,22 +7,245 @@ Rule: leaving is a post, not a wait: no cancellation can come between.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import asyncio
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from copy import copy
-from types import TracebackType
+from itertools import count
+from types import MappingProxyType, TracebackType
+from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
 
-from sparkdash.domain.engine import Engine
+from sparkdash.domain.base import per_request
+from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.task import Task
-from sparkdash.errors import UpstreamError
-from sparkdash.supervisor.claim import NO_HEADERS, AnswerProgress, HeldRequests, Lease, LeaseClaim, LeaseClaims
-from sparkdash.supervisor.external.remotes import Remotes
-from sparkdash.supervisor.memory import guard_words
+from sparkdash.engines import registry
+from sparkdash.errors import AdmissionError, HostError, SparkdashError, UpstreamError
+from sparkdash.settings import Settings
+from sparkdash.supervisor.decide import refusals
+from sparkdash.supervisor.decide.moves import STUCK, Arrive, Cut, Grant, Refuse, Wait
 from sparkdash.supervisor.repair.watch import EngineWatch
-from sparkdash.supervisor.scheduling import refusals
-from sparkdash.supervisor.scheduling.moves import STUCK, Arrive, Cut, Grant, Refuse, Wait
+from sparkdash.supervisor.state import guarded
 from sparkdash.supervisor.tools import Tools
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_NUMBERS = count(1)
+
+
+@per_request
+class Lease:
+    """Right to use an engine until the context is left."""
+
+    profile: Profile
+    engine: Engine
+    """Incarnation of the engine when the lease was granted."""
+    url: str
+    names: tuple[str, ...]
+    """Model names that the engine accepts; the first replaces any other."""
+    lost: asyncio.Future[SparkdashError]
+    """Done when the engine died, or the lease was cut after the drain limit; its result says why."""
+    headers: Mapping[str, str]
+    """Headers that every request to this engine must carry."""
+
+
+class AnswerProgress(Protocol):
+    """Progress of the answer to a request; asked only when somebody looks."""
+
+    @property
+    def heard_at(self) -> float | None:
+        """Monotonic time at which the answer's last piece came, or was asked for after a pause; None before the first.
+
+        Keep-alives do not count.
+        """
+        ...
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the answer waits for a slow client."""
+        ...
+
+
+class HeldRequests(NamedTuple):
+    """Requests of ours that an engine holds at one moment."""
+
+    requests: int
+    held_up: int
+    """Number of answers that wait for slow clients."""
+    relayed_at: float | None
+    """Monotonic time of the last byte of any answer, of those that are over too; None before the first."""
+
+
+class LeaseClaim:
+    """Hand-over of a lease between the actor and one request. Every method may be called after its end."""
+
+    __slots__ = ("_granted", "_on_wait", "lost", "ticket")
+
+    def __init__(self, request_id: str, on_wait: Callable[[int], object]) -> None:
+        self.ticket = f"{request_id}#{next(_NUMBERS)}"  # a retried request gets another ticket
+        self._on_wait = on_wait
+        self._granted: asyncio.Future[Lease] | None = None
+        self.lost: asyncio.Future[SparkdashError] = asyncio.get_running_loop().create_future()
+
+    def waits(self) -> asyncio.Future[Lease]:
+        """Done with the lease, or with the error why there is none."""
+        self._granted = asyncio.get_running_loop().create_future()
+        return self._granted
+
+    def grant(self, lease: Lease) -> None:
+        """End the wait with a lease."""
+        if self._granted is not None and not self._granted.done():
+            self._granted.set_result(lease)
+
+    def refuse(self, error: SparkdashError) -> None:
+        """End the wait with an error. Each waiter gets a copy: a traceback belongs to one."""
+        if self._granted is not None and not self._granted.done():
+            self._granted.set_exception(copy(error))
+
+    def cut(self, error: SparkdashError) -> None:
+        """End the lease with an error."""
+        if not self.lost.done():
+            self.lost.set_result(error)
+
+    def wait(self, position: int) -> None:
+        """Tell the place in the queue; later and apart, so that a listener's fault is not the actor's."""
+        asyncio.get_running_loop().call_soon(self._on_wait, position)
+
+
+class LeaseClaims:
+    """Claims of all requests that wait or are served."""
+
+    def __init__(self, lease_of: Callable[[str, LeaseClaim], Lease]) -> None:
+        self._lease_of = lease_of
+        self._open: dict[str, LeaseClaim] = {}
+
+    def __iter__(self) -> Iterator[LeaseClaim]:
+        return iter(self._open.values())
+
+    def add_claim(self, claim: LeaseClaim) -> None:
+        """Add the claim of a new request."""
+        self._open[claim.ticket] = claim
+
+    def leave(self, claim: LeaseClaim) -> bool:
+        """Remove the claim; False when it was removed before."""
+        return self._open.pop(claim.ticket, None) is not None
+
+    def carry_out(self, effect: Grant | Wait | Refuse | Cut) -> None:
+        """Tell those whom it concerns; who left meanwhile is not there, and its Leave is in the inbox."""
+        for ticket in effect.ids if isinstance(effect, Cut) else (effect.id,):
+            if claim := self._open.get(ticket):
+                self._tell(claim, effect)
+
+    def retire(self, error: SparkdashError, *, cut: bool) -> None:
+        """Refuse everyone who waits, as the daemon ends; with `cut` end every lease too."""
+        for claim in list(self._open.values()):
+            claim.refuse(error)
+            if cut:
+                claim.cut(error)
+
+    def _tell(self, claim: LeaseClaim, effect: Grant | Wait | Refuse | Cut) -> None:
+        match effect:
+            case Grant(profile=profile):
+                claim.grant(self._lease_of(profile, claim))
+            case Wait(position=position):
+                claim.wait(position)
+            case Refuse(error=error):
+                claim.refuse(error)
+            case Cut(error=error):
+                claim.cut(error)
+
+
+class Remotes:
+    """Leases for remote services. `settings` returns the present ones; `now` returns Unix seconds."""
+
+    def __init__(
+        self, settings: Callable[[], Settings], now: Callable[[], float], environment: Mapping[str, str] = os.environ
+    ) -> None:
+        self._settings = settings
+        self._now = now
+        self._environment = environment
+        self._busy: Counter[str] = Counter()
+
+    @contextmanager
+    def lease(self, profile: Profile, lost: asyncio.Future[SparkdashError]) -> Iterator[Lease]:
+        """Lease this service. An UpstreamError that leaves the context is reworded for a service elsewhere.
+
+        Raises:
+            AdmissionError: `max_concurrency` requests are on it already, or it cannot be used.
+            HostError: code `key_missing`: our environment lacks its key, or has what cannot be one.
+        """
+        if profile.cannot_run:
+            raise AdmissionError(f"{profile.name} cannot run here: {profile.cannot_run}.", code="cannot_run")
+        limit = self._settings().policy_of(profile.name).max_concurrency
+        if limit is not None and self._busy[profile.name] >= limit:
+            raise refusals.too_many(profile.name, limit, None)
+        lease = self._lease(profile, lost)
+        self._busy[profile.name] += 1
+        try:
+            yield lease
+        except UpstreamError as error:
+            raise _as_remote_error(profile, error) from None
+        finally:
+            self._busy[profile.name] -= 1
+
+    def _lease(self, profile: Profile, lost: asyncio.Future[SparkdashError]) -> Lease:
+        now, url = self._now(), profile.url or ""
+        engine = Engine(
+            profile=profile.name,
+            kind=profile.engine,
+            state=EngineState.READY,
+            since=now,
+            fingerprint=profile.fingerprint,
+            url=url,
+        )
+        names = registry.adapter_of(profile).served_names(profile)
+        return Lease(profile, engine, url, names, lost, self._headers(profile))
+
+    def _headers(self, profile: Profile) -> dict[str, str]:
+        name = profile.key_env
+        if name is None:
+            return {}
+        if not (key := self._environment.get(name, "").strip()):
+            raise HostError(
+                f"{profile.name} needs the key of {host(profile)}, and the daemon's environment has no {name}.",
+                code="key_missing",
+                hint=f"Set {name} where the daemon is started, and start it again.",
+            )
+        if not key.isascii() or not key.isprintable():
+            raise HostError(
+                f"The key of {host(profile)} in {name} holds a character that no HTTP header takes.",
+                code="key_missing",
+                hint="Most often a quote or a dash of a word processor, or a second line. "
+                f"Set {name} anew where the daemon is started.",
+            )
+        return {"Authorization": f"Bearer {key}"}
+
+
+def host(profile: Profile) -> str:
+    """Return the service's host, for messages."""
+    return urlsplit(profile.url or "").netloc.rpartition("@")[2] or profile.name
+
+
+def not_started(profile: Profile) -> AdmissionError:
+    """Build the refusal to start, stop or plan a service elsewhere."""
+    return AdmissionError(
+        f"{profile.name} is a service elsewhere, at {host(profile)}: nothing of it starts or stops here.",
+        code="not_managed",
+        hint="Requests that name it go there.",
+    )
+
+
+def _as_remote_error(profile: Profile, error: UpstreamError) -> UpstreamError:
+    """Reword an engine's error for a remote service: its log is not on this box."""
+    if error.code in ("engine_unreachable", "engine_timeout"):
+        text, code = f"{profile.name} cannot be reached: {error.message}", "remote_unreachable"
+    elif error.code == "engine_died":
+        text, code = f"{profile.name}, a service at {host(profile)}, ended its answer too soon.", "remote_died"
+    else:
+        return error
+    return UpstreamError(text, code=code, hint="Is its `url` right, and this box online?")
 
 
 class Leasing:
@@ -131,7 +354,7 @@ class Leasing:
         died = await self._watch.confirm(lease.profile, lease.engine, trouble)
         if died is None:
             return
-        if died.code in guard_words.CODES:
+        if died.code in guarded.CODES:
             raise copy(died) from None
         raise UpstreamError(died.message, code=died.code, hint=died.hint) from None
 

@@ -13,6 +13,8 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.container import PullProgress, Stranger
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Level
+from sparkdash.domain.images.availability import how_to_get
+from sparkdash.domain.images.origin import ImageOrigin, image_origin
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request
 from sparkdash.domain.memory.need import Need
@@ -23,21 +25,34 @@ from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import registry
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.engines.capabilities import reads_images
-from sparkdash.errors import ProfileError, SparkdashError
+from sparkdash.errors import HostError, ProfileError, SparkdashError
+from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.supervisor.actor import Actor
-from sparkdash.supervisor.claim import AnswerProgress, Lease
-from sparkdash.supervisor.external import strangers
-from sparkdash.supervisor.external.remotes import not_started
+from sparkdash.supervisor.decide import refusals
+from sparkdash.supervisor.decide.moves import Cancel, Release, Stop, Use
+from sparkdash.supervisor.leasing import AnswerProgress, Lease, not_started
 from sparkdash.supervisor.liveness.look import SignalReader
 from sparkdash.supervisor.liveness.probe import sickness
 from sparkdash.supervisor.memory.footprint import Footprints
-from sparkdash.supervisor.model_sets import members_of
-from sparkdash.supervisor.scheduling import refusals
-from sparkdash.supervisor.scheduling.moves import Cancel, Release, Stop, Use
-from sparkdash.supervisor.swap import stopping
-from sparkdash.supervisor.swap.fetching import fetch_image
+from sparkdash.supervisor.planner import members_of
+from sparkdash.supervisor.swap import adopt, stopping
 from sparkdash.supervisor.tools import Tools
+
+
+async def fetch_image(runtime: Runtime, profile: Profile, image: str) -> AsyncIterator[PullProgress]:
+    """Fetch the profile's image; one that is built here already is only reported.
+
+    Raises:
+        HostError: image_missing (no registry has it), and as `Runtime.pull`.
+    """
+    if image_origin(image, profile.build) is ImageOrigin.PULL:
+        async for step in runtime.pull(image):
+            yield step
+    elif await runtime.image_id(image) is None:
+        raise HostError(f"No registry has {image}.", code="image_missing", hint=how_to_get(profile))
+    else:
+        yield PullProgress(image=image, detail="here already", fraction=1.0, done=True)
 
 
 class Supervisor:
@@ -249,7 +264,7 @@ class Supervisor:
 
     async def strangers(self) -> dict[Stranger, set[int]]:
         """Return foreign containers that take what our engines need, with host process ids. Raises HostError."""
-        return await strangers.find_strangers(self._tools)
+        return await adopt.find_strangers(self._tools)
 
     def incidents(self) -> IncidentList:
         """Times that an engine stood still, newest first, and the mean time to repair."""

@@ -29,14 +29,13 @@ from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store
-from sparkdash.supervisor.books import Books
-from sparkdash.supervisor.clock import Clock, SystemClock
+from sparkdash.supervisor.decide.judge import EngineSignals, Thresholds
 from sparkdash.supervisor.flag_probe import FlagProbe
-from sparkdash.supervisor.liveness.judge import Thresholds
-from sparkdash.supervisor.liveness.signals import EngineSignals
-from sparkdash.supervisor.logbook import Logbook
-from sparkdash.supervisor.memory.guard import GuardedEngines
-from sparkdash.supervisor.memory.needs import Needs
+from sparkdash.supervisor.state.clock import Clock, SystemClock
+from sparkdash.supervisor.state.guarded import GuardedEngines
+from sparkdash.supervisor.state.logbook import Logbook
+from sparkdash.supervisor.state.needs import Needs
+from sparkdash.supervisor.state.registry import Books
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 

@@ -10,7 +10,7 @@ from sparkdash import catalog, daemon, log, settings
 from sparkdash.host.box import BoxReader
 from sparkdash.host.processes.process import Process
 from sparkdash.paths import runtime_dir
-from sparkdash.supervisor.liveness import judge
+from sparkdash.supervisor.decide import judge
 from sparkdash.supervisor.repair import repair
 
 SECONDS = {

@@ -41,7 +41,7 @@ from sparkdash.host.processes import leftovers
 from sparkdash.host.reader import GpuReading, HostReader
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Supervisor, Tools
-from sparkdash.supervisor.liveness.judge import Thresholds
+from sparkdash.supervisor.decide.judge import Thresholds
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.supervisor.liveness.judge import Thresholds
+from sparkdash.supervisor.decide.judge import Thresholds
 from sparkdash.supervisor.repair import repair
 
 ZOO = [

@@ -16,7 +16,7 @@ import httpx
 
 from sparkdash import paths
 from sparkdash.domain.container import ENV_MARK
-from sparkdash.supervisor.liveness.judge import Thresholds
+from sparkdash.supervisor.decide.judge import Thresholds
 
 HURRY = float(os.environ.get("SPARKDASH_HURRY", "10"))
 """How many times shorter the thresholds are; SPARKDASH_HURRY=1 for those that people meet."""

@@ -16,7 +16,7 @@ from sparkdash.domain.servers.spec import ServerSpec
 from sparkdash.engines.generic.trial import PROVABLE, silence, trial_of
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import UpstreamError
-from sparkdash.supervisor.liveness.trial import try_engine
+from sparkdash.supervisor.liveness.probe import try_engine
 from sparkdash.supervisor.tools import Tools
 from sparkdash.upstream import SmallResponse
 

@@ -10,8 +10,9 @@ import runpy
 import sys
 from dataclasses import fields
 
-from sparkdash.supervisor.liveness.judge import Thresholds
-from sparkdash.supervisor.repair import recovery, repair
+from sparkdash.supervisor.decide import judge
+from sparkdash.supervisor.decide.judge import Thresholds
+from sparkdash.supervisor.repair import repair
 
 
 def hurry(times: float) -> None:
@@ -20,8 +21,8 @@ def hurry(times: float) -> None:
     values = [each.default if each.name in kept else each.default / times for each in fields(Thresholds)]
     Thresholds.__init__.__defaults__ = tuple(values)
     repair.LOOK_EVERY_S /= times
-    recovery.SILENT_S /= times
-    recovery.AGAIN_S /= times
+    judge.SILENT_S /= times
+    judge.AGAIN_S /= times
 
 
 if __name__ == "__main__":

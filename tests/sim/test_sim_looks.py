@@ -18,10 +18,10 @@ from sparkdash.engines.registry import adapter_of
 from sparkdash.host.processes.proc import family
 from sparkdash.host.reader import GpuReading
 from sparkdash.settings import Settings
-from sparkdash.supervisor.claim import HeldRequests
-from sparkdash.supervisor.clock import SystemClock
+from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer
+from sparkdash.supervisor.leasing import HeldRequests
 from sparkdash.supervisor.liveness.look import SignalReader
-from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
+from sparkdash.supervisor.state.clock import SystemClock
 from sparkdash.telemetry import Collector, CollectorInputs
 from sparkdash.upstream import Upstream
 

@@ -22,8 +22,7 @@ from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, ModelRef
 from sparkdash.host.files import page_cache
 from sparkdash.supervisor.memory import cache_eviction
-from sparkdash.supervisor.memory.behind_reader import LOOK_S, BehindReader
-from sparkdash.supervisor.memory.read_files import MARGIN, QUICKEST, STEP, ReadFiles
+from sparkdash.supervisor.memory.behind_reader import LOOK_S, MARGIN, QUICKEST, STEP, BehindReader, ReadFiles
 from sparkdash.units import GIB, MIB
 
 SIZE = 160 * MIB

@@ -13,9 +13,9 @@ from sparkdash.domain.event import ParkedChanged
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError
 from sparkdash.store import Store
-from sparkdash.supervisor.books import error_of, failure_of
-from sparkdash.supervisor.scheduling import breaker as breaking
-from sparkdash.supervisor.scheduling.breaker import Breaker
+from sparkdash.supervisor.decide import breaker as breaking
+from sparkdash.supervisor.decide.breaker import Breaker
+from sparkdash.supervisor.state.registry import error_of, failure_of
 
 OOM = EngineError("a did not start. It ran out of memory.", code="out_of_memory", hint="Take less.", log_tail=("CUDA",))
 CRASH = EngineError("a did not start. The engine died: KeyError: 'w1' at 0x7f00", code="engine_crash")

@@ -18,8 +18,8 @@ from sparkdash.host import contiguity as host
 from sparkdash.host.memory_helper.helper import HelperResult
 from sparkdash.host.reader import GpuReading
 from sparkdash.store import Store
+from sparkdash.supervisor.decide.contiguity import MOST_BLOCKS, BlockDemand, blocks_for, enough
 from sparkdash.supervisor.memory import cache_eviction
-from sparkdash.supervisor.memory.contiguity import MOST_BLOCKS, BlockDemand, blocks_for, enough
 from sparkdash.units import GIB
 
 RECORDED = Path(__file__).parent.parent / "data/contiguity"

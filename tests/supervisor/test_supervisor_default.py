@@ -9,7 +9,7 @@ from surroundings.rig import ERROR, REQUEST, Rig, arrive, feed, new, with_a
 from sparkdash.domain.event import DefaultChanged
 from sparkdash.domain.swap import DefaultProfile, SwapCause
 from sparkdash.settings import Policy
-from sparkdash.supervisor.scheduling.moves import (
+from sparkdash.supervisor.decide.moves import (
     Adopted,
     BeginSwap,
     Evict,

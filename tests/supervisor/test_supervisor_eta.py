@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.swap import Step, SwapPhase
-from sparkdash.supervisor.swap.eta import BY_MEMORY, BY_TIME, NEARLY, Estimate, Steps, SwapEta
+from sparkdash.supervisor.state.swap_record import BY_MEMORY, BY_TIME, NEARLY, Estimate, Steps, SwapEta
 
 STAGES = ("download", "weights", "compile", "kv", "graphs", "warmup", "http", "ready")
 

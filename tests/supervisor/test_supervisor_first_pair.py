@@ -11,8 +11,7 @@ from sparkdash.engines.estimate import estimate_launch, sizes_by_free_memory
 from sparkdash.paths import shipped_profiles
 from sparkdash.rules.memory import BOX_BYTES
 from sparkdash.settings import Settings
-from sparkdash.supervisor.scheduling.fit import choose
-from sparkdash.supervisor.scheduling.room import BoxMemory, Occupant
+from sparkdash.supervisor.decide.fit import BoxMemory, Occupant, choose
 from sparkdash.units import GIB
 
 PROFILES = catalog.load_catalog([shipped_profiles()]).profiles

@@ -8,8 +8,7 @@ import pytest
 
 from sparkdash.domain.memory.need import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
-from sparkdash.supervisor.scheduling.fit import Choice, choose
-from sparkdash.supervisor.scheduling.room import BoxMemory, Occupant, must_be_free
+from sparkdash.supervisor.decide.fit import BoxMemory, Choice, Occupant, choose, must_be_free
 from sparkdash.units import GIB
 
 

@@ -22,8 +22,7 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.settings import Policy
-from sparkdash.supervisor.liveness.judge import Thresholds
-from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
+from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer, Thresholds
 from sparkdash.supervisor.repair import repair
 
 HISTORIES = int(os.environ.get("SPARKDASH_HISTORIES", "4"))

@@ -12,8 +12,7 @@ from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.evidence import Evidence, EvidenceRequest
 from sparkdash.errors import EngineError
 from sparkdash.host.kernel_log.lines import KernelFindings, findings, read_line
-from sparkdash.supervisor.liveness.engine_end import REMOVAL_S
-from sparkdash.supervisor.liveness.kernel_reason import with_kernel
+from sparkdash.supervisor.liveness.engine_end import REMOVAL_S, with_kernel
 
 KILL = (
     "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,"

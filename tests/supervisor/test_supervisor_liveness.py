@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from sparkdash.domain.liveness import LivenessState
-from sparkdash.supervisor.liveness.judge import LivenessJudge, LivenessVerdict, Thresholds
-from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
+from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer, LivenessJudge, LivenessVerdict, Thresholds
 
 HISTORIES = int(os.environ.get("SPARKDASH_LIVENESS_HISTORIES", "1000"))
 LIMITS = Thresholds()

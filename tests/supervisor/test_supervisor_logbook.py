@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from sparkdash.errors import HostError
-from sparkdash.supervisor import logbook
-from sparkdash.supervisor.logbook import Logbook
+from sparkdash.supervisor.state import logbook
+from sparkdash.supervisor.state.logbook import Logbook
 
 
 class Said:

@@ -19,9 +19,9 @@ from sparkdash.domain.engine import Engine
 from sparkdash.domain.figures import EngineFigures, GpuFigures
 from sparkdash.errors import HostError
 from sparkdash.host.processes import activity
+from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer
 from sparkdash.supervisor.liveness import look, probe
 from sparkdash.supervisor.liveness.look import SignalReader
-from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
 
 GPU = GpuFigures(0.0, "NVIDIA GB10", 14.0, 30.0, 0.96)
 TOLD = EngineFigures(

@@ -13,7 +13,7 @@ from sparkdash.catalog.checkpoint import weights
 from sparkdash.domain.memory.footprint import Footprint, Measure
 from sparkdash.domain.memory.need import Basis
 from sparkdash.domain.profile import ModelRef
-from sparkdash.supervisor.memory.needs import Needs
+from sparkdash.supervisor.state.needs import Needs
 from sparkdash.units import GIB
 
 

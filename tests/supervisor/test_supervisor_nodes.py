@@ -14,7 +14,7 @@ from sparkdash.domain.node import LOCAL, NodeLaunch, NodeState, NodeStatus
 from sparkdash.domain.profile import Published
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, HostError
-from sparkdash.supervisor.memory.node_memory import read_memory
+from sparkdash.supervisor.memory.footprint import read_memory
 from sparkdash.units import GIB
 
 

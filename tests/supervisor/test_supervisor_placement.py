@@ -12,9 +12,8 @@ from surroundings.one_box_fit import choose_on_one_box
 
 from sparkdash.domain.memory.need import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
-from sparkdash.supervisor.scheduling.fit import Choice, choose
-from sparkdash.supervisor.scheduling.placement import place, placements
-from sparkdash.supervisor.scheduling.room import BoxMemory, Occupant
+from sparkdash.supervisor.decide.fit import BoxMemory, Choice, Occupant, choose
+from sparkdash.supervisor.decide.occupancy import place, placements
 from sparkdash.units import GIB
 
 NODES = (LOCAL, "b", "c")

@@ -14,7 +14,7 @@ from sparkdash.domain.images.image_build import ImageBuild
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount
 from sparkdash.domain.swap import SwapOutcome
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
-from sparkdash.supervisor.swap.preflight import weights_paths
+from sparkdash.supervisor.swap.transition import weights_paths
 
 
 async def refused(house: Any, name: str) -> SparkdashError:

@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sparkdash.supervisor.liveness.judge import Thresholds
-from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
-from sparkdash.supervisor.repair.recovery import Recovery, RecoveryOutlook
+from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer, Recovery, RecoveryOutlook, Thresholds
 
 LEFT = EngineSignals(
     at=0.0, held=0, health=HealthAnswer.WELL, answers=True, running=0.0, waiting=0.0, progress=(5.0,), processes=3

@@ -25,7 +25,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.incident import IncidentEnd
 from sparkdash.domain.liveness import LivenessState, RepairStep
 from sparkdash.domain.swap import SwapCause
-from sparkdash.supervisor.liveness.signals import HealthAnswer
+from sparkdash.supervisor.decide.judge import HealthAnswer
 from sparkdash.units import GIB
 
 

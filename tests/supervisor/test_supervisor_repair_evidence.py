@@ -24,7 +24,7 @@ from sparkdash.domain.evidence import Evidence, EvidenceRequest
 from sparkdash.domain.incident import IncidentEnd
 from sparkdash.domain.liveness import LivenessState, RepairStep
 from sparkdash.host.kernel_log.lines import KernelFindings, findings, read_line
-from sparkdash.supervisor.liveness import evidence
+from sparkdash.supervisor.liveness import engine_end
 
 
 async def test_evidence_that_hangs_or_fails_holds_no_repair_up(
@@ -35,7 +35,7 @@ async def test_evidence_that_hangs_or_fails_holds_no_repair_up(
     await until(house, lambda: step(house) is RepairStep.EVIDENCE)
     began = house.clock.time
     await until(house, lease.lost.done)
-    assert house.clock.time - began <= evidence.EVIDENCE_S + 5
+    assert house.clock.time - began <= engine_end.EVIDENCE_S + 5
     await asking.leave()
 
 

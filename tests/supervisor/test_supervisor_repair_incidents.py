@@ -27,10 +27,10 @@ from sparkdash.domain.liveness import RepairStep
 from sparkdash.domain.profile import Profile
 from sparkdash.store import Store
 from sparkdash.store.schema import INCIDENTS_KEPT
-from sparkdash.supervisor.books import Books
-from sparkdash.supervisor.external import adopt
-from sparkdash.supervisor.liveness.signals import EngineSignals
+from sparkdash.supervisor.decide.judge import EngineSignals
 from sparkdash.supervisor.repair.incidents import Incidents
+from sparkdash.supervisor.state.registry import Books
+from sparkdash.supervisor.swap import adopt
 
 
 @pytest.mark.parametrize("wanted", AT)

@@ -7,8 +7,8 @@ from surroundings.rig import ERROR, REQUEST, arrive, feed, new, small, with_a
 
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
-from sparkdash.supervisor.scheduling.breaker import REST_S
-from sparkdash.supervisor.scheduling.moves import (
+from sparkdash.supervisor.decide.breaker import REST_S
+from sparkdash.supervisor.decide.moves import (
     Adopted,
     Arrive,
     BeginSwap,
@@ -33,7 +33,7 @@ from sparkdash.supervisor.scheduling.moves import (
     Use,
     Wait,
 )
-from sparkdash.supervisor.scheduling.records import CLIENTS
+from sparkdash.supervisor.decide.records import CLIENTS
 
 
 def test_a_hit_is_granted_at_once() -> None:

@@ -5,16 +5,7 @@ from __future__ import annotations
 from surroundings.rig import REQUEST, arrive, beside, feed
 
 from sparkdash.domain.swap import SwapCause
-from sparkdash.supervisor.scheduling.moves import (
-    Arrive,
-    BeginSwap,
-    Evict,
-    Grant,
-    Leave,
-    SwapDone,
-    Tick,
-    Use,
-)
+from sparkdash.supervisor.decide.moves import Arrive, BeginSwap, Evict, Grant, Leave, SwapDone, Tick, Use
 
 
 def test_an_engine_in_use_is_not_interrupted_before_its_dwell_is_over() -> None:

@@ -14,8 +14,8 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import DefaultProfile, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError, UpstreamError
-from sparkdash.supervisor.scheduling.fairness import Patience
-from sparkdash.supervisor.scheduling.moves import (
+from sparkdash.supervisor.decide.fit import BoxMemory
+from sparkdash.supervisor.decide.moves import (
     STUCK,
     Admitted,
     Arrive,
@@ -50,10 +50,10 @@ from sparkdash.supervisor.scheduling.moves import (
     Wait,
     WontStop,
 )
-from sparkdash.supervisor.scheduling.offers import OFFERED
-from sparkdash.supervisor.scheduling.refusals import CUT
-from sparkdash.supervisor.scheduling.room import BoxMemory
-from sparkdash.supervisor.scheduling.scheduler import Scheduler
+from sparkdash.supervisor.decide.offers import OFFERED
+from sparkdash.supervisor.decide.queue import Patience
+from sparkdash.supervisor.decide.refusals import CUT
+from sparkdash.supervisor.decide.scheduler import Scheduler
 from sparkdash.units import GIB
 
 RESERVE = 10 * GIB

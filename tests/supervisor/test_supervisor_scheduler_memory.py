@@ -6,7 +6,7 @@ from surroundings.rig import ERROR, REQUEST, Rig, arrive, beside, feed, new, sma
 
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError
-from sparkdash.supervisor.scheduling.moves import (
+from sparkdash.supervisor.decide.moves import (
     Admitted,
     Adopted,
     BeginSwap,

@@ -9,10 +9,9 @@ from surroundings.rig import ERROR, REQUEST, Rig, arrive, feed, new, with_a
 
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError
-from sparkdash.supervisor.scheduling.breaker import MOST_STUCK, STUCK_WITHIN_S, WITHIN_S
-from sparkdash.supervisor.scheduling.fairness import PAUSE_S
-from sparkdash.supervisor.scheduling.fit import REPAIRED
-from sparkdash.supervisor.scheduling.moves import (
+from sparkdash.supervisor.decide.breaker import MOST_STUCK, STUCK_WITHIN_S, WITHIN_S
+from sparkdash.supervisor.decide.fit import REPAIRED
+from sparkdash.supervisor.decide.moves import (
     STUCK,
     Adopted,
     BeginSwap,
@@ -37,6 +36,7 @@ from sparkdash.supervisor.scheduling.moves import (
     Tick,
     Use,
 )
+from sparkdash.supervisor.decide.queue import PAUSE_S
 
 FROZEN = EngineError("a is stuck: its answers stand still.", code=STUCK)
 REPAIR_BEGINS = [BeginSwap("a", (), SwapCause.REPAIR), Evict("a", ())]

@@ -17,7 +17,7 @@ from surroundings.simulated_box import (
 from surroundings.simulated_supervisor import Aware
 
 from sparkdash.host.memory_guard import decisions
-from sparkdash.supervisor.swap import reclaim, stopping
+from sparkdash.supervisor.swap import stopping
 from sparkdash.units import gib
 
 SEQUENCES = int(os.environ.get("SPARKDASH_SIMBOX", "1500"))
@@ -28,7 +28,7 @@ def test_random_swap_sequences_never_freeze_the_box_that_a_blind_swapper_freezes
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Available memory never under the floor, every ticket answered, nobody starves, no engine forgotten."""
-    monkeypatch.setattr(reclaim, "SAMPLE_S", 2.0)  # ten times fewer looks; only the waits grow
+    monkeypatch.setattr(stopping, "SAMPLE_S", 2.0)  # ten times fewer looks; only the waits grow
     monkeypatch.setattr(stopping, "measure_held_memory", holds_now)
     frozen = kills = swaps = beside = together = 0
     longest, lowest = 0.0, TOTAL

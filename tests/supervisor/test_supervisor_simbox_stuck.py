@@ -22,12 +22,17 @@ from surroundings.simulated_supervisor import Aware
 
 from sparkdash.domain.liveness import LivenessState
 from sparkdash.errors import EngineError
-from sparkdash.supervisor.liveness.judge import LivenessJudge, Thresholds
-from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
-from sparkdash.supervisor.repair.recovery import Recovery, RecoveryOutlook
+from sparkdash.supervisor.decide.judge import (
+    EngineSignals,
+    HealthAnswer,
+    LivenessJudge,
+    Recovery,
+    RecoveryOutlook,
+    Thresholds,
+)
+from sparkdash.supervisor.decide.moves import STUCK, Arrive, EngineDied, EngineHeld, EngineRecovered, Move
 from sparkdash.supervisor.repair.repair import LOOK_EVERY_S
-from sparkdash.supervisor.scheduling.moves import STUCK, Arrive, EngineDied, EngineHeld, EngineRecovered, Move
-from sparkdash.supervisor.swap import reclaim, stopping
+from sparkdash.supervisor.swap import stopping
 from sparkdash.units import gib
 
 SEQUENCES = int(os.environ.get("SPARKDASH_SIMBOX_STUCK", "500"))
@@ -284,7 +289,7 @@ def test_engines_that_hang_at_random_are_repaired_and_nothing_waits_for_ever(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory never under the floor, every request ended or told, every stuck engine named in time, no healthy one touched."""
-    monkeypatch.setattr(reclaim, "SAMPLE_S", 2.0)
+    monkeypatch.setattr(stopping, "SAMPLE_S", 2.0)
     monkeypatch.setattr(stopping, "measure_held_memory", holds_now)
     seen = Seen()
     for seed in range(SEQUENCES):

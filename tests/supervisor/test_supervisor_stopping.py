@@ -19,7 +19,7 @@ from sparkdash.domain.profile import MemoryNeed
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.errors import SparkdashError
 from sparkdash.store import Store
-from sparkdash.supervisor.memory.debts import HeldMemory, MemoryDebts
+from sparkdash.supervisor.state.registry import HeldMemory, MemoryDebts
 from sparkdash.units import GIB
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerState, Stranger
 from sparkdash.settings import Settings
-from sparkdash.supervisor.external.strangers import as_stranger
+from sparkdash.supervisor.swap.adopt import as_stranger
 
 SETTINGS = Settings(port=8484, engine_ports=(18000, 18999))
 

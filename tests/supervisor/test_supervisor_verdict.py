@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sparkdash.domain.memory.need import Basis, Need, Term
+from sparkdash.supervisor.decide.fit import BoxMemory, Choice, Leaving
 from sparkdash.supervisor.planner import verdict
-from sparkdash.supervisor.scheduling.fit import Choice, Leaving
-from sparkdash.supervisor.scheduling.room import BoxMemory
 from sparkdash.units import GIB
 
 BOX = BoxMemory(128 * GIB, 100 * GIB, 10 * GIB)

@@ -20,7 +20,7 @@ from sparkdash.gateway.relay.remote import remote_refusal
 from sparkdash.gateway.relay.request_context import RequestContext
 from sparkdash.gateway.shared.body_budget import BodyBudget
 from sparkdash.settings import Policy, Settings
-from sparkdash.supervisor.external.remotes import Remotes
+from sparkdash.supervisor.leasing import Remotes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

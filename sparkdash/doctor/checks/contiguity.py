@@ -15,7 +15,7 @@ from sparkdash.doctor.checks.gpu import MODULE, loaded_driver
 from sparkdash.doctor.facts import Facts, UnreadFact, meminfo
 from sparkdash.domain.memory.contiguity import BLOCK, Contiguity, LoadContiguity
 from sparkdash.host import contiguity as host
-from sparkdash.supervisor.memory import contiguity
+from sparkdash.supervisor.decide import contiguity
 from sparkdash.units import duration, gib, size
 
 BUDDYINFO, VMSTAT, ZONEINFO, MEMINFO = "/proc/buddyinfo", "/proc/vmstat", "/proc/zoneinfo", "/proc/meminfo"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import UpstreamError
 from sparkdash.settings import Settings
-from sparkdash.supervisor.claim import AnswerProgress
+from sparkdash.supervisor.leasing import AnswerProgress
 from sparkdash.units import duration
 
 

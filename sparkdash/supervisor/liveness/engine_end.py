@@ -10,13 +10,104 @@ import asyncio
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sparkdash.domain.node import NodeState
+import structlog
+
+from sparkdash.domain.engine import Failure
+from sparkdash.domain.evidence import Evidence, EvidenceRequest
+from sparkdash.domain.node import LOCAL, NodeState
 from sparkdash.domain.profile import Profile
+from sparkdash.engines.logs import KILLED
 from sparkdash.errors import EngineError, SparkdashError
-from sparkdash.supervisor.liveness.kernel_reason import with_kernel
+from sparkdash.host.kernel_log.lines import KernelKind, KernelLine, advice, explains, holds_up, is_of, meaning
+from sparkdash.supervisor.state.clock import bounded
 from sparkdash.supervisor.tools import Tools
+
+RECENT_S = 300.0
+"""Seconds before a running engine's death that its search of the kernel's log covers."""
+NEAR_S = 60.0
+"""Seconds before an engine's end in which a kill or GPU fault is told even if the kernel does not say whose it was."""
+_UNEXPLAINED = frozenset({"engine_crash", "out_of_memory"})
+"""Codes of failures that the kernel may know more about."""
+
+
+async def with_kernel(tools: Tools, profile: str, container: str, failure: Failure, since: float) -> Failure:
+    """Add the kernel's line to a failure, where one explains it; the same failure where none does."""
+    if tools.kernel_log is None or failure.code not in _UNEXPLAINED or not _runs_here(tools, profile):
+        return failure
+    found = await tools.kernel_log.since(since)
+    if found is None or not found.lines:
+        return failure
+    id_: str | None = None
+    with suppress(SparkdashError):
+        info = await tools.runtime.inspect(container)
+        id_ = info.id if info else None
+    line = explains(found, (), id_, near=tools.clock.now() - NEAR_S)
+    return failure if line is None else join_reasons(failure, line, is_ours=is_of(line, (), id_))
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReason:
+    """A sentence, and what to do."""
+
+    words: str
+    advice: str
+
+
+async def standstill_reason(tools: Tools, profile: str, since: float) -> KernelReason | None:
+    """Return the kernel's report since that moment (Unix seconds) that explains a standstill; None without one."""
+    if tools.kernel_log is None or not _runs_here(tools, profile):
+        return None
+    found = await tools.kernel_log.since(since)
+    line = None if found is None else holds_up(found)
+    return None if line is None else KernelReason(_sentence(line), advice(line))
+
+
+def _runs_here(tools: Tools, profile: str) -> bool:
+    """Whether the profile's engine uses this box: the kernel of another node writes a log of its own."""
+    engine = tools.books.engines.get(profile)
+    return engine is None or LOCAL in engine.nodes
+
+
+def join_reasons(failure: Failure, line: KernelLine, *, is_ours: bool) -> Failure:
+    """Join the engine's and the kernel's words to one failure."""
+    sentence = _sentence(line)
+    if is_ours and line.kind is KernelKind.OOM_KILL:
+        return failure.replace(code="out_of_memory", message=sentence, hint=advice(line))
+    known = failure.code != "engine_crash" and failure.exit_code not in KILLED
+    message = f"{failure.message.rstrip('.')}. {sentence}"
+    return failure.replace(message=message, hint=failure.hint if known else advice(line))
+
+
+def _sentence(line: KernelLine) -> str:
+    words = meaning(line)
+    return words[0].upper() + words[1:]
+
+
+LOG = structlog.get_logger("sparkdash.supervisor")
+EVIDENCE_S = 20.0
+"""Limit of taking evidence: nobody waits longer for a repair because of it."""
+PIDS_S = 2.0
+"""Limit of asking the runtime for the engine's processes."""
+LOG_LINES = 200
+
+
+async def gather_evidence(tools: Tools, about: EvidenceRequest) -> Evidence | None:
+    """Take evidence of the engine, its pids and last log lines added; None when that took too long or failed."""
+    pids: set[int] | None = None
+    if about.container is not None:
+        with suppress(SparkdashError):
+            pids = await bounded(tools.runtime.pids(about.container), tools.clock, PIDS_S)
+    log = await tools.logbook.recent(about.profile, LOG_LINES)
+    request = replace(about, pids=frozenset(pids or ()), log=log)
+    try:
+        return await bounded(tools.take_evidence(request), tools.clock, EVIDENCE_S)
+    except Exception:  # whatever failed, the repair goes on without the evidence
+        LOG.exception("no evidence of an engine", profile=about.profile)
+        return None
+
 
 TAIL = 40
 """Log lines that an error carries."""

@@ -21,9 +21,9 @@ from sparkdash.errors import SparkdashError
 from sparkdash.host.processes import activity
 from sparkdash.host.processes.activity import Activity
 from sparkdash.host.thread import in_thread
-from sparkdash.supervisor.claim import HeldRequests
+from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer
+from sparkdash.supervisor.leasing import HeldRequests
 from sparkdash.supervisor.liveness.probe import health
-from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
 from sparkdash.supervisor.tools import Tools
 
 LOOK_S = 2.5

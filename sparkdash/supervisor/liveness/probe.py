@@ -10,13 +10,107 @@ from contextlib import suppress
 from typing import Any
 
 from sparkdash.domain.engine import Engine
-from sparkdash.domain.profile import Profile
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.servers.routes import ServerRoute
+from sparkdash.domain.servers.spec import ServerSpec
+from sparkdash.domain.task import Task
+from sparkdash.engines import listing
 from sparkdash.engines.adapter import Probes
+from sparkdash.engines.capabilities import tasks_of
+from sparkdash.engines.generic.known_servers import server_of
+from sparkdash.engines.generic.trial import Trial, trial_of
 from sparkdash.errors import EngineError, UpstreamError
-from sparkdash.supervisor.liveness.signals import HealthAnswer
-from sparkdash.supervisor.liveness.trial import try_engine
+from sparkdash.supervisor.decide.judge import HealthAnswer
 from sparkdash.supervisor.tools import Tools
-from sparkdash.upstream import SmallResponse
+from sparkdash.upstream import SmallResponse, engine_error_text
+
+LIST_S = 2.0
+"""Limit of reading a server's list of models."""
+_NOT_ITS_WORK = frozenset({400, 404, 405, 501})
+"""Statuses of a pooling engine for a route that its model is not for."""
+SHOWN = 8
+"""Names of models that an error lists at most."""
+
+
+async def try_engine(tools: Tools, profile: Profile, url: str, limit_s: float, model: str | None = None) -> None:
+    """Have the engine do a small piece of its work: a chat, an embedding, a transcription, as its routes are.
+
+    `model`: the server's name of it, where known. Nothing is asked of an engine that only its health path shows.
+
+    Raises:
+        UpstreamError: it refused, did not answer in time, or answered nothing of use.
+        EngineError: code `model_unclear`, as `served_model` says.
+    """
+    adapter = tools.adapter(profile)
+    if profile.engine is EngineKind.GENERIC:
+        name = model or await served_model(tools, profile, url) or adapter.served_names(profile)[0]
+        if trial := trial_of(server_of(profile), name):
+            await _send(tools, url, trial, limit_s)
+    elif _only_encodes(tools, profile):
+        await _try_pooling(tools, url, model or adapter.served_names(profile)[0], limit_s)
+    elif adapter.probes.chat is not None:
+        name = model or adapter.served_names(profile)[0]
+        await tools.upstream.generate(url + adapter.probes.chat, name, timeout_s=limit_s)
+
+
+def _only_encodes(tools: Tools, profile: Profile) -> bool:
+    """Whether its command line or its model makes the engine one of vectors or ranks, which refuses chats."""
+    tasks = tasks_of(profile, tools.needs.target(profile))
+    return tasks is not None and Task.GENERATE not in tasks
+
+
+async def _try_pooling(tools: Tools, url: str, model: str, limit_s: float) -> None:
+    """Ask for a vector, or a ranking if it makes none; a model that does neither classifies, and its health counts."""
+    for route in (ServerRoute.EMBEDDINGS, ServerRoute.RERANK):
+        trial = trial_of(ServerSpec(routes=(route,)), model)
+        assert trial is not None  # noqa: S101 - both routes have one
+        reply = await tools.upstream.post(
+            url + trial.path, trial.body, content_type=trial.content_type, timeout_s=limit_s
+        )
+        if reply.status not in _NOT_ITS_WORK:
+            _judge(trial, reply)
+            return
+
+
+async def served_model(tools: Tools, profile: Profile, url: str) -> str | None:
+    """Return the name that a generic server lists for its model; None where the profile or the engine's kind tells it.
+
+    Raises:
+        EngineError: code `model_unclear`: it lists several models, and the profile does not say which is meant.
+    """
+    if profile.engine is not EngineKind.GENERIC or profile.model_id is not None:
+        return None
+    path = tools.adapter(profile).probes.models
+    if path is None:
+        return None
+    try:
+        reply = await tools.upstream.get(url + path, timeout_s=LIST_S)
+    except UpstreamError:
+        return None
+    listed = listing.parse_model_list(reply.body if reply.status == 200 else b"")
+    if name := listing.model_of(profile, listed):
+        return name
+    shown = ", ".join(listed.models[:SHOWN])
+    raise EngineError(
+        f"The server of {profile.name} lists {len(listed.models)} models: {shown}.",
+        code="model_unclear",
+        hint="Write one of them as `model_id` in the profile.",
+    )
+
+
+async def _send(tools: Tools, url: str, trial: Trial, limit_s: float) -> None:
+    reply = await tools.upstream.post(url + trial.path, trial.body, content_type=trial.content_type, timeout_s=limit_s)
+    _judge(trial, reply)
+
+
+def _judge(trial: Trial, reply: SmallResponse) -> None:
+    what = f"the trial of {trial.route.value} at {trial.path}"
+    if reply.status != 200:
+        text = f"{what} answered {reply.status}: {engine_error_text(reply.body)}"
+        raise UpstreamError(text, code="engine_refused")
+    if fault := trial.fault(reply.content_type, reply.body):
+        raise UpstreamError(f"{what} failed, as {fault}", code="engine_mute")
+
 
 PROBE_S = 2.0
 """Limit of one probe."""

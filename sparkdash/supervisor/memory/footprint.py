@@ -20,7 +20,8 @@ Rule: a figure that may be another engine's is not learned from. A load is weigh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -29,13 +30,154 @@ import structlog
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.lease import Request
 from sparkdash.domain.memory.footprint import LONG_PROMPT, Measure, Weighing
-from sparkdash.domain.node import LOCAL
+from sparkdash.domain.metric import Memory
+from sparkdash.domain.node import LOCAL, NodeStatus
 from sparkdash.domain.profile import Profile
-from sparkdash.errors import SparkdashError
+from sparkdash.errors import HostError, SparkdashError
 from sparkdash.natural import natural
-from sparkdash.supervisor.memory.node_footprint import CAME_BACK, NodeMeter, NodeWeight, largest_figures
 from sparkdash.supervisor.tools import Tools
-from sparkdash.units import GIB, gib
+from sparkdash.units import GIB, MIB, duration, gib
+
+READ_S = 5.0
+"""Limit of asking another node once: a link that is cut is noticed later than that."""
+LATE_S = 30.0
+"""Time in which a node that can be reached is asked again. A box that ends a large engine was seen to answer late."""
+AGAIN_S = 1.0
+"""Pause before it is asked again."""
+
+
+async def read_memory(tools: Tools, node: str) -> Memory:
+    """Read the node's memory now: of this box at once; another node that can be reached may answer late.
+
+    Raises:
+        HostError: memory_unknown; node_unreachable.
+    """
+    if node == LOCAL:
+        return tools.reader.memory()
+    until = tools.clock.monotonic() + LATE_S
+    while True:
+        try:
+            return await _ask(tools, node)
+        except HostError as error:
+            state = tools.nodes.states.get(node)
+            reachable = state is not None and state.status is NodeStatus.REACHABLE
+            if error.code != "node_unreachable" or not reachable or tools.clock.monotonic() >= until:
+                raise
+        await tools.clock.sleep(AGAIN_S)
+
+
+async def _ask(tools: Tools, node: str) -> Memory:
+    try:
+        async with asyncio.timeout(READ_S):
+            return await tools.nodes.fresh_memory(node)
+    except TimeoutError as error:
+        raise HostError(
+            f"{node} did not tell its memory within {duration(READ_S)}.",
+            code="node_unreachable",
+            hint="`sparkdash nodes list` shows the state of each node.",
+        ) from error
+
+
+def last_memory(tools: Tools, node: str) -> Memory | None:
+    """Return the node's memory as known now, without asking it; None while it is silent or cannot be read."""
+    if node != LOCAL:
+        return tools.nodes.memory(node)
+    with suppress(SparkdashError):
+        return tools.reader.memory()
+    return None
+
+
+def on_node(node: str) -> str:
+    """Word that a figure is another node's: " on spark2"; empty for this box."""
+    return "" if node == LOCAL else f" on {node}"
+
+
+CAME_BACK = 256 * MIB
+"""Available memory that rises by more than this while an engine loads was somebody else's."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWeight:
+    """Memory that an engine holds on one node, in bytes; None is unknown, not zero."""
+
+    steady: int | None
+    peak: int | None
+    measure: Measure | None
+    spoilt: str | None
+    """Reason why nothing may be learned from the figures, in words."""
+
+
+def largest_figures(weights: Sequence[NodeWeight]) -> tuple[int | None, int | None]:
+    """Return the largest steady and peak figure over an engine's nodes; None while one node's are unknown."""
+    steady = [each.steady for each in weights if each.steady is not None]
+    if len(steady) < len(weights):
+        return None, None
+    return max(steady), max(each.peak for each in weights if each.peak is not None)
+
+
+class NodeMeter:
+    """Weighs one bring-up on another node: `before` the start, `note` while it loads, `after` once it is ready."""
+
+    def __init__(self, tools: Tools, profile: str, node: str) -> None:
+        self._tools = tools
+        self._profile = profile
+        self._node = node
+        self._beside: set[str] = set()
+        """Other engines of ours that were on the node."""
+        self._zero: int | None = None
+        """Available memory before the start."""
+        self._lowest: int | None = None
+        self._highest = 0
+        self._last: int | None = None
+        """Available memory when the engine was weighed last."""
+
+    async def before(self) -> int | None:
+        """Read the node's available memory before the start; None where that fails, and nothing is learned then."""
+        self._zero = await self._look()
+        return self._zero
+
+    def note(self, available: int) -> None:
+        """Add a sample of the load."""
+        self._meet_neighbours()
+        self._lowest = available if self._lowest is None else min(self._lowest, available)
+        self._highest = max(self._highest, available)
+
+    async def after(self) -> NodeWeight | None:
+        """Measure the ready engine; None without a reading before the start."""
+        if self._zero is None:
+            return None
+        now = self._last = await self._look()
+        if now is None or now >= self._zero:
+            return NodeWeight(None, None, None, None)
+        lowest = now if self._lowest is None else min(now, self._lowest)
+        return NodeWeight(self._zero - now, self._zero - lowest, Measure.AVAILABLE, self._spoilt(self._zero))
+
+    async def grown(self) -> int | None:
+        """By how much the engine has grown since `after`; None when that cannot be told from others' growth."""
+        then, now = self._last, await self._look()
+        if then is None or now is None or self._spoilt(then):
+            return None
+        return max(0, then - now)
+
+    async def _look(self) -> int | None:
+        self._meet_neighbours()
+        with suppress(SparkdashError):
+            return (await read_memory(self._tools, self._node)).available
+        return None
+
+    def _meet_neighbours(self) -> None:
+        engines = self._tools.books.engines.values()
+        there = [each for each in engines if each.container and each.state is not EngineState.FAILED]
+        self._beside.update(e.profile for e in there if self._node in e.nodes and e.profile != self._profile)
+
+    def _spoilt(self, then: int) -> str | None:
+        if self._beside:
+            names = ", ".join(sorted(self._beside, key=natural))
+            return f"{names} ran on {self._node} too, and whose memory is whose is not seen there"
+        if self._highest > then + CAME_BACK:
+            return f"memory of an engine that had left came back meanwhile on {self._node}"
+        return None
+
 
 LOG = structlog.get_logger("sparkdash.supervisor")
 CURVE = 200

@@ -13,16 +13,46 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Level
 from sparkdash.domain.memory.contiguity import Contiguity
 from sparkdash.domain.profile import Profile
-from sparkdash.supervisor.memory import cache_eviction, contiguity
-from sparkdash.supervisor.memory.block_demand import blocks_asked, shortage_mode
-from sparkdash.supervisor.memory.contiguity import BlockDemand
+from sparkdash.supervisor.decide import contiguity
+from sparkdash.supervisor.decide.contiguity import BlockDemand
+from sparkdash.supervisor.memory import cache_eviction
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import gib
+
+Mode = Literal["refuse", "warn", "off"]
+
+
+async def shortage_mode(tools: Tools) -> Mode:
+    """Return what too few large blocks lead to.
+
+    Unless the owner chose: a refusal where the GPU takes its memory from the kernel's own pool, and nothing elsewhere,
+    since it was seen nowhere else.
+    """
+    if tools.settings.contiguity is not None:
+        return tools.settings.contiguity
+    gpu = (await tools.reader.gpu()).gpu
+    return "refuse" if gpu is not None and gpu.unified else "off"
+
+
+def blocks_asked(tools: Tools, profile: Profile) -> BlockDemand:
+    """Return the blocks that a load of this profile asks for."""
+    if not profile.gpu:
+        return BlockDemand(0, "it uses no GPU")
+    past = tools.store.contiguity if tools.store else ()
+    return contiguity.blocks_for(tools.needs(profile).room_bytes, past)
+
+
+async def enough_for_all(tools: Tools, loads: Iterable[Profile]) -> bool:
+    """Whether the free blocks do for all these loads at once; True where nothing is refused for blocks."""
+    seen, wanted = tools.reader.contiguity(), sum(blocks_asked(tools, each).blocks for each in loads)
+    return seen is None or seen.blocks >= wanted or await shortage_mode(tools) != "refuse"
+
 
 SPARE = 4
 """Factor for the first eviction: only part of what the kernel gets back completes a large block."""

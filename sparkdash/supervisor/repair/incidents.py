@@ -13,9 +13,68 @@ from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, Taken
 from sparkdash.domain.liveness import RepairStep
 from sparkdash.store import Store
 from sparkdash.store.schema import INCIDENTS_KEPT
-from sparkdash.supervisor.books import Books
-from sparkdash.supervisor.clock import Clock
-from sparkdash.supervisor.repair import words
+from sparkdash.supervisor.state.clock import Clock
+from sparkdash.supervisor.state.registry import Books
+from sparkdash.units import duration
+
+MOVED = "It moved again by itself."
+LEFT = "Its requests had left, and nothing was done."
+RECOVERED = "It worked again once its requests were cancelled."
+RESTARTED = "It was started again."
+AGAIN = "It stood still again before it was repaired."
+CANCELLED = "Its start was cancelled."
+PARKED = "Its profile is parked."
+NOT_RESTARTED = "It was not started again."
+DAEMON_ENDED = "The daemon ended meanwhile."
+RELAPSED = "it had been stuck a short time before"
+
+
+def stuck_words(name: str, why: str) -> str:
+    """Word the error of requests that the engine held."""
+    return f"{name} stopped making progress: {why}."
+
+
+def stuck_notice(name: str, why: str) -> str:
+    """Word the notice that an engine is stuck."""
+    return f"{stuck_words(name, why)} Evidence is taken, then its requests are cancelled."
+
+
+def only_told(name: str, why: str, *, ours: bool) -> str:
+    """Word the notice of a stuck engine that is left alone."""
+    if ours:
+        return f"{stuck_words(name, why)} Nothing is done (`on_stuck: tell`); `sparkdash stop {name}` ends it."
+    return f"{stuck_words(name, why)} The server is not ours, so it is left alone."
+
+
+def ended_words(name: str, why: str, why_not: str) -> str:
+    """Word the failure of a stuck engine that was ended."""
+    return f"{stuck_words(name, why)} Cancelling its requests did not free it ({why_not}), so it was ended."
+
+
+def left_for(target: str | None) -> str:
+    """Word the end of an incident whose engine was ended for a swap."""
+    return "It was stopped." if target is None else f"It left for {target}."
+
+
+def restart_failed(why: str) -> str:
+    """Word the end of an incident whose engine did not come up again."""
+    return f"It did not come up again: {why}"
+
+
+def over_notice(incident: Incident) -> str:
+    """Word the notice at the end of an incident; empty where nobody needs one."""
+    name, took = incident.profile, duration((incident.ended_at or incident.named_at) - incident.began)
+    match incident.end:
+        case IncidentEnd.RECOVERED | IncidentEnd.RESTARTED:
+            return f"{name} serves again {took} after its last progress. {incident.note}"
+        case IncidentEnd.MOVED:
+            return f"{name} moves again after {took} without progress."
+        case IncidentEnd.TOLD:
+            return f"{name} moves again. {incident.note}"
+        case IncidentEnd.FAILED:
+            return f"{name} was stuck and does not serve again. {incident.note}"
+        case _:
+            return ""
 
 
 def _new_id() -> str:
@@ -51,7 +110,7 @@ class Incidents:
             if incident.ended_at is None:
                 self.interrupted.add(incident.profile)
                 last = max([incident.named_at, *(step.at for step in incident.steps)])
-                self._put(incident.replace(ended_at=last, end=IncidentEnd.UNKNOWN, note=words.DAEMON_ENDED))
+                self._put(incident.replace(ended_at=last, end=IncidentEnd.UNKNOWN, note=DAEMON_ENDED))
         if self._all:
             self._publish()
 
@@ -61,7 +120,7 @@ class Incidents:
 
     def begin(self, profile: str, fingerprint: str, began: float, why: str, step: RepairStep) -> Incident:
         """Open an incident; an older one of the profile that is still open has failed."""
-        self.end(profile, IncidentEnd.FAILED, words.AGAIN)
+        self.end(profile, IncidentEnd.FAILED, AGAIN)
         now = self._clock.now()
         incident = Incident(
             id=self._new_id(),
@@ -95,7 +154,7 @@ class Incidents:
         incident = incident.replace(ended_at=ended_at, end=end, note=note)
         self._put(incident)
         self._publish()
-        if text := words.over(incident):
+        if text := over_notice(incident):
             level = Level.WARNING if end is IncidentEnd.FAILED else Level.INFO
             self._books.notice(level, f"stuck_{end.value}", text, profile)
 
@@ -107,36 +166,36 @@ class Incidents:
 
     def serves(self, profile: str) -> None:
         """An engine of this profile is ready: the one of the incident has ended before."""
-        self.end(profile, IncidentEnd.RESTARTED, words.RESTARTED)
+        self.end(profile, IncidentEnd.RESTARTED, RESTARTED)
 
     def left(self, profile: str, target: str | None) -> None:
         """A swap to `target` ends the engine; None: it only stops."""
         if target == profile:  # a person restarts it
             self.ends(profile)
         else:
-            self.end(profile, IncidentEnd.STOPPED, words.left_for(target))
+            self.end(profile, IncidentEnd.STOPPED, left_for(target))
 
     def stopped(self, profile: str | None) -> None:
         """A person wants this profile, or every one (None), gone: one that has ended is not brought up again."""
         for name in [name for name in self._open if profile in (None, name) and self._is_ending(name)]:
-            self.end(name, IncidentEnd.STOPPED, words.left_for(None))
+            self.end(name, IncidentEnd.STOPPED, left_for(None))
 
     def not_started(self, profile: str, why: str | None) -> None:
         """Close the incident, as the next start of this profile failed; None: it was cancelled."""
         if not self._is_ending(profile):
             return
         if why is None:
-            self.end(profile, IncidentEnd.STOPPED, words.CANCELLED)
+            self.end(profile, IncidentEnd.STOPPED, CANCELLED)
         else:
-            self.end(profile, IncidentEnd.FAILED, words.not_started(why))
+            self.end(profile, IncidentEnd.FAILED, restart_failed(why))
 
     def settle(self, parked: Mapping[str, object], expected: Callable[[str], bool]) -> None:
         """Close incidents of ended engines whose profile is parked, or not `expected` to come up again."""
         for name in [name for name in self._open if self._is_ending(name)]:
             if name in parked:
-                self.end(name, IncidentEnd.FAILED, words.PARKED)
+                self.end(name, IncidentEnd.FAILED, PARKED)
             elif not expected(name):
-                self.end(name, IncidentEnd.FAILED, words.NOT_RESTARTED)
+                self.end(name, IncidentEnd.FAILED, NOT_RESTARTED)
 
     def _is_ending(self, name: str) -> bool:
         incident = self.open(name)

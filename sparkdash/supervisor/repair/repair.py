@@ -13,29 +13,73 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import structlog
 
+from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Level
 from sparkdash.domain.evidence import Evidence, EvidenceRequest
 from sparkdash.domain.incident import IncidentEnd
 from sparkdash.domain.liveness import Liveness, LivenessState, RepairStep
-from sparkdash.domain.profile import OnStuck
+from sparkdash.domain.profile import OnStuck, Profile
 from sparkdash.errors import EngineError, SparkdashError
-from sparkdash.supervisor.bounded import bounded
-from sparkdash.supervisor.liveness import kernel_reason
-from sparkdash.supervisor.liveness.evidence import gather_evidence
-from sparkdash.supervisor.liveness.judge import LivenessJudge, LivenessVerdict
+from sparkdash.supervisor.decide.judge import EngineSignals, LivenessJudge, LivenessVerdict, Recovery, RecoveryOutlook
+from sparkdash.supervisor.decide.moves import STUCK, EngineHeld, EngineRecovered, Move
+from sparkdash.supervisor.liveness import engine_end
+from sparkdash.supervisor.liveness.engine_end import gather_evidence
 from sparkdash.supervisor.liveness.probe import PROOF_S, work_fault
-from sparkdash.supervisor.liveness.signals import EngineSignals
-from sparkdash.supervisor.repair import words
-from sparkdash.supervisor.repair.incidents import Incidents
-from sparkdash.supervisor.repair.recovery import Recovery, RecoveryOutlook
-from sparkdash.supervisor.repair.watched import WatchedEngine
-from sparkdash.supervisor.scheduling.moves import STUCK, EngineHeld, EngineRecovered, Move
+from sparkdash.supervisor.repair.incidents import (
+    LEFT,
+    MOVED,
+    RECOVERED,
+    RELAPSED,
+    Incidents,
+    ended_words,
+    only_told,
+    stuck_notice,
+    stuck_words,
+)
+from sparkdash.supervisor.state.clock import bounded
 from sparkdash.supervisor.tools import Tools
+
+
+@dataclass(slots=True)
+class WatchedEngine:
+    """An incarnation of an engine under watch."""
+
+    profile: Profile
+    engine: Engine
+    look: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set to have an attached server probed at once."""
+    used: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while the engine has requests."""
+    given_up: asyncio.Future[EngineError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Done, with the reason, once the engine is given up though it has not ended."""
+    proof: asyncio.Task[str | None] | None = None
+    """Short generation that shows whether the engine works; shared by all who ask meanwhile."""
+    task: asyncio.Task[EngineError] = field(init=False)
+    """Task of the watch; done, with the reason, once the death is reported."""
+    looking: list[asyncio.Task[None]] = field(default_factory=list)
+    """Tasks that look at the engine while it is used; an attached server is also probed all the time."""
+    ends_itself: bool = False
+    """Whether the engine was given up because it is about to end."""
+    grace_s: float = 0.0
+    """Time that the engine has to end by itself once it was given up."""
+
+    def stop_looking(self) -> None:
+        """Stop looking at an engine that has ended, or is about to."""
+        for task in self.looking:
+            task.cancel()
+
+    def give_up(self, error: EngineError, *, ends_itself: bool = False, grace_s: float = 0.0) -> None:
+        """Give the engine up: it is ended, unless it ends by itself in a moment. Only the first reason counts."""
+        if not self.given_up.done():
+            self.ends_itself = ends_itself
+            self.grace_s = grace_s
+            self.given_up.set_result(error)
+
 
 LOG = structlog.get_logger("sparkdash.supervisor")
 LOOK_EVERY_S = 5.0
@@ -107,13 +151,13 @@ class Repair:
             self._show(None)
             return
         if verdict.state is not LivenessState.STUCK:
-            self._incidents.end(self._name, *((IncidentEnd.TOLD, words.LEFT) if self._left else _MOVED))
+            self._incidents.end(self._name, *((IncidentEnd.TOLD, LEFT) if self._left else _MOVED))
             self._show(verdict)
         elif self._only_told():
             self._left = False
             if self._incidents.open(self._name) is None:
                 self._begin(verdict, RepairStep.WATCH)
-                self._notice(Level.ERROR, STUCK, words.only_told(self._name, verdict.why, ours=self._is_ours))
+                self._notice(Level.ERROR, STUCK, only_told(self._name, verdict.why, ours=self._is_ours))
                 if self._is_ours:
                     self._keeping = asyncio.create_task(self._keep(verdict), name=f"evidence {self._name}")
             self._show(verdict, RepairStep.WATCH)
@@ -132,7 +176,7 @@ class Repair:
         """All steps of an engine that is ours to restart."""
         self._begin(verdict, RepairStep.EVIDENCE)
         self._show(verdict, RepairStep.EVIDENCE)
-        self._notice(Level.ERROR, STUCK, words.named(self._name, verdict.why))
+        self._notice(Level.ERROR, STUCK, stuck_notice(self._name, verdict.why))
         folder = await self._take_whole_evidence(verdict)
         look = await self._look()
         again = self._judge.see(look) if look else verdict
@@ -143,8 +187,8 @@ class Repair:
         self._incidents.step(self._name, RepairStep.CANCEL, folder)
         self._show(verdict, RepairStep.CANCEL)
         relapsed = self._recovered_at is not None and self._now() - self._recovered_at < RELAPSE_S
-        self._tell(EngineHeld(self._name, EngineError(words.stopped(self._name, verdict.why), code=STUCK)))
-        why_not = words.RELAPSED if relapsed else await self._why_not_recovered(look)
+        self._tell(EngineHeld(self._name, EngineError(stuck_words(self._name, verdict.why), code=STUCK)))
+        why_not = RELAPSED if relapsed else await self._why_not_recovered(look)
         if why_not is None:
             self._recovered()
         else:
@@ -161,15 +205,15 @@ class Repair:
         self._judge.forget()
         self._recovered_at = self._now()
         self._tell(EngineRecovered(self._name))
-        self._incidents.end(self._name, IncidentEnd.RECOVERED, words.RECOVERED)
+        self._incidents.end(self._name, IncidentEnd.RECOVERED, RECOVERED)
         self._show(None)
 
     async def _end_engine(self, verdict: LivenessVerdict, why_not: str, folder: str | None) -> None:
         """Give up an engine that did not recover."""
         self._incidents.step(self._name, RepairStep.END)
         self._show(verdict, RepairStep.END)
-        kernel = await kernel_reason.standstill_reason(self._tools, self._name, self._wall(verdict.moved_at))
-        text = words.ended(self._name, verdict.why, why_not)
+        kernel = await engine_end.standstill_reason(self._tools, self._name, self._wall(verdict.moved_at))
+        text = ended_words(self._name, verdict.why, why_not)
         error = EngineError(
             f"{text} {kernel.words}." if kernel else text,
             code=STUCK,
@@ -254,7 +298,7 @@ class Repair:
         return now if at is None else now - (self._tools.clock.now() - at)
 
 
-_MOVED = IncidentEnd.MOVED, words.MOVED
+_MOVED = IncidentEnd.MOVED, MOVED
 _STANDS = frozenset({LivenessState.SILENT, LivenessState.STUCK})
 
 

@@ -19,13 +19,11 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.node import NodeStatus
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import BadAnswerError, EngineDeadError, EngineError, HostError, SparkdashError, UpstreamError
-from sparkdash.supervisor.liveness.engine_end import TAIL, crash_error, lost_error, wait_for_end
-from sparkdash.supervisor.liveness.kernel_reason import RECENT_S
+from sparkdash.supervisor.decide.moves import EngineDied, Move
+from sparkdash.supervisor.liveness.engine_end import RECENT_S, TAIL, crash_error, lost_error, wait_for_end
 from sparkdash.supervisor.liveness.probe import sickness, speaks_nonsense, unreachable
 from sparkdash.supervisor.repair.incidents import Incidents
-from sparkdash.supervisor.repair.repair import Repair
-from sparkdash.supervisor.repair.watched import WatchedEngine
-from sparkdash.supervisor.scheduling.moves import EngineDied, Move
+from sparkdash.supervisor.repair.repair import Repair, WatchedEngine
 from sparkdash.supervisor.swap.stopping import measure_held_memory, report_leftovers
 from sparkdash.supervisor.tools import Tools
 

@@ -14,31 +14,124 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
 from sparkdash.domain.engine import LoadProgress
+from sparkdash.domain.evidence import EvidenceRequest
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import SwapPhase
+from sparkdash.engines.generic.known_servers import server_of
 from sparkdash.engines.logs import detail
 from sparkdash.errors import EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.host.kernel_log.lines import KernelKind
-from sparkdash.supervisor.liveness.engine_end import AGAIN_S, TAIL, crash_error, lost_error, wait_for_end
-from sparkdash.supervisor.liveness.probe import PROBE_S, health_fault
-from sparkdash.supervisor.liveness.trial import try_engine
-from sparkdash.supervisor.logbook import lines_of
-from sparkdash.supervisor.memory.footprint import FootprintMeter
-from sparkdash.supervisor.memory.node_memory import last_memory
-from sparkdash.supervisor.swap.eta import START
-from sparkdash.supervisor.swap.process_progress import ProcessProgress
-from sparkdash.supervisor.swap.record import SwapRecord
-from sparkdash.supervisor.swap.standstill import describe_standstill
+from sparkdash.host.processes import proc
+from sparkdash.host.thread import in_thread
+from sparkdash.supervisor.liveness import engine_end
+from sparkdash.supervisor.liveness.engine_end import (
+    AGAIN_S,
+    TAIL,
+    crash_error,
+    gather_evidence,
+    lost_error,
+    wait_for_end,
+)
+from sparkdash.supervisor.liveness.probe import PROBE_S, health_fault, try_engine, unreachable
+from sparkdash.supervisor.memory.footprint import FootprintMeter, last_memory
+from sparkdash.supervisor.state.logbook import lines_of
+from sparkdash.supervisor.state.swap_record import START, SwapRecord
 from sparkdash.supervisor.tools import Tools
-from sparkdash.units import MIB
+from sparkdash.units import MIB, duration
+
+LOOK_S = 2.0
+"""Limit of one look, and the pause between two."""
+
+
+class ProcessProgress:
+    """Progress of one load's processes since its first look. `enough`: bytes that count as progress."""
+
+    def __init__(self, tools: Tools, container: str, enough: int) -> None:
+        self._tools = tools
+        self._container = container
+        self._enough = enough
+        self._seen: dict[int, int] = {}
+        self._gained = 0
+        self.tells_reads = False
+        """Whether reads and writes are in the figures: a download by another user's process shows nowhere else."""
+        self.held: int | None = None
+        """Bytes of memory that they held at the last look; None while unknown."""
+
+    async def moved(self) -> bool | None:
+        """Whether the processes have taken in enough since that was last so; None when nobody can tell.
+
+        Each process counts for itself: one that ends takes nothing back.
+        """
+        found: dict[int, int] = {}
+        with suppress(SparkdashError, TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                pids, reading = await asyncio.gather(
+                    self._tools.runtime.pids(self._container), self._tools.reader.gpu()
+                )
+                found, self.tells_reads = await in_thread(lambda: (proc.taken_in(pids), proc.tells_reads(pids)))
+                self.held = self._tools.reader.engine_bytes(pids, reading) if pids else None
+            for pid, held in (reading.processes or {}).items():
+                if pid in pids:
+                    found[pid] = found.get(pid, 0) + held
+        if not found:
+            return None
+        self._gained += sum(max(0, taken - self._seen.get(pid, 0)) for pid, taken in found.items())
+        self._seen |= found
+        if self._gained < self._enough:
+            return False
+        self._gained = 0
+        return True
+
+
+_ADDRESS = "In a container with a fixed port the server must listen on 0.0.0.0; `server.health` names the path to ask."
+_PORT = "The server must listen on 127.0.0.1 at {port}; `server.health` names the path to ask."
+"""Likely mistake of the owner when a described server never answers."""
+
+
+async def describe_standstill(
+    tools: Tools,
+    profile: Profile,
+    container: str,
+    url: str,
+    *,
+    stage: str | None,
+    still_s: float,
+    began_at: float,
+    log_tail: Sequence[str],
+) -> EngineError:
+    """Describe a load that made no progress for `still_s` seconds; takes 20 s at most. `began_at` in Unix seconds."""
+    where = f" in stage {stage}" if stage else ""
+    why = f"{profile.name} made no progress for {duration(still_s)}{where}: no new line in its log, no memory taken."
+    kernel = await engine_end.standstill_reason(tools, profile.name, began_at)
+    hint = "Its last lines may tell; raise `no_progress_s` in config.toml if this engine is only slow."
+    if profile.engine is EngineKind.GENERIC and (silent := await unreachable(tools, profile, url)):
+        hint = f"{silent}. {_ADDRESS if server_of(profile).port else _PORT} {hint}"
+    request = EvidenceRequest(
+        profile=profile.name,
+        kind=profile.engine,
+        reason=why,
+        container=container,
+        fingerprint=profile.fingerprint,
+        started_at=began_at,
+    )
+    taken = await gather_evidence(tools, request)
+    return EngineError(
+        f"{why} {kernel.words}." if kernel else why,
+        code="no_progress",
+        hint=kernel.advice if kernel else hint,
+        log_tail=tuple(log_tail),
+        phase=SwapPhase.LOAD.value,
+        evidence=taken.folder if taken else None,
+    )
+
 
 POLL_S = 0.5
 FIRST_POLL_S = 0.02

@@ -6,6 +6,8 @@ Owns: what is measured before a stop, what is told of leftovers, the end of one 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -13,14 +15,20 @@ import structlog
 from sparkdash.domain.container import Leftovers
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
+from sparkdash.domain.memory.need import Basis
 from sparkdash.domain.node import LOCAL
-from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines.generic.known_servers import server_of
-from sparkdash.errors import HostError, SparkdashError
-from sparkdash.supervisor.books import Books, failure_of
-from sparkdash.supervisor.memory.debts import HeldMemory
+from sparkdash.errors import AdmissionError, HostError, SparkdashError
+from sparkdash.supervisor.decide import refusals
+from sparkdash.supervisor.decide.fit import must_be_free
+from sparkdash.supervisor.memory import large_blocks
+from sparkdash.supervisor.memory.footprint import on_node, read_memory
+from sparkdash.supervisor.state.registry import Books, HeldMemory, failure_of
+from sparkdash.supervisor.swap import stopping
 from sparkdash.supervisor.tools import Tools
+from sparkdash.units import MIB, duration, gib
 
 LOG = structlog.get_logger("sparkdash.supervisor")
 MEASURE_S = 1.0
@@ -119,3 +127,204 @@ def report_leftovers(books: Books, profile: str, left: Leftovers) -> None:
 
 def _processes(pids: tuple[int, ...]) -> str:
     return f"orphan pid {pids[0]}" if len(pids) == 1 else f"orphan pids {', '.join(map(str, pids))}"
+
+
+SAMPLE_S = 0.1
+NODE_SAMPLE_S = 0.5
+"""Seconds between two samples of another node, which is asked over ssh."""
+STEADY_SAMPLES = 9
+STEADY = 256 * MIB
+"""Bytes of movement over those samples below which available memory is steady; an engine gives back gigabytes a
+second.
+"""
+STEADIES = "the memory of those who left to be steady"
+TOLD_SAMPLES = 10
+"""Samples between two reports of the wait: once a second."""
+BACK_SAMPLES = 2
+"""Enough of them when all that was held is seen to be back."""
+BACK_STEADY = 128 * MIB
+"""Bytes of movement over those two samples: 1.25 GiB a second."""
+PATIENCE_S = 10.0
+"""Seconds to wait for missing memory when the next engine fits without it."""
+STOP_S = 5.0
+"""Seconds to wait for missing memory when no engine comes."""
+MARGINS = {Basis.LEARNED: 0.1, Basis.DECLARED: 0.5}
+"""Margins beyond the peaks of loads that run at the same time. Declared needs were up to a quarter too low, and name no
+peak.
+"""
+BESIDE_S = 1.0
+"""Seconds between two looks at what the other loads have taken."""
+AGAIN_S = 60.0
+"""Seconds until a start that was refused for missing memory may be tried again."""
+
+
+WaitReporter = Callable[[str | None, float | None], None]
+"""Tells what is waited for, and until when at most; Unix seconds."""
+
+
+async def until_loads_leave_room(tools: Tools, target: Profile, node: str = LOCAL) -> None:
+    """Wait while others load on the node, until there is room for them and for `target`, or nobody loads any more.
+
+    Each load counts with its peak and a margin, and with all large blocks that it asks for; the reserve is kept.
+
+    Raises:
+        HostError: node_unreachable.
+    """
+    while others := tools.books.loading(but=target.name, on=(node,)):
+        if await _loads_leave_room(tools, target, node, others):
+            return
+        await tools.clock.sleep(BESIDE_S)
+
+
+async def _loads_leave_room(tools: Tools, target: Profile, node: str, others: Sequence[Engine]) -> bool:
+    if tools.books.debts_on(node).who or (node == LOCAL and tools.guarded.short(target.name) is not None):
+        return False
+    # read first: while one engine is measured, another may be given up and leave the books
+    loads = [tools.books.started[engine.profile] for engine in others]
+    peaks = [_at_most(tools, load) for load in loads]
+    still = [await _may_still_take(tools, node, *each) for each in zip(others, peaks, strict=True)]
+    asked = [_at_most(tools, target), tools.reserve_bytes, *still]
+    if None in asked or sum(filter(None, asked)) > (await read_memory(tools, node)).available:
+        return False
+    return node != LOCAL or await large_blocks.enough_for_all(tools, [target, *loads])
+
+
+async def _may_still_take(tools: Tools, node: str, engine: Engine, most: int | None) -> int | None:
+    """Return the most that the load still takes of the node; on another node, where nobody sees what it holds, all of
+    it.
+    """
+    held = await stopping.measure_held_memory(tools, engine) if node == LOCAL else None
+    return None if most is None else max(0, most - (held.took if held else 0))
+
+
+def _at_most(tools: Tools, profile: Profile) -> int | None:
+    """Most that the load takes; None: not known."""
+    need = tools.needs(profile)
+    margin, room = MARGINS.get(need.basis), need.room_bytes
+    return None if margin is None or room is None else int(room * (1 + margin))
+
+
+async def wait_for_memory(
+    tools: Tools, target: Profile, told: WaitReporter = lambda *_: None, node: str = LOCAL
+) -> int:
+    """Wait until engines that left the node lately gave their memory back; return the missing bytes.
+
+    Lately means evicted for this start, stopped before it, cancelled or crashed. The wait ends `reclaim_s` after the
+    last of them left. It is short for missing memory without which the next engine fits. Where nobody measured what
+    left, it ends once available memory is steady and enough.
+
+    Raises:
+        HostError: node_unreachable.
+    """
+    debts, clock, limit = tools.books.debts_on(node), tools.clock, tools.settings.reclaim_s
+    asked = _must_be_free(tools, target, node)
+    began, until = clock.monotonic(), clock.now() + limit
+    sample_s = SAMPLE_S if node == LOCAL else NODE_SAMPLE_S
+    seen: deque[int] = deque(maxlen=STEADY_SAMPLES)
+    look = 0
+    while debts.who:
+        seen.append((await read_memory(tools, node)).available)
+        missing, now = debts.missing(seen[-1]), clock.monotonic()
+        look += 1
+        if look % TOLD_SAMPLES == 0:
+            told(_awaited(missing, node), until)
+        if _is_back(missing, seen):
+            debts.settle()
+            break
+        enough = now - debts.at >= limit or _goes_without(missing, seen[-1], asked, waited_s=now - began)
+        if now - began >= limit or (enough and _steady(seen, STEADY_SAMPLES, STEADY)):
+            return missing or 0
+        await clock.sleep(sample_s)
+    return 0
+
+
+def _is_back(missing: int | None, seen: Sequence[int]) -> bool:
+    """Whether all that was held is seen to be back, in fewer samples than where nobody measured it."""
+    return missing == 0 and _steady(list(seen)[-BACK_SAMPLES:], BACK_SAMPLES, BACK_STEADY)
+
+
+def _awaited(missing: int | None, node: str) -> str:
+    return f"{gib(missing)} of memory to come back{on_node(node)}" if missing else STEADIES
+
+
+def _goes_without(missing: int | None, available: int, asked: int | None, *, waited_s: float) -> bool:
+    """Whether the next engine fits without the missing memory, and that was waited for long enough."""
+    fits = missing is None if asked is None else available >= asked
+    return fits and (missing is None or waited_s >= PATIENCE_S)
+
+
+async def after_stop(tools: Tools, told: WaitReporter) -> None:
+    """Wait shortly for memory when no engine comes, and report what is missing; the next start waits further."""
+    debts, clock = tools.books.debts_on(LOCAL), tools.clock
+    until, then = clock.monotonic() + STOP_S, clock.now() + STOP_S
+    while missing := debts.missing(tools.reader.memory().available):
+        told(f"{gib(missing)} of memory to come back", then)
+        if clock.monotonic() >= until:
+            lost = _not_returned_text(tools, LOCAL, missing)
+            text = f"{lost} {duration(STOP_S)} after the stop. The next start waits for it."
+            tools.books.notice(Level.WARNING, "memory_not_returned", text, debts.who[-1])
+            return
+        await clock.sleep(SAMPLE_S)
+
+
+async def admit_load(tools: Tools, target: Profile, missing: Mapping[str, int]) -> None:
+    """Look at available memory once more before the start, on each node of `missing`.
+
+    Raises:
+        AdmissionError: `does_not_fit`; `memory_not_returned` when that is why, or when it is not known whether it fits.
+        HostError: node_unreachable.
+    """
+    for node, lacks in missing.items():
+        available, asked = (await read_memory(tools, node)).available, _must_be_free(tools, target, node)
+        if lacks and (asked is None or available < asked):
+            raise _not_returned(tools, target, node, lacks, available)
+        if asked is not None and available < asked:
+            raise _does_not_fit(tools, target, node, available)
+    for node, lacks in missing.items():
+        if lacks:
+            text = f"{_not_returned_text(tools, node, lacks)}. {target.name} fits all the same and is started."
+            tools.books.notice(Level.WARNING, "memory_not_returned", text, tools.books.debts_on(node).who[-1])
+        # now the newcomer takes memory, and returned memory can no longer be told apart
+        tools.books.debts_on(node).settle()
+
+
+def _must_be_free(tools: Tools, target: Profile, node: str) -> int | None:
+    there = (e for e in tools.books.engines.values() if e.container and e.state is not EngineState.FAILED)
+    others = [engine for engine in there if engine.profile != target.name and node in engine.nodes]
+    return must_be_free(tools.needs(target), tools.reserve_bytes, alone=not others)
+
+
+def _does_not_fit(tools: Tools, target: Profile, node: str, available: int) -> AdmissionError:
+    needs = gib(tools.needs(target).room_bytes)
+    return AdmissionError(
+        f"{target.name} needs {needs} and {gib(tools.reserve_bytes)} are kept in reserve; "
+        f"{gib(available)} are available{on_node(node)}.",
+        code="does_not_fit",
+        status=503,
+        holders=refusals.holders(tools.foreign()) if node == LOCAL else None,
+        hint="Stop what else holds memory, choose a smaller context or KV cache, or lower `reserve_gib`.",
+    )
+
+
+def _not_returned(tools: Tools, target: Profile, node: str, missing: int, available: int) -> AdmissionError:
+    needs = tools.needs(target).room_bytes
+    what = "a need that is not known" if needs is None else f"a need of {gib(needs)}"
+    return AdmissionError(
+        f"{_not_returned_text(tools, node, missing)}; starting {target.name}, with {what} and "
+        f"{gib(tools.reserve_bytes)} kept in reserve, is not risked with {gib(available)} available.",
+        code="memory_not_returned",
+        status=503,
+        retry_after=AGAIN_S,
+        hint="It may still come: try again in a minute. `nvidia-smi` names processes that hold memory; "
+        "what nobody holds comes back with a restart of the box.",
+    )
+
+
+def _not_returned_text(tools: Tools, node: str, missing: int) -> str:
+    debts = tools.books.debts_on(node)
+    held = debts.held
+    return f"{gib(missing)}{f' of {gib(held)}' if held else ''} not returned by {', '.join(debts.who)}{on_node(node)}"
+
+
+def _steady(seen: Sequence[int], samples: int, within: int) -> bool:
+    return len(seen) == samples and max(seen) - min(seen) <= within

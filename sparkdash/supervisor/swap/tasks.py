@@ -17,13 +17,12 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
-from sparkdash.supervisor.books import failure_of
-from sparkdash.supervisor.external.adopt import AdoptableEngine
-from sparkdash.supervisor.memory import guard_words
+from sparkdash.supervisor.decide.moves import BeginSwap, Move, SwapCancelled, SwapDone, SwapFailed
 from sparkdash.supervisor.memory.footprint import FootprintMeter, Footprints
-from sparkdash.supervisor.scheduling.moves import BeginSwap, Move, SwapCancelled, SwapDone, SwapFailed
-from sparkdash.supervisor.swap.eta import SwapEta
-from sparkdash.supervisor.swap.record import SwapRecord
+from sparkdash.supervisor.state import guarded
+from sparkdash.supervisor.state.registry import failure_of
+from sparkdash.supervisor.state.swap_record import SwapEta, SwapRecord
+from sparkdash.supervisor.swap.adopt import AdoptableEngine
 from sparkdash.supervisor.swap.transition import SwapOrder, Transition, first_phase
 from sparkdash.supervisor.tools import Tools
 
@@ -221,7 +220,7 @@ class SwapTasks:
         target = order.target
         if target and not self._serves(target.name):
             self._tools.books.fail(target, failure)
-        if failure.code not in guard_words.CODES:  # the guard's kills have a notice already
+        if failure.code not in guarded.CODES:  # the guard's kills have a notice already
             self._tools.books.notice(Level.ERROR, failure.code, words, target.name if target else None)
         self._close(order, SwapOutcome.FAILED, failure)
 
@@ -270,6 +269,6 @@ class SwapTasks:
 
 
 def _load_outcome(move: SwapDone | SwapFailed | SwapCancelled) -> LoadOutcome:
-    if isinstance(move, SwapFailed) and move.error.code == guard_words.WEDGING:
+    if isinstance(move, SwapFailed) and move.error.code == guarded.WEDGING:
         return LoadOutcome.WEDGING
     return LoadOutcome.DONE if isinstance(move, SwapDone) else LoadOutcome.FAILED

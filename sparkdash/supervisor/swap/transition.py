@@ -13,37 +13,190 @@ Rule 3: the old engine's memory is waited for, not its exit: on a GB10 it has co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterable
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from sparkdash.domain.container import ContainerInfo, ContainerSpec
-from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, ContainerSpec, with_marks
+from sparkdash.domain.copying import CopyItem, CopyPlan, CopyProgress
+from sparkdash.domain.engine import Engine, EngineState, LoadProgress
 from sparkdash.domain.event import Level
+from sparkdash.domain.images.availability import how_to_get, nearest_words
 from sparkdash.domain.memory.contiguity import Contiguity
-from sparkdash.domain.node import LOCAL
+from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
+from sparkdash.domain.text.copy_text import copy_share, copy_wait
 from sparkdash.engines import openai
+from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.known_flags import KnownFlags, unlisted_flags
 from sparkdash.errors import EngineError, HostError
-from sparkdash.supervisor.bounded import finish_despite_cancel
-from sparkdash.supervisor.external.adopt import AdoptableEngine
-from sparkdash.supervisor.external.attach import attach_server
+from sparkdash.supervisor.decide.moves import Admitted, Copied, DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.liveness.engine_end import KILLED_S
-from sparkdash.supervisor.liveness.probe import version_of
-from sparkdash.supervisor.liveness.trial import served_model
+from sparkdash.supervisor.liveness.probe import served_model, version_of
 from sparkdash.supervisor.memory import cache_eviction, large_blocks
 from sparkdash.supervisor.memory.behind_reader import BehindReader
-from sparkdash.supervisor.memory.debts import HeldMemory
 from sparkdash.supervisor.memory.footprint import FootprintMeter
-from sparkdash.supervisor.scheduling.moves import Admitted, Copied, DrainOver, Evicted, Move, WontStop
-from sparkdash.supervisor.swap import preflight, reclaim, stopping
-from sparkdash.supervisor.swap.launch import engine_container, launch_nodes
+from sparkdash.supervisor.state.clock import finish_despite_cancel
+from sparkdash.supervisor.state.registry import HeldMemory
+from sparkdash.supervisor.state.swap_record import SwapRecord
+from sparkdash.supervisor.swap import stopping
+from sparkdash.supervisor.swap.adopt import AdoptableEngine
+from sparkdash.supervisor.swap.attach import attach_server
 from sparkdash.supervisor.swap.load import Loading
-from sparkdash.supervisor.swap.provision import provide_nodes
-from sparkdash.supervisor.swap.record import SwapRecord
-from sparkdash.supervisor.tools import Tools
+from sparkdash.supervisor.tools import Shipper, Tools
+
+
+def launch_nodes(tools: Tools, nodes: tuple[str, ...]) -> tuple[NodeLaunch, ...]:
+    """Return what a launch must know of its nodes; nothing for this box alone.
+
+    Raises:
+        HostError: node_unknown, node_unreachable, no_common_link.
+    """
+    return () if nodes == (LOCAL,) else tools.nodes.launch_on(nodes)
+
+
+def engine_container(tools: Tools, target: Profile, nodes: tuple[str, ...], flags: KnownFlags | None) -> ContainerSpec:
+    """Build the container of `target` on these nodes, the serving one first.
+
+    Raises:
+        HostError: port_in_use, or as `launch_nodes`.
+        ProfileError: the profile lacks what its engine needs.
+    """
+    settings, on = tools.settings, launch_nodes(tools, nodes)
+    given = {engine.port for engine in tools.books.loading(but=target.name)}
+    port = tools.ports.take(given)
+    launch = LaunchContext(
+        port=port,
+        containerised=tools.runtime.containerised,
+        hf_home=on[0].hf_home if on else str(settings.hf_home.expanduser()),
+        cache_dir=on[0].cache_dir if on else str(settings.cache_dir.expanduser()),
+        labels={LABEL_OWNER: tools.owner},
+        flags=flags,
+        nodes=on,
+        master_port=tools.ports.take({*given, port}) if len(on) > 1 else 0,
+    )
+    spec = tools.adapter(target).container(target, launch)
+    return with_marks(spec, tools.owner)
+
+
+async def check_start(
+    tools: Tools, target: Profile, nodes: Collection[str], evict: Iterable[Engine]
+) -> KnownFlags | None:
+    """Check that nothing speaks against a start on these nodes; return the known flags of the target's program.
+
+    Raises:
+        HostError: its image or weights are not on this box, though it runs here.
+        AdmissionError: `fragmented`.
+    """
+    image, runtime = target.image, tools.runtime
+    image_id = await runtime.image_id(image) if runtime.containerised and image is not None else ""
+    if LOCAL in nodes:
+        await _check_here(tools, target, image_id, evict)
+    return None if image_id is None else await tools.flags.known(target, image_id)
+
+
+async def _check_here(tools: Tools, target: Profile, image_id: str | None, evict: Iterable[Engine]) -> None:
+    """Check what a start needs of this box."""
+    image, runtime = target.image, tools.runtime
+    if image_id is None:
+        raise HostError(
+            f"The image {image} of {target.name} is not on this box.",
+            code="image_missing",
+            hint=how_to_get(target),
+        )
+    for path in weights_paths(target, containerised=runtime.containerised):
+        if await asyncio.to_thread(_is_gone, path):
+            raise HostError(
+                f"The weights of {target.name} are not on this box: there is no {path}.",
+                code="weights_missing",
+                hint=f"Put them there, or correct the path in the profile. {nearest_words(target)}".rstrip(),
+            )
+    await large_blocks.check_before_stop(tools, target, [engine for engine in evict if LOCAL in engine.nodes])
+
+
+def weights_paths(profile: Profile, *, containerised: bool) -> list[Path]:
+    """Return the paths at which this box must have the profile's models."""
+    models = profile.weights if containerised else profile.used_models
+    return [path for ref in models if ref.path and (path := Path(ref.path)).is_absolute()]
+
+
+def _is_gone(path: Path) -> bool:
+    """Certainly not there: what cannot be looked at may be."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+TELL_S = 1.0
+"""Seconds between two publications of the copy's progress."""
+
+
+async def provide_nodes(
+    tools: Tools, target: Profile, nodes: tuple[str, ...], record: SwapRecord, enter: Callable[[SwapPhase], None]
+) -> None:
+    """Copy to each other node what it lacks; the phase is entered only if there is something to do.
+
+    On several nodes everything must be equal to what this box has; one node alone may have its own.
+
+    Raises:
+        HostError: image_missing, weights_missing (neither box has it); disk_full, node_unreachable and others.
+    """
+    others = [node for node in nodes if node != LOCAL]
+    if tools.shipper is None or not others:
+        return
+    before, teller = record.swap.phase, _Teller(tools, record, enter)
+    for node in others:
+        plan = await tools.shipper.plan(
+            target, node, alike=len(nodes) > 1, trust_names=True, on_progress=teller.progress
+        )
+        if plan.missing:
+            await _copy(tools, tools.shipper, target, plan, teller)
+    if record.swap.phase is SwapPhase.COPY:
+        enter(before)
+
+
+async def _copy(tools: Tools, shipper: Shipper, target: Profile, plan: CopyPlan, teller: _Teller) -> None:
+    async with aclosing(shipper.copy(target, plan)) as reports:
+        async for report in reports:
+            teller.progress(report)
+    for item in plan.missing:
+        if item.replaces:
+            tools.books.notice(Level.WARNING, "image_replaced", _replaced(item, plan.node), target.name)
+
+
+def _replaced(item: CopyItem, node: str) -> str:
+    return (
+        f"{node} had another image under the name {item.name} ({(item.replaces or '')[:12]}); this box's took its "
+        f"place. The other one stays there without a name: `podman image prune` on {node} removes it."
+    )
+
+
+class _Teller:
+    """Publishes a copy's progress once a second, and at once when its step changes."""
+
+    def __init__(self, tools: Tools, record: SwapRecord, enter: Callable[[SwapPhase], None]) -> None:
+        self._clock = tools.clock
+        self._record = record
+        self._enter = enter
+        self._told: tuple[object, ...] = ()
+        self._at = float("-inf")
+
+    def progress(self, report: CopyProgress) -> None:
+        now, step = self._clock.monotonic(), (report.node, report.name, report.step)
+        if step == self._told and now - self._at < TELL_S:
+            return
+        self._told, self._at = step, now
+        self._enter(SwapPhase.COPY)
+        self._record.waits(copy_wait(report))
+        share = copy_share(report)
+        self._record.progress(LoadProgress(stage="copy", fraction=share, detail=copy_wait(report)))
+
 
 PORT_TRIES = 3
 """Ports that a start tries, one after the other."""
@@ -108,7 +261,7 @@ class Transition:
         if target is None:
             if any(engine.container for engine in self._order.evict):
                 self._enter(SwapPhase.RECLAIM)
-                await reclaim.after_stop(self._tools, self._order.record.waits)
+                await stopping.after_stop(self._tools, self._order.record.waits)
         elif managed:
             await self._make_room(target)
             await self._bring_up(target)
@@ -123,7 +276,7 @@ class Transition:
         """Rule 1: a start that cannot succeed evicts nobody."""
         began, self.phase = self.phase, SwapPhase.PREFLIGHT
         launch_nodes(self._tools, self._order.nodes)
-        self._flags = await preflight.check_start(self._tools, target, self._order.nodes, self._order.evict)
+        self._flags = await check_start(self._tools, target, self._order.nodes, self._order.evict)
         self.phase = began
         await provide_nodes(self._tools, target, self._order.nodes, self._order.record, self._enter)
         if self._order.copies:
@@ -198,15 +351,15 @@ class Transition:
         self._enter(SwapPhase.RECLAIM)
         tools, nodes, waits = self._tools, self._order.nodes, self._order.record.waits
         for node in nodes:
-            await reclaim.until_loads_leave_room(tools, target, node)
-        missing = {node: await reclaim.wait_for_memory(tools, target, waits, node) for node in nodes}
+            await stopping.until_loads_leave_room(tools, target, node)
+        missing = {node: await stopping.wait_for_memory(tools, target, waits, node) for node in nodes}
         self._enter(SwapPhase.PREFLIGHT)
         if LOCAL in nodes:  # page cache and large blocks are looked at on this box only
             await cache_eviction.evict_before_load(tools, target)
             if short := tools.guarded.short(target.name):
                 raise short
             self._order.before = await large_blocks.ensure_blocks(tools, target, waits)
-        await reclaim.admit_load(tools, target, missing)
+        await stopping.admit_load(tools, target, missing)
 
     async def _bring_up(self, target: Profile) -> None:
         tools = self._tools

@@ -17,7 +17,7 @@ from sparkdash.domain.swap import Swap
 from sparkdash.host.nodes import OneNode
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Lease, Supervisor, Tools
-from sparkdash.supervisor.liveness.judge import Thresholds
+from sparkdash.supervisor.decide.judge import Thresholds
 from sparkdash.upstream import Upstream
 from surroundings.box import FakeReader
 from surroundings.clock import FakeClock

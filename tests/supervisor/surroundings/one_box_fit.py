@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from sparkdash.domain.memory.need import Basis
-from sparkdash.supervisor.scheduling.room import BoxMemory, Occupant, must_be_free
+from sparkdash.supervisor.decide.fit import BoxMemory, Occupant, must_be_free
 from sparkdash.units import duration, gib
 
 RESTARTED = "it is started again from its newer file"

@@ -9,17 +9,10 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import EngineError, SparkdashError
-from sparkdash.supervisor.scheduling.fairness import Patience
-from sparkdash.supervisor.scheduling.moves import (
-    Adopted,
-    Arrive,
-    Effect,
-    Move,
-    ProfileFacts,
-    Wait,
-)
-from sparkdash.supervisor.scheduling.room import BoxMemory
-from sparkdash.supervisor.scheduling.scheduler import Scheduler
+from sparkdash.supervisor.decide.fit import BoxMemory
+from sparkdash.supervisor.decide.moves import Adopted, Arrive, Effect, Move, ProfileFacts, Wait
+from sparkdash.supervisor.decide.queue import Patience
+from sparkdash.supervisor.decide.scheduler import Scheduler
 from sparkdash.units import GIB
 
 REQUEST = SwapCause.REQUEST

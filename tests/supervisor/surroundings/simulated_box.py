@@ -24,7 +24,7 @@ from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import EngineError
 from sparkdash.host.memory_guard import decisions
 from sparkdash.settings import Settings
-from sparkdash.supervisor.memory.debts import HeldMemory
+from sparkdash.supervisor.state.registry import HeldMemory
 from sparkdash.units import GIB
 
 TOTAL, SYSTEM = int(121.7 * GIB), 5 * GIB

@@ -16,10 +16,7 @@ from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.host.memory_guard import decisions
 from sparkdash.host.memory_guard.decisions import GuardJudge, GuardReading, Victim
 from sparkdash.host.nodes import OneNode
-from sparkdash.supervisor.memory.debts import HeldMemory, MemoryDebts
-from sparkdash.supervisor.planner import Planner
-from sparkdash.supervisor.scheduling.fairness import Patience
-from sparkdash.supervisor.scheduling.moves import (
+from sparkdash.supervisor.decide.moves import (
     Admitted,
     Arrive,
     BeginSwap,
@@ -41,8 +38,11 @@ from sparkdash.supervisor.scheduling.moves import (
     Tick,
     Use,
 )
-from sparkdash.supervisor.scheduling.scheduler import Scheduler
-from sparkdash.supervisor.swap import reclaim
+from sparkdash.supervisor.decide.queue import Patience
+from sparkdash.supervisor.decide.scheduler import Scheduler
+from sparkdash.supervisor.planner import Planner
+from sparkdash.supervisor.state.registry import HeldMemory, MemoryDebts
+from sparkdash.supervisor.swap import stopping
 from sparkdash.units import GIB
 from surroundings.simulated_box import (
     DIED,
@@ -239,11 +239,11 @@ class Aware:
         if swap.target is None:
             return
         target = PROFILES[swap.target]
-        await reclaim.until_loads_leave_room(self.tools, target)
-        missing = await reclaim.wait_for_memory(self.tools, target)
+        await stopping.until_loads_leave_room(self.tools, target)
+        missing = await stopping.wait_for_memory(self.tools, target)
         if short := self.short(target.name):
             raise short
-        await reclaim.admit_load(self.tools, target, {LOCAL: missing})
+        await stopping.admit_load(self.tools, target, {LOCAL: missing})
         model = self.plan.models[swap.target]
         self.together += bool(self.loading)
         self.loading[model.name] = self.box.load(model)

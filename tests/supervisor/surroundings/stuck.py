@@ -14,7 +14,7 @@ from sparkdash.domain.incident import Incident, IncidentEnd
 from sparkdash.domain.liveness import RepairStep
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
-from sparkdash.supervisor.liveness.signals import EngineSignals, HealthAnswer
+from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer
 
 FOLDER = "/var/lib/evidence/a"
 

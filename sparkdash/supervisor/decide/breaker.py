@@ -1,0 +1,228 @@
+"""Breaker: profiles that are not tried for now, or not until a person says so, and why.
+
+Owns: the memory of failures and what follows from it. Must not know how a failure came about.
+
+Each start evicts other engines and takes minutes; clients re-post within seconds; restart loops have leaked driver
+memory until boxes died. Therefore:
+* After a failure a profile rests for two minutes: it is refused at once, with the reason. There is no Retry-After:
+  agents obey that, and one prompt would cost a second load.
+* It is parked by its second failure within ten minutes, deaths included; by a second start that fails for the same
+  reason, however much later; and at once where no try can help (an unknown flag, another machine's image).
+* An engine that is stuck, and was ended for that, counts as a death. Besides, it is parked when that happens more than
+  three times within an hour: each costs minutes, and some GPU drivers leak memory at each.
+* A failure of the box that passes (memory, a runtime that hangs, a full disk) parks nobody: the rest doubles instead,
+  unless the failure itself says when to come back.
+* `release`, an edit that changes the launch, and a pulled image end the parking. A person's `use` is one more try: if
+  it fails, the profile is parked again at once.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sparkdash.errors import SparkdashError
+from sparkdash.supervisor.decide.moves import STUCK
+from sparkdash.units import duration
+
+REST_S = 120.0
+"""Seconds for which a failed profile rests; longer than a client repeats a prompt: aider does so for 64 s after a
+stream's error.
+"""
+WITHIN_S = 600.0
+"""Two failures within this park; it is also the longest rest."""
+
+STUCK_WITHIN_S = 3600.0
+MOST_STUCK = 3
+"""An engine that is stuck more often than this within `STUCK_WITHIN_S` is parked."""
+
+PERMANENT = frozenset({"unknown_flag", "wrong_arch"})
+"""Failures that only an edit of the profile or another image mends."""
+PASSING = frozenset(
+    {
+        "container_removed", "disk_full", "does_not_fit", "engine_unreachable", "fragmented", "host_not_ready",
+        "host_key_changed", "host_key_unknown", "link_down", "memory_guard", "memory_low", "memory_not_returned",
+        "memory_wedging", "no_common_link", "node_login_refused", "node_restarted", "node_unknown",
+        "node_unreachable", "runtime_missing", "runtime_timeout", "shutting_down", "unkillable",
+    }
+)  # fmt: skip
+"""Failures caused by the box or another engine."""
+
+_CHANGING = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedFailure:
+    """Last failure of a profile that is not started until it is released."""
+
+    error: SparkdashError
+    failures: int
+    fingerprint: str = ""
+
+
+@dataclass(slots=True)
+class _Record:
+    fingerprint: str
+    error: SparkdashError
+    rest_until: float = 0.0
+    passing: int = 0
+    """Failures in a row that were the box's."""
+    failed_at: list[float] = field(default_factory=list)
+    """Times of the profile's own failures: starts and deaths."""
+    deaths: list[float] = field(default_factory=list)
+    stuck_at: list[float] = field(default_factory=list)
+    """Deaths of engines that were stuck, of the last hour."""
+    reasons: set[str] = field(default_factory=set)
+    """Why starts failed since it last came up."""
+    parked: bool = False
+    earlier: int = 0
+    """Failures that another daemon counted."""
+
+    @property
+    def failures(self) -> int:
+        """Number of failures for which the profile is parked."""
+        stuck = len(self.stuck_at) if len(self.stuck_at) > MOST_STUCK else 0
+        return max(1, self.earlier, len(self.failed_at), stuck)
+
+
+class Breaker:
+    """Hand it what happened; ask it before a start. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, _Record] = {}
+
+    @property
+    def parked(self) -> dict[str, ParkedFailure]:
+        """Profiles that wait for a person."""
+        return {
+            name: ParkedFailure(record.error, record.failures, record.fingerprint)
+            for name, record in self._records.items()
+            if record.parked
+        }
+
+    def recall(self, profile: str, parked: ParkedFailure) -> None:
+        """An earlier daemon parked it: a restart mends nothing."""
+        record = _Record(parked.fingerprint, parked.error, parked=True, earlier=parked.failures)
+        record.reasons.add(_reason(parked.error))
+        self._records[profile] = record
+
+    def failed(self, profile: str, fingerprint: str, error: SparkdashError, now: float) -> None:
+        """Record a failed start."""
+        record = self._record(profile, fingerprint, error)
+        if error.code in PASSING:
+            record.passing += 1
+            record.rest_until = now + (error.retry_after or min(REST_S * 2 ** (record.passing - 1), WITHIN_S))
+            return
+        again = _reason(error) in record.reasons
+        record.reasons.add(_reason(error))
+        self._count(record, now)
+        record.rest_until = now + REST_S
+        record.parked |= again or error.code in PERMANENT
+
+    def died(self, profile: str, fingerprint: str, error: SparkdashError, now: float) -> None:
+        """Record the death of an engine that ran.
+
+        One death is no reason to refuse the profile: the next request starts it. A profile whose engine the memory
+        guard killed rests first, since the cause may be there still.
+        """
+        if error.code in ("memory_guard", "memory_wedging"):
+            self.failed(profile, fingerprint, error, now)
+        elif error.code not in PASSING:
+            record = self._record(profile, fingerprint, error)
+            self._count(record, now)
+            record.deaths.append(now)
+            if error.code == STUCK:
+                record.stuck_at = [at for at in record.stuck_at if now - at < STUCK_WITHIN_S] + [now]
+                record.parked |= len(record.stuck_at) > MOST_STUCK
+
+    def came_up(self, profile: str) -> None:
+        """Forget failed starts, as the engine runs. Deaths still count for their ten minutes or hour."""
+        record = self._records.pop(profile, None)
+        if record and (record.deaths or record.stuck_at):
+            kept = _Record(record.fingerprint, record.error, failed_at=record.deaths, deaths=record.deaths.copy())
+            kept.stuck_at = record.stuck_at
+            self._records[profile] = kept
+
+    def tried_again(self, profile: str) -> None:
+        """A person wants it in spite of all; what it failed for stays known."""
+        if record := self._records.get(profile):
+            record.parked, record.rest_until = False, 0.0
+
+    def release(self, profile: str | None) -> None:
+        """Forget what it, or everyone, failed for."""
+        for name in [profile] if profile is not None else list(self._records):
+            self._records.pop(name, None)
+
+    def read(self, fingerprints: Mapping[str, str]) -> None:
+        """Forget edited profiles, and end every rest after the profiles were read again.
+
+        An edit that does not change the launch (a smaller declared need) may be the mending too.
+        """
+        for name, record in list(self._records.items()):
+            if fingerprints.get(name) != record.fingerprint:
+                del self._records[name]
+            else:
+                record.rest_until = 0.0
+
+    def refusal(self, profile: str, now: float) -> SparkdashError | None:
+        """Why it is not started now; None when it may be tried. Its code is that of the failure."""
+        record = self._records.get(profile)
+        if record is None:
+            return None
+        if record.parked:
+            return _parked(profile, record.error, record.failures)
+        if now >= record.rest_until:
+            return None
+        return _resting(profile, record.error, record.rest_until - now)
+
+    def _record(self, profile: str, fingerprint: str, error: SparkdashError) -> _Record:
+        record = self._records.get(profile)
+        if record is None or record.fingerprint != fingerprint:
+            record = self._records[profile] = _Record(fingerprint, error)
+        record.error = error
+        return record
+
+    def _count(self, record: _Record, now: float) -> None:
+        record.passing = 0
+        record.failed_at = [at for at in record.failed_at if now - at < WITHIN_S] + [now]
+        record.deaths = [at for at in record.deaths if now - at < WITHIN_S]
+        record.parked |= len(record.failed_at) > 1
+
+
+def _reason(error: SparkdashError) -> str:
+    """Return the key by which two failures are the same; an unknown crash's words without figures and addresses."""
+    return error.code if error.code != "engine_crash" else _CHANGING.sub("", error.message)
+
+
+def _resting(profile: str, error: SparkdashError, left_s: float) -> SparkdashError:
+    """Copy the failure for the next client.
+
+    A failure with a time of its own (memory on its way back) names what is left of it.
+    """
+    refusal = copy.copy(error)
+    if error.retry_after is not None:
+        refusal.retry_after = left_s
+        return refusal
+    mend = f"{error.hint} " if error.hint else ""
+    refusal.hint = (
+        f"{mend}No request starts {profile} for another {duration(left_s)}; `sparkdash use {profile}` starts it now."
+    )
+    return refusal
+
+
+def _parked(profile: str, error: SparkdashError, failures: int) -> SparkdashError:
+    refusal = copy.copy(error)
+    once = "since no try helps" if error.code in PERMANENT else "as it failed for the same reason again"
+    why = f"after {failures} failures within {duration(WITHIN_S)}" if failures > 1 else once
+    if error.code == STUCK and failures > MOST_STUCK:
+        why = f"after it was stuck {failures} times within an hour"
+    refusal.message = f"{profile} is parked {why}: {error.message}"
+    mend = f"{error.hint} " if error.hint else ""
+    refusal.hint = f"{mend}Then `sparkdash status --release {profile}`; an edit of its launch releases it too."
+    refusal.retry_after = None
+    refusal.args = (refusal.message,)
+    return refusal

@@ -1,0 +1,229 @@
+"""Occupancy: the nodes as `fit` sees them, once the swaps under way are done.
+
+Owns: how residents, leases and swaps become occupants, and the forecast of memory behind the swaps. Must not decide
+which profiles leave, nor on which node an engine comes: `fit` and `placement` do.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, Protocol
+
+from sparkdash.domain.memory.need import Basis, Need
+from sparkdash.domain.node import LOCAL
+from sparkdash.domain.task import Task
+from sparkdash.errors import SparkdashError
+from sparkdash.supervisor.decide import fit, refusals
+from sparkdash.supervisor.decide.fit import BoxMemory, Occupant
+from sparkdash.supervisor.decide.records import PendingSwap, SchedulerRecords, Stage
+
+Nodes = tuple[str, ...]
+
+
+def placements(
+    names: Sequence[str], *, count: int, pinned: str | None, last: Nodes = (), moving: Collection[str] = ()
+) -> list[Nodes]:
+    """List the sets of `count` nodes that an engine may run on, the preferred first; of several nodes LOCAL serves.
+
+    `names` are the nodes that can be used, `pinned` is the one that it must use, `last` are those where it ran last,
+    and on those that are `moving` a swap takes memory or gives it back.
+    """
+    sets: list[Nodes] = [(name,) for name in names] if count == 1 else _sets_with_local(names, count)
+    found = [some for some in sets if pinned is None or pinned in some]
+    return sorted(found, key=lambda some: (not set(some).isdisjoint(moving), some != last))
+
+
+def _sets_with_local(names: Sequence[str], count: int) -> list[Nodes]:
+    if LOCAL not in names:
+        return []
+    others = [name for name in names if name != LOCAL]
+    return [(LOCAL, *some) for some in combinations(others, count - 1)]
+
+
+def place(
+    comer: Occupant,
+    occupants: Iterable[Occupant],
+    boxes: Mapping[str, BoxMemory],
+    places: Sequence[Nodes],
+    *,
+    person: bool,
+) -> fit.Choice:
+    """Choose the nodes of `comer`, and who leaves there. Without any place it is known not to fit."""
+    there = list(occupants)
+    if not comer.managed:
+        return fit.choose(comer, there, boxes, person=person)
+    if not places:
+        return fit.Choice(needs=comer.need.room_bytes, fits=False)
+    known = {one.profile: one for one in there}
+    choices = [fit.choose(replace(comer, nodes=some), there, boxes, person=person) for some in places]
+    return min(
+        choices, key=lambda choice: _rank(choice, [known[name] for name in choice.names if name != comer.profile])
+    )
+
+
+def _rank(choice: fit.Choice, gone: Sequence[Occupant]) -> tuple[Any, ...]:
+    """Sort key of a choice, the best first; `gone` are those who leave for it, without its own older engine."""
+    if choice.refused:  # a person may still say that a pinned engine leaves
+        return (True, not choice.pinned, -(choice.available or 0))
+    pinned, busy = any(one.pinned for one in gone), any(one.busy for one in gone)
+    return (False, bool(gone), choice.fits is not True, pinned, busy, len(gone), fit.price(gone))
+
+
+class DecisionFacts(Protocol):
+    """Facts about the nodes that decisions need; answered at once, from memory."""
+
+    def boxes(self) -> Mapping[str, BoxMemory]:
+        """Memory now of each node that engines may come to, LOCAL first and always among them."""
+        ...
+
+    def unusable(self) -> Mapping[str, str]:
+        """Nodes that are known and offer no room now, each with the reason in a clause."""
+        ...
+
+    def need(self, profile: str) -> Need:
+        """Memory need of this profile's engine on each of its nodes: the running one, else the one that would come."""
+        ...
+
+    def tasks(self, profile: str) -> frozenset[Task] | None:
+        """Tasks that the profile's engine can do; None: not known."""
+        ...
+
+    def reload_s(self, profile: str) -> float | None:
+        """Seconds to bring the profile up; None is unknown."""
+        ...
+
+    def short(self, profile: str) -> SparkdashError | None:
+        """Return why memory lets no load of the profile begin here while nobody leaves for it; None: it may begin."""
+        ...
+
+
+class Occupancy:
+    """Answers, from the records, which engines would leave for which."""
+
+    def __init__(self, records: SchedulerRecords, facts: DecisionFacts) -> None:
+        self._records = records
+        self._facts = facts
+        self._before: dict[str, BoxMemory] = {}
+        """Memory of each node before the loads under way there took any of it."""
+
+    def choice(self, comer: str, now: float, *, person: bool) -> fit.Choice:
+        """Choose where `comer` would come and who leaves, if it were next. `person`: asked for by name, outside a
+        request.
+        """
+        if (swap := self._records.coming(comer)) is not None:
+            return swap.choice
+        records = self._records
+        going = {name for swap in records.swaps.values() for name in swap.evict}
+        there = [self._occupant(name, now) for name in records.residents if name not in going]
+        there += [self._newcomer(name) for name in records.swaps if name is not None and records.coming(name)]
+        boxes = self._forecast()
+        return place(self._occupant(comer, now), there, boxes, self._places(comer, boxes), person=person)
+
+    def _places(self, comer: str, boxes: Iterable[str]) -> list[Nodes]:
+        records = self._records
+        known, last = records.profiles.get(comer), records.ran_on.get(comer, ())
+        moving = frozenset().union(*(swap.nodes for swap in records.swaps.values()))
+        count, pinned = (known.nodes, known.node) if known else (max(1, len(last)), None)
+        return placements([*boxes], count=count, pinned=pinned, last=last, moving=moving)
+
+    def auto(self, task: Task | None, client: str | None) -> str | None:
+        """Choose the profile that `auto` means for this request; None: nothing that runs or comes can do it."""
+        return self._records.auto(task, client, self._facts.tasks)
+
+    def refusal(self, comer: str, choice: fit.Choice) -> SparkdashError | None:
+        """Why it cannot come, in words; None when nothing is known that is against it."""
+        if not choice.refused:
+            return None if choice.leaving else self.hold(comer, choice)
+        known = self._records.profiles.get(comer)
+        if not choice.nodes and known is not None:
+            return refusals.unplaced(comer, known, [*self._facts.boxes()], self._facts.unusable())
+        return refusals.no_room(comer, self._facts.need(comer), choice, self._facts.boxes())
+
+    def hold(self, comer: str, choice: fit.Choice) -> SparkdashError | None:
+        """Return why no load of the profile may begin with memory as it is; None when it may, has begun, or takes
+        nothing here.
+        """
+        if self._records.coming(comer) or not self._records.managed(comer) or LOCAL not in choice.nodes:
+            return None
+        return self._facts.short(comer)
+
+    def beside(self, comer: str, choice: fit.Choice) -> bool:
+        """Whether the profile may load beside the loads on its nodes: all engines stay, and each need is known."""
+        moving = self._records.moving_on(choice.nodes)
+        loads = [swap.target for swap in moving if swap.target is not None]
+        return choice.fits is True and not choice.leaving and all(map(self._predictable, (comer, *loads)))
+
+    def _predictable(self, name: str) -> bool:
+        known = self._records.profiles.get(name)
+        sure = self._facts.need(name).basis in (Basis.LEARNED, Basis.DECLARED)
+        return sure and known is not None and not known.loads_alone
+
+    def begun(self, swap: PendingSwap) -> None:
+        """Remember the memory of its nodes before this swap moves any, unless other swaps move it already."""
+        if not swap.moves_memory:
+            return
+        swap.nodes = self._records.touched(swap.choice)
+        swap.frees = {node: self._held_on(node, swap.evict) for node in swap.nodes}
+        swap.takes = self._held(swap.target) if swap.target is not None else 0
+        boxes = self._facts.boxes()
+        self._before |= {node: boxes[node] for node in swap.nodes if node in boxes and node not in self._before}
+
+    def ended(self, swap: PendingSwap, *, came: bool) -> None:
+        """Account for what a finished swap has left behind, for as long as others move memory."""
+        for node in swap.nodes & self._before.keys():
+            if not self._records.moving_on([node]):
+                del self._before[node]
+            else:
+                took = swap.takes if came and node in swap.choice.nodes else 0
+                self._before[node] = _with(self._before[node], swap.frees[node] - took)
+
+    def _forecast(self) -> dict[str, BoxMemory]:
+        """Forecast of each node's memory once coming engines are loaded, and stopping ones have given back theirs."""
+        return {node: self._forecast_of(node, box) for node, box in self._facts.boxes().items()}
+
+    def _forecast_of(self, node: str, box: BoxMemory) -> BoxMemory:
+        swaps = self._records.moving_on([node])
+        loads = [swap for swap in swaps if _loads_on(swap, node)]
+        takes = sum(swap.takes for swap in loads)
+        if not loads or node not in self._before:  # a load whose node told nothing when it began may count twice
+            return _with(box, sum(self._held_on(node, swap.evict) for swap in swaps) - takes)
+        return _with(self._before[node], sum(swap.frees[node] for swap in swaps) - takes)
+
+    def _held_on(self, node: str, names: Iterable[str]) -> int:
+        """Return the bytes that these engines hold on a node, without those that have left it."""
+        residents = self._records.residents
+        return sum(self._held(name) for name in names if name in residents and node in residents[name].nodes)
+
+    def _newcomer(self, name: str) -> Occupant:
+        waiting, nodes = self._records.waiting_for(name), self._records.swaps[name].choice.nodes
+        return Occupant(name, self._facts.need(name), nodes, self._records.managed(name), busy=waiting)
+
+    def _held(self, name: str) -> int:
+        return self._facts.need(name).total_bytes or 0
+
+    def _occupant(self, name: str, now: float) -> Occupant:
+        known, resident = self._records.profiles.get(name), self._records.residents.get(name)
+        return Occupant(
+            name,
+            need=self._facts.need(name),
+            nodes=resident.nodes if resident else (),
+            managed=resident.managed if resident else self._records.managed(name),
+            pinned=known is not None and known.pinned,
+            unstopped=resident is not None and not resident.ready,
+            stuck=resident is not None and resident.stuck,
+            busy=self._records.in_flight(name),
+            idle_s=now - max(resident.ready_at, resident.used_at or resident.ready_at) if resident else 0.0,
+            reload_s=self._facts.reload_s(name),
+        )
+
+
+def _loads_on(swap: PendingSwap, node: str) -> bool:
+    return swap.target is not None and node in swap.choice.nodes and swap.stage is not Stage.CANCELLING
+
+
+def _with(box: BoxMemory, more: int) -> BoxMemory:
+    return box if box.available is None else replace(box, available=box.available + more)

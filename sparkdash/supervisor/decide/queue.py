@@ -1,0 +1,271 @@
+"""Request queue: waiting and served requests are granted, refused, cut, or told their place.
+
+Owns: the queue and the leases of the records. Must not know how swaps proceed, only whom one would evict.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from sparkdash.domain.swap import SwapCause
+from sparkdash.errors import SparkdashError, UpstreamError
+from sparkdash.supervisor.decide import fit, refusals
+from sparkdash.supervisor.decide.moves import Arrive, Cut, Effect, Grant, Patience, Refuse, Wait
+from sparkdash.supervisor.decide.occupancy import Occupancy
+from sparkdash.supervisor.decide.records import USE, HeldLease, Resident, SchedulerRecords, Ticket
+
+PAUSE_S = 5.0
+"""An agent's pause between two requests: its tools take seconds. An engine that was used so lately still is in use."""
+
+
+SERVED_FROM = 20
+"""Requests of one profile that its service time is the mean of."""
+
+
+class ServiceTimes:
+    """Service times of requests, by profile."""
+
+    def __init__(self) -> None:
+        self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=SERVED_FROM))
+
+    def note(self, profile: str, seconds: float) -> None:
+        """Add the service time of one request."""
+        self._took[profile].append(seconds)
+
+    def next_free_s(self, profile: str, since: Sequence[float], now: float) -> float | None:
+        """Estimate the seconds until the first running request ends; None without earlier service times.
+
+        `since` has the start of each running request. The estimate is the mean service time less the time passed; for
+        requests that take longer than the mean, it is the mean divided by the number of running requests.
+        """
+        took = self._took.get(profile)
+        if not took or not since:
+            return None
+        usual = fmean(took)
+        return min(max(usual - (now - began), usual / len(since)) for began in since)
+
+
+def turn_order(tickets: Iterable[Ticket], patience: Patience, now: float) -> list[Ticket]:
+    """Sort the waiting tickets, next first."""
+
+    def rank(ticket: Ticket) -> int:
+        if now - ticket.since >= patience.max_wait_s:
+            return 0
+        return 2 if ticket.batch else 1
+
+    return sorted(tickets, key=rank)
+
+
+def held_until(
+    ticket: Ticket, leaving: Sequence[str], records: SchedulerRecords, patience: Patience, now: float
+) -> float | None:
+    """Return until when this ticket's swap waits for users of engines that it evicts; None: it may begin."""
+    if ticket.cause is not SwapCause.REQUEST:
+        return None
+    ends = [_spared_until(name, ticket, records, patience, now) for name in leaving]
+    until = min(max(ends, default=now), ticket.since + patience.max_wait_s)
+    return until if until > now else None
+
+
+def _spared_until(name: str, ticket: Ticket, records: SchedulerRecords, patience: Patience, now: float) -> float:
+    resident = records.residents.get(name)
+    if resident is None or not resident.ready or resident.stuck:
+        return now
+    in_use = _in_use_until(resident.used_at, busy=bool(records.in_flight(name)))
+    until = min(in_use, resident.ready_at + patience.min_dwell_s)
+    if ticket.batch:
+        until = max(until, _in_use_until(resident.talked_at, busy=records.talking(name)))
+    return until
+
+
+def _in_use_until(last: float | None, *, busy: bool) -> float:
+    if busy:
+        return float("inf")
+    return float("-inf") if last is None else last + PAUSE_S
+
+
+def idle_at(name: str, resident: Resident, records: SchedulerRecords) -> float | None:
+    """Return when this engine's allowed time without use ends; None: it may stay."""
+    known = records.profiles.get(name)
+    if known is None or known.idle_ttl_s is None or known.pinned or not resident.managed or not records.runs(name):
+        return None
+    if records.in_flight(name) or any(ticket.profile == name for ticket in records.queue.values()):
+        return None
+    return max(resident.ready_at, resident.used_at or resident.ready_at) + known.idle_ttl_s
+
+
+class RequestQueue:
+    """Queue and leases of one scheduler."""
+
+    def __init__(self, records: SchedulerRecords, occupancy: Occupancy, patience: Patience, limit: int) -> None:
+        self.now = 0.0
+        """Time of the move that is handled, monotonic seconds."""
+        self._records = records
+        self._occupancy = occupancy
+        self._patience = patience
+        self._limit = limit
+        self._places: dict[str, int] = {}
+        self._pace = ServiceTimes()
+        self._returning: dict[str, int] = {}
+        """Requests, by profile, that were cut from a dead or stuck engine, less those that came back past the limit."""
+
+    def apply_policy(self, patience: Patience, limit: int) -> None:
+        """From now on these hold."""
+        self._patience, self._limit = patience, limit
+
+    # Asked of one ticket.
+
+    def choice(self, ticket: Ticket) -> fit.Choice:
+        """Choose which engines would leave for the ticket."""
+        return self._occupancy.choice(ticket.profile, self.now, person=ticket.id == USE)
+
+    def held_until(self, ticket: Ticket, choice: fit.Choice) -> float | None:
+        """Return until when the ticket's swap waits for those whom it would interrupt; None: it may begin."""
+        return held_until(ticket, choice.names, self._records, self._patience, self.now)
+
+    def cannot_come(self, profile: str, choice: fit.Choice) -> SparkdashError | None:
+        """Why no swap brings its engine; one that waits for an engine may find its file gone once that was evicted."""
+        return refusals.unstartable(profile, self._records.profiles.get(profile)) or self._occupancy.refusal(
+            profile, choice
+        )
+
+    def too_many(self, ticket: Ticket) -> SparkdashError | None:
+        """Why it may not join: its profile, or the queue, has as many as it takes."""
+        records, known = self._records, self._records.profiles.get(ticket.profile)
+        if known is not None and known.limit is not None:
+            here = [held.since for held in records.leases.values() if held.profile == ticket.profile]
+            if len(here) + records.waiting_for(ticket.profile) >= known.limit:
+                again = self._pace.next_free_s(ticket.profile, here, self.now)
+                return refusals.too_many(ticket.profile, known.limit, again)
+        if len(records.queue) < self._limit or not records.misses(ticket) or self._comes_back(ticket.profile):
+            return None
+        return refusals.queue_full(self._limit)
+
+    def _comes_back(self, profile: str) -> bool:
+        """Whether room is kept for a request of this profile: once admitted, it is not refused for lack of it."""
+        left = self._returning.get(profile, 0)
+        if left:
+            self._returning[profile] = left - 1
+        return left > 0
+
+    # Done to those in it.
+
+    def next(self) -> list[str]:
+        """Ids of those who wait, in the order of their turns."""
+        queue = self._records.queue
+        return [ticket.id for ticket in turn_order(queue.values(), self._patience, self.now)] if queue else []
+
+    def leave(self, id_: str) -> None:
+        """Remove a request, waiting or served, known or not."""
+        self._records.queue.pop(id_, None)
+        if held := self._records.leases.pop(id_, None):
+            self._given_back(held)
+
+    def grant_at_once(self, move: Arrive, profile: str, now: float) -> bool:
+        """Grant it here and now, if nobody can be before it and no limit or time is to be looked at."""
+        resident = self._records.residents.get(profile)
+        if resident is None or not resident.ready or resident.stuck or not self._plain(profile):
+            return False
+        self.now = now
+        self._records.leases[move.id] = HeldLease(profile, move.batch, now)
+        resident.touch(now, move.batch)
+        self._records.note_use(profile, move.task, move.client, now)
+        return True
+
+    def end_at_once(self, id_: str, now: float) -> bool:
+        """End a lease, if no request waits for that and no time begins by it."""
+        held = self._records.leases.get(id_)
+        if held is None or not self._plain(held.profile):
+            return False
+        self.now = now
+        del self._records.leases[id_]
+        self._given_back(held)
+        return True
+
+    def _plain(self, profile: str) -> bool:
+        """Whether one request more or less on this profile changes no decision."""
+        records = self._records
+        if records.queue or records.stops or records.swaps:
+            return False
+        known = records.profiles.get(profile)
+        return known is not None and known.limit is None and known.idle_ttl_s is None
+
+    def grant_hits(self) -> list[Effect]:
+        """Grant every ticket whose engine runs."""
+        return self.grant([ticket for ticket in self._records.queue.values() if not self._records.misses(ticket)])
+
+    def grant(self, tickets: Iterable[Ticket]) -> list[Effect]:
+        """Grant these tickets, and drop a person's wish that is fulfilled."""
+        effects: list[Effect] = []
+        for ticket in list(tickets):
+            del self._records.queue[ticket.id]
+            self._places.pop(ticket.id, None)
+            if ticket.id != USE:
+                self._records.leases[ticket.id] = HeldLease(ticket.profile, ticket.batch, self.now)
+                if resident := self._records.residents.get(ticket.profile):
+                    resident.touch(self.now, ticket.batch)
+                self._records.note_use(ticket.profile, ticket.task, ticket.client, self.now)
+                effects.append(Grant(ticket.id, ticket.profile))
+        return effects
+
+    def refuse(self, tickets: Iterable[Ticket], error: SparkdashError) -> list[Effect]:
+        """Refuse these tickets, and drop a person's wish among them."""
+        effects: list[Effect] = []
+        for ticket in tickets:
+            del self._records.queue[ticket.id]
+            if ticket.id != USE:
+                effects.append(Refuse(ticket.id, error))
+        return effects
+
+    def refuse_requests_for(
+        self, target: str, error: SparkdashError, instead: Callable[[Ticket], str | None]
+    ) -> list[Effect]:
+        """Refuse the requests for `target`, which does not come; requests for `auto` take what runs `instead`."""
+        waiting = [t for t in self._records.queue.values() if t.profile == target and t.id != USE]
+        lost = []
+        for ticket in waiting:
+            if ticket.follows and (other := instead(ticket)):
+                self._records.queue[ticket.id] = replace(ticket, profile=other)
+            else:
+                lost.append(ticket)
+        return self.refuse(lost, error)
+
+    def cut(self, profiles: Iterable[str], error: SparkdashError) -> list[Effect]:
+        """End all leases on these engines; their holders get `error`."""
+        doomed, leases = set(profiles), self._records.leases
+        ids = tuple(id_ for id_, held in leases.items() if held.profile in doomed)
+        for id_ in ids:
+            held = leases.pop(id_)
+            if error.code != refusals.CUT or isinstance(
+                error, UpstreamError
+            ):  # a request that a person cut does not come back
+                self._returning[held.profile] = self._returning.get(held.profile, 0) + 1
+        return [Cut(ids, error)] if ids else []
+
+    def tell_places(self) -> list[Effect]:
+        """Return a Wait for every request whose place changed."""
+        if not (self._records.queue or self._places):
+            return []
+        line = [t for t in self._as_served() if t.id != USE]
+        places = {ticket.id: place for place, ticket in enumerate(line, start=1)}
+        told = [Wait(id_, place) for id_, place in places.items() if self._places.get(id_) != place]
+        self._places = places
+        return list(told)
+
+    def _as_served(self) -> list[Ticket]:
+        """Sort the queue by order of serving: the profile that is coming first, then profile by profile."""
+        line = turn_order(self._records.queue.values(), self._patience, self.now)
+        ranks: dict[str | None, int] = {target: rank for rank, target in enumerate(self._records.swaps)}
+        for ticket in line:
+            ranks.setdefault(ticket.profile, len(ranks))
+        return sorted(line, key=lambda t: ranks[t.profile])
+
+    def _given_back(self, held: HeldLease) -> None:
+        self._pace.note(held.profile, self.now - held.since)
+        if resident := self._records.residents.get(held.profile):
+            resident.touch(self.now, held.batch)

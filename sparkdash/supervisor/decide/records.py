@@ -1,0 +1,234 @@
+"""Records of the scheduler: tickets, leases, residents and pending swaps, with small questions about them.
+
+Owns: the data. Must not decide anything; the scheduler alone writes it.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from sparkdash.domain.base import per_request
+from sparkdash.domain.node import LOCAL
+from sparkdash.domain.swap import SwapCause
+from sparkdash.domain.task import Candidate, Task, meant_by_auto
+from sparkdash.supervisor.decide.fit import Choice
+from sparkdash.supervisor.decide.moves import ProfileFacts
+
+CLIENTS = 1000
+"""Most clients that are remembered. A client chooses its own name, and so how many there are."""
+USE = "(use)"
+"""Id of the one ticket that stands for a person's wish; no request has it."""
+
+
+class Stage(Enum):
+    """Stage of a swap, as far as decisions need it."""
+
+    COPYING = auto()
+    """Other nodes get what the target lacks there, which takes minutes; the evicted engines still serve. A stop
+    cancels it.
+    """
+    DRAINING = auto()
+    """The swap waits for leases on evicted engines, and has stopped nothing."""
+    GOING = auto()
+    LOADING = auto()
+    """Evicted engines have given back their memory, and none leaves any more."""
+    CANCELLING = auto()
+    """Given up; the actor cleans up."""
+
+
+@dataclass(slots=True)
+class PendingSwap:
+    """A swap under way, as the scheduler records it."""
+
+    target: str | None
+    choice: Choice
+    cause: SwapCause
+    fingerprint: str | None
+    """Fingerprint of the target's profile when the swap began."""
+    moves_memory: bool = True
+    """False: neither the target nor the evicted profiles are engines of our nodes."""
+    stage: Stage = Stage.DRAINING
+    nodes: frozenset[str] = frozenset()
+    """Nodes whose memory the swap moves, set when it begins."""
+    takes: int = 0
+    """Bytes that the target will hold on each of its nodes, as known at the beginning."""
+    frees: dict[str, int] = field(default_factory=dict)
+    """Bytes that the evicted engines hold on each node, as known at the beginning."""
+
+    @property
+    def evict(self) -> tuple[str, ...]:
+        """Profiles that the swap evicts."""
+        return self.choice.names
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A waiting request, or a person's wish."""
+
+    id: str
+    profile: str
+    cause: SwapCause = SwapCause.REQUEST
+    follows: bool = False
+    """Whether the request asked for `auto`: when its target fails, it takes whatever runs then."""
+    batch: bool = False
+    """Whether requests of people and agents go first."""
+    since: float = 0.0
+    """Time of arrival, monotonic seconds."""
+    task: Task | None = None
+    client: str | None = None
+
+
+@per_request
+class HeldLease:
+    """A granted right to use an engine."""
+
+    profile: str
+    batch: bool
+    since: float
+
+
+@dataclass(slots=True)
+class Resident:
+    """An engine that is there."""
+
+    fingerprint: str | None
+    managed: bool
+    ready_at: float
+    """Time when the engine became ready, monotonic seconds."""
+    nodes: tuple[str, ...] = (LOCAL,)
+    """Nodes that the engine runs on, the serving one first."""
+    ready: bool = True
+    """False: it would not stop, and serves nobody."""
+    stuck: bool = False
+    """Whether the engine makes no progress. It serves nobody, and requests for it wait for its repair."""
+    used_at: float | None = None
+    """Time when a request was last granted or over; None: none was."""
+    talked_at: float | None = None
+    """The same for requests that are not batch."""
+    asked_at: dict[Task, float] = field(default_factory=dict)
+    """Time of the last granted request, by task."""
+
+    def touch(self, now: float, batch: bool) -> None:
+        """A request was granted, or is over."""
+        self.used_at = now
+        if not batch:
+            self.talked_at = now
+
+
+@dataclass(slots=True)
+class SchedulerRecords:
+    """All records of the scheduler."""
+
+    profiles: dict[str, ProfileFacts]
+    queue: dict[str, Ticket] = field(default_factory=dict)
+    """Tickets in order of arrival."""
+    leases: dict[str, HeldLease] = field(default_factory=dict)
+    residents: dict[str, Resident] = field(default_factory=dict)
+    """Engines in the order in which they became ready."""
+    ran_on: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Nodes that each profile's last engine came up on."""
+    stops: set[str] = field(default_factory=set)
+    """Profiles whose engines a person wants stopped."""
+    clients: dict[tuple[str, Task], str] = field(default_factory=dict)
+    """Profile that each client was last given for each task, the longest unused first; at most CLIENTS."""
+    swaps: dict[str | None, PendingSwap] = field(default_factory=dict)
+    """Swaps under way by target, in the order in which they began; None is the swap that only stops."""
+
+    def managed(self, profile: str) -> bool:
+        """Whether sparkdash starts this profile's engine, also when the profile's file is gone."""
+        known = self.profiles.get(profile)
+        return known is None or known.managed
+
+    def waiting_for(self, profile: str | None) -> int:
+        """Count the requests that wait for this profile."""
+        return sum(t.profile == profile for t in self.queue.values() if t.id != USE)
+
+    def in_flight(self, profile: str) -> int:
+        """Count the leases on this profile's engine."""
+        return sum(held.profile == profile for held in self.leases.values())
+
+    def talking(self, profile: str) -> bool:
+        """Whether any lease on the engine is not batch."""
+        return any(held.profile == profile and not held.batch for held in self.leases.values())
+
+    def leaving(self) -> set[str]:
+        """Return the profiles whose engines are to end."""
+        return self.stops.union(*(swap.evict for swap in self.swaps.values()))
+
+    def _refusing(self) -> set[str]:
+        """Return those of them whose engines take no new requests any more."""
+        return self.stops.union(*(swap.evict for swap in self.swaps.values() if swap.stage is not Stage.COPYING))
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no swap is under way that takes or gives back memory."""
+        return not any(swap.moves_memory for swap in self.swaps.values())
+
+    def moving_on(self, nodes: Iterable[str]) -> list[PendingSwap]:
+        """Return the swaps under way that take or give back memory of these nodes."""
+        return [swap for swap in self.swaps.values() if not swap.nodes.isdisjoint(nodes)]
+
+    def touched(self, choice: Choice) -> frozenset[str]:
+        """Return the nodes whose memory a swap with this choice would move."""
+        there = (self.residents[name].nodes for name in choice.names if name in self.residents)
+        return frozenset(choice.nodes).union(*there)
+
+    def coming(self, profile: str) -> PendingSwap | None:
+        """Return the swap that brings this profile, unless it was cancelled."""
+        swap = self.swaps.get(profile)
+        return None if swap is None or swap.stage is Stage.CANCELLING else swap
+
+    def runs(self, profile: str) -> bool:
+        """Whether the profile's engine serves whoever comes."""
+        resident = self.residents.get(profile)
+        return resident is not None and resident.ready and not resident.stuck and profile not in self._refusing()
+
+    def awaits_repair(self, profile: str) -> bool:
+        """Whether the profile's engine is stuck, and nothing else is decided about it."""
+        resident = self.residents.get(profile)
+        return resident is not None and resident.ready and resident.stuck and profile not in self.leaving()
+
+    def as_written(self, profile: str) -> bool:
+        """Whether the engine runs from the present version of its file. A profile that left the catalog has no newer
+        one.
+        """
+        known = self.profiles.get(profile)
+        return self.runs(profile) and (known is None or self.residents[profile].fingerprint == known.fingerprint)
+
+    def misses(self, ticket: Ticket) -> bool:
+        """A person's wish also misses when the engine that runs was started from an older version of the profile."""
+        return not (self.as_written(ticket.profile) if ticket.id == USE else self.runs(ticket.profile))
+
+    def note_use(self, profile: str, task: Task | None, client: str | None, now: float) -> None:
+        """Note that a request for this task was granted the engine."""
+        if task is None or (resident := self.residents.get(profile)) is None:
+            return
+        resident.asked_at[task] = now
+        if client is not None:
+            self.clients.pop((client, task), None)
+            self.clients[client, task] = profile
+            if len(self.clients) > CLIENTS:
+                del self.clients[next(iter(self.clients))]
+
+    def auto(self, task: Task | None, client: str | None, tasks: Callable[[str], frozenset[Task] | None]) -> str | None:
+        """Choose the profile that `auto` means: the running one last used for this task, by this client if it used any.
+
+        Without a running one, the profile that loads; without that, one that is stuck.
+        """
+        own = self.clients.get((client, task)) if client is not None and task is not None else None
+        running = [
+            Candidate(name, tasks(name), each.asked_at, each.ready_at)
+            for name, each in self.residents.items()
+            if self.runs(name)
+        ]
+        return meant_by_auto(task, reversed(running), own) or next(
+            (name for name in self._coming_or_stuck() if Candidate(name, tasks(name), {}, 0.0).suits(task)), None
+        )
+
+    def _coming_or_stuck(self) -> list[str]:
+        coming = [name for name in self.swaps if name is not None and self.coming(name)]
+        return coming + [name for name in reversed(self.residents) if self.awaits_repair(name)]

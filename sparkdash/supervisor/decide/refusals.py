@@ -1,0 +1,222 @@
+"""Refusals: the errors that tell a request why it is not served.
+
+Owns: their codes, words and hints. Must not decide whether a request is refused.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sparkdash.domain.memory.account import Holding
+from sparkdash.domain.memory.need import Need
+from sparkdash.domain.node import LOCAL
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.swap import SwapCause
+from sparkdash.domain.task import Task
+from sparkdash.errors import AdmissionError, DaemonError, EngineError, SparkdashError, UpstreamError
+from sparkdash.printable import one_line
+from sparkdash.supervisor.decide.fit import BoxMemory, Choice
+from sparkdash.supervisor.decide.moves import ProfileFacts
+from sparkdash.units import gib
+
+CUT = "cut"
+"""Code of a request that was ended on purpose: for a swap after the drain, or by a person's stop."""
+NAMED = 2
+"""Holders that a refusal names."""
+RETRY_S = 10.0
+"""Seconds that a full queue asks clients to wait. Clients keep Retry-After to the second, and none waits minutes."""
+
+
+def unstartable(name: str, known: ProfileFacts | None) -> SparkdashError | None:
+    """Why this profile can never be started, or None."""
+    if known is None:
+        return AdmissionError(f"No profile is called {name!r}.", code="model_not_found", status=404)
+    if known.cannot_run:
+        hint = f"Use {known.nearest} instead." if known.nearest else None
+        return AdmissionError(f"{name} cannot run here: {known.cannot_run}.", code="cannot_run", hint=hint)
+    if known.secret_at:
+        return AdmissionError(
+            f"{name} is not started: its file has a secret at {known.secret_at}, "
+            "which the engine would show to others.",
+            code="secret_in_profile",
+            hint="Name the variable in `env_from` and set it in the daemon's environment. "
+            "`sparkdash profiles check` shows the line.",
+        )
+    return None
+
+
+def nothing_to_pull(profile: Profile, *, containerised: bool) -> SparkdashError | None:
+    """Explain why a sound profile has no image to fetch; None when there is one."""
+    why = profile.fetches_nothing or (
+        None if containerised else "the daemon starts plain processes, which need no image"
+    )
+    if why:
+        return AdmissionError(f"There is no image to fetch for {profile.name}: {why}.", code="nothing_to_pull")
+    return None
+
+
+def not_stalled(name: str) -> SparkdashError:
+    """Error for an order to extend a load that moves, or that nobody began."""
+    return AdmissionError(
+        f"{name} has no load that stands still, so there is nothing to extend.", code="not_stalled", status=409
+    )
+
+
+def shutting_down() -> SparkdashError:
+    """Build the refusal while the daemon ends; clients come again to the next one."""
+    return DaemonError("sparkdash is shutting down.", code="shutting_down", retry_after=10.0)
+
+
+def holders(foreign: Sequence[Holding]) -> str | None:
+    """Name the largest foreign holders of memory in a short sentence; None without any."""
+    named = ", ".join(f"{one_line(one.name)} {gib(one.bytes)}" for one in foreign[:NAMED])
+    return f"Others hold memory: {named}." if named else None
+
+
+def unplaced(name: str, known: ProfileFacts, usable: Sequence[str], unusable: Mapping[str, str]) -> SparkdashError:
+    """Build the refusal of a profile that lacks nodes; `unusable` are nodes with the reason."""
+    there = [*usable, *unusable]
+    if known.node is not None and known.node not in there:
+        return AdmissionError(
+            f"{name} runs on the node {known.node}, and there is no such node.",
+            code="node_unknown",
+            hint=f"Add it with `sparkdash nodes add {known.node} --ssh USER@HOST`, or change `node` in the profile.",
+        )
+    if known.nodes > len(there):
+        have = "1 is" if len(there) == 1 else f"{len(there)} are"
+        return AdmissionError(
+            f"{name} needs {known.nodes} nodes, and {have} known.",
+            code="needs_two_nodes",
+            hint="Add another box with `sparkdash nodes add NAME --ssh USER@HOST`.",
+        )
+    return _nodes_unreachable(name, known, unusable)
+
+
+def _nodes_unreachable(name: str, known: ProfileFacts, unusable: Mapping[str, str]) -> SparkdashError:
+    named = {node: reason for node, reason in unusable.items() if known.node in (None, node)} or unusable
+    why = "; ".join(reason if reason.startswith(node) else f"{node}: {reason}" for node, reason in named.items())
+    what = f"{known.nodes} nodes" if known.nodes > 1 else f"the node {known.node}"
+    return AdmissionError(
+        f"{name} needs {what}, and not all can be used now. {why}",
+        code="node_unreachable",
+        status=503,
+        retry_after=RETRY_S,
+        hint="`sparkdash nodes list` shows the state of each node.",
+    )
+
+
+def no_room(name: str, need: Need, choice: Choice, boxes: Mapping[str, BoxMemory]) -> SparkdashError:
+    """Build the refusal, with figures, of a profile that does not fit or would evict a pinned engine."""
+    node = choice.tightest
+    box, several = boxes.get(node, BoxMemory()), len(boxes) > 1
+    needs = _needs(name, need, choice)
+    if choice.pinned:
+        return _pinned_stay(name, needs, choice)
+    whole = box.total is not None and choice.needs is not None and choice.needs + box.reserve > box.total
+    where = "this box" if node == LOCAL else node
+    had = f"{gib(choice.available)} can be freed beyond it{f' on {where}' if several else ''}"
+    found = f"{where} has {gib(box.total)} in all" if whole else had
+    return AdmissionError(
+        f"{needs} and {gib(box.reserve)} are kept in reserve; {found}.",
+        code="does_not_fit",
+        status=503,
+        holders=box.holders,
+        hint="Stop what else holds memory, choose a smaller context or KV cache, or lower `reserve_gib`.",
+    )
+
+
+def _needs(name: str, need: Need, choice: Choice) -> str:
+    """Say what the profile needs, with the terms of the sum where there are several."""
+    each = " on each node" if len(choice.nodes) > 1 else ""
+    terms = " + ".join(f"{term.name} {gib(term.bytes)}" for term in need.terms)
+    return f"{name} needs {gib(choice.needs)}{each}" + (f" ({terms})" if len(need.terms) > 1 else "")
+
+
+def _pinned_stay(name: str, needs: str, choice: Choice) -> SparkdashError:
+    one, them = ("is", "it") if len(choice.pinned) == 1 else ("are", "them")
+    return AdmissionError(
+        f"{needs}; {gib(choice.available)} can be freed. "
+        f"{', '.join(choice.pinned)} {one} pinned: no request stops {them}.",
+        code="pinned",
+        status=503,
+        hint=f"`sparkdash use {name}` stops {them}; or remove `pinned` from the policy in config.toml.",
+    )
+
+
+def not_offered(name: str, choice: Choice, cause: SwapCause) -> SparkdashError:
+    """Build the notice that an offered profile does not fit beside running engines."""
+    repair = cause is SwapCause.REPAIR
+    undone = {SwapCause.REPAIR: "not started again after it was stuck", SwapCause.SET: "not loaded with its set"}
+    what = undone.get(cause, "not preloaded")
+    return AdmissionError(
+        f"{name} was {what}: it needs {gib(choice.needs)}, and beside what runs it does not fit.",
+        code="not_restarted" if repair else "not_preloaded",
+        hint="A request that names it, or `sparkdash use`, makes room.",
+    )
+
+
+def too_many(name: str, limit: int, again_s: float | None) -> SparkdashError:
+    """Build the refusal at the profile's `max_concurrency`."""
+    return AdmissionError(
+        f"{name} serves {limit} request{'s' if limit > 1 else ''} at once, and as many are there.",
+        code="too_many_requests",
+        status=429,
+        retry_after=again_s,
+        hint="Come back later, or raise `max_concurrency` in config.toml.",
+    )
+
+
+def no_engine(task: Task | None = None) -> SparkdashError:
+    """Build the refusal of `auto` when nothing runs, or nothing that can do the task."""
+    what = f"No running engine can {task.value}" if task else "No engine runs"
+    return AdmissionError(
+        f"{what}, and 'auto' never starts one.",
+        code="no_engine",
+        status=503,
+        hint="Name a profile as the model; `sparkdash profiles` lists them.",
+    )
+
+
+def queue_full(limit: int) -> SparkdashError:
+    """Build the refusal at the queue's limit."""
+    return AdmissionError(
+        f"{limit} requests wait already.",
+        code="queue_full",
+        status=503,
+        retry_after=RETRY_S,
+        hint="Come back later, or raise `queue_limit` in config.toml.",
+    )
+
+
+def stopped(profile: str | None) -> SparkdashError:
+    """A person stopped what it waited for."""
+    what = profile or "Everything"
+    return AdmissionError(f"{what} was stopped while this request waited.", code="stopped", status=503)
+
+
+def cancelled(profile: str | None) -> SparkdashError:
+    """A person gave the swap up."""
+    return AdmissionError(
+        f"The start of {profile} was cancelled while this request waited.", code="cancelled", status=503
+    )
+
+
+def cut(target: str | None) -> SparkdashError:
+    """Build the reason of a lease that outlived the drain.
+
+    A swap to `target` cuts with an UpstreamError, after which a request may return to the queue. A person's stop
+    (no target) cuts for good: a request that returned would start the engine again.
+    """
+    why = f"to make room for {target}" if target else "because its engine was stopped"
+    message = f"This request was cut {why}, after the drain limit."
+    hint = "Raise `drain_s` in config.toml if answers need longer."
+    if target is None:
+        return EngineError(message, code=CUT, hint=hint)
+    return UpstreamError(message, code=CUT, hint=hint, status=503, retry_after=RETRY_S)
+
+
+def cut_short(error: SparkdashError) -> SparkdashError:
+    """Build the error of a lease whose engine died, or got stuck, while a person stops it."""
+    return EngineError(f"{error.message} The request was cut, as a person stops the engine.", code=CUT)

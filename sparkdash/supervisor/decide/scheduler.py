@@ -1,0 +1,439 @@
+"""Scheduler: grants requests and orders swaps; DESIGN.md has the table and the reasons.
+
+Owns the books of tickets, leases and the swaps under way, and what each move changes of them; `residency` owns those of
+the engines that are there. `decisions` has what follows after every move. Must not know asyncio, clocks, containers.
+
+* Rule 1: one move in, a list of effects out; the books already say what the effects order.
+* Rule 2: a swap begins only for a ticket, a person, an offer or an idle engine. One that gives memory back begins while
+  no other swap moves memory. One that only takes memory may also begin beside others that only take. One that does
+  neither begins at once.
+* Rule 3: what a lease holds is not evicted. A swap drains first; `Evict` is ordered when the last lease has left.
+* Rule 4: tickets are looked at in line (`fairness`). One whose engine runs is granted. The next one whose engine does
+  not run chooses the next swap, and nobody behind it may take an engine that this swap evicts. All who wait when a swap
+  is done are granted together.
+* Rule 5: an offer (a fallback, a preload) evicts nobody. The return to the default profile evicts only engines that
+  nobody has used for long, and none that is pinned.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparkdash.domain.node import LOCAL
+from sparkdash.domain.swap import SwapCause
+from sparkdash.errors import SparkdashError
+from sparkdash.supervisor.decide import fit, refusals
+from sparkdash.supervisor.decide.breaker import Breaker
+from sparkdash.supervisor.decide.decisions import Decisions
+from sparkdash.supervisor.decide.moves import (
+    STUCK,
+    Admitted,
+    Adopted,
+    Arrive,
+    Cancel,
+    CatalogRead,
+    Copied,
+    DrainOver,
+    Effect,
+    EngineDied,
+    EngineHeld,
+    EngineRecovered,
+    Evicted,
+    Leave,
+    Move,
+    Patience,
+    PolicyRead,
+    Preload,
+    ProfileFacts,
+    Refuse,
+    Release,
+    Stop,
+    SwapCancelled,
+    SwapDone,
+    SwapFailed,
+    Tick,
+    Use,
+    WontStop,
+)
+from sparkdash.supervisor.decide.occupancy import DecisionFacts, Occupancy
+from sparkdash.supervisor.decide.offers import Offers
+from sparkdash.supervisor.decide.queue import RequestQueue
+from sparkdash.supervisor.decide.records import USE, PendingSwap, Resident, SchedulerRecords, Stage, Ticket
+
+
+class PersonOrders:
+    """Applies people's orders to the scheduler's records."""
+
+    def __init__(
+        self,
+        records: SchedulerRecords,
+        occupancy: Occupancy,
+        queue: RequestQueue,
+        offers: Offers,
+        breaker: Breaker,
+        decisions: Decisions,
+    ) -> None:
+        self._records = records
+        self._occupancy = occupancy
+        self._queue = queue
+        self._offers = offers
+        self._breaker = breaker
+        self._decisions = decisions
+
+    def take(self, move: Use | Preload | Stop | Cancel | Release, now: float) -> list[Effect]:
+        """Record the order, which came at `now`; return what must be done."""
+        match move:
+            case Use():
+                return self._use(move, now)
+            case Preload(profiles=profiles, cause=cause):
+                self._offers.preload(profiles, cause)
+            case Stop(profile=profile):
+                return self._stop(profile)
+            case Cancel():
+                return self._cancel()
+            case Release(profile=profile):
+                self._breaker.release(profile)
+        return []
+
+    def _use(self, move: Use, now: float) -> list[Effect]:
+        if refusals.unstartable(move.profile, self._records.profiles.get(move.profile)):
+            return []
+        self._breaker.tried_again(move.profile)
+        self._records.queue.pop(USE, None)
+        self._records.queue[USE] = Ticket(USE, move.profile, move.cause, since=now)
+        return self._supersede(move.profile, now)
+
+    def _supersede(self, wanted: str, now: float) -> list[Effect]:
+        """Cancel loads that no request waits for in favour of a person's choice, unless both can load at the same
+        time.
+        """
+        records, choice = self._records, self._occupancy.choice(wanted, now, person=True)
+        if not records.managed(wanted) or self._occupancy.beside(wanted, choice):
+            return []
+        moving = {swap.target for swap in records.moving_on(records.touched(choice))} - {None, wanted}
+        return self._decisions.cancel_swaps(
+            [name for name in records.swaps if name in moving and not records.waiting_for(name)]
+        )
+
+    def _stop(self, profile: str | None) -> list[Effect]:
+        records = self._records
+        records.stops |= {name for name in records.residents if profile in (None, name)}
+        self._offers.stopped(profile)
+        waiting = [t for t in records.queue.values() if profile in (None, t.profile)]
+        refused = self._queue.refuse(waiting, refusals.stopped(profile))
+        coming = [name for name in records.swaps if name is not None and profile in (None, name)]
+        records.stops.update(coming)  # it may come up before it can be cancelled
+        # a stop waits until memory is at rest, but not for a copy: tickets begin that swap anew
+        copying = self._decisions.copying_on(records.stops)
+        return [*self._decisions.cancel_swaps(dict.fromkeys([*coming, *copying])), *refused]
+
+    def _cancel(self) -> list[Effect]:
+        effects: list[Effect] = []
+        for target, swap in list(self._records.swaps.items()):
+            if swap.stage is not Stage.CANCELLING:
+                waiting = [t for t in self._records.queue.values() if t.profile == target]
+                effects += [
+                    *self._decisions.cancel_swaps([target]),
+                    *self._queue.refuse(waiting, refusals.cancelled(target)),
+                ]
+        return effects
+
+
+class Residency:
+    """Applies moves about resident engines to the scheduler's records."""
+
+    def __init__(
+        self, records: SchedulerRecords, queue: RequestQueue, offers: Offers, breaker: Breaker, decisions: Decisions
+    ) -> None:
+        self._records = records
+        self._queue = queue
+        self._offers = offers
+        self._breaker = breaker
+        self._decisions = decisions
+
+    def take(self, move: EngineDied | EngineHeld | EngineRecovered | Evicted | WontStop, now: float) -> list[Effect]:
+        """Record a move about an engine that is there, which came at `now`."""
+        match move:
+            case EngineDied():
+                return self._died(move, now)
+            case EngineHeld():
+                return self._held(move)
+            case EngineRecovered(profile=profile):
+                self._recovered(profile)
+            case Evicted(profile=profile):
+                self._evicted(profile)
+            case WontStop(profile=profile):
+                self._wont_stop(profile)
+        return []
+
+    def came_up(self, profile: str, fingerprint: str | None, now: float, nodes: tuple[str, ...]) -> None:
+        """An engine of this profile is ready on these nodes; none for one that is not ours."""
+        residents, nodes = self._records.residents, nodes or (LOCAL,)
+        residents.pop(profile, None)
+        residents[profile] = Resident(fingerprint, self._records.managed(profile), now, nodes)
+        self._records.ran_on[profile] = nodes
+        self._breaker.came_up(profile)
+
+    def _died(self, move: EngineDied, now: float) -> list[Effect]:
+        """Cut the engine's leases; refuse its waiting requests if it may not start now; restart it if it was stuck."""
+        name, unwanted = move.profile, move.profile in self._records.leaving()
+        resident = self._records.residents.pop(name, None)
+        if resident is None:
+            return []
+        self._breaker.died(name, resident.fingerprint or "", move.error, now)
+        effects = self._cut(name, move.error)
+        self._records.stops.discard(name)
+        if refusal := self._breaker.refusal(name, now):
+            return (
+                effects
+                if self._records.coming(name)
+                else [*effects, *self._decisions.refuse_requests_for(name, refusal)]
+            )
+        if move.error.code == STUCK and not unwanted:
+            self._offers.repair(name)
+        return effects
+
+    def _held(self, move: EngineHeld) -> list[Effect]:
+        """Have the stuck engine serve nobody until it recovers or is replaced. Its drain is over."""
+        resident = self._records.residents.get(move.profile)
+        if resident is None:
+            return []
+        resident.stuck = True
+        return self._cut(move.profile, move.error)
+
+    def _recovered(self, profile: str) -> None:
+        """Let a recovered engine serve again."""
+        if resident := self._records.residents.get(profile):
+            resident.stuck = False
+
+    def _wont_stop(self, profile: str) -> None:
+        """Note that an engine was told to end and is still there."""
+        if resident := self._records.residents.get(profile):
+            resident.ready = False
+
+    def _evicted(self, profile: str) -> None:
+        """Remove an evicted engine; it may fall back if the swap that evicted it fails."""
+        records = self._records
+        resident = records.residents.pop(profile, None)
+        records.stops.discard(profile)
+        cause = next((swap.target for swap in records.swaps.values() if profile in swap.evict), None)
+        if resident and resident.ready and cause is not None:
+            self._offers.evicted(profile, cause)
+
+    def _cut(self, profile: str, error: SparkdashError) -> list[Effect]:
+        """Cut the engine's leases; for good where a person stops it, as a returning request would start it again."""
+        stop = self._records.swaps.get(None)
+        is_stopped = profile in self._records.stops or (stop is not None and profile in stop.evict)
+        return self._queue.cut([profile], refusals.cut_short(error) if is_stopped else error)
+
+
+class Scheduler:
+    """Hand it moves; carry its effects out in their order."""
+
+    def __init__(
+        self, profiles: Mapping[str, ProfileFacts], *, queue_limit: int, facts: DecisionFacts, patience: Patience
+    ) -> None:
+        self.records = SchedulerRecords(dict(profiles))
+        self._occupancy = Occupancy(self.records, facts)
+        self._queue = RequestQueue(self.records, self._occupancy, patience, queue_limit)
+        self._now = 0.0
+        self.breaker = Breaker()
+        self._offers = Offers()
+        self._decisions = Decisions(self.records, self._occupancy, self._queue, self._offers, self.breaker)
+        self._residency = Residency(self.records, self._queue, self._offers, self.breaker, self._decisions)
+        self._orders = PersonOrders(
+            self.records, self._occupancy, self._queue, self._offers, self.breaker, self._decisions
+        )
+
+    def handle(self, move: Move, now: float) -> list[Effect]:
+        """Take note of the move, which came at `now` (monotonic seconds); what must be done."""
+        self._now = self._queue.now = self._decisions.now = now
+        self._decisions.default.note(move, now)
+        return [
+            *self._take(move),
+            *self._decisions.call_off(),
+            *self._decisions.serve(),
+            *self._decisions.evict(),
+            *self._queue.tell_places(),
+        ]
+
+    def grant_at_once(self, move: Arrive, now: float) -> str | None:
+        """Grant a request at once where that changes only the table of leases, as nearly all do; return its profile.
+
+        None: `handle` must look.
+        """
+        name = move.profile or self._occupancy.auto(move.task, move.client)
+        if name is None or self._time_has_come(now) or not self._queue.grant_at_once(move, name, now):
+            return None
+        return name
+
+    def end_at_once(self, id_: str, now: float) -> bool:
+        """End a lease at once where that changes only the table of leases. False: `handle` must look."""
+        return not self._time_has_come(now) and self._queue.end_at_once(id_, now)
+
+    @property
+    def due(self) -> float | None:
+        """Time at which a Tick is wanted, monotonic seconds: then time itself changes a decision."""
+        return self._decisions.due
+
+    def waits_for(self, target: str, choice: fit.Choice) -> tuple[str, ...]:
+        """Profiles whose loads must end before one of `target` may begin; empty where it may now, or is under way."""
+        return self._decisions.waits_for(target, choice)
+
+    def _time_has_come(self, now: float) -> bool:
+        return self.due is not None and self.due <= now
+
+    def expects(self, profile: str) -> bool:
+        """Whether an engine of this profile is there, loads, is waited for, or replaces a stuck one."""
+        records = self.records
+        there = profile in records.residents or records.coming(profile) is not None
+        return there or records.waiting_for(profile) > 0 or self._offers.repairs(profile)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether something that a person wanted stopped has still to end."""
+        return bool(self.records.stops) or None in self.records.swaps or self.cancelling
+
+    @property
+    def cancelling(self) -> bool:
+        """Whether a cancelled swap has still to be cleaned up."""
+        return any(swap.stage is Stage.CANCELLING for swap in self.records.swaps.values())
+
+    def choice(self, target: str, now: float, *, person: bool = True) -> fit.Choice:
+        """Choose which engines would leave if `target` were next, and find out whether it fits."""
+        return self._occupancy.choice(target, now, person=person)
+
+    def refusal(self, target: str, choice: fit.Choice) -> SparkdashError | None:
+        """Why it cannot come now, `choice` being who would leave; None when it may be tried."""
+        return self._occupancy.refusal(target, choice)
+
+    def hold(self, target: str, choice: fit.Choice) -> SparkdashError | None:
+        """Return why no load of the profile may begin before an engine left; None when one may."""
+        return self._occupancy.hold(target, choice)
+
+    # What came in, one method a move.
+
+    def _take(self, move: Move) -> list[Effect]:
+        match move:
+            case Arrive():
+                return self._arrive(move)
+            case Leave(id=id_):
+                self._queue.leave(id_)
+            case Use() | Preload() | Stop() | Cancel() | Release():
+                return self._orders.take(move, self._now)
+            case CatalogRead(profiles=profiles):
+                return self._catalog(profiles)
+            case PolicyRead(patience=patience, queue_limit=limit):
+                self._queue.apply_policy(patience, limit)
+            case EngineDied() | EngineHeld() | EngineRecovered() | Evicted() | WontStop():
+                return self._residency.take(move, self._now)
+            case Adopted() | Copied() | DrainOver() | Admitted() | SwapDone() | SwapFailed() | SwapCancelled():
+                return self._take_swap(move)
+            case Tick():
+                pass  # what follows looks at the time itself
+        return []
+
+    def _take_swap(
+        self, move: Adopted | Copied | DrainOver | Admitted | SwapDone | SwapFailed | SwapCancelled
+    ) -> list[Effect]:
+        match move:
+            case Adopted():
+                return self._adopted(move)
+            case Copied(target=target):
+                self._reached(target, Stage.DRAINING)
+            case DrainOver(target=target):
+                return self._drain_over(target)
+            case Admitted(target=target):
+                self._reached(target, Stage.LOADING)
+            case SwapDone(target=target):
+                return self._done(target)
+            case SwapFailed(target=target, error=error):
+                return self._failed(target, error)
+            case SwapCancelled(target=target):
+                self._end_swap(target, came=False)
+        return []
+
+    def _adopted(self, move: Adopted) -> list[Effect]:
+        if move.ready:
+            self._residency.came_up(move.profile, move.fingerprint, self._now, move.nodes)
+            return []
+        choice = fit.Choice(nodes=move.nodes)
+        swap = PendingSwap(move.profile, choice, SwapCause.ADOPT, move.fingerprint, stage=Stage.LOADING)
+        return [self._decisions.begin(swap)]
+
+    def _reached(self, target: str, stage: Stage) -> None:
+        if (swap := self.records.coming(target)) is not None:
+            swap.stage = stage
+
+    def _arrive(self, move: Arrive) -> list[Effect]:
+        profile = move.profile or self._occupancy.auto(move.task, move.client)
+        if profile is None:
+            return [Refuse(move.id, refusals.no_engine(move.task if self._anything_runs else None))]
+        ticket = Ticket(
+            move.id,
+            profile,
+            follows=move.profile is None,
+            batch=move.batch,
+            since=self._now,
+            task=move.task,
+            client=move.client,
+        )
+        if error := self._barred(profile) or self._queue.too_many(ticket):
+            return [Refuse(move.id, error)]
+        self.records.queue[move.id] = ticket
+        return []
+
+    @property
+    def _anything_runs(self) -> bool:
+        return any(map(self.records.runs, self.records.residents))
+
+    def _barred(self, profile: str) -> SparkdashError | None:
+        """Why its engine will not come, when that is known already."""
+        if self.records.runs(profile) or self.records.awaits_repair(profile):
+            return None
+        choice = self._occupancy.choice(profile, self._now, person=False)
+        return self._queue.cannot_come(profile, choice) or self.breaker.refusal(profile, self._now)
+
+    def _catalog(self, profiles: Mapping[str, ProfileFacts]) -> list[Effect]:
+        self.records.profiles = dict(profiles)
+        self.breaker.read({name: known.fingerprint for name, known in profiles.items()})
+        effects: list[Effect] = []
+        for ticket in list(self.records.queue.values()):
+            error = refusals.unstartable(ticket.profile, profiles.get(ticket.profile))
+            if error and not (self.records.runs(ticket.profile) or self.records.awaits_repair(ticket.profile)):
+                effects += self._queue.refuse([ticket], error)
+        return effects
+
+    def _drain_over(self, target: str | None) -> list[Effect]:
+        swap = self.records.swaps.get(target)
+        if swap is None or swap.stage is not Stage.DRAINING:
+            return []
+        stopped = self.records.stops.intersection(swap.evict)  # by a person, after the swap had begun
+        goes = [name for name in swap.evict if name not in stopped]
+        return [*self._queue.cut(stopped, refusals.cut(None)), *self._queue.cut(goes, refusals.cut(swap.target))]
+
+    def _end_swap(self, target: str | None, *, came: bool) -> PendingSwap | None:
+        swap = self.records.swaps.pop(target, None)
+        if swap is not None:
+            self._occupancy.ended(swap, came=came)
+        return swap
+
+    def _done(self, target: str | None) -> list[Effect]:
+        swap = self._end_swap(target, came=True)
+        if swap is None or swap.target is None:
+            return []
+        self._residency.came_up(swap.target, swap.fingerprint, self._now, swap.choice.nodes)
+        self._offers.succeeded(swap.target)
+        return self._queue.grant([t for t in self.records.queue.values() if t.profile == swap.target])
+
+    def _failed(self, target: str | None, error: SparkdashError) -> list[Effect]:
+        swap = self._end_swap(target, came=False)
+        if swap is None or swap.target is None:
+            return []
+        self.breaker.failed(swap.target, swap.fingerprint or "", error, self._now)
+        self._offers.failed(swap.target)
+        if (wish := self.records.queue.get(USE)) and wish.profile == swap.target:
+            del self.records.queue[USE]
+        return self._decisions.refuse_requests_for(swap.target, error)

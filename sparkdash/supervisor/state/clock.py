@@ -1,0 +1,72 @@
+"""Time, handed in, so that tests own it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from typing import Protocol, TypeVar
+
+
+class Clock(Protocol):
+    """Three ways to ask for time."""
+
+    def now(self) -> float:
+        """Unix seconds, for people and records."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never jump, for durations."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep for so many seconds."""
+        ...
+
+
+class SystemClock:
+    """The operating system's clock."""
+
+    def now(self) -> float:
+        """Return Unix seconds."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return monotonic seconds."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep for so many seconds."""
+        await asyncio.sleep(seconds)
+
+
+T = TypeVar("T")
+
+
+async def bounded(work: Awaitable[T], clock: Clock, limit_s: float) -> T | None:
+    """Await `work`; None when it takes longer than the limit. Raises what it raises."""
+    task = asyncio.ensure_future(work)
+    timer = asyncio.ensure_future(clock.sleep(limit_s))
+    try:
+        await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        timer.cancel()
+        if not task.done():
+            task.cancel()
+            task.add_done_callback(lambda late: late.cancelled() or late.exception())
+
+
+async def finish_despite_cancel(work: Awaitable[T]) -> T:
+    """Await `work` to its end even when we are cancelled meanwhile, and more than once; the cancellation follows."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        task.exception()  # retrieved, so that asyncio does not log it: the result no longer matters
+        raise asyncio.CancelledError
+    return task.result()

@@ -1,0 +1,291 @@
+"""Adoption: engines that an earlier daemon left running.
+
+Owns: what becomes of each container that carries our owner label. Containers of others belong to `strangers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
+
+from sparkdash.catalog import Catalog, ProfileProblem
+from sparkdash.domain.container import (
+    LABEL_FINGERPRINT,
+    LABEL_HEAD,
+    LABEL_OWNER,
+    LABEL_PORT,
+    LABEL_PROFILE,
+    ContainerInfo,
+    ContainerState,
+    Stranger,
+)
+from sparkdash.domain.event import Level
+from sparkdash.domain.node import LOCAL
+from sparkdash.domain.profile import OnStuck, Profile
+from sparkdash.errors import SparkdashError
+from sparkdash.host.processes import leftovers
+from sparkdash.settings import Settings
+from sparkdash.supervisor.liveness.probe import served_model, unreachable, version_of, work_fault
+from sparkdash.supervisor.state.logbook import lines_of
+from sparkdash.supervisor.swap.stopping import report_leftovers
+from sparkdash.supervisor.tools import Tools
+
+AGAIN_S = (5.0, 10.0, 20.0, 60.0)
+"""Pauses before a runtime that did not tell what is there is asked again; the last one repeats."""
+TRIES = 3
+"""Probes before an engine that was up and does not answer is given up: it may be busy."""
+PAUSE_S = 1.0
+ANSWER_S = 10.0
+"""Limit of the short generation that an engine is adopted by."""
+LOG_S = 5.0
+"""Limit of reading an engine's log for whether it ever came up."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptableEngine:
+    """A container that may be adopted."""
+
+    container: ContainerInfo
+    profile: Profile
+    port: int
+    version: str | None = None
+    """Version of the engine's program, where it tells one."""
+    model_id: str | None = None
+    """Name that a generic server lists for its model."""
+
+    @property
+    def url(self) -> str:
+        """Return the root URL of the engine."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """Containers of an earlier daemon, by what becomes of them."""
+
+    ready: tuple[AdoptableEngine, ...] = ()
+    """Runs and generates; in the order of their starts."""
+    loading: tuple[AdoptableEngine, ...] = ()
+    """Engines whose swaps are still to be completed."""
+    unknown: tuple[ContainerInfo, ...] = ()
+    """Running containers whose profiles may be in unreadable files. They are decided on when those files are read
+    again.
+    """
+    problems: tuple[ProfileProblem, ...] = ()
+    """Problems of those files at the time of the look."""
+
+
+async def find_engines(tools: Tools, stuck: Collection[str] = ()) -> Adoption:
+    """Find engines to adopt, and remove our other containers. One that misbehaves raises nothing.
+
+    An engine that has not come up yet was loading when its daemon died; its load goes on. `stuck` are profiles whose
+    engines that daemon found stuck. Such an engine is removed if it still generates nothing, unless its owner only
+    wants to be told.
+
+    Raises:
+        HostError: the runtime does not list its containers.
+    """
+    catalog = tools.catalog
+    report_leftovers(tools.books, "An engine of an earlier daemon", await tools.runtime.settle(tools.owner))
+    ready: list[AdoptableEngine] = []
+    unknown: list[ContainerInfo] = []
+    loading: list[AdoptableEngine] = []
+    for container in await _unknown_containers(tools):
+        found: AdoptableEngine | str = _match(catalog, container)
+        if found is _NO_PROFILE and catalog.problems:
+            unknown.append(container)
+            continue
+        if isinstance(found, str):
+            await _remove_unknown(tools, container, found)
+        elif (why := await _unfit(tools, found, stuck)) is None:
+            ready.append(await _with_facts(tools, found))
+        elif why is _LOADING and all(one.profile != found.profile for one in loading):
+            loading.append(found)
+        else:
+            await _remove_unknown(tools, container, why)
+    return Adoption(tuple(reversed(ready)), tuple(reversed(loading)), tuple(unknown), catalog.problems)
+
+
+async def _with_facts(tools: Tools, found: AdoptableEngine) -> AdoptableEngine:
+    """Add what the engine says about itself."""
+    version, model_id = await version_of(tools, found.profile, found.url), None
+    with suppress(SparkdashError):
+        model_id = await served_model(tools, found.profile, found.url)
+    return replace(found, version=version, model_id=model_id)
+
+
+async def _unknown_containers(tools: Tools) -> list[ContainerInfo]:
+    """Containers with our label that are in no book, youngest first. A list takes seconds on a busy box.
+
+    An engine that is started or stopped meanwhile may be listed, and is in the books after it or before it alone.
+    """
+    known = {engine.container for engine in tools.books.engines.values()}
+    listed = await tools.runtime.containers({LABEL_OWNER: tools.owner})
+    ours = [each for each in listed if each.name not in known and not is_in_books(tools, each)]
+    return sorted(ours, key=lambda c: c.started_at or 0.0, reverse=True)
+
+
+def is_in_books(tools: Tools, container: ContainerInfo) -> bool:
+    """Whether the container is now an engine's in the books."""
+    return any(engine.container == container.name for engine in tools.books.engines.values())
+
+
+async def find_engines_again(
+    tools: Tools, stuck: Collection[str] = (), *, first_pause_s: float = AGAIN_S[0]
+) -> Adoption:
+    """Repeat `find_engines` until the runtime answers: engines of an earlier daemon hold memory."""
+    for pause_s in chain((first_pause_s,), AGAIN_S[1:], repeat(AGAIN_S[-1])):
+        await tools.clock.sleep(pause_s)
+        with suppress(SparkdashError):
+            return await find_engines(tools, stuck)
+    raise AssertionError  # the pauses have no end
+
+
+_NO_PROFILE = "its profile is no longer there"
+_LOADING = "a younger engine of its profile loads"
+"""Reason for removing a second engine of a profile that has not come up; for the youngest it means that the engine
+loads.
+"""
+
+
+async def _unfit(tools: Tools, found: AdoptableEngine, stuck: Collection[str]) -> str | None:
+    """Why it cannot be adopted as ready; None when it answers and generates, or was stuck and is not ours to end."""
+    was_stuck = found.profile.name in stuck
+    if was_stuck and found.profile.on_stuck is OnStuck.TELL:
+        return None
+    silent = await unreachable(tools, found.profile, found.url)
+    if silent and not await _was_up(tools, found):
+        return _LOADING
+    for _ in range(TRIES - 1):
+        if not silent:
+            break
+        await tools.clock.sleep(PAUSE_S)
+        silent = await unreachable(tools, found.profile, found.url)
+    if silent:
+        return f"it does not answer ({silent})"
+    if not await work_fault(tools, found.profile, found.url, limit_s=ANSWER_S):
+        return None
+    return "it was stuck, and still generates nothing" if was_stuck else _LOADING
+
+
+async def _was_up(tools: Tools, found: AdoptableEngine) -> bool:
+    """Whether the engine's log says that it served once. An unreadable log says nothing."""
+    adapter = tools.adapter(found.profile)
+    with suppress(SparkdashError, TimeoutError):
+        async with asyncio.timeout(LOG_S), lines_of(tools.runtime, found.container.name, follow=False) as lines:
+            async for line in lines:
+                progress = adapter.read_log(line)
+                if progress is not None and progress.stage == "ready":
+                    return True
+    return False
+
+
+def adopt_engine(tools: Tools, found: AdoptableEngine) -> None:
+    """Put it into the books as ready."""
+    profile, container = found.profile, found.container
+    tools.books.adopt(
+        profile,
+        port=found.port,
+        url=found.url,
+        container=container.name,
+        nodes=container.nodes,
+        ready_at=container.started_at or tools.clock.now(),
+        version=found.version,
+        model_id=found.model_id,
+    )
+    if container.node == LOCAL:
+        tools.guarded.add(profile, container)
+    tools.logbook.adopt(profile.name, container.name)
+
+
+def report_unadoptable(tools: Tools, container: ContainerInfo, problems: Sequence[ProfileProblem]) -> None:
+    """Tell of one that is unknown why nothing is done with it."""
+    name = container.labels.get(LABEL_PROFILE, container.name)
+    text = (
+        f"{container.name} runs, and the profile {name} is not among those that can be read. It is left alone "
+        "until the files with problems are mended, and then adopted or ended; "
+        f"`sparkdash stop {name}` ends it now. {problems[0]}"
+    )
+    tools.books.notice(Level.WARNING, "not_adopted_yet", text, name)
+
+
+def _match(catalog: Catalog, container: ContainerInfo) -> AdoptableEngine | str:
+    """Return the engine to adopt, or why the container cannot be adopted."""
+    labels = container.labels
+    if LABEL_HEAD in labels:
+        return f"the engine that it computed for, {labels[LABEL_HEAD]}, is gone"
+    if container.state is not ContainerState.RUNNING:
+        return "it has ended"
+    profile = catalog.profiles.get(labels.get(LABEL_PROFILE, ""))
+    if profile is None:
+        return _NO_PROFILE
+    if labels.get(LABEL_FINGERPRINT) != profile.fingerprint:
+        return "its profile has changed since"
+    port = labels.get(LABEL_PORT, "")
+    return AdoptableEngine(container, profile, int(port)) if port.isdecimal() else "it does not tell its port"
+
+
+async def _remove_unknown(tools: Tools, container: ContainerInfo, why: str) -> None:
+    """Remove a container, unless it was started meanwhile, or has replaced the one that was listed."""
+    if not is_in_books(tools, container):
+        await remove_container(tools, container, why)
+
+
+async def remove_container(tools: Tools, container: ContainerInfo, why: str) -> bool:
+    """Stop and remove a container that is not adopted; report one that ran.
+
+    False: that failed, which is reported too.
+    """
+    name = container.labels.get(LABEL_PROFILE)
+    running = container.state is ContainerState.RUNNING
+    try:
+        left = await tools.runtime.stop(container.name, tools.settings.stop_grace_s)
+    except SparkdashError as error:
+        tools.books.notice(
+            Level.ERROR, error.code, f"{container.name} is left over and cannot be removed: {error.text()}", name
+        )
+        return False
+    report_leftovers(tools.books, name or container.name, left)
+    if running:
+        tools.books.gone(name or container.name, nodes=container.nodes)
+        text = f"{container.name} was running and has been stopped: {why}."
+        tools.books.notice(Level.WARNING, "not_adopted", text, name)
+    return True
+
+
+async def find_strangers(tools: Tools) -> dict[Stranger, set[int]]:
+    """Return the foreign containers that run now, with host process ids. Raises HostError when the runtime fails."""
+    found = await _here(tools)
+    pids = await asyncio.to_thread(leftovers.processes_in_containers, found.keys()) if found else {}
+    return {one: pids[id_] for id_, one in found.items()}
+
+
+async def _here(tools: Tools) -> dict[str, Stranger]:
+    """Foreign containers by container id."""
+    here = await tools.runtime.containers({})
+    return {each.id: one for each in here if (one := as_stranger(each, tools.owner, tools.settings))}
+
+
+def as_stranger(container: ContainerInfo, owner: str, settings: Settings) -> Stranger | None:
+    """Describe a foreign container that uses the GPU or our ports; None when it is ours, has ended, or is in nobody's
+    way.
+    """
+    if container.state is not ContainerState.RUNNING or container.labels.get(LABEL_OWNER) == owner:
+        return None
+    first, last = settings.engine_ports
+    ports = tuple(port for port in container.ports if first <= port <= last or port == settings.port)
+    if not (LABEL_PROFILE in container.labels or container.gpu or ports):
+        return None
+    return Stranger(name=container.name, image=container.image, gpu=container.gpu, ports=ports)
+
+
+async def report_strangers(tools: Tools) -> None:
+    """Publish a notice of foreign containers, once. Runtime failures are reported elsewhere."""
+    with suppress(SparkdashError):
+        if found := [f"{each.name} ({each.image or 'no image'})" for each in (await _here(tools)).values()]:
+            held = "What they hold of the memory is not there for our engines."
+            text = f"Not ours, and left alone: {', '.join(found)}. {held}"
+            tools.books.notice(Level.INFO, "foreign_container", text)

@@ -1,0 +1,127 @@
+"""Attached servers: whether the server at a profile's URL answers, and its name of the model.
+
+Owns: the requests to the server, and the text of a refusal. Must not know the books.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.event import Level
+from sparkdash.domain.profile import Profile
+from sparkdash.engines import listing, openai
+from sparkdash.errors import EngineError, UpstreamError
+from sparkdash.supervisor.liveness.probe import PROBE_S, UNLISTED
+from sparkdash.supervisor.tools import Tools
+
+REFUSED = frozenset({401, 403})
+SHOWN = 8
+"""Names of models that an error lists at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """An attached server that answers."""
+
+    url: str
+    """Root URL of the server, without /v1."""
+    model_id: str
+    """Name of the profile's model at the server."""
+
+
+async def attach_server(tools: Tools, profile: Profile) -> Attached:
+    """Ask the server for its models, and find the profile's among them.
+
+    Raises:
+        EngineError: `engine_unreachable` when it does not answer or refuses, `model_unclear` when it lists several
+            models and the profile does not say which is meant.
+    """
+    url, path = openai.root(profile.url or ""), tools.adapter(profile).probes.alive
+    try:
+        reply = await tools.upstream.get(url + path, timeout_s=PROBE_S)
+    except UpstreamError as error:
+        raise _unreachable(profile, url, error.message.rstrip(".")) from None
+    if reply.status in UNLISTED and profile.model_id is None:
+        raise EngineError(
+            f"The server of {profile.name} at {url} lists no models: GET {path} answered {reply.status}.",
+            code="model_unclear",
+            hint="Write the server's name of the model as `model_id` in the profile.",
+        )
+    if reply.status != 200 and reply.status not in UNLISTED:
+        raise _unreachable(profile, url, f"{path} answered {reply.status}", refused=reply.status in REFUSED)
+    listed = listing.parse_model_list(reply.body)
+    name = listing.model_of(profile, listed)
+    if name is None:
+        raise EngineError(
+            f"The server of {profile.name} at {url} has {len(listed.models)} models: {_some(listed.models)}.",
+            code="model_unclear",
+            hint="Write one of them as `model_id` in the profile.",
+        )
+    return Attached(url, name)
+
+
+def _unreachable(profile: Profile, url: str, why: str, *, refused: bool = False) -> EngineError:
+    hint = "sparkdash does not start this engine. Start it, or correct `url` in the profile."
+    if refused:
+        hint = "A server that wants a key is a profile with `engine: remote`, its base URL and `key_env`."
+    return EngineError(f"{profile.name} does not answer at {url}: {why}.", code="engine_unreachable", hint=hint)
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+USED = frozenset({EngineState.READY, EngineState.DRAINING})
+
+
+class Attachments:
+    """Attached servers in use, over the supervisor's life.
+
+    Without a store, the next daemon attaches a server at its first request.
+    """
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._store = tools.store
+        self._kept = dict(tools.store.attached) if tools.store else {}
+        """Fingerprints by profile, as the store has them."""
+
+    async def take_back(self) -> list[Profile]:
+        """Put servers that an earlier daemon used into the books again; report those that do not answer.
+
+        A server counts if it answers and its profile is the same.
+        """
+        profiles = self._tools.catalog.profiles
+        known = [
+            profiles[name]
+            for name, kept in self._kept.items()
+            if name in profiles and profiles[name].fingerprint == kept
+        ]
+        found = await asyncio.gather(*(self._found(profile) for profile in known))
+        servers = {profile.name: server for profile, server in zip(known, found, strict=True) if server is not None}
+        books, now = self._tools.books, self._tools.clock.now()
+        for name, server in servers.items():
+            books.adopt(profiles[name], url=server.url, model_id=server.model_id, ready_at=now)
+        return [profiles[name] for name in servers]
+
+    def keep(self) -> None:
+        """Store the changes; called after every move."""
+        engines = self._tools.books.engines.values()
+        now = {each.profile: each.fingerprint for each in engines if each.is_foreign and each.state in USED}
+        if self._store is None or now == self._kept:
+            return
+        for name in self._kept.keys() | now:
+            if now.get(name) != self._kept.get(name):
+                self._store.record_attached(name, now.get(name))
+        self._kept = now
+
+    async def _found(self, profile: Profile) -> Attached | None:
+        try:
+            return await attach_server(self._tools, profile)
+        except EngineError as error:
+            text = f"{error.message} It was in use; the next request that names it uses it again."
+            self._tools.books.notice(Level.WARNING, error.code, text, profile.name)
+            return None
