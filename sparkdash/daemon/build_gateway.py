@@ -24,7 +24,7 @@ from sparkdash.gateway.shared.exclusive import Exclusive
 from sparkdash.gateway.shared.upload import Uploads
 from sparkdash.prometheus import MetricsExporter
 from sparkdash.settings import Settings
-from sparkdash.store.usage import day_of
+from sparkdash.store.key_usage import day_of
 from sparkdash.supervisor import Supervisor
 
 LOG = structlog.get_logger("sparkdash")

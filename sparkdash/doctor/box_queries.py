@@ -29,8 +29,8 @@ from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes.process import Process
 from sparkdash.rules import Severity, findings
 from sparkdash.settings import Settings
-from sparkdash.store import contiguity_history
-from sparkdash.telemetry import lowpower
+from sparkdash.store import past
+from sparkdash.telemetry import gpu_power
 
 COMMAND_S = 15.0
 """Time limit of one command. `podman info` takes 0.1 s; its first call after a reboot may take seconds."""
@@ -54,7 +54,7 @@ async def looks() -> list[Gpu]:
     try:
         while (gpu := (await nvml.read()).gpu) is not None:
             found.append(gpu)
-            if len(found) == LOOKS or (gpu.utilization or 0.0) < lowpower.BUSY:
+            if len(found) == LOOKS or (gpu.utilization or 0.0) < gpu_power.BUSY:
                 break
             await asyncio.sleep(APART_S)
     finally:
@@ -115,7 +115,7 @@ async def account(settings: Settings) -> MemoryAccount:
 
 def loads() -> tuple[LoadContiguity, ...]:
     """Free blocks before and after the last loads, from the daemon's database."""
-    return contiguity_history.read_loads(paths.state_dir() / "sparkdash.db")
+    return past.read_loads(paths.state_dir() / "sparkdash.db")
 
 
 async def kernel_log() -> KernelFindings | None:

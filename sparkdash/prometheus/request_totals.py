@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from sparkdash.domain.lease import ASIDES, Request, RequestState
-from sparkdash.telemetry.latency_histogram import TOKEN_S, LatencyHistogram
+from sparkdash.telemetry.totals import TOKEN_S, LatencyHistogram
 
 MOST_CLIENTS = 50
 """Names of clients that are told apart; later ones are counted as OTHER."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from sparkdash.domain.memory.guard import Guard
 from sparkdash.domain.swap import Swap, SwapPhase
-from sparkdash.telemetry.latency_histogram import LatencyHistogram
+from sparkdash.telemetry.totals import LatencyHistogram
 
 REMEMBERED = 64
 """Ended swaps that may explain the wait of a request that ends later, and whose ids are known."""

@@ -7,23 +7,161 @@ rows are written: the store itself does.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from statistics import median
 
 from sparkdash.domain.engine import Parked
 from sparkdash.domain.event import Notice
 from sparkdash.domain.history.figures import measured_of
 from sparkdash.domain.incident import Incident
 from sparkdash.domain.lease import Request
+from sparkdash.domain.memory import footprint
 from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.domain.memory.footprint import Footprint, Weighing
 from sparkdash.domain.memory.guard import GuardKill
 from sparkdash.domain.metric import Sample
-from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
-from sparkdash.store import rows, usage
-from sparkdash.store.history.recent_past import RecentPast
-from sparkdash.store.history.seconds import SecondBuckets
-from sparkdash.store.learned import Learned, Steps
-from sparkdash.store.pending_rows import PendingRows
-from sparkdash.store.transactions import StoredState
+from sparkdash.domain.swap import Step, Swap, SwapOutcome, SwapPhase
+from sparkdash.store import key_usage, rows
+from sparkdash.store.figures import SecondBuckets, SecondRow
+from sparkdash.store.key_usage import UsageSums
+from sparkdash.store.past import RecentPast
+from sparkdash.store.rows import SwapTimes, WeighedLoad
+from sparkdash.store.transactions import Rows, StoredState
+
+LEARNED_FROM = 5
+"""Swaps of one fingerprint that count: enough to outvote one cold page cache, few enough to follow a new disk."""
+CONTIGUITY_HELD = 100
+"""Loads whose contiguity stays in memory, for the verdict on the next one."""
+Steps = tuple[Step, ...]
+
+
+class Learned:
+    """Figures of the last swaps and loads by fingerprint; steps also by kin."""
+
+    def __init__(self) -> None:
+        self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
+        self._steps: defaultdict[str, deque[Steps]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
+        self._loads: defaultdict[str, dict[str, Weighing]] = defaultdict(dict)
+        """Loads by fingerprint, then by id, oldest first."""
+
+        self._contiguity: deque[LoadContiguity] = deque(maxlen=CONTIGUITY_HELD)
+
+    @classmethod
+    def of(
+        cls, swaps: Iterable[SwapTimes], loads: Iterable[WeighedLoad], contiguity: Iterable[LoadContiguity]
+    ) -> Learned:
+        """Learn from everything stored of earlier swaps and loads, oldest first."""
+        learned = cls()
+        for swap in swaps:
+            learned.learn_times(*swap)
+        for load in loads:
+            learned.learn_memory(*load)
+        learned._contiguity.extend(contiguity)
+        return learned
+
+    @property
+    def contiguity(self) -> tuple[LoadContiguity, ...]:
+        """Free blocks before and after the last loads, oldest first."""
+        return tuple(self._contiguity)
+
+    def learn_contiguity(self, load: LoadContiguity) -> None:
+        """Add a load, failed or not."""
+        self._contiguity.append(load)
+
+    def learn_times(self, fingerprint: str, kin: str, took_s: float, steps: Steps) -> None:
+        """Add a successful swap."""
+        self._took[fingerprint].append(took_s)
+        for key in filter(None, (fingerprint, kin)):
+            if steps:
+                self._steps[key].append(steps)
+
+    def learn_memory(self, fingerprint: str, seen: Weighing) -> None:
+        """Add a load, complete or still running; one that does not count is ignored."""
+        loads = self._loads[fingerprint]
+        if seen.spoilt is None and seen.steady_bytes is not None:
+            loads[seen.id] = seen  # a load that is reported again keeps its position
+        for id_ in list(loads)[: -footprint.LEARNED_FROM]:
+            del loads[id_]
+
+    def learn_newer(self, newer: Learned) -> None:
+        """Add all figures of `newer`, which are younger."""
+        for key, times in newer._took.items():
+            self._took[key].extend(times)
+        for key, steps in newer._steps.items():
+            self._steps[key].extend(steps)
+        self._contiguity.extend(newer._contiguity)
+        for key, loads in newer._loads.items():
+            for seen in loads.values():
+                self.learn_memory(key, seen)
+
+    def expected_s(self, fingerprint: str) -> float | None:
+        """Median time of the last swaps with this launch; None before the first."""
+        times = self._took.get(fingerprint)
+        return median(times) if times else None
+
+    def steps(self, key: str) -> tuple[Steps, ...]:
+        """Steps of the last swaps of this fingerprint, or of this kin; oldest first."""
+        return tuple(self._steps.get(key, ()))
+
+    def footprint(self, fingerprint: str) -> Footprint | None:
+        """Memory of this launch; None before the first load that counts."""
+        return footprint.learn_footprint(list(self._loads.get(fingerprint, {}).values()))
+
+
+HELD = 10_000
+"""Rows that are held until the next try; beyond it the oldest are lost."""
+SECONDS_HELD = 3_000
+"""Rows of figures that are held: ten minutes of five engines. Figures are the first to be lost on a full disk."""
+
+
+class PendingRows:
+    """Rows of requests, usage by keys, and all other rows with their statements."""
+
+    def __init__(self) -> None:
+        self._requests: list[rows.Row] = []
+        self._others: list[tuple[str, rows.Row]] = []
+        self._used: list[key_usage.Used] = []
+        self._sums = UsageSums()
+        self._seconds: list[SecondRow] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._requests or self._others or self._seconds)
+
+    def add_request(self, request: Request) -> None:
+        """Add a finished request: its row, and its part of the sums by hour."""
+        self._requests.append(rows.request_row(request))
+        self._sums.add(request)
+
+    def add_usage(self, used: key_usage.Used) -> None:
+        """Add the usage of a request that was added too."""
+        self._used.append(used)
+
+    def add_seconds(self, seconds: list[SecondRow]) -> None:
+        """Add figures of whole seconds."""
+        self._seconds += seconds
+
+    def add(self, statement: str, row: rows.Row) -> None:
+        """Add any other row with its statement."""
+        self._others.append((statement, row))
+
+    def add_before(self, earlier: list[tuple[str, rows.Row]]) -> None:
+        """Add rows that are written before the others."""
+        self._others[:0] = earlier
+
+    def take(self) -> Rows:
+        """Take all rows for the thread; usage is added up to one row for each key and day."""
+        used = ((key_usage.PUT, row) for row in key_usage.summed(self._used))
+        taken = self._requests, [*self._others, *used, *self._sums.take()], self._seconds
+        self._requests, self._others, self._used, self._seconds = [], [], [], []
+        return taken
+
+    def put_back(self, taken: Rows) -> None:
+        """Put rows of a failed write back, before the rows that came since."""
+        self._requests = [*taken[0], *self._requests][-HELD:]
+        self._others = [*taken[1], *self._others][-HELD:]
+        self._seconds = [*taken[2], *self._seconds][-SECONDS_HELD:]
+
 
 FIGURES_S = 1.0
 """Delay of further samples of a second: a sample that begins a second is written at once."""
@@ -38,7 +176,7 @@ class Records:
         self._pending = PendingRows()
         self._seconds = SecondBuckets()
         self._learned = Learned()
-        self._today = usage.RecentTokens()
+        self._today = key_usage.RecentTokens()
         self.parked: dict[str, Parked] = {}
         """Parked profiles of an earlier daemon, by name."""
         self.attached: dict[str, str] = {}
@@ -92,7 +230,7 @@ class Records:
     def record_request(self, request: Request) -> None:
         """Record a finished request: figures and names, never content."""
         if request.key is not None:
-            used = usage.usage_of_request(request)
+            used = key_usage.usage_of_request(request)
             self._today.add(used[0], used[1], used[2] + used[3])
             self._pending.add_usage(used)
         self._pending.add_request(request)

@@ -20,7 +20,7 @@ from sparkdash.domain.memory.contiguity import Contiguity, LoadContiguity, LoadO
 from sparkdash.domain.memory.footprint import Measure, Weighing
 from sparkdash.domain.memory.guard import GuardKill
 from sparkdash.domain.swap import Step, Swap, SwapOutcome
-from sparkdash.store.history.past_requests import REQUEST_COLUMNS
+from sparkdash.store.past import REQUEST_COLUMNS
 
 Row = tuple[object, ...]
 SwapTimes = tuple[str, str, float, tuple[Step, ...]]

@@ -10,9 +10,9 @@ import sqlite3
 from pathlib import Path
 from types import NoneType
 
-from sparkdash.store.history import tables as history
-from sparkdash.store.history.past_requests import REQUEST_COLUMNS, parse_request
-from sparkdash.store.history.usage_sums import sums_of
+from sparkdash.store import usage as history
+from sparkdash.store.key_usage import sums_of
+from sparkdash.store.past import REQUEST_COLUMNS, parse_request
 
 VERSION = 13
 """Version of the schema, stored in `PRAGMA user_version`.

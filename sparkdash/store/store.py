@@ -23,10 +23,9 @@ import structlog
 
 from sparkdash.domain.event import Fact, Level, Notice
 from sparkdash.store import rows, schema, transactions
-from sparkdash.store.history.recorded import RecordedHistory, unavailable
-from sparkdash.store.mark_journal import MarkJournal
+from sparkdash.store.past import RecordedHistory, unavailable
 from sparkdash.store.records import Records
-from sparkdash.store.transactions import Rows
+from sparkdash.store.transactions import MarkJournal, Rows
 from sparkdash.units import GIB
 
 LOG = structlog.get_logger("sparkdash.store")

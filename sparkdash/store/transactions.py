@@ -6,6 +6,8 @@ functions block.
 
 from __future__ import annotations
 
+import json
+import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,13 +20,75 @@ import structlog
 from sparkdash.domain.engine import Parked
 from sparkdash.domain.incident import Incident
 from sparkdash.domain.memory.contiguity import LoadContiguity
-from sparkdash.store import rows, schema, usage
-from sparkdash.store.history import recent_past, usage_rollup
-from sparkdash.store.history.recent_past import RecentPast
-from sparkdash.store.history.seconds import SecondRow
-from sparkdash.store.history.writing import TRIM_EVERY_S, write_seconds
+from sparkdash.store import key_usage, rows, schema
+from sparkdash.store import past as recent_past
+from sparkdash.store import usage as usage_rollup
+from sparkdash.store.figures import SecondRow
+from sparkdash.store.past import RecentPast
+from sparkdash.store.writing import TRIM_EVERY_S, write_seconds
 
 LOG = structlog.get_logger("sparkdash.store")
+SUFFIX = "-marks"
+MOST_BYTES = 16 * 2**20
+"""Size at which nothing more is added: the database has been unwritable for long."""
+_NAMES = {statement: name for name, statement in rows.REPLAYED.items()}
+
+
+class MarkJournal:
+    """Rows beside the database in `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = Path(f"{path}{SUFFIX}")
+        self._file: int | None = None
+        self._bytes = 0
+        self.added = 0
+        """Rows that this daemon added."""
+
+    def read(self) -> list[tuple[str, rows.Row]]:
+        """Read the rows that an earlier daemon left, with statements that write none of them twice."""
+        with suppress(OSError):
+            lines = self._path.read_bytes().splitlines()
+            return [found for line in lines if (found := _parse(line)) is not None]
+        return []
+
+    def add(self, statement: str, row: rows.Row) -> None:
+        """Append a row. A full disk is no error here: the row waits in memory, as all others do."""
+        self.added += 1
+        line = json.dumps([_NAMES[statement], row]).encode() + b"\n"
+        if self._bytes + len(line) > MOST_BYTES:
+            return
+        try:
+            if self._file is None:
+                self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self._bytes += os.write(self._file, line)
+        except OSError as error:
+            LOG.debug("a row is not in the journal", path=str(self._path), why=str(error))
+
+    def written(self, added: int) -> None:
+        """Empty the file if no row came after the first `added` ones, which the database has."""
+        if added == self.added:
+            with suppress(OSError):
+                os.truncate(self._path, 0)
+            self._bytes = 0
+
+    def close(self) -> None:
+        """Close the file, and remove it if it is empty."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        with suppress(OSError):
+            if not self._path.stat().st_size:
+                self._path.unlink()
+
+
+def _parse(line: bytes) -> tuple[str, rows.Row] | None:
+    """Read a line; None for a torn one, and for one of another version."""
+    with suppress(ValueError, KeyError, TypeError):
+        name, row = json.loads(line)
+        return rows.ONCE.get(name, rows.REPLAYED[name]), tuple(row)
+    return None
+
+
 AT_ONCE = 32
 """Requests in one statement: each statement costs the thread one release of the interpreter's lock."""
 TRIM_EVERY = 1_000
@@ -62,7 +126,7 @@ def read_database(path: Path, left: Sequence[tuple[str, rows.Row]] = ()) -> tupl
         return database, StoredState(
             swaps=[rows.parse_swap_times(row) for row in database.execute(rows.GET_SWAPS)],
             loads=[rows.parse_load(row) for row in database.execute(rows.GET_LOADS)],
-            used=database.execute(usage.GET_TOKENS).fetchall(),
+            used=database.execute(key_usage.GET_TOKENS).fetchall(),
             parked=dict(rows.parse_parked(row) for row in database.execute(rows.GET_PARKED)),
             attached=dict(database.execute(rows.GET_ATTACHED).fetchall()),
             incidents=[rows.parse_incident(row) for row in database.execute(rows.GET_INCIDENTS)],

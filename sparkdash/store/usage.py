@@ -1,102 +1,358 @@
-"""Usage of access keys, by day of UTC.
+"""Tables of the history, and the functions that their statements call.
 
-Owns: the sums in memory, their rows, and reading them from another process. The store writes the rows in its thread.
+Owns: SQL. Must not know threads, nor when rows are written.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
-from collections.abc import Iterable
-from contextlib import closing
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
 
-from sparkdash.domain.lease import Request
+from sparkdash.domain.history.answers import UsageTotals
+from sparkdash.domain.history.sketch import LogSketch, SketchSum, merge_packed
+from sparkdash.domain.lease import ASIDES, Request, RequestState
+from sparkdash.store.figures import DAY_S, HOUR_S
 
-DAY_S = 86400
-PUT = (
-    "INSERT INTO key_usage VALUES (?, ?, ?, ?, ?) ON CONFLICT (key, day) DO UPDATE SET"
-    " requests = requests + excluded.requests,"
-    " prompt_tokens = prompt_tokens + excluded.prompt_tokens,"
-    " completion_tokens = completion_tokens + excluded.completion_tokens"
+USAGE_TABLES = ("usage_hours", "usage_days", "usage_profile_hours", "usage_profile_days", "usage_box_hours")
+"""Requests by hour or day: by profile, client and key; by profile alone; all together."""
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS history_subjects (
+        id INTEGER PRIMARY KEY, profile TEXT NOT NULL, node TEXT NOT NULL, first INTEGER NOT NULL,
+        last INTEGER NOT NULL, UNIQUE (profile, node)
+    )""",
+    """CREATE TABLE IF NOT EXISTS history_figures (
+        box INTEGER NOT NULL, name TEXT NOT NULL, position INTEGER NOT NULL, PRIMARY KEY (box, name)
+    ) WITHOUT ROWID""",
+    # by time first: every second adds rows to one page, whatever the number of engines
+    """CREATE TABLE IF NOT EXISTS history_seconds (
+        start INTEGER NOT NULL, subject INTEGER NOT NULL, cells BLOB NOT NULL, PRIMARY KEY (start, subject)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS history_buckets (
+        step INTEGER NOT NULL, subject INTEGER NOT NULL, start INTEGER NOT NULL, cells BLOB NOT NULL,
+        PRIMARY KEY (step, subject, start)
+    ) WITHOUT ROWID""",
+    "CREATE TABLE IF NOT EXISTS history_rolled (step INTEGER PRIMARY KEY, until INTEGER NOT NULL)",
+    *(
+        f"""CREATE TABLE IF NOT EXISTS {table} (
+            start INTEGER NOT NULL, profile TEXT NOT NULL, client TEXT NOT NULL, key TEXT NOT NULL,
+            requests INTEGER NOT NULL, errors INTEGER NOT NULL, gone INTEGER NOT NULL, prompt INTEGER NOT NULL,
+            cached INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL, energy_wh REAL,
+            waited INTEGER NOT NULL, wait_s REAL NOT NULL, waits BLOB, ttfts BLOB, rates BLOB,
+            PRIMARY KEY (start, profile, client, key)
+        ) WITHOUT ROWID"""
+        for table in USAGE_TABLES
+    ),
+    """CREATE TABLE IF NOT EXISTS notices (
+        at REAL NOT NULL, level TEXT NOT NULL, code TEXT NOT NULL, text TEXT NOT NULL, profile TEXT
+    )""",
 )
-ABSURD = 2**40
+
+
+def add_functions(database: sqlite3.Connection) -> None:
+    """Give the connection the function that adds sketches."""
+    database.create_function("merge_sketch", 2, merge_packed, deterministic=True)
+
+
+WAITED_S = 0.05
+"""Time from arrival to the engine beyond which a request has waited."""
+GROUPS = 200
+"""Clients and keys of one hour that are told apart; further ones are added up as OTHER."""
+OTHER = "other"
+COLUMNS = (
+    "start, profile, client, key, requests, errors, gone, prompt, cached, output, reasoning, energy_wh, waited, wait_s,"
+    " waits, ttfts, rates"
+)
+_ADDED = ("requests", "errors", "gone", "prompt", "cached", "output", "reasoning", "waited", "wait_s")
+_SKETCHES = ("waits", "ttfts", "rates")
+_ENERGY = (
+    "energy_wh = CASE WHEN excluded.energy_wh IS NULL THEN energy_wh"
+    " ELSE coalesce(energy_wh, 0) + excluded.energy_wh END"
+)
+ADD = (
+    f"INSERT INTO usage_hours ({COLUMNS}) VALUES ({', '.join('?' * 17)})"  # noqa: S608 - constants
+    " ON CONFLICT (start, profile, client, key) DO UPDATE SET "
+    + ", ".join(
+        [
+            *(f"{name} = {name} + excluded.{name}" for name in _ADDED),
+            _ENERGY,
+            *(f"{name} = merge_sketch({name}, excluded.{name})" for name in _SKETCHES),
+        ]
+    )
+)
+"""Statement that adds a sum to its row."""
+_ABSURD = 2**40
 """Implausible number of tokens of one request; SQLite's integers end at 2**63."""
-Used = tuple[str, int, int, int]
-"""Key, day, prompt tokens and completion tokens of one request."""
-DAYS_HELD = 2
-"""Days in memory. More than today: after a clock that was ahead is set right, today's tokens must still count."""
-_HELD = f"(SELECT day FROM key_usage GROUP BY day ORDER BY max(rowid) DESC LIMIT {DAYS_HELD})"  # noqa: S608 - constant
-_TOKENS = "prompt_tokens + completion_tokens"
-GET_TOKENS = f"SELECT key, day, {_TOKENS} FROM key_usage WHERE day IN {_HELD} ORDER BY rowid"  # noqa: S608 - constant
-_SUM = "coalesce(sum({0}), 0), coalesce(sum({0}) FILTER (WHERE day = :today), 0)"
-_SUMS = ", ".join(_SUM.format(column) for column in ("requests", "prompt_tokens", "completion_tokens"))
 
 
-class KeyUsage(NamedTuple):
-    """Usage of one key. Tokens are the engines' own counts; an answer that the client left has none."""
+class UsageKey(NamedTuple):
+    """Group of requests: beginning of the hour, profile, client, key."""
 
-    requests: int = 0
-    requests_today: int = 0
-    prompt_tokens: int = 0
-    prompt_tokens_today: int = 0
-    completion_tokens: int = 0
-    completion_tokens_today: int = 0
+    start: int
+    profile: str
+    client: str
+    key: str
 
 
-def day_of(at: float) -> int:
-    """Number of the day since 1970 in UTC."""
-    return int(at // DAY_S)
+class UsageSum:
+    """Sum of one group."""
 
-
-class RecentTokens:
-    """Tokens of each key on the last days with usage."""
+    __slots__ = ("energy_wh", "numbers", "rates", "ttfts", "wait_s", "waited", "waits")
 
     def __init__(self) -> None:
-        self._days: dict[int, defaultdict[str, int]] = {}
-        """Days by order of arrival, which differs from the calendar after the clock was set back."""
+        self.numbers = [0] * 7
+        self.energy_wh: float | None = None
+        self.waited = 0
+        self.wait_s = 0.0
+        self.waits, self.ttfts, self.rates = LogSketch(), LogSketch(), LogSketch()
 
-    def add(self, key: str, day: int, tokens: int) -> None:
-        """Count tokens; a new day begins at 0."""
-        self._days.setdefault(day, defaultdict(int))[key] += tokens
-        while len(self._days) > DAYS_HELD:
-            del self._days[next(iter(self._days))]
+    def add(self, request: Request) -> None:
+        """Add one request."""
+        tokens = (
+            request.prompt_tokens, request.cached_tokens, request.completion_tokens, request.reasoning_tokens,
+        )  # fmt: skip
+        ended = (1, request.state is RequestState.FAILED, request.state is RequestState.GONE)
+        for place, number in enumerate((*ended, *tokens)):
+            if number and 0 < number < _ABSURD:
+                self.numbers[place] += number
+        if request.energy_wh is not None:
+            self.energy_wh = (self.energy_wh or 0.0) + request.energy_wh
+        if request.ttft_s is not None:
+            self.ttfts.add(request.ttft_s)
+        if request.decode_tok_s is not None:
+            self.rates.add(request.decode_tok_s)
+        wait = wait_of(request)
+        if wait > WAITED_S:
+            self.waited += 1
+            self.wait_s += wait
+            self.waits.add(wait)
 
-    def tokens(self, key: str, day: int) -> int:
-        """Tokens of the key today; `day` is today's number."""
-        return self._days[day].get(key, 0) if day in self._days else 0
-
-
-def usage_of_request(request: Request) -> Used:
-    """Usage of a request that came with a key."""
-    day = day_of(request.finished_at or request.started_at)
-    return (request.key or "", day, request.prompt_tokens or 0, request.completion_tokens or 0)
-
-
-def summed(used: Iterable[Used]) -> list[tuple[str, int, int, int, int]]:
-    """Add usage up to rows for PUT, one for each key and day, without implausible counts."""
-    sums: defaultdict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for key, day, prompt, completion in used:
-        if max(prompt, completion) < ABSURD:
-            total = sums[key, day]
-            total[0] += 1
-            total[1] += prompt
-            total[2] += completion
-    return [(key, day, total[0], total[1], total[2]) for (key, day), total in sums.items()]
+    def row(self, key: UsageKey) -> tuple[object, ...]:
+        """Return the row for ADD."""
+        sketches = (sketch.pack() for sketch in (self.waits, self.ttfts, self.rates))
+        return (*key, *self.numbers, self.energy_wh, self.waited, self.wait_s, *sketches)
 
 
-def read_key_usage(path: Path, keys: Iterable[str], today: int) -> dict[str, KeyUsage]:
-    """Read the usage of these keys from a daemon's database, even while it serves; empty without a database.
+class UsageSums:
+    """Sums of the requests that are not written yet."""
 
-    Raises:
-        sqlite3.Error: the file is no database of sparkdash.
-    """
-    if not path.exists():
-        return {}
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)) as database:
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version < 3:  # no daemon with keys has run yet
-            return {}
-        query = f"SELECT {_SUMS} FROM key_usage WHERE key = :key"  # noqa: S608 - columns are constants
-        return {key: KeyUsage(*database.execute(query, {"key": key, "today": today}).fetchone()) for key in keys}
+    def __init__(self) -> None:
+        self._sums: dict[UsageKey, UsageSum] = {}
+        self._hour = 0
+        self._known: set[tuple[str, str, str]] = set()
+        """Groups of the running hour."""
+
+    def add(self, request: Request) -> None:
+        """Add an ended request; side requests, such as token counts, do not count."""
+        if request.route in ASIDES:
+            return
+        ended = request.finished_at or request.started_at
+        key = self._key(int(ended // HOUR_S) * HOUR_S, request)
+        found = self._sums.get(key)
+        if found is None:
+            found = self._sums[key] = UsageSum()
+        found.add(request)
+
+    def take(self) -> list[tuple[str, tuple[object, ...]]]:
+        """Take all sums as statements with their rows."""
+        taken, self._sums = self._sums, {}
+        return [(ADD, found.row(key)) for key, found in taken.items()]
+
+    def _key(self, hour: int, request: Request) -> UsageKey:
+        if hour != self._hour:
+            self._hour, self._known = hour, set()
+        group = request.profile, request.client, request.key or ""
+        if group not in self._known:
+            if len(self._known) >= GROUPS:
+                profile = request.profile if any(known[0] == request.profile for known in self._known) else OTHER
+                group = profile, OTHER, OTHER if request.key else ""
+            self._known.add(group)
+        return UsageKey(hour, *group)
+
+
+def wait_of(request: Request) -> float:
+    """Seconds from the arrival to the engine; of a request that never got one, to its end."""
+    granted = request.granted_at or request.finished_at
+    return max(granted - request.started_at, 0.0) if granted is not None else 0.0
+
+
+def sums_of(requests: Iterable[Request]) -> list[tuple[str, tuple[object, ...]]]:
+    """Add up requests of the past, as statements with their rows."""
+    sums = UsageSums()
+    for request in requests:
+        sums.add(request)
+    return sums.take()
+
+
+_SUMMED = 7
+"""Columns of plain sums after the four of the key."""
+UsageRow = tuple[Any, ...]
+K = TypeVar("K")
+
+
+class SummedUsage:
+    """Sum of the rows of one group; a value of it is made once, at the end."""
+
+    __slots__ = ("energy_wh", "numbers", "sketches", "wait_s", "waited")
+
+    def __init__(self) -> None:
+        self.numbers = [0] * _SUMMED
+        self.energy_wh: float | None = None
+        self.waited = 0
+        self.wait_s = 0.0
+        self.sketches = (SketchSum(), SketchSum(), SketchSum())
+
+    def add(self, row: UsageRow) -> None:
+        """Add a row, without its key."""
+        self.numbers = [mine + one for mine, one in zip(self.numbers, row[4:11], strict=True)]
+        if row[11] is not None:
+            self.energy_wh = (self.energy_wh or 0.0) + row[11]
+        self.waited += row[12]
+        self.wait_s += row[13]
+        for sketch, packed in zip(self.sketches, row[14:], strict=False):
+            sketch.add(packed)
+
+    def plus(self, other: SummedUsage) -> None:
+        """Add another group."""
+        self.add((None,) * 4 + (*other.numbers, other.energy_wh, other.waited, other.wait_s))
+        for sketch, more in zip(self.sketches, other.sketches, strict=True):
+            sketch.plus(more)
+
+    def totals(self, group: str, start: float | None) -> UsageTotals:
+        """Return the sum as a value."""
+        requests, errors, gone, prompt, cached, output, reasoning = self.numbers
+        waits, ttfts, rates = (sketch.usual_quantiles() for sketch in self.sketches)
+        return UsageTotals(
+            group=group,
+            start=start,
+            requests=requests,
+            errors=errors,
+            gone=gone,
+            prompt_tokens=prompt,
+            cached_tokens=cached,
+            output_tokens=output,
+            reasoning_tokens=reasoning,
+            energy_wh=self.energy_wh,
+            waited=self.waited,
+            wait_total_s=self.wait_s,
+            wait_s=waits,
+            ttft_s=ttfts,
+            decode_tok_s=rates,
+        )
+
+    def row(self, key: tuple[object, ...]) -> UsageRow:
+        """Return the row of a table, with the columns of COLUMNS."""
+        packed = (sketch.sketch().pack() for sketch in self.sketches)
+        return (*key, *self.numbers, self.energy_wh, self.waited, self.wait_s, *packed)
+
+
+class UsageSpan(NamedTuple):
+    """Rows of one table, from `begin` on and before `end`."""
+
+    table: str
+    begin: int
+    end: int
+
+
+def group_rows(rows: Iterable[UsageRow], name: Callable[[UsageRow], K]) -> dict[K, SummedUsage]:
+    """Add up rows by their group's name."""
+    groups: dict[K, SummedUsage] = {}
+    for row in rows:
+        key = name(row)
+        if key not in groups:
+            groups[key] = SummedUsage()
+        groups[key].add(row)
+    return groups
+
+
+def select_rows(
+    database: sqlite3.Connection, span: UsageSpan, wanted: Iterable[tuple[str, str]] = ()
+) -> Iterator[UsageRow]:
+    """Read the rows of a span whose columns have the wanted values."""
+    wanted = list(wanted)
+    where = "".join(f" AND {column} = ?" for column, _ in wanted)
+    query = f"SELECT {COLUMNS} FROM {span.table} WHERE start >= ? AND start < ?{where}"  # noqa: S608 - constants
+    yield from database.execute(query, (span.begin, span.end, *(name for _, name in wanted)))
+
+
+LATE_S = HOUR_S
+"""Pause after the end of an hour or a day before it is added up."""
+AT_ONCE_S = 31 * DAY_S
+"""Time whose hours are added up at once: an older file's two years take a second of the thread for each month."""
+BOX_HOURS, PROFILE_HOURS, PROFILE_DAYS = -1, -HOUR_S, -DAY_S
+"""Numbers under which `history_rolled` says how far these tables are complete."""
+
+
+def complete_sums(database: sqlite3.Connection, now: int) -> None:
+    """Add up the hours and days that are over."""
+    days, hours = day_of(now - LATE_S), (now - LATE_S) // HOUR_S * HOUR_S
+    _complete_days(database, days)
+    _complete(database, UsageSpan("usage_days", 0, days), "usage_profile_days", PROFILE_DAYS)
+    reached = _complete(database, UsageSpan("usage_hours", 0, hours), "usage_profile_hours", PROFILE_HOURS)
+    _complete(database, UsageSpan("usage_profile_hours", 0, reached), "usage_box_hours", BOX_HOURS)
+
+
+def delete_usage(database: sqlite3.Connection, before: int) -> None:
+    """Delete what is older."""
+    for table in USAGE_TABLES:
+        database.execute(f"DELETE FROM {table} WHERE start < ?", (before,))  # noqa: S608 - constants
+
+
+def day_of(second: int) -> int:
+    """Return the first full hour of the day in this box's own time."""
+    midnight = datetime.fromtimestamp(second).astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+    return -int(-midnight.timestamp() // HOUR_S) * HOUR_S
+
+
+def _complete_days(database: sqlite3.Connection, end: int) -> None:
+    """Add up hours to days of this box's own time; the first day may have begun before the last one that is there."""
+    begin = _begin(database, "usage_days", DAY_S, end)
+    if begin == end:
+        return
+    starts: dict[int, int] = {}
+
+    def name(row: UsageRow) -> tuple[object, ...]:
+        if row[0] not in starts:
+            starts[row[0]] = max(day_of(row[0]), begin)
+        return (starts[row[0]], *row[1:4])
+
+    _put(database, "usage_days", group_rows(select_rows(database, UsageSpan("usage_hours", begin, end)), name))
+    _set_complete(database, DAY_S, end)
+
+
+def _complete(database: sqlite3.Connection, source: UsageSpan, table: str, number: int) -> int:
+    """Add up the rows of each hour or day over clients and keys, or over all; return how far the table is complete."""
+    begin = _begin(database, table, number, source.end)
+    if begin == source.end:
+        return begin
+    query = f"SELECT min(start) FROM {source.table} WHERE start >= ?"  # noqa: S608 - constants
+    (first,) = database.execute(query, (begin,)).fetchone()
+    end = source.end if first is None else min(source.end, first + AT_ONCE_S)
+    rows = select_rows(database, UsageSpan(source.table, begin, end))
+    of_box = number == BOX_HOURS
+    _put(database, table, group_rows(rows, lambda row: (row[0], "" if of_box else row[1], "", "")))
+    _set_complete(database, number, end)
+    return end
+
+
+def _begin(database: sqlite3.Connection, table: str, number: int, end: int) -> int:
+    """Return how far the table is complete, without the rows after `end`."""
+    known = database.execute("SELECT until FROM history_rolled WHERE step = ?", (number,)).fetchone()
+    if known and known[0] > end:  # the clock was ahead: requests may still be added to that time
+        database.execute(f"DELETE FROM {table} WHERE start >= ?", (end,))  # noqa: S608 - constants
+        _set_complete(database, number, end)
+        return end
+    return int(known[0]) if known else 0
+
+
+def _set_complete(database: sqlite3.Connection, number: int, end: int) -> None:
+    database.execute("INSERT OR REPLACE INTO history_rolled VALUES (?, ?)", (number, end))
+
+
+def _put(database: sqlite3.Connection, table: str, groups: Mapping[tuple[object, ...], SummedUsage]) -> None:
+    places = ", ".join("?" * 17)
+    database.executemany(
+        f"INSERT OR REPLACE INTO {table} ({COLUMNS}) VALUES ({places})",  # noqa: S608 - constants
+        [group.row(key) for key, group in groups.items()],
+    )

@@ -26,15 +26,100 @@ from sparkdash.engines.registry import adapter
 from sparkdash.errors import SparkdashError
 from sparkdash.host.reader import GpuReading, HostReader
 from sparkdash.settings import Settings
-from sparkdash.telemetry import lowpower, node_figures
-from sparkdash.telemetry.lowpower import LowPowerDetector
-from sparkdash.telemetry.power_band import PowerBand
-from sparkdash.telemetry.processes import Processes
+from sparkdash.telemetry import gpu_power, joins
+from sparkdash.telemetry.gpu_power import LowPowerDetector, PowerBand
+from sparkdash.telemetry.joins import NOTHING_PASSED, LooksAtTraffic, total_power, with_gateway
 from sparkdash.telemetry.source import MetricsFetcher, MetricsSource, identity
-from sparkdash.telemetry.strangers import Strangers
 from sparkdash.telemetry.totals import EngineTotals
-from sparkdash.telemetry.traffic import NOTHING_PASSED, LooksAtTraffic, total_power, with_gateway
 from sparkdash.units import GIB
+
+FRESH_S = 5.0
+"""Validity of an answer: each costs a call of the runtime, and engines rarely fork after their start."""
+QUIET_S = 30.0
+"""Validity beside engines that have started, while nobody looks."""
+
+
+class Processes:
+    """Last known process ids of each engine in `known`; None until the runtime has answered."""
+
+    def __init__(self, ask: Callable[[str], Awaitable[set[int]]], monotonic: Callable[[], float]) -> None:
+        self.known: dict[str, set[int] | None] = {}
+        self._ask = ask
+        self._monotonic = monotonic
+        self._task: asyncio.Task[None] | None = None
+        self._asked_at = 0.0
+
+    def refresh(self, profiles: Collection[str], *, quiet: bool = False) -> None:
+        """Track these profiles only, and begin a new query if answers are old or missing. Never waits.
+
+        `quiet`: all of them have started, and nobody looks.
+
+        Raises whatever the last query raised, except a SparkdashError.
+        """
+        valid_s = QUIET_S if quiet and None not in self.known.values() else FRESH_S
+        fresh = self.known.keys() >= set(profiles) and self._monotonic() - self._asked_at < valid_s
+        self.known = {name: self.known.get(name) for name in profiles}
+        if self._task is not None and self._task.done():
+            done, self._task = self._task, None
+            done.result()
+        if self._task is None and profiles and not fresh:
+            self._asked_at = self._monotonic()
+            self._task = asyncio.create_task(self._ask_all(list(profiles)), name="telemetry pids")
+
+    async def close(self) -> None:
+        """Cancel the running query."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _ask_all(self, profiles: list[str]) -> None:
+        for name in profiles:
+            try:
+                found = await self._ask(name)
+            except SparkdashError:
+                found = None  # a busy runtime, which the supervisor's own calls report
+            if name in self.known:
+                self.known[name] = found
+
+
+FOREIGN_FRESH_S = 30.0
+"""Validity of an answer while samples have a listener: each costs two calls of the runtime, and changes are rare."""
+
+
+class ForeignContainers:
+    """Last known other containers in `known`, with their host process ids."""
+
+    def __init__(
+        self, ask: Callable[[], Awaitable[Mapping[Stranger, set[int]]]], monotonic: Callable[[], float]
+    ) -> None:
+        self.known: Mapping[Stranger, set[int]] = {}
+        self._ask = ask
+        self._monotonic = monotonic
+        self._task: asyncio.Task[Mapping[Stranger, set[int]]] | None = None
+        self._asked_at: float | None = None
+        self._beside: frozenset[str] = frozenset()
+
+    def refresh(self, engines: Collection[str], *, watched: bool) -> None:
+        """Begin a new query if our engines changed, or if the answer is old and samples are watched. Never waits.
+
+        Raises whatever the last query raised, except a SparkdashError.
+        """
+        if self._task is not None and self._task.done():
+            done, self._task = self._task, None
+            if not isinstance(done.exception(), SparkdashError):  # a busy runtime, which the supervisor's calls report
+                self.known = done.result()
+        now, beside = self._monotonic(), frozenset(engines)
+        old = self._asked_at is None or (watched and now - self._asked_at >= FOREIGN_FRESH_S)
+        if self._task is None and (old or beside != self._beside):
+            self._asked_at, self._beside = now, beside
+            self._task = asyncio.ensure_future(self._ask())
+
+    async def close(self) -> None:
+        """Cancel the running query."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
 
 LOG = structlog.get_logger("sparkdash.telemetry")
 WAIT_S = 0.8
@@ -94,7 +179,7 @@ class Collector:
         self._inputs = inputs
         self._monotonic = inputs.monotonic
         self._processes = Processes(inputs.pids, inputs.monotonic)
-        self._strangers = Strangers(inputs.strangers, inputs.monotonic)
+        self._strangers = ForeignContainers(inputs.strangers, inputs.monotonic)
         self._power = LowPowerDetector()
         self._sources: dict[str, MetricsSource] = {}
         self._totals: dict[str, EngineTotals] = {}
@@ -229,10 +314,10 @@ class Collector:
         if not self._power.see(self._monotonic(), reading.gpu) or reading.gpu is None:
             return
         if self._power.stuck:
-            text = f"The GPU is stuck in its low-power state ({lowpower.describe_gpu(reading.gpu)}). {lowpower.CURE}"
+            text = f"The GPU is stuck in its low-power state ({gpu_power.describe_gpu(reading.gpu)}). {gpu_power.CURE}"
             self._inputs.publish(Notice(level=Level.ERROR, code="low_power", text=text))
         else:
-            text = f"The GPU has left its low-power state ({lowpower.describe_gpu(reading.gpu)})."
+            text = f"The GPU has left its low-power state ({gpu_power.describe_gpu(reading.gpu)})."
             self._inputs.publish(Notice(level=Level.INFO, code="low_power_over", text=text))
 
     def _keep_gpu(self, gpu: Gpu | None, engines: Iterable[Engine], samples: Iterable[EngineSample]) -> None:
@@ -287,13 +372,13 @@ class Collector:
 
     def _nodes(self, engines: Mapping[str, Engine]) -> dict[str, NodeSample]:
         self._inputs.pace_nodes(self._cadence())
-        return node_figures.with_reserve(node_figures.by_profile(self._inputs.nodes(), engines), self._reserve())
+        return joins.with_reserve(joins.by_profile(self._inputs.nodes(), engines), self._reserve())
 
     def _with_link(
         self, samples: dict[str, EngineSample], nodes: Mapping[str, NodeSample], engines: Mapping[str, Engine]
     ) -> dict[str, EngineSample]:
-        before, self._worked = self._worked, node_figures.working(engines, samples)
-        return node_figures.with_link_share(samples, before & self._worked, nodes, engines) if nodes else samples
+        before, self._worked = self._worked, joins.working(engines, samples)
+        return joins.with_link_share(samples, before & self._worked, nodes, engines) if nodes else samples
 
     def _weighed(self, reading: GpuReading) -> tuple[Stranger, ...]:
         return tuple(

@@ -22,7 +22,7 @@ from sparkdash.engines.adapter import MetricNames
 from sparkdash.errors import UpstreamError
 from sparkdash.telemetry import exposition, slots
 from sparkdash.telemetry.derive import EngineHistory
-from sparkdash.telemetry.figures import figures_of
+from sparkdash.telemetry.joins import figures_of
 from sparkdash.telemetry.reading import Reading, reading_of, sample_names
 from sparkdash.telemetry.totals import EngineTotals
 from sparkdash.upstream import SmallResponse

@@ -9,7 +9,7 @@ import pytest
 from sparkdash.domain.metric import Gpu
 from sparkdash.host.board_power import AGAIN_S, BoardPower
 from sparkdash.telemetry.energy import Power
-from sparkdash.telemetry.traffic import total_power
+from sparkdash.telemetry.joins import total_power
 
 
 def sensor(folder: Path, label: str, microwatts: int) -> Path:

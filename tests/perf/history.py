@@ -34,11 +34,10 @@ from sparkdash.domain.history.selections import (
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.metric import METRICS, EngineSample, Gpu, Memory, Metric, Sample
 from sparkdash.settings import Settings
-from sparkdash.store import schema, transactions
-from sparkdash.store.history import marks, past_requests, series, usage_reading, writing
-from sparkdash.store.history.seconds import SecondBuckets
-from sparkdash.store.mark_journal import MarkJournal
-from sparkdash.store.pending_rows import PendingRows
+from sparkdash.store import past, schema, series, transactions, usage_reading, writing
+from sparkdash.store.figures import SecondBuckets
+from sparkdash.store.records import PendingRows
+from sparkdash.store.transactions import MarkJournal
 from sparkdash.units import GIB
 
 DAY_S = 86400
@@ -104,7 +103,7 @@ def queries(end: int) -> dict[str, Callable[[Any], object]]:
         return lambda database: usage_reading.read_usage(database, wanted)
 
     def requests(**rest: Any) -> Callable[[Any], object]:
-        return lambda database: past_requests.read_requests(database, RequestSelection(**rest))
+        return lambda database: past.read_requests(database, RequestSelection(**rest))
 
     recent = RecentSelection(figures=names, since=end - 1200, until=end, step_s=2)
     return {
@@ -131,7 +130,7 @@ def queries(end: int) -> dict[str, Callable[[Any], object]]:
         "requests of a day two weeks ago": requests(since=end - 14 * DAY_S, until=end - 13 * DAY_S, limit=100),
         "slowest first tokens": requests(sort="ttft", limit=100),
         "failed requests of a week": requests(status="failed", since=end - 7 * DAY_S, limit=100),
-        "marks of thirty days": lambda database: marks.read_marks(
+        "marks of thirty days": lambda database: past.read_marks(
             database, MarkSelection(since=end - 30 * DAY_S, until=end, limit=500)
         ),
     }

@@ -13,7 +13,7 @@ from sparkdash.domain.event import Fact, Notice, SampleTaken
 from sparkdash.domain.metric import Sample
 from sparkdash.settings import Settings
 from sparkdash.telemetry import Collector, CollectorInputs
-from sparkdash.telemetry.traffic import LooksAtTraffic
+from sparkdash.telemetry.joins import LooksAtTraffic
 from sparkdash.upstream import Upstream
 
 

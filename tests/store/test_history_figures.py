@@ -14,10 +14,9 @@ from sparkdash.domain.history.answers import Series
 from sparkdash.domain.history.figures import measured_of
 from sparkdash.domain.history.selections import RecentSelection, SeriesSelection, UsageSelection
 from sparkdash.domain.metric import Sample
-from sparkdash.store import Store, schema
-from sparkdash.store.history import series, usage_reading, writing
-from sparkdash.store.history.recorded import RecordedHistory
-from sparkdash.store.history.seconds import SecondBuckets, SecondRow
+from sparkdash.store import Store, schema, series, usage_reading, writing
+from sparkdash.store.figures import SecondBuckets, SecondRow
+from sparkdash.store.past import RecordedHistory
 
 HOUR, DAY = 3600, 86400
 

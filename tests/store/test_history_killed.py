@@ -12,9 +12,8 @@ import pytest
 from recorded import START, buckets, decode_at
 
 from sparkdash.domain.history.selections import SeriesSelection
-from sparkdash.store import schema, transactions
-from sparkdash.store.history import series
-from sparkdash.store.mark_journal import MarkJournal
+from sparkdash.store import schema, series, transactions
+from sparkdash.store.transactions import MarkJournal
 
 DOOMED = Path(__file__).with_name("doomed_store.py")
 

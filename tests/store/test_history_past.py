@@ -21,7 +21,7 @@ from sparkdash.domain.memory.guard import GuardKill
 from sparkdash.domain.swap import SwapOutcome
 from sparkdash.errors import AdmissionError, DaemonError
 from sparkdash.store import Store, rows
-from sparkdash.store.mark_journal import MarkJournal
+from sparkdash.store.transactions import MarkJournal
 
 PAST = [
     asked(

@@ -19,9 +19,8 @@ from sparkdash.domain.history.answers import Quantiles, UsageReport, UsageTotals
 from sparkdash.domain.history.selections import UsageSelection
 from sparkdash.domain.history.sketch import LogSketch, SketchSum, merge_packed
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.store import Store, schema
-from sparkdash.store.history import usage_reading, usage_rollup
-from sparkdash.store.history.usage_sums import GROUPS, OTHER, sums_of, wait_of
+from sparkdash.store import Store, schema, usage, usage_reading
+from sparkdash.store.key_usage import GROUPS, OTHER, sums_of, wait_of
 
 HOUR, DAY = 3600, 86400
 
@@ -96,7 +95,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     with closing(made):
         for statement, row in sums_of(traffic(3000, 5 * DAY)):
             made.execute(statement, row)
-        usage_rollup.complete_sums(made, START + 6 * DAY)
+        usage.complete_sums(made, START + 6 * DAY)
         assert made.execute("SELECT count(DISTINCT start) FROM usage_days").fetchone()[0] >= 5
         yield made
     monkeypatch.undo()
@@ -172,7 +171,7 @@ def test_an_older_files_hours_are_added_up_month_by_month(tmp_path: Path) -> Non
         selection = UsageSelection(by="hour", since=START, until=START + 100 * DAY)
         added_up = []
         for _ in range(4):
-            usage_rollup.complete_sums(database, START + 100 * DAY)
+            usage.complete_sums(database, START + 100 * DAY)
             added_up.append(database.execute("SELECT count(*) FROM usage_box_hours").fetchone()[0])
             same(usage_reading.read_usage(database, selection).total, made)
     assert added_up == [2, 4, 5, 5]
@@ -208,11 +207,11 @@ def test_a_day_that_was_added_up_by_a_clock_ahead_is_added_up_again(database: sq
     """Requests that came later belong to it."""
     made = traffic(3000, 5 * DAY)
     late = [asked(9000 + n, START + 5 * DAY + n) for n in range(7)]
-    usage_rollup.complete_sums(database, START + 30 * DAY)
+    usage.complete_sums(database, START + 30 * DAY)
     for statement, row in sums_of(late):
         database.execute(statement, row)
-    usage_rollup.complete_sums(database, START + 5 * DAY)
-    usage_rollup.complete_sums(database, START + 8 * DAY)
+    usage.complete_sums(database, START + 5 * DAY)
+    usage.complete_sums(database, START + 8 * DAY)
     report = usage_reading.read_usage(database, UsageSelection(by="profile", since=START, until=START + 8 * DAY))
     same(report.total, [*made, *late])
 

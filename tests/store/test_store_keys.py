@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.store import Store, usage
+from sparkdash.store import Store, key_usage
 
 
 async def test_what_a_key_used_is_summed_by_day(tmp_path: Path) -> None:
@@ -27,13 +27,13 @@ async def test_what_a_key_used_is_summed_by_day(tmp_path: Path) -> None:
         assert (store.tokens_on(day, "k"), store.tokens_on(day, "x"), store.tokens_on(day + 1, "k")) == (12, 0, 0)
     async with Store.opened(path, [].append) as store:
         assert store.tokens_on(day, "k") == 12
-        assert usage.read_key_usage(path, ["k", "x"], day) == {
-            "k": usage.KeyUsage(3, 2, 20, 10, 3, 2),
-            "x": usage.KeyUsage(),
+        assert key_usage.read_key_usage(path, ["k", "x"], day) == {
+            "k": key_usage.KeyUsage(3, 2, 20, 10, 3, 2),
+            "x": key_usage.KeyUsage(),
         }
         store.record_request(ended("5", at + 86400))
         assert store.tokens_on(day + 1, "k") == 11
-    assert usage.read_key_usage(tmp_path / "none.db", ["k"], day) == {}
+    assert key_usage.read_key_usage(tmp_path / "none.db", ["k"], day) == {}
 
 
 async def test_a_clock_that_was_ahead_lifts_no_keys_limit(tmp_path: Path) -> None:

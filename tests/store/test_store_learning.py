@@ -9,7 +9,7 @@ from stored import load, rows, swap
 from sparkdash.domain.memory.contiguity import BLOCK, Contiguity, LoadContiguity, LoadOutcome
 from sparkdash.domain.memory.footprint import Measure
 from sparkdash.domain.swap import Step, SwapOutcome
-from sparkdash.store import Store, contiguity_history
+from sparkdash.store import Store, past
 from sparkdash.units import GIB
 
 
@@ -116,14 +116,14 @@ async def test_the_steps_of_swaps_are_kept_by_launch_and_by_kin(tmp_path: Path) 
 async def test_free_blocks_before_and_after_loads_outlive_the_daemon_in_their_order(tmp_path: Path) -> None:
     """Another process reads them too, while the daemon runs."""
     path = tmp_path / "sparkdash.db"
-    assert contiguity_history.read_loads(path) == ()
+    assert past.read_loads(path) == ()
     async with Store.opened(path, lambda _: None) as store:
         store.record_contiguity(contiguous("2", 300))
         store.record_contiguity(contiguous("1", 200))
     async with Store.opened(path, lambda _: None) as store:
         assert [load.id for load in store.contiguity] == ["2", "1"]
         assert store.contiguity[1] == contiguous("1", 200)
-        assert contiguity_history.read_loads(path) == store.contiguity
+        assert past.read_loads(path) == store.contiguity
         for number in range(150):
             store.record_contiguity(contiguous(f"n{number}", number))
-    assert [load.id for load in contiguity_history.read_loads(path)] == [f"n{number}" for number in range(50, 150)]
+    assert [load.id for load in past.read_loads(path)] == [f"n{number}" for number in range(50, 150)]

@@ -9,7 +9,7 @@ import pytest
 from stored import VERSION_1, load, rows
 
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.store import Store, contiguity_history
+from sparkdash.store import Store, past
 
 VERSION_3 = """
 ALTER TABLE swaps ADD COLUMN kin TEXT;
@@ -25,7 +25,7 @@ async def test_a_database_of_an_older_version_has_no_trend(tmp_path: Path) -> No
     database = sqlite3.connect(path)
     database.executescript(VERSION_1)
     database.close()
-    assert contiguity_history.read_loads(path) == ()
+    assert past.read_loads(path) == ()
 
 
 @pytest.mark.parametrize("more", ["", VERSION_3])

@@ -19,7 +19,7 @@ from sparkdash.engines.registry import adapter
 from sparkdash.settings import Settings
 from sparkdash.telemetry import Collector, CollectorInputs, slots, source
 from sparkdash.telemetry.derive import EngineHistory
-from sparkdash.telemetry.figures import figures_of
+from sparkdash.telemetry.joins import figures_of
 from sparkdash.telemetry.reading import Reading
 from sparkdash.upstream import Upstream
 

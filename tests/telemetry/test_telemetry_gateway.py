@@ -8,7 +8,7 @@ from running_collector import Watch, collecting, counting
 
 from sparkdash.domain.live import GatewayFigures, LiveRequest, TrafficLook
 from sparkdash.domain.metric import EngineSample, Figure, Metric, Sample
-from sparkdash.telemetry.traffic import with_gateway
+from sparkdash.telemetry.joins import with_gateway
 
 COUNTED = GatewayFigures(in_flight=3, decode_tok_s=3000.0, ttft_p50_s=0.2, requests=7, output_tokens=900)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.metric import Gpu
-from sparkdash.telemetry.lowpower import LASTS_S, LowPowerDetector, describe_gpu, is_stuck, shows_low_power
+from sparkdash.telemetry.gpu_power import LASTS_S, LowPowerDetector, describe_gpu, is_stuck, shows_low_power
 
 STUCK = Gpu(utilization=0.96, sm_clock_mhz=799, power_w=19.5)
 HEALTHY = Gpu(utilization=0.96, sm_clock_mhz=2281, power_w=92.5)

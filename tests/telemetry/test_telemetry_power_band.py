@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkdash.telemetry.power_band import GB10_LOW_W, PowerBand
+from sparkdash.telemetry.gpu_power import GB10_LOW_W, PowerBand
 
 H200 = "NVIDIA H200"
 

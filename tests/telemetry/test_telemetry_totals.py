@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from sparkdash.telemetry.derive import EngineHistory
-from sparkdash.telemetry.latency_histogram import LatencyHistogram
 from sparkdash.telemetry.reading import Counters, Gauges, Reading
-from sparkdash.telemetry.totals import EngineTotals
+from sparkdash.telemetry.totals import EngineTotals, LatencyHistogram
 
 
 def look(at: float, generated: float, *, accepted: float = 0.0, started: float = 1.0) -> Reading:

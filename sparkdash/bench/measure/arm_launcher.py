@@ -27,7 +27,7 @@ from sparkdash.domain.metric import Gpu
 from sparkdash.domain.state import Snapshot
 from sparkdash.engines.registry import adapter, adapter_of
 from sparkdash.errors import SparkdashError
-from sparkdash.telemetry.traffic import total_power
+from sparkdash.telemetry.joins import total_power
 
 LOG_LINES = 20_000
 """Upper bound of the lines that an engine writes until it is ready."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from sparkdash.doctor.check import CheckResult, check, fail, note, ok, unknown
 from sparkdash.doctor.facts import Facts
 from sparkdash.domain.metric import Gpu
-from sparkdash.telemetry import lowpower
+from sparkdash.telemetry import gpu_power
 from sparkdash.units import KIB
 
 MODULE = "/proc/driver/nvidia/version"
@@ -88,16 +88,16 @@ def page_size(facts: Facts) -> Iterator[CheckResult]:
 def power(facts: Facts) -> Iterator[CheckResult]:
     """Use the daemon's longer observation first; of our own readings each must show the state."""
     if facts.daemon is not None and facts.daemon.low_power:
-        yield fail("The daemon sees the GPU stuck in the low-power state (/api/state).", lowpower.CURE)
+        yield fail("The daemon sees the GPU stuck in the low-power state (/api/state).", gpu_power.CURE)
         return
     if not facts.looks:
         yield unknown("NVML does not answer; see the check driver.")
         return
     last = facts.looks[-1]
-    figures = f"{lowpower.describe_gpu(last)} (NVML)"
-    if lowpower.is_stuck(facts.looks):
-        yield fail(f"{figures}: stuck in the low-power state.", lowpower.CURE)
-    elif (last.utilization or 0.0) < lowpower.BUSY:
+    figures = f"{gpu_power.describe_gpu(last)} (NVML)"
+    if gpu_power.is_stuck(facts.looks):
+        yield fail(f"{figures}: stuck in the low-power state.", gpu_power.CURE)
+    elif (last.utilization or 0.0) < gpu_power.BUSY:
         yield ok(f"{figures}; the stuck state shows only while an engine works.")
     else:
         yield ok(f"{figures}.")

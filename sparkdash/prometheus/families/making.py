@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as MetricFamily
 
-from sparkdash.telemetry.latency_histogram import LatencyHistogram
+from sparkdash.telemetry.totals import LatencyHistogram
 
 ENGINE = ("profile", "engine", "node")
 """Labels of an engine's metrics."""

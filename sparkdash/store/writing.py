@@ -11,10 +11,19 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from sparkdash.store.history.cells import Cell, merged, pack_cells, unpack_cells
-from sparkdash.store.history.seconds import SecondRow
-from sparkdash.store.history.tiers import COARSE, HOUR_S, SECONDS, TIERS, Tier
-from sparkdash.store.history.usage_rollup import delete_usage
+from sparkdash.store.figures import (
+    COARSE,
+    HOUR_S,
+    SECONDS,
+    TIERS,
+    Cell,
+    SecondRow,
+    Tier,
+    merged,
+    pack_cells,
+    unpack_cells,
+)
+from sparkdash.store.key_usage import delete_usage
 
 TRIM_EVERY_S = 60
 """Seconds of recorded time between two deletions of old rows."""

@@ -16,10 +16,18 @@ from typing import NamedTuple
 from sparkdash.domain.history.answers import UsageReport
 from sparkdash.domain.history.figures import ENERGY_BUSY, ENERGY_IDLE
 from sparkdash.domain.history.selections import UsageSelection
-from sparkdash.store.history.series import read_increase
-from sparkdash.store.history.tiers import DAY_S, HOUR_S
-from sparkdash.store.history.usage_rollup import BOX_HOURS, PROFILE_DAYS, PROFILE_HOURS
-from sparkdash.store.history.usage_rows import SummedUsage, UsageRow, UsageSpan, group_rows, select_rows
+from sparkdash.store.figures import DAY_S, HOUR_S
+from sparkdash.store.key_usage import (
+    BOX_HOURS,
+    PROFILE_DAYS,
+    PROFILE_HOURS,
+    SummedUsage,
+    UsageRow,
+    UsageSpan,
+    group_rows,
+    select_rows,
+)
+from sparkdash.store.series import read_increase
 
 
 class _Tables(NamedTuple):

@@ -14,8 +14,7 @@ from sparkdash.domain.history.answers import FigureList, RecentFigures, RecentSe
 from sparkdash.domain.history.figures import all_figures, unit_of
 from sparkdash.domain.history.selections import RecentSelection, SeriesSelection, Visible
 from sparkdash.domain.node import LOCAL
-from sparkdash.store.history.cells import CELL, Cell
-from sparkdash.store.history.tiers import DAY_S, HOURS, MINUTES, SECONDS, TIERS, choose
+from sparkdash.store.figures import CELL, DAY_S, HOURS, MINUTES, SECONDS, TIERS, Cell, choose
 
 BRIDGED_S = 20
 """Longest pause between two measurements that is no gap: an unwatched daemon measures every 5 or 15 s."""

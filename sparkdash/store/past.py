@@ -1,0 +1,383 @@
+"""Free memory by block size over the last loads, read from a daemon's database.
+
+Owns: reading it from another process, even while the daemon writes.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from sparkdash.domain.engine import Failure
+from sparkdash.domain.event import Level, Notice
+from sparkdash.domain.history.answers import (
+    FigureList,
+    MarkKind,
+    MarkList,
+    PastRequests,
+    RecentFigures,
+    Series,
+    TimelineMark,
+    UsageReport,
+)
+from sparkdash.domain.history.selections import (
+    MarkSelection,
+    RecentSelection,
+    RequestOrder,
+    RequestSelection,
+    SeriesSelection,
+    UsageSelection,
+    Visible,
+)
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.memory.contiguity import LoadContiguity
+from sparkdash.domain.profile_figures import FIGURE_WINDOW, Figures
+from sparkdash.domain.state import RECENT_NOTICES, RECENT_REQUESTS, RECENT_SWAPS
+from sparkdash.domain.swap import Step, Swap, SwapCause, SwapOutcome, SwapPhase
+from sparkdash.errors import AdmissionError, DaemonError
+from sparkdash.store import rows, series, usage_reading
+
+SINCE = 8
+"""Version of the schema that has the table."""
+
+
+def read_loads(path: Path) -> tuple[LoadContiguity, ...]:
+    """Read the last loads, oldest first; none without a database.
+
+    Raises:
+        sqlite3.Error: the file is no database of sparkdash.
+        ValueError: it holds a row that no daemon wrote.
+    """
+    if not path.exists():
+        return ()
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)) as database:
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        return tuple(map(rows.parse_contiguity, database.execute(rows.GET_CONTIGUITY))) if version >= SINCE else ()
+
+
+REQUEST_COLUMNS = (
+    "id, at, profile, client, route, state, status, finished_at, ttft_s, prompt_tokens, cached_tokens,"
+    " completion_tokens, decode_tok_s, finish_reason, error, reasoning_tokens, node, key, granted_at, stream, energy_wh,"
+    " completion_estimate"
+)
+_NAMES = [{"at": "started_at"}.get(name, name) for name in REQUEST_COLUMNS.replace(",", " ").split()]
+ROW_BITS = 63
+"""Bits of the greatest number of a row; the database refuses greater ones."""
+_ORDERS: dict[RequestOrder, str] = {
+    "newest": "rowid",
+    "ttft": "ttft_s",
+    "wait": "max(coalesce(granted_at, finished_at) - at, 0)",
+    "duration": "finished_at - at",
+    "output": "completion_tokens",
+}
+
+
+def parse_request(row: tuple[Any, ...]) -> Request:
+    """Make the request of a row with REQUEST_COLUMNS. Raises ValueError for a row that no daemon wrote."""
+    found = dict(zip(_NAMES, row, strict=True))
+    return Request(**(found | {"state": RequestState(found["state"]), "stream": bool(found["stream"])}))
+
+
+def read_requests(database: sqlite3.Connection, asked: RequestSelection) -> PastRequests:
+    """List ended requests. Raises AdmissionError: `after` is none of an answer."""
+    order = _ORDERS[asked.sort]
+    where, given = _conditions(asked, order)
+    query = (
+        f"SELECT rowid, {order}, {REQUEST_COLUMNS} FROM requests WHERE {' AND '.join(where)}"  # noqa: S608 - constants
+        f" ORDER BY {order} DESC{'' if order == 'rowid' else ', rowid DESC'} LIMIT :limit"
+    )
+    rows = database.execute(query, {**given, "limit": asked.limit + 1}).fetchall()
+    more = len(rows) > asked.limit
+    rows = rows[: asked.limit]
+    return PastRequests(
+        requests=tuple(parse_request(row[2:]) for row in rows),
+        next=f"{rows[-1][1]!r}:{rows[-1][0]}" if more else None,
+    )
+
+
+def _conditions(asked: RequestSelection, order: str) -> tuple[list[str], dict[str, object]]:
+    chosen = {name: found for name, found in _filters(asked).items() if found[1] is not None}
+    where = [f"{order} IS NOT NULL", *(condition for condition, _ in chosen.values())]
+    given = {name: value for name, (_, value) in chosen.items()}
+    if asked.visible is not None:
+        own = {f"own{number}": name for number, name in enumerate(sorted(asked.visible))}
+        where.append(f"profile IN (:{', :'.join(own)})" if own else "FALSE")
+        given |= own
+    if asked.after is not None:
+        where.append(f"({order}, rowid) < (:value, :row)")
+        given |= _page(asked.after)
+    return where, given
+
+
+def _filters(asked: RequestSelection) -> dict[str, tuple[str, object]]:
+    """Return each filter with its condition and value; None filters nothing."""
+    status = asked.status
+    return {
+        "id": ("id = :id", asked.id),
+        "since": ("finished_at >= :since", asked.since),
+        "until": ("finished_at < :until", asked.until),
+        "profile": ("profile = :profile", asked.profile),
+        "client": ("client = :client", asked.client),
+        "status": ("status = :status" if status and status.isdecimal() else "state = :status", status),
+        "min_ttft": ("ttft_s >= :min_ttft", asked.min_ttft),
+    }
+
+
+def _page(after: str) -> dict[str, object]:
+    """Parse `next` of an answer. Raises AdmissionError."""
+    value, _, row = after.rpartition(":")
+    try:
+        found: dict[str, object] = {"value": float(value), "row": int(row)}
+    except ValueError:
+        found = {}
+    if not found or int(row).bit_length() > ROW_BITS:
+        raise AdmissionError(
+            f"{after!r} continues no list of requests.",
+            code="invalid_request",
+            hint="`after` takes `next` of the answer before.",
+        )
+    return found
+
+
+NEWEST = 5_000
+"""Requests among which the last ones of each profile are looked for."""
+_SWAPS = (
+    "SELECT record, id, at, profile, cause, outcome, stage_s, failure, steps, nodes FROM swaps"
+    " ORDER BY rowid DESC LIMIT ?"
+)
+
+
+class RecentPast(NamedTuple):
+    """Ended requests, swaps and notices, newest first, and the speeds of each profile."""
+
+    requests: tuple[Request, ...] = ()
+    swaps: tuple[Swap, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    figures: dict[str, Figures] = {}
+
+
+def read_recent_past(database: sqlite3.Connection) -> RecentPast:
+    """Read the newest records. Rows that cannot be read are left out."""
+    requests = database.execute(
+        f"SELECT {REQUEST_COLUMNS} FROM requests ORDER BY rowid DESC LIMIT ?",  # noqa: S608 - constants
+        (RECENT_REQUESTS,),
+    )
+    notices = database.execute(
+        "SELECT at, level, code, text, profile FROM notices ORDER BY rowid DESC LIMIT ?", (RECENT_NOTICES,)
+    )
+    return RecentPast(
+        requests=tuple(_parsed_requests(requests)),
+        swaps=tuple(_parsed_swaps(database.execute(_SWAPS, (RECENT_SWAPS,)))),
+        notices=tuple(
+            Notice(at=at, level=Level(level), code=code, text=text, profile=profile)
+            for at, level, code, text, profile in notices
+        ),
+        figures=_figures(database),
+    )
+
+
+def _parsed_requests(rows: Iterable[tuple[Any, ...]]) -> Iterable[Request]:
+    for row in rows:
+        with suppress(ValueError):
+            yield parse_request(row)
+
+
+def _parsed_swaps(rows: Iterable[tuple[Any, ...]]) -> Iterable[Swap]:
+    for record, *columns in rows:
+        with suppress(ValueError):  # an outcome or a field of another version
+            yield Swap.model_validate_json(record) if record else _swap_of(tuple(columns))
+
+
+def _swap_of(columns: tuple[Any, ...]) -> Swap:
+    """Make a swap of the columns that older versions wrote; who left is not known of it."""
+    id_, at, profile, cause, outcome, stage_s, failure, steps, nodes = columns
+    stages = {SwapPhase(name): seconds for name, seconds in json.loads(stage_s).items()}
+    ended = at + sum(stages.values())
+    return Swap(
+        id=id_,
+        target=profile or None,
+        evict=(),
+        nodes=tuple(nodes.split(",")) if nodes else (),
+        cause=SwapCause(cause),
+        phase=max(stages, key=list(SwapPhase).index, default=SwapPhase.STOP),
+        started_at=at,
+        phase_at=ended,
+        stage_s=stages,
+        steps=tuple(Step(name=name, s=seconds) for name, seconds in json.loads(steps or "[]")),
+        ended_at=ended,
+        outcome=SwapOutcome.DONE if outcome == "resumed" else SwapOutcome(outcome),
+        failure=Failure(code=failure, message=f"The swap failed: {failure}.") if failure else None,
+    )
+
+
+def _figures(database: sqlite3.Connection) -> dict[str, Figures]:
+    """Read the last speeds of each profile, and its best over all requests that are kept."""
+    rates: dict[str, list[tuple[float | None, float | None, float | None]]] = {}
+    newest = database.execute(
+        "SELECT profile, decode_tok_s, ttft_s, finished_at FROM requests"
+        " WHERE rowid > (SELECT max(rowid) FROM requests) - ? AND state = ? ORDER BY rowid",
+        (NEWEST, RequestState.DONE.value),
+    )
+    for profile, rate, ttft, at in newest:
+        rates.setdefault(profile, []).append((rate, ttft, at))
+    bests = database.execute(
+        "SELECT profile, count(decode_tok_s), max(decode_tok_s) FROM requests WHERE state = ? GROUP BY profile",
+        (RequestState.DONE.value,),
+    )
+    loads = dict(database.execute("SELECT profile, stage_s FROM swaps WHERE outcome = 'done' ORDER BY rowid"))
+    return {
+        profile: Figures(
+            requests=number,
+            rates=tuple(rate for rate, _, _ in rates.get(profile, ()) if rate is not None)[-FIGURE_WINDOW:],
+            ttfts=tuple(ttft for _, ttft, _ in rates.get(profile, ()) if ttft is not None)[-FIGURE_WINDOW:],
+            best=best,
+            load_s=_load_s(loads.get(profile)),
+            at=max((at for _, _, at in rates.get(profile, ()) if at is not None), default=None),
+        )
+        for profile, number, best in bests
+    }
+
+
+def _load_s(stages: str | None) -> float | None:
+    """Seconds of the container's start, the load and the warm-up."""
+    if stages is None:
+        return None
+    found: dict[str, float] = json.loads(stages)
+    parts = [found[phase.value] for phase in (SwapPhase.CREATE, SwapPhase.LOAD, SwapPhase.WARM) if phase.value in found]
+    return sum(parts) if parts else None
+
+
+OPEN_INCIDENT = "open"
+_SWAP_LEVELS = {"failed": Level.ERROR, "cancelled": Level.WARNING}
+
+
+def read_marks(database: sqlite3.Connection, asked: MarkSelection) -> MarkList:
+    """List the events of a period, oldest first; of more than `limit` the newest."""
+    marks: list[TimelineMark] = []
+    for query, parse in _SOURCES:
+        given = {
+            "since": asked.since,
+            "until": asked.until,
+            "profile": asked.profile,
+            "limit": asked.limit + 1 if asked.visible is None else -1,
+        }
+        found = map(parse, database.execute(query, given))
+        marks += (mark for mark in found if asked.visible is None or mark.profile in asked.visible)
+    marks.sort(key=lambda mark: mark.at)
+    return MarkList(marks=tuple(marks[-asked.limit :]), cut=len(marks) > asked.limit)
+
+
+def _swap(row: tuple[Any, ...]) -> TimelineMark:
+    at, profile, cause, outcome, stage_s, failure, record = row
+    took = sum(json.loads(stage_s).values())
+    what = f"{profile}, {cause}"
+    if not profile:
+        stopped = json.loads(record or "{}").get("evict", ())
+        what = f"Stop of {' and '.join(stopped) or 'all engines'}, {cause}"
+        profile = stopped[0] if len(stopped) == 1 else None
+    ends = {"failed": f"failed after {took:.0f} s: {failure}", "cancelled": f"cancelled after {took:.0f} s"}
+    return TimelineMark(
+        kind=MarkKind.SWAP,
+        at=at,
+        until=at + took,
+        profile=profile,
+        level=_SWAP_LEVELS.get(outcome, Level.INFO),
+        code=outcome,
+        text=f"{what}: {ends.get(outcome, f'{took:.0f} s')}",
+    )
+
+
+def _kill(row: tuple[Any, ...]) -> TimelineMark:
+    at, profile, reason = row
+    return TimelineMark(kind=MarkKind.KILL, at=at, profile=profile, level=Level.ERROR, code="guard_kill", text=reason)
+
+
+def _incident(row: tuple[Any, ...]) -> TimelineMark:
+    began, profile, why, ended_at, how, note = row
+    return TimelineMark(
+        kind=MarkKind.INCIDENT,
+        at=began,
+        until=ended_at,
+        profile=profile,
+        level=Level.WARNING,
+        code=how or OPEN_INCIDENT,
+        text=f"{why} {note}".strip(),
+    )
+
+
+def _notice(row: tuple[Any, ...]) -> TimelineMark:
+    at, level, code, text, profile = row
+    return TimelineMark(kind=MarkKind.NOTICE, at=at, profile=profile, level=Level(level), code=code, text=text)
+
+
+_STOPS = "profile = '' AND EXISTS (SELECT 1 FROM json_each(record, '$.evict') WHERE value = :profile)"
+"""Swaps that only stop this profile, or this one and others."""
+_PERIOD = (
+    " WHERE {at} >= :since AND {at} < :until AND (:profile IS NULL OR profile = :profile{stops})"
+    " ORDER BY {at} DESC LIMIT :limit"
+)
+_SOURCES: tuple[tuple[str, Callable[[tuple[Any, ...]], TimelineMark]], ...] = tuple(
+    (f"SELECT {columns} FROM {table}" + _PERIOD.format(at=columns.partition(",")[0], stops=stops), parse)  # noqa: S608
+    for table, columns, stops, parse in (
+        ("swaps", "at, profile, cause, outcome, stage_s, failure, record", f" OR {_STOPS}", _swap),
+        ("kills", "at, profile, reason", "", _kill),
+        ("incidents", "began, profile, why, ended_at, how, note", "", _incident),
+        ("notices", "at, level, code, text, profile", "", _notice),
+    )
+)
+
+
+T = TypeVar("T")
+
+
+class QueryRunner(Protocol):
+    """Runs a query on the database."""
+
+    def __call__(self, query: Callable[[sqlite3.Connection], T], /) -> Coroutine[Any, Any, T]:
+        """Run it. Raises DaemonError while the database cannot be read."""
+        ...
+
+
+class RecordedHistory:
+    """Answers about the past. `clock` gives Unix seconds."""
+
+    def __init__(self, run: QueryRunner, clock: Callable[[], float] = time.time) -> None:
+        self._run = run
+        self._clock = clock
+
+    async def figures(self, visible: Visible = None) -> FigureList:
+        """List the recorded figures, and what has records."""
+        return await self._run(partial(series.read_figures, visible=visible))
+
+    async def series(self, selection: SeriesSelection) -> Series:
+        """Read one figure over a period."""
+        return await self._run(partial(series.read_series, asked=selection, now=self._clock()))
+
+    async def recent(self, selection: RecentSelection) -> RecentFigures:
+        """Read several figures over the last minutes."""
+        return await self._run(partial(series.read_recent, asked=selection))
+
+    async def usage(self, selection: UsageSelection) -> UsageReport:
+        """Add up the requests of a period."""
+        return await self._run(partial(usage_reading.read_usage, asked=selection))
+
+    async def requests(self, selection: RequestSelection) -> PastRequests:
+        """List ended requests."""
+        return await self._run(partial(read_requests, asked=selection))
+
+    async def marks(self, selection: MarkSelection) -> MarkList:
+        """List the events of a period."""
+        return await self._run(partial(read_marks, asked=selection))
+
+
+def unavailable(what: str) -> DaemonError:
+    """Build the error of a database that cannot be read."""
+    return DaemonError(
+        what, code="history_unavailable", status=503, hint="The daemon tries again by itself; its notices say why."
+    )
