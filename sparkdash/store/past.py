@@ -1,6 +1,7 @@
-"""Free memory by block size over the last loads, read from a daemon's database.
+"""Reading the past: requests one by one, marks of a period, and what dashboards show of earlier daemons.
 
-Owns: reading it from another process, even while the daemon writes.
+Functions that get a database block; the store calls them in its thread. Rows are numbered in the order in which
+requests ended, so the newest are found without an index, which would cost every request.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 from sparkdash.domain.engine import Failure
 from sparkdash.domain.event import Level, Notice
@@ -41,32 +42,9 @@ from sparkdash.domain.profile_figures import FIGURE_WINDOW, Figures
 from sparkdash.domain.state import RECENT_NOTICES, RECENT_REQUESTS, RECENT_SWAPS
 from sparkdash.domain.swap import Step, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import AdmissionError, DaemonError
-from sparkdash.store import rows, series, usage_reading
+from sparkdash.store import rows, series, usage
+from sparkdash.store.rows import REQUEST_COLUMNS, parse_request
 
-SINCE = 8
-"""Version of the schema that has the table."""
-
-
-def read_loads(path: Path) -> tuple[LoadContiguity, ...]:
-    """Read the last loads, oldest first; none without a database.
-
-    Raises:
-        sqlite3.Error: the file is no database of sparkdash.
-        ValueError: it holds a row that no daemon wrote.
-    """
-    if not path.exists():
-        return ()
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)) as database:
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        return tuple(map(rows.parse_contiguity, database.execute(rows.GET_CONTIGUITY))) if version >= SINCE else ()
-
-
-REQUEST_COLUMNS = (
-    "id, at, profile, client, route, state, status, finished_at, ttft_s, prompt_tokens, cached_tokens,"
-    " completion_tokens, decode_tok_s, finish_reason, error, reasoning_tokens, node, key, granted_at, stream, energy_wh,"
-    " completion_estimate"
-)
-_NAMES = [{"at": "started_at"}.get(name, name) for name in REQUEST_COLUMNS.replace(",", " ").split()]
 ROW_BITS = 63
 """Bits of the greatest number of a row; the database refuses greater ones."""
 _ORDERS: dict[RequestOrder, str] = {
@@ -76,12 +54,6 @@ _ORDERS: dict[RequestOrder, str] = {
     "duration": "finished_at - at",
     "output": "completion_tokens",
 }
-
-
-def parse_request(row: tuple[Any, ...]) -> Request:
-    """Make the request of a row with REQUEST_COLUMNS. Raises ValueError for a row that no daemon wrote."""
-    found = dict(zip(_NAMES, row, strict=True))
-    return Request(**(found | {"state": RequestState(found["state"]), "stream": bool(found["stream"])}))
 
 
 def read_requests(database: sqlite3.Connection, asked: RequestSelection) -> PastRequests:
@@ -333,47 +305,40 @@ _SOURCES: tuple[tuple[str, Callable[[tuple[Any, ...]], TimelineMark]], ...] = tu
 )
 
 
-T = TypeVar("T")
-
-
-class QueryRunner(Protocol):
-    """Runs a query on the database."""
-
-    def __call__(self, query: Callable[[sqlite3.Connection], T], /) -> Coroutine[Any, Any, T]:
-        """Run it. Raises DaemonError while the database cannot be read."""
-        ...
-
-
 class RecordedHistory:
-    """Answers about the past. `clock` gives Unix seconds."""
+    """Answers about the past. `run` runs a query in the store's thread, `clock` gives Unix seconds."""
 
-    def __init__(self, run: QueryRunner, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        run: Callable[[Callable[[sqlite3.Connection], Any]], Awaitable[Any]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._run = run
         self._clock = clock
 
     async def figures(self, visible: Visible = None) -> FigureList:
         """List the recorded figures, and what has records."""
-        return await self._run(partial(series.read_figures, visible=visible))
+        return await self._run(partial(series.read_figures, visible=visible))  # type: ignore[no-any-return]
 
     async def series(self, selection: SeriesSelection) -> Series:
         """Read one figure over a period."""
-        return await self._run(partial(series.read_series, asked=selection, now=self._clock()))
+        return await self._run(partial(series.read_series, asked=selection, now=self._clock()))  # type: ignore[no-any-return]
 
     async def recent(self, selection: RecentSelection) -> RecentFigures:
         """Read several figures over the last minutes."""
-        return await self._run(partial(series.read_recent, asked=selection))
+        return await self._run(partial(series.read_recent, asked=selection))  # type: ignore[no-any-return]
 
     async def usage(self, selection: UsageSelection) -> UsageReport:
         """Add up the requests of a period."""
-        return await self._run(partial(usage_reading.read_usage, asked=selection))
+        return await self._run(partial(usage.read_usage, asked=selection))  # type: ignore[no-any-return]
 
     async def requests(self, selection: RequestSelection) -> PastRequests:
         """List ended requests."""
-        return await self._run(partial(read_requests, asked=selection))
+        return await self._run(partial(read_requests, asked=selection))  # type: ignore[no-any-return]
 
     async def marks(self, selection: MarkSelection) -> MarkList:
         """List the events of a period."""
-        return await self._run(partial(read_marks, asked=selection))
+        return await self._run(partial(read_marks, asked=selection))  # type: ignore[no-any-return]
 
 
 def unavailable(what: str) -> DaemonError:
@@ -381,3 +346,25 @@ def unavailable(what: str) -> DaemonError:
     return DaemonError(
         what, code="history_unavailable", status=503, hint="The daemon tries again by itself; its notices say why."
     )
+
+
+CONTIGUITY_SINCE = 8
+"""Version of the schema that has the table."""
+
+
+def read_loads(path: Path) -> tuple[LoadContiguity, ...]:
+    """Read the last loads, oldest first; none without a database.
+
+    Raises:
+        sqlite3.Error: the file is no database of sparkdash.
+        ValueError: it holds a row that no daemon wrote.
+    """
+    if not path.exists():
+        return ()
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)) as database:
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        return (
+            tuple(map(rows.parse_contiguity, database.execute(rows.GET_CONTIGUITY)))
+            if version >= CONTIGUITY_SINCE
+            else ()
+        )

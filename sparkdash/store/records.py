@@ -24,10 +24,10 @@ from sparkdash.domain.metric import Sample
 from sparkdash.domain.swap import Step, Swap, SwapOutcome, SwapPhase
 from sparkdash.store import key_usage, rows
 from sparkdash.store.figures import SecondBuckets, SecondRow
-from sparkdash.store.key_usage import UsageSums
 from sparkdash.store.past import RecentPast
 from sparkdash.store.rows import SwapTimes, WeighedLoad
 from sparkdash.store.transactions import Rows, StoredState
+from sparkdash.store.usage import UsageSums
 
 LEARNED_FROM = 5
 """Swaps of one fingerprint that count: enough to outvote one cold page cache, few enough to follow a new disk."""

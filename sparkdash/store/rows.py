@@ -15,12 +15,11 @@ from typing import Any
 from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.event import Notice
 from sparkdash.domain.incident import Incident, IncidentEnd, TakenStep
-from sparkdash.domain.lease import Request
+from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory.contiguity import Contiguity, LoadContiguity, LoadOutcome
 from sparkdash.domain.memory.footprint import Measure, Weighing
 from sparkdash.domain.memory.guard import GuardKill
 from sparkdash.domain.swap import Step, Swap, SwapOutcome
-from sparkdash.store.past import REQUEST_COLUMNS
 
 Row = tuple[object, ...]
 SwapTimes = tuple[str, str, float, tuple[Step, ...]]
@@ -28,6 +27,12 @@ SwapTimes = tuple[str, str, float, tuple[Step, ...]]
 WeighedLoad = tuple[str, Weighing]
 """Fingerprint of a load, and the memory it took."""
 
+REQUEST_COLUMNS = (
+    "id, at, profile, client, route, state, status, finished_at, ttft_s, prompt_tokens, cached_tokens,"
+    " completion_tokens, decode_tok_s, finish_reason, error, reasoning_tokens, node, key, granted_at, stream, energy_wh,"
+    " completion_estimate"
+)
+_NAMES = [{"at": "started_at"}.get(name, name) for name in REQUEST_COLUMNS.replace(",", " ").split()]
 PUT_SWAP = "INSERT OR REPLACE INTO swaps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 PUT_REQUEST = f"INSERT OR REPLACE INTO requests VALUES ({', '.join('?' for _ in REQUEST_COLUMNS.split(','))})"  # noqa: S608 - constant
 PUT_LOAD = (
@@ -112,6 +117,12 @@ def request_row(request: Request) -> Row:
         r.reasoning_tokens, r.node, r.key, r.granted_at, r.stream, r.energy_wh,
         r.completion_estimate,
     )  # fmt: skip
+
+
+def parse_request(row: tuple[Any, ...]) -> Request:
+    """Make the request of a row with REQUEST_COLUMNS. Raises ValueError for a row that no daemon wrote."""
+    found = dict(zip(_NAMES, row, strict=True))
+    return Request(**(found | {"state": RequestState(found["state"]), "stream": bool(found["stream"])}))
 
 
 @cache

@@ -10,9 +10,9 @@ import sqlite3
 from pathlib import Path
 from types import NoneType
 
-from sparkdash.store import usage as history
-from sparkdash.store.key_usage import sums_of
-from sparkdash.store.past import REQUEST_COLUMNS, parse_request
+from sparkdash.domain.history.sketch import merge_packed
+from sparkdash.store.rows import REQUEST_COLUMNS, parse_request
+from sparkdash.store.usage import USAGE_TABLES, sums_of
 
 VERSION = 13
 """Version of the schema, stored in `PRAGMA user_version`.
@@ -90,7 +90,35 @@ _TABLES = (
         key TEXT NOT NULL, day INTEGER NOT NULL, requests INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL,
         completion_tokens INTEGER NOT NULL, PRIMARY KEY (key, day)
     )""",
-    *history.TABLES,
+    """CREATE TABLE IF NOT EXISTS history_subjects (
+        id INTEGER PRIMARY KEY, profile TEXT NOT NULL, node TEXT NOT NULL, first INTEGER NOT NULL,
+        last INTEGER NOT NULL, UNIQUE (profile, node)
+    )""",
+    """CREATE TABLE IF NOT EXISTS history_figures (
+        box INTEGER NOT NULL, name TEXT NOT NULL, position INTEGER NOT NULL, PRIMARY KEY (box, name)
+    ) WITHOUT ROWID""",
+    # by time first: every second adds rows to one page, whatever the number of engines
+    """CREATE TABLE IF NOT EXISTS history_seconds (
+        start INTEGER NOT NULL, subject INTEGER NOT NULL, cells BLOB NOT NULL, PRIMARY KEY (start, subject)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS history_buckets (
+        step INTEGER NOT NULL, subject INTEGER NOT NULL, start INTEGER NOT NULL, cells BLOB NOT NULL,
+        PRIMARY KEY (step, subject, start)
+    ) WITHOUT ROWID""",
+    "CREATE TABLE IF NOT EXISTS history_rolled (step INTEGER PRIMARY KEY, until INTEGER NOT NULL)",
+    *(
+        f"""CREATE TABLE IF NOT EXISTS {table} (
+            start INTEGER NOT NULL, profile TEXT NOT NULL, client TEXT NOT NULL, key TEXT NOT NULL,
+            requests INTEGER NOT NULL, errors INTEGER NOT NULL, gone INTEGER NOT NULL, prompt INTEGER NOT NULL,
+            cached INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL, energy_wh REAL,
+            waited INTEGER NOT NULL, wait_s REAL NOT NULL, waits BLOB, ttfts BLOB, rates BLOB,
+            PRIMARY KEY (start, profile, client, key)
+        ) WITHOUT ROWID"""
+        for table in USAGE_TABLES
+    ),
+    """CREATE TABLE IF NOT EXISTS notices (
+        at REAL NOT NULL, level TEXT NOT NULL, code TEXT NOT NULL, text TEXT NOT NULL, profile TEXT
+    )""",
 )
 _ADDED = {
     2: ("ALTER TABLE swaps ADD COLUMN kin TEXT", "ALTER TABLE swaps ADD COLUMN steps TEXT"),
@@ -146,7 +174,7 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
-        history.add_functions(database)
+        database.create_function("merge_sketch", 2, merge_packed, deterministic=True)
         _bring_up_to_date(database)
     except BaseException:
         with contextlib.suppress(sqlite3.Error):

@@ -21,10 +21,9 @@ from sparkdash.domain.engine import Parked
 from sparkdash.domain.incident import Incident
 from sparkdash.domain.memory.contiguity import LoadContiguity
 from sparkdash.store import key_usage, rows, schema
-from sparkdash.store import past as recent_past
-from sparkdash.store import usage as usage_rollup
 from sparkdash.store.figures import SecondRow
-from sparkdash.store.past import RecentPast
+from sparkdash.store.past import RecentPast, read_recent_past
+from sparkdash.store.usage import complete_sums
 from sparkdash.store.writing import TRIM_EVERY_S, write_seconds
 
 LOG = structlog.get_logger("sparkdash.store")
@@ -131,7 +130,7 @@ def read_database(path: Path, left: Sequence[tuple[str, rows.Row]] = ()) -> tupl
             attached=dict(database.execute(rows.GET_ATTACHED).fetchall()),
             incidents=[rows.parse_incident(row) for row in database.execute(rows.GET_INCIDENTS)],
             contiguity=[rows.parse_contiguity(row) for row in database.execute(rows.GET_CONTIGUITY)],
-            past=recent_past.read_recent_past(database),
+            past=read_recent_past(database),
             exposed=schema.close_to_others(path),
         )
     except BaseException:
@@ -198,7 +197,7 @@ def _write_figures(database: sqlite3.Connection, seconds: Sequence[SecondRow], m
         write_seconds(database, seconds, most_bytes)
         newest = seconds[-1].second
         if newest // TRIM_EVERY_S != (seconds[0].second - 1) // TRIM_EVERY_S:
-            usage_rollup.complete_sums(database, newest)
+            complete_sums(database, newest)
     except sqlite3.Error:
         raise
     except Exception:

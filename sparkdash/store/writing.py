@@ -23,7 +23,7 @@ from sparkdash.store.figures import (
     pack_cells,
     unpack_cells,
 )
-from sparkdash.store.key_usage import delete_usage
+from sparkdash.store.usage import delete_usage
 
 TRIM_EVERY_S = 60
 """Seconds of recorded time between two deletions of old rows."""

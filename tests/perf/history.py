@@ -34,7 +34,7 @@ from sparkdash.domain.history.selections import (
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.metric import METRICS, EngineSample, Gpu, Memory, Metric, Sample
 from sparkdash.settings import Settings
-from sparkdash.store import past, schema, series, transactions, usage_reading, writing
+from sparkdash.store import past, schema, series, transactions, writing
 from sparkdash.store.figures import SecondBuckets
 from sparkdash.store.records import PendingRows
 from sparkdash.store.transactions import MarkJournal
@@ -100,7 +100,7 @@ def queries(end: int) -> dict[str, Callable[[Any], object]]:
 
     def usage(by: Any, days: float, **rest: Any) -> Callable[[Any], object]:
         wanted = UsageSelection(by=by, since=end - days * DAY_S, until=end, **rest)
-        return lambda database: usage_reading.read_usage(database, wanted)
+        return lambda database: usage.read_usage(database, wanted)
 
     def requests(**rest: Any) -> Callable[[Any], object]:
         return lambda database: past.read_requests(database, RequestSelection(**rest))

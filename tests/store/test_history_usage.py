@@ -19,8 +19,8 @@ from sparkdash.domain.history.answers import Quantiles, UsageReport, UsageTotals
 from sparkdash.domain.history.selections import UsageSelection
 from sparkdash.domain.history.sketch import LogSketch, SketchSum, merge_packed
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.store import Store, schema, usage, usage_reading
-from sparkdash.store.key_usage import GROUPS, OTHER, sums_of, wait_of
+from sparkdash.store import Store, schema, usage
+from sparkdash.store.usage import GROUPS, OTHER, sums_of, wait_of
 
 HOUR, DAY = 3600, 86400
 
@@ -111,7 +111,7 @@ def test_every_group_equals_the_requests_themselves(database: sqlite3.Connection
         ("client", lambda one: one.client),
         ("key", lambda one: one.key or ""),
     ):
-        report = usage_reading.read_usage(database, UsageSelection(by=by, **everything))
+        report = usage.read_usage(database, UsageSelection(by=by, **everything))
         compare(report, made, name)
         assert [row.requests for row in report.rows] == sorted((row.requests for row in report.rows), reverse=True)
 
@@ -125,7 +125,7 @@ def test_days_begin_where_the_caller_is(database: sqlite3.Connection) -> None:
             number = ((one.finished_at or 0) + offset) // DAY
             return str(1 + int(number))
 
-        report = usage_reading.read_usage(
+        report = usage.read_usage(
             database, UsageSelection(by="day", since=START, until=START + 6 * DAY, offset_s=offset)
         )
         named = report.replace(
@@ -134,7 +134,7 @@ def test_days_begin_where_the_caller_is(database: sqlite3.Connection) -> None:
         compare(named, made, day)
         assert [row.start for row in report.rows] == sorted(row.start or 0 for row in report.rows)
     assert report.rows[0].group == "2026-09-21"
-    hours = usage_reading.read_usage(database, UsageSelection(by="hour", since=START, until=START + DAY))
+    hours = usage.read_usage(database, UsageSelection(by="hour", since=START, until=START + DAY))
     within = [one for one in made if (one.finished_at or 0) < START + DAY]
     assert sum(row.requests for row in hours.rows) == len(within)
     assert hours.rows[0].group == "2026-09-21 15:00"
@@ -152,10 +152,10 @@ def test_sums_over_clients_and_profiles_tell_the_same_as_the_rows_that_they_are_
         for by, offset in (("hour", 0), ("day", 5 * HOUR), ("day", 0), ("profile", 0))
         for some in ({}, {"profile": "alpha"}, {"visible": frozenset({"alpha"})})
     ]
-    quick = [usage_reading.read_usage(database, one) for one in every]
+    quick = [usage.read_usage(database, one) for one in every]
     database.execute("DELETE FROM history_rolled")
     for summed, one in zip(quick, every, strict=True):
-        plain = usage_reading.read_usage(database, one)
+        plain = usage.read_usage(database, one)
         assert [row.replace(wait_total_s=0.0, energy_wh=0.0) for row in (*summed.rows, summed.total)] == [
             row.replace(wait_total_s=0.0, energy_wh=0.0) for row in (*plain.rows, plain.total)
         ]
@@ -173,7 +173,7 @@ def test_an_older_files_hours_are_added_up_month_by_month(tmp_path: Path) -> Non
         for _ in range(4):
             usage.complete_sums(database, START + 100 * DAY)
             added_up.append(database.execute("SELECT count(*) FROM usage_box_hours").fetchone()[0])
-            same(usage_reading.read_usage(database, selection).total, made)
+            same(usage.read_usage(database, selection).total, made)
     assert added_up == [2, 4, 5, 5]
 
 
@@ -196,9 +196,9 @@ def test_filters_and_a_keys_own_profiles_cut_the_sum(database: sqlite3.Connectio
     """What a filter leaves out is in no total."""
     made = [one for one in traffic(3000, 5 * DAY) if one.profile == "alpha"]
     period = {"since": START, "until": START + 6 * DAY}
-    codex = usage_reading.read_usage(database, UsageSelection(by="key", profile="alpha", client="codex", **period))
+    codex = usage.read_usage(database, UsageSelection(by="key", profile="alpha", client="codex", **period))
     same(codex.total, [one for one in made if one.client == "codex"])
-    own = usage_reading.read_usage(database, UsageSelection(by="profile", visible=frozenset({"alpha"}), **period))
+    own = usage.read_usage(database, UsageSelection(by="profile", visible=frozenset({"alpha"}), **period))
     assert [row.group for row in own.rows] == ["alpha"]
     same(own.total, made)
 
@@ -212,7 +212,7 @@ def test_a_day_that_was_added_up_by_a_clock_ahead_is_added_up_again(database: sq
         database.execute(statement, row)
     usage.complete_sums(database, START + 5 * DAY)
     usage.complete_sums(database, START + 8 * DAY)
-    report = usage_reading.read_usage(database, UsageSelection(by="profile", since=START, until=START + 8 * DAY))
+    report = usage.read_usage(database, UsageSelection(by="profile", since=START, until=START + 8 * DAY))
     same(report.total, [*made, *late])
 
 

@@ -21,7 +21,6 @@ from sparkdash.domain.event import Fact, Notice
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.swap import Step
 from sparkdash.store import Store, key_usage, records, schema, transactions
-from sparkdash.store import records as pending_rows
 from sparkdash.store import store as store_module
 from sparkdash.store.figures import SecondRow
 from sparkdash.store.transactions import AT_ONCE
@@ -189,8 +188,8 @@ async def test_figures_wait_for_the_disk_and_go_on(
 
 def test_figures_that_wait_too_long_lose_their_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of requests are none of them."""
-    monkeypatch.setattr(pending_rows, "SECONDS_HELD", 40)
-    pending = pending_rows.PendingRows()
+    monkeypatch.setattr(records, "SECONDS_HELD", 40)
+    pending = records.PendingRows()
     pending.add_request(past_request(1, START))
     pending.add_seconds([SecondRow(second, "a", "local", {}) for second in range(100)])
     pending.put_back(pending.take())

@@ -1,1 +1,1 @@
-"""State."""
+"""What is true now: engines, swaps under way, learned needs, log lines, and the engines under the memory guard."""

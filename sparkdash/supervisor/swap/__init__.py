@@ -1,1 +1,1 @@
-"""Swaps carried out: engines are drained, stopped, started, loaded and warmed up, with progress and time left."""
+"""Swaps carried out, and engines that this daemon did not start: adopted, attached, or foreign."""
