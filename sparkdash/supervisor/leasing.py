@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from copy import copy
 from itertools import count
 from types import MappingProxyType, TracebackType
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from sparkdash.domain.base import per_request
@@ -27,6 +27,7 @@ from sparkdash.errors import AdmissionError, HostError, SparkdashError, Upstream
 from sparkdash.settings import Settings
 from sparkdash.supervisor.decide import refusals
 from sparkdash.supervisor.decide.moves import STUCK, Arrive, Cut, Grant, Refuse, Wait
+from sparkdash.supervisor.liveness.look import HeldRequests
 from sparkdash.supervisor.repair.watch import EngineWatch
 from sparkdash.supervisor.state import guarded
 from sparkdash.supervisor.tools import Tools
@@ -66,16 +67,6 @@ class AnswerProgress(Protocol):
     def is_held_up(self) -> bool:
         """Whether the answer waits for a slow client."""
         ...
-
-
-class HeldRequests(NamedTuple):
-    """Requests of ours that an engine holds at one moment."""
-
-    requests: int
-    held_up: int
-    """Number of answers that wait for slow clients."""
-    relayed_at: float | None
-    """Monotonic time of the last byte of any answer, of those that are over too; None before the first."""
 
 
 class LeaseClaim:

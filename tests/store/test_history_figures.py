@@ -14,7 +14,7 @@ from sparkdash.domain.history.answers import Series
 from sparkdash.domain.history.figures import measured_of
 from sparkdash.domain.history.selections import RecentSelection, SeriesSelection, UsageSelection
 from sparkdash.domain.metric import Sample
-from sparkdash.store import Store, schema, series, usage_reading, writing
+from sparkdash.store import Store, schema, series, usage, writing
 from sparkdash.store.figures import SecondBuckets, SecondRow
 from sparkdash.store.past import RecordedHistory
 
@@ -171,11 +171,11 @@ def test_a_counter_that_begins_anew_with_each_daemon_is_added_up(past: Past) -> 
             assert grown is not None
             past.record(sample(at).replace(energy=grown.replace(busy_wh=(at - begin) / 100)))
     past.write()
-    report = usage_reading.read_usage(past.database, UsageSelection(by="hour", since=START, until=START + 4 * HOUR))
+    report = usage.read_usage(past.database, UsageSelection(by="hour", since=START, until=START + 4 * HOUR))
     assert report.busy_wh == pytest.approx(2 * (HOUR + 999) / 100, abs=0.02)
     assert report.idle_wh == pytest.approx(0, abs=0.01)
     narrowed = UsageSelection(by="hour", since=START, until=START + HOUR, profile="alpha")
-    assert usage_reading.read_usage(past.database, narrowed).busy_wh is None
+    assert usage.read_usage(past.database, narrowed).busy_wh is None
 
 
 async def test_the_last_minutes_are_handed_out_for_sparklines_after_a_restart(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from sparkdash.domain.engine import Engine, EngineState
@@ -22,7 +23,6 @@ from sparkdash.host.processes import activity
 from sparkdash.host.processes.activity import Activity
 from sparkdash.host.thread import in_thread
 from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer
-from sparkdash.supervisor.leasing import HeldRequests
 from sparkdash.supervisor.liveness.probe import health
 from sparkdash.supervisor.tools import Tools
 
@@ -32,6 +32,16 @@ FRESH_S = 15.0
 """Age up to which figures are of this moment: telemetry asks every 5 s, and an answer may take 3 s."""
 _HERE = frozenset({"127.0.0.1", "localhost", "::1"})
 _LOADS = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARMING})
+
+
+class HeldRequests(NamedTuple):
+    """Requests of ours that an engine holds at one moment."""
+
+    requests: int
+    held_up: int
+    """Number of answers that wait for slow clients."""
+    relayed_at: float | None
+    """Monotonic time of the last byte of any answer, of those that are over too; None before the first."""
 
 
 class SignalReader:
