@@ -26,7 +26,6 @@ from sparkdash.supervisor.decide.fit import must_be_free
 from sparkdash.supervisor.memory import large_blocks
 from sparkdash.supervisor.memory.footprint import on_node, read_memory
 from sparkdash.supervisor.state.registry import Books, HeldMemory, failure_of
-from sparkdash.supervisor.swap import stopping
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration, gib
 
@@ -193,7 +192,7 @@ async def _may_still_take(tools: Tools, node: str, engine: Engine, most: int | N
     """Return the most that the load still takes of the node; on another node, where nobody sees what it holds, all of
     it.
     """
-    held = await stopping.measure_held_memory(tools, engine) if node == LOCAL else None
+    held = await measure_held_memory(tools, engine) if node == LOCAL else None
     return None if most is None else max(0, most - (held.took if held else 0))
 
 
