@@ -46,19 +46,11 @@ from sparkdash.api.tolerance import read_answer, read_event, read_snapshot
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.event import Event
 from sparkdash.domain.finding import Diagnosis
-from sparkdash.domain.history.answers import (
-    FigureList,
-    MarkList,
-    PastRequests,
-    RecentFigures,
-    Series,
-    UsageReport,
-)
-from sparkdash.domain.history.replay import Replay
+from sparkdash.domain.history import FigureList, MarkList, PastRequests, RecentFigures, Replay, Series, UsageReport
 from sparkdash.domain.incident import IncidentList
-from sparkdash.domain.memory.account import MemoryAccount
+from sparkdash.domain.local_files import Shelf
+from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SetPlan
 from sparkdash.sse import Lines

@@ -11,8 +11,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sparkdash.domain.history.selections import MOST_POINTS, MOST_ROWS, RequestOrder, UsageGroup
-from sparkdash.domain.measuring import Measuring
+from sparkdash.domain.event import Measuring
+from sparkdash.domain.history import MOST_POINTS, MOST_ROWS, RequestOrder, UsageGroup
 from sparkdash.limits import COUNT, PRINTABLE, WORD
 
 Cause = Literal["user", "bench"]

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from sparkdash.api.answers import BenchPlan
 from sparkdash.api.requests import StartRunBody
-from sparkdash.domain.history.speed_up import SpeedUp
+from sparkdash.domain.profile import SpeedUp
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host import command
 from sparkdash.limits import shown

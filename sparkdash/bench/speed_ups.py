@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from sparkdash.bench import run_folder
 from sparkdash.bench.judge.speed_up import speed_ups
 from sparkdash.bench.run import Mode
-from sparkdash.domain.history.speed_up import SpeedUp
+from sparkdash.domain.profile import SpeedUp
 from sparkdash.errors import AdmissionError
 
 READ_RUNS = 40

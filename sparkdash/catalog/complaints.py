@@ -15,12 +15,9 @@ from pydantic_core import ErrorDetails
 
 from sparkdash.catalog.catalog import nearest
 from sparkdash.catalog.yaml.document import KeyPath
-from sparkdash.domain.mend import MendName
-from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Mount
-from sparkdash.domain.published import Published
-from sparkdash.domain.servers.routes import ServerRoute
-from sparkdash.domain.servers.spec import LogFailure, LogStage, ServerKind, ServerMetrics, ServerSpec
-from sparkdash.domain.sim_spec import SimSpec, SimSpeed
+from sparkdash.domain.profile import EngineKind, MemoryNeed, MendName, ModelRef, Mount, Published, SimSpec, SimSpeed
+from sparkdash.domain.server import LogFailure, LogStage, ServerKind, ServerMetrics, ServerSpec
+from sparkdash.domain.task import ServerRoute
 
 _PARTS: Mapping[KeyPath, type[BaseModel]] = {
     ("models", "*"): ModelRef,

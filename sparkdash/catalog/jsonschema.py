@@ -14,11 +14,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from sparkdash.catalog.schema import EXTENDS, MERGED, PROFILE_KEYS
-from sparkdash.domain.images.image_build import ImageBuild
-from sparkdash.domain.profile import MemoryNeed, ModelRef, Mount, Profile
-from sparkdash.domain.published import Published
-from sparkdash.domain.servers.spec import LogFailure, LogStage, ServerMetrics, ServerSpec
-from sparkdash.domain.sim_spec import SimSpec, SimSpeed
+from sparkdash.domain.images import ImageBuild
+from sparkdash.domain.profile import MemoryNeed, ModelRef, Mount, Profile, Published, SimSpec, SimSpeed
+from sparkdash.domain.server import LogFailure, LogStage, ServerMetrics, ServerSpec
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _PARTS: tuple[type[BaseModel], ...] = (

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.schema import Section
 from sparkdash.domain.profile import Profile, placeholders
-from sparkdash.domain.servers.routes import ROUTE_PATHS, ServerRoute
-from sparkdash.domain.servers.spec import FIGURES, ServerSpec
+from sparkdash.domain.server import FIGURES, ServerSpec
+from sparkdash.domain.task import ROUTE_PATHS, ServerRoute
 from sparkdash.engines.generic.known_servers import known_server, server_of
 from sparkdash.engines.generic.trial import PROVABLE
 

@@ -10,7 +10,7 @@ from sparkdash.catalog.quadlet_unit import lost_comments
 from sparkdash.catalog.yaml import yaml_writer
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import AUTO, EngineKind, Profile
-from sparkdash.domain.servers.spec import ServerKind
+from sparkdash.domain.server import ServerKind
 from sparkdash.errors import ProfileError
 
 _RUNTIMES = {EngineKind.LLAMACPP: "llama-cpp"}

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sparkdash.domain.history.speed_up import SpeedUp
-from sparkdash.domain.memory.need import Need
-from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary
-from sparkdash.domain.published import Published
+from sparkdash.domain.memory import Need
+from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, Published, SpeedUp
 from sparkdash.engines.generic.known_servers import known_server
 
 

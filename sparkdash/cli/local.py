@@ -14,7 +14,7 @@ from sparkdash.catalog import Catalog, load_catalog, summarize
 from sparkdash.catalog.checkpoint import weights
 from sparkdash.cli.placeholders import planned_nodes
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, LABEL_SERVES, ContainerSpec
-from sparkdash.domain.memory.need import Need
+from sparkdash.domain.memory import Need
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.task import Task

@@ -12,7 +12,7 @@ from sparkdash.printable import one_line
 from sparkdash.units import GIB, MIB, size
 
 if TYPE_CHECKING:
-    from sparkdash.domain.memory.account import Holding, MemoryAccount
+    from sparkdash.domain.memory import Holding, MemoryAccount
     from sparkdash.host.memory_account import Sources
 
 SMALL = 16 * MIB

@@ -19,8 +19,8 @@ from sparkdash.api.control import ControlApi
 from sparkdash.api.rows import Call, HttpCall, Stream
 from sparkdash.client import address
 from sparkdash.client.envelope import error_from_answer
+from sparkdash.domain.event import Measuring
 from sparkdash.domain.lease import LEASE_HEADER
-from sparkdash.domain.measuring import Measuring
 
 if TYPE_CHECKING:
     import httpx

@@ -28,7 +28,7 @@ from sparkdash.daemon.memory_accounts import MemoryAccounts
 from sparkdash.daemon.other_nodes import OtherNodes, OtherNodesInputs
 from sparkdash.daemon.past import record_notices, recording_samples, restore_past
 from sparkdash.daemon.profile_files import READ_S, ProfileFiles
-from sparkdash.domain.evidence import no_evidence
+from sparkdash.domain.incident import no_evidence
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.gateway import app as gateway
 from sparkdash.gateway.count.counter import TokenCounter

@@ -20,9 +20,9 @@ from sparkdash.daemon import reloading
 from sparkdash.daemon.daemon import Daemon
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.finding import Diagnosis, Finding
-from sparkdash.domain.memory.account import MemoryAccount
+from sparkdash.domain.local_files import Item, NodeStock, Shelf, Stock
+from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.profile import ProfileSummary
-from sparkdash.domain.shelf import Item, NodeStock, Shelf, Stock
 from sparkdash.errors import SparkdashError
 from sparkdash.host import memory_account
 from sparkdash.host.hub.local_weights import Presence

@@ -19,7 +19,7 @@ from sparkdash.daemon.config_revision import SettingsReader
 from sparkdash.daemon.handover import Handover
 from sparkdash.daemon.other_nodes import OtherNodes
 from sparkdash.daemon.profile_files import ProfileFiles
-from sparkdash.domain.history.speed_up import SpeedUp
+from sparkdash.domain.profile import SpeedUp
 from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.hooks import HookDispatcher

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from sparkdash.domain.memory.account import Holding, MemoryAccount
+from sparkdash.domain.memory import Holding, MemoryAccount
 from sparkdash.units import GIB
 
 SHARED_S = 1.0

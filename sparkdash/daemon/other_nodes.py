@@ -15,7 +15,7 @@ from functools import partial
 from sparkdash import paths
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact, Level, NodesChanged, Notice
-from sparkdash.domain.memory.guard import GuardKill
+from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.node import LOCAL, NodeState
 from sparkdash.errors import SparkdashError
 from sparkdash.host.reader import HostReader

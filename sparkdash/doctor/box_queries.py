@@ -14,8 +14,7 @@ from pathlib import Path
 
 from sparkdash import catalog, paths
 from sparkdash.doctor.facts import Disk, Listener, ProfilesSeen
-from sparkdash.domain.memory.account import MemoryAccount
-from sparkdash.domain.memory.contiguity import LoadContiguity
+from sparkdash.domain.memory import LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.profile import ApiProtocol, Profile
 from sparkdash.engines.capabilities import lacks_protocol

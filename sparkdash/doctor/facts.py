@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from sparkdash.domain.memory.account import MemoryAccount
-from sparkdash.domain.memory.contiguity import LoadContiguity
+from sparkdash.domain.memory import LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.host.command import CommandResult
 from sparkdash.host.kernel_log.lines import KernelFindings

@@ -21,8 +21,7 @@ from sparkdash.doctor import box_queries, podman_info
 from sparkdash.doctor.check import Check
 from sparkdash.doctor.facts import DaemonSeen, Disk, Facts, Listener, ProfilesSeen, UnreadFact
 from sparkdash.doctor.time_limits import gather_by_key, read_within
-from sparkdash.domain.memory.account import MemoryAccount
-from sparkdash.domain.memory.contiguity import LoadContiguity
+from sparkdash.domain.memory import LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import SparkdashError
 from sparkdash.host.command import CommandResult

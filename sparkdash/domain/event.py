@@ -15,13 +15,77 @@ from sparkdash.domain.base import STRICT, Frozen, per_request
 from sparkdash.domain.engine import Engine, Parked
 from sparkdash.domain.incident import Incident, Repairs
 from sparkdash.domain.lease import Request
-from sparkdash.domain.live.active_alert import ActiveAlert
-from sparkdash.domain.measuring import Measuring
-from sparkdash.domain.memory.guard import Guard
+from sparkdash.domain.memory import Guard
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.node import NodeState
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.swap import DefaultProfile, Swap
+from sparkdash.limits import COUNT, NAME, PRINTABLE, WORD
+
+
+class ActiveAlert(Frozen):
+    """A figure of an engine, or of a box (then `profile` is empty), beyond its limit. Values in the figure's unit."""
+
+    figure: str
+    label: str
+    unit: str
+    profile: str
+    node: str
+    value: float
+    """Value at the time of the alert."""
+    limit: float
+    above: bool
+    """Whether the value is greater than the limit; otherwise it is smaller."""
+    since: float
+    """Time at which the limit was passed; Unix seconds."""
+
+    @property
+    def text(self) -> str:
+        """Sentence for people."""
+        whose = self.profile or "the box"
+        sign = "above" if self.above else "below"
+        return f"{self.label} of {whose} is {_told(self.value, self.unit)}, {sign} {_told(self.limit, self.unit)}."
+
+
+def _told(value: float, unit: str) -> str:
+    if unit == "share":
+        return f"{value * 100:.3g} %"
+    if unit in ("bytes", "bytes/s"):
+        return f"{value / 2**30:.3g} GiB{unit.removeprefix('bytes')}"
+    return f"{value:.3g} {'°C' if unit == 'C' else unit}".strip()
+
+
+SILENT_S = 20.0
+"""Silence after which a run counts as dead: it reports every 5 s, and its lease lapses after 15 s."""
+
+
+class Measuring(Frozen):
+    """Progress report of a bench run."""
+
+    run: str = Field(max_length=NAME, pattern=PRINTABLE)
+    """Id of the run."""
+    doing: str = Field(max_length=WORD, pattern=PRINTABLE)
+    """launching, settling or measuring."""
+    arm: str = Field(max_length=NAME, pattern=PRINTABLE)
+    cell: str | None = Field(default=None, max_length=NAME, pattern=PRINTABLE)
+    """Label of the cell, such as `ctx 2K x 150`; None while no cell is measured."""
+    launch: int = Field(ge=0, le=COUNT)
+    """Number of the launch, counted from 1."""
+    launches: int = Field(ge=0, le=COUNT)
+    done: int = Field(ge=0, le=COUNT)
+    """Measured cells of all launches, out of `cells`."""
+    cells: int = Field(ge=0, le=COUNT)
+    share: float = Field(ge=0, le=1)
+    """Share of all work, by tokens."""
+    left_s: float | None = Field(default=None, ge=0)
+    at: float = 0.0
+    """Time of the report by the daemon's clock, Unix seconds."""
+    ends: bool = False
+    """Whether the run was asked to stop and will do so at its next report."""
+
+    def lives(self, now: float) -> bool:
+        """Whether the last report is recent enough at `now` (Unix seconds of the daemon)."""
+        return now - self.at < SILENT_S
 
 
 class Level(StrEnum):

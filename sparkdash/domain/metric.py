@@ -6,6 +6,7 @@ Pure.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -13,7 +14,118 @@ from pydantic import field_validator
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.container import Stranger
-from sparkdash.domain.live import Energy, GatewayFigures, LiveRequest
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFigures:
+    """Figures of one incarnation of an engine. None: the engine does not tell. Times are monotonic seconds."""
+
+    answered_at: float | None = None
+    """Time of the scrape that gave these figures; None before the first answer."""
+    unanswered_since: float | None = None
+    """Time of the first scrape without an answer; None once a scrape was answered."""
+    running: float | None = None
+    waiting: float | None = None
+    deferred: float | None = None
+    """Waiting requests that wait for a grammar, remote KV or the like, and not for room."""
+    kv_used: float | None = None
+    """KV cache in use / KV cache, not rounded: the only figure of vLLM that moves during a prefill."""
+    asleep: bool | None = None
+    """Whether the engine was put to sleep, its weights unloaded."""
+    progress: tuple[float | None, ...] = ()
+    """Counters of tokens, steps and requests: any change is movement."""
+    prompt_progress: float | None = None
+    """Counter of prompt tokens; with llama-server and SGLang it moves during a prefill, with vLLM at its end."""
+    uses_queue: bool = False
+    """Whether the engine answers for its figures in the queue of its own work, as llama-server does."""
+    is_live: bool = True
+    """Whether the figures move while a request runs. TensorRT-LLM's and Atlas' do so only when one ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFigures:
+    """Last answered reading of the GPU. None: unknown to the driver."""
+
+    looked_at: float
+    """Monotonic seconds."""
+    name: str | None = None
+    power_w: float | None = None
+    low_w: float | None = None
+    """Power below which this GPU computes nothing."""
+    utilization: float | None = None
+    """0..1"""
+
+
+class Energy(Frozen):
+    """Energy of the box since `since`, integrated from the power at each tick (trapezoids). Unix seconds, Wh."""
+
+    sensor: str
+    """Part of the box that the sensor measures: "GPU only"."""
+    since: float
+    busy_wh: float = 0.0
+    """Energy while at least one request ran."""
+    idle_wh: float = 0.0
+    """Energy while none ran."""
+    unknown_s: float = 0.0
+    """Seconds without a reading of the power, in neither."""
+
+
+class GatewayFigures(Frozen):
+    """Figures of one profile by the gateway's own count: what passed through it, and nothing else.
+
+    Counters begin with the daemon.
+    """
+
+    in_flight: int = 0
+    """Requests that were sent to the engine and have not ended."""
+    waiting: int = 0
+    """Requests that wait for the engine at the gateway."""
+    decode_tok_s: float | None = None
+    """Output tokens of all running requests together / wall time, over the last seconds."""
+    rate_s: float | None = None
+    """Seconds until the sample's time that `decode_tok_s` covers."""
+    decode_each_tok_s: float | None = None
+    """The same / number of requests that decode."""
+    prompt_tok_s: float | None = None
+    """Prompt tokens that were not cached / time from sending to the first text, of requests of the last 60 s."""
+    ttft_p50_s: float | None = None
+    """Time from sending to the first text, of requests of the last 60 s."""
+    ttft_p95_s: float | None = None
+    requests: int = 0
+    """Ended requests, failed ones included."""
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    """Tokens of ended requests, by the engine's own usage."""
+    energy_wh: float | None = None
+    """Energy while requests of the profile ran, shared by tokens with other profiles; None without a sensor."""
+    wh_per_1k: float | None = None
+    """Energy / output tokens x 1000, over the same time; None without a sensor or tokens."""
+
+
+class LiveRequest(Frozen):
+    """Progress of one running request at one tick, as far as its answer has passed through the gateway."""
+
+    profile: str
+    output_tokens: int | None = None
+    """Output tokens so far; None for an answer that does not come as a stream."""
+    estimated: bool = True
+    """Whether the tokens are estimated from the answer's events; False: the engine counts in each event."""
+    tok_s: float | None = None
+    """Output tokens per second over the last `rate_s` seconds; None before the second tick with text."""
+    rate_s: float | None = None
+    """Seconds that the rate covers, up to the sample's time."""
+    silent_s: float | None = None
+    """Seconds since the last piece of the answer that shows work; None before the first."""
+
+
+class TrafficLook(NamedTuple):
+    """All that the gateway tells of one tick."""
+
+    requests: dict[str, LiveRequest]
+    """Progress of the running requests, by id."""
+    profiles: dict[str, GatewayFigures]
+    energy: Energy | None
 
 
 class Metric(StrEnum):

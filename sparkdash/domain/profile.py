@@ -17,14 +17,104 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from sparkdash.domain.base import Frozen
-from sparkdash.domain.history.speed_up import SpeedUp
-from sparkdash.domain.images.image_build import ImageBuild
-from sparkdash.domain.mend import MendName
+from sparkdash.domain.images import ImageBuild
 from sparkdash.domain.node import NODE_NAME
-from sparkdash.domain.published import Published
-from sparkdash.domain.servers.spec import ServerSpec
-from sparkdash.domain.sim_spec import SimSpec
+from sparkdash.domain.server import ServerSpec
 from sparkdash.units import GIB
+
+
+class SimSpeed(Frozen):
+    """Decode and prefill speed of the simulated engine at one context length (tokens)."""
+
+    context: int = Field(ge=0)
+    decode_tok_s: float = Field(gt=0)
+    prefill_tok_s: float = Field(gt=0)
+
+
+class SimSpec(Frozen):
+    """Behaviour of the simulated engine. Invented for rehearsal; nothing is a measurement."""
+
+    load_s: float = Field(default=8.0, ge=0)
+    speeds: tuple[SimSpeed, ...] = (SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=2000),)
+    acceptance: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
+    """Chance of accepting the draft token at each position, given that the earlier ones were accepted."""
+    speculation: str | None = None
+    """Speculation that is imitated, as lists show it: "eagle3 k=1"; None: read from vLLM's arguments."""
+    reasoning_tokens: int = Field(default=0, ge=0)
+    """Number of leading reasoning tokens in a chat's answer."""
+    memory_gib: float = Field(default=20.0, ge=0)
+    kv_tokens: int = Field(default=262144, gt=0)
+    time_scale: float = Field(default=1.0, gt=0)
+    """Factor by which everything runs faster; for tests."""
+    fault: str | None = None
+    """Name of a fault (sparkdash.sim.engine.faults)."""
+    fault_after_s: float | None = Field(default=None, ge=0)
+    """Serving time until the fault begins; not for faults of the start."""
+    fault_after_tokens: int | None = Field(default=None, ge=1)
+    """Token of an answer with which the fault begins; not for faults of the start."""
+
+
+class MendName(StrEnum):
+    """Name of a correction, in the order of application."""
+
+    CLAUDE_BILLING_LINE = "claude-billing-line"
+    MESSAGES_SYSTEM_TURNS = "messages-system-turns"
+    MESSAGES_NEW_KEYS = "messages-new-keys"
+    RESPONSES_TOOL_TYPES = "responses-tool-types"
+    RESPONSES_SEALED_REASONING = "responses-sealed-reasoning"
+    RESPONSES_MAX_TOKENS = "responses-max-tokens"
+    RESPONSES_CLIENT_METADATA = "responses-client-metadata"
+    ECHOED_PROGRESS = "echoed-progress"
+
+
+class Published(Frozen):
+    """A published figure for a profile. Rates are per second; None was not published."""
+
+    workload: str
+    source: str
+    """Name of the document with the figure."""
+    decode_tok_s: float | None = None
+    prefill_tok_s: float | None = None
+    e2e_tok_s: float | None = None
+    """Completion tokens divided by the whole time of the request, prefill included."""
+    aggregate_tok_s: float | None = None
+    tok_s: float | None = None
+    """Rate without a stated definition; never compared with the others."""
+    upto: float | None = None
+    """Upper end of a published range."""
+    kv_tokens: int | None = Field(default=None, ge=0)
+    """Tokens that the KV cache holds."""
+    prefix_hit_rate: Annotated[float | None, Field(ge=0, le=1)] = None
+    math_score: Annotated[float | None, Field(ge=0, le=1)] = None
+    start_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Seconds from the start to the first answer."""
+    link_gbit_s: float | None = None
+    """Bandwidth between two boxes, in Gb/s."""
+    copy_mb_s: float | None = None
+    """Rate of copying weights to the other box, in MB/s."""
+    note: str | None = None
+
+
+class SpeedUp(Frozen):
+    """Ratio that one A/B run measured. A ratio below 1 is a loss."""
+
+    profile: str
+    """Profile that speculates."""
+    fingerprint: str | None = None
+    """Fingerprint of that profile as it was measured; None: unknown."""
+    plain: str
+    """Profile that decodes without speculation."""
+    ratio: float
+    """Decode rate of one request over that of the plain profile, geometric mean over the cells of the suite."""
+    cells: int
+    """Cells behind the ratio."""
+    run: str
+    """Id of the run."""
+    measured_at: float
+    """Beginning of the run, Unix seconds."""
+    simulated: bool = False
+    """Whether an engine of the run was simulated."""
+
 
 MOST_NODES = 2
 """Most nodes that one engine of a profile can run on."""

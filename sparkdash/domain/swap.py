@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Failure, LoadProgress
-from sparkdash.domain.memory.need import Need
+from sparkdash.domain.memory import Need
 
 
 class SwapPhase(StrEnum):

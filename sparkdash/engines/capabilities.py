@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sparkdash.domain.profile import ApiProtocol, ArgValue, EngineKind, Profile
-from sparkdash.domain.servers.routes import ROUTE_TASKS
-from sparkdash.domain.task import Task
+from sparkdash.domain.task import ROUTE_TASKS, Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines.argv import lookup, version_of
 from sparkdash.engines.generic.known_servers import server_of

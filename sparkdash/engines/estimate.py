@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from math import ceil
 from typing import Any, NamedTuple
 
-from sparkdash.domain.memory.need import Basis, Need, Term
-from sparkdash.domain.profile import ArgValue, EngineKind, Profile, placeholders
-from sparkdash.domain.sim_spec import SimSpec
+from sparkdash.domain.memory import Basis, Need, Term
+from sparkdash.domain.profile import ArgValue, EngineKind, Profile, SimSpec, placeholders
 from sparkdash.domain.weights import BF16_BITS, Unread, WeightFacts
 from sparkdash.engines.argv import fill_placeholders, lookup, parse_share, parse_size, parse_token_count
 from sparkdash.engines.nodes import ways

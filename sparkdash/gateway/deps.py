@@ -17,9 +17,9 @@ from sparkdash.api.answers import BenchPlan, SettingList
 from sparkdash.api.requests import SettingBody, StartRunBody
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import Request
-from sparkdash.domain.memory.account import MemoryAccount
+from sparkdash.domain.local_files import Shelf
+from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.profile import ProfileSummary
-from sparkdash.domain.shelf import Shelf
 from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.http.event_feed import EventEncoder
 from sparkdash.gateway.http.exchange import Exchange

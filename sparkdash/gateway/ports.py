@@ -15,19 +15,17 @@ from sparkdash.access.key import Key
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Event, Fact
-from sparkdash.domain.history.answers import (
+from sparkdash.domain.history import (
     FigureList,
     MarkList,
+    MarkSelection,
     PastRequests,
     RecentFigures,
-    Series,
-    UsageReport,
-)
-from sparkdash.domain.history.selections import (
-    MarkSelection,
     RecentSelection,
     RequestSelection,
+    Series,
     SeriesSelection,
+    UsageReport,
     UsageSelection,
     Visible,
 )

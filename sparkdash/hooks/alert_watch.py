@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparkdash.alert_settings import Alert
-from sparkdash.domain.history.figures import all_figures, measured_of
-from sparkdash.domain.live.active_alert import ActiveAlert
+from sparkdash.domain.event import ActiveAlert
+from sparkdash.domain.history import all_figures, measured_of
 from sparkdash.domain.metric import Sample
 
 _Place = tuple[Alert, str, str]

@@ -11,9 +11,16 @@ from typing import Any
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.event import AlertsChanged, EngineChanged, Fact, GuardChanged, NodesChanged, SwapChanged
-from sparkdash.domain.live.active_alert import ActiveAlert
-from sparkdash.domain.memory.guard import Guard, GuardKill
+from sparkdash.domain.event import (
+    ActiveAlert,
+    AlertsChanged,
+    EngineChanged,
+    Fact,
+    GuardChanged,
+    NodesChanged,
+    SwapChanged,
+)
+from sparkdash.domain.memory import Guard, GuardKill
 from sparkdash.domain.node import NodeState, NodeStatus
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapOutcome

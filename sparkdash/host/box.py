@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from sparkdash.domain.memory.contiguity import Contiguity
+from sparkdash.domain.memory import Contiguity
 from sparkdash.domain.metric import Memory
 from sparkdash.host import contiguity, meminfo
 from sparkdash.host.board_power import BoardPower

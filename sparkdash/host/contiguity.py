@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from resource import getpagesize
 
-from sparkdash.domain.memory.contiguity import BLOCK, Contiguity
+from sparkdash.domain.memory import BLOCK, Contiguity
 from sparkdash.host.processes.proc import PROC, boot
 from sparkdash.units import MIB
 

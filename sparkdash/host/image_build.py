@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkdash import __version__, paths
-from sparkdash.domain.images.image_build import ImageBuild
-from sparkdash.domain.images.provenance import Provenance, build_digest, build_labels, read_provenance
+from sparkdash.domain.images import ImageBuild, Provenance, build_digest, build_labels, read_provenance
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError, EngineError, HostError
 from sparkdash.host import build_keeper, meminfo

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from sparkdash.domain.memory.contiguity import Contiguity
+from sparkdash.domain.memory import Contiguity
 from sparkdash.domain.metric import Gpu, Memory
 
 

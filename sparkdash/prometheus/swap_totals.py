@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable
 
-from sparkdash.domain.memory.guard import Guard
+from sparkdash.domain.memory import Guard
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.telemetry.totals import LatencyHistogram
 

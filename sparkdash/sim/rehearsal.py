@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import re
 
-from sparkdash.domain.profile import EngineKind, MemoryNeed, Profile
-from sparkdash.domain.published import Published
-from sparkdash.domain.sim_spec import SimSpec, SimSpeed
+from sparkdash.domain.profile import EngineKind, MemoryNeed, Profile, Published, SimSpec, SimSpeed
 from sparkdash.engines import registry
 from sparkdash.units import GIB
 

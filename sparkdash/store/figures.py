@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from sparkdash.domain.history.figures import Measured
+from sparkdash.domain.history import Measured
 
 CELL = struct.Struct("<Hfff")
 """Count, minimum, mean and maximum in 14 bytes. Single precision: seven digits."""

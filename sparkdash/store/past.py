@@ -17,29 +17,26 @@ from typing import Any, NamedTuple
 
 from sparkdash.domain.engine import Failure
 from sparkdash.domain.event import Level, Notice
-from sparkdash.domain.history.answers import (
+from sparkdash.domain.history import (
     FigureList,
     MarkKind,
     MarkList,
+    MarkSelection,
     PastRequests,
     RecentFigures,
-    Series,
-    TimelineMark,
-    UsageReport,
-)
-from sparkdash.domain.history.selections import (
-    MarkSelection,
     RecentSelection,
     RequestOrder,
     RequestSelection,
+    Series,
     SeriesSelection,
+    TimelineMark,
+    UsageReport,
     UsageSelection,
     Visible,
 )
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.memory.contiguity import LoadContiguity
-from sparkdash.domain.profile_figures import FIGURE_WINDOW, Figures
-from sparkdash.domain.state import RECENT_NOTICES, RECENT_REQUESTS, RECENT_SWAPS
+from sparkdash.domain.memory import LoadContiguity
+from sparkdash.domain.state import FIGURE_WINDOW, RECENT_NOTICES, RECENT_REQUESTS, RECENT_SWAPS, Figures
 from sparkdash.domain.swap import Step, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import AdmissionError, DaemonError
 from sparkdash.store import rows, series, usage

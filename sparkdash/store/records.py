@@ -11,15 +11,13 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from statistics import median
 
+from sparkdash.domain import memory
 from sparkdash.domain.engine import Parked
 from sparkdash.domain.event import Notice
-from sparkdash.domain.history.figures import measured_of
+from sparkdash.domain.history import measured_of
 from sparkdash.domain.incident import Incident
 from sparkdash.domain.lease import Request
-from sparkdash.domain.memory import footprint
-from sparkdash.domain.memory.contiguity import LoadContiguity
-from sparkdash.domain.memory.footprint import Footprint, Weighing
-from sparkdash.domain.memory.guard import GuardKill
+from sparkdash.domain.memory import Footprint, GuardKill, LoadContiguity, Weighing
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.swap import Step, Swap, SwapOutcome, SwapPhase
 from sparkdash.store import key_usage, rows
@@ -81,7 +79,7 @@ class Learned:
         loads = self._loads[fingerprint]
         if seen.spoilt is None and seen.steady_bytes is not None:
             loads[seen.id] = seen  # a load that is reported again keeps its position
-        for id_ in list(loads)[: -footprint.LEARNED_FROM]:
+        for id_ in list(loads)[: -memory.LEARNED_FROM]:
             del loads[id_]
 
     def learn_newer(self, newer: Learned) -> None:
@@ -106,7 +104,7 @@ class Learned:
 
     def footprint(self, fingerprint: str) -> Footprint | None:
         """Memory of this launch; None before the first load that counts."""
-        return footprint.learn_footprint(list(self._loads.get(fingerprint, {}).values()))
+        return memory.learn_footprint(list(self._loads.get(fingerprint, {}).values()))
 
 
 HELD = 10_000

@@ -16,9 +16,7 @@ from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.event import Notice
 from sparkdash.domain.incident import Incident, IncidentEnd, TakenStep
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.memory.contiguity import Contiguity, LoadContiguity, LoadOutcome
-from sparkdash.domain.memory.footprint import Measure, Weighing
-from sparkdash.domain.memory.guard import GuardKill
+from sparkdash.domain.memory import Contiguity, GuardKill, LoadContiguity, LoadOutcome, Measure, Weighing
 from sparkdash.domain.swap import Step, Swap, SwapOutcome
 
 Row = tuple[object, ...]

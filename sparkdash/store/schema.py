@@ -10,7 +10,7 @@ import sqlite3
 from pathlib import Path
 from types import NoneType
 
-from sparkdash.domain.history.sketch import merge_packed
+from sparkdash.domain.sketch import merge_packed
 from sparkdash.store.rows import REQUEST_COLUMNS, parse_request
 from sparkdash.store.usage import USAGE_TABLES, sums_of
 

@@ -10,9 +10,18 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from sparkdash.domain.history.answers import FigureList, RecentFigures, RecentSeries, RecordedSubject, Series
-from sparkdash.domain.history.figures import all_figures, unit_of
-from sparkdash.domain.history.selections import RecentSelection, SeriesSelection, Visible
+from sparkdash.domain.history import (
+    FigureList,
+    RecentFigures,
+    RecentSelection,
+    RecentSeries,
+    RecordedSubject,
+    Series,
+    SeriesSelection,
+    Visible,
+    all_figures,
+    unit_of,
+)
 from sparkdash.domain.node import LOCAL
 from sparkdash.store.figures import CELL, DAY_S, HOURS, MINUTES, SECONDS, TIERS, Cell, choose
 

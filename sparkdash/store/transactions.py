@@ -19,7 +19,7 @@ import structlog
 
 from sparkdash.domain.engine import Parked
 from sparkdash.domain.incident import Incident
-from sparkdash.domain.memory.contiguity import LoadContiguity
+from sparkdash.domain.memory import LoadContiguity
 from sparkdash.store import key_usage, rows, schema
 from sparkdash.store.figures import SecondRow
 from sparkdash.store.past import RecentPast, read_recent_past

@@ -12,11 +12,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from sparkdash.domain.history.answers import UsageReport, UsageTotals
-from sparkdash.domain.history.figures import ENERGY_BUSY, ENERGY_IDLE
-from sparkdash.domain.history.selections import UsageSelection
-from sparkdash.domain.history.sketch import LogSketch, SketchSum
+from sparkdash.domain.history import ENERGY_BUSY, ENERGY_IDLE, UsageReport, UsageSelection, UsageTotals
 from sparkdash.domain.lease import ASIDES, Request, RequestState
+from sparkdash.domain.sketch import LogSketch, SketchSum
 from sparkdash.store.figures import DAY_S, HOUR_S
 from sparkdash.store.series import read_increase
 

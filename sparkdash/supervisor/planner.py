@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from sparkdash.catalog import Catalog
-from sparkdash.domain.memory.need import Need
+from sparkdash.domain.memory import Need
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.profile import EngineKind, Profile

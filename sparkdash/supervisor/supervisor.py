@@ -13,11 +13,10 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.container import PullProgress, Stranger
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Level
-from sparkdash.domain.images.availability import how_to_get
-from sparkdash.domain.images.origin import ImageOrigin, image_origin
+from sparkdash.domain.images import ImageOrigin, how_to_get, image_origin
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request
-from sparkdash.domain.memory.need import Need
+from sparkdash.domain.memory import Need
 from sparkdash.domain.profile import AUTO, EngineKind, Profile
 from sparkdash.domain.swap import Plan, SetPlan, SwapCause
 from sparkdash.domain.task import Task

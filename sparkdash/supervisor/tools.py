@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sparkdash.catalog import Catalog
-from sparkdash.domain.copying import CopyPlan, CopyProgress
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact
-from sparkdash.domain.evidence import TakeEvidence, no_evidence
-from sparkdash.domain.figures import EngineFigures, GpuFigures
-from sparkdash.domain.memory.account import Holding
+from sparkdash.domain.incident import TakeEvidence, no_evidence
+from sparkdash.domain.local_files import CopyPlan, CopyProgress
+from sparkdash.domain.memory import Holding
+from sparkdash.domain.metric import EngineFigures, GpuFigures
 from sparkdash.domain.profile import Profile
 from sparkdash.engines import registry
 from sparkdash.engines.adapter import EngineAdapter

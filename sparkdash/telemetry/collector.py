@@ -17,9 +17,17 @@ import structlog
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Level, Notice, SampleTaken
-from sparkdash.domain.figures import EngineFigures, GpuFigures
-from sparkdash.domain.live import TrafficLook
-from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, NodeSample, Sample
+from sparkdash.domain.metric import (
+    EngineFigures,
+    EngineSample,
+    Gpu,
+    GpuFigures,
+    Memory,
+    Metric,
+    NodeSample,
+    Sample,
+    TrafficLook,
+)
 from sparkdash.domain.node import LOCAL
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.engines.registry import adapter

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sparkdash.domain.live import Energy
+from sparkdash.domain.metric import Energy
 
 GAP_S = 60.0
 """Longest pause between two samples that is integrated; the longest usual one is 15 s."""

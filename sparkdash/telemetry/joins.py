@@ -13,10 +13,8 @@ from typing import Protocol
 
 from sparkdash.domain.container import CONTAINER_PREFIX
 from sparkdash.domain.engine import Engine
-from sparkdash.domain.figures import EngineFigures
-from sparkdash.domain.live import GatewayFigures, TrafficLook
-from sparkdash.domain.metric import EngineSample, Gpu, Metric, NodeSample
-from sparkdash.domain.text.node_text import link_share
+from sparkdash.domain.metric import EngineFigures, EngineSample, GatewayFigures, Gpu, Metric, NodeSample, TrafficLook
+from sparkdash.domain.phrases import link_share
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.telemetry.energy import GPU_ONLY, WHOLE_BOX, Power
 from sparkdash.telemetry.reading import Reading

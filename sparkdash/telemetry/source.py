@@ -15,8 +15,7 @@ from typing import Protocol
 import structlog
 
 from sparkdash.domain.engine import Engine
-from sparkdash.domain.figures import EngineFigures
-from sparkdash.domain.metric import EngineSample
+from sparkdash.domain.metric import EngineFigures, EngineSample
 from sparkdash.engines import expositions
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.errors import UpstreamError

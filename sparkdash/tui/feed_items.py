@@ -12,7 +12,7 @@ from sparkdash.domain.event import Event
 from sparkdash.domain.state import Snapshot
 
 if TYPE_CHECKING:
-    from sparkdash.domain.history.answers import RecentFigures
+    from sparkdash.domain.history import RecentFigures
 
 
 @dataclass(frozen=True, slots=True)

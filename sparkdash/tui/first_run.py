@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sparkdash.domain.finding import Finding, Status
+from sparkdash.domain.local_files import Stock
 from sparkdash.domain.profile import EngineKind, ProfileSummary
-from sparkdash.domain.shelf import Stock
 from sparkdash.domain.state import Snapshot
 
 ELSEWHERE = (EngineKind.OPENAI, EngineKind.REMOTE)

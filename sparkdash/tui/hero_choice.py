@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparkdash.domain.history.answers import Series
+from sparkdash.domain.history import Series
 from sparkdash.domain.metric import Metric
 
 HOUR_S, DAY_S = 3600.0, 86400.0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from sparkdash.domain.history.answers import RecentFigures
+from sparkdash.domain.history import RecentFigures
 from sparkdash.domain.metric import Gpu, Memory, Metric, Sample
 from sparkdash.domain.node import LOCAL
 from sparkdash.tui.hero_choice import farthest

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from sparkdash.api.tolerance import read_answer
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.feed import follow_feed
-from sparkdash.domain.history.figures import MEMORY
+from sparkdash.domain.history import MEMORY
 from sparkdash.errors import DaemonError
 from sparkdash.tui.feed_items import Disconnected, Item, RecordedPast
 from sparkdash.tui.history import BOX_CHARTED, BOX_MEMORY, KEPT, MEMORY_KEPT, MEMORY_STEP_S, SHOWN, STEP_S

@@ -14,14 +14,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.event import Event, SampleTaken
+from sparkdash.domain.event import Event, Measuring, SampleTaken
 from sparkdash.domain.lease import Request
-from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import EngineSample, Sample
 from sparkdash.domain.node import LOCAL, NodeState
+from sparkdash.domain.phrases import boxes_text
 from sparkdash.domain.state import Snapshot, apply
 from sparkdash.domain.swap import Swap
-from sparkdash.domain.text.node_text import boxes_text
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.feed_items import Disconnected, Item, RecordedPast
 from sparkdash.tui.finite import without_odd_figures

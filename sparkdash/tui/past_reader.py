@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkdash.domain.history.selections import RequestOrder
+from sparkdash.domain.history import RequestOrder
 from sparkdash.domain.lease import Request
 from sparkdash.tui.lines.request_filter import RequestFilter
 

@@ -22,8 +22,7 @@ from sparkdash.bench.plan.run_plan import RunTarget, new_run
 from sparkdash.bench.report.assemble import assemble_report
 from sparkdash.bench.run import Arm, Mode
 from sparkdash.cli.main import app
-from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.domain.sim_spec import SimSpec, SimSpeed
+from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.errors import AdmissionError, ProfileError
 from sparkdash.sim.api import prompt as prompt_module
 from sparkdash.sim.process.engine_process import serving

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sparkdash.bench.measure.time_left import RunTimeLeft
 from sparkdash.bench.plan import run_plan
 from sparkdash.bench.run import CellKey
-from sparkdash.domain.measuring import Measuring
+from sparkdash.domain.event import Measuring
 
 CELLS = st.lists(
     st.tuples(st.integers(0, 200_000), st.integers(1, 4096), st.integers(1, 64), st.integers(1, 20)),

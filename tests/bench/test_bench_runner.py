@@ -23,8 +23,7 @@ from sparkdash.bench.records import Provenance
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Kind, LaunchSlot, Mode
 from sparkdash.cli.bench import measure
-from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.domain.sim_spec import SimSpec, SimSpeed
+from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.errors import AdmissionError, UpstreamError
 from sparkdash.sim.api import prompt as prompt_module
 from sparkdash.sim.api.app import App

@@ -22,8 +22,7 @@ from sparkdash.bench.plan import prompts
 from sparkdash.bench.plan.suites import CLASSES
 from sparkdash.bench.records import RequestSample
 from sparkdash.bench.run import Arm, CellKey
-from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.domain.sim_spec import SimSpec, SimSpeed
+from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.engines import measuring
 from sparkdash.errors import UpstreamError
 from sparkdash.sim.api.app import App

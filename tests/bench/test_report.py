@@ -28,7 +28,7 @@ from sparkdash.bench.report.run_difference import compare_runs
 from sparkdash.bench.report.run_difference import difference_page as side_by_side
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Host, Kind, Mode
-from sparkdash.domain.published import Published
+from sparkdash.domain.profile import Published
 from sparkdash.errors import AdmissionError
 
 SCHEMA = Path(__file__).parent / "published" / "report.schema.json"

@@ -19,7 +19,7 @@ from sparkdash.bench.report.page import SIMULATED, LocalProfiles, report_charts,
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey
-from sparkdash.domain.published import Published
+from sparkdash.domain.profile import Published
 from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
 
 GRID = {

@@ -12,7 +12,7 @@ import yaml
 
 from sparkdash import catalog
 from sparkdash.catalog import Catalog
-from sparkdash.domain.images.origin import ImageOrigin, image_origin
+from sparkdash.domain.images import ImageOrigin, image_origin
 from sparkdash.domain.profile import Profile
 from sparkdash.paths import shipped_profiles
 

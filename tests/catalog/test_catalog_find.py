@@ -10,7 +10,7 @@ import pytest
 
 from sparkdash import catalog
 from sparkdash.catalog import Catalog, ProfileProblem
-from sparkdash.domain.history.speed_up import SpeedUp
+from sparkdash.domain.profile import SpeedUp
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import AdmissionError
 

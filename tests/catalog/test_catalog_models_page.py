@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sparkdash import catalog
-from sparkdash.domain.images.origin import ImageOrigin, image_origin
+from sparkdash.domain.images import ImageOrigin, image_origin
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.estimate import estimate_launch
 from sparkdash.engines.registry import adapter_of

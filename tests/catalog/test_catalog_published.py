@@ -14,8 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from sparkdash import catalog
-from sparkdash.domain.profile import Profile
-from sparkdash.domain.published import Published
+from sparkdash.domain.profile import Profile, Published
 from sparkdash.paths import shipped_profiles
 
 FIGURES = Path(__file__).parents[1] / "data" / "published" / "figures.csv"

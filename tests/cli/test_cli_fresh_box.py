@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.images.origin import ImageOrigin
+from sparkdash.domain.images import ImageOrigin
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 
 Run = Callable[..., Any]

@@ -16,7 +16,7 @@ from recorded import START, asked
 
 from sparkdash.cli.engines.history_period import parse_moment, parse_period
 from sparkdash.domain.event import Level
-from sparkdash.domain.history.answers import (
+from sparkdash.domain.history import (
     FigureList,
     MarkKind,
     MarkList,
@@ -27,8 +27,8 @@ from sparkdash.domain.history.answers import (
     TimelineMark,
     UsageReport,
     UsageTotals,
+    all_figures,
 )
-from sparkdash.domain.history.figures import all_figures
 from sparkdash.errors import AdmissionError
 
 Run = Callable[..., Any]

@@ -24,15 +24,13 @@ from sparkdash.cli.doctor import finding_lines as doctors_lines
 from sparkdash.cli.main import app
 from sparkdash.cli.output import screen, tables
 from sparkdash.domain.container import PullProgress, Stranger
-from sparkdash.domain.engine import EngineState, Failure, Parked
-from sparkdash.domain.event import Fact, Level, Notice, SwapChanged
+from sparkdash.domain.engine import EngineState, Failure, Liveness, LivenessState, Parked
+from sparkdash.domain.event import Fact, Level, Measuring, Notice, SwapChanged
 from sparkdash.domain.finding import Finding, Status
-from sparkdash.domain.history.answers import PastRequests
+from sparkdash.domain.history import PastRequests
 from sparkdash.domain.incident import Incident, Repairs, RepairTime
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.liveness import Liveness, LivenessState
-from sparkdash.domain.measuring import Measuring
-from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
+from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.state import Snapshot

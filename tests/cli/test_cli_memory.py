@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from fake_daemon import GIB, FakeDaemon
 
-from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
-from sparkdash.domain.memory.need import Basis, Need, Term
+from sparkdash.domain.memory import Basis, GpuMemory, Holder, Holding, MemoryAccount, Need, Term
 from sparkdash.domain.swap import Plan
 from sparkdash.units import MIB
 

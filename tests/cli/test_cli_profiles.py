@@ -14,8 +14,7 @@ from fake_daemon import FakeDaemon, engine, summary, swap
 from sparkdash import catalog, paths
 from sparkdash.cli.parameters import complete_profile
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
-from sparkdash.domain.published import Published
+from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile, Published
 from sparkdash.engines import containers
 from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.host.flag_store import FlagStore

@@ -9,12 +9,10 @@ from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 from sparkdash.cli.engines.status_page import status_lines
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
-from sparkdash.domain.event import Level, Notice
+from sparkdash.domain.event import Level, Measuring, Notice
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.live import Energy, GatewayFigures, LiveRequest
-from sparkdash.domain.measuring import Measuring
-from sparkdash.domain.memory.guard import Floors, Guard, GuardKill, GuardLevel
-from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric
+from sparkdash.domain.memory import Floors, Guard, GuardKill, GuardLevel
+from sparkdash.domain.metric import Energy, EngineSample, GatewayFigures, Gpu, LiveRequest, Memory, Metric
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import SwapPhase
 

@@ -9,7 +9,7 @@ from fake_daemon import BIRTH, GIB, FakeDaemon, engine
 
 from sparkdash.domain.engine import EngineState, Failure, Parked
 from sparkdash.domain.incident import Incident
-from sparkdash.domain.memory.need import Basis, Need, Term
+from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.swap import Plan
 
 Run = Callable[..., Any]

@@ -10,7 +10,7 @@ from sparkdash.discovery.attach import attached_profiles, plain_name
 from sparkdash.discovery.found import Discovered, FoundContainer, FoundFile, FoundServer
 from sparkdash.discovery.propose import BoxState, first_profile, propose
 from sparkdash.discovery.steps import Outlook, Step
-from sparkdash.domain.images.image_build import ImageBuild
+from sparkdash.domain.images import ImageBuild
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
 from sparkdash.host.hub.local_weights import Presence
 from sparkdash.host.shelf import Image, ProfileStock

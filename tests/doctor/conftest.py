@@ -19,8 +19,7 @@ from sparkdash.doctor.checks.cdi import TOOLKIT
 from sparkdash.doctor.checks.memory_helper import SHOWN
 from sparkdash.doctor.facts import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.domain.finding import Finding
-from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
-from sparkdash.domain.memory.contiguity import LoadContiguity
+from sparkdash.domain.memory import GpuMemory, Holder, Holding, LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.host.command import CommandResult
 from sparkdash.host.kernel_log.lines import KernelFindings, findings, read_line

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.finding import Status
-from sparkdash.domain.memory.contiguity import BLOCK, Contiguity, LoadContiguity, LoadOutcome
+from sparkdash.domain.memory import BLOCK, Contiguity, LoadContiguity, LoadOutcome
 from sparkdash.domain.metric import Gpu
 from sparkdash.units import GIB
 

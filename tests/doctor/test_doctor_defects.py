@@ -15,7 +15,7 @@ from sparkdash.doctor.checks.cdi import REFRESH, TOOLKIT
 from sparkdash.doctor.checks.memory_helper import SHOWN
 from sparkdash.doctor.facts import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.domain.finding import Status
-from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
+from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
 from sparkdash.host.memory_helper import unit_files

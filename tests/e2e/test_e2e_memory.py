@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.memory.account import Holder, Holding, MemoryAccount
+from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.units import MIB
 
 pytestmark = [pytest.mark.podman, pytest.mark.timeout(180)]

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.memory.need import Basis, Need
-from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
-from sparkdash.domain.sim_spec import SimSpec
+from sparkdash.domain.memory import Basis, Need
+from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile, SimSpec
 from sparkdash.domain.weights import Attention, KvLayers, Unread, WeightBytes, WeightFacts
 from sparkdash.engines.estimate import HOST_BYTES, LOADER_BYTES, OVERHEAD_BYTES, estimate_launch
 from sparkdash.units import GIB

@@ -28,11 +28,10 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import EngineChanged, ProfilesChanged
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.memory.account import MemoryAccount
+from sparkdash.domain.local_files import Shelf
+from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.node import LOCAL
-from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary
-from sparkdash.domain.shelf import Shelf
-from sparkdash.domain.sim_spec import SimSpec
+from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, SimSpec
 from sparkdash.domain.state import OPEN, DaemonInfo, Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.weights import WeightFacts

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.domain.sim_spec import SimSpec
+from sparkdash.domain.profile import SimSpec
 from sparkdash.upstream import encode_headers, pool
 
 MINUTES = float(os.environ.get("SPARKDASH_MINUTES", "0"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.history.answers import (
+from sparkdash.domain.history import (
     FigureList,
     MarkList,
     PastRequests,

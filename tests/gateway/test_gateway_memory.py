@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkdash.domain.memory.account import Holder, Holding, MemoryAccount
+from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.settings import Settings
 
 NAME = "web\x1b[2Jui"

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.mend import MendName
-from sparkdash.domain.profile import EngineKind, ModelRef, Profile
+from sparkdash.domain.profile import EngineKind, MendName, ModelRef, Profile
 from sparkdash.engines.argv import version_of
 from sparkdash.gateway.protocol.compat import COMPAT_RULES, CompatTarget, apply_rules, rules_for
 from sparkdash.gateway.protocol.peek import peek_body

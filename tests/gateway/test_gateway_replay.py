@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from scripted import Seen, Wire
 
-from sparkdash.domain.history.answers import PastRequests
+from sparkdash.domain.history import PastRequests
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.gateway.http.exchange import Exchange

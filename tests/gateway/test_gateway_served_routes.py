@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.servers.routes import ROUTE_PATHS
+from sparkdash.domain.task import ROUTE_PATHS
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.protocol.route import find_route
 from sparkdash.gateway.relay.served_routes import refuse_unserved, server_path

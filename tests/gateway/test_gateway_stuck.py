@@ -9,10 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.engine import Engine, EngineState, Liveness, LivenessState, RepairStep
 from sparkdash.domain.event import EngineChanged
 from sparkdash.domain.lease import RequestState
-from sparkdash.domain.liveness import Liveness, LivenessState, RepairStep
 from sparkdash.domain.profile import EngineKind
 from sparkdash.errors import EngineError, UpstreamError
 from sparkdash.gateway.relay.fallbacks import RetryPlan

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.domain.sim_spec import SimSpec
+from sparkdash.domain.profile import SimSpec
 from sparkdash.gateway.protocol.counts import TokenUsage
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.tap import Tap

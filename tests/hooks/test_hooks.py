@@ -21,7 +21,7 @@ from sparkdash.bus import Bus
 from sparkdash.cli.hooks import HookAction, hooks
 from sparkdash.domain.engine import Engine, EngineState, Failure
 from sparkdash.domain.event import EngineChanged, Fact, GuardChanged, NodesChanged, Notice, SwapChanged
-from sparkdash.domain.memory.guard import Guard, GuardKill
+from sparkdash.domain.memory import Guard, GuardKill
 from sparkdash.domain.node import NodeState, NodeStatus
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import DaemonInfo, Snapshot

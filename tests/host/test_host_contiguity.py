@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.domain.memory.contiguity import Contiguity
+from sparkdash.domain.memory import Contiguity
 from sparkdash.host import contiguity
 from sparkdash.units import GIB, MIB
 

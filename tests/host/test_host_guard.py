@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.container import ContainerInfo, ContainerState
-from sparkdash.domain.memory.guard import GuardLevel
+from sparkdash.domain.memory import GuardLevel
 from sparkdash.errors import HostError
 from sparkdash.host.memory_guard import decisions, wedge_signs
 from sparkdash.host.memory_guard.decisions import GuardReport, Victim

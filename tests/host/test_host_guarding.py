@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.domain.memory.guard import Floors, GuardLevel
+from sparkdash.domain.memory import Floors, GuardLevel
 from sparkdash.host.memory_guard.decisions import (
     EVERY_S,
     FROZEN,

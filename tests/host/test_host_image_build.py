@@ -11,9 +11,15 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from sparkdash.domain.images.availability import ImageState, how_to_get, image_state
-from sparkdash.domain.images.image_build import ImageBuild
-from sparkdash.domain.images.provenance import build_digest, build_labels, read_provenance
+from sparkdash.domain.images import (
+    ImageBuild,
+    ImageState,
+    build_digest,
+    build_labels,
+    how_to_get,
+    image_state,
+    read_provenance,
+)
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host import build_keeper, image_build
 from sparkdash.host.command import stdout_lines

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
+from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.host.memory_account.division import (
     KnownOwners,
     MemoryFigures,

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from sparkdash.daemon import control_actions
+from sparkdash.domain.local_files import Item, Shelf, Stock
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
-from sparkdash.domain.shelf import Item, Shelf, Stock
 from sparkdash.errors import HostError
 from sparkdash.settings import Settings
 

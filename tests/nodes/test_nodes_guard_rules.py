@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.domain.memory.guard import Floors
+from sparkdash.domain.memory import Floors
 from sparkdash.host.memory_guard.decisions import GuardJudge, GuardReading, Victim, cheapest_victim
 from sparkdash.nodes.agent.lease import FIGURES, GuardedContainer, make_lease
 from sparkdash.nodes.agent.remote.guard_rules import KillCandidate, Look, Rules, worst

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
+from sparkdash.domain.local_files import NodeStock
 from sparkdash.domain.node import NodeLaunch, NodeState, NodeStatus
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
-from sparkdash.domain.shelf import NodeStock
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult, run_command
 from sparkdash.host.hub.local_weights import find_weights

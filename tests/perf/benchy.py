@@ -56,8 +56,7 @@ from exact_server import ExactServer
 
 from sparkdash.bench import run_folder as runs
 from sparkdash.bench.plan import prompt_text
-from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.domain.sim_spec import SimSpec, SimSpeed
+from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.sim.engine.tokens import text_of, tokenize
 from sparkdash.sim.process.engine_process import serving
 

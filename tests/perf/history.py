@@ -23,13 +23,13 @@ sys.path.append(str(Path(__file__).parents[1] / "shared"))
 
 from recorded import START, asked
 
-from sparkdash.domain.history.figures import measured_of
-from sparkdash.domain.history.selections import (
+from sparkdash.domain.history import (
     MarkSelection,
     RecentSelection,
     RequestSelection,
     SeriesSelection,
     UsageSelection,
+    measured_of,
 )
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.metric import METRICS, EngineSample, Gpu, Memory, Metric, Sample

@@ -22,8 +22,7 @@ from textual.pilot import Pilot
 
 from sparkdash.domain.event import Event, SampleTaken
 from sparkdash.domain.lease import RequestState
-from sparkdash.domain.live import LiveRequest
-from sparkdash.domain.metric import Sample
+from sparkdash.domain.metric import LiveRequest, Sample
 from sparkdash.domain.state import Snapshot
 from sparkdash.tui.app import SparkdashApp
 from sparkdash.tui.feed_items import Item

@@ -14,8 +14,7 @@ import uvloop
 
 from sparkdash import daemon, log
 from sparkdash.catalog import Catalog
-from sparkdash.domain.profile import EngineKind, MemoryNeed, Profile
-from sparkdash.domain.sim_spec import SimSpec
+from sparkdash.domain.profile import EngineKind, MemoryNeed, Profile, SimSpec
 from sparkdash.host.processes.process import Process
 from sparkdash.settings import Settings
 from sparkdash.sim.box import SimBox

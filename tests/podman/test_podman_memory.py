@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.memory.account import Holder, Holding, MemoryAccount
+from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.host.memory_account import Sources, account_for_memory
 from sparkdash.host.nvml import NOTHING
 from sparkdash.host.reader import GpuReading

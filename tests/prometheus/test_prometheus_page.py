@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as classic
 from scraped import ALPHA, BETA, NOW, ended, scraped_state, swap
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.domain.memory.guard import Guard, GuardKill
+from sparkdash.domain.memory import Guard, GuardKill
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.swap import SwapOutcome, SwapPhase
 from sparkdash.prometheus.families.box import memory_by_owner

@@ -16,7 +16,7 @@ import pytest
 
 from sparkdash.catalog.yaml import yaml_writer
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.servers.spec import ServerKind
+from sparkdash.domain.server import ServerKind
 from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.generic.known_servers import KNOWN
 from sparkdash.engines.generic.trial import silence

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.servers.routes import ServerRoute
-from sparkdash.domain.servers.spec import ServerSpec
+from sparkdash.domain.server import ServerSpec
+from sparkdash.domain.task import ServerRoute
 from sparkdash.engines.generic.trial import PROVABLE, silence, trial_of
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import UpstreamError

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from sparkdash.domain.copying import CopyKind
+from sparkdash.domain.local_files import CopyKind
 from sparkdash.nodes.shipping.copy_context import CopyContext, Sessions
 from sparkdash.nodes.shipping.copy_meter import CopyMeter
 from sparkdash.nodes.shipping.known_sums import KnownSums

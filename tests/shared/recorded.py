@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable
 
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.live import Energy
-from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
+from sparkdash.domain.metric import Energy, EngineSample, Gpu, Memory, Metric, Sample
 
 START = 1_790_002_800
 """A full hour of the past, 15:00 of a day in UTC."""

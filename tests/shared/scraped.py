@@ -6,9 +6,18 @@ from typing import Any
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.live import Energy, GatewayFigures
-from sparkdash.domain.memory.guard import Guard
-from sparkdash.domain.metric import EngineSample, Gpu, LinkSample, Memory, Metric, NodeSample, Sample
+from sparkdash.domain.memory import Guard
+from sparkdash.domain.metric import (
+    Energy,
+    EngineSample,
+    GatewayFigures,
+    Gpu,
+    LinkSample,
+    Memory,
+    Metric,
+    NodeSample,
+    Sample,
+)
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase

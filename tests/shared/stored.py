@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sparkdash.domain.engine import Failure
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.memory.footprint import Measure, Weighing
+from sparkdash.domain.memory import Measure, Weighing
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.units import GIB
 

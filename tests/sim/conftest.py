@@ -17,8 +17,7 @@ import httpx
 import pytest
 from leaping import LeapingClock
 
-from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.domain.sim_spec import SimSpec
+from sparkdash.domain.profile import EngineKind, Profile, SimSpec
 from sparkdash.telemetry.exposition import Scrape, parse_exposition
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.sim_spec import SimSpec, SimSpeed
+from sparkdash.domain.profile import SimSpec, SimSpeed
 from sparkdash.sim.engine import prose
 from sparkdash.sim.engine.generation import SimulatedRequest
 from sparkdash.sim.engine.prefix_cache import PrefixCache

@@ -13,8 +13,7 @@ import pytest
 from sparkdash.domain.container import LABEL_OWNER, ContainerSpec
 from sparkdash.domain.event import NodesChanged
 from sparkdash.domain.node import LOCAL, NodeStatus
-from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.domain.sim_spec import SimSpec
+from sparkdash.domain.profile import EngineKind, Profile, SimSpec
 from sparkdash.engines import registry
 from sparkdash.engines.adapter import LaunchContext
 from sparkdash.errors import HostError

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from sparkdash.catalog import load_catalog
-from sparkdash.domain.profile import EngineKind, MemoryNeed, Profile
-from sparkdash.domain.published import Published
-from sparkdash.domain.sim_spec import SimSpec
+from sparkdash.domain.profile import EngineKind, MemoryNeed, Profile, Published, SimSpec
 from sparkdash.engines import registry
 from sparkdash.sim.rehearsal import acceptance, simulated_twin, speeds
 

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from recorded import START, buckets, decode_at, sample
 
-from sparkdash.domain.history.answers import Series
-from sparkdash.domain.history.figures import measured_of
-from sparkdash.domain.history.selections import RecentSelection, SeriesSelection, UsageSelection
+from sparkdash.domain.history import RecentSelection, Series, SeriesSelection, UsageSelection, measured_of
 from sparkdash.domain.metric import Sample
 from sparkdash.store import Store, schema, series, usage, writing
 from sparkdash.store.figures import SecondBuckets, SecondRow

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from recorded import START, buckets, decode_at
 
-from sparkdash.domain.history.selections import SeriesSelection
+from sparkdash.domain.history import SeriesSelection
 from sparkdash.store import schema, series, transactions
 from sparkdash.store.transactions import MarkJournal
 

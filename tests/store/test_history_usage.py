@@ -15,10 +15,9 @@ import pytest
 from recorded import START, asked
 from stored import VERSION_1, rows
 
-from sparkdash.domain.history.answers import Quantiles, UsageReport, UsageTotals
-from sparkdash.domain.history.selections import UsageSelection
-from sparkdash.domain.history.sketch import LogSketch, SketchSum, merge_packed
+from sparkdash.domain.history import Quantiles, UsageReport, UsageSelection, UsageTotals
 from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.sketch import LogSketch, SketchSum, merge_packed
 from sparkdash.store import Store, schema, usage
 from sparkdash.store.usage import GROUPS, OTHER, sums_of, wait_of
 

@@ -12,7 +12,7 @@ import pytest
 from stored import asked, rows, swap
 
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.memory.guard import GuardKill
+from sparkdash.domain.memory import GuardKill
 from sparkdash.store import Store, schema, transactions
 from sparkdash.store import store as store_module
 from sparkdash.store.rows import Row

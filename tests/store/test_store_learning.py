@@ -6,8 +6,7 @@ from pathlib import Path
 
 from stored import load, rows, swap
 
-from sparkdash.domain.memory.contiguity import BLOCK, Contiguity, LoadContiguity, LoadOutcome
-from sparkdash.domain.memory.footprint import Measure
+from sparkdash.domain.memory import BLOCK, Contiguity, LoadContiguity, LoadOutcome, Measure
 from sparkdash.domain.swap import Step, SwapOutcome
 from sparkdash.store import Store, past
 from sparkdash.units import GIB

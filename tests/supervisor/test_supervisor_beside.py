@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.memory.account import Holder, Holding
+from sparkdash.domain.memory import Holder, Holding
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.domain.task import Task

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level, SwapChanged
-from sparkdash.domain.memory.contiguity import BLOCK, Contiguity, LoadContiguity, LoadOutcome
+from sparkdash.domain.memory import BLOCK, Contiguity, LoadContiguity, LoadOutcome
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import AdmissionError
 from sparkdash.host import contiguity as host

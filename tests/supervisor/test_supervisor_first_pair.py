@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparkdash import catalog
-from sparkdash.domain.memory.need import Basis
+from sparkdash.domain.memory import Basis
 from sparkdash.domain.node import LOCAL
 from sparkdash.engines.estimate import estimate_launch, sizes_by_free_memory
 from sparkdash.paths import shipped_profiles

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.memory.need import Basis, Need, Term
+from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
 from sparkdash.supervisor.decide.fit import BoxMemory, Choice, Occupant, choose, must_be_free
 from sparkdash.units import GIB

@@ -10,7 +10,7 @@ import pytest
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.memory.footprint import LONG_PROMPT, Measure
+from sparkdash.domain.memory import LONG_PROMPT, Measure
 from sparkdash.errors import HostError
 from sparkdash.host.reader import GpuReading
 from sparkdash.store import Store

@@ -14,9 +14,7 @@ import pytest
 from sparkdash.catalog import ProfileProblem
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import GuardChanged
-from sparkdash.domain.memory.account import Holder, Holding
-from sparkdash.domain.memory.contiguity import BLOCK, Contiguity
-from sparkdash.domain.memory.guard import Floors, GuardLevel
+from sparkdash.domain.memory import BLOCK, Contiguity, Floors, GuardLevel, Holder, Holding
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, UpstreamError
 from sparkdash.host.kernel_log.lines import KernelKind, KernelLine

@@ -9,7 +9,7 @@ import pytest
 from test_supervisor_nodes import SecondNode
 
 from sparkdash.domain.engine import EngineState, Failure
-from sparkdash.domain.evidence import Evidence, EvidenceRequest
+from sparkdash.domain.incident import Evidence, EvidenceRequest
 from sparkdash.errors import EngineError
 from sparkdash.host.kernel_log.lines import KernelFindings, findings, read_line
 from sparkdash.supervisor.liveness.engine_end import REMOVAL_S, with_kernel

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from sparkdash.domain.liveness import LivenessState
+from sparkdash.domain.engine import LivenessState
 from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer, LivenessJudge, LivenessVerdict, Thresholds
 
 HISTORIES = int(os.environ.get("SPARKDASH_LIVENESS_HISTORIES", "1000"))

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from sparkdash.domain.engine import Engine
-from sparkdash.domain.figures import EngineFigures, GpuFigures
+from sparkdash.domain.metric import EngineFigures, GpuFigures
 from sparkdash.errors import HostError
 from sparkdash.host.processes import activity
 from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from sparkdash.catalog.checkpoint import weights
-from sparkdash.domain.memory.footprint import Footprint, Measure
-from sparkdash.domain.memory.need import Basis
+from sparkdash.domain.memory import Basis, Footprint, Measure
 from sparkdash.domain.profile import ModelRef
 from sparkdash.supervisor.state.needs import Needs
 from sparkdash.units import GIB

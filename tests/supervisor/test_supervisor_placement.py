@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from surroundings.one_box_fit import choose_on_one_box
 
-from sparkdash.domain.memory.need import Basis, Need, Term
+from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
 from sparkdash.supervisor.decide.fit import BoxMemory, Choice, Occupant, choose
 from sparkdash.supervisor.decide.occupancy import place, placements

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.images.image_build import ImageBuild
+from sparkdash.domain.images import ImageBuild
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount
 from sparkdash.domain.swap import SwapOutcome
 from sparkdash.errors import AdmissionError, HostError, SparkdashError

@@ -9,11 +9,11 @@ import pytest
 from surroundings.house import House, profile
 from test_supervisor_nodes import SecondNode
 
-from sparkdash.domain.copying import CopyItem, CopyKind, CopyPlan, CopyProgress, CopyStep
 from sparkdash.domain.event import Notice, SwapChanged
+from sparkdash.domain.local_files import CopyItem, CopyKind, CopyPlan, CopyProgress, CopyStep
+from sparkdash.domain.phrases import progress_text
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Swap, SwapPhase, phases_of
-from sparkdash.domain.text.swap_text import progress_text
 from sparkdash.errors import HostError
 
 

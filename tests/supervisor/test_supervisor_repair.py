@@ -20,10 +20,9 @@ from surroundings.stuck import (
     until,
 )
 
-from sparkdash.domain.engine import EngineState
+from sparkdash.domain.engine import EngineState, LivenessState, RepairStep
 from sparkdash.domain.event import Level
 from sparkdash.domain.incident import IncidentEnd
-from sparkdash.domain.liveness import LivenessState, RepairStep
 from sparkdash.domain.swap import SwapCause
 from sparkdash.supervisor.decide.judge import HealthAnswer
 from sparkdash.units import GIB

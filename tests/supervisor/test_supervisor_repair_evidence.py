@@ -19,10 +19,8 @@ from surroundings.stuck import (
     until,
 )
 
-from sparkdash.domain.engine import EngineState
-from sparkdash.domain.evidence import Evidence, EvidenceRequest
-from sparkdash.domain.incident import IncidentEnd
-from sparkdash.domain.liveness import LivenessState, RepairStep
+from sparkdash.domain.engine import EngineState, LivenessState, RepairStep
+from sparkdash.domain.incident import Evidence, EvidenceRequest, IncidentEnd
 from sparkdash.host.kernel_log.lines import KernelFindings, findings, read_line
 from sparkdash.supervisor.liveness import engine_end
 

@@ -20,10 +20,9 @@ from surroundings.stuck import (
     until,
 )
 
-from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.engine import Engine, EngineState, RepairStep
 from sparkdash.domain.event import IncidentsChanged, Notice
 from sparkdash.domain.incident import RECENT_INCIDENTS, IncidentEnd
-from sparkdash.domain.liveness import RepairStep
 from sparkdash.domain.profile import Profile
 from sparkdash.store import Store
 from sparkdash.store.schema import INCIDENTS_KEPT

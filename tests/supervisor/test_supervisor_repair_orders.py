@@ -18,9 +18,8 @@ from surroundings.stuck import (
     until,
 )
 
-from sparkdash.domain.engine import EngineState
+from sparkdash.domain.engine import EngineState, RepairStep
 from sparkdash.domain.incident import IncidentEnd
-from sparkdash.domain.liveness import RepairStep
 from sparkdash.domain.swap import SwapCause
 
 

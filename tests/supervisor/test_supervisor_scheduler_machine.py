@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sparkdash.domain.memory.need import Basis, Need, Term
+from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import DefaultProfile, SwapCause
 from sparkdash.domain.task import Task

@@ -20,7 +20,7 @@ import pytest
 from surroundings.simulated_box import FLOORS, TOTAL, Box, Engine, Sequence, Sleep, holds_now, sequence
 from surroundings.simulated_supervisor import Aware
 
-from sparkdash.domain.liveness import LivenessState
+from sparkdash.domain.engine import LivenessState
 from sparkdash.errors import EngineError
 from sparkdash.supervisor.decide.judge import (
     EngineSignals,

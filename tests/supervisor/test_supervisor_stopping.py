@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from sparkdash.domain.container import ENV_MARK, Leftovers
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level, SwapChanged
-from sparkdash.domain.history.selections import MarkSelection
+from sparkdash.domain.history import MarkSelection
 from sparkdash.domain.profile import MemoryNeed
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.errors import SparkdashError

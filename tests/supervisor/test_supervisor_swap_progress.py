@@ -9,8 +9,8 @@ import pytest
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.event import EngineChanged, SwapChanged
+from sparkdash.domain.phrases import progress_text
 from sparkdash.domain.swap import Swap, SwapPhase
-from sparkdash.domain.text.swap_text import progress_text
 from sparkdash.errors import AdmissionError
 from sparkdash.host.processes import proc
 from sparkdash.store import Store

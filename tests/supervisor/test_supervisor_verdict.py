@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkdash.domain.memory.need import Basis, Need, Term
+from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.supervisor.decide.fit import BoxMemory, Choice, Leaving
 from sparkdash.supervisor.planner import verdict
 from sparkdash.units import GIB

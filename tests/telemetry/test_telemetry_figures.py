@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import Engine
-from sparkdash.domain.figures import EngineFigures
-from sparkdash.domain.metric import Gpu
+from sparkdash.domain.metric import EngineFigures, Gpu
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.expositions import ATLAS
 from sparkdash.engines.registry import adapter

@@ -6,8 +6,7 @@ from typing import Any
 
 from running_collector import Watch, collecting, counting
 
-from sparkdash.domain.live import GatewayFigures, LiveRequest, TrafficLook
-from sparkdash.domain.metric import EngineSample, Figure, Metric, Sample
+from sparkdash.domain.metric import EngineSample, Figure, GatewayFigures, LiveRequest, Metric, Sample, TrafficLook
 from sparkdash.telemetry.joins import with_gateway
 
 COUNTED = GatewayFigures(in_flight=3, decode_tok_s=3000.0, ttft_p50_s=0.2, requests=7, output_tokens=900)

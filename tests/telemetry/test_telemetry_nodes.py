@@ -9,8 +9,8 @@ import pytest
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import EngineSample, LinkSample, Memory, Metric, NodeSample
 from sparkdash.domain.node import LOCAL
+from sparkdash.domain.phrases import step_share
 from sparkdash.domain.profile import EngineKind
-from sparkdash.domain.text.node_text import step_share
 from sparkdash.telemetry import joins
 from sparkdash.units import GIB
 

@@ -20,25 +20,26 @@ from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
 from sparkdash.domain.event import Event, Fact, SampleTaken
 from sparkdash.domain.finding import Diagnosis
-from sparkdash.domain.history.answers import (
+from sparkdash.domain.history import (
+    AnswerMatch,
     FigureList,
     MarkList,
     PastRequests,
     RecentFigures,
     RecordedSubject,
+    Replay,
     Series,
     TimelineMark,
     UsageReport,
+    all_figures,
+    unit_of,
 )
-from sparkdash.domain.history.figures import all_figures, unit_of
-from sparkdash.domain.history.replay import AnswerMatch, Replay
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.memory.account import MemoryAccount
+from sparkdash.domain.local_files import Shelf
+from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
 from sparkdash.domain.profile import EngineKind, ProfileSummary
-from sparkdash.domain.profile_figures import Figures
-from sparkdash.domain.shelf import Shelf
-from sparkdash.domain.state import DaemonInfo, Snapshot
+from sparkdash.domain.state import DaemonInfo, Figures, Snapshot
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.app import SparkdashApp

@@ -9,9 +9,8 @@ from typing import Any
 
 from sparkdash.api.answers import BenchPlan, PlannedArm, Setting, SettingList, SuiteLine
 from sparkdash.client.address import Address
-from sparkdash.domain.event import AlertsChanged, Level, Notice
-from sparkdash.domain.live.active_alert import ActiveAlert
-from sparkdash.domain.memory.account import Holder, Holding, MemoryAccount
+from sparkdash.domain.event import ActiveAlert, AlertsChanged, Level, Notice
+from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import ProfileError
 from sparkdash.tui.ink import Ink

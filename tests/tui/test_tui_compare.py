@@ -13,8 +13,7 @@ import pytest
 from sparkdash.bench.report.assemble import assemble_report
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm, CellKey
-from sparkdash.domain.event import MeasuringChanged, SampleTaken
-from sparkdash.domain.measuring import SILENT_S, Measuring
+from sparkdash.domain.event import SILENT_S, Measuring, MeasuringChanged, SampleTaken
 from sparkdash.errors import AdmissionError
 from sparkdash.tui.ink import plain_text
 from sparkdash.tui.mirror import View

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from sparkdash.domain.finding import Diagnosis, Finding, Status
+from sparkdash.domain.local_files import Item, Shelf, Stock
 from sparkdash.domain.profile import EngineKind
-from sparkdash.domain.shelf import Item, Shelf, Stock
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import ProfileError
 from sparkdash.tui.first_run import BoxFindings, RunningServer, fitting

@@ -9,7 +9,7 @@ import pytest
 from textual import events
 
 from sparkdash.domain.event import Level
-from sparkdash.domain.history.answers import (
+from sparkdash.domain.history import (
     MarkKind,
     PastRequests,
     Quantiles,
@@ -17,8 +17,8 @@ from sparkdash.domain.history.answers import (
     TimelineMark,
     UsageReport,
     UsageTotals,
+    match_answers,
 )
-from sparkdash.domain.history.replay import match_answers
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.errors import AdmissionError
 from sparkdash.tui import past_reader

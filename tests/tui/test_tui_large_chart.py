@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.history.answers import Series
+from sparkdash.domain.history import Series
 from sparkdash.domain.metric import Metric
-from sparkdash.domain.profile_figures import Figures
+from sparkdash.domain.state import Figures
 from sparkdash.tui.hero_choice import HOUR_S, HeroChoice, farthest
 from sparkdash.tui.history import BucketRing
 

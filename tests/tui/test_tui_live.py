@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.domain.live import GatewayFigures, LiveRequest
-from sparkdash.domain.metric import EngineSample
-from sparkdash.domain.text.live_text import figures_of_request, request_phase
+from sparkdash.domain.metric import EngineSample, GatewayFigures, LiveRequest
+from sparkdash.domain.phrases import figures_of_request, request_phase
 
 
 def running(box: Any, state: RequestState = RequestState.STREAMING, **more: Any) -> Any:

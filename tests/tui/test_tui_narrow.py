@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.history.answers import PastRequests, Series
+from sparkdash.domain.event import Measuring
+from sparkdash.domain.history import PastRequests, Series
 from sparkdash.domain.lease import RequestState
-from sparkdash.domain.measuring import Measuring
-from sparkdash.domain.memory.guard import Floors, Guard, GuardLevel
+from sparkdash.domain.memory import Floors, Guard, GuardLevel
 from sparkdash.tui.ink import plain_text
 from sparkdash.tui.screens.dialog import DialogText
 from sparkdash.tui.widgets.chart import ChartPanel

@@ -8,7 +8,7 @@ import pytest
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import NodesChanged, SampleTaken
-from sparkdash.domain.memory.guard import Floors, Guard
+from sparkdash.domain.memory import Floors, Guard
 from sparkdash.domain.metric import Gpu, LinkSample, Memory, Metric, NodeSample
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.swap import Plan, PlanNode

@@ -8,8 +8,7 @@ import pytest
 
 from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.finding import Diagnosis, Finding, Status
-from sparkdash.domain.memory.account import Holder, Holding, MemoryAccount
-from sparkdash.domain.memory.need import Basis, Need, Term
+from sparkdash.domain.memory import Basis, Holder, Holding, MemoryAccount, Need, Term
 from sparkdash.domain.profile import EngineKind, ModelRef
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError, EngineError, ProfileError

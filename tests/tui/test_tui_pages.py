@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 import pytest
 
 from sparkdash.domain.event import Level, Notice, RequestChanged
-from sparkdash.domain.images.image_build import ImageBuild
+from sparkdash.domain.images import ImageBuild
 from sparkdash.domain.lease import RequestState
-from sparkdash.domain.memory.need import Basis, Need, Term
-from sparkdash.domain.shelf import Item, NodeStock, Shelf, Stock
+from sparkdash.domain.local_files import Item, NodeStock, Shelf, Stock
+from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.swap import DefaultProfile, Plan, SwapOutcome
 from sparkdash.errors import DaemonError
 from sparkdash.tui.ink import Ink, plain_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkdash.domain.history.answers import RecentFigures, RecentSeries
+from sparkdash.domain.history import RecentFigures, RecentSeries
 from sparkdash.domain.metric import Metric
 from sparkdash.tui.feed_items import RecordedPast
 from sparkdash.tui.history import MEMORY_STEP_S, STEP_S, FigureHistory

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.history.answers import Quantiles, RecentFigures, RecentSeries, UsageReport, UsageTotals
-from sparkdash.domain.history.speed_up import SpeedUp
-from sparkdash.domain.live.active_alert import ActiveAlert
+from sparkdash.domain.event import ActiveAlert
+from sparkdash.domain.history import Quantiles, RecentFigures, RecentSeries, UsageReport, UsageTotals
 from sparkdash.domain.metric import Metric, NodeSample
 from sparkdash.domain.node import NodeState, NodeStatus
+from sparkdash.domain.profile import SpeedUp
 from sparkdash.tui.app import SparkdashApp
 from sparkdash.tui.history import STEP_S, FigureHistory
 from sparkdash.tui.ink import Ink, plain_text

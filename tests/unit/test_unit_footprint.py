@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sparkdash.domain.memory.footprint import LEARNED_FROM, Footprint, Measure, Weighing, learn_footprint, learned_need
-from sparkdash.domain.memory.need import Basis
+from sparkdash.domain.memory import LEARNED_FROM, Basis, Footprint, Measure, Weighing, learn_footprint, learned_need
 from sparkdash.units import GIB
 
 DAY = 1_795_132_800.0

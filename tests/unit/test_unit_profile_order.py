@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from sparkdash.domain.text.profile_order import by_family
+from sparkdash.domain.phrases import by_family
 
 
 def profile(name: str, cannot_run: str | None = None) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sparkdash.domain.engine import LoadProgress
+from sparkdash.domain.phrases import TimeLeft, estimate_text, progress_text, time_left, wait_text, waiting_text
 from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
-from sparkdash.domain.text.swap_text import TimeLeft, estimate_text, progress_text, time_left, wait_text, waiting_text
 
 SWAP = Swap(
     id="s", target="new", evict=("old",), cause=SwapCause.USER, phase=SwapPhase.LOAD, started_at=100, phase_at=110,

@@ -12,9 +12,8 @@ import pytest
 from sparkdash.bench import processes
 from sparkdash.bus import Bus
 from sparkdash.daemon import speed_ups
-from sparkdash.domain.event import MeasuringChanged
-from sparkdash.domain.history.speed_up import SpeedUp
-from sparkdash.domain.measuring import Measuring
+from sparkdash.domain.event import Measuring, MeasuringChanged
+from sparkdash.domain.profile import SpeedUp
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.errors import HostError
 

@@ -13,7 +13,7 @@ from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.records import Provenance
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Kind
-from sparkdash.domain.history.speed_up import SpeedUp
+from sparkdash.domain.profile import SpeedUp
 
 CLAIMED = frozenset((Conclusion.FASTER, Conclusion.SLOWER, Conclusion.NO_DIFFERENCE))
 

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from sparkdash.client.client import AsyncClient
+from sparkdash.domain.event import Measuring
 from sparkdash.domain.lease import LEASE_HEADER
-from sparkdash.domain.measuring import Measuring
 from sparkdash.errors import SparkdashError
 
 BEATS = 3

@@ -29,7 +29,7 @@ from sparkdash.bench.report.chart import (
 from sparkdash.bench.report.context_chart import context_chart
 from sparkdash.bench.report.published.published_figures import RATES, matching_cell
 from sparkdash.bench.report.roofline_table import CellCeiling
-from sparkdash.domain.published import Published
+from sparkdash.domain.profile import Published
 from sparkdash.engines.roofline import PEAK
 
 COLOURS = {Conclusion.FASTER: BETTER, Conclusion.SLOWER: WORSE}

@@ -14,7 +14,7 @@ from sparkdash.bench.report.blocks import decimals
 from sparkdash.bench.report.chart import Chart, LinePanel, PlotLine, PlotPoint, arm_colour
 from sparkdash.bench.report.published.published_figures import RATES, matching_cell
 from sparkdash.bench.run import CellKey
-from sparkdash.domain.published import Published
+from sparkdash.domain.profile import Published
 
 
 def context_chart(source: TableSource, published: Mapping[str, Sequence[Published]]) -> Chart:

@@ -29,7 +29,7 @@ from sparkdash.bench.report.layout import Build, BuildGroup, Layout, Part, deriv
 from sparkdash.bench.report.published import batch_report, paired_table, published_figures, recipe_headlines
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm
-from sparkdash.domain.published import Published
+from sparkdash.domain.profile import Published
 from sparkdash.domain.weights import WeightFacts
 
 SIMULATED = "SIMULATED: at least one engine was a simulated one. No figure here was measured on a real model."

@@ -13,7 +13,7 @@ from typing import Any
 
 from sparkdash.catalog.importers.report import ImportNotes
 from sparkdash.catalog.importers.values import model_ref, profile_name, typed_value
-from sparkdash.domain.servers.spec import ServerKind
+from sparkdash.domain.server import ServerKind
 from sparkdash.engines.generic.known_servers import KNOWN, KnownServer
 
 _IMAGES = (

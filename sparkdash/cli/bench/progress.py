@@ -20,7 +20,7 @@ from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Kind, Mode, Run
 from sparkdash.bench.run_folder import CALIBRATION_DAYS
 from sparkdash.cli.output.screen import LiveLine, print_note, terminal_width
-from sparkdash.domain.measuring import Measuring
+from sparkdash.domain.event import Measuring
 from sparkdash.domain.state import Snapshot
 from sparkdash.units import duration
 

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 
 from sparkdash.cli.engines.status_rows import status_row, time_since, wrapped_rows
 from sparkdash.domain.container import Stranger
-from sparkdash.domain.live import Energy
-from sparkdash.domain.memory.guard import Guard
-from sparkdash.domain.metric import Gpu, Memory, NodeSample, Sample
+from sparkdash.domain.memory import Guard
+from sparkdash.domain.metric import Energy, Gpu, Memory, NodeSample, Sample
 from sparkdash.domain.node import NodeState
+from sparkdash.domain.phrases import figure_text, is_silent, link_between, link_errors, link_text, used_link
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.text.live_text import figure_text
-from sparkdash.domain.text.node_text import is_silent, link_between, link_errors, link_text, used_link
 from sparkdash.units import DASH, GIB, duration, energy_text, gib, number, percent
 
 STALE_S = 5.0

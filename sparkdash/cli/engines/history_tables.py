@@ -12,11 +12,10 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 
 from sparkdash.cli.output.tables import fit_table, wrap_last_column
-from sparkdash.domain.history.answers import FigureList, MarkList, Series, UsageReport, UsageTotals
+from sparkdash.domain.history import FigureList, MarkList, Series, UsageReport, UsageTotals
 from sparkdash.domain.incident import Incident, IncidentList
 from sparkdash.domain.lease import Request
-from sparkdash.domain.text.live_text import about, output_of_request
-from sparkdash.domain.text.repair_text import end_text, repair_text
+from sparkdash.domain.phrases import about, end_text, output_of_request, repair_text
 from sparkdash.units import age, bit_rate, duration, gib, number, percent, tokens
 
 _SKETCHED = ("wait_s", "ttft_s", "decode_tok_s")

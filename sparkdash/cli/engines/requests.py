@@ -12,7 +12,7 @@ from sparkdash.cli.output.tables import format_table
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 
 if TYPE_CHECKING:
-    from sparkdash.domain.history.replay import Replay
+    from sparkdash.domain.history import Replay
     from sparkdash.domain.lease import Request
     from sparkdash.domain.state import Snapshot
 
@@ -82,7 +82,7 @@ def _replay(request: str, on: str, *, yes: bool, as_json: bool) -> None:
 
 
 def _print_replay(done: Replay) -> None:
-    from sparkdash.domain.text.replay_text import caution_text, figure_rows, match_text
+    from sparkdash.domain.phrases import caution_text, figure_rows, match_text
 
     before = done.original.profile if done.original else "captured"
     print_text("\n".join(format_table(("", before, f"{done.profile} (replay)"), figure_rows(done), "<>>")))
@@ -92,8 +92,7 @@ def _print_replay(done: Replay) -> None:
 
 
 def _row(row: Request, world: Snapshot) -> tuple[str, ...]:
-    from sparkdash.domain.text.live_text import about, figures_of_request, request_phase, wait_reason
-    from sparkdash.domain.text.repair_text import waiting_on
+    from sparkdash.domain.phrases import about, figures_of_request, request_phase, wait_reason, waiting_on
     from sparkdash.units import age, number, tokens
 
     figures, why = figures_of_request(row, world.sample), wait_reason(row, world)

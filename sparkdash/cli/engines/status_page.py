@@ -12,19 +12,31 @@ from collections.abc import Iterator
 from sparkdash.cli.engines.box_status import STALE_S, box_rows
 from sparkdash.cli.engines.status_rows import status_row, time_since, wrapped_rows
 from sparkdash.cli.output.tables import format_table
-from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.event import Notice
+from sparkdash.domain.engine import Engine, EngineState, Liveness
+from sparkdash.domain.event import Measuring, Notice
 from sparkdash.domain.lease import Request
-from sparkdash.domain.liveness import Liveness
-from sparkdash.domain.measuring import Measuring
 from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.node import LOCAL
+from sparkdash.domain.phrases import (
+    about,
+    boxes_text,
+    estimate_text,
+    figure_text,
+    figures_of_request,
+    heard_text,
+    is_told,
+    repair_text,
+    request_phase,
+    stage_text,
+    state_text,
+    step_share,
+    step_text,
+    wait_reason,
+    wait_text,
+    waiting_on,
+)
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap
-from sparkdash.domain.text.live_text import about, figure_text, figures_of_request, request_phase, wait_reason
-from sparkdash.domain.text.node_text import boxes_text, step_share
-from sparkdash.domain.text.repair_text import is_told, repair_text, state_text, step_text, waiting_on
-from sparkdash.domain.text.swap_text import estimate_text, heard_text, stage_text, wait_text
 from sparkdash.units import DASH, age, duration, number, percent, tokens
 
 SHOWN_NOTICES = 3

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from sparkdash.cli.engines.status_page import phase_text, swap_line, time_text
 from sparkdash.cli.output.screen import LiveLine
+from sparkdash.domain.phrases import wait_text
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapPhase, phases_of
-from sparkdash.domain.text.swap_text import wait_text
 
 
 class SwapProgressLine:

@@ -207,7 +207,7 @@ def _other(world: Snapshot) -> str:
 
 def announce_plan(plan: Plan, world: Snapshot) -> None:
     """Print which engines leave for a profile, and whether it fits."""
-    from sparkdash.domain.text.node_text import plan_boxes, then_available
+    from sparkdash.domain.phrases import plan_boxes, then_available
 
     if plan.held:
         print_note(plan.held)

@@ -59,7 +59,7 @@ def _others(client: Client) -> list[str]:
 def why_lines(plan: Plan, world: Snapshot, columns: int, others: Sequence[str] = ()) -> Iterator[str]:
     """Format the plan: guard hold, memory terms, boxes, leaving engines, verdict, other holders."""
     from sparkdash.cli.profiles.page import need_lines, wrap_beside_label
-    from sparkdash.domain.text.node_text import now_available, plan_boxes, then_available
+    from sparkdash.domain.phrases import now_available, plan_boxes, then_available
 
     host = world.daemon.host
     yield plan.profile
@@ -87,7 +87,7 @@ def why_lines(plan: Plan, world: Snapshot, columns: int, others: Sequence[str] =
 def stuck_lines(profile: str, world: Snapshot, columns: int) -> Iterator[str]:
     """Format the last failure, its evidence, and the state of a stuck engine."""
     from sparkdash.cli.profiles.page import wrap_beside_label
-    from sparkdash.domain.text.repair_text import is_told, repair_text, state_text, step_text
+    from sparkdash.domain.phrases import is_told, repair_text, state_text, step_text
 
     for label, text in last_failure.failure_rows(world, profile):
         yield from wrap_beside_label(_row(label, ""), text, columns)

@@ -17,7 +17,7 @@ from sparkdash.errors import AdmissionError, DaemonError, HostError, SparkdashEr
 from sparkdash.units import percent, size
 
 if TYPE_CHECKING:
-    from sparkdash.domain.copying import CopyItem, CopyPlan, CopyProgress
+    from sparkdash.domain.local_files import CopyItem, CopyPlan, CopyProgress
     from sparkdash.domain.profile import Profile
     from sparkdash.domain.state import Snapshot
     from sparkdash.nodes.shipping.shipper import NodeShipper
@@ -178,7 +178,7 @@ class _Shown:
         self._last: tuple[object, ...] = ()
 
     def step(self, report: CopyProgress) -> None:
-        from sparkdash.domain.text.copy_text import copied_text, copy_line, copy_share
+        from sparkdash.domain.phrases import copied_text, copy_line, copy_share
 
         share = copy_share(report)
         now = (report.name, report.step, report.done, None if share is None else int(100 * share))

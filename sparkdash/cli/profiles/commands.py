@@ -53,7 +53,7 @@ def list_profiles(as_json: AsJson = False) -> None:
     """
     from sparkdash.cli.profiles.image_states import image_states
     from sparkdash.cli.profiles.list_rows import ALIGN, HEAD, LEAST, list_row, runtime_note
-    from sparkdash.domain.text.profile_order import by_family
+    from sparkdash.domain.phrases import by_family
     from sparkdash.settings import load_settings
 
     summaries, problems, world = _known()

@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 from sparkdash.cli.profiles.image_words import ProfileImage
-from sparkdash.domain.images.availability import ImageState, ImageUser, how_to_get, image_state
-from sparkdash.domain.images.provenance import Provenance
+from sparkdash.domain.images import ImageState, ImageUser, Provenance, how_to_get, image_state
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.errors import SparkdashError
 from sparkdash.host.shelf import ProfileStock

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sparkdash.domain.images.availability import ImageState, ImageUser
-from sparkdash.domain.images.origin import ImageOrigin
-from sparkdash.domain.images.provenance import Provenance
+from sparkdash.domain.images import ImageOrigin, ImageState, ImageUser, Provenance
 from sparkdash.units import DASH, size
 
 ORIGINS = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sparkdash.cli.profiles.image_words import ProfileImage, image_cell
-from sparkdash.domain.images.availability import ImageState
+from sparkdash.domain.images import ImageState
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.host.shelf import ProfileStock

@@ -13,10 +13,9 @@ from textwrap import wrap
 
 from sparkdash.cli.output.tables import format_table
 from sparkdash.cli.profiles.image_words import ProfileImage, image_words
-from sparkdash.domain.memory.need import Need
-from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.domain.published import Published
-from sparkdash.domain.servers.routes import ROUTE_PATHS
+from sparkdash.domain.memory import Need
+from sparkdash.domain.profile import EngineKind, Profile, Published
+from sparkdash.domain.task import ROUTE_PATHS
 from sparkdash.engines.generic.known_servers import known_server, server_of
 from sparkdash.engines.generic.trial import trial_of
 from sparkdash.engines.registry import adapter_of

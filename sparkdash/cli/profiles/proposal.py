@@ -14,7 +14,7 @@ from sparkdash.catalog.importers import write
 from sparkdash.catalog.importers.values import profile_name
 from sparkdash.cli import local
 from sparkdash.cli.profiles.page import need_lines
-from sparkdash.domain.memory.need import Need
+from sparkdash.domain.memory import Need
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines.estimate import estimate_launch

@@ -152,8 +152,7 @@ def _fetch_image(order: PullJob) -> None:
     from sparkdash.cli.local import make_runtime
     from sparkdash.cli.profiles.local_files import local_images, on_this_box
     from sparkdash.domain.container import PullProgress
-    from sparkdash.domain.images.availability import how_to_get
-    from sparkdash.domain.images.origin import BUILT_HERE
+    from sparkdash.domain.images import BUILT_HERE, how_to_get
     from sparkdash.settings import load_settings
 
     image, local = order.profile.image, make_runtime(load_settings())

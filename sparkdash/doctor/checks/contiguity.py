@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from sparkdash.doctor.check import CheckResult, check, note, ok, unknown, warn
 from sparkdash.doctor.checks.gpu import MODULE, loaded_driver
 from sparkdash.doctor.facts import Facts, UnreadFact, meminfo
-from sparkdash.domain.memory.contiguity import BLOCK, Contiguity, LoadContiguity
+from sparkdash.domain.memory import BLOCK, Contiguity, LoadContiguity
 from sparkdash.host import contiguity as host
 from sparkdash.supervisor.decide import contiguity
 from sparkdash.units import duration, gib, size

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from sparkdash.doctor.check import CheckResult, check, note, ok, unknown, warn
 from sparkdash.doctor.facts import Facts, require_read
-from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
+from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.units import GIB, gib, size
 
 TOP, LEAST = 6, GIB

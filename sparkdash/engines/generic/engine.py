@@ -12,8 +12,8 @@ from typing import Any
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.profile import PLACEHOLDER, ApiProtocol, EngineKind, Profile
-from sparkdash.domain.servers.routes import ROUTE_PATHS, ServerRoute
-from sparkdash.domain.servers.spec import ServerMetrics, ServerSpec
+from sparkdash.domain.server import ServerMetrics, ServerSpec
+from sparkdash.domain.task import ROUTE_PATHS, ServerRoute
 from sparkdash.engines import argv, containers, logs
 from sparkdash.engines.adapter import HelpCommand, LaunchContext, MetricNames, Probes
 from sparkdash.engines.generic.known_servers import known_server

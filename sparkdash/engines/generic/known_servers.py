@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from sparkdash.domain.profile import ArgValue, Profile
-from sparkdash.domain.servers.routes import ServerRoute
-from sparkdash.domain.servers.spec import LogFailure, LogStage, ServerKind, ServerMetrics, ServerSpec
+from sparkdash.domain.server import LogFailure, LogStage, ServerKind, ServerMetrics, ServerSpec
+from sparkdash.domain.task import ServerRoute
 
 Args = Mapping[str, ArgValue]
 

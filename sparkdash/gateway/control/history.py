@@ -11,25 +11,23 @@ from fastapi import APIRouter, Depends, Query
 
 from sparkdash.api.control import ControlApi
 from sparkdash.api.requests import POINTS, STATUS
-from sparkdash.domain.history.answers import (
-    FigureList,
-    MarkList,
-    PastRequests,
-    RecentFigures,
-    Series,
-    UsageReport,
-)
-from sparkdash.domain.history.figures import all_figures
-from sparkdash.domain.history.selections import (
+from sparkdash.domain.history import (
     MOST_POINTS,
     MOST_ROWS,
+    FigureList,
+    MarkList,
     MarkSelection,
+    PastRequests,
+    RecentFigures,
     RecentSelection,
     RequestOrder,
     RequestSelection,
+    Series,
     SeriesSelection,
     UsageGroup,
+    UsageReport,
     UsageSelection,
+    all_figures,
 )
 from sparkdash.domain.node import LOCAL
 from sparkdash.errors import AdmissionError

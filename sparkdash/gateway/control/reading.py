@@ -15,9 +15,9 @@ from sparkdash.api.answers import ProfileList
 from sparkdash.api.control import ControlApi
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.incident import IncidentList, summarize_repairs
-from sparkdash.domain.memory.account import MemoryAccount
+from sparkdash.domain.local_files import Shelf
+from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.shelf import Shelf
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError

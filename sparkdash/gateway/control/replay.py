@@ -13,8 +13,7 @@ from fastapi import APIRouter, Request
 from sparkdash.api.control import ControlApi
 from sparkdash.api.requests import ReplayBody
 from sparkdash.domain import lease
-from sparkdash.domain.history.replay import Replay
-from sparkdash.domain.history.selections import RequestSelection
+from sparkdash.domain.history import Replay, RequestSelection
 from sparkdash.domain.profile import EngineKind
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.caller import CallerDeps, CallerKey, LeaseToken

@@ -15,8 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sparkdash.domain.mend import MendName
-from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.profile import EngineKind, MendName
 from sparkdash.gateway.protocol.frames import PROGRESS_MARK
 from sparkdash.gateway.protocol.rewrite import Edits, rewrite_body
 from sparkdash.gateway.protocol.route import Dialect

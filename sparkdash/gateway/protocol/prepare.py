@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sparkdash.domain.base import per_request
-from sparkdash.domain.mend import MendName
-from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.domain.servers.spec import ServerKind
+from sparkdash.domain.profile import EngineKind, MendName, Profile
+from sparkdash.domain.server import ServerKind
 from sparkdash.engines.argv import version_of
 from sparkdash.engines.generic.known_servers import server_of
 from sparkdash.errors import AdmissionError

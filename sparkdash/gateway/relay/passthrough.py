@@ -15,8 +15,7 @@ from collections.abc import Callable
 import structlog
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.domain.text.repair_text import waiting_on
-from sparkdash.domain.text.swap_text import waiting_text
+from sparkdash.domain.phrases import waiting_on, waiting_text
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.admission.access import visible_error
 from sparkdash.gateway.deps import Deps

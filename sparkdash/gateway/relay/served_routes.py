@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.domain.servers.routes import ROUTE_PATHS, ServerRoute
+from sparkdash.domain.task import ROUTE_PATHS, ServerRoute
 from sparkdash.engines.generic.known_servers import server_of
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.protocol.route import Route

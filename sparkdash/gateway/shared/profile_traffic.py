@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from sparkdash.domain.live import GatewayFigures, LiveRequest
+from sparkdash.domain.metric import GatewayFigures, LiveRequest
 from sparkdash.gateway.protocol.counts import TokenUsage
 from sparkdash.gateway.shared.token_estimates import TokenEstimates
 

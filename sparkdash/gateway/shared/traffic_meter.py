@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from sparkdash.domain.lease import ASIDES
-from sparkdash.domain.live import GatewayFigures, LiveRequest, TrafficLook
+from sparkdash.domain.metric import GatewayFigures, LiveRequest, TrafficLook
 from sparkdash.gateway.protocol.counts import TokenUsage
 from sparkdash.gateway.shared.profile_traffic import ProfileTraffic
 from sparkdash.gateway.shared.token_estimates import TokenEstimates

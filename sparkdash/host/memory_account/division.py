@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from sparkdash.domain.memory.account import GpuMemory, Holder, Holding, MemoryAccount
+from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.units import MIB, gib
 
 LARGE = 256 * MIB

@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerState
-from sparkdash.domain.memory.account import GpuMemory, Holder, MemoryAccount
+from sparkdash.domain.memory import GpuMemory, Holder, MemoryAccount
 from sparkdash.errors import HostError
 from sparkdash.host import meminfo
 from sparkdash.host.command import run_command

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from sparkdash.domain.memory.guard import Floors, GuardLevel
+from sparkdash.domain.memory import Floors, GuardLevel
 from sparkdash.host.memory_guard.wedge_signs import Wedge
 from sparkdash.settings import Settings
 from sparkdash.units import GIB, MIB

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from sparkdash.domain.memory.guard import Floors, GuardLevel
+from sparkdash.domain.memory import Floors, GuardLevel
 from sparkdash.host import meminfo
 from sparkdash.host.memory_guard import decisions
 from sparkdash.host.memory_guard.decisions import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sparkdash.domain.container import CONTAINER_PREFIX
 from sparkdash.domain.event import Level, Notice
-from sparkdash.domain.memory.guard import GuardKill
+from sparkdash.domain.memory import GuardKill
 from sparkdash.errors import EngineError
 from sparkdash.nodes.agent.tick import GuardAct
 from sparkdash.units import gib, percent

@@ -17,7 +17,7 @@ import structlog
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact
-from sparkdash.domain.memory.guard import GuardKill
+from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import Node
 from sparkdash.errors import EngineError, HostError

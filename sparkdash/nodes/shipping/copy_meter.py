@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 
-from sparkdash.domain.copying import CopyKind, CopyProgress, CopyStep
+from sparkdash.domain.local_files import CopyKind, CopyProgress, CopyStep
 from sparkdash.host.hub.meter import DownloadMeter, Stopped
 
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkdash.domain.copying import CopyItem, CopyKind, CopyStep
+from sparkdash.domain.local_files import CopyItem, CopyKind, CopyStep
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
 from sparkdash.host.podman import answers

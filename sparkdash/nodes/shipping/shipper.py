@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from sparkdash.domain.copying import CopyItem, CopyKind, CopyPlan, CopyProgress
+from sparkdash.domain.local_files import CopyItem, CopyKind, CopyPlan, CopyProgress
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import HostError
 from sparkdash.host.hub.local_weights import find_weights, repository_folder, split_repository

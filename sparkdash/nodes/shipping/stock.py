@@ -10,8 +10,8 @@ import asyncio
 import json
 from collections.abc import Sequence
 
+from sparkdash.domain.local_files import NodeStock
 from sparkdash.domain.profile import ModelRef, ProfileSummary
-from sparkdash.domain.shelf import NodeStock
 from sparkdash.errors import HostError
 from sparkdash.nodes.directory import NodeDirectory
 from sparkdash.nodes.facts import script

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sparkdash.domain.copying import CopyStep
+from sparkdash.domain.local_files import CopyStep
 from sparkdash.domain.node import LOCAL
 from sparkdash.host.files.uncached import read_uncached
 from sparkdash.nodes.shipping import copy_errors

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.metrics_core import Metric as MetricFamily
 
-from sparkdash.domain.memory.guard import GuardLevel
+from sparkdash.domain.memory import GuardLevel
 from sparkdash.domain.metric import Gpu, Memory, NodeSample
 from sparkdash.domain.node import LOCAL
 from sparkdash.prometheus.families.making import Rows, counter, gauge

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator
 
 from prometheus_client.metrics_core import Metric as MetricFamily
 
-from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.engine import Engine, EngineState, LivenessState
 from sparkdash.domain.lease import RequestState
-from sparkdash.domain.liveness import LivenessState
 from sparkdash.domain.metric import Metric
 from sparkdash.prometheus.families.making import ENGINE, Rows, counter, gauge, histogram
 from sparkdash.prometheus.scraped_state import ScrapedState

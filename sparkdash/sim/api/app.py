@@ -14,8 +14,7 @@ from functools import partial
 from typing import Any
 
 import sparkdash
-from sparkdash.domain.profile import Profile
-from sparkdash.domain.sim_spec import SimSpec
+from sparkdash.domain.profile import Profile, SimSpec
 from sparkdash.engines import argv
 from sparkdash.sim.api import embeddings, prompt
 from sparkdash.sim.api.answer import GeneratedAnswer, compact

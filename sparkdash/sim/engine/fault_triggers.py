@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sparkdash.domain.sim_spec import SimSpec
+from sparkdash.domain.profile import SimSpec
 from sparkdash.errors import ProfileError
 from sparkdash.sim.engine.faults import AT_START, Behaviour, behaviour
 from sparkdash.sim.engine.refusals import RefusedError

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Protocol
 
-from sparkdash.domain.sim_spec import SimSpec, SimSpeed
+from sparkdash.domain.profile import SimSpec, SimSpeed
 
 SHARING = 0.45
 """Exponent by which concurrent streams slow a step."""

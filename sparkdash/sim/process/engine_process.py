@@ -20,8 +20,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from sparkdash.domain.profile import Profile
-from sparkdash.domain.sim_spec import SimSpec
+from sparkdash.domain.profile import Profile, SimSpec
 from sparkdash.sim.api.app import App, kv_share
 from sparkdash.sim.api.http_server import serve_http
 from sparkdash.sim.engine.faults import HEALTHY, Hang

@@ -14,8 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from sparkdash.domain.profile import Profile
-from sparkdash.domain.sim_spec import SimSpec
+from sparkdash.domain.profile import Profile, SimSpec
 from sparkdash.sim.process import boot_log
 from sparkdash.sim.process.memory_claims import HEAD_FOLDER_VARIABLE, ClaimFile, read_claims
 from sparkdash.units import GIB

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sparkdash.domain.memory.contiguity import BLOCK, LoadContiguity, LoadOutcome
+from sparkdash.domain.memory import BLOCK, LoadContiguity, LoadOutcome
 from sparkdash.errors import AdmissionError
 from sparkdash.units import GIB, gib
 

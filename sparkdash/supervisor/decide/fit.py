@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from sparkdash.domain.memory.need import Basis, Need
+from sparkdash.domain.memory import Basis, Need
 from sparkdash.domain.node import LOCAL
 from sparkdash.units import duration, gib
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from sparkdash.domain.liveness import LivenessState
+from sparkdash.domain.engine import LivenessState
 from sparkdash.units import duration, number, percent
 
 NAMES_SHOWN = 3

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any, Protocol
 
-from sparkdash.domain.memory.need import Basis, Need
+from sparkdash.domain.memory import Basis, Need
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.task import Task
 from sparkdash.errors import SparkdashError

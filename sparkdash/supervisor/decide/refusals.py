@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sparkdash.domain.memory.account import Holding
-from sparkdash.domain.memory.need import Need
+from sparkdash.domain.memory import Holding, Need
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapCause

@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from sparkdash.domain.engine import Failure
-from sparkdash.domain.evidence import Evidence, EvidenceRequest
+from sparkdash.domain.incident import Evidence, EvidenceRequest
 from sparkdash.domain.node import LOCAL, NodeState
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.logs import KILLED

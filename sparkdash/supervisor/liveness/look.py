@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.figures import EngineFigures, GpuFigures
+from sparkdash.domain.metric import EngineFigures, GpuFigures
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.host.processes import activity

@@ -11,9 +11,8 @@ from typing import Any
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.domain.servers.routes import ServerRoute
-from sparkdash.domain.servers.spec import ServerSpec
-from sparkdash.domain.task import Task
+from sparkdash.domain.server import ServerSpec
+from sparkdash.domain.task import ServerRoute, Task
 from sparkdash.engines import listing
 from sparkdash.engines.adapter import Probes
 from sparkdash.engines.capabilities import tasks_of

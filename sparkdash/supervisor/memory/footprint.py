@@ -29,7 +29,7 @@ import structlog
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.lease import Request
-from sparkdash.domain.memory.footprint import LONG_PROMPT, Measure, Weighing
+from sparkdash.domain.memory import LONG_PROMPT, Measure, Weighing
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL, NodeStatus
 from sparkdash.domain.profile import Profile

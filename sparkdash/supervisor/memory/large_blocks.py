@@ -17,7 +17,7 @@ from typing import Literal
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Level
-from sparkdash.domain.memory.contiguity import Contiguity
+from sparkdash.domain.memory import Contiguity
 from sparkdash.domain.profile import Profile
 from sparkdash.supervisor.decide import contiguity
 from sparkdash.supervisor.decide.contiguity import BlockDemand

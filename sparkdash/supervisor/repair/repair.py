@@ -18,11 +18,9 @@ from typing import Any
 
 import structlog
 
-from sparkdash.domain.engine import Engine
+from sparkdash.domain.engine import Engine, Liveness, LivenessState, RepairStep
 from sparkdash.domain.event import Level
-from sparkdash.domain.evidence import Evidence, EvidenceRequest
-from sparkdash.domain.incident import IncidentEnd
-from sparkdash.domain.liveness import Liveness, LivenessState, RepairStep
+from sparkdash.domain.incident import Evidence, EvidenceRequest, IncidentEnd
 from sparkdash.domain.profile import OnStuck, Profile
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor.decide.judge import EngineSignals, LivenessJudge, LivenessVerdict, Recovery, RecoveryOutlook

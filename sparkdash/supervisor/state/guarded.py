@@ -12,12 +12,11 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from sparkdash.domain import memory as domain
 from sparkdash.domain.container import ContainerInfo
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, GuardChanged, Level, Notice
-from sparkdash.domain.memory import guard as domain
-from sparkdash.domain.memory.guard import Floors, GuardKill, GuardLevel
-from sparkdash.domain.memory.need import Need
+from sparkdash.domain.memory import Floors, GuardKill, GuardLevel, Need
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.host.memory_guard.decisions import GuardReport, Victim

@@ -13,9 +13,8 @@ from pathlib import Path
 import structlog
 
 from sparkdash.catalog.checkpoint import weights
-from sparkdash.domain.memory import footprint
-from sparkdash.domain.memory.footprint import Footprint
-from sparkdash.domain.memory.need import Need
+from sparkdash.domain import memory
+from sparkdash.domain.memory import Footprint, Need
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines.estimate import estimate_launch
@@ -44,7 +43,7 @@ class Needs:
     def __call__(self, profile: Profile) -> Need:
         """Return the need of this launch; unknown terms are None."""
         if seen := self._learned(profile.fingerprint):
-            return footprint.learned_need(seen)
+            return memory.learned_need(seen)
         found = self._estimates.get(profile.fingerprint)
         return found or self._estimates.setdefault(profile.fingerprint, estimate_launch(profile, {}, self._box_bytes()))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from sparkdash.domain.container import ContainerInfo
-from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress, Parked
+from sparkdash.domain.engine import Engine, EngineState, Failure, Liveness, LoadProgress, Parked
 from sparkdash.domain.event import (
     DefaultChanged,
     EngineChanged,
@@ -23,7 +23,6 @@ from sparkdash.domain.event import (
     UnadoptedChanged,
 )
 from sparkdash.domain.incident import RECENT_INCIDENTS, IncidentList
-from sparkdash.domain.liveness import Liveness
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import DefaultProfile, Swap, SwapPhase

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from sparkdash.domain.engine import LoadProgress
-from sparkdash.domain.evidence import EvidenceRequest
+from sparkdash.domain.incident import EvidenceRequest
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind, Profile

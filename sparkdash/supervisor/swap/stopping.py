@@ -15,7 +15,7 @@ import structlog
 from sparkdash.domain.container import Leftovers
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
-from sparkdash.domain.memory.need import Basis
+from sparkdash.domain.memory import Basis
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import SwapPhase

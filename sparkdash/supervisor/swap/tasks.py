@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.event import Level
-from sparkdash.domain.memory.contiguity import LoadContiguity, LoadOutcome
+from sparkdash.domain.memory import LoadContiguity, LoadOutcome
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase

@@ -19,15 +19,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, ContainerSpec, with_marks
-from sparkdash.domain.copying import CopyItem, CopyPlan, CopyProgress
 from sparkdash.domain.engine import Engine, EngineState, LoadProgress
 from sparkdash.domain.event import Level
-from sparkdash.domain.images.availability import how_to_get, nearest_words
-from sparkdash.domain.memory.contiguity import Contiguity
+from sparkdash.domain.images import how_to_get, nearest_words
+from sparkdash.domain.local_files import CopyItem, CopyPlan, CopyProgress
+from sparkdash.domain.memory import Contiguity
 from sparkdash.domain.node import LOCAL, NodeLaunch
+from sparkdash.domain.phrases import copy_share, copy_wait
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
-from sparkdash.domain.text.copy_text import copy_share, copy_wait
 from sparkdash.engines import openai
 from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.known_flags import KnownFlags, unlisted_flags

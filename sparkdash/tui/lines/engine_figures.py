@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import EngineSample, Metric
-from sparkdash.domain.profile_figures import Figures
+from sparkdash.domain.state import Figures
 from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, inked, join, length, pad
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.alerting_figures import with_alerts

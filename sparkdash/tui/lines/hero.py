@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.metric import EngineSample, Metric
-from sparkdash.domain.profile_figures import Figures
+from sparkdash.domain.state import Figures
 from sparkdash.tui.history import STEP_S
 from sparkdash.tui.ink import EMPTY, Ink, Line, inked, pad
 from sparkdash.tui.lines.braille import LevelLine, filled_chart, row_of

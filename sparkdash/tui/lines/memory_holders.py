@@ -7,7 +7,7 @@ Pure.
 
 from __future__ import annotations
 
-from sparkdash.domain.memory.account import FOREIGN, Holder, Holding, MemoryAccount
+from sparkdash.domain.memory import FOREIGN, Holder, Holding, MemoryAccount
 from sparkdash.tui.ink import EMPTY, Ink, Line, inked, join, wrap
 from sparkdash.units import MIB, size
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
-from sparkdash.domain.text.node_text import is_silent, link_between, link_errors, link_text, used_link
+from sparkdash.domain.phrases import is_silent, link_between, link_errors, link_text, used_link
 from sparkdash.tui.ink import (
     EMPTY,
     EdgeText,

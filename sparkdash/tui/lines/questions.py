@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.phrases import now_available, plan_boxes, then_available
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, Swap
-from sparkdash.domain.text.node_text import now_available, plan_boxes, then_available
 from sparkdash.errors import EngineError, ProfileError, SparkdashError
 from sparkdash.tui.ink import EMPTY, Ink, Line, inked, pad, wrap, wrap_line
 from sparkdash.tui.lines import words

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkdash.domain.history.replay import Replay
+from sparkdash.domain.history import Replay
 from sparkdash.domain.lease import Request
+from sparkdash.domain.phrases import caution_text, figure_rows, match_text
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.text.replay_text import caution_text, figure_rows, match_text
 from sparkdash.natural import natural
 from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, highlighted, inked, pad, wrap
 from sparkdash.tui.lines.questions import switch_question

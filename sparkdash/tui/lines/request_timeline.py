@@ -10,9 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sparkdash.domain.history.answers import MarkKind, TimelineMark
+from sparkdash.domain.history import MarkKind, TimelineMark
 from sparkdash.domain.lease import Request
-from sparkdash.domain.text.live_text import about, output_of_request
+from sparkdash.domain.phrases import about, output_of_request
 from sparkdash.tui.ink import EMPTY, Ink, Line, inked, merge_spans, pad, wrap
 from sparkdash.units import duration, number
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from sparkdash.domain.history.speed_up import SpeedUp
+from sparkdash.domain.profile import SpeedUp
 from sparkdash.tui.ink import EMPTY, Ink, Line, inked, length
 from sparkdash.units import counted
 

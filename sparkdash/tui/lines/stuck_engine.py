@@ -5,9 +5,8 @@ Pure.
 
 from __future__ import annotations
 
-from sparkdash.domain.engine import Engine
-from sparkdash.domain.liveness import Liveness, LivenessState, RepairStep
-from sparkdash.domain.text.repair_text import repair_text, state_text, step_text
+from sparkdash.domain.engine import Engine, Liveness, LivenessState, RepairStep
+from sparkdash.domain.phrases import repair_text, state_text, step_text
 from sparkdash.tui.ink import EMPTY, Ink, Line, inked, wrap
 from sparkdash.tui.mirror import View
 

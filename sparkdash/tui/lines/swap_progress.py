@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sparkdash.domain.phrases import estimate_text, heard_text, stage_text, still_text, time_left, wait_text
 from sparkdash.domain.swap import Swap, SwapPhase, phases_of
-from sparkdash.domain.text.swap_text import estimate_text, heard_text, stage_text, still_text, time_left, wait_text
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join, justify, length
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.spark import meter

@@ -8,15 +8,13 @@ Pure.
 
 from __future__ import annotations
 
-from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.engine import Engine, EngineState, LivenessState
 from sparkdash.domain.lease import ASIDES, Request, RequestState
-from sparkdash.domain.liveness import LivenessState
-from sparkdash.domain.memory.need import Basis
+from sparkdash.domain.memory import Basis
+from sparkdash.domain.phrases import time_left, waiting_on
 from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
 from sparkdash.domain.state import OPEN
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome
-from sparkdash.domain.text.repair_text import waiting_on
-from sparkdash.domain.text.swap_text import time_left
 from sparkdash.tui.ink import Ink, Line, dimmed, inked
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.units import DASH, gib, tokens

@@ -16,8 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widget import Widget
 
-from sparkdash.domain.history.answers import FigureInfo, FigureList, Series
-from sparkdash.domain.history.selections import MOST_POINTS, UsageGroup
+from sparkdash.domain.history import MOST_POINTS, FigureInfo, FigureList, Series, UsageGroup
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.layout import chart_height
 from sparkdash.tui.lines.chart_window import DAY_S, ChartWindow

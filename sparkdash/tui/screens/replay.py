@@ -15,8 +15,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from sparkdash.domain.history.answers import TimelineMark
-from sparkdash.domain.history.replay import Replay
+from sparkdash.domain.history import Replay, TimelineMark
 from sparkdash.domain.lease import Request
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError

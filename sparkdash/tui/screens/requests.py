@@ -13,7 +13,7 @@ from textual import work
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from sparkdash.domain.history.selections import RequestOrder
+from sparkdash.domain.history import RequestOrder
 from sparkdash.domain.lease import Request
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.lines.request_filter import HELP, RequestFilter, parse_filter

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sparkdash.domain.engine import Engine, EngineState, Failure
-from sparkdash.domain.profile_figures import Figures
-from sparkdash.domain.state import DaemonInfo
+from sparkdash.domain.phrases import step_share
+from sparkdash.domain.state import DaemonInfo, Figures
 from sparkdash.domain.swap import Swap
-from sparkdash.domain.text.node_text import step_share
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, dimmed, frame, inked, join, length, pad, wrap
 from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines import stuck_engine, words

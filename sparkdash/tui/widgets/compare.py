@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from sparkdash.domain.profile_figures import Figures
-from sparkdash.domain.state import Snapshot
+from sparkdash.domain.state import Figures, Snapshot
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, join, pad, wrap
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.spark import sparkline

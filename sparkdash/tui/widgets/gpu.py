@@ -10,7 +10,7 @@ from functools import partial
 
 from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.domain.node import LOCAL
-from sparkdash.domain.text.node_text import is_silent
+from sparkdash.domain.phrases import is_silent
 from sparkdash.tui.ink import EMPTY, Ink, Line, clip, dimmed, inked, join, length, pad
 from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines.node_lines import node_name

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from sparkdash.domain.memory.account import FOREIGN, Holder, Holding, MemoryAccount
+from sparkdash.domain.memory import FOREIGN, Holder, Holding, MemoryAccount
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, pad, wrap
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel

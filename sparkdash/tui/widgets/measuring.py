@@ -5,7 +5,7 @@ Owns: these rows. Rule: a run that has fallen silent is not shown: its process h
 
 from __future__ import annotations
 
-from sparkdash.domain.measuring import Measuring
+from sparkdash.domain.event import Measuring
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, frame, inked, justify
 from sparkdash.tui.lines.spark import meter
 from sparkdash.tui.mirror import View

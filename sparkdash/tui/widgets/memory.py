@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sparkdash.domain.container import Stranger
-from sparkdash.domain.memory.guard import Guard, GuardLevel
+from sparkdash.domain.memory import Guard, GuardLevel
 from sparkdash.domain.metric import Memory
 from sparkdash.natural import natural
 from sparkdash.tui.ink import (

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.text.live_text import about, output_of_request
+from sparkdash.domain.phrases import about, output_of_request
 from sparkdash.tui.ink import Ink, Line, align_right, clip, inked, length, pad
 from sparkdash.tui.lines.request_filter import request_figures
 from sparkdash.tui.mirror import View

@@ -10,17 +10,13 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.images.availability import how_to_get
-from sparkdash.domain.images.origin import image_origin
-from sparkdash.domain.liveness import LivenessState
+from sparkdash.domain.engine import Engine, EngineState, LivenessState
+from sparkdash.domain.images import how_to_get, image_origin
+from sparkdash.domain.local_files import Stock
+from sparkdash.domain.phrases import by_family, family_of, plan_boxes
 from sparkdash.domain.profile import EngineKind, ProfileSummary
-from sparkdash.domain.profile_figures import Figures
-from sparkdash.domain.shelf import Stock
-from sparkdash.domain.state import Snapshot
+from sparkdash.domain.state import Figures, Snapshot
 from sparkdash.domain.swap import Plan
-from sparkdash.domain.text.node_text import plan_boxes
-from sparkdash.domain.text.profile_order import by_family, family_of
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, length, pad, wrap
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.plan_outlook import plan_lines

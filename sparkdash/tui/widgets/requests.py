@@ -13,9 +13,9 @@ from typing import NamedTuple
 from pydantic_core import to_json
 
 from sparkdash.domain.lease import Request
-from sparkdash.domain.live import LiveRequest
+from sparkdash.domain.metric import LiveRequest
+from sparkdash.domain.phrases import about, output_of_request
 from sparkdash.domain.state import OPEN
-from sparkdash.domain.text.live_text import about, output_of_request
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, dimmed, frame, inked, pad, shorten
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import LinkState, View

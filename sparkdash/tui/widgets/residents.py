@@ -9,8 +9,8 @@ from textual import events
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import EngineSample, Metric
+from sparkdash.domain.phrases import estimate_text, still_text, time_left, wait_text
 from sparkdash.domain.swap import Swap
-from sparkdash.domain.text.swap_text import estimate_text, still_text, time_left, wait_text
 from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, dimmed, inked, join, justify, length, pad
 from sparkdash.tui.lines import stuck_engine, words
 from sparkdash.tui.lines.spark import meter

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from sparkdash.domain.event import Level, Notice
-from sparkdash.domain.memory.guard import GuardKill
+from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.swap import Swap, SwapPhase, phases_of
 from sparkdash.tui.ink import (
     EMPTY,

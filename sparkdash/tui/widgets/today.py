@@ -12,7 +12,7 @@ from typing import Any
 
 from textual import work
 
-from sparkdash.domain.history.answers import UsageReport, UsageTotals
+from sparkdash.domain.history import UsageReport, UsageTotals
 from sparkdash.domain.metric import Metric
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, frame, inked, pad, shorten

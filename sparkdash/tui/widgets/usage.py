@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from sparkdash.domain.history.answers import UsageReport, UsageTotals
+from sparkdash.domain.history import UsageReport, UsageTotals
 from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, inked, pad, shorten
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.table import Table, TableRow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkdash.domain.memory.contiguity import Contiguity
+from sparkdash.domain.memory import Contiguity
 from sparkdash.domain.metric import Memory
 from sparkdash.host.reader import GpuReading
 from sparkdash.units import GIB

@@ -11,7 +11,7 @@ from typing import Any
 from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, Fact, Notice, SwapChanged
-from sparkdash.domain.evidence import no_evidence
+from sparkdash.domain.incident import no_evidence
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
 from sparkdash.domain.swap import Swap
 from sparkdash.host.nodes import OneNode

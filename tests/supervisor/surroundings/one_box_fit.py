@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from sparkdash.domain.memory.need import Basis
+from sparkdash.domain.memory import Basis
 from sparkdash.supervisor.decide.fit import BoxMemory, Occupant, must_be_free
 from sparkdash.units import duration, gib
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkdash.domain.memory.need import Basis, Need, Term
+from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.memory.need import Basis, Need, Term
+from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError

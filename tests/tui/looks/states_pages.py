@@ -14,11 +14,18 @@ from states_trouble import examined, parked
 from sparkdash.api.answers import BenchPlan, PlannedArm, Setting, SettingList, SuiteLine
 from sparkdash.client.address import Address
 from sparkdash.domain.event import Level
-from sparkdash.domain.history.answers import MarkKind, PastRequests, Quantiles, TimelineMark, UsageReport, UsageTotals
-from sparkdash.domain.history.replay import match_answers
+from sparkdash.domain.history import (
+    MarkKind,
+    PastRequests,
+    Quantiles,
+    TimelineMark,
+    UsageReport,
+    UsageTotals,
+    match_answers,
+)
 from sparkdash.domain.lease import RequestState
-from sparkdash.domain.memory.account import Holder, Holding, MemoryAccount
-from sparkdash.domain.shelf import Item, Shelf, Stock
+from sparkdash.domain.local_files import Item, Shelf, Stock
+from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError
 from sparkdash.units import GIB

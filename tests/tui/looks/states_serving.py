@@ -10,13 +10,12 @@ from typing import Any
 from screen_shots import State
 
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.history.answers import RecentFigures, RecentSeries
+from sparkdash.domain.event import ActiveAlert
+from sparkdash.domain.history import RecentFigures, RecentSeries
 from sparkdash.domain.lease import RequestState
-from sparkdash.domain.live import Energy, GatewayFigures, LiveRequest
-from sparkdash.domain.live.active_alert import ActiveAlert
-from sparkdash.domain.metric import EngineSample, Metric
+from sparkdash.domain.metric import Energy, EngineSample, GatewayFigures, LiveRequest, Metric
 from sparkdash.domain.profile import EngineKind
-from sparkdash.domain.profile_figures import Figures
+from sparkdash.domain.state import Figures
 from sparkdash.tui.feed_items import RecordedPast
 from sparkdash.tui.history import MEMORY_STEP_S, STEP_S
 from sparkdash.units import GIB

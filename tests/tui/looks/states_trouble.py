@@ -10,12 +10,10 @@ from typing import Any
 from screen_shots import State
 from states_serving import EMBED, minutes_before
 
-from sparkdash.domain.engine import EngineState, Parked
-from sparkdash.domain.event import Level, Notice
+from sparkdash.domain.engine import EngineState, Liveness, LivenessState, Parked, RepairStep
+from sparkdash.domain.event import Level, Measuring, Notice
 from sparkdash.domain.finding import Diagnosis, Finding, Status
-from sparkdash.domain.liveness import Liveness, LivenessState, RepairStep
-from sparkdash.domain.measuring import Measuring
-from sparkdash.domain.memory.guard import Floors, Guard, GuardKill, GuardLevel
+from sparkdash.domain.memory import Floors, Guard, GuardKill, GuardLevel
 from sparkdash.domain.metric import Gpu, LinkSample, Memory, NodeSample
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.swap import DefaultProfile, SwapOutcome, SwapPhase

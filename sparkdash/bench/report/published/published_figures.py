@@ -16,7 +16,7 @@ from sparkdash.bench.report import cell_names
 from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.blocks import Block, Grid, Heading, TableCell, TextBlock, Tone, format_change, format_value
 from sparkdash.bench.run import CellKey
-from sparkdash.domain.published import Published
+from sparkdash.domain.profile import Published
 
 _CONTEXT = re.compile(r"ctx (\d+)(K?), (short|medium|long)")
 _CROWD = re.compile(r"(\d+) at once, (\d+) tokens each")

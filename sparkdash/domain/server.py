@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from sparkdash.domain.base import Frozen
-from sparkdash.domain.servers.routes import ServerRoute
+from sparkdash.domain.task import ServerRoute
 
 
 class ServerKind(StrEnum):

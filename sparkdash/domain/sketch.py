@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
-from sparkdash.domain.history.answers import Quantiles
+from sparkdash.domain.history import Quantiles
 
 ACCURACY = 0.01
 """Relative error of a quantile, at most."""

@@ -1,1 +1,0 @@
-"""Images of profiles: how they are built, and whether they are here."""

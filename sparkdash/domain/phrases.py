@@ -1,0 +1,468 @@
+"""Phrases about swaps, engines, nodes, copies and repairs, which the command line and the screens share.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from sparkdash.domain.engine import Engine, Liveness, LivenessState, RepairStep
+from sparkdash.domain.history import Replay
+from sparkdash.domain.incident import Incident, RepairTime
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.local_files import CopyKind, CopyProgress, CopyStep
+from sparkdash.domain.metric import EngineSample, Figure, LinkSample, LiveRequest, Metric, NodeSample, Sample
+from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
+from sparkdash.domain.profile import AUTO, ProfileSummary
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan, Swap, SwapPhase
+from sparkdash.natural import natural
+from sparkdash.units import DASH, age, bit_rate, counted, duration, gib, number, percent, size
+
+
+def family_of(profile: ProfileSummary) -> str:
+    """Return the name of the profile's base."""
+    return profile.name.partition("/")[0]
+
+
+def by_family(profiles: Iterable[ProfileSummary]) -> list[ProfileSummary]:
+    """Sort by family in natural order, the base before its variants; families that cannot run come last."""
+    listed = list(profiles)
+    able = {family_of(profile) for profile in listed if profile.cannot_run is None}
+    return sorted(
+        listed,
+        key=lambda one: (family_of(one) not in able, natural(family_of(one)), "/" in one.name, natural(one.name)),
+    )
+
+
+SILENT_S = 10.0
+"""Silence in the middle of an answer that is told."""
+ABOUT = "~"
+_PHASES = {RequestState.WAITING: "waits", RequestState.PREFILL: "prefill", RequestState.STREAMING: "decodes"}
+
+
+class RequestFigures(NamedTuple):
+    """Token counts and rate of one request, and whether each is an estimate."""
+
+    prompt: int | None
+    prompt_estimated: bool
+    output: int | None
+    output_estimated: bool
+    tok_s: float | None
+
+
+def live_request(request: Request, sample: Sample | None) -> LiveRequest | None:
+    """Return the progress of a running request; None for an ended one, and before its first sample."""
+    if sample is None or request.state not in (RequestState.PREFILL, RequestState.STREAMING):
+        return None
+    return sample.requests.get(request.id)
+
+
+def figures_of_request(request: Request, sample: Sample | None) -> RequestFigures:
+    """Choose the figures of a request, by the latest sample while it runs."""
+    live = live_request(request, sample)
+    guessed = request.prompt_tokens is None and request.finished_at is None
+    prompt = request.prompt_estimate if guessed else request.prompt_tokens
+    if live is None or live.output_tokens is None or request.state is not RequestState.STREAMING:
+        return RequestFigures(prompt, guessed, *output_of_request(request), request.decode_tok_s)
+    return RequestFigures(prompt, guessed, live.output_tokens, live.estimated, live.tok_s)
+
+
+def output_of_request(request: Request) -> tuple[int | None, bool]:
+    """Return the output tokens of an ended request, and whether they are estimated, as those of a cut answer are."""
+    if request.completion_tokens is not None or request.completion_estimate is None:
+        return request.completion_tokens, False
+    return request.completion_estimate, True
+
+
+def about(text: str, *, estimated: bool) -> str:
+    """Mark the text of an estimated figure; an unknown one stays "-"."""
+    return f"{ABOUT}{text}" if estimated and text != DASH else text
+
+
+def figure_text(figure: Figure, text: Callable[[float | None], str]) -> str:
+    """Format a figure; "~" marks one that only the gateway tells."""
+    return about(text(figure.value), estimated=figure.by_gateway)
+
+
+def wait_reason(request: Request, world: Snapshot) -> str:
+    """Name what a waiting request waits for: "load 63 %", "queue"; empty for others, and where it is unknown."""
+    if request.state is not RequestState.WAITING:
+        return ""
+    swap = world.swap_to(request.profile) or (world.swap if request.profile == AUTO else None)
+    if swap is not None:
+        share = f" {percent(swap.fraction)}" if swap.fraction is not None else ""
+        return f"{swap.phase.value}{share}"
+    return "queue" if request.profile in world.engines else ""
+
+
+def request_phase(request: Request, sample: Sample | None, now: float, *, timed: bool = True) -> str:
+    """Name what an open request does: "waits", "prefill", "decodes", "no token 40s"; the state of others.
+
+    `timed`: with the time since it was sent to the engine.
+    """
+    phase = _PHASES.get(request.state)
+    if phase is None:
+        return request.state.value
+    live = live_request(request, sample)
+    if live is not None and request.state is RequestState.STREAMING and (live.silent_s or 0.0) >= SILENT_S:
+        silent = (live.silent_s or 0.0) + max(0.0, now - (sample.at if sample else now))
+        return f"no token {age(silent)}"
+    if not timed or request.granted_at is None:
+        return phase
+    return f"{phase} {age(max(0.0, now - request.granted_at))}"
+
+
+_ENDS = {SwapPhase.DRAIN: "cut", SwapPhase.STOP: "killed"}
+"""Consequence for those who are waited for too long."""
+
+
+class TimeLeft(NamedTuple):
+    """Seconds that a swap should still take, without the rest of a drain."""
+
+    s: float
+    low_s: float | None
+    high_s: float | None
+    """Upper bound; None while only one earlier swap is known."""
+
+
+def time_left(swap: Swap, now: float) -> TimeLeft | None:
+    """Count the estimate on to `now`; None before the first such swap. All zero: longer than ever before."""
+    if swap.eta_s is None or swap.eta_at is None:
+        return None
+    passed = 0.0 if swap.phase in (SwapPhase.COPY, SwapPhase.DRAIN) else max(0.0, now - swap.eta_at)
+    low, high = swap.eta_low_s, swap.eta_high_s
+    return TimeLeft(
+        max(0.0, swap.eta_s - passed),
+        None if low is None else max(0.0, low - passed),
+        None if high is None else max(0.0, high - passed),
+    )
+
+
+def stage_text(swap: Swap) -> str:
+    """Word the load's stage and share, such as "weights 62 %"; the phase where the log names none."""
+    if swap.progress is None:
+        return swap.phase.value
+    share = f" {percent(swap.progress.fraction)}" if swap.progress.fraction is not None else ""
+    return swap.progress.stage + share
+
+
+def wait_text(swap: Swap, now: float) -> str:
+    """Word the wait, such as "waits for 2 requests of a, cut in 1m40s"; empty when nothing is waited for, or the
+    progress says so.
+    """
+    if swap.waits_for is None:
+        return ""
+    words = f"waits for {swap.waits_for}"
+    if swap.until is None:
+        return words
+    end, left_s = _ENDS.get(swap.phase, "given up"), swap.until - now
+    return f"{words}, {end} in {age(left_s)}" if left_s >= 0 else f"{words}, {end} {age(-left_s)} ago"
+
+
+def still_text(swap: Swap, now: float) -> str:
+    """Word the standstill and what follows, such as "no progress for 2m10s, ended in 17m50s"; empty while the load
+    moves.
+    """
+    if swap.still_since is None:
+        return ""
+    words = f"no progress for {age(now - swap.still_since)}"
+    return words if swap.gives_up_at is None else f"{words}, ended in {age(max(0.0, swap.gives_up_at - now))}"
+
+
+def heard_text(swap: Swap, now: float) -> str:
+    """Word the age of the log's last line, such as "last line 3s ago"; empty before the first, and after the load."""
+    if swap.heard_at is None or swap.phase is not SwapPhase.LOAD:
+        return ""
+    return f"last line {age(max(0.0, now - swap.heard_at))} ago"
+
+
+def estimate_text(swap: Swap, now: float) -> str:
+    """Word the estimate: "about 1m40s left (1m20s to 2m10s)", "longer than usual", or "first load here".
+
+    "stalled: no progress for 2m10s, ended in 17m50s" replaces each of these. Empty for a swap that only stops.
+    """
+    if swap.target is None:
+        return ""
+    if swap.still_since is not None:
+        return f"stalled: {still_text(swap, now)}"
+    rest = time_left(swap, now)
+    if rest is None:
+        return "first load here"
+    if not rest.s and not rest.high_s:
+        return "longer than usual"
+    spread = ""
+    if rest.low_s is not None and rest.high_s is not None:
+        spread = f" ({age(rest.low_s)} to {age(rest.high_s)})"
+    after = f" after the {swap.phase}" if swap.phase in (SwapPhase.COPY, SwapPhase.DRAIN) else ""
+    return f"about {age(rest.s)} left{after}{spread}"
+
+
+def progress_text(swap: Swap, now: float) -> str:
+    """Word stage and estimate: "weights 62 % · about 1m40s left (1m20s to 2m10s)".
+
+    Without an estimate: "weights 62 % · first load here, 43s so far".
+    """
+    words = [stage_text(swap), estimate_text(swap, now)]
+    if swap.target is not None and swap.eta_s is None:
+        words[1] += f", {age(now - swap.started_at)} so far"
+    return " · ".join(filter(None, words))
+
+
+def waiting_text(swap: Swap | None, profile: str, now: float) -> str:
+    """Word what a request for `profile` waits for; `auto` matches any target. Empty when unknown."""
+    if swap is None:
+        return ""
+    if swap.target is None:
+        return f"{', '.join(swap.evict)} stops"
+    words = f"{swap.target}: {progress_text(swap, now)}"
+    return words if profile in (swap.target, AUTO) else f"{profile} comes after {words}"
+
+
+QUIET_BYTES_S = 125_000
+"""Traffic below this (1 Mb/s) is no engine's: ssh and the clocks of both boxes talk all the time."""
+
+
+def box_name(node: str, host: str) -> str:
+    """Return the name that people know a node by; `host` is this box's host name."""
+    return host if node == LOCAL else node
+
+
+def boxes_text(nodes: Iterable[str], host: str) -> str:
+    """List the boxes of one engine, the serving one first: "spark-1 + spark2"."""
+    return " + ".join(box_name(node, host) for node in nodes)
+
+
+def plan_boxes(plan: Plan, host: str, *, several: bool) -> str:
+    """Name the boxes that a plan is for; empty with one box (not `several`), or while none is chosen."""
+    return boxes_text(plan.nodes, host) if several or set(plan.nodes) - {LOCAL} else ""
+
+
+def now_available(plan: Plan, host: str) -> str:
+    """Tell what is available now, of each box where the profile needs several."""
+    if len(plan.on_nodes) < 2:
+        return gib(plan.now_bytes)
+    return ", ".join(f"{gib(one.now_bytes)} on {box_name(one.node, host)}" for one in plan.on_nodes)
+
+
+def then_available(plan: Plan, host: str) -> str:
+    """Tell what will be available once those who leave have left, of each box where the profile needs several."""
+    if len(plan.on_nodes) < 2:
+        return gib(plan.available_bytes)
+    return ", ".join(f"{gib(one.available_bytes)} on {box_name(one.node, host)}" for one in plan.on_nodes)
+
+
+def is_silent(state: NodeState) -> bool:
+    """Whether the node gives no figures now, so that what is known of it is the past."""
+    return state.status is not NodeStatus.REACHABLE
+
+
+def traffic(link: LinkSample) -> float:
+    """Add up both directions in bytes per second; unknown counts as none."""
+    return (link.received_bytes_s or 0.0) + (link.sent_bytes_s or 0.0)
+
+
+def used_link(links: Iterable[LinkSample], name: str | None = None) -> LinkSample | None:
+    """Return the link that carries most now, else the one of that name, else the fastest that is up; None without."""
+    known = list(links)
+    busiest = max(known, key=traffic, default=None)
+    if busiest is not None and traffic(busiest) >= QUIET_BYTES_S:
+        return busiest
+    named = next((link for link in known if link.name == name), None)
+    return named or max(known, key=lambda link: (bool(link.up), link.rate_gbit_s or 0.0), default=None)
+
+
+def link_between(samples: Mapping[str, NodeSample], states: Mapping[str, NodeState]) -> LinkSample | None:
+    """Return the link of this box towards the others; read at the other end, where this one's is not known."""
+    if here := samples.get(LOCAL):
+        return used_link(here.links)
+    for name, state in states.items():
+        there = used_link(samples[name].links, state.link) if name in samples else None
+        if there is not None:
+            return there.replace(received_bytes_s=there.sent_bytes_s, sent_bytes_s=there.received_bytes_s)
+    return None
+
+
+def link_text(link: LinkSample) -> str:
+    """Describe a link: "RDMA 3.1 Gb/s in, 3.0 Gb/s out, 1.6 % of 200 Gb/s", "200 Gb/s, idle", "down"."""
+    if link.up is False:
+        return "down"
+    of = f"{number(link.rate_gbit_s)} Gb/s" if link.rate_gbit_s else ""
+    if link.received_bytes_s is None and link.sent_bytes_s is None:
+        return of or "up"
+    kind = "RDMA" if link.rdma else "TCP"
+    if traffic(link) < QUIET_BYTES_S:
+        return f"{of}, idle" if of else "idle"
+    rates = f"{kind} {bit_rate(link.received_bytes_s)} in, {bit_rate(link.sent_bytes_s)} out"
+    share = link_share(link)
+    return rates if share is None else f"{rates}, {percent(share, 0 if share >= 0.0995 else 1)} of {of}"
+
+
+def link_share(link: LinkSample) -> float | None:
+    """Return the busier direction as a share of the link's rate; None while one of the two is unknown."""
+    if not link.rate_gbit_s or (link.received_bytes_s is None and link.sent_bytes_s is None):
+        return None
+    return max(link.received_bytes_s or 0.0, link.sent_bytes_s or 0.0) * 8 / (link.rate_gbit_s * 1e9)
+
+
+def step_share(engine: Engine, sample: EngineSample | None) -> str:
+    """Tell which share of a step the link takes at least: "≥ 1.6 %"; DASH while requests run and nobody can tell.
+
+    Empty for an engine on one box, and while it is idle.
+    """
+    if len(engine.nodes) < 2 or sample is None or not sample.get(Metric.RUNNING):
+        return ""
+    share = sample.get(Metric.LINK_SHARE)
+    return DASH if share is None else f"≥ {percent(share, 0 if share >= 0.0995 else 1)}"
+
+
+def link_errors(link: LinkSample) -> str:
+    """Count the link's errors; empty without any."""
+    return counted(link.errors, "error") if link.errors else ""
+
+
+def copy_wait(progress: CopyProgress) -> str:
+    """Word what a swap waits for: "weights m to reach spark2: 12 GiB of 61 GiB, 480 MiB/s, 1m40s left"."""
+    what = f"{progress.kind} {progress.name}"
+    if progress.step is CopyStep.LOAD:
+        return f"{what} to be loaded on {progress.node}"
+    if progress.step is CopyStep.SAVE:
+        return f"{what} to be written to files{_bytes(progress)}"
+    if progress.step is CopyStep.CHECK:
+        return f"{what} to be compared with {progress.node}{_bytes(progress)}"
+    return f"{what} to reach {progress.node}{_bytes(progress)}"
+
+
+def copy_line(progress: CopyProgress) -> str:
+    """Word the step: "send  43 %  26 GiB of 61 GiB  98 MiB/s  6m02s left"."""
+    if not progress.total_bytes:
+        return _COPY_STEPS[progress.step]
+    share = percent(progress.came_bytes / progress.total_bytes)
+    rate = f"  {size(int(progress.bytes_per_s))}/s" if progress.bytes_per_s else ""
+    left = f"  {duration(progress.eta_s)} left" if progress.eta_s is not None else ""
+    return f"{_COPY_STEPS[progress.step]}  {share:>5}  {size(progress.came_bytes)} of {size(progress.total_bytes)}{rate}{left}"
+
+
+def copy_share(progress: CopyProgress) -> float | None:
+    """Share of the present step, 0..1; None while unknown."""
+    return progress.came_bytes / progress.total_bytes if progress.total_bytes else None
+
+
+def copied_text(progress: CopyProgress) -> str:
+    """Word the end of an item's copy."""
+    noun = "The image" if progress.kind is CopyKind.IMAGE else "The weights"
+    verb = "is" if progress.kind is CopyKind.IMAGE else "are"
+    return f"{noun} {progress.name} {verb} on {progress.node}."
+
+
+_COPY_STEPS = {CopyStep.CHECK: "compare", CopyStep.SAVE: "save", CopyStep.SEND: "send", CopyStep.LOAD: "load"}
+
+
+def _bytes(progress: CopyProgress) -> str:
+    if not progress.total_bytes:
+        return ""
+    rate = f", {size(int(progress.bytes_per_s))}/s" if progress.bytes_per_s else ""
+    left = f", {duration(progress.eta_s)} left" if progress.eta_s is not None else ""
+    return f": {size(progress.came_bytes)} of {size(progress.total_bytes)}{rate}{left}"
+
+
+_STEPS = {
+    RepairStep.WATCH: "only watched",
+    RepairStep.EVIDENCE: "taking evidence",
+    RepairStep.CANCEL: "requests cancelled, looking again",
+    RepairStep.END: "ending it, then it starts again",
+}
+
+
+def step_text(liveness: Liveness, now: float) -> str:
+    """Word the current step, such as "requests cancelled, looking again 40s"; empty while nothing is done."""
+    if liveness.step is None:
+        return ""
+    since = "" if liveness.step_since is None else f" {age(max(0.0, now - liveness.step_since))}"
+    return _STEPS[liveness.step] + since
+
+
+def state_text(liveness: Liveness, now: float) -> str:
+    """Word the state, such as "stuck for 2m10s"; only the state's name for an engine that moves."""
+    if liveness.state in (LivenessState.BUSY, LivenessState.PREFILL):
+        return liveness.state.value
+    return f"{liveness.state.value} for {age(max(0.0, now - liveness.since))}"
+
+
+def waiting_on(liveness: Liveness | None, now: float) -> str:
+    """Say what a request waits for while its engine is stuck; empty for any other engine."""
+    if liveness is None or liveness.state is not LivenessState.STUCK:
+        return ""
+    step = step_text(liveness, now)
+    return f"engine stuck: {step}" if step else f"engine {state_text(liveness, now)}"
+
+
+def is_told(liveness: Liveness | None) -> bool:
+    """Whether the liveness is worth showing: an engine that has stood still for a while, for any reason."""
+    return liveness is not None and (
+        liveness.state not in (LivenessState.BUSY, LivenessState.PREFILL) or bool(liveness.why)
+    )
+
+
+def repair_text(time: RepairTime) -> str:
+    """Word the mean time to repair: "3 repairs, 4m12s on average"."""
+    return f"{time.n} repair{'s' * (time.n != 1)}, {duration(time.mean_s)} on average"
+
+
+def end_text(incident: Incident, now: float) -> str:
+    """Word the outcome of an incident: "restarted after 4m12s", or the current step of an open one."""
+    if incident.ended_at is not None and incident.end is not None:
+        return f"{incident.end.value} after {duration(incident.ended_at - incident.began)}"
+    step = incident.steps[-1] if incident.steps else None
+    return "open" if step is None else f"{_STEPS[step.step]} {age(max(0.0, now - step.at))}"
+
+
+_FIGURES: tuple[tuple[str, Callable[[Request], str]], ...] = (
+    ("ttft", lambda one: _seconds(one.ttft_s)),
+    ("decode tok/s", lambda one: number(one.decode_tok_s, 1)),
+    ("in the engine", lambda one: _seconds(_served(one))),
+    ("prompt tokens", lambda one: number(one.prompt_tokens)),
+    ("cached tokens", lambda one: number(one.cached_tokens)),
+    ("output tokens", lambda one: number(one.completion_tokens)),
+    ("reasoning", lambda one: number(one.reasoning_tokens)),
+    ("finish reason", lambda one: one.error or one.finish_reason or DASH),
+)
+
+
+def figure_rows(replay: Replay) -> list[tuple[str, str, str]]:
+    """Return each figure with its value in the captured request and in the replay."""
+    sides = (replay.original, replay.answer)
+    rows = [(name, *(DASH if one is None else text(one) for one in sides)) for name, text in _FIGURES]
+    return [(name, before, after) for name, before, after in rows]
+
+
+def match_text(replay: Replay) -> str:
+    """Say whether the answers are the same, or why that is not known; empty before the replay."""
+    match, answer = replay.match, replay.answer
+    if answer is None:
+        return ""
+    if match is not None and match.identical:
+        return f"The answers are identical: {match.before} characters."
+    if match is not None:
+        return (
+            f"The answers differ from character {match.differs_at} on;"
+            f" the first has {match.before} characters, the replay {match.after}."
+        )
+    if answer.state is not RequestState.DONE:
+        return f"The replay gave no whole answer: {answer.error or answer.state.value}."
+    return "Whether the answers are the same is not known: the first one was not kept."
+
+
+def caution_text(replay: Replay) -> str:
+    """Say what makes the replay differ from the request; empty where nothing does."""
+    return "The captured body lacks text that looked like a secret." if replay.redacted else ""
+
+
+def _served(one: Request) -> float | None:
+    return None if one.granted_at is None or one.finished_at is None else one.finished_at - one.granted_at
+
+
+def _seconds(value: float | None) -> str:
+    return duration(value) if value is None or value >= 10 else f"{value:.2f}s"

@@ -1,4 +1,0 @@
-"""Servers without a dialect, as their owners describe them.
-
-Pure.
-"""

@@ -1,4 +1,0 @@
-"""Texts that the command line, the screens and waiting streams share.
-
-Pure.
-"""
