@@ -24,14 +24,15 @@ def lock_file(path: Path) -> Iterator[None]:
         yield
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Replace the content at once, readable by the owner alone; the old one stays if that fails. Raises OSError."""
-    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # 0600
+def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Replace the content at once; the old one stays if that fails. Raises OSError."""
+    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        Path(made).chmod(mode)
         Path(made).replace(path)
     except BaseException:
         Path(made).unlink(missing_ok=True)

@@ -25,24 +25,24 @@ from sparkdash.connect.recipes import (
 )
 from sparkdash.errors import AdmissionError
 
-_ALL = (
-    aider,
-    claude_code,
-    cline,
-    codex,
-    continue_dev,
-    copilot_cli,
-    jetbrains,
-    librechat,
-    llm,
-    open_webui,
-    opencode,
-    pi,
-    qwen_code,
-    vscode,
-    zed,
+_FOUND = (
+    aider.RECIPE,
+    claude_code.RECIPE,
+    cline.RECIPE,
+    codex.RECIPE,
+    continue_dev.RECIPE,
+    copilot_cli.RECIPE,
+    jetbrains.RECIPE,
+    librechat.RECIPE,
+    llm.RECIPE,
+    open_webui.RECIPE,
+    opencode.RECIPE,
+    pi.RECIPE,
+    qwen_code.RECIPE,
+    vscode.RECIPE,
+    zed.RECIPE,
+    *libraries.RECIPES,
 )
-_FOUND = (*(module.RECIPE for module in _ALL), *libraries.RECIPES)
 RECIPES: dict[str, Recipe] = {found.name: found for found in sorted(_FOUND, key=lambda found: found.name)}
 
 

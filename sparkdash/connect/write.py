@@ -6,8 +6,6 @@ Owns: the disk. A backup is kept beside each existing file, and a file is writte
 from __future__ import annotations
 
 import difflib
-import os
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from pathlib import Path
 from sparkdash.connect.merge import merge_file
 from sparkdash.connect.recipe import ConfigFile
 from sparkdash.errors import HostError
+from sparkdash.locked_file import replace_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def apply_change(change: FileChange) -> Path | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         backup = _kept(path, change.old)
-        _replace(path, change.new, mode=path.stat().st_mode & 0o777 if change.old is not None else 0o600)
+        replace_file(path, change.new.encode(), mode=path.stat().st_mode & 0o777 if change.old is not None else 0o600)
     except OSError as error:
         raise HostError(f"{path} cannot be written: {error.strerror}.", code="file_not_written") from None
     return backup
@@ -79,17 +78,5 @@ def _kept(path: Path, old: str | None) -> Path | None:
     while backup.exists():
         number += 1
         backup = path.with_name(f"{path.name}.before-sparkdash-{stamp}-{number}")
-    _replace(backup, old, mode=path.stat().st_mode & 0o777)
+    replace_file(backup, old.encode(), mode=path.stat().st_mode & 0o777)
     return backup
-
-
-def _replace(path: Path, text: str, *, mode: int) -> None:
-    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        Path(made).chmod(mode)
-        Path(made).replace(path)
-    except BaseException:
-        Path(made).unlink(missing_ok=True)
-        raise

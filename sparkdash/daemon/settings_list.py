@@ -59,8 +59,7 @@ def change_setting(file: Path, key: Sequence[str], value: str | None) -> None:
             new = set_toml_value(old, key, None if value is None else _toml(key, value))
             parse_settings(new, file)
             if new != old:
-                replace_file(file, new.encode())
-                file.chmod(mode)
+                replace_file(file, new.encode(), mode)
     except OSError as error:
         raise HostError(f"{file} cannot be changed: {error.strerror}.", code="config_unwritable") from error
 
