@@ -14,14 +14,13 @@ from sparkdash.cli.output.tables import format_table
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 
 if TYPE_CHECKING:
-    from sparkdash.connect.gateway_target import GatewayTarget
-    from sparkdash.connect.recipe import ConfigFile, Recipe, Setup
+    from sparkdash.connect.recipe import ConfigFile, GatewayTarget, Recipe, Setup
     from sparkdash.domain.profile import ProfileSummary
 
 
 def complete_client(incomplete: str) -> list[str]:
     """Complete the name of a client."""
-    from sparkdash.connect.registry import RECIPES
+    from sparkdash.connect.clients import RECIPES
 
     return [name for name in RECIPES if name.startswith(incomplete)]
 
@@ -61,7 +60,7 @@ def connect(
       sparkdash connect claude-code --test
       sparkdash connect zed --url http://spark.lan:8484 --json
     """
-    from sparkdash.connect.registry import RECIPES, find_recipe
+    from sparkdash.connect.clients import RECIPES, find_recipe
 
     if listed:
         return _list(list(RECIPES.values()), as_json=as_json)
@@ -94,7 +93,7 @@ def target_of(model: str | None, url: str | None) -> GatewayTarget:
     """
     from sparkdash.client.address import at_url, find_daemon
     from sparkdash.client.blocking import Client
-    from sparkdash.connect.gateway_target import GatewayTarget
+    from sparkdash.connect.recipe import GatewayTarget
     from sparkdash.errors import DaemonError
 
     try:
@@ -161,7 +160,7 @@ def _default_profile(runnable: list[ProfileSummary], usual: list[str]) -> Profil
 
 
 def _print(recipe: Recipe, setup: Setup, place: GatewayTarget, *, as_json: bool) -> None:
-    from sparkdash.connect.page import setup_facts, setup_page
+    from sparkdash.connect.client_setup import setup_facts, setup_page
 
     if as_json:
         print_json(setup_facts(recipe, setup, place))
@@ -170,11 +169,11 @@ def _print(recipe: Recipe, setup: Setup, place: GatewayTarget, *, as_json: bool)
 
 
 def _write(recipe: Recipe, setup: Setup, given: Path | None, place: GatewayTarget, *, yes: bool, as_json: bool) -> None:
-    from sparkdash.connect import write
-    from sparkdash.connect.page import mask_key, remaining_steps
+    from sparkdash.connect import client_setup
+    from sparkdash.connect.client_setup import mask_key, remaining_steps
 
     changes = [
-        write.plan_change(each, _path(recipe, each, given, alone=len(setup.files) == 1))
+        client_setup.plan_change(each, _path(recipe, each, given, alone=len(setup.files) == 1))
         for each in _some(recipe, setup)
     ]
     needed = [change for change in changes if change.needed]
@@ -182,7 +181,7 @@ def _write(recipe: Recipe, setup: Setup, given: Path | None, place: GatewayTarge
         print_note(mask_key(change.diff(), place).rstrip("\n"))
     if needed and not yes and not _agreed():
         raise typer.Exit(1)
-    written = [{"path": str(change.path), "backup": write.apply_change(change)} for change in needed]
+    written = [{"path": str(change.path), "backup": client_setup.apply_change(change)} for change in needed]
     if as_json:
         print_json({"client": recipe.name, "written": written})
         return

@@ -15,9 +15,81 @@ from typing import Any
 
 import yaml
 
-from sparkdash.connect import jsonc, text
 from sparkdash.connect.recipe import ConfigFile, FileFormat
 from sparkdash.errors import AdmissionError
+
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_COMMENT = r"//[^\n]*|/\*.*?\*/"
+_TOKEN = re.compile(rf"({_STRING})|({_COMMENT})", re.DOTALL)
+_TRAILING = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
+
+
+def parse_jsonc(text: str) -> Any:
+    """Parse the text. Raises ValueError."""
+    return json.loads(_TRAILING.sub(_string, _blank(text)))
+
+
+def is_plain(text: str) -> bool:
+    """Whether the text is plain JSON, so that rewriting it loses nothing."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def first_brace(text: str) -> int:
+    """Return the position of the outer object's opening brace."""
+    return _blank(text).index("{")
+
+
+def _blank(text: str) -> str:
+    """Blank comments with spaces, so that every other character keeps its position."""
+    return _TOKEN.sub(lambda found: found[1] or re.sub(r"[^\n]", " ", found[2]), text)
+
+
+def _string(found: re.Match[str]) -> str:
+    return found[1] or ""
+
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def render_content(content: Mapping[str, Any] | Sequence[Any], form: FileFormat) -> str:
+    """Render the whole file, with a newline at its end."""
+    match form:
+        case FileFormat.JSON:
+            return as_json(content)
+        case FileFormat.YAML:
+            return as_yaml(content)
+        case FileFormat.TOML:
+            if not isinstance(content, Mapping):
+                raise TypeError("a TOML file is a table")
+            return as_toml(content)
+
+
+def as_json(content: object, indent: str | int = 2) -> str:
+    """JSON as editors write it."""
+    return json.dumps(content, indent=indent, ensure_ascii=False) + "\n"
+
+
+def as_yaml(content: object) -> str:
+    """YAML in blocks, in the given order."""
+    text: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000)
+    return text
+
+
+def as_toml(content: Mapping[str, Any], table: tuple[str, ...] = ()) -> str:
+    """Render TOML of strings, numbers, booleans and tables. Values precede tables, as TOML requires."""
+    values = {key: value for key, value in content.items() if not isinstance(value, Mapping)}
+    lines = [f"[{'.'.join(map(_key, table))}]"] if table and values else []
+    lines += [f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+    inner = [as_toml(value, (*table, key)) for key, value in content.items() if isinstance(value, Mapping)]
+    return "\n".join(("\n".join(lines) + "\n" if lines else "", *inner) if lines else inner)
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
 def merge_file(old: str, file: ConfigFile) -> str:
@@ -27,7 +99,7 @@ def merge_file(old: str, file: ConfigFile) -> str:
         AdmissionError: code `merge_refused`, with the reason.
     """
     if not old.strip():
-        return text.render_content(merge_values(file.seed, file.content, file.same), file.format)
+        return render_content(merge_values(file.seed, file.content, file.same), file.format)
     before = _read(old, file)
     wanted = merge_values(before, file.content, file.same)
     if wanted == before:
@@ -84,7 +156,7 @@ def _read(old: str, file: ConfigFile) -> Any:
 def _parsed(old: str, form: FileFormat) -> Any:
     match form:
         case FileFormat.JSON:
-            return jsonc.parse_jsonc(old)
+            return parse_jsonc(old)
         case FileFormat.TOML:
             return tomllib.loads(old)
         case FileFormat.YAML:
@@ -101,30 +173,30 @@ def _holds(candidate: str, wanted: Any, file: ConfigFile) -> bool:
 def _json(old: str, before: Any, wanted: Any, _file: ConfigFile) -> Iterator[str]:
     indent = re.search(r"^([ \t]+)\S", old, re.MULTILINE)
     width = indent[1] if indent else "  "
-    if jsonc.is_plain(old):
-        yield text.as_json(wanted, width)
+    if is_plain(old):
+        yield as_json(wanted, width)
     elif isinstance(wanted, Mapping) and all(wanted[key] == value for key, value in before.items()):
         new = {key: value for key, value in wanted.items() if key not in before}
         body = json.dumps(new, indent=width, ensure_ascii=False)[1:].rstrip("}").rstrip()
-        at = jsonc.first_brace(old) + 1
+        at = first_brace(old) + 1
         yield old[:at] + body + ("," if before else "") + old[at:]
 
 
 def _toml(old: str, _before: Any, wanted: Any, file: ConfigFile) -> Iterator[str]:
     """Rewrite a file that holds nothing of its owner's."""
     if wanted == file.content and "#" not in old:
-        yield text.render_content(file.content, file.format)
+        yield render_content(file.content, file.format)
 
 
 def _yaml(old: str, before: Any, wanted: Any, _file: ConfigFile) -> Iterator[str]:
     ended = old if old.endswith("\n") else old + "\n"
     if _is_list(wanted):
-        yield ended + text.as_yaml(wanted[len(before) :])
+        yield ended + as_yaml(wanted[len(before) :])
         return
     lines = ended
     for key, value in wanted.items():
         if key not in before:
-            lines += text.as_yaml({key: value})
+            lines += as_yaml({key: value})
         elif value != before[key]:
             lines = _edited(lines, key, before[key], value)
     yield lines
@@ -145,14 +217,14 @@ def _longer(old: str, key: str, items: list[Any]) -> str:
     block = found[2].rstrip("\n")
     dash = re.search(r"^([ \t]*)- ", block, re.MULTILINE)
     indent = dash[1] if dash else "  "
-    added = "".join(f"{indent}{line}\n" for line in text.as_yaml(items).splitlines())
+    added = "".join(f"{indent}{line}\n" for line in as_yaml(items).splitlines())
     end = found.start(2) + len(block)
     return old[:end] + ("\n" if block else "") + added.rstrip("\n") + old[end:]
 
 
 def _changed(old: str, key: str, value: object) -> str:
     """Replace a top-level scalar; only where the line has no comment."""
-    line = text.as_yaml({key: value}).rstrip("\n")
+    line = as_yaml({key: value}).rstrip("\n")
     return re.sub(rf"^{re.escape(key)}:[ \t]*[^#\n]*$", lambda _: line, old, count=1, flags=re.MULTILINE)
 
 

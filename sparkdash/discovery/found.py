@@ -1,4 +1,4 @@
-"""Findings of a look at the box: servers, containers, configuration files, weights.
+"""Findings of a look at the box, and the steps of a setup that follow from them.
 
 Pure.
 """
@@ -6,6 +6,33 @@ Pure.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+LLAMA_SWAP, SPARKRUN = "llama-swap", "sparkrun"
+"""Programs whose configuration is looked for."""
+
+
+class Step(StrEnum):
+    """Steps of a setup, in their order."""
+
+    BOX = "box"
+    ATTACH = "attach"
+    IMPORT = "import"
+    SOURCES = "sources"
+    MODEL = "model"
+    SERVICE = "service"
+    CLIENTS = "clients"
+    FIRST_TOKEN = "first-token"  # noqa: S105 - a token of text
+
+
+class Outlook(StrEnum):
+    """Suggestion of setup for a step."""
+
+    DONE = "done"
+    PROPOSED = "proposed"
+    OFFERED = "offered"
+    """Possible, and left out unless the owner asks for it."""
+    NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,165 @@
-"""Look at the box: servers, containers and files at the same time."""
+"""Look at the box: servers, containers and configuration files of other programs, at the same time."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
-from sparkdash.discovery.containers import find_containers
-from sparkdash.discovery.files import find_files
-from sparkdash.discovery.found import Discovered
-from sparkdash.discovery.servers import PORTS, find_servers
+from sparkdash.discovery.found import LLAMA_SWAP, SPARKRUN, Discovered, FoundContainer, FoundFile, FoundServer
+from sparkdash.domain.container import LABEL_OWNER
+from sparkdash.errors import SparkdashError
+from sparkdash.host.command import run_command
+from sparkdash.upstream import Upstream
+
+_PODMAN_PATIENCE_S = 5.0
+_ENGINE = re.compile(
+    r"vllm|sglang|llama[-.]?(?:server|cpp|swap)|trtllm|tensorrt|ollama|\bnim\b|tabby|infinity|text-embeddings", re.I
+)
+_COMMANDS = {"podman": ["podman", "ps", "--format", "json"], "docker": ["docker", "ps", "--format", "{{json .}}"]}
+
+
+async def find_containers() -> tuple[FoundContainer, ...]:
+    """Return the engines' containers of podman and docker; none of a program that is missing or does not answer."""
+    found: list[FoundContainer] = []
+    for program, argv in _COMMANDS.items():
+        try:
+            done = await run_command(argv, deadline_s=_PODMAN_PATIENCE_S)
+        except (OSError, TimeoutError):
+            continue
+        if done.code == 0:
+            found += engine_containers(program, done.out)
+    return tuple(found)
+
+
+def engine_containers(program: str, listed: str) -> list[FoundContainer]:
+    """Return the engines among listed containers: podman prints one JSON array, docker one object per line."""
+    try:
+        rows: list[Any] = (
+            json.loads(listed) if program == "podman" else [json.loads(row) for row in listed.splitlines()]
+        )
+    except ValueError:
+        return []
+    return [one for row in rows or () if isinstance(row, dict) and (one := _engine(program, row)) is not None]
+
+
+def _engine(program: str, row: dict[str, Any]) -> FoundContainer | None:
+    names = row.get("Names")
+    name = str(names[0] if isinstance(names, list) and names else names or "")
+    image = str(row.get("Image") or "")
+    if LABEL_OWNER in str(row.get("Labels") or ""):
+        return None
+    if not _ENGINE.search(f"{image} {row.get('Command') or ''}"):
+        return None
+    return FoundContainer(program, name, image)
+
+
+PLACES = {
+    LLAMA_SWAP: (
+        "~/.config/llama-swap/config.yaml",
+        "~/.config/llama-swap/config.yml",
+        "~/llama-swap/config.yaml",
+        "/etc/llama-swap/config.yaml",
+    ),
+    SPARKRUN: ("~/.config/sparkrun/registries.yaml", "~/.config/sparkrun/config.yaml"),
+}
+
+
+def find_files() -> tuple[FoundFile, ...]:
+    """Return the first file of each program that can be read."""
+    return tuple(_find())
+
+
+def _find() -> Iterator[FoundFile]:
+    for kind, places in PLACES.items():
+        for place in map(Path, places):
+            path = place.expanduser()
+            if _is_readable(path):
+                yield FoundFile(kind, str(path))
+                break
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return bool(file.read(1))
+    except OSError:
+        return False
+
+
+PORTS = {
+    11434: "Ollama",
+    8080: "llama-swap or llama-server",
+    8000: "vLLM",
+    30000: "SGLang",
+    8355: "TensorRT-LLM",
+    8888: "Atlas",
+    1234: "LM Studio",
+    5000: "TabbyAPI",
+    4000: "LiteLLM",
+}
+"""Default ports of programs that serve models, with the program."""
+PATIENCE_S = 1.5
+"""Longest wait for one server's list of models, in seconds."""
+MOST_MODELS = 20
+MODELS_PATH = "/v1/models"
+OLLAMA_PATH = "/api/tags"
+"""Ollama's own list, which says what each model can do and whether it runs elsewhere."""
+_OWNER = "sparkdash"
+_WRITES = "completion"
+
+
+async def find_servers(ports: Iterable[int] = tuple(PORTS), *, besides: int | None = None) -> tuple[FoundServer, ...]:
+    """Ask each port of loopback for its models at once; `besides` is the gateway's own port and is left out."""
+    async with Upstream() as upstream:
+        asked = [_ask(upstream, port) for port in ports if port != besides]
+        return tuple(found for found in await asyncio.gather(*asked) if found is not None)
+
+
+async def _ask(upstream: Upstream, port: int) -> FoundServer | None:
+    url = f"http://127.0.0.1:{port}"
+    models = _models(await _read(upstream, url + MODELS_PATH))
+    if models is None:
+        return None
+    elsewhere, mute = _ollama_marks(await _read(upstream, url + OLLAMA_PATH))
+    here = sorted((name for name in models if name not in elsewhere), key=lambda name: name in mute)
+    return FoundServer(PORTS.get(port, "a server"), url, tuple(here[:MOST_MODELS]), mute)
+
+
+async def _read(upstream: Upstream, url: str) -> bytes:
+    """Return the body of an answer with status 200; empty for any other, and for none in time."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            answer = await upstream.get(url, timeout_s=PATIENCE_S)
+    except (SparkdashError, OSError, TimeoutError):
+        return b""
+    return answer.body if answer.status == 200 else b""
+
+
+def _models(body: bytes) -> tuple[str, ...] | None:
+    """Return the names in a list of models; None if it is no such list, or the list of a sparkdash gateway."""
+    try:
+        listed: Any = json.loads(body)
+        rows = listed["data"]
+        names = tuple(row["id"] for row in rows if isinstance(row["id"], str))
+    except (ValueError, TypeError, KeyError):
+        return None
+    return None if any(row.get("owned_by") == _OWNER for row in rows) else names
+
+
+def _ollama_marks(body: bytes) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the models that run on another host, and those that write no text; none of an answer of another kind."""
+    try:
+        rows = [
+            (row["name"], bool(row.get("remote_host")), row.get("capabilities")) for row in json.loads(body)["models"]
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return frozenset(), frozenset()
+    mute = (name for name, _, can in rows if isinstance(can, list) and can and _WRITES not in can)
+    return frozenset(name for name, elsewhere, _ in rows if elsewhere), frozenset(mute)
 
 
 async def discover(*, own_port: int, further_ports: tuple[int, ...] = ()) -> Discovered:

@@ -25,7 +25,7 @@ from clients import NOTE, Act, Client, Place
 from judging import Outcome
 
 from sparkdash.client.client import AsyncClient
-from sparkdash.connect.gateway_target import MASK
+from sparkdash.connect.recipe import MASK
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.state import Snapshot
 

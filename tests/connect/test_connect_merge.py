@@ -13,11 +13,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.connect import jsonc, text, write
-from sparkdash.connect.gateway_target import GatewayTarget
+from sparkdash.connect import client_setup, merge
+from sparkdash.connect.clients import RECIPES
 from sparkdash.connect.merge import merge_file, merge_values
-from sparkdash.connect.recipe import ConfigFile, FileFormat
-from sparkdash.connect.registry import RECIPES
+from sparkdash.connect.recipe import ConfigFile, FileFormat, GatewayTarget
 from sparkdash.errors import AdmissionError
 
 PLACE = GatewayTarget("http://127.0.0.1:8484", "alpha", 65536)
@@ -111,7 +110,7 @@ def test_an_editors_settings_keep_their_comments() -> None:
     new = merge_file(ZED, file)
     for line in ZED.splitlines():
         assert line in new
-    found = jsonc.parse_jsonc(new)
+    found = merge.parse_jsonc(new)
     assert found["language_models"] == {"llama.cpp": {"api_url": PLACE.root}}
     assert found["url"] == "http://x"
     assert merge_file(new, file) == new
@@ -186,7 +185,7 @@ NUMBERS = st.integers(-(2**63), 2**63 - 1)
 )
 def test_our_toml_is_toml(content: dict[str, Any]) -> None:
     """Odd keys and strings come back; an empty table has nothing to say."""
-    back = tomllib.loads(text.as_toml(content))
+    back = tomllib.loads(merge.as_toml(content))
     assert back == {key: value for key, value in content.items() if value != {}}
 
 
@@ -199,20 +198,20 @@ def test_writing_keeps_a_backup_the_mode_and_a_link(tmp_path: Path) -> None:
     link = tmp_path / "opencode.json"
     link.symlink_to(real)
     (file,) = RECIPES["opencode"].setup(PLACE).files
-    change = write.plan_change(file, link)
+    change = client_setup.plan_change(file, link)
     assert '+  "model": "sparkdash/alpha",' in change.diff()
-    backup = write.apply_change(change)
+    backup = client_setup.apply_change(change)
     assert backup is not None
     assert backup.read_text() == '{"theme": "x"}'
     assert link.is_symlink()
     assert json.loads(real.read_text())["theme"] == "x"
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
-    assert not write.plan_change(file, link).needed
+    assert not client_setup.plan_change(file, link).needed
 
 
 def test_a_new_file_is_for_its_owner_only(tmp_path: Path) -> None:
     """It may hold a key."""
     (file,) = RECIPES["codex"].setup(PLACE).files
     path = tmp_path / "new" / "x.toml"
-    assert write.apply_change(write.plan_change(file, path)) is None
+    assert client_setup.apply_change(client_setup.plan_change(file, path)) is None
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

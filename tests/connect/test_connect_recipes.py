@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.connect.gateway_target import LONG_MS, MASK, VARIABLE, GatewayTarget
-from sparkdash.connect.page import setup_facts, setup_page
-from sparkdash.connect.recipe import Language
-from sparkdash.connect.registry import RECIPES, find_recipe
+from sparkdash.connect.client_setup import setup_facts, setup_page
+from sparkdash.connect.clients import RECIPES, find_recipe
+from sparkdash.connect.recipe import LONG_MS, MASK, VARIABLE, GatewayTarget, Language
 from sparkdash.errors import AdmissionError
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.discovery import files
-from sparkdash.discovery.containers import engine_containers
-from sparkdash.discovery.servers import find_servers
+from sparkdash.discovery import look
+from sparkdash.discovery.look import engine_containers, find_servers
 
 Serve = Callable[[int, bytes], int]
 RECORDED = Path(__file__).parents[1] / "data" / "ollama"
@@ -145,5 +144,5 @@ def test_the_first_file_that_can_be_read_counts(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "folder").mkdir()
     (tmp_path / "real").write_text("models: {}\n")
     places = tuple(str(tmp_path / name) for name in ("none", "empty", "folder", "real"))
-    monkeypatch.setattr(files, "PLACES", {"llama-swap": places, "sparkrun": places[:2]})
-    assert [(one.kind, one.path) for one in files.find_files()] == [("llama-swap", places[-1])]
+    monkeypatch.setattr(look, "PLACES", {"llama-swap": places, "sparkrun": places[:2]})
+    assert [(one.kind, one.path) for one in look.find_files()] == [("llama-swap", places[-1])]

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash.discovery.attach import attached_profiles, plain_name
-from sparkdash.discovery.found import Discovered, FoundContainer, FoundFile, FoundServer
-from sparkdash.discovery.propose import BoxState, first_profile, propose
-from sparkdash.discovery.steps import Outlook, Step
+from sparkdash.discovery.found import Discovered, FoundContainer, FoundFile, FoundServer, Outlook, Step
+from sparkdash.discovery.propose import BoxState, attached_profiles, first_profile, plain_name, propose
 from sparkdash.domain.images import ImageBuild
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
 from sparkdash.host.hub.local_weights import Presence

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.connect.registry import RECIPES
+from sparkdash.connect.clients import RECIPES
 
 PROFILE = """
 profile: tiny

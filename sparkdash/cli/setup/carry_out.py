@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from sparkdash import paths
 from sparkdash.cli.output.screen import print_note, print_text
-from sparkdash.discovery.attach import attached_profiles, taken_names
-from sparkdash.discovery.propose import BoxState, Proposal
-from sparkdash.discovery.steps import Step
+from sparkdash.discovery.found import Step
+from sparkdash.discovery.propose import BoxState, Proposal, attached_profiles, taken_names
 from sparkdash.errors import HostError, ProfileError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import typer
 
 from sparkdash.cli.output.screen import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
-from sparkdash.discovery.steps import Outlook, Step
+from sparkdash.discovery.found import Outlook, Step
 from sparkdash.errors import SparkdashError
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def _with_its_name(state: BoxState) -> BoxState:
         AdmissionError: `model_not_found`, with the nearest names.
     """
     from sparkdash.cli.local import configured_catalog
-    from sparkdash.discovery.attach import attached_profiles, taken_names
-    from sparkdash.discovery.propose import first_profile
+    from sparkdash.discovery.propose import attached_profiles, first_profile, taken_names
 
     coming = attached_profiles(state.discovered.servers, taken_names(state.profiles))
     if state.chosen is None or first_profile(state) or state.chosen in {made["profile"] for _, made in coming}:

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkdash import paths, settings
-from sparkdash.discovery.found import Discovered
+from sparkdash.discovery.found import Discovered, Step
 from sparkdash.discovery.propose import BoxState
-from sparkdash.discovery.steps import Step
 from sparkdash.units import GIB
 
 if TYPE_CHECKING:
-    from sparkdash.connect.gateway_target import GatewayTarget
-    from sparkdash.connect.recipe import Recipe
+    from sparkdash.connect.recipe import GatewayTarget, Recipe
     from sparkdash.settings import Settings
 
 _IMPORTED = re.compile(r"^# Imported from (\S+) \(")
@@ -127,8 +125,8 @@ def _problems(known: Settings) -> tuple[str, ...]:
 
 def installed_clients(known: Settings) -> Mapping[str, bool]:
     """Return the clients on this box that can be set up by file, and whether each is."""
-    from sparkdash.connect.gateway_target import GatewayTarget
-    from sparkdash.connect.registry import RECIPES
+    from sparkdash.connect.clients import RECIPES
+    from sparkdash.connect.recipe import GatewayTarget
 
     target = GatewayTarget(f"http://127.0.0.1:{known.port}", "auto", None, None, sees=False)
     return {name: _names_gateway(recipe, target) for name, recipe in RECIPES.items() if _is_here(recipe, target)}

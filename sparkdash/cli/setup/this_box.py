@@ -15,10 +15,9 @@ from sparkdash import paths, settings
 from sparkdash.cli.output.screen import print_note
 from sparkdash.cli.setup.carry_out import write_attached
 from sparkdash.cli.setup.look import imported_files, installed_clients
-from sparkdash.discovery.attach import attached_profiles, taken_names
-from sparkdash.discovery.files import LLAMA_SWAP
-from sparkdash.discovery.found import Discovered, FoundServer
+from sparkdash.discovery.found import LLAMA_SWAP, Discovered, FoundServer
 from sparkdash.discovery.look import discover
+from sparkdash.discovery.propose import attached_profiles, taken_names
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.tui.first_run import BoxFindings, RunningServer
 
@@ -89,8 +88,8 @@ def _configuration(found: Discovered) -> str | None:
 
 def _recipe(client: str, model: str | None) -> str:
     from sparkdash.cli.connect import target_of
-    from sparkdash.connect.page import setup_page
-    from sparkdash.connect.registry import find_recipe
+    from sparkdash.connect.client_setup import setup_page
+    from sparkdash.connect.clients import find_recipe
 
     chosen, target = find_recipe(client), target_of(model, None)
     return setup_page(chosen, chosen.setup(target), target)

@@ -8,8 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from sparkdash.connect.gateway_target import LONG_MS, LONG_S, VARIABLE, GatewayTarget
-from sparkdash.connect.recipe import ClientProtocol, Language, Recipe, Setup, Snippet
+from sparkdash.connect.recipe import (
+    LONG_MS,
+    LONG_S,
+    VARIABLE,
+    ClientProtocol,
+    GatewayTarget,
+    Language,
+    Recipe,
+    Setup,
+    Snippet,
+)
 
 _JS_HEADERS = '{ "X-Sparkdash-Keep-Alive": "whitespace" }'
 _JS_NOTE = (

@@ -1,0 +1,146 @@
+"""Set-up of a client: shown to people and programs, and written to its files. A word replaces the key when shown."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparkdash.connect.merge import merge_file
+from sparkdash.connect.recipe import MASK, ConfigFile, GatewayTarget, Language, Recipe, Setup
+from sparkdash.errors import HostError
+from sparkdash.locked_file import replace_file
+
+_REMARK = {Language.PYTHON: "#", Language.JAVASCRIPT: "//"}
+"""Comment marker of each language."""
+
+
+def mask_key(text: str, target: GatewayTarget) -> str:
+    """Replace the key in a text by a word."""
+    return text.replace(target.key, MASK) if target.key else text
+
+
+def setup_page(recipe: Recipe, setup: Setup, target: GatewayTarget) -> str:
+    """Render the whole set-up in the order of its steps."""
+    lines = [f"{recipe.title}: {target.model} at {target.root}", ""]
+    for file in setup.files:
+        lines += [f"# {file.path or 'its configuration file'}", _whole(file)]
+    after = remaining_steps(setup, target)
+    return mask_key("\n".join(lines) + ("\n" if setup.files and after else "") + after, target)
+
+
+def _whole(file: ConfigFile) -> str:
+    return merge_file("", file)
+
+
+def remaining_steps(setup: Setup, target: GatewayTarget) -> str:
+    """Render the steps that remain once the files are written."""
+    return mask_key("".join(f"{line}\n" for line in _rest(setup, target)), target)
+
+
+def _rest(setup: Setup, target: GatewayTarget) -> Iterator[str]:
+    yield from (f"export {name}={shlex.quote(value)}" for name, value in setup.env.items())
+    if setup.env:
+        yield ""
+    for snippet in setup.snippets:
+        yield f"{_REMARK[snippet.language]} {snippet.language}"
+        yield snippet.text
+    yield from (f"{number}. {step}" for number, step in enumerate(setup.steps, 1))
+    if setup.steps:
+        yield ""
+    if setup.run:
+        yield f"Then: {setup.run}"
+        yield ""
+    yield from (f"* {note}" for note in setup.notes)
+    if target.known_context is None:
+        yield f"* The profile does not state its context; {target.context} tokens are assumed."
+
+
+def setup_facts(recipe: Recipe, setup: Setup, target: GatewayTarget) -> dict[str, Any]:
+    """Return the set-up for programs."""
+    files = [{"path": file.path, "format": file.format, "text": mask_key(_whole(file), target)} for file in setup.files]
+    return {
+        "client": recipe.name,
+        "title": recipe.title,
+        "protocol": recipe.protocol,
+        "root": target.root,
+        "model": target.model,
+        "context": target.known_context,
+        "files": files,
+        "env": {name: mask_key(value, target) for name, value in setup.env.items()},
+        "snippets": [{"language": each.language, "text": mask_key(each.text, target)} for each in setup.snippets],
+        "steps": [mask_key(step, target) for step in setup.steps],
+        "run": setup.run,
+        "notes": list(setup.notes),
+        "source": recipe.source,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """Old and new content of one file."""
+
+    path: Path
+    old: str | None
+    """Content before; None when the file does not exist."""
+    new: str
+
+    @property
+    def needed(self) -> bool:
+        """Whether the content changes."""
+        return self.old != self.new
+
+    def diff(self) -> str:
+        """Return the change as `diff -u` shows it; empty without one."""
+        before, after = (self.old or "").splitlines(keepends=True), self.new.splitlines(keepends=True)
+        lines = difflib.unified_diff(before, after, str(self.path), str(self.path))
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def plan_change(file: ConfigFile, path: Path) -> FileChange:
+    """Plan the change of one file.
+
+    Raises:
+        AdmissionError: code `merge_refused`.
+        HostError: code `file_unreadable`.
+    """
+    try:
+        old = path.read_text("utf-8")
+    except FileNotFoundError:
+        old = None
+    except (OSError, UnicodeDecodeError) as error:
+        raise HostError(f"{path} cannot be read: {error}.", code="file_unreadable") from None
+    return FileChange(path, old, merge_file(old or "", file))
+
+
+def apply_change(change: FileChange) -> Path | None:
+    """Write the change; return the backup of the old content. A symbolic link stays a link: dotfiles are often links.
+
+    Raises:
+        HostError: code `file_not_written`; then nothing was changed.
+    """
+    path = change.path.resolve()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        backup = _kept(path, change.old)
+        replace_file(path, change.new.encode(), mode=path.stat().st_mode & 0o777 if change.old is not None else 0o600)
+    except OSError as error:
+        raise HostError(f"{path} cannot be written: {error.strerror}.", code="file_not_written") from None
+    return backup
+
+
+def _kept(path: Path, old: str | None) -> Path | None:
+    if old is None:
+        return None
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    backup = path.with_name(f"{path.name}.before-sparkdash-{stamp}")
+    number = 1
+    while backup.exists():
+        number += 1
+        backup = path.with_name(f"{path.name}.before-sparkdash-{stamp}-{number}")
+    replace_file(backup, old.encode(), mode=path.stat().st_mode & 0o777)
+    return backup

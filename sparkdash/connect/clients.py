@@ -1,0 +1,476 @@
+"""Clients of the gateway: each one's recipe, and all of them by name."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from sparkdash.connect import libraries
+from sparkdash.connect.recipe import (
+    LONG_MS,
+    LONG_S,
+    VARIABLE,
+    ClientProtocol,
+    ConfigFile,
+    FileFormat,
+    GatewayTarget,
+    Recipe,
+    Setup,
+)
+from sparkdash.errors import AdmissionError
+
+
+def _aider(target: GatewayTarget) -> Setup:
+    model = f"openai/{target.model}"
+    return Setup(
+        files=(
+            ConfigFile(
+                "~/.aider.conf.yml",
+                FileFormat.YAML,
+                {
+                    "model": model,
+                    "weak-model": model,
+                    "openai-api-base": target.v1,
+                    "openai-api-key": target.secret,
+                    "timeout": LONG_S,
+                },
+            ),
+            ConfigFile(
+                "~/.aider.model.metadata.json",
+                FileFormat.JSON,
+                {
+                    model: {
+                        "max_input_tokens": target.context,
+                        "max_output_tokens": target.output,
+                        "max_tokens": target.output,
+                        "litellm_provider": "openai",
+                        "mode": "chat",
+                        **({"supports_vision": True} if target.sees else {}),
+                    }
+                },
+            ),
+        ),
+        run="aider",
+        notes=(
+            "Without `timeout` aider gives up after 600 s of silence.",
+            "`weak-model` keeps commit messages on the same model, so they never cause a swap.",
+        ),
+    )
+
+
+_CLAUDE_FILE = "~/.claude/sparkdash.json"
+
+
+def _claude_code(target: GatewayTarget) -> Setup:
+    models = ("OPUS", "SONNET", "FABLE")
+    env = {
+        "ANTHROPIC_BASE_URL": target.root,
+        "ANTHROPIC_AUTH_TOKEN": target.secret,
+        "ANTHROPIC_MODEL": target.model,
+        **{f"ANTHROPIC_DEFAULT_{name}_MODEL": target.model for name in models},
+        "ANTHROPIC_DEFAULT_HAIKU_MODEL": "auto",
+        "CLAUDE_CODE_SUBAGENT_MODEL": "inherit",
+        "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",
+        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(target.context),
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(target.output),
+        "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
+        "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS": "1",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "API_FORCE_IDLE_TIMEOUT": "0",
+        "API_TIMEOUT_MS": str(LONG_MS),
+        "CLAUDE_STREAM_IDLE_TIMEOUT_MS": str(LONG_MS),
+    }
+    return Setup(
+        files=(ConfigFile(_CLAUDE_FILE, FileFormat.JSON, {"env": env}),),
+        run=f"claude --settings {_CLAUDE_FILE}",
+        notes=(
+            "Set all three time-outs: one alone changes nothing. They make Claude Code wait 1800 s; the default is "
+            "361 s for a first byte and 600 s for a word.",
+            "/model lists every profile. Subagents use the chosen model, small calls `auto` (whatever runs): no swap.",
+            f"The limits are those of {target.model}. For a model with a smaller context run "
+            "`sparkdash connect claude-code --model` again.",
+            "Every model name is set, since Claude Code would otherwise ask for its cloud's models. It assumes a "
+            "context of 1M tokens for an unknown model; CLAUDE_CODE_MAX_CONTEXT_TOKENS corrects this.",
+        ),
+    )
+
+
+def _cline(target: GatewayTarget) -> Setup:
+    return Setup(
+        steps=(
+            "Open Cline's settings (the gear).",
+            "API Provider: OpenAI Compatible",
+            f"Base URL: {target.v1}",
+            f"API Key: {target.secret}",
+            f"Model ID: {target.model}",
+            f"Model Configuration: Context Window Size {target.context}, Max Output Tokens {target.output}"
+            + (", Supports Images" if target.sees else ""),
+        ),
+        notes=(
+            f"Command line: `cline auth -p openai-compatible -b {target.v1} -m {target.model} -k KEY`, then `cline`.",
+            "Cline waits at most 300 s between bytes. sparkdash sends some every 5 s while a model loads.",
+        ),
+    )
+
+
+def _codex(target: GatewayTarget) -> Setup:
+    provider = {
+        "name": "sparkdash",
+        "base_url": target.v1,
+        "wire_api": "responses",
+        "stream_idle_timeout_ms": LONG_MS,
+        **({"env_key": VARIABLE} if target.key else {}),
+    }
+    content = {
+        "model": target.model,
+        "model_provider": "sparkdash",
+        "model_context_window": target.context,
+        "web_search": "disabled",
+        "agents": {"enabled": False},
+        "model_providers": {"sparkdash": provider},
+    }
+    return Setup(
+        files=(ConfigFile("~/.codex/sparkdash.config.toml", FileFormat.TOML, content),),
+        env={VARIABLE: target.secret} if target.key else {},
+        run="codex --profile sparkdash",
+        notes=(
+            "stream_idle_timeout_ms: the default is 300 s. model_context_window: the default for an unknown model is "
+            "272000 tokens.",
+            "web_search and agents are off: gpt-oss under vLLM and SGLang refuses their tool types.",
+        ),
+    )
+
+
+def _continue_dev(target: GatewayTarget) -> Setup:
+    model = {
+        "name": f"sparkdash {target.model}",
+        "provider": "openai",
+        "model": target.model,
+        "apiBase": target.v1,
+        "apiKey": target.secret,
+        "roles": ["chat", "edit", "apply"],
+        "capabilities": ["tool_use", *(["image_input"] if target.sees else [])],
+        "defaultCompletionOptions": {"contextLength": target.context, "maxTokens": target.output},
+        "requestOptions": {"timeout": LONG_MS},
+    }
+    head = {"name": "Local", "version": "1.0.0", "schema": "v1"}
+    return Setup(
+        files=(ConfigFile("~/.continue/config.yaml", FileFormat.YAML, {"models": [model]}, seed=head),),
+        notes=(
+            "requestOptions.timeout is in milliseconds; the default is 600 s.",
+            "The list of models is read when the editor's window is reloaded.",
+        ),
+    )
+
+
+def _copilot_cli(target: GatewayTarget) -> Setup:
+    return Setup(
+        env={
+            "COPILOT_PROVIDER_BASE_URL": target.v1,
+            "COPILOT_PROVIDER_API_KEY": target.secret,
+            "COPILOT_MODEL": target.model,
+            "COPILOT_PROVIDER_MAX_PROMPT_TOKENS": str(target.context - target.output),
+            "COPILOT_PROVIDER_MAX_OUTPUT_TOKENS": str(target.output),
+            "COPILOT_OFFLINE": "true",
+        },
+        run="copilot",
+        notes=(
+            "COPILOT_OFFLINE switches login, telemetry and updates off; only sparkdash is asked.",
+            "Copilot waits 600 s for a first byte. sparkdash sends some every 5 s while a model loads.",
+        ),
+    )
+
+
+def _jetbrains(target: GatewayTarget) -> Setup:
+    return Setup(
+        steps=(
+            "Settings | Tools | AI Assistant | Providers & API keys",
+            "Third-party AI providers, Provider: OpenAI-compatible",
+            f"URL: {target.v1}",
+            f"API Key: {target.secret}",
+            "Tool calling: on. Test Connection, then Apply.",
+            f"In the AI chat choose the model {target.model}.",
+        ),
+        notes=("Its time-outs are not documented; the first request after a swap is the one to watch.",),
+    )
+
+
+_LIBRECHAT_HEAD = {"version": "1.3.0"}
+"""Version of the format, not of LibreChat, which exits at its start when the file has none."""
+
+
+def _librechat(target: GatewayTarget) -> Setup:
+    endpoint = {
+        "name": "sparkdash",
+        "apiKey": f"${{{VARIABLE}}}" if target.key else target.secret,
+        "baseURL": target.v1,
+        "models": {"default": [target.model], "fetch": True},
+        "titleConvo": True,
+        "titleModel": "auto",
+        "modelDisplayLabel": "sparkdash",
+    }
+    return Setup(
+        files=(ConfigFile(None, FileFormat.YAML, {"endpoints": {"custom": [endpoint]}}, seed=_LIBRECHAT_HEAD),),
+        env={VARIABLE: target.secret} if target.key else {},
+        notes=(
+            "titleModel `auto` is whatever runs, so titles never cause a swap.",
+            "In a container, 127.0.0.1 is the container itself. Run it with the host's network, or give sparkdash "
+            "a key and an open port (docs/access.md), and use `--url http://host.docker.internal:PORT`.",
+        ),
+    )
+
+
+def _llm(target: GatewayTarget) -> Setup:
+    model = {
+        "model_id": f"sparkdash-{target.model.replace('/', '-')}",
+        "model_name": target.model,
+        "api_base": target.v1,
+        "supports_tools": True,
+        "supports_schema": True,
+        **({"vision": True} if target.sees else {}),
+        **({"api_key_name": "sparkdash"} if target.key else {}),
+    }
+    return Setup(
+        files=(
+            ConfigFile(
+                "~/.config/io.datasette.llm/extra-openai-models.yaml", FileFormat.YAML, [model], same="model_id"
+            ),
+        ),
+        steps=("llm keys set sparkdash    # asks for the key",) if target.key else (),
+        run=f"llm -m {model['model_id']} 'hello'",
+        notes=("It waits 600 s between bytes; sparkdash sends some every 5 s while a model loads.",),
+    )
+
+
+def _open_webui(target: GatewayTarget) -> Setup:
+    return Setup(
+        env={
+            "OPENAI_API_BASE_URLS": target.v1,
+            "OPENAI_API_KEYS": target.secret,
+            "TASK_MODEL_EXTERNAL": "auto",
+        },
+        notes=(
+            "TASK_MODEL_EXTERNAL `auto` is whatever runs, so titles, tags and follow-ups never cause a swap.",
+            "Saved admin settings override variables: see Settings | Connections and Settings | Interface.",
+            "In a container, 127.0.0.1 is the container itself. Run it with the host's network, or give sparkdash "
+            "a key and an open port (docs/access.md), and use `--url http://host.docker.internal:PORT`.",
+            "Open WebUI has no time-out by default (AIOHTTP_CLIENT_TIMEOUT is empty).",
+        ),
+    )
+
+
+def _opencode(target: GatewayTarget) -> Setup:
+    limit = {"context": target.context, "output": target.output}
+    eyes = {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}} if target.sees else {}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "sparkdash",
+        "options": {
+            "baseURL": target.v1,
+            "apiKey": f"{{env:{VARIABLE}}}" if target.key else target.secret,
+            "timeout": LONG_MS,
+            "headerTimeout": LONG_MS,
+            "chunkTimeout": LONG_MS,
+        },
+        "models": {target.model: {"name": target.model, **eyes, "limit": limit}},
+    }
+    name = f"sparkdash/{target.model}"
+    schema = {"$schema": "https://opencode.ai/config.json"}
+    content = {
+        "provider": {"sparkdash": provider},
+        "model": name,
+        "small_model": name,
+    }
+    return Setup(
+        files=(ConfigFile("~/.config/opencode/opencode.json", FileFormat.JSON, content, seed=schema),),
+        env={VARIABLE: target.secret} if target.key else {},
+        run=f"opencode -m {name}",
+        notes=(
+            "small_model is the same model: opencode asks for title and answer at once, and two models would swap.",
+            "Some versions always give up after 300 s of silence. sparkdash sends bytes every 5 s while a model loads.",
+        ),
+    )
+
+
+def _pi(target: GatewayTarget) -> Setup:
+    eyes = {"input": ["text", "image"]} if target.sees else {}
+    provider = {
+        "baseUrl": target.v1,
+        "api": "openai-completions",
+        "apiKey": target.secret,
+        "compat": {"supportsDeveloperRole": False},
+        "models": [{"id": target.model, **eyes, "contextWindow": target.context, "maxTokens": target.output}],
+    }
+    patience = {"httpIdleTimeoutMs": LONG_MS, "retry": {"provider": {"timeoutMs": LONG_MS}}}
+    return Setup(
+        files=(
+            ConfigFile("~/.pi/agent/models.json", FileFormat.JSON, {"providers": {"sparkdash": provider}}, same="id"),
+            ConfigFile("~/.pi/agent/settings.json", FileFormat.JSON, patience),
+        ),
+        run=f"pi --provider sparkdash --model {target.model}",
+        notes=("httpIdleTimeoutMs: the default is 300 s.",),
+    )
+
+
+def _qwen_code(target: GatewayTarget) -> Setup:
+    model = {
+        "id": target.model,
+        "name": f"sparkdash {target.model}",
+        "envKey": VARIABLE,
+        "baseUrl": target.v1,
+        "generationConfig": {"timeout": LONG_MS, "maxRetries": 1, "contextWindowSize": target.context},
+    }
+    content = {
+        "env": {VARIABLE: target.secret},
+        "modelProviders": {"openai": [model]},
+        "model": {"name": target.model},
+    }
+    return Setup(
+        files=(ConfigFile("~/.qwen/settings.json", FileFormat.JSON, content, same="id"),),
+        run="qwen --auth-type openai",
+        notes=("generationConfig.timeout: 120 s otherwise, four times.",),
+    )
+
+
+def _vscode(target: GatewayTarget) -> Setup:
+    model = {
+        "id": target.model,
+        "name": target.model,
+        "url": f"{target.v1}/chat/completions",
+        "toolCalling": True,
+        "vision": target.sees,
+        "maxInputTokens": target.context - target.output,
+        "maxOutputTokens": target.output,
+    }
+    group = {
+        "name": "sparkdash",
+        "vendor": "customendpoint",
+        **({"apiKey": "${input:sparkdashKey}"} if target.key else {}),
+        "apiType": "chat-completions",
+        "models": [model],
+    }
+    return Setup(
+        files=(ConfigFile("~/.config/Code/User/chatLanguageModels.json", FileFormat.JSON, [group]),),
+        steps=(
+            *(
+                ("Chat: Manage Language Models, the gear of sparkdash: enter the key. VS Code stores it safely.",)
+                if target.key
+                else ()
+            ),
+            "Set chat.byokUtilityModelDefault to the main agent's model, so that titles and commits never swap.",
+        ),
+        notes=(
+            "VS Code reads no model list. For a second model add a second entry under `models`.",
+            *(() if target.sees else ("vision false: no weights on this box say that the model reads pictures.",)),
+            f"The built-in Ollama provider works as well, with the address {target.root}.",
+        ),
+    )
+
+
+def _zed(target: GatewayTarget) -> Setup:
+    content = {"language_models": {"llama.cpp": {"api_url": target.root}}}
+    return Setup(
+        files=(ConfigFile("~/.config/zed/settings.json", FileFormat.JSON, content),),
+        env={"LLAMACPP_API_KEY": target.secret} if target.key else {},
+        steps=(f"Choose {target.model} in the agent panel's model list: every profile is in it, with its context.",),
+    )
+
+
+_FOUND = (
+    Recipe(
+        "aider",
+        "aider",
+        ClientProtocol.CHAT,
+        _aider,
+        "aider 0.86.2; aider.chat/docs/config/options, adv-model-settings",
+    ),
+    Recipe(
+        "claude-code",
+        "Claude Code",
+        ClientProtocol.MESSAGES,
+        _claude_code,
+        "Claude Code 2.1.329, measured against a recording server; code.claude.com/docs/en/settings",
+    ),
+    Recipe(
+        "cline", "Cline", ClientProtocol.CHAT, _cline, "Cline 3.0.65; docs.cline.bot/provider-config/openai-compatible"
+    ),
+    Recipe(
+        "codex",
+        "Codex",
+        ClientProtocol.RESPONSES,
+        _codex,
+        "Codex 0.169.0, measured against a recording server; developers.openai.com/codex/config-advanced",
+    ),
+    Recipe("continue", "Continue", ClientProtocol.CHAT, _continue_dev, "Continue 1.5.47; docs.continue.dev/reference"),
+    Recipe(
+        "copilot-cli",
+        "GitHub Copilot CLI",
+        ClientProtocol.CHAT,
+        _copilot_cli,
+        "Copilot CLI 1.0.102, run against sparkdash; its `copilot help providers`",
+    ),
+    Recipe(
+        "jetbrains",
+        "JetBrains AI Assistant",
+        ClientProtocol.CHAT,
+        _jetbrains,
+        "jetbrains.com/help/ai-assistant/use-custom-models (2026); not run here",
+    ),
+    Recipe(
+        "librechat",
+        "LibreChat",
+        ClientProtocol.CHAT,
+        _librechat,
+        "librechat.ai/docs/configuration/librechat_yaml/object_structure/custom_endpoint (2026), "
+        "librechat-data-provider 0.8.524; not run here",
+    ),
+    Recipe("llm", "llm", ClientProtocol.CHAT, _llm, "llm 0.36; llm.datasette.io/en/stable/other-models.html"),
+    Recipe(
+        "open-webui",
+        "Open WebUI",
+        ClientProtocol.CHAT,
+        _open_webui,
+        "Open WebUI 0.12.4, its env.py and routers/openai.py; not run here",
+    ),
+    Recipe("opencode", "opencode", ClientProtocol.CHAT, _opencode, "opencode 1.18.33; opencode.ai/docs/config"),
+    Recipe("pi", "pi", ClientProtocol.CHAT, _pi, "pi 0.73.1; packages/coding-agent/docs/models.md and settings.md"),
+    Recipe(
+        "qwen-code",
+        "Qwen Code",
+        ClientProtocol.CHAT,
+        _qwen_code,
+        "qwen-code 0.15.10; docs/users/configuration/model-providers.md",
+    ),
+    Recipe(
+        "vscode",
+        "VS Code (Copilot Chat)",
+        ClientProtocol.CHAT,
+        _vscode,
+        "code.visualstudio.com/docs, language models, 2026-07; not run here",
+    ),
+    Recipe(
+        "zed",
+        "Zed",
+        ClientProtocol.ROUTER,
+        _zed,
+        "zed.dev/docs/ai/use-a-local-model (2026), crates/llama_cpp; not run here",
+    ),
+    *libraries.RECIPES,
+)
+RECIPES: dict[str, Recipe] = {found.name: found for found in sorted(_FOUND, key=lambda found: found.name)}
+
+
+def find_recipe(name: str) -> Recipe:
+    """Find the client of that name.
+
+    Raises:
+        AdmissionError: code `client_not_found`, with the nearest names and how to list all.
+    """
+    if name in RECIPES:
+        return RECIPES[name]
+    close = get_close_matches(name, RECIPES, 3, 0.4)
+    guess = f"Did you mean {' or '.join(close)}? " if close else ""
+    raise AdmissionError(
+        f"There is no recipe for {name!r}.",
+        code="client_not_found",
+        hint=f"{guess}`sparkdash connect --list` shows all {len(RECIPES)}.",
+    )

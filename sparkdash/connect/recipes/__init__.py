@@ -1,4 +1,0 @@
-"""Recipes of the clients, one file for each: facts, without logic or I/O.
-
-Pure.
-"""
