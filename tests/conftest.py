@@ -22,6 +22,7 @@ import hypothesis
 import pytest
 import structlog
 from daemons import Daemon, engine_ports, own_folder_variables
+from run_times import RunTimes
 from xdist.scheduler import LoadScopeScheduling
 
 hypothesis.settings.register_profile("sparkdash", deadline=None)
@@ -43,6 +44,17 @@ APART = ("tests/faults/test_faults_start.py", "tests/faults/test_faults_stop.py"
 
 NOBODY = "1"
 """A port on which nothing is served."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make full` asks for the tables."""
+    parser.addoption("--times", action="store_true", help="print where the time went, by room and by file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The plugin measures in each worker, and adds up in the process that prints."""
+    if config.getoption("--times"):
+        config.pluginmanager.register(RunTimes())
 
 
 @pytest.fixture(autouse=True)
