@@ -14,7 +14,7 @@ HAS_REAL := [ "$$(uname -m)" = x86_64 ] || { echo "The real vLLM of the tests is
 # Compiled modules are kept, whatever the shell says: tests start programs by the hundred.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv demo test check format lint types contracts unit share metrics bench browser ab clean lock
+.PHONY: help venv demo test full engines check format lint types contracts unit share metrics bench browser ab clean lock
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -37,11 +37,18 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.base
 
 venv: $(VENV)/.dev ## the environment in .venv, with the test tools
 
+, := ,
 NODES ?= 1
 demo: $(VENV)/.base ## the whole product on a simulated box, in this terminal; NODES=2: on two
 	@$(BIN)/sparkdash demo --nodes $(NODES)
 
-test: $(VENV)/.dev ## all tests, real podman, a real vLLM and a real llama-server included
+test: engines ## what a commit needs: every unit, contract and property test, and one real life of each kind
+	@$(TEST_ENV) $(PYTEST) -m "not full"
+
+full: engines ## every test, with a table of where the time goes; ROOMS=real,two_hosts: those folders of tests/ only
+	@$(TEST_ENV) $(PYTEST) --times $(foreach room,$(subst $(,), ,$(ROOMS)),tests/$(room))
+
+engines: $(VENV)/.dev # what the tests run against: podman, two hosts, a real vLLM and llama-server, two clients
 	@$(HAS_REAL)
 	@sh tests/podman/setup.sh
 	@sh tests/packaging/setup.sh $(BIN)/python
@@ -50,10 +57,9 @@ test: $(VENV)/.dev ## all tests, real podman, a real vLLM and a real llama-serve
 	@sh tests/two_hosts/ray.sh
 	@sh tests/real/llama.sh $(PYTHON)
 	@$(BIN)/python tests/clients/run.py --install --only llm,langchain
-	@$(TEST_ENV) $(PYTEST)
 
 unit: $(VENV)/.dev ## the tests that need neither podman nor a real engine
-	@$(PYTEST) -m "not podman and not real and not wheels"
+	@$(PYTEST) -m "not full and not podman and not real and not wheels"
 
 check: format lint types contracts test ## everything CI asks for
 

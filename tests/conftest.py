@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
+import own_run
 import pytest
 import structlog
-from daemons import Daemon, engine_ports, own_folder_variables
+from daemons import Daemon, own_folder_variables
+from own_run import engine_ports
 from run_times import RunTimes
 from xdist.scheduler import LoadScopeScheduling
 
@@ -52,9 +54,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The plugin measures in each worker, and adds up in the process that prints."""
+    """The run gets its own surroundings. The timer measures in each worker, and adds up in the process that prints."""
     if config.getoption("--times"):
         config.pluginmanager.register(RunTimes())
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None:
+        own_run.begin()
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, so that `pytest_unconfigure` is reached
+    own_run.own_podman_storage(worker or "alone")
+
+
+def pytest_unconfigure() -> None:
+    """Nothing that the tests started outlives the run, however it ends."""
+    if "PYTEST_XDIST_WORKER" not in os.environ and (folder := os.environ.pop(own_run.VARIABLE, None)):
+        own_run.end(Path(folder))
 
 
 @pytest.fixture(autouse=True)

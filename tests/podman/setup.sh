@@ -14,6 +14,3 @@ if ! command -v podman >/dev/null 2>&1 || ! command -v runc >/dev/null 2>&1; the
     podman runc netavark aardvark-dns iptables uidmap catatonit busybox-static >/dev/null
 fi
 podman --version
-# Engines of a run that was killed would hold their names; the image is the tests' own, and one run at a time has it.
-left=$(podman ps --all --quiet --filter ancestor=localhost/sparkdash-test-hostfs:1 2>/dev/null || true)
-[ -z "$left" ] || podman rm --force $left >/dev/null

@@ -5,7 +5,6 @@ Owns: starting it, talking to it, and its end. `tests/conftest.py` makes them (`
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import programs
+from own_run import engine_ports
 
 from sparkdash import paths
 
@@ -30,26 +30,6 @@ def own_folder_variables(root: Path) -> dict[str, str]:
     for name in FOLDERS:
         (root / name.lower()).mkdir(exist_ok=True, parents=True)
     return {f"SPARKDASH_{name}_DIR": str(root / name.lower()) for name in FOLDERS}
-
-
-def engine_ports() -> tuple[int, int]:
-    """A range of this worker's own, and most likely not another run's; below 32768 no client's port is met."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
-    first = 20_000 + (worker % 8 * 15 + os.getpid() % 15) * 100
-    return first, first + 99
-
-
-def _claim(name: str, run: Path) -> None:
-    """Fail where another file's containers have that name: podman has it once, and files run side by side.
-
-    `run` is the folder of the whole run, one above that of each worker.
-    """
-    here = os.environ["PYTEST_CURRENT_TEST"].partition("::")[0]
-    claim = run / f"container-{name}"
-    with contextlib.suppress(FileExistsError), claim.open("x") as file:
-        file.write(here)
-        return
-    assert claim.read_text() in ("", here), f"{claim.read_text()} has a profile {name} too: give this one another name."
 
 
 class Daemon:
@@ -81,8 +61,6 @@ class Daemon:
 
     def write(self, name: str, text: str) -> None:
         """Put a profile file where the daemon reads them."""
-        if self.env["SPARKDASH_RUNTIME"] == "podman" and "PYTEST_XDIST_WORKER" in os.environ:
-            _claim(name, self.root.parent.parent)
         _replace(self.profiles / f"{name}.yaml", text)
 
     def configure(self, change: Callable[[str], str]) -> str:

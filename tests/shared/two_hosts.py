@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from daemons import Daemon, engine_ports
+from daemons import Daemon
+from own_run import engine_ports
 
 HERE = Path(__file__).parents[1] / "two_hosts"
 SSHD = "/usr/sbin/sshd"
 READY = re.compile(r"serving.*url=http://\S+:(\d+)/v1")
-LEFT_OUT = ("CONTAINERS_CONF", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
+LEFT_OUT = ("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
 """Variables of this machine that mean nothing on a host."""
 
 

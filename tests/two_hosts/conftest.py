@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import own_run
 import pytest
 from local_sshd import LocalSshd
 from two_host_pair import daemon_that_knows_b
@@ -21,7 +22,8 @@ def hosts() -> Iterator[TwoHosts]:
     if os.geteuid() != 0 or not (Path(SSHD).exists() and shutil.which("ip") and shutil.which("catatonit")):
         pytest.skip("two hosts need root, sshd, iproute2 and catatonit: run tests/two_hosts/setup.sh")
     made = TwoHosts(
-        Path(tempfile.mkdtemp(prefix="two", dir="/var/tmp")), unique_net(os.environ.get("PYTEST_XDIST_WORKER", ""))
+        Path(tempfile.mkdtemp(prefix="two", dir=os.environ[own_run.VARIABLE])),
+        unique_net(os.environ.get("PYTEST_XDIST_WORKER", "")),
     )
     try:
         made.up()
