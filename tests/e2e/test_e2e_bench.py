@@ -115,6 +115,7 @@ def test_a_launch_is_a_process_of_its_own(box: Any) -> None:
         assert one["provenance"]["engine_version"].endswith("+sim")
 
 
+@pytest.mark.full
 def test_directly_and_at_a_url_it_measures_the_same_engine(box: Any) -> None:
     """Past the gateway, and as a server that nobody told sparkdash of: no daemon is asked then, only told how far it is."""
     direct = box.sparkdash("bench", "plain", "--suite", "tiny", "--direct", "--yes", "--json")
@@ -132,6 +133,7 @@ def test_directly_and_at_a_url_it_measures_the_same_engine(box: Any) -> None:
     assert "sparkdash bench (tiny) measures, and lets others in." in [one["text"] for one in box.state()["notices"]]
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_it_cleanly_and_lets_others_in(box: Any) -> None:
     """Exit code 130, a word on how to go on, and the box is free at once."""
     bench = box.begin("bench", "fast", "--suite", "long", "--yes")
@@ -146,6 +148,7 @@ def test_ctrl_c_ends_it_cleanly_and_lets_others_in(box: Any) -> None:
     assert status == 200
 
 
+@pytest.mark.full
 def test_it_is_ended_and_resumed_from_elsewhere(box: Any) -> None:
     """As the dashboard does: how far it is stands in the snapshot, also of one that lets others in; it ends as with Ctrl-C,
     and goes on beside the daemon."""
@@ -178,6 +181,7 @@ def failed(state: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for one in state["notices"] if one["code"] == "bench_failed"]
 
 
+@pytest.mark.full
 def test_a_suite_of_several_at_once_ends_in_its_report(box: Any) -> None:
     """What is left of such a run came out as -1.3e-14 s, and the traceback stood where the report belongs."""
     at_once = "concurrency: [1, 2, 4], reps: 3"
@@ -200,6 +204,7 @@ cells:
 """
 
 
+@pytest.mark.full
 def test_cells_of_every_kind_are_whole_after_a_kill_and_a_resume(box: Any) -> None:
     """Shares of the cache, and arithmetic; each has its line in the report, and nothing counts twice."""
     (box.root / "config" / "suites" / "kinds.yaml").write_text(KINDS)

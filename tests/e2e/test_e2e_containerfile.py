@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.podman, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.full, pytest.mark.podman, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
 BASE, IMAGE = "localhost/sparkdash-test-base:1", "localhost/sparkdash-test:1"

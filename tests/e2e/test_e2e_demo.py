@@ -104,6 +104,7 @@ def test_a_port_that_is_taken_is_told() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.full
 def test_a_killed_daemon_leaves_nothing_once_the_dashboard_is_left(short_path: Path, mark: str) -> None:
     """kill -9 of the demo's daemon orphans its engine; leaving the dashboard sweeps up."""
     leader, follower = pty.openpty()
@@ -125,6 +126,7 @@ def test_a_killed_daemon_leaves_nothing_once_the_dashboard_is_left(short_path: P
     assert not list(short_path.glob("sparkdash-demo-*"))
 
 
+@pytest.mark.full
 def test_a_terminal_that_goes_away_takes_the_demo_with_it(short_path: Path) -> None:
     """The window is closed or the TUI killed: its daemon and its engines end by themselves."""
     leader, follower = pty.openpty()
@@ -168,6 +170,7 @@ def until(url: str, check: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     return dict(state)
 
 
+@pytest.mark.full
 def test_two_simulated_boxes_take_an_engine_each_or_one_over_both(mark: str) -> None:
     """A second profile comes beside the first, on the other box; a two-node profile replaces both and leaves nothing."""
 

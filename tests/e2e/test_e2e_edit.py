@@ -54,6 +54,7 @@ def test_an_edit_is_seen_on_the_feed_and_leaves_the_engine_alone(edited: Any) ->
     assert [now[key] for key in same] == [engine[key] for key in same]
 
 
+@pytest.mark.full
 def test_an_edit_of_the_settings_holds_at_once_or_says_that_it_waits(edited: Any) -> None:
     """The reserve and the floors of the guard from now on, the port after a restart; a slip of the keyboard changes nothing."""
     engine, now = edited.state()["engines"]["rehearsal"], "reserve_gib = 3\nguard_kill_gib = 0.25\nbody_s = 10"
@@ -76,6 +77,7 @@ def codes(state: dict[str, Any]) -> list[str]:
     return [notice["code"] for notice in state["notices"]]
 
 
+@pytest.mark.full
 def test_whoever_asks_is_told_the_file_as_it_is(edited: Any) -> None:
     """A question after an edit needs no look in between."""
     edited.write("third", PROFILE.format(about="new").replace("rehearsal", "third"))

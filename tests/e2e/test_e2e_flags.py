@@ -12,6 +12,8 @@ import pytest
 
 from sparkdash.catalog.yaml import yaml_writer
 
+pytestmark = pytest.mark.full
+
 HERE = Path(__file__).parent
 
 

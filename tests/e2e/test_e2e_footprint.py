@@ -16,7 +16,7 @@ import pytest
 
 from sparkdash.units import KIB, MIB
 
-pytestmark = [pytest.mark.podman, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.podman, pytest.mark.timeout(300)]
 HERE = Path(__file__).parent
 BUDGET = 1200
 """MiB of a small box, whose engines really take what they take."""

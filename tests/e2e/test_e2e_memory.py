@@ -14,7 +14,7 @@ import pytest
 from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.units import MIB
 
-pytestmark = [pytest.mark.podman, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.full, pytest.mark.podman, pytest.mark.timeout(180)]
 HERE = Path(__file__).parent
 HOLD = 400
 """MiB that the engine takes."""

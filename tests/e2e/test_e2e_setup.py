@@ -74,6 +74,7 @@ def test_a_setup_is_shown_then_taken_then_done(spark: Any, server: int) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.full
 def test_the_daemons_own_port_is_no_fault_of_the_box(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A setup that is given again, with the daemon that the first one started."""
     monkeypatch.setitem(spark.env, "SPARKDASH_PORT", spark.url.rpartition(":")[2])
@@ -82,6 +83,7 @@ def test_the_daemons_own_port_is_no_fault_of_the_box(spark: Any, monkeypatch: py
     assert "port" not in box["subjects"], box
 
 
+@pytest.mark.full
 def test_a_step_that_fails_is_named_and_the_next_is_taken(spark: Any, server: int) -> None:
     """Exit code of the failure; no trace. A mistyped model is refused before any step."""
     done = spark.sparkdash("setup", "--yes", "--only", "sources", "--only", "first-token", "--model", "nothing")

@@ -98,6 +98,7 @@ def test_a_daemon_killed_in_any_phase(
     comes_back(daemon, expected)
 
 
+@pytest.mark.full
 @pytest.mark.podman
 @pytest.mark.parametrize(
     ("profile", "verb", "expected"), [("north", "stop", set()), ("south", "run", {"south"})], ids=["stop", "run"]

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 HERE = Path(__file__).parent
 
 

@@ -89,6 +89,7 @@ def test_a_stop_says_what_it_waits_for_and_ends_a_frozen_engine(spark: Any, free
     assert spark.state()["swaps"][0]["outcome"] == "done"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("freeze", [sigstop, pause])
 def test_another_profile_takes_the_place_of_a_frozen_engine(spark: Any, freeze: Callable[[str], None]) -> None:
     with frozen(spark, freeze) as answers:
@@ -100,6 +101,7 @@ def test_another_profile_takes_the_place_of_a_frozen_engine(spark: Any, freeze: 
     assert spark.containers() == ["sparkdash-other"]
 
 
+@pytest.mark.full
 def test_who_does_not_wait_any_longer_leaves_the_stop_under_way(spark: Any) -> None:
     with frozen(spark, sigstop) as answers:
         stop = spark.begin("stop", "long")

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from sparkdash import paths
 from sparkdash.host.processes import leftovers
+
+pytestmark = pytest.mark.full
 
 PROGRAM = Path(__file__).with_name("impatient_daemon.py")
 SIM = """\

@@ -160,6 +160,7 @@ def test_an_engine_that_serves(box: Wedge) -> None:
     box.wedge(on=False)
 
 
+@pytest.mark.full
 def test_an_engine_that_loads(box: Wedge) -> None:
     """It is dead in time, also before it ever answered; and who waits for it is told while podman hangs on."""
     client = Answer(box.daemon.url, "loads")
@@ -199,6 +200,7 @@ def fragmented(new_daemon: Callable[..., Any], tiny: Any, tmp_path_factory: pyte
     return wedge
 
 
+@pytest.mark.full
 def test_a_load_is_refused_with_the_figures_and_comes_up_once_blocks_are_free(fragmented: Wedge) -> None:
     """118 GiB are available all the time; both loads are in the history, and the doctor of the API knows the second."""
     blocks(fragmented, "gb10-7-days")
@@ -214,6 +216,7 @@ def test_a_load_is_refused_with_the_figures_and_comes_up_once_blocks_are_free(fr
     fragmented.daemon.sparkdash("stop", "scarce")
 
 
+@pytest.mark.full
 def test_a_load_is_stopped_when_the_kernel_wins_hardly_any_page_back(fragmented: Wedge) -> None:
     """With 118 GiB available: by the guard's thread, after twice 15 s, with the figures for whoever waits."""
     blocks(fragmented, "gb10-fresh")

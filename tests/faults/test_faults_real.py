@@ -19,7 +19,7 @@ from sparkdash.host.processes import leftovers
 from sparkdash.host.processes.proc import host_bytes
 from sparkdash.units import MIB
 
-pytestmark = pytest.mark.podman
+pytestmark = [pytest.mark.full, pytest.mark.podman]
 KEPT = 64 * MIB
 A, B, BAD = (f"faults-{name}-{os.getpid()}" for name in ("a", "b", "bad"))
 """The box has one name space of containers, and somebody else may run these tests on it."""

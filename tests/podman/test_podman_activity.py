@@ -10,7 +10,7 @@ import pytest
 
 from sparkdash.host.processes import activity
 
-pytestmark = pytest.mark.podman
+pytestmark = [pytest.mark.full, pytest.mark.podman]
 
 
 async def podman(*words: str) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from sparkdash.host.memory_guard.kill import KillTarget
+
+pytestmark = pytest.mark.full
 
 
 async def test_a_kill_ends_an_engine_and_what_it_forked(ground: Any) -> None:

@@ -15,7 +15,7 @@ from sparkdash.host.kernel_log.lines import KernelKind, explains, is_of, meaning
 from sparkdash.host.kernel_log.reader import KernelLog
 from sparkdash.units import MIB
 
-pytestmark = pytest.mark.podman
+pytestmark = [pytest.mark.full, pytest.mark.podman]
 GROUPS = Path("/sys/fs/cgroup")
 
 

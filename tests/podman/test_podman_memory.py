@@ -14,7 +14,7 @@ from sparkdash.host.nvml import NOTHING
 from sparkdash.host.reader import GpuReading
 from sparkdash.units import GIB, MIB
 
-pytestmark = pytest.mark.podman
+pytestmark = [pytest.mark.full, pytest.mark.podman]
 
 HOLD = "x=0123456789abcdef0123456789abcdef01234567890; i=0; while [ $i -lt 23 ]; do x=$x$x; i=$((i+1)); done; echo up > {gate}; sleep 300 & wait"
 """A shell with a variable of 344 MiB."""

@@ -21,6 +21,8 @@ from sparkdash.host import command as command_line
 from sparkdash.host.command import CommandResult
 from sparkdash.host.processes import process
 
+pytestmark = pytest.mark.full
+
 GRACE_S = 60.0
 """Far more than any of them takes."""
 FREEZER = Path("/sys/fs/cgroup/freezer")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]
 
 NAME = "somebody/tiny-random"
 """What the server calls its model."""

@@ -24,7 +24,7 @@ import yaml
 from sparkdash.catalog.yaml import yaml_writer
 from sparkdash.host.files import page_cache
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]
 
 MIB = 600
 SHORT = 500.0

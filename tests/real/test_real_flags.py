@@ -28,7 +28,7 @@ from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
 from sparkdash.units import GIB
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]
 
 PARSE = Path(__file__).with_name("parse_argv.py")
 LAUNCH = LaunchContext(

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]
 
 PROMPT = "spark memory engine stream token cache profile swap " * 40
 TOKENS = 2600

@@ -12,7 +12,7 @@ from sparkdash.engines.flag_check import flag_complaints
 from sparkdash.engines.flag_table import flag_table
 from sparkdash.engines.known_flags import parse_help
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(60)]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tiny_profiles
 
-pytestmark = [pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

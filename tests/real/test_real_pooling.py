@@ -12,7 +12,7 @@ import yaml
 
 from sparkdash.catalog.yaml import yaml_writer
 
-pytestmark = [pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(420)]
 
 
 def test_a_vllm_that_only_embeds_loads_and_answers(new_daemon: Callable[..., Any], engine: Path, hostfs: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 import stuck
 import tiny_profiles
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ import tiny_profiles
 NAME = "stuck"
 SLOW_CPUS = "0.03"
 
-pytestmark = [pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -155,6 +155,7 @@ def test_the_exported_counters_are_what_was_sent(spark: Any) -> None:
     spark.until(lambda _: {name: exported(spark, name, "tiny") for name in wanted} == wanted)
 
 
+@pytest.mark.full
 def test_a_requests_own_rate_is_among_its_profiles_figures(spark: Any) -> None:
     """Greedily the random model may say half a character for ever; and on a busy box the engine may say all of an answer at once,
     which has no rate."""
@@ -274,6 +275,7 @@ def test_a_killed_daemon_finds_its_engine_again(spark: Any) -> None:
     assert spark.containers() == before
 
 
+@pytest.mark.full
 def test_what_is_not_loaded_is_counted_as_the_engine_counts_it(spark: Any) -> None:
     """`tiny` is stopped and `tiny/ngram`, the same model, runs: system prompts, tools and whole conversations."""
     assert spark.sparkdash("stop", "tiny", "--json").returncode == 0
@@ -344,6 +346,7 @@ def test_a_request_whose_engine_core_is_killed_is_answered_by_the_next_engine(sp
     assert row["finished_at"] > death["at"] > row["started_at"]
 
 
+@pytest.mark.full
 def test_a_stream_whose_engine_core_is_killed_is_ended_with_the_reason(spark: Any) -> None:
     """It has begun, so that the client is told in the stream; the row and the engine's failure name the reason."""
     spark.post("/api/release", {"profile": None})  # else the second death within ten minutes parks it

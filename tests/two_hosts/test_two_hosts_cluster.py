@@ -22,6 +22,7 @@ def test_a_pair_comes_up_as_one_engine_and_its_stop_leaves_nothing_on_either_hos
     assert hosts.containers("a") == hosts.containers("b") == {}
 
 
+@pytest.mark.full
 def test_a_worker_that_is_killed_fails_the_engine_with_the_name_of_its_host(
     daemon: HostDaemon, hosts: TwoHosts
 ) -> None:
@@ -49,6 +50,7 @@ def test_a_cut_link_fails_the_engine_and_the_other_side_is_ended_when_the_link_i
     daemon.until_state(lambda state: not state["nodes"]["spark2"]["owed"])
 
 
+@pytest.mark.full
 def test_a_daemon_killed_beside_a_running_pair_has_a_successor_that_adopts_it(
     daemon: HostDaemon, hosts: TwoHosts
 ) -> None:
@@ -61,6 +63,7 @@ def test_a_daemon_killed_beside_a_running_pair_has_a_successor_that_adopts_it(
     assert hosts.containers("a") == hosts.containers("b") == {}
 
 
+@pytest.mark.full
 def test_a_profile_pinned_to_the_other_host_answers_over_a_forwarded_port_beside_one_here_until_the_link_is_cut(
     daemon: HostDaemon, hosts: TwoHosts
 ) -> None:
@@ -86,6 +89,7 @@ def test_a_profile_pinned_to_the_other_host_answers_over_a_forwarded_port_beside
     until_gone(hosts, "b")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_head_removed_while_no_daemon_ran_costs_its_worker_too(
     daemon: HostDaemon, hosts: TwoHosts, silent: bool
@@ -99,6 +103,7 @@ def test_a_head_removed_while_no_daemon_ran_costs_its_worker_too(
     until_gone(hosts, "b")
 
 
+@pytest.mark.full
 def test_an_engine_on_a_host_that_is_silent_at_the_start_is_adopted_when_it_returns(
     daemon: HostDaemon, hosts: TwoHosts
 ) -> None:

@@ -17,7 +17,7 @@ from copied_trees import contents
 from two_host_pair import profile, up
 from two_hosts import HostDaemon, TwoHosts
 
-pytestmark = [pytest.mark.podman]
+pytestmark = [pytest.mark.full, pytest.mark.podman]
 
 MIB = 1 << 20
 MODEL = "/root/model"

@@ -25,7 +25,7 @@ from two_host_pair import (
 )
 from two_hosts import HostDaemon, TwoHosts
 
-pytestmark = [pytest.mark.podman]
+pytestmark = [pytest.mark.full, pytest.mark.podman]
 
 
 @pytest.fixture

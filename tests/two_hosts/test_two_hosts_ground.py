@@ -29,6 +29,7 @@ def test_a_daemon_of_host_a_answers_through_the_relay_and_dies_of_sigkill(
     assert daemon.sparkdash("status").returncode == 0
 
 
+@pytest.mark.full
 def test_the_doctor_examines_host_b_too_for_the_command_and_for_the_daemon(daemon: HostDaemon, hosts: TwoHosts) -> None:
     done = daemon.sparkdash("doctor", "python", "mtu", "--json")
     found = {(each["name"], tuple(each["nodes"])): each["status"] for each in json.loads(done.stdout)["findings"]}

@@ -10,7 +10,7 @@ import pytest
 from two_host_pair import NAME, WORKER, plug_in, profile, up
 from two_hosts import HostDaemon, TwoHosts
 
-pytestmark = [pytest.mark.podman]
+pytestmark = [pytest.mark.full, pytest.mark.podman]
 
 KB = 1 << 20
 

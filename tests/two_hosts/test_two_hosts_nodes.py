@@ -73,6 +73,7 @@ async def test_a_node_is_reachable_silent_and_reachable_again_and_says_so(
     assert not link.connection.alive
 
 
+@pytest.mark.full
 async def test_a_node_with_another_key_is_refused_and_not_silent(sshd: LocalSshd) -> None:
     node = sshd.node
     sshd.stop()
@@ -91,6 +92,7 @@ async def test_a_node_with_another_key_is_refused_and_not_silent(sshd: LocalSshd
 # All nodes of the registry
 
 
+@pytest.mark.full
 async def test_the_directory_follows_its_registry(sshd: LocalSshd, tmp_path: Path) -> None:
     registry = tmp_path / "nodes.toml"
     told: list[dict[str, NodeStatus]] = []
@@ -136,6 +138,7 @@ async def test_the_directory_follows_its_registry(sshd: LocalSshd, tmp_path: Pat
         await asyncio.gather(task, return_exceptions=True)
 
 
+@pytest.mark.full
 async def test_engines_of_a_silent_node_are_refused_with_the_reason(sshd: LocalSshd, tmp_path: Path) -> None:
     registry = tmp_path / "nodes.toml"
     node_file.add_node(registry, sshd.node)
@@ -197,6 +200,7 @@ def test_a_box_is_added_with_its_key_shown_listed_and_removed(run: Run, sshd: Lo
     assert run("list").stdout.startswith("No other nodes.")
 
 
+@pytest.mark.full
 def test_a_box_that_refuses_the_login_is_not_added(run: Run, sshd: LocalSshd, tmp_path: Path) -> None:
     keys = (sshd.folder / "authorized_keys").read_text()
     (sshd.folder / "authorized_keys").write_text("")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from two_hosts import TwoHosts
 
-pytestmark = [pytest.mark.podman]
+pytestmark = [pytest.mark.full, pytest.mark.podman]
 
 
 class Command:

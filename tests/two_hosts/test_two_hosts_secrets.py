@@ -14,7 +14,7 @@ import pytest
 from two_host_pair import profile, up
 from two_hosts import HostDaemon, TwoHosts
 
-pytestmark = [pytest.mark.podman]
+pytestmark = [pytest.mark.full, pytest.mark.podman]
 
 PAIR, PINNED, BROKEN = "secretpair", "secretthere", "secretbroken"
 SECRETS = {

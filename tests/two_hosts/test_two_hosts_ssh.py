@@ -81,11 +81,13 @@ async def test_a_port_on_which_nobody_listens_is_unreachable_with_sshs_words(ssh
     assert refused.value.code == "node_unreachable"
 
 
+@pytest.mark.full
 async def test_ssh_tells_what_it_takes_an_address_for() -> None:
     found = await host_keys.resolve("lab@192.0.2.7")
     assert (found.host, found.port, found.user) == ("192.0.2.7", 22, "lab")
 
 
+@pytest.mark.full
 async def test_an_address_that_ssh_refuses_is_named() -> None:
     with pytest.raises(HostError, match="is no address for ssh") as refused:
         await host_keys.resolve("-oProxyCommand=touch /tmp/x")
@@ -102,11 +104,13 @@ async def test_the_exit_code_of_a_program_comes_through(node: NodeConnection) ->
     assert done == [(code, "out\n", "err\n") for code in codes]
 
 
+@pytest.mark.full
 async def test_a_program_that_a_signal_ends_has_128_and_its_number(node: NodeConnection) -> None:
     assert (await node.run(["sh", "-c", "kill -9 $$"], deadline_s=20)).code == 137
     assert (await node.run(["sh", "-c", "kill -TERM $$"], deadline_s=20)).code == 143
 
 
+@pytest.mark.full
 async def test_a_program_that_is_not_there_ends_with_127(node: NodeConnection) -> None:
     assert (await node.run(["no-such-program-here"], deadline_s=20)).code == 127
 
@@ -137,6 +141,7 @@ async def test_a_call_past_its_deadline_ends_and_the_connection_stays(opened: Op
     assert (sshd.connections(), opened.losses) == (logins, [])
 
 
+@pytest.mark.full
 async def test_more_calls_than_sshd_has_sessions_share_one_connection(node: NodeConnection, sshd: LocalSshd) -> None:
     logins = sshd.connections()
     done = await asyncio.gather(*(node.run(["sh", "-c", "sleep 0.05; echo x"], deadline_s=30) for _ in range(20)))
@@ -144,6 +149,7 @@ async def test_more_calls_than_sshd_has_sessions_share_one_connection(node: Node
     assert sshd.connections() == logins + 1
 
 
+@pytest.mark.full
 async def test_a_login_script_that_prints_does_not_hide_that_the_connection_is_made(sshd: LocalSshd) -> None:
     sshd.stop()
     sshd.extra = 'ForceCommand echo Welcome to DGX OS; echo; eval "$SSH_ORIGINAL_COMMAND"'
@@ -171,6 +177,7 @@ async def test_a_changed_host_key_is_refused_with_both_fingerprints(node: NodeCo
     assert not node.alive
 
 
+@pytest.mark.full
 async def test_a_host_key_of_another_kind_is_refused(node: NodeConnection, sshd: LocalSshd) -> None:
     sshd.stop()
     sshd.extra = f"HostKeyAlgorithms rsa-sha2-512\nHostKey {sshd.new_rsa_key()}"
@@ -180,6 +187,7 @@ async def test_a_host_key_of_another_kind_is_refused(node: NodeConnection, sshd:
     sshd.extra = ""
 
 
+@pytest.mark.full
 async def test_a_login_that_is_refused_names_the_command_that_copies_the_key(
     node: NodeConnection, sshd: LocalSshd
 ) -> None:
@@ -193,6 +201,7 @@ async def test_a_login_that_is_refused_names_the_command_that_copies_the_key(
     assert f"ssh-copy-id -p {sshd.port} {sshd.target}" in (found.hint or "")
 
 
+@pytest.mark.full
 async def test_a_box_without_sshd_cannot_be_reached(node: NodeConnection, sshd: LocalSshd) -> None:
     sshd.stop()
     found = await refusal(node)
@@ -223,6 +232,7 @@ async def test_the_end_of_sshd_is_told_once_and_the_next_call_connects_again(ope
     assert len(opened.losses) == 1
 
 
+@pytest.mark.full
 async def test_a_killed_ssh_is_a_loss_too(opened: Opened) -> None:
     node = opened.connection
     await node.open()
@@ -234,6 +244,7 @@ async def test_a_killed_ssh_is_a_loss_too(opened: Opened) -> None:
     assert (await node.run(["true"], deadline_s=20)).code == 0
 
 
+@pytest.mark.full
 async def test_closing_is_no_loss(opened: Opened) -> None:
     await opened.connection.open()
     await opened.connection.close()
@@ -300,6 +311,7 @@ async def test_a_forwarded_port_outlives_a_lost_connection_and_ends_when_it_is_c
         await node.cancel_forward(port)
 
 
+@pytest.mark.full
 async def test_a_port_that_was_taken_during_a_loss_costs_no_call_and_is_forwarded_when_it_is_free(
     opened: Opened, sshd: LocalSshd
 ) -> None:
@@ -315,6 +327,7 @@ async def test_a_port_that_was_taken_during_a_loss_costs_no_call_and_is_forwarde
         assert await said(port) == b"hello\n"
 
 
+@pytest.mark.full
 async def test_a_port_that_another_program_has_cannot_be_forwarded(node: NodeConnection) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = int(taken.getsockname()[1])
@@ -342,6 +355,7 @@ async def test_a_stream_has_a_connection_of_its_own_and_ends_with_its_block(
     assert process.returncode is not None
 
 
+@pytest.mark.full
 async def test_more_streams_than_sshd_has_sessions_take_a_further_connection(
     node: NodeConnection, sshd: LocalSshd
 ) -> None:
@@ -356,6 +370,7 @@ async def test_more_streams_than_sshd_has_sessions_take_a_further_connection(
         await each.__aexit__(None, None, None)
 
 
+@pytest.mark.full
 async def test_a_followed_program_ends_on_the_node_when_this_side_is_killed(
     node: NodeConnection, tmp_path: Path
 ) -> None:

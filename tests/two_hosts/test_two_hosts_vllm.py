@@ -22,7 +22,7 @@ from vllm_cache import kept_cache
 
 from sparkdash.catalog.yaml import yaml_writer
 
-pytestmark = [pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(420)]
 
 LOAD_S = 300
 """Seconds that a pair may take on a busy machine; 40 s were seen on a quiet one."""
