@@ -46,6 +46,7 @@ test: engines ## what a commit needs: every unit, contract and property test, an
 	@$(TEST_ENV) $(PYTEST) -m "not full"
 
 full: engines ## every test, with a table of where the time goes; ROOMS=real,two_hosts: those folders of tests/ only
+	@sh tests/two_hosts/ray.sh
 	@$(TEST_ENV) $(PYTEST) --times $(foreach room,$(subst $(,), ,$(ROOMS)),tests/$(room))
 
 engines: $(VENV)/.dev # what the tests run against: podman, two hosts, a real vLLM and llama-server, two clients
@@ -54,7 +55,6 @@ engines: $(VENV)/.dev # what the tests run against: podman, two hosts, a real vL
 	@sh tests/packaging/setup.sh $(BIN)/python
 	@sh tests/two_hosts/setup.sh
 	@sh tests/real/setup.sh $(PYTHON)
-	@sh tests/two_hosts/ray.sh
 	@sh tests/real/llama.sh $(PYTHON)
 	@$(BIN)/python tests/clients/run.py --install --only llm,langchain
 

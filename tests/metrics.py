@@ -1,6 +1,6 @@
 """How easy the source tree is to read, in figures: `make metrics`.
 
-Prints modules per folder, class names defined more than once, docstrings that open with a pronoun, long lines, circles of imports,
+Prints lines, files and functions by size, Protocols, modules per folder, class names defined more than once, docstrings that open with a pronoun, long lines, circles of imports,
 complex functions and long parameter lists. `--list NAME` shows the places behind one figure.
 """
 
@@ -23,7 +23,13 @@ def measure() -> dict[str, list[str]]:
     tangled = sorted((f for f in functions if f.complexity > house.COMPLEX), key=lambda f: -f.complexity)
     greedy = sorted((f for f in functions if f.parameters > house.PARAMETERS), key=lambda f: -f.parameters)
     folders = sorted(house.modules_per_folder(modules).items(), key=lambda item: -item[1])
+    small = [(m.lines, n) for n, m in modules.items() if m.lines < house.SMALL and not is_package(n, modules)]
     return {
+        "small-files": [f"{lines} {name}" for lines, name in sorted(small)],
+        "large-files": [f"{m.lines} {n}" for n, m in modules.items() if m.lines > house.FILE_LIMIT],
+        "long-functions": [f"{f.lines} {f.place}" for f in functions if f.lines > house.FUNCTION_LIMIT],
+        "protocols": house.protocols(modules),
+        "engine-kinds": house.engine_kind_questions(modules),
         "folders-over-25": [f"{name}: {count} modules" for name, count in folders if count > house.FOLDER_LIMIT],
         "shared-classes": [f"{n}: {', '.join(where)}" for n, where in house.shared_class_names(modules).items()],
         "pronouns": [f"{n}: {line}" for n, lines in house.pronoun_docstrings(modules).items() for line in lines],
@@ -33,6 +39,32 @@ def measure() -> dict[str, list[str]]:
         "complex": [f"{each.complexity} {each.place}" for each in tangled],
         "parameters": [f"{each.parameters} {each.place}" for each in greedy],
     }
+
+
+def is_package(name: str, modules: Mapping[str, house.Module]) -> bool:
+    """Whether the module is the `__init__` of a folder."""
+    return any(other.startswith(f"{name}.") for other in modules)
+
+
+def sizes(modules: Mapping[str, house.Module], found: Mapping[str, list[str]]) -> list[tuple[str, str]]:
+    """How much there is to hold in one's head."""
+    lines = sorted(module.lines for module in modules.values())
+    code, head = (sum(getattr(m, which) for m in modules.values()) for which in ("code_lines", "head_lines"))
+    lengths = sorted(function.lines for function in house.functions(modules))
+    usual, most = lengths[len(lengths) // 2], lengths[len(lengths) * 95 // 100]
+    tests = sum(file.read_text().count("\n") for file in (ROOT / "tests").rglob("*.py"))
+    folders = sum(is_package(name, modules) for name in modules)
+    return [
+        ("lines of Python (code alone)", f"{sum(lines):,} ({code:,})"),
+        ("files / folders", f"{len(lines)} / {folders}"),
+        ("lines of a file", f"median {lines[len(lines) // 2]}, largest {lines[-1]}"),
+        (f"files under {house.SMALL} lines, no __init__", str(len(found["small-files"]))),
+        ("lines in file heads", f"{head / sum(lines):.1%}"),
+        ("lines of a function", f"median {usual}, 95 % up to {most}, longest {lengths[-1]}"),
+        ("Protocols", str(len(found["protocols"]))),
+        ("uses of EngineKind outside engines", str(len(found["engine-kinds"]))),
+        ("lines of tests", f"{tests:,}"),
+    ]
 
 
 def summary(found: Mapping[str, list[str]]) -> str:
@@ -46,6 +78,7 @@ def summary(found: Mapping[str, list[str]]) -> str:
     docstrings = sum(len(list(module.docstrings())) for module in modules.values())
     pure = sum(module.is_pure for module in modules.values())
     rows = [
+        *sizes(modules, found),
         ("modules", f"{len(modules)}, {pure} of them marked pure; imports against the mark: {len(found['impure'])}"),
         (
             "modules per folder",

@@ -36,6 +36,12 @@ COMPLEX = 10
 PARAMETERS = 8
 FOLDER_LIMIT = 25
 """Modules in one folder; a reader takes in no more names at once."""
+FILE_LIMIT = 700
+"""Lines of a file; a longer one has two subjects."""
+SMALL = 40
+"""Lines below which a file that is no `__init__` could be part of the one that uses it."""
+FUNCTION_LIMIT = 70
+"""Lines of a function."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,28 @@ class Module:
 
     name: str
     text: str
+
+    @property
+    def lines(self) -> int:
+        """Lines of the file."""
+        return self.text.count("\n")
+
+    @cached_property
+    def code_lines(self) -> int:
+        """Lines that are no docstring, comment or blank line."""
+        texts = {n for node in self.docstring_nodes() for n in range(node.lineno, (node.end_lineno or 0) + 1)}
+        lines = enumerate(self.text.splitlines(), 1)
+        return sum(n not in texts and bool(line.strip()) and not line.lstrip().startswith("#") for n, line in lines)
+
+    @cached_property
+    def head_lines(self) -> int:
+        """Lines of the module's docstring and of the imports at its top."""
+        head = 0
+        for node in self.tree.body:
+            if not isinstance(node, ast.Import | ast.ImportFrom) and not (node is self.tree.body[0] and _is_text(node)):
+                break
+            head = node.end_lineno or head
+        return head
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -69,15 +97,21 @@ class Module:
 
     def docstrings(self) -> Iterator[str]:
         """Docstrings of the module, its classes and functions, and of attributes."""
+        yield from (node.value.value for node in self.docstring_nodes())  # type: ignore[attr-defined]
+
+    def docstring_nodes(self) -> Iterator[ast.Expr]:
+        """Statements that are nothing but a text."""
         for node in ast.walk(self.tree):
-            for statement in getattr(node, "body", None) or () if not isinstance(node, ast.Lambda | ast.IfExp) else ():
-                match statement:
-                    case ast.Expr(ast.Constant(str(text))):
-                        yield text
+            if not isinstance(node, ast.Lambda | ast.IfExp):
+                yield from (each for each in getattr(node, "body", None) or () if _is_text(each))
 
     def public_classes(self) -> Iterator[str]:
         """Names of the classes that other modules may use."""
         return (n.name for n in self.tree.body if isinstance(n, ast.ClassDef) and not n.name.startswith("_"))
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def read_tree(root: Path) -> dict[str, Module]:
@@ -191,12 +225,14 @@ class Function:
     """Independent paths (McCabe 1976): one, and one more per branch, loop, handler, case, comprehension, `and` and `or`."""
     parameters: int
     """Names in the parameter list, without `self` and `cls`."""
+    lines: int
+    """Lines from its `def` to its end, the docstring included."""
 
 
 def functions(modules: Mapping[str, Module]) -> list[Function]:
     """Every function and method; one inside another counts for itself."""
     return [
-        Function(f"{name}:{node.lineno} {node.name}", 1 + _branches(node), _parameters(node))
+        Function(f"{name}:{node.lineno} {node.name}", 1 + _branches(node), _parameters(node), _length(node))
         for name, module in modules.items()
         for node in ast.walk(module.tree)
         if isinstance(node, _FUNCTIONS)
@@ -218,6 +254,36 @@ def _branches(node: ast.AST) -> int:
         elif isinstance(child, ast.comprehension):
             found += 1 + len(child.ifs)
     return found
+
+
+def _length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def protocols(modules: Mapping[str, Module]) -> list[str]:
+    """`module Class` of every class that is a Protocol itself."""
+    return [
+        f"{name} {node.name}"
+        for name, module in modules.items()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef) and any(_base(base) == "Protocol" for base in node.bases)
+    ]
+
+
+def _base(node: ast.expr) -> str:
+    whole = node.value if isinstance(node, ast.Subscript) else node
+    return whole.attr if isinstance(whole, ast.Attribute) else whole.id if isinstance(whole, ast.Name) else ""
+
+
+def engine_kind_questions(modules: Mapping[str, Module]) -> list[str]:
+    """`module:line` of every use of `EngineKind.` outside the engines' room and the profile."""
+    return [
+        f"{name}:{node.lineno}"
+        for name, module in modules.items()
+        if not name.startswith(("sparkdash.engines", "sparkdash.domain.profile"))
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "EngineKind"
+    ]
 
 
 def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
