@@ -25,9 +25,10 @@ import structlog
 from daemons import Daemon, own_folder_variables
 from own_run import engine_ports
 from run_times import RunTimes
+from thorough import tries
 from xdist.scheduler import LoadScopeScheduling
 
-hypothesis.settings.register_profile("sparkdash", deadline=None)
+hypothesis.settings.register_profile("sparkdash", deadline=None, max_examples=max(tries(100), 25))
 hypothesis.settings.load_profile("sparkdash")  # a busy box is no failure
 
 SLOW = (

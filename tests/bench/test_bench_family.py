@@ -50,6 +50,7 @@ def claimed(values: Mapping[CellKey, Mapping[str, Mapping[int, Mapping[str, floa
     return told
 
 
+@pytest.mark.full
 def test_equal_arms_rarely_have_a_claim_anywhere_in_a_table_of_twenty_cells() -> None:
     """At most one run in twenty, give or take chance; cells judged alone claim in far more."""
     rng = random.Random(20)
@@ -85,6 +86,7 @@ def drifting(rng: random.Random, cells: int, mode: Mode) -> dict[CellKey, dict[s
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("cells", "runs"), [(1, 300), (20, 60)])
 @pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
 def test_a_drift_out_and_back_is_claimed_in_no_table(mode: Mode, cells: int, runs: int) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from itertools import pairwise, permutations
 
 import pytest
+from thorough import tries
 
 from sparkdash.bench.judge.arm_comparison import fit_cell
 from sparkdash.bench.plan.launch_order import PAIR_ORDERS, cell_order, launch_order
@@ -30,7 +31,7 @@ def test_every_arm_has_as_many_launches() -> None:
     """Screen has one, standard three and careful four, whatever the draw and the number of arms."""
     for names in ("A", "AB", "ABC", "ABCDE"):
         for mode, passes in zip(Mode, (1, 3, 4), strict=True):
-            for draw in map(str, range(20)):
+            for draw in map(str, range(tries(20))):
                 assert Counter(arms(mode, *names, draw=draw)) == dict.fromkeys(names, passes)
 
 
@@ -62,19 +63,20 @@ def test_orders_of_two_arms_are_drawn_as_often_as_they_are_listed(mode: Mode) ->
 @pytest.mark.parametrize("waves", [0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4])
 def test_no_wave_of_the_box_alone_is_claimed_in_more_than_a_few_of_the_drawn_orders(mode: Mode, waves: float) -> None:
     """Equal arms that do not scatter at all, from any phase: a fixed order of this rhythm would be claimed always."""
-    claims, tries = 0, 400
-    for number in range(tries):
+    claims, draws = 0, 400
+    for number in range(draws):
         order = arms(mode, "A", "B", draw=str(number))
         values: dict[str, dict[int, dict[str, float]]] = {"A": {}, "B": {}}
         for place, arm in enumerate(order):
-            at = waves * (place + 0.5) / len(order) + number / tries
+            at = waves * (place + 0.5) / len(order) + number / draws
             values[arm][place] = {"": math.exp(0.02 * math.sin(2 * math.pi * at))}
         contrast = fit_cell(values).contrast("B", "A")
         assert contrast is not None
         claims += contrast.p <= 0.05
-    assert claims / tries <= 0.08
+    assert claims / draws <= 0.08
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("names", ["ABC", "ABCD"])
 def test_no_arm_of_several_keeps_the_rhythm_of_a_wave(names: str) -> None:
     """A B C A B C A B C would be three waves; the shuffle taken is one that no wave resembles."""

@@ -142,6 +142,7 @@ def slow_sine(rng: random.Random, launches: int) -> list[float]:
     return [0.0075 * math.sin(2 * math.pi * (place / launches + phase)) for place in range(launches)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
 @pytest.mark.parametrize("trouble", [out_and_back, slow_sine])
 @pytest.mark.parametrize("launch_sd", [0.001, LAUNCH_SD])
@@ -180,6 +181,7 @@ def test_prompts_of_many_cells_are_many_prompts() -> None:
     assert 40 < found.df < 81
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
 def test_hiccups_do_not_hide_what_prompts_add(mode: Mode) -> None:
     """A thirtieth of the requests is 5 to 30 % slower, and arms like prompts differently. Of twenty equal cells, judged at
@@ -217,6 +219,7 @@ def test_all_of_one_arm_first_costs_certainty() -> None:
     assert apart.se > 1.5 * turned.se
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
 def test_many_equal_arms_raise_no_false_claim(mode: Mode) -> None:
     """Four arms: any false claim at all in at most 5 % of 400 runs, by Holm's levels."""
@@ -225,6 +228,7 @@ def test_many_equal_arms_raise_no_false_claim(mode: Mode) -> None:
     assert wrong <= 0.05 * 400
 
 
+@pytest.mark.full
 def test_an_unsteady_arm_hides_behind_no_steady_ones() -> None:
     """One arm whose launches vary five times as much: its luck is no claim."""
     assert told(claims("ABCD", runs=1200, unsteady={"D": 0.03})) <= 0.05

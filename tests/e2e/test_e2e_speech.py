@@ -90,6 +90,7 @@ async def test_a_websocket_waits_for_its_model_and_then_talks(spark: Any, gate: 
         await socket.close()
 
 
+@pytest.mark.full
 async def test_an_upload_waits_for_its_model_with_the_name_behind_the_file(spark: Any, gate: Path) -> None:
     form = aiohttp.FormData()
     form.add_field("file", io.BytesIO(SOUND), filename="a.wav")
@@ -102,6 +103,7 @@ async def test_an_upload_waits_for_its_model_with_the_name_behind_the_file(spark
         assert (await reply.json())["text"] == f"speech-model {hashlib.sha256(SOUND).hexdigest()}"
 
 
+@pytest.mark.full
 async def test_a_swap_closes_a_websocket_after_its_drain(spark: Any, gate: Path) -> None:
     await let_go(gate)
     async with (

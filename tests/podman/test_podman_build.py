@@ -136,6 +136,7 @@ def test_nothing_is_built_unless_somebody_says_so(home: Home) -> None:
     assert _labels(home.image()) == {}
 
 
+@pytest.mark.full
 def test_a_failing_step_is_shown_and_the_older_image_keeps_its_name(home: Home) -> None:
     home.containerfile(WAITS)
     home.profile(context="img")
@@ -150,6 +151,7 @@ def test_a_failing_step_is_shown_and_the_older_image_keeps_its_name(home: Home) 
     assert _labels(home.image()) == before
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_ended_build_leaves_nothing_running_and_goes_on_where_it_was(home: Home, how: signal.Signals) -> None:
     """Also when it is killed: the step of a killed podman would go on for ever."""
@@ -178,6 +180,7 @@ def _child_of(process: subprocess.Popen[str], mark: str) -> psutil.Process:
     raise AssertionError("it ended")
 
 
+@pytest.mark.full
 def test_a_full_disk_is_told_before_anything_begins(home: Home) -> None:
     home.containerfile(WAITS)
     home.profile(context="img", disk_gib=90000)
@@ -187,6 +190,7 @@ def test_a_full_disk_is_told_before_anything_begins(home: Home) -> None:
     assert _labels(home.image()) == {}
 
 
+@pytest.mark.full
 def test_too_little_memory_is_told_before_anything_begins(home: Home) -> None:
     """A compiler beside a loaded model takes the box down."""
     home.containerfile(WAITS)
@@ -195,6 +199,7 @@ def test_too_little_memory_is_told_before_anything_begins(home: Home) -> None:
     assert (done.returncode, "sparkdash stop --all" in done.stderr) == (3, True)
 
 
+@pytest.mark.full
 def test_a_result_for_another_processor_gets_no_name(home: Home) -> None:
     other = "amd64" if os.uname().machine == "aarch64" else "arm64"
     home.containerfile(f"FROM --platform=linux/{other} scratch\nCOPY Containerfile /y\n")
@@ -252,6 +257,7 @@ def test_a_repository_is_fetched_at_its_commit_and_labelled_with_it(
     assert "echo here" in _podman("history", "--no-trunc", "--format", "{{.CreatedBy}}", home.image())
 
 
+@pytest.mark.full
 def test_a_source_that_cannot_be_fetched_is_told(home: Home, repository: Callable[[str], tuple[str, str]]) -> None:
     repo, _ = repository("FROM {base}\n")
     home.profile(repo=repo, commit="0" * 40, context="docker")
@@ -259,6 +265,7 @@ def test_a_source_that_cannot_be_fetched_is_told(home: Home, repository: Callabl
     assert (done.returncode, "git fetch" in done.stderr) == (4, True), done.stderr
 
 
+@pytest.mark.full
 def test_lists_say_what_can_be_built_what_is_built_and_what_is_older(home: Home) -> None:
     home.containerfile(WAITS)
     home.profile(context="img", minutes=2)
@@ -281,6 +288,7 @@ def test_lists_say_what_can_be_built_what_is_built_and_what_is_older(home: Home)
     assert [one["code"] for one in json.loads(checked.stdout)["findings"]] == ["image-older"], checked.stdout
 
 
+@pytest.mark.full
 def test_another_runtime_builds_nothing_and_says_so(home: Home) -> None:
     home.containerfile(WAITS)
     home.profile(context="img")

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
+from thorough import tries
 
 from sparkdash.domain.engine import LivenessState
 from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer, LivenessJudge, LivenessVerdict, Thresholds
 
-HISTORIES = int(os.environ.get("SPARKDASH_LIVENESS_HISTORIES", "1000"))
+HISTORIES = int(os.environ.get("SPARKDASH_LIVENESS_HISTORIES", tries(1000)))
 LIMITS = Thresholds()
 EVERY_S = 5.0
 OLD = -1e6

@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 from surroundings.one_box_fit import choose_on_one_box
+from thorough import tries
 
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
@@ -186,7 +187,7 @@ def questions(draw: st.DrawFn, most: int = 3) -> tuple[Occupant, list[Occupant],
     return comer, there, draw(rooms(nodes)), draw(st.integers(1, len(nodes))), draw(st.booleans())
 
 
-MANY = settings(max_examples=300, deadline=None)
+MANY = settings(max_examples=tries(300), deadline=None)
 
 
 @MANY

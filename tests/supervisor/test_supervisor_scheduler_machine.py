@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from thorough import tries
 
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
@@ -665,7 +666,7 @@ class TwoNodeMachine(Machine):
         assert "there" not in self.running or self.where["there"] == (SPARK2,)
 
 
-PLAYED = settings(max_examples=200, stateful_step_count=50, deadline=None, database=None)
+PLAYED = settings(max_examples=tries(200), stateful_step_count=50, deadline=None, database=None)
 Machine.TestCase.settings = PLAYED
 TwoNodeMachine.TestCase.settings = PLAYED
 TestScheduler = Machine.TestCase

@@ -1,0 +1,14 @@
+"""How often a property, a random history or a simulation is tried: as often as written in `make full`, a share elsewhere."""
+
+from __future__ import annotations
+
+import os
+
+FULL = "SPARKDASH_FULL" in os.environ
+SHARE = 5
+"""What `make test` divides by."""
+
+
+def tries(number: int) -> int:
+    """Return `number` in a full run and a fifth of it elsewhere, at least one."""
+    return number if FULL else max(number // SHARE, 1)
