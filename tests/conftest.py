@@ -18,6 +18,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import closing_servers
 import hypothesis
 import own_run
 import pytest
@@ -28,6 +29,7 @@ from run_times import RunTimes
 from thorough import tries
 from xdist.scheduler import LoadScopeScheduling
 
+closing_servers.mend()
 hypothesis.settings.register_profile("sparkdash", deadline=None, max_examples=max(tries(100), 25))
 hypothesis.settings.load_profile("sparkdash")  # a busy box is no failure
 
