@@ -24,12 +24,17 @@ FIRST_PORT, PORTS, BLOCKS = 20_000, 100, 120
 """Below 32768, where no client's own port is met."""
 
 
-def begin() -> Path:
-    """Make this run's folder and name it to every process that it will start; end the runs that were killed."""
+def end_killed_runs() -> None:
+    """End the runs whose own process is gone."""
     for left in PARENT.glob(f"{PREFIX}*"):
         pid, _, born = left.name.removeprefix(PREFIX).partition("-")
         if _born(int(pid)) != born:
             end(left)
+
+
+def begin() -> Path:
+    """Make this run's folder and name it to every process that it will start."""
+    end_killed_runs()
     folder = PARENT / f"{PREFIX}{os.getpid()}-{_born(os.getpid())}"
     folder.mkdir()
     os.environ[VARIABLE] = str(folder)
