@@ -88,6 +88,22 @@ def test_a_request_brings_its_profile_up_and_streams(spark: Any) -> None:
     assert spark.containers() == [engine["container"]]
 
 
+def test_a_tool_that_must_be_called_is_called(spark: Any) -> None:
+    """Random weights choose no tool by themselves; the engine's grammar makes them name this one."""
+    noted = {"type": "object", "properties": {"line": {"type": "integer"}}, "required": ["line"]}
+    answer = client(spark).chat.completions.create(
+        model="tiny",
+        messages=[{"role": "user", "content": "note"}],
+        tools=[{"type": "function", "function": {"name": "note", "parameters": noted}}],
+        tool_choice={"type": "function", "function": {"name": "note"}},
+        max_tokens=40,
+        temperature=0,
+    )
+    SENT.append(answer.usage)
+    (call,) = answer.choices[0].message.tool_calls
+    assert (call.function.name, call.function.arguments[:1]) == ("note", "{")
+
+
 def held(spark: Any, profile: str) -> int:
     """Anonymous memory of all processes of this profile's container, in bytes, as the kernel tells it."""
     name = spark.state()["engines"][profile]["container"]
