@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from sparkdash.domain.history import RecentFigures
 from sparkdash.domain.metric import Gpu, Memory, Metric, Sample
 from sparkdash.domain.node import LOCAL
-from sparkdash.tui.hero_choice import farthest
+from sparkdash.tui.choices import farthest
 
 STEP_S = 2.0
 """Seconds of one bar: the 30 bars that fit beside the figures at 80 columns show a minute."""

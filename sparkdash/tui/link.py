@@ -18,8 +18,8 @@ from sparkdash.client.client import AsyncClient
 from sparkdash.client.feed import follow_feed
 from sparkdash.domain.history import MEMORY
 from sparkdash.errors import DaemonError
-from sparkdash.tui.feed_items import Disconnected, Item, RecordedPast
 from sparkdash.tui.history import BOX_CHARTED, BOX_MEMORY, KEPT, MEMORY_KEPT, MEMORY_STEP_S, SHOWN, STEP_S
+from sparkdash.tui.mirror import Disconnected, Item, RecordedPast
 
 if TYPE_CHECKING:
     from sparkdash.bench.report.report import Report

@@ -6,21 +6,32 @@ Rule: only what stops something is confirmed, and the question names what stops.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine
+import json
+import os
+import platform
+import shutil
+from collections.abc import Awaitable, Coroutine, Sequence
+from contextlib import aclosing
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from sparkdash import paths
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
-from sparkdash.errors import SparkdashError
+from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.locked_file import replace_file
 from sparkdash.tui.ink import LinesForWidth
-from sparkdash.tui.lines import doctor_findings, memory_holders, questions
+from sparkdash.tui.lines import dialog_texts
+from sparkdash.tui.local_commands import LocalCommands
 from sparkdash.tui.mirror import View
 
 if TYPE_CHECKING:
     from sparkdash.tui.link import DaemonLink
+
 
 Side = Literal["A", "B"]
 
@@ -140,7 +151,7 @@ class UserOrders:
         try:
             await order
         except SparkdashError as error:
-            await self._host.ask("that did not work", partial(questions.error_lines, error))
+            await self._host.ask("that did not work", partial(dialog_texts.error_lines, error))
         else:
             if done:
                 self._host.say(done)
@@ -158,10 +169,10 @@ class UserOrders:
         if profile.engine is EngineKind.REMOTE:
             self._host.say(f"{name} is a remote service: it needs nothing on this box.")
         elif profile.cannot_run:
-            await self._host.ask(f"{name} cannot run as published", partial(questions.cannot_run_lines, profile))
+            await self._host.ask(f"{name} cannot run as published", partial(dialog_texts.cannot_run_lines, profile))
         else:
             plan = await self._host.link.plan(name=name)
-            await self._host.ask(f"what {name} needs", partial(questions.need_lines, plan, snapshot))
+            await self._host.ask(f"what {name} needs", partial(dialog_texts.need_lines, plan, snapshot))
 
     async def _switch(self, name: str) -> None:
         snapshot = self._snapshot()
@@ -197,12 +208,12 @@ class UserOrders:
     async def _agreed(self, plan: Plan, snapshot: Snapshot, title: str, again: str | None) -> bool:
         """Ask if the plan stops something; show a plan that does not fit without offering it."""
         if plan.fits is False:
-            await self._host.ask(title, partial(questions.switch_question, plan, snapshot))
+            await self._host.ask(title, partial(dialog_texts.switch_question, plan, snapshot))
             return False
         if not plan.evict:
             return True
         return await self._host.ask(
-            title, partial(questions.switch_question, plan, snapshot), yes="switch", again=again
+            title, partial(dialog_texts.switch_question, plan, snapshot), yes="switch", again=again
         )
 
     async def _mark(self, name: str, side: Side) -> None:
@@ -226,13 +237,13 @@ class UserOrders:
         if engine.is_foreign:
             await self._stop_using(engine)
             return
-        told = partial(questions.stop_question, engine.profile, snapshot)
+        told = partial(dialog_texts.stop_question, engine.profile, snapshot)
         if await self._host.ask(f"stop {engine.profile}?", told, yes="stop", again="S"):
             await self._host.link.stop(profile=engine.profile)
             self._host.say(f"{engine.profile} is stopping.")
 
     async def _stop_using(self, engine: Engine) -> None:
-        told = partial(questions.stop_using_question, engine.profile, engine.url)
+        told = partial(dialog_texts.stop_using_question, engine.profile, engine.url)
         if await self._host.ask(f"stop using {engine.profile}?", told, yes="stop using it", again="S"):
             await self._host.link.stop(profile=engine.profile)
             self._host.say(f"{engine.profile} is no longer used; its server keeps running.")
@@ -243,7 +254,9 @@ class UserOrders:
             self._host.say("No swap is under way.")
             return
         which = "this swap" if len(swaps) == 1 else f"{len(swaps)} swaps"
-        if await self._host.ask(f"cancel {which}?", partial(questions.cancel_question, swaps), yes="cancel", again="x"):
+        if await self._host.ask(
+            f"cancel {which}?", partial(dialog_texts.cancel_question, swaps), yes="cancel", again="x"
+        ):
             await self._host.link.cancel()
             self._host.say("The swap is cancelled." if len(swaps) == 1 else f"{len(swaps)} swaps are cancelled.")
 
@@ -256,7 +269,7 @@ class UserOrders:
             self._host.say("That request has ended already.")
             return
         if await self._host.ask(
-            "end this request?", partial(questions.end_request_question, request), yes="end it", again="c"
+            "end this request?", partial(dialog_texts.end_request_question, request), yes="end it", again="c"
         ):
             await self._host.link.cancel_request(request_id=request_id)
             self._host.say("The request is ended; its client gets the reason.")
@@ -272,8 +285,226 @@ class UserOrders:
     async def _doctor(self) -> None:
         self._host.say("The doctor examines the box…")
         diagnosis = await self._host.link.doctor()
-        await self._host.ask("doctor", partial(doctor_findings.finding_lines, diagnosis))
+        await self._host.ask("doctor", partial(dialog_texts.finding_lines, diagnosis))
 
     async def _memory(self) -> None:
         found = await self._host.link.memory()
-        await self._host.ask("memory by owner", partial(memory_holders.holder_lines, found))
+        await self._host.ask("memory by owner", partial(dialog_texts.holder_lines, found))
+
+
+SUFFIXES = (".yaml", ".yml")
+
+
+class ProfileHost(OrderHost, Protocol):
+    """The app, as far as these orders need it."""
+
+    def edit_file(self, file: Path, line: int) -> None:
+        """Hand the terminal to the owner's editor until it ends. Raises HostError."""
+        ...
+
+
+class ProfileOrders:
+    """Orders of the profiles page. Each method returns at once; the order runs in its own task."""
+
+    def __init__(self, host: ProfileHost) -> None:
+        self._host = host
+        self._commands: LocalCommands | None = None
+
+    @property
+    def commands(self) -> LocalCommands:
+        """Commands of this box, which speak to the same daemon."""
+        if self._commands is None:
+            self._commands = LocalCommands(self._host.link.address)
+        return self._commands
+
+    def pin(self, profile: str) -> None:
+        """Keep a profile's engine until a person stops it, or end that."""
+        self._run(self._pin(profile))
+
+    def preload(self, profile: str) -> None:
+        """Load a profile when the daemon starts, or end that."""
+        self._run(self._preload(profile))
+
+    def edit(self, profile: str) -> None:
+        """Open the profile's file in the owner's editor, and check the result before it is kept."""
+        self._run(self._edit(profile))
+
+    def edit_settings(self) -> None:
+        """Open config.toml in the owner's editor; a text that is not valid is not kept."""
+        self._run(self._edit_settings())
+
+    def dry_run(self, profile: str) -> None:
+        """Show the command that would start the profile's engine."""
+        self._run(self._dry_run(profile))
+
+    def pull(self, profile: str) -> None:
+        """Fetch a profile's image, and on the daemon's own box its weights."""
+        self._run(self._pull(profile))
+
+    def _run(self, order: Awaitable[object]) -> None:
+        self._host.run_order(self._carry_out(order))
+
+    async def _carry_out(self, order: Awaitable[object]) -> None:
+        try:
+            await order
+        except SparkdashError as error:
+            await self._host.ask("that did not work", partial(dialog_texts.error_lines, error))
+
+    async def _pin(self, name: str) -> None:
+        known = await self._host.link.settings()
+        family = name.partition("/")[0]
+        if name in known.pinned:
+            value, said = None, f"{name} is not pinned any more: other models may make it leave."
+        elif family in known.pinned:
+            value, said = "false", f"{name} is not pinned any more; the rest of {family} stays pinned."
+        else:
+            value, said = "true", f"{name} is pinned: it stays until a person stops it."
+        if value is None and family != name and family in known.pinned:
+            value = "false"
+        await self._host.link.change_setting(key=["policy", name, "pinned"], value=value)
+        self._host.say(said)
+
+    async def _preload(self, name: str) -> None:
+        now = (await self._host.link.settings()).preload
+        listed = [one for one in now if one != name] if name in now else [*now, name]
+        value = json.dumps(listed, ensure_ascii=False) if listed else None
+        await self._host.link.change_setting(key=["preload"], value=value)
+        order = f" as number {len(listed)}" if len(listed) > 1 else ""
+        self._host.say(
+            f"{name} is loaded{order} when the daemon starts." if name in listed else f"{name} is preloaded no more."
+        )
+
+    async def _dry_run(self, name: str) -> None:
+        self._must_be_local("The command of a profile is made from the files of the daemon's box.")
+        told = await self.commands.dry_run(name)
+        await self._host.ask(f"what starts {name}", partial(dialog_texts.command_lines, told))
+
+    async def _edit_settings(self) -> None:
+        self._must_be_local("config.toml lies on the daemon's box.")
+        from sparkdash.settings import parse_settings  # the dashboard's start is short without them
+
+        file = Path((await self._host.link.settings()).file)
+        with TemporaryDirectory(prefix="sparkdash-edit-") as folder:
+            draft = Path(folder) / file.name
+            old = file.read_bytes() if os.path.exists(file) else b""  # noqa: ASYNC240, PTH110 - a small file
+            draft.write_bytes(old)
+            while True:
+                self._host.edit_file(draft, 1)
+                if draft.read_bytes() == old:
+                    self._host.say("config.toml: nothing was changed.")
+                    return
+                try:
+                    parse_settings(draft.read_text("utf-8", "replace"), file)
+                except SparkdashError as error:
+                    told = partial(dialog_texts.error_lines, error)
+                    if not await self._host.ask("the edit is not valid; the old file stays", told, yes="edit again"):
+                        return
+                else:
+                    break
+            self._keep(draft, file)
+        self._host.say("config.toml is saved; the daemon reads it within seconds and says what needs a restart.")
+
+    async def _edit(self, name: str) -> None:
+        self._must_be_local("The file lies on the daemon's box.")
+        profile = await self._host.link.profile(name=name)
+        place, _, line = profile.source.rpartition(":")
+        file = Path(place)
+        if not os.path.isfile(file):  # noqa: ASYNC240, PTH113 - a small file of this box
+            raise AdmissionError(f"{name} comes from no file of this box.", code="no_file")
+        target = await self._target(name, file)
+        if target is not None:
+            await self._edited(name, file, target, int(line) if line.isdigit() else 1)
+
+    async def _target(self, name: str, file: Path) -> Path | None:
+        """Return the file that is written: the owner's own; of a shipped profile a copy, if that is wanted."""
+        if not file.is_relative_to(paths.shipped_profiles()):
+            return file
+        own = paths.config_dir() / "profiles" / file.name
+        if own.exists():
+            raise AdmissionError(
+                f"{name} ships with sparkdash, and {own} exists already.", code="file_exists", hint="Edit that file."
+            )
+        told = partial(dialog_texts.copy_question, name, own)
+        return own if await self._host.ask(f"edit a copy of {name}?", told, yes="copy and edit", again="E") else None
+
+    async def _edited(self, name: str, file: Path, target: Path, line: int) -> None:
+        with TemporaryDirectory(prefix="sparkdash-edit-") as folder:
+            draft = _draft(file, Path(folder))
+            before = draft.read_bytes()
+            while True:
+                self._host.edit_file(draft, line)
+                if draft.read_bytes() == before:
+                    self._host.say(f"{name}: nothing was changed.")
+                    return
+                self._host.say(f"{name}: the edit is checked…")
+                found = await self.commands.check(draft)
+                told = partial(dialog_texts.finding_lines, found, str(draft), file.name)
+                if not dialog_texts.errors_of(found):
+                    break
+                if not await self._host.ask("the edit is not valid; the old file stays", told, yes="edit again"):
+                    self._host.say(f"{name}: the edit was dropped, the old file is as it was.")
+                    return
+            self._keep(draft, target)
+        await self._host.link.reload()
+        self._host.say(f"{name}: saved in {target}. A running engine keeps its old version until it is loaded again.")
+        if dialog_texts.warnings_of(found):
+            await self._host.ask("saved, with warnings", told)
+
+    def _keep(self, draft: Path, target: Path) -> None:
+        target = target.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
+        try:
+            replace_file(target, draft.read_bytes())
+            target.chmod(mode)
+        except OSError as error:
+            raise AdmissionError(f"{target} cannot be written: {error.strerror}.", code="unwritable") from error
+
+    async def _pull(self, name: str) -> None:
+        snapshot = self._host.view.snapshot
+        profile = snapshot.profile(name) if snapshot else None
+        if profile and profile.simulated:
+            self._host.say(f"{name} is simulated: there is nothing to fetch.")
+            return
+        has_weights = profile is not None and any(ref.hf for ref in profile.weights)
+        needs_image = snapshot is None or snapshot.daemon.runtime != "process"
+        if needs_image or not has_weights:  # without either, the daemon says why nothing is fetched
+            await self._pull_image(name)
+        if has_weights:
+            await self._pull_weights(name, "Image and weights" if needs_image else "The weights")
+
+    async def _pull_image(self, name: str) -> None:
+        async with aclosing(self._host.link.pull(profile=name)) as steps:
+            async for step in steps:
+                share = f" {step.fraction * 100:.0f} %" if step.fraction is not None else ""
+                self._host.say(f"{step.image}: {'there' if step.done else step.detail + share}")
+
+    async def _pull_weights(self, name: str, fetched: str) -> None:
+        if not self.is_local:
+            there = "Image there. " if fetched.startswith("Image") else ""
+            self._host.say(f"{there}Weights: `sparkdash pull {name}` on the daemon's box.")
+            return
+        async with aclosing(self.commands.pull_weights(name)) as weights:
+            async for told in weights:
+                self._host.say(f"{name}: {dialog_texts.weights_text(told)}")
+        self._host.say(f"{name}: {fetched.lower()} are there.")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the daemon runs on this box, so that its files are here."""
+        snapshot = self._host.view.snapshot
+        if self._host.link.address.uds is not None:
+            return True
+        return snapshot is not None and snapshot.daemon.host.partition(" ")[0] == platform.node()
+
+    def _must_be_local(self, why: str) -> None:
+        if not self.is_local:
+            raise AdmissionError(f"{why} This dashboard runs on another one.", code="not_local")
+
+
+def _draft(file: Path, folder: Path) -> Path:
+    """Copy a profile file and its neighbours, which it may build upon."""
+    own: Sequence[Path] = [one for one in file.parent.iterdir() if one.suffix in SUFFIXES and one.is_file()]
+    for one in own:
+        shutil.copyfile(one, folder / one.name)
+    return folder / file.name

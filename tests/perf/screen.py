@@ -25,7 +25,7 @@ from sparkdash.domain.lease import RequestState
 from sparkdash.domain.metric import LiveRequest, Sample
 from sparkdash.domain.state import Snapshot
 from sparkdash.tui.app import SparkdashApp
-from sparkdash.tui.feed_items import Item
+from sparkdash.tui.mirror import Item
 
 ENGINES = ("gpt-oss-120b", "qwen3-coder-30b-nvfp4", "qwen3-coder-30b-nvfp4/eagle3", "embed-0.6b")
 

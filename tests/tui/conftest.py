@@ -43,9 +43,9 @@ from sparkdash.domain.state import DaemonInfo, Figures, Snapshot
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.app import SparkdashApp
-from sparkdash.tui.feed_items import Disconnected, Item, RecordedPast
+from sparkdash.tui.choices import KeptChoices
 from sparkdash.tui.first_run import BoxLook
-from sparkdash.tui.kept_choices import KeptChoices
+from sparkdash.tui.mirror import Disconnected, Item, RecordedPast
 from sparkdash.units import GIB
 
 NOW = 1_760_104_020.0

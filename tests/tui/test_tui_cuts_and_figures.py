@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from sparkdash.domain.metric import Metric
-from sparkdash.tui.finite import without_odd_figures
+from sparkdash.tui.mirror import without_odd_figures
 from sparkdash.tui.name_cuts import shorten_apart
 from sparkdash.units import fitted
 

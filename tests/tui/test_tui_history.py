@@ -21,13 +21,13 @@ from sparkdash.domain.history import (
 )
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.errors import AdmissionError
-from sparkdash.tui import past_reader
 from sparkdash.tui.ink import plain_text
 from sparkdash.tui.lines.chart_window import DAY_S, HOUR_S, ChartWindow, moment_text, ticks
-from sparkdash.tui.lines.range_chart import Range, nice_top, range_chart
-from sparkdash.tui.lines.request_filter import parse_filter
-from sparkdash.tui.lines.request_timeline import parts_of
+from sparkdash.tui.lines.charts import Range, nice_top, range_chart
+from sparkdash.tui.screens.replay import parts_of
+from sparkdash.tui.widgets import past_requests
 from sparkdash.tui.widgets.chart import ChartPanel, columns
+from sparkdash.tui.widgets.past_requests import parse_filter
 
 WIDE = (120, 40)
 
@@ -164,7 +164,7 @@ async def test_a_filter_that_nothing_fits_yet_says_how_far_it_looked(
     stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests that fit may lie further back."""
-    monkeypatch.setattr(past_reader, "MOST_PAGES", 1)
+    monkeypatch.setattr(past_requests, "MOST_PAGES", 1)
     async with stage(box.snapshot(), size=WIDE) as on:
         on.link.past_requests = {
             None: PastRequests(requests=tuple(past(box, f"p{n}", client="aider") for n in range(1500)), next="x"),

@@ -12,7 +12,7 @@ from sparkdash.domain.swap import SwapCause
 from sparkdash.tui import ink
 from sparkdash.tui.ink import EdgeText, Ink, inked
 from sparkdash.tui.lines import words
-from sparkdash.tui.lines.spark import meter, sparkline
+from sparkdash.tui.lines.charts import meter, sparkline
 from sparkdash.tui.widgets.memory import memory_bar, memory_legend, memory_parts
 from sparkdash.units import GIB
 

@@ -10,8 +10,8 @@ from textual import events
 from textual._xterm_parser import XTermParser
 
 from sparkdash.tui.escape_key import separate_escape
-from sparkdash.tui.lines.log_folds import LogRow, add_folded, drop_first
 from sparkdash.tui.screens.dialog import Dialog
+from sparkdash.tui.widgets.log import LogRow, add_folded, drop_first
 
 OK = 'INFO:     127.0.0.1:5{:04d} - "POST /v1/chat/completions HTTP/1.1" 200 OK'
 BAD = 'INFO:     127.0.0.1:50001 - "POST /v1/completions HTTP/1.1" 400 Bad Request'

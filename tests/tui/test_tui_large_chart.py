@@ -9,7 +9,7 @@ import pytest
 from sparkdash.domain.history import Series
 from sparkdash.domain.metric import Metric
 from sparkdash.domain.state import Figures
-from sparkdash.tui.hero_choice import HOUR_S, HeroChoice, farthest
+from sparkdash.tui.choices import HOUR_S, HeroChoice, farthest
 from sparkdash.tui.history import BucketRing
 
 

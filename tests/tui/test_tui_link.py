@@ -11,8 +11,8 @@ import pytest
 from sparkdash.domain.finding import Status
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError
-from sparkdash.tui.feed_items import Disconnected
 from sparkdash.tui.link import DaemonLink
+from sparkdash.tui.mirror import Disconnected
 
 
 async def test_the_link_follows_a_daemon_and_tells_when_it_dies(new_daemon: Callable[..., Any]) -> None:

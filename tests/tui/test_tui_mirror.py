@@ -9,9 +9,8 @@ import pytest
 from sparkdash.domain.event import Event, Level, Notice
 from sparkdash.domain.metric import Metric
 from sparkdash.errors import DaemonError
-from sparkdash.tui.feed_items import Disconnected
 from sparkdash.tui.history import KEPT, STEP_S, BucketRing
-from sparkdash.tui.mirror import SAID_S, LinkState, Mirror
+from sparkdash.tui.mirror import SAID_S, Disconnected, LinkState, Mirror
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.swap import DefaultProfile, Plan, SwapOutcome
 from sparkdash.errors import DaemonError
 from sparkdash.tui.ink import Ink, plain_text
-from sparkdash.tui.lines.plan_outlook import plan_lines
+from sparkdash.tui.lines.swap_progress import plan_lines
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.widgets.header import Footer

@@ -6,8 +6,8 @@ from typing import Any
 
 from sparkdash.domain.history import RecentFigures, RecentSeries
 from sparkdash.domain.metric import Metric
-from sparkdash.tui.feed_items import RecordedPast
 from sparkdash.tui.history import MEMORY_STEP_S, STEP_S, FigureHistory
+from sparkdash.tui.mirror import RecordedPast
 
 
 def recorded(box: Any, profile: str, **figures: tuple[float | None, ...]) -> RecentFigures:

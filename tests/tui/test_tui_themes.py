@@ -11,8 +11,8 @@ from rich.color import Color
 
 from sparkdash.tui import theme
 from sparkdash.tui.app import SparkdashApp
+from sparkdash.tui.choices import KeptChoices
 from sparkdash.tui.ink import Ink
-from sparkdash.tui.kept_choices import KeptChoices
 
 COLOURED = [name for name in theme.NAMES if name != "plain"]
 MACHADO = {

@@ -14,16 +14,16 @@ from sparkdash.domain.metric import Metric, NodeSample
 from sparkdash.domain.node import NodeState, NodeStatus
 from sparkdash.domain.profile import SpeedUp
 from sparkdash.tui.app import SparkdashApp
+from sparkdash.tui.choices import KeptChoices
 from sparkdash.tui.history import STEP_S, FigureHistory
 from sparkdash.tui.ink import Ink, plain_text
-from sparkdash.tui.kept_choices import KeptChoices
 from sparkdash.tui.layout import Arrangement
-from sparkdash.tui.lines.speed_up import speed_up_line
+from sparkdash.tui.lines.engine_figures import speed_up_line
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.gpu import gpu_lines
 from sparkdash.tui.widgets.memory import available
 from sparkdash.tui.widgets.residents import _row
-from sparkdash.tui.widgets.today import today_lines
+from sparkdash.tui.widgets.usage import today_lines
 
 WIDE = (200, 60)
 

@@ -1,22 +1,107 @@
 """Lines of the figures that explain an engine's decode rate: prompt speed, acceptance, prefix hits, KV cache.
 
 Owns: the layout of these rows. Rule: figures keep their column whatever their size.
-
-Pure.
 """
 
 from __future__ import annotations
 
-from sparkdash.domain.engine import Engine
+import time
+from collections.abc import Collection
+
+from sparkdash.domain.engine import Engine, Liveness, LivenessState, RepairStep
 from sparkdash.domain.metric import EngineSample, Metric
+from sparkdash.domain.phrases import repair_text, state_text, step_text
+from sparkdash.domain.profile import SpeedUp
 from sparkdash.domain.state import Figures
-from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, inked, join, length, pad
+from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, inked, join, length, pad, wrap
 from sparkdash.tui.lines import words
-from sparkdash.tui.lines.alerting_figures import with_alerts
-from sparkdash.tui.lines.spark import meter, sparkline
-from sparkdash.tui.lines.speed_up import speed_up_line
+from sparkdash.tui.lines.charts import meter, sparkline
 from sparkdash.tui.mirror import View
-from sparkdash.units import DASH, fitted, number, percent, tokens
+from sparkdash.units import DASH, counted, fitted, number, percent, tokens
+
+LABELS = {
+    "prompt": Metric.PROMPT_SPEED,
+    "ttft": Metric.TTFT_P50,
+    "p95": Metric.TTFT_P95,
+    "prefix": Metric.PREFIX_HIT,
+    "kv": Metric.KV_USED,
+    "accept": Metric.ACCEPTANCE,
+}
+
+
+def with_alerts(lines: list[Line], view: View, profile: str) -> list[Line]:
+    """Make the figures of an engine red that are beyond a limit."""
+    bad = {label for label, metric in LABELS.items() if view.is_alerting(profile, metric.value)}
+    return [_reddened(line, bad) for line in lines] if bad else lines
+
+
+def _reddened(line: Line, labels: Collection[str]) -> Line:
+    spans, due = list(line), False
+    for place, span in enumerate(spans):
+        text = span.text.strip()
+        if due and text:
+            spans[place], due = span._replace(ink=Ink.BAD), False
+        due = due or text in labels
+    return tuple(spans)
+
+
+def speed_up_line(found: SpeedUp | None, room: int) -> Line:
+    """Format "1.36x plain 20 Nov" in at most `room` cells, without the day where that is too long; else nothing."""
+    if found is None:
+        return EMPTY
+    told = inked(f"{found.ratio:.2f}x", Ink.PLAIN) + inked(" plain", Ink.DIM)
+    told += inked(" SIM", Ink.WARN) if found.simulated else EMPTY
+    dated = told + inked(f" {_day(found)}", Ink.DIM)
+    return next((line for line in (dated, told) if length(line) <= room), EMPTY)
+
+
+def speed_up_sentence(found: SpeedUp) -> str:
+    """Say what was measured against what, and when."""
+    simulated = "simulated: " if found.simulated else ""
+    cells = counted(found.cells, "cell")
+    return f"{simulated}{found.ratio:.2f}x as fast as {found.plain}, {cells} of run {found.run}, {_day(found)}"
+
+
+def _day(found: SpeedUp) -> str:
+    return time.strftime("%-d %b", time.localtime(found.measured_at))
+
+
+FOLLOWS = {
+    RepairStep.WATCH: "no repair; `sparkdash stop` ends it",
+    RepairStep.EVIDENCE: "then its requests are cancelled",
+    RepairStep.CANCEL: "if that does not help, the engine is restarted",
+    RepairStep.END: "requests wait for it",
+}
+"""Consequence of each repair step."""
+
+
+def stuck_rows(engine: Engine, view: View, width: int) -> list[Line]:
+    """Format what was observed and what is done, wrapped at `width`; empty for a healthy engine."""
+    live = _stuck(engine)
+    if live is None:
+        return []
+    told = wrap(f"✗ {state_text(live, view.now)}: {live.why}", width, Ink.BAD, limit=3)
+    if live.step is not None:
+        told += wrap(f"→ {step_text(live, view.now)}; {FOLLOWS[live.step]}", width, Ink.STRONG, limit=2)
+    return told
+
+
+def stuck_step(engine: Engine, view: View) -> str:
+    """Name the repair step in a few words; empty for a healthy engine."""
+    live = _stuck(engine)
+    return "" if live is None else step_text(live, view.now) or live.why
+
+
+def repair_summary(profile: str, view: View) -> Line:
+    """Summarize how often the profile was repaired and how long that took."""
+    time = view.snapshot.repairs.by_profile.get(profile) if view.snapshot else None
+    return inked(repair_text(time), Ink.DIM) if time else EMPTY
+
+
+def _stuck(engine: Engine) -> Liveness | None:
+    live = engine.liveness
+    return live if live is not None and live.state is LivenessState.STUCK else None
+
 
 LABEL, FIGURE, UNIT = 9, 6, 6
 """Widths of the columns in cells."""

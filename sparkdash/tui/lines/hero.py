@@ -16,10 +16,10 @@ from sparkdash.domain.lease import RequestState
 from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.state import Figures
 from sparkdash.tui.history import STEP_S
-from sparkdash.tui.ink import EMPTY, Ink, Line, inked, pad
-from sparkdash.tui.lines.braille import LevelLine, filled_chart, row_of
+from sparkdash.tui.ink import EMPTY, Ink, Line, clip, dimmed, inked, pad
+from sparkdash.tui.lines import engine_figures, hero
 from sparkdash.tui.lines.chart_window import span_text
-from sparkdash.tui.lines.digits import large
+from sparkdash.tui.lines.charts import LevelLine, filled_chart, large, row_of
 from sparkdash.tui.mirror import View
 from sparkdash.units import fitted, number
 
@@ -264,3 +264,44 @@ def axis(cells: int, before: int = 0, window_s: float = 0.0) -> str:
 def _put(rule: list[str], at: int, text: str) -> None:
     if at >= 0 and at + len(text) <= len(rule):
         rule[at : at + len(text)] = text
+
+
+ABOVE_FROM = (100, 13)
+"""Width and rows from which the figure stands above its chart."""
+FIVE_FROM = (100, 20)
+"""Width and rows from which the figure is five rows high."""
+LEAST_CHART_ROWS = 4
+"""Rows of the figure with its label, and of the chart beside it."""
+
+
+def large_figure(view: View, engine: Engine, width: int, rows: int) -> list[Line]:
+    """Lay out the figures of an engine in at most `rows` rows of `width` cells."""
+    speed = hero.speed_of(view, engine)
+    above = width >= ABOVE_FROM[0] and rows >= ABOVE_FROM[1]
+    shown = _above(view, engine, speed, width, rows) if above else _beside(view, engine, speed, width, rows)
+    if view.engine_age_s(engine.profile) is None:
+        return shown
+    return [dimmed(line) for line in shown]
+
+
+def _beside(view: View, engine: Engine, speed: hero.Speed, width: int, rows: int) -> list[Line]:
+    why = min(max(rows - LEAST_CHART_ROWS, 0), 4)
+    tall = max(rows - why, 1)
+    figure = hero.figure_block(speed, tall)
+    chart = hero.chart_rows(view, engine, speed, width - hero.FIGURE, tall)
+    drawn = [clip(a + b, width) for a, b in zip(figure, chart, strict=True)]
+    return [*drawn, *engine_figures.why_rows(view, engine, width, why)]
+
+
+def _above(view: View, engine: Engine, speed: hero.Speed, width: int, rows: int) -> list[Line]:
+    five = 5 if width >= FIVE_FROM[0] and rows >= FIVE_FROM[1] else 3
+    head = hero.figure_head(speed, five)
+    cells = max(max(map(_cells, head)) + 3, 18)
+    columns = engine_figures.why_columns(view, engine, width - cells, hero.figure_facts(speed, len(head)))
+    top = [pad(a, cells) + b for a, b in zip(head, columns, strict=True)]
+    chart = hero.chart_rows(view, engine, speed, width, rows - len(top) - 2)
+    return [*top, EMPTY, *chart, inked(hero.axis(width - hero.LABELS, window_s=view.hero.window_s), Ink.DIM)]
+
+
+def _cells(line: Line) -> int:
+    return sum(len(span.text) for span in line)

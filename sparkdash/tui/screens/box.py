@@ -6,16 +6,95 @@ Owns: when the account is read: at opening and with `r`, since counting takes a 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
+from sparkdash.domain.memory import FOREIGN, Holder, Holding, MemoryAccount
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.messages import RowMoved
+from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, pad, wrap
+from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.page import Page
-from sparkdash.tui.widgets.holders import HolderDetail, HolderTable
+from sparkdash.tui.widgets.panel import Panel, RowMoved
+from sparkdash.tui.widgets.table import Table, TableRow
+from sparkdash.units import DASH, size
+
+KIND, BYTES, PID, USER, LEAST_NAME = 13, 10, 9, 11, 20
+_OWN = (Holder.ENGINE, Holder.SPARKDASH)
+
+
+class HolderTable(Table):
+    """Table of the holders. `account` is set by the page."""
+
+    title = "memory by holder"
+    nothing = "the memory is counted…"
+    account: MemoryAccount | None = None
+
+    def holding(self, key: str | None) -> Holding | None:
+        """Return the holding of a row."""
+        found = self.account.holdings if self.account else ()
+        return next((one for number, one in enumerate(found) if str(number) == key), None)
+
+    def head(self, width: int) -> Line:
+        """Return the column titles."""
+        figures = "".join(f"{name:>{BYTES}}" for name in ("memory", "on GPU", "in swap"))
+        about = f"{'pid':>{PID}}  {'user':<{USER}}what"
+        return inked(f" {'holder':<{_name(width)}}{'kind':<{KIND}}{figures}{about}", Ink.DIM)
+
+    def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the account
+        """Return a row for each holder."""
+        found = self.account.holdings if self.account else ()
+        return [TableRow(str(number), partial(_holder, one, width), one.name) for number, one in enumerate(found)]
+
+
+def _name(width: int) -> int:
+    return max(LEAST_NAME, min(width // 4, 40))
+
+
+def _name_ink(one: Holding) -> Ink:
+    if one.reclaimable or one.kind is Holder.FREE:
+        return Ink.DIM
+    return Ink.GOOD if one.kind in _OWN else Ink.WARN if one.kind in FOREIGN else Ink.PLAIN
+
+
+def _holder(one: Holding, width: int) -> Line:
+    line = (
+        inked(" ")
+        + pad(inked(one.name, _name_ink(one)), _name(width) - 1)
+        + inked(" ")
+        + pad(inked(one.kind.value, Ink.DIM), KIND)
+    )
+    for count in (one.bytes, one.gpu_bytes, one.swap_bytes):
+        line += align_right(inked(size(count) if count else DASH, Ink.PLAIN if count else Ink.DIM), BYTES)
+    line += align_right(inked(str(one.pid) if one.pid else DASH, Ink.DIM), PID) + inked("  ")
+    return clip(line + pad(inked(one.user or DASH, Ink.DIM), USER) + inked(one.what or "", Ink.DIM), width)
+
+
+class HolderDetail(Panel):
+    """Totals of the box, and how to free what the holder under the cursor has. Both are set by the page."""
+
+    account: MemoryAccount | None = None
+    chosen: Holding | None = None
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - the account is given
+        """Return the framed lines."""
+        if self.account is None:
+            return frame([EMPTY] * (height - 2), width, EdgeText(inked("memory")))
+        totals = f"{size(self.account.total)} in all, {size(self.account.available)} available"
+        lines = _about_holder(self.chosen, width - 4) if self.chosen else []
+        lines += [row for note in self.account.notes for row in wrap(note, width - 4, Ink.DIM)]
+        lines = [*lines, *[EMPTY] * (height - 2 - len(lines))][: height - 2]
+        return frame(
+            lines, width, EdgeText(inked(self.chosen.name if self.chosen else "memory", Ink.STRONG), inked(totals))
+        )
+
+
+def _about_holder(one: Holding, width: int) -> list[Line]:
+    remedy = wrap(f"→ {one.remedy}", width, Ink.STRONG) if one.remedy else []
+    return [*wrap(one.what or "", width), *remedy]
 
 
 class BoxPage(Page):

@@ -20,12 +20,11 @@ from sparkdash.bench.report.formats import html, markdown
 from sparkdash.bench.report.page import report_charts, report_page
 from sparkdash.bench.report.report import Report
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.messages import RowMoved
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.compare import ComparePanel
-from sparkdash.tui.widgets.measuring import MeasuringPanel
-from sparkdash.tui.widgets.runs import SEEN, CellTable, RunTable
+from sparkdash.tui.widgets.panel import RowMoved
+from sparkdash.tui.widgets.runs import SEEN, CellTable, MeasuringPanel, RunTable
 
 AGAIN_S = 30.0
 """Interval between two reads of the report of a running measurement."""

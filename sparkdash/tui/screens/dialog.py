@@ -14,10 +14,9 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, LinesForWidth, clip, frame, inked, join, length
-from sparkdash.tui.messages import KeyAsked
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.header import KEY_NAMES
-from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
+from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, KeyAsked, Panel
 
 PAGE, ALL, WHEEL = 10, 100_000, 3
 """Scroll steps in lines."""

@@ -20,11 +20,11 @@ from sparkdash.domain.history import MOST_POINTS, FigureInfo, FigureList, Series
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.layout import chart_height
 from sparkdash.tui.lines.chart_window import DAY_S, ChartWindow
-from sparkdash.tui.messages import RowMoved
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.chart import ChartDragged, ChartPanel, ChartSubject, ChartZoomed
+from sparkdash.tui.widgets.panel import RowMoved
 from sparkdash.tui.widgets.swaps import NoticeList, SwapDetail, SwapTable, notice_lines
 from sparkdash.tui.widgets.usage import UsageTable, many
 

@@ -14,12 +14,11 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widget import Widget
 
-from sparkdash.tui.messages import SearchChanged
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.find import SearchField
 from sparkdash.tui.widgets.header import Footer, NoticeRow, TitleBar
 from sparkdash.tui.widgets.log import LogPanel
-from sparkdash.tui.widgets.panel import AppServices, Panel
+from sparkdash.tui.widgets.panel import AppServices, Panel, SearchChanged
 from sparkdash.tui.widgets.table import Table
 
 
@@ -110,3 +109,14 @@ class Page(Screen[None]):
             if message.text and self.query(Table):  # a log says by itself how many lines hold it
                 self.services.say(f"Showing rows with “{message.text}”; esc shows all.")
             self.set_focus(self.query(self.AUTO_FOCUS or "*").first())
+
+
+class LogsPage(Page):
+    """Page of one engine's log."""
+
+    title_key = "logs"
+    keys = "space hold  h l sideways  / find  tab engine  ? help"
+
+    def body(self) -> Iterable[Widget]:
+        """Yield the log."""
+        yield LogPanel()

@@ -27,7 +27,7 @@ def _compare() -> Page:
 
 
 def _logs() -> Page:
-    from sparkdash.tui.screens.lists import LogsPage
+    from sparkdash.tui.screens.page import LogsPage
 
     return LogsPage()
 

@@ -12,10 +12,10 @@ from textual.widget import Widget
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.messages import RowMoved
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import Side
 from sparkdash.tui.screens.page import Page
+from sparkdash.tui.widgets.panel import RowMoved
 from sparkdash.tui.widgets.profiles import ProfileDetail, ProfileTable
 from sparkdash.units import GIB
 

@@ -6,25 +6,206 @@ Rule: nothing is sent before the plan of exactly this choice was shown.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, cast
+from typing import ClassVar, NamedTuple, cast
 
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from sparkdash.domain.history import Replay, TimelineMark
+from sparkdash.domain.history import MarkKind, Replay, TimelineMark
 from sparkdash.domain.lease import Request
+from sparkdash.domain.phrases import about, caution_text, figure_rows, match_text, output_of_request
+from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.ink import Line
-from sparkdash.tui.lines.replay_lines import SHOWN, choice_lines, outcome_lines, profiles_to_replay_on, waiting_lines
-from sparkdash.tui.lines.request_timeline import timeline_lines
+from sparkdash.natural import natural
+from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, highlighted, inked, merge_spans, pad, wrap
+from sparkdash.tui.lines.dialog_texts import switch_question
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import Dialog, DialogText
 from sparkdash.tui.widgets.panel import AppServices
+from sparkdash.units import duration, number
+
+SHOWN = 7
+"""Profiles around the cursor that are shown."""
+NAME, VALUE = 16, 26
+
+
+def profiles_to_replay_on(snapshot: Snapshot, request: Request) -> tuple[str, ...]:
+    """Return the profiles that a request can be replayed on: those that run, A and B, those that ran here
+    before, then the others; its own last.
+    """
+    able = [one.name for one in snapshot.profiles if not one.cannot_run and one.engine is not EngineKind.REMOTE]
+    marked = (snapshot.toggle_a, snapshot.toggle_b)
+
+    def rank(name: str) -> tuple[object, ...]:
+        known = (name in snapshot.engines, name in marked, name in snapshot.figures)
+        return (name == request.profile, *(not each for each in known), natural(name))
+
+    return tuple(sorted(able, key=rank))
+
+
+def choice_lines(
+    request: Request, names: Sequence[str], at: int, told: Replay | str | None, snapshot: Snapshot, width: int
+) -> list[Line]:
+    """Format the profiles with the cursor on one; below them the plan of a replay there, or why there is none."""
+    first = max(0, min(at - SHOWN // 2, len(names) - SHOWN))
+    lines = [_choice_fact("request", f"{request.id} of {request.client}, answered by {request.profile}"), EMPTY]
+    for place, name in enumerate(names[first : first + SHOWN], first):
+        runs = "  runs" if name in snapshot.engines else ""
+        line = inked("▸ " if place == at else "  ") + inked(name, Ink.STRONG) + inked(runs, Ink.DIM)
+        lines.append(highlighted(pad(clip(line, width), width)) if place == at else clip(line, width))
+    if len(names) > SHOWN:
+        lines.append(inked(f"  {at + 1} of {len(names)}", Ink.DIM))
+    lines.append(EMPTY)
+    if isinstance(told, Replay):
+        lines += _plan_lines(told, snapshot, width)
+    elif told is not None:
+        lines += wrap(told, width, Ink.BAD)
+    else:
+        lines.append(inked("the plan is made…", Ink.DIM))
+    command = f"sparkdash requests --replay {request.id} --on {names[at]}" if names else ""
+    return [*lines, EMPTY, *wrap(command, width, Ink.DIM)]
+
+
+def waiting_lines(request: Request, profile: str, width: int) -> list[Line]:
+    """Say that the replay is under way."""
+    told = f"{profile} answers request {request.id} again. esc ends the replay."
+    return wrap(told, width)
+
+
+def outcome_lines(done: Replay, width: int) -> list[Line]:
+    """Format the figures of both answers beside each other, and whether the answers are the same."""
+    room = min(VALUE, (width - NAME) // 2)
+    before = done.original.profile if done.original else "captured"
+    lines = [_row("", before, done.profile, room, Ink.STRONG)]
+    lines += [_row(*row, room) for row in figure_rows(done)]
+    same = done.match is not None and done.match.identical
+    lines += [EMPTY, *wrap(match_text(done), width, Ink.GOOD if same else Ink.PLAIN)]
+    return [*lines, *wrap(caution_text(done), width, Ink.WARN)]
+
+
+def _plan_lines(planned: Replay, snapshot: Snapshot, width: int) -> list[Line]:
+    plan = planned.plan
+    caution = wrap(caution_text(planned), width, Ink.WARN)
+    if plan.expected_s == 0 and not plan.evict:
+        return [*caution, *wrap(f"{planned.profile} runs: the replay stops nothing.", width)]
+    return [*caution, *switch_question(plan, snapshot, width)]
+
+
+def _choice_fact(label: str, text: str) -> Line:
+    return inked(f"{label:<10}", Ink.DIM) + inked(text)
+
+
+def _row(name: str, before: str, after: str, room: int, ink: Ink = Ink.PLAIN) -> Line:
+    values = [align_right(clip(inked(value, ink), room - 1), room) for value in (before, after)]
+    return pad(inked(name, Ink.DIM), NAME) + values[0] + values[1]
+
+
+_LABEL = 10
+
+
+class TimePart(NamedTuple):
+    """Part of a request's time, `seconds` long."""
+
+    name: str
+    seconds: float
+    glyph: str
+    ink: Ink
+
+
+def parts_of(one: Request, marks: Sequence[TimelineMark]) -> list[TimePart]:
+    """Split the time of a request; `marks` are the swaps around it."""
+    end = one.finished_at
+    if end is None:
+        return []
+    granted = one.granted_at if one.granted_at is not None else end
+    swapped = min(_swap_seconds(one, granted, marks), granted - one.started_at)
+    parts = [
+        TimePart("waits", granted - one.started_at - swapped, "░", Ink.DIM),
+        TimePart("swap", swapped, "▚", Ink.WARN),
+    ]
+    rest = end - granted
+    if one.granted_at is not None and one.ttft_s is not None:
+        prefill = min(one.ttft_s, rest)
+        parts += [TimePart("prefill", prefill, "▒", Ink.PLAIN), TimePart("decode", rest - prefill, "█", Ink.GOOD)]
+    elif one.granted_at is not None:
+        parts.append(TimePart("engine", rest, "█", Ink.GOOD))
+    return [part for part in parts if part.seconds > 0.0005]
+
+
+def _swap_seconds(one: Request, granted: float, marks: Sequence[TimelineMark]) -> float:
+    found = 0.0
+    for mark in marks:
+        if mark.kind is MarkKind.SWAP and mark.profile == one.profile and mark.until is not None:
+            found += max(min(mark.until, granted) - max(mark.at, one.started_at), 0.0)
+    return found
+
+
+def timeline_lines(one: Request, marks: Sequence[TimelineMark], width: int) -> list[Line]:
+    """Format a request: its bar, the moments below it, and what each part did."""
+    parts = parts_of(one, marks)
+    lines = [_bar(parts, width), _moments(one, parts, width), EMPTY] if parts else []
+    lines += [_fact(part.name, f"{_seconds(part.seconds)}  {_told(part, one)}", part.ink) for part in parts]
+    lines += _facts(one, width)
+    swaps = [mark for mark in marks if mark.kind is MarkKind.SWAP and mark.profile == one.profile]
+    for mark in swaps[:2]:
+        lines += [_fact("meanwhile", "") + row for row in wrap(mark.text, width - _LABEL, Ink.DIM, limit=2)]
+    return lines
+
+
+def _facts(one: Request, width: int) -> list[Line]:
+    lines = [_fact("profile", one.profile)]
+    lines.append(_fact("client", f"{one.client}{f', key {one.key}' if one.key else ''} · {one.route}"))
+    if one.energy_wh is not None:
+        lines.append(_fact("energy", f"{one.energy_wh:.2f} Wh"))
+    ended = f"status {number(one.status)}, {one.finish_reason or one.state.value}"
+    lines.append(_fact("ended", f"{ended}, after {_seconds((one.finished_at or one.started_at) - one.started_at)}"))
+    if one.error:
+        lines += [inked(" " * _LABEL) + row for row in wrap(one.error, width - _LABEL, Ink.BAD)]
+    return lines
+
+
+def _told(part: TimePart, one: Request) -> str:
+    if part.name == "prefill":
+        cached = one.cached_tokens or 0
+        computed = one.prompt_tokens - cached if one.prompt_tokens is not None else None
+        return f"{number(computed)} computed of {number(one.prompt_tokens)} ({number(one.cached_tokens)} cached)"
+    if part.name == "decode":
+        think = f", {one.reasoning_tokens} of them reasoning" if one.reasoning_tokens else ""
+        output, estimated = output_of_request(one)
+        return f"{about(number(output), estimated=estimated)} tokens{think}, {number(one.decode_tok_s, 1)} tok/s"
+    return {"waits": "for its place in the queue", "swap": f"for the load of {one.profile}"}.get(part.name, "")
+
+
+def _bar(parts: Sequence[TimePart], width: int) -> Line:
+    whole = sum(part.seconds for part in parts)
+    cells = [max(1, round(part.seconds / whole * width)) for part in parts]
+    cells[cells.index(max(cells))] += width - sum(cells)
+    return merge_spans(
+        span for part, count in zip(parts, cells, strict=True) for span in inked(part.glyph * max(count, 1), part.ink)
+    )
+
+
+def _moments(one: Request, parts: Sequence[TimePart], width: int) -> Line:
+    """Write the times of begin and end below the bar."""
+    form = "%H:%M:%S" if parts else ""
+    begin = time.strftime(f"%d %b {form}", time.localtime(one.started_at))
+    end = time.strftime(form, time.localtime(one.finished_at or one.started_at))
+    return pad(inked(begin, Ink.DIM), max(width - len(end), 0)) + inked(end, Ink.DIM)
+
+
+def _fact(label: str, text: str, ink: Ink = Ink.PLAIN) -> Line:
+    return inked(f"{label:<{_LABEL}}", Ink.DIM) + inked(text, Ink.PLAIN if ink is Ink.DIM else ink)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f}s" if value < 10 else duration(value)
+
 
 PAUSE_S = 0.3
 """Time on a profile before its plan is asked for."""

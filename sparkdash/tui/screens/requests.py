@@ -16,12 +16,10 @@ from textual.widget import Widget
 from sparkdash.domain.history import RequestOrder
 from sparkdash.domain.lease import Request
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.lines.request_filter import HELP, RequestFilter, parse_filter
-from sparkdash.tui.messages import RowChosen, RowMoved, SearchChanged
-from sparkdash.tui.past_reader import PastReader
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.screens.replay import ReplayDialog, TimelineDialog
-from sparkdash.tui.widgets.past_requests import PastTable
+from sparkdash.tui.widgets.panel import RowChosen, RowMoved, SearchChanged
+from sparkdash.tui.widgets.past_requests import HELP, PastReader, PastTable, RequestFilter, parse_filter
 from sparkdash.tui.widgets.requests import RequestDetail, RequestTable
 
 ORDERS: dict[RequestOrder, str] = {

@@ -13,10 +13,9 @@ from sparkdash.domain.state import DaemonInfo, Figures
 from sparkdash.domain.swap import Swap
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, dimmed, frame, inked, join, length, pad, wrap
 from sparkdash.tui.layout import is_compact
-from sparkdash.tui.lines import stuck_engine, words
+from sparkdash.tui.lines import engine_figures, words
 from sparkdash.tui.lines.first_run import first_run_rows, no_profile_rows
-from sparkdash.tui.lines.hero import percent_block
-from sparkdash.tui.lines.large_figure import large_figure
+from sparkdash.tui.lines.hero import large_figure, percent_block
 from sparkdash.tui.lines.swap_progress import swap_rows, swap_title
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.name_cuts import profile_names, shorten_apart
@@ -76,7 +75,7 @@ def _engine_face(view: View, engine: Engine, width: int, rows_for: int) -> Face:
     if engine.state is EngineState.FAILED and engine.failure:
         return Face(failure_rows(engine.failure, width), _title(view, engine, width), _marks(view), engine)
     rows = large_figure(view, engine, width, rows_for)
-    if told := stuck_engine.stuck_rows(engine, view, width):
+    if told := engine_figures.stuck_rows(engine, view, width):
         rows = [*told, *map(dimmed, rows)][: max(len(rows), len(told))]  # panels below keep their place
     return Face(rows, _title(view, engine, width), _marks(view, engine), engine)
 
@@ -143,7 +142,7 @@ def _foot(engine: Engine | None, view: View) -> EdgeText:
         loaded = inked("link ", Ink.DIM) + inked(step, Ink.PLAIN) + inked(" of a step", Ink.DIM)
         loaded = loaded if view.engine_age_s(engine.profile) is None else dimmed(loaded)
     name = inked(f"{engine.profile} ", Ink.STRONG) if view.large_swap else EMPTY
-    repaired = stuck_engine.repair_summary(engine.profile, view)
+    repaired = engine_figures.repair_summary(engine.profile, view)
     return EdgeText(join([name + words.engine_state(engine, view), loaded, repaired], DOTS), _url(view))
 
 

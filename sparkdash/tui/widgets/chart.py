@@ -17,7 +17,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.history import MarkKind, Series, TimelineMark
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, frame, inked, join, length
 from sparkdash.tui.lines.chart_window import MINUTE_S, ChartWindow, moment_text, span_text, ticks
-from sparkdash.tui.lines.range_chart import AXIS, ChartMark, Range, mark_row, nice_top, range_chart, tick_row
+from sparkdash.tui.lines.charts import AXIS, ChartMark, Range, mark_row, nice_top, range_chart, tick_row
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.units import DASH, size

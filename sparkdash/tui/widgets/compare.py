@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sparkdash.domain.state import Figures, Snapshot
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, join, pad, wrap
 from sparkdash.tui.lines import words
-from sparkdash.tui.lines.spark import sparkline
+from sparkdash.tui.lines.charts import sparkline
 from sparkdash.tui.mirror import View
 from sparkdash.tui.name_cuts import profile_names, shorten_apart
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel

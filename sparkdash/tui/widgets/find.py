@@ -8,8 +8,25 @@ from __future__ import annotations
 from textual import events
 from textual.widgets import Input
 
-from sparkdash.tui.messages import SearchChanged
-from sparkdash.tui.widgets.field import Field
+from sparkdash.tui.widgets.panel import SearchChanged
+
+
+class Field(Input):
+    """Input whose keys of editing and of submitting keep their place among the letters."""
+
+    def takes(self, event: events.Key) -> bool:
+        """Whether this key is typed here, or edits or submits the text."""
+        return event.is_printable or event.key in self._bindings.key_to_bindings
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Type the key, or do at once what it is bound to."""
+        found = self._bindings.key_to_bindings.get(event.key)
+        if not found:
+            await super()._on_key(event)
+            return
+        event.stop()
+        event.prevent_default()
+        await self.run_action(found[0].action)
 
 
 class SearchField(Field):

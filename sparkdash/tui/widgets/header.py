@@ -19,10 +19,9 @@ from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.node_lines import hosts_line
 from sparkdash.tui.lines.swap_progress import goal
-from sparkdash.tui.messages import KeyAsked, PageAsked
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.name_cuts import profile_names, shorten_apart
-from sparkdash.tui.widgets.panel import Panel
+from sparkdash.tui.widgets.panel import KeyAsked, PageAsked, Panel
 from sparkdash.units import counted, number
 
 GAP = inked("  ")

@@ -5,19 +5,138 @@ Owns: the columns. Must not know: how they are read and filtered.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from sparkdash.domain.history import RequestOrder
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.phrases import about, output_of_request
 from sparkdash.tui.ink import Ink, Line, align_right, clip, inked, length, pad
-from sparkdash.tui.lines.request_filter import request_figures
 from sparkdash.tui.mirror import View
 from sparkdash.tui.name_cuts import profile_names, shorten_apart
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration, number, percent
+
+if TYPE_CHECKING:
+    from sparkdash.tui.link import DaemonLink
+
+
+_NAMED = re.compile(r"(client|profile|status|finish):(\S+)")
+_GREATER = re.compile(r"(ttft|wait|took|out|prompt)>(\d+(?:\.\d+)?)(ms|s|m|h|k)?")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "k": 1000.0, None: 1.0}
+HELP = "client:codex  profile:gpt-oss-120b  status:5xx  ttft>2s  wait>10s  took>1m  out>1k"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFilter:
+    """Conditions that a request must meet; None and empty: any."""
+
+    client: str | None = None
+    profile: str | None = None
+    status: str | None = None
+    """An HTTP status, a class such as 5xx, or done, failed, gone."""
+    finish: str | None = None
+    least: tuple[tuple[str, float], ...] = ()
+    """Figures that must be greater."""
+    words: str = ""
+
+    @property
+    def exact_status(self) -> str | None:
+        """The status, where the daemon can look for it by itself."""
+        return None if self.status is None or "x" in self.status else self.status
+
+    @property
+    def min_ttft(self) -> float | None:
+        """Least seconds to the first token."""
+        return next((value for name, value in self.least if name == "ttft"), None)
+
+    def fits(self, one: Request) -> bool:
+        """Whether the request meets every condition."""
+        named = ((self.client, one.client), (self.profile, one.profile), (self.finish, one.finish_reason))
+        if any(want is not None and want.lower() not in (has or "").lower() for want, has in named):
+            return False
+        if self.status is not None and not _has_status(one, self.status.lower()):
+            return False
+        return self._has_figures(one) and self._has_words(one)
+
+    def _has_figures(self, one: Request) -> bool:
+        figures = request_figures(one)
+        return all((figures.get(name) or 0.0) > value for name, value in self.least)
+
+    def _has_words(self, one: Request) -> bool:
+        text = f"{one.id} {one.client} {one.profile} {one.route} {one.finish_reason} {one.error} {one.key}".lower()
+        return all(word in text for word in self.words.lower().split())
+
+
+def parse_filter(text: str) -> RequestFilter:
+    """Read a filter; what is no condition is looked for as words."""
+    named = dict(_NAMED.findall(text))
+    least = tuple((name, float(value) * _UNITS[unit or None]) for name, value, unit in _GREATER.findall(text))
+    words = " ".join(_GREATER.sub("", _NAMED.sub("", text)).split())
+    return RequestFilter(
+        client=named.get("client"), profile=named.get("profile"), status=named.get("status"),
+        finish=named.get("finish"), least=least, words=words,
+    )  # fmt: skip
+
+
+def request_figures(one: Request) -> dict[str, float | None]:
+    """Return the figures that a filter compares, seconds and tokens."""
+    waited = one.granted_at - one.started_at if one.granted_at is not None else None
+    took = one.finished_at - one.started_at if one.finished_at is not None else None
+    return {
+        "ttft": one.ttft_s, "wait": waited, "took": took, "out": one.completion_tokens, "prompt": one.prompt_tokens,
+    }  # fmt: skip
+
+
+def _has_status(one: Request, want: str) -> bool:
+    if want == one.state.value:
+        return True
+    return one.status is not None and re.fullmatch(re.escape(want).replace("x", r"\d"), str(one.status)) is not None
+
+
+PART_ROWS, PAGE_ROWS, MOST_PAGES = 200, 500, 20
+"""Rows of one part, rows of one answer, and answers that are read for one part of a filter that few rows fit."""
+
+
+class PastReader:
+    """Reader of one list. Client and profile are looked for here, where parts of names count."""
+
+    def __init__(self, link: DaemonLink, wanted: RequestFilter, order: RequestOrder) -> None:
+        self._link = link
+        self._wanted = wanted
+        self._order = order
+        self._after: str | None = None
+        self._surplus: list[Request] = []
+        self._is_read = False
+        self.looked_at = 0
+        """Requests that were read, whether they fit or not."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing more."""
+        return self._is_read and not self._surplus
+
+    async def more(self) -> tuple[Request, ...]:
+        """Return the next part; it may be small, or empty, before the end. Raises SparkdashError."""
+        found, pages = self._surplus, 0
+        while not self._is_read and len(found) < PART_ROWS and pages < MOST_PAGES:
+            page = await self._link.history_requests(
+                status=self._wanted.exact_status,
+                min_ttft=self._wanted.min_ttft,
+                sort=self._order,
+                limit=PAGE_ROWS,
+                after=self._after,
+            )
+            found += [one for one in page.requests if self._wanted.fits(one)]
+            self.looked_at += len(page.requests)
+            self._after, self._is_read, pages = page.next, page.next is None, pages + 1
+        self._surplus = found[PART_ROWS:]
+        return tuple(found[:PART_ROWS])
+
 
 TIME, CLIENT, PROFILE, FINISH = 13, 14, 18, 20
 SHORT_CLIENT, SHORT_FINISH, ROOMY = 11, 13, 90

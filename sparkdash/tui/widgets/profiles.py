@@ -19,8 +19,8 @@ from sparkdash.domain.state import Figures, Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, length, pad, wrap
 from sparkdash.tui.lines import words
-from sparkdash.tui.lines.plan_outlook import plan_lines
-from sparkdash.tui.lines.speed_up import speed_up_sentence
+from sparkdash.tui.lines.engine_figures import speed_up_sentence
+from sparkdash.tui.lines.swap_progress import plan_lines
 from sparkdash.tui.mirror import View
 from sparkdash.tui.name_cuts import shorten_apart
 from sparkdash.tui.widgets.panel import Panel

@@ -12,13 +12,12 @@ from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.phrases import estimate_text, still_text, time_left, wait_text
 from sparkdash.domain.swap import Swap
 from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, dimmed, inked, join, justify, length, pad
-from sparkdash.tui.lines import stuck_engine, words
-from sparkdash.tui.lines.spark import meter
+from sparkdash.tui.lines import engine_figures, words
+from sparkdash.tui.lines.charts import meter
 from sparkdash.tui.lines.swap_progress import goal
-from sparkdash.tui.messages import EngineAsked
 from sparkdash.tui.mirror import View
 from sparkdash.tui.name_cuts import profile_names, shorten_apart
-from sparkdash.tui.widgets.panel import Panel
+from sparkdash.tui.widgets.panel import EngineAsked, Panel
 from sparkdash.units import gib, number, percent
 
 METER, SHORT_METER = 16, 8
@@ -89,7 +88,7 @@ def _engine(engine: Engine, view: View, name: Line, width: int) -> Line:
     head = inked(" ") + name + GAP + pad(state, STATE) + inked(" ")
     if engine.state is EngineState.FAILED and engine.failure:
         return head + inked(engine.failure.message, Ink.BAD)
-    if step := stuck_engine.stuck_step(engine, view):
+    if step := engine_figures.stuck_step(engine, view):
         return head + inked(step, Ink.BAD)
     told = _figures(engine, view, width - length(head))
     return head + (told if view.engine_age_s(engine.profile) is None else dimmed(told))

@@ -16,9 +16,8 @@ from textual.binding import Binding, BindingType
 
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, frame, highlighted, inked, justify, length, pad
 from sparkdash.tui.ink import plain_text as plain
-from sparkdash.tui.messages import RowChosen, RowMoved
 from sparkdash.tui.mirror import View
-from sparkdash.tui.widgets.panel import Panel
+from sparkdash.tui.widgets.panel import Panel, RowChosen, RowMoved
 
 PAGE = 10
 WHEEL = 3

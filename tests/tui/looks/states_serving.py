@@ -16,8 +16,8 @@ from sparkdash.domain.lease import RequestState
 from sparkdash.domain.metric import Energy, EngineSample, GatewayFigures, LiveRequest, Metric
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import Figures
-from sparkdash.tui.feed_items import RecordedPast
 from sparkdash.tui.history import MEMORY_STEP_S, STEP_S
+from sparkdash.tui.mirror import RecordedPast
 from sparkdash.units import GIB
 
 BIG, EMBED, FAMILY = "qwen3.5-122b", "embed-0.6b", "nemotron-3-super-120b-a12b-nvfp4"

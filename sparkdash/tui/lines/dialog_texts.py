@@ -1,21 +1,26 @@
-"""Texts of the dialogs: questions before something is stopped, and errors after an order failed.
+"""Texts of the dialogs: questions, errors, findings, commands, holders of memory.
 
 Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+from sparkdash.domain.finding import Diagnosis, Finding, Status
 from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.memory import FOREIGN, Holder, Holding, MemoryAccount
 from sparkdash.domain.phrases import now_available, plan_boxes, then_available
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, Swap
 from sparkdash.errors import EngineError, ProfileError, SparkdashError
-from sparkdash.tui.ink import EMPTY, Ink, Line, inked, pad, wrap, wrap_line
+from sparkdash.tui.ink import EMPTY, Ink, Line, inked, join, pad, wrap, wrap_line
 from sparkdash.tui.lines import words
-from sparkdash.units import counted, duration, gib
+from sparkdash.units import MIB, counted, duration, gib, percent, size
 
 FACT, SIZE = 17, 12
 """Widths of a fact's label and of an amount of memory, in cells."""
@@ -168,3 +173,144 @@ def _load(plan: Plan) -> Line:
     if plan.expected_s is None:
         return inked("not known yet: it has never run here", Ink.STRONG)
     return inked(f"about {duration(plan.expected_s)}", Ink.STRONG) + inked("; requests wait that long", Ink.DIM)
+
+
+def errors_of(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the findings that keep a file from being taken."""
+    return [one for one in found.get("findings", ()) if one["level"] == "error"]
+
+
+def warnings_of(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the findings that a file may have."""
+    return [one for one in found.get("findings", ()) if one["level"] != "error"]
+
+
+def finding_lines(found: Mapping[str, Any], draft: str, name: str, width: int) -> list[Line]:
+    """Format findings, errors first: place, message, hint. `draft` is shown as `name`."""
+    lines: list[Line] = []
+    for one in (*errors_of(found), *warnings_of(found)):
+        bad = one["level"] == "error"
+        place = f"{one['file']}:{one['line']}".replace(draft, name)
+        key = f"{one['key']}: " if one["key"] else ""
+        lines += wrap(f"{'✗' if bad else '⚠'} {place}: {key}{one['message']}", width, Ink.BAD if bad else Ink.WARN)
+        lines += [inked("  ") + row for row in wrap(one["hint"] or "", width - 2)]
+    return lines
+
+
+def command_lines(told: Mapping[str, Any], width: int) -> list[Line]:
+    """Format the command of a dry run, one option a row, each node's under its name."""
+    lines = wrap(f"It cannot run as published: {told['cannot_run']}.", width, Ink.WARN) if told["cannot_run"] else []
+    nodes = told.get("nodes") or [{"node": "", "argv": told["argv"]}]
+    for one in nodes:
+        if one["node"]:
+            lines += [EMPTY, inked(f"on {one['node']}", Ink.STRONG)]
+        for number, row in enumerate(_rows(one["argv"])):
+            lines += [inked("  " if number else "") + line for line in wrap(row, width - 2)]
+    return lines
+
+
+def _rows(argv: list[str]) -> list[str]:
+    """Join each option with its value."""
+    rows: list[str] = []
+    for word in argv:
+        takes = rows and rows[-1].startswith("-") and " " not in rows[-1] and "=" not in rows[-1]
+        if rows and not word.startswith("-") and (takes or len(rows) == 1):
+            rows[-1] += f" {word}"
+        else:
+            rows.append(word)
+    return rows
+
+
+def copy_question(name: str, own: Path, width: int) -> list[Line]:
+    """Ask before a shipped profile is copied into the owner's folder."""
+    text = f"{name} ships with sparkdash; its file is replaced by the next version. A copy in {own} wins over it."
+    return wrap(text, width)
+
+
+def weights_text(told: Mapping[str, Any]) -> str:
+    """Format one step of a download: "weights 43 %, 26 of 61 GiB, 98 MiB/s, 6m02s left"."""
+    came, total = told["came_bytes"], told["total_bytes"]
+    parts = [f"weights {percent(came / total if total else 1.0)}", f"{size(came)} of {size(total)}"]
+    if told.get("bytes_per_s"):
+        parts.append(f"{size(int(told['bytes_per_s']))}/s")
+    if told.get("eta_s") is not None:
+        parts.append(f"{duration(told['eta_s'])} left")
+    return ", ".join(parts)
+
+
+INKS = {
+    Status.FAIL: Ink.BAD,
+    Status.WARN: Ink.WARN,
+    Status.UNKNOWN: Ink.DIM,
+    Status.NOTE: Ink.PLAIN,
+    Status.OK: Ink.GOOD,
+}
+"""Inks by status, worst first."""
+INDENT = 9
+
+
+def diagnosis_lines(diagnosis: Diagnosis, width: int) -> list[Line]:
+    """Format the counts, every finding that is not ok with evidence and fix, then the names of passed checks."""
+    found = diagnosis.findings
+    out = [_counts(found)]
+    for status in INKS:
+        if status is not Status.OK:
+            out += [line for one in found if one.status is status for line in (EMPTY, *_finding_entry(one, width))]
+    if well := ", ".join(one.name for one in found if one.status is Status.OK):
+        out += [EMPTY, *_block(Status.OK, wrap(well, width - INDENT, Ink.DIM))]
+    return out
+
+
+def _counts(found: Iterable[Finding]) -> Line:
+    counts = Counter(one.status for one in found)
+    return join(
+        [inked(f"{counts[status]} {status}", ink) for status, ink in INKS.items() if counts[status]], inked("  ")
+    )
+
+
+def _finding_entry(one: Finding, width: int) -> list[Line]:
+    told = [inked(one.name, Ink.STRONG), *wrap(one.evidence, width - INDENT)]
+    return _block(one.status, [*told, *wrap(f"\u2192 {one.fix}", width - INDENT, Ink.STRONG)] if one.fix else told)
+
+
+def _block(status: Status, rows: list[Line]) -> list[Line]:
+    first, *rest = rows
+    return [inked(f"{status:<{INDENT}}", INKS[status]) + first, *(inked(" " * INDENT) + row for row in rest)]
+
+
+SMALL = 16 * MIB
+"""Smaller holders share one line."""
+HOLDER_INDENT = 10
+_INKS = {Holder.ENGINE: Ink.GOOD, Holder.SPARKDASH: Ink.GOOD, **dict.fromkeys(FOREIGN, Ink.WARN)}
+
+
+def holder_lines(found: MemoryAccount, width: int) -> list[Line]:
+    """Format the box's totals, every holder, and the notes."""
+    head = [inked(f"{size(found.total)} in all", Ink.STRONG), inked(f"{size(found.available)} available")]
+    if found.swap_used:
+        head.append(inked(f"{size(found.swap_used)} in swap", Ink.WARN))
+    small = [one for one in found.holdings if one.bytes < SMALL and one.kind is not Holder.ENGINE]
+    out = [join(head, inked("  ")), EMPTY]
+    for one in found.holdings:
+        if one not in small:
+            out += _holder_entry(one, width)
+    if small:
+        out.append(_figure(sum(one.bytes for one in small)) + inked(f"{len(small)} smaller", Ink.DIM))
+    for note in found.notes:
+        out += [EMPTY, *wrap(note, width, Ink.DIM)]
+    return out
+
+
+def _holder_entry(one: Holding, width: int) -> list[Line]:
+    about = [one.kind.value, *([f"{size(one.gpu_bytes)} on the GPU"] if one.gpu_bytes else []), one.user, one.what]
+    told = ", ".join(word for word in about if word and word != one.name)
+    dim = one.reclaimable or one.kind is Holder.FREE
+    first = _figure(one.bytes) + inked(one.name, Ink.DIM if dim else _INKS.get(one.kind, Ink.PLAIN))
+    rest = [*wrap(told, width - HOLDER_INDENT, Ink.DIM)]
+    if one.remedy:
+        rest += wrap(f"\u2192 {one.remedy}", width - HOLDER_INDENT, Ink.STRONG)
+    return [first, *(inked(" " * HOLDER_INDENT) + row for row in rest)]
+
+
+def _figure(count: int) -> Line:
+    return inked(f"{size(count):>{HOLDER_INDENT - 2}}  ", Ink.STRONG)
