@@ -1,7 +1,5 @@
 """The Textual app: folds the feed into the mirror, paints the page, turns keys into orders.
 
-Owns: the feed's task, when to paint, the pages and the keys that work everywhere.
-Must not know: how things are drawn, HTTP.
 Rule: at most four paints a second, and none when nothing changed.
 """
 
@@ -14,8 +12,9 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import App, SystemCommand
@@ -36,7 +35,7 @@ from sparkdash.tui.ink import LinesForWidth
 from sparkdash.tui.layout import COMPACT_BELOW, TWO_COLUMNS_FROM, Arrangement
 from sparkdash.tui.mirror import Mirror, View
 from sparkdash.tui.orders import ProfileOrders, UserOrders
-from sparkdash.tui.screens import opening, pages
+from sparkdash.tui.screens.dashboard import DashboardPage
 from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.find import Field
@@ -74,102 +73,6 @@ ARRANGEMENTS = {
 }
 
 
-class PaletteHost(Protocol):
-    """The app, as far as the palette needs it."""
-
-    view: View
-    orders: UserOrders
-    profile_orders: ProfileOrders
-
-    def action_page(self, page: str) -> None:
-        """Open a page."""
-
-    def action_look(self, name: str) -> None:
-        """Use another theme."""
-
-    def arrange(self, shown: Arrangement) -> None:
-        """Show other panels on the dashboard page."""
-
-    def action_settings(self) -> None:
-        """Show every setting."""
-
-    def action_measure(self) -> None:
-        """Plan an A/B run of the marked profiles."""
-
-    def action_help(self) -> None:
-        """Show every key."""
-
-    def action_save_screen(self) -> None:
-        """Save the screen as an SVG."""
-
-    def action_copy_url(self) -> None:
-        """Copy the URL that clients use."""
-
-    async def action_quit(self) -> None:
-        """Leave the dashboard."""
-
-
-def palette_commands(app: PaletteHost) -> Iterator[SystemCommand]:
-    """Yield the commands that make sense in the current state."""
-    for number, (name, title) in enumerate(PAGES.items(), 1):
-        yield SystemCommand(f"Page: {title}", f"{WHAT[name]} ({number})", partial(app.action_page, name))
-    yield from _of_engines(app)
-    yield SystemCommand("Flip A/B", "Switch to whichever of A and B does not run (t)", app.orders.flip)
-    yield SystemCommand("Reload profiles", "Read the profile files again (r)", app.orders.reload)
-    if app.view.measuring:
-        yield SystemCommand(
-            "End the measurement", "The measured cells are kept (e on the A/B page)", app.orders.end_measuring
-        )
-    else:
-        yield SystemCommand(
-            "Resume a measurement",
-            "Resume the newest unfinished run (r on the A/B page: the one under the cursor)",
-            app.orders.resume_run,
-        )
-    yield SystemCommand("Doctor", "What keeps engines from running on this box (D)", app.orders.doctor)
-    yield SystemCommand("Memory by owner", "Who holds the box's memory, and how to free it (M)", app.orders.memory)
-    yield SystemCommand("Settings", "Every key of config.toml; change one (,)", app.action_settings)
-    yield SystemCommand("Measure A/B", "Plan a run of the two marked profiles, then begin it (A)", app.action_measure)
-    yield from _of_profiles(app)
-    if app.view.snapshot and app.view.snapshot.traffic is not None:
-        yield SystemCommand("Demo traffic on or off", "The demo's own requests (ctrl+t)", app.orders.traffic)
-    for name, about in THEMES.items():
-        yield SystemCommand(f"Theme: {name}", f"{about} (T: the next one)", partial(app.action_look, name))
-    for shown, told in ARRANGEMENTS.items():
-        yield SystemCommand(f"Layout: {shown.value}", f"{told} (v: the next one)", partial(app.arrange, shown))
-    yield SystemCommand("Copy the clients' URL", "The base URL for clients", app.action_copy_url)
-    yield SystemCommand("Screenshot", "Save the screen as an SVG (ctrl+s)", app.action_save_screen)
-    yield SystemCommand("Help", "Every key and the meaning of the figures (?)", app.action_help)
-    yield SystemCommand("Quit", "Quit; the daemon keeps serving (q)", app.action_quit)
-
-
-def _of_engines(app: PaletteHost) -> Iterator[SystemCommand]:
-    if app.view.swap:
-        yield SystemCommand("Cancel the swap", "Cancel every swap under way (x)", app.orders.cancel)
-    if app.view.swap and app.view.swap.still_since is not None:
-        yield SystemCommand("Extend the stalled load", "Its limit begins anew (K)", app.orders.extend_load)
-    for name in app.view.snapshot.engines if app.view.snapshot else ():
-        yield SystemCommand(f"Stop {name}", "Asks first (S)", partial(app.orders.stop, name))
-
-
-def _of_profiles(app: PaletteHost) -> Iterator[SystemCommand]:
-    verbs: tuple[tuple[str, str, Callable[[str], None]], ...] = (
-        ("Switch to {}", "Asks first if that stops something", app.orders.switch),
-        ("Mark {} as A", "The A of the A/B pair", partial(app.orders.mark, side="A")),
-        ("Mark {} as B", "The B of the A/B pair", partial(app.orders.mark, side="B")),
-        ("Pull {}", "Fetch image and weights without starting anything (p)", app.profile_orders.pull),
-        ("Pin or unpin {}", "A pinned engine stays until a person stops it (P)", app.profile_orders.pin),
-        ("Preload {} or not", "Load it when the daemon starts (L)", app.profile_orders.preload),
-        ("Edit {}", "Its file, in your editor; checked before it is kept (E)", app.profile_orders.edit),
-        ("Dry run of {}", "The command that would start its engine (D)", app.profile_orders.dry_run),
-    )
-    for profile in app.view.snapshot.profiles if app.view.snapshot else ():
-        for title, about, action in verbs:
-            yield SystemCommand(
-                title.format(profile.name), about, partial(action, profile.name), discover=title is verbs[0][0]
-            )
-
-
 PAINT_EVERY_S = 0.25
 TICK_S = 1.0
 """Ages and times are redrawn at this interval when the daemon is silent."""
@@ -180,6 +83,16 @@ RETRY_S = 10.0
 """Delay before another attempt at a daemon of another version, which may have been replaced by then."""
 
 
+def _later(module: str, name: str) -> Callable[[], Page]:
+    """Make a page whose module is loaded when it is first opened, as the dashboard's start is short."""
+
+    def make() -> Page:
+        page: Page = getattr(import_module(f"sparkdash.tui.screens.{module}"), name)()
+        return page
+
+    return make
+
+
 class SparkdashApp(App[None]):
     """Dashboard of one daemon. `clock` gives Unix seconds; `paint_every_s` 0 paints every event (for tests)."""
 
@@ -188,7 +101,15 @@ class SparkdashApp(App[None]):
     ALLOW_SELECT = False
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (TWO_COLUMNS_FROM, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (COMPACT_BELOW, "-short"), (40, "-tall")]
-    MODES = dict(pages.MAKERS)
+    MODES: ClassVar[dict[str, Callable[[], Page]]] = {  # type: ignore[assignment]  # Textual's own is wider
+        "dashboard": DashboardPage,
+        "profiles": _later("profiles", "ProfilesPage"),
+        "requests": _later("requests", "RequestsPage"),
+        "compare": _later("compare", "ComparePage"),
+        "logs": _later("page", "LogsPage"),
+        "history": _later("history", "HistoryPage"),
+        "box": _later("box", "BoxPage"),
+    }
     DEFAULT_MODE = "dashboard"
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
@@ -197,14 +118,14 @@ class SparkdashApp(App[None]):
         ),
         Binding("s", "page('profiles')", "switch", show=False),
         Binding("f", "next_large", "next engine large", show=False),
-        Binding("t", "flip", "flip A/B", show=False),
-        Binding("x", "cancel", "cancel the swap", show=False),
-        Binding("K", "extend_load", "extend a stalled load", show=False),
-        Binding("S", "stop", "stop the engine", show=False),
+        Binding("t", "order('flip')", "flip A/B", show=False),
+        Binding("x", "order('cancel')", "cancel the swap", show=False),
+        Binding("K", "order('extend_load')", "extend a stalled load", show=False),
+        Binding("S", "order('stop')", "stop the engine", show=False),
         Binding("T", "next_look", "next theme", show=False),
-        Binding("ctrl+t", "traffic", "demo traffic", show=False),
-        Binding("D", "doctor", "doctor", show=False),
-        Binding("M", "memory", "memory by owner", show=False),
+        Binding("ctrl+t", "order('traffic')", "demo traffic", show=False),
+        Binding("D", "order('doctor')", "doctor", show=False),
+        Binding("M", "order('memory')", "memory by owner", show=False),
         Binding("A", "measure", "measure A/B", show=False),
         Binding("comma", "settings", "settings", show=False),
         Binding("colon", "command_palette", "palette", show=False),
@@ -443,49 +364,32 @@ class SparkdashApp(App[None]):
         self.view = self.mirror.view()
         self.say(f"{profile} is large; f takes the next engine.")
 
-    def action_flip(self) -> None:
-        """Switch to whichever of A and B does not run."""
-        self.orders.flip()
-
-    def action_extend_load(self) -> None:
-        """Let loads that stand still go on for their whole limit."""
-        self.orders.extend_load()
-
-    def action_cancel(self) -> None:
-        """Cancel the swaps under way."""
-        self.orders.cancel()
-
-    def action_stop(self) -> None:
-        """Stop the engine that runs."""
-        self.orders.stop()
-
-    def action_reload(self) -> None:
-        """Make the daemon read the profile files again."""
-        self.orders.reload()
-
-    def action_traffic(self) -> None:
-        """Switch the demo's traffic on or off."""
-        self.orders.traffic()
-
-    def action_end_measuring(self) -> None:
-        """Stop the running measurement."""
-        self.orders.end_measuring()
-
-    def action_doctor(self) -> None:
-        """Show the doctor's findings about the daemon's box."""
-        self.orders.doctor()
-
-    def action_memory(self) -> None:
-        """Show who holds the memory of the daemon's box."""
-        self.orders.memory()
+    def action_order(self, name: str) -> None:
+        """Give the order of that name."""
+        getattr(self.orders, name)()
 
     def action_settings(self) -> None:
         """Show every setting of the daemon's box."""
-        opening.open_settings(self)
+        from sparkdash.tui.screens.settings import SettingsPage
+
+        if not isinstance(self.screen, SettingsPage):
+            self.push_screen(SettingsPage())
 
     def action_measure(self) -> None:
         """Plan an A/B run of the marked profiles, and begin it after a look at the plan."""
-        opening.open_run_start(self)
+        from sparkdash.tui.screens.run_start import RunStart
+
+        snapshot = self.view.snapshot
+        if snapshot is None or snapshot.toggle_a is None or snapshot.toggle_b is None:
+            self.say("Mark two profiles first: page 2, keys a and b.")
+            return
+
+        def begun(began: bool | None) -> None:
+            if began:
+                self.say("The run begins; this page shows where it is, e ends it.")
+                self.action_page("compare")
+
+        self.push_screen(RunStart(snapshot.toggle_a, snapshot.toggle_b), begun)
 
     def edit_file(self, file: Path, line: int) -> None:
         """Hand the terminal to the owner's editor until it ends. Raises HostError."""
@@ -525,6 +429,67 @@ class SparkdashApp(App[None]):
         if self.view.snapshot:
             self.copy_to_clipboard(self.view.snapshot.daemon.url)
             self.say(f"Copied {self.view.snapshot.daemon.url}.")
+
+
+def palette_commands(app: SparkdashApp) -> Iterator[SystemCommand]:
+    """Yield the commands that make sense in the current state."""
+    for number, (name, title) in enumerate(PAGES.items(), 1):
+        yield SystemCommand(f"Page: {title}", f"{WHAT[name]} ({number})", partial(app.action_page, name))
+    yield from _of_engines(app)
+    yield SystemCommand("Flip A/B", "Switch to whichever of A and B does not run (t)", app.orders.flip)
+    yield SystemCommand("Reload profiles", "Read the profile files again (r)", app.orders.reload)
+    if app.view.measuring:
+        yield SystemCommand(
+            "End the measurement", "The measured cells are kept (e on the A/B page)", app.orders.end_measuring
+        )
+    else:
+        yield SystemCommand(
+            "Resume a measurement",
+            "Resume the newest unfinished run (r on the A/B page: the one under the cursor)",
+            app.orders.resume_run,
+        )
+    yield SystemCommand("Doctor", "What keeps engines from running on this box (D)", app.orders.doctor)
+    yield SystemCommand("Memory by owner", "Who holds the box's memory, and how to free it (M)", app.orders.memory)
+    yield SystemCommand("Settings", "Every key of config.toml; change one (,)", app.action_settings)
+    yield SystemCommand("Measure A/B", "Plan a run of the two marked profiles, then begin it (A)", app.action_measure)
+    yield from _of_profiles(app)
+    if app.view.snapshot and app.view.snapshot.traffic is not None:
+        yield SystemCommand("Demo traffic on or off", "The demo's own requests (ctrl+t)", app.orders.traffic)
+    for name, about in THEMES.items():
+        yield SystemCommand(f"Theme: {name}", f"{about} (T: the next one)", partial(app.action_look, name))
+    for shown, told in ARRANGEMENTS.items():
+        yield SystemCommand(f"Layout: {shown.value}", f"{told} (v: the next one)", partial(app.arrange, shown))
+    yield SystemCommand("Copy the clients' URL", "The base URL for clients", app.action_copy_url)
+    yield SystemCommand("Screenshot", "Save the screen as an SVG (ctrl+s)", app.action_save_screen)
+    yield SystemCommand("Help", "Every key and the meaning of the figures (?)", app.action_help)
+    yield SystemCommand("Quit", "Quit; the daemon keeps serving (q)", app.action_quit)
+
+
+def _of_engines(app: SparkdashApp) -> Iterator[SystemCommand]:
+    if app.view.swap:
+        yield SystemCommand("Cancel the swap", "Cancel every swap under way (x)", app.orders.cancel)
+    if app.view.swap and app.view.swap.still_since is not None:
+        yield SystemCommand("Extend the stalled load", "Its limit begins anew (K)", app.orders.extend_load)
+    for name in app.view.snapshot.engines if app.view.snapshot else ():
+        yield SystemCommand(f"Stop {name}", "Asks first (S)", partial(app.orders.stop, name))
+
+
+def _of_profiles(app: SparkdashApp) -> Iterator[SystemCommand]:
+    verbs: tuple[tuple[str, str, Callable[[str], None]], ...] = (
+        ("Switch to {}", "Asks first if that stops something", app.orders.switch),
+        ("Mark {} as A", "The A of the A/B pair", partial(app.orders.mark, side="A")),
+        ("Mark {} as B", "The B of the A/B pair", partial(app.orders.mark, side="B")),
+        ("Pull {}", "Fetch image and weights without starting anything (p)", app.profile_orders.pull),
+        ("Pin or unpin {}", "A pinned engine stays until a person stops it (P)", app.profile_orders.pin),
+        ("Preload {} or not", "Load it when the daemon starts (L)", app.profile_orders.preload),
+        ("Edit {}", "Its file, in your editor; checked before it is kept (E)", app.profile_orders.edit),
+        ("Dry run of {}", "The command that would start its engine (D)", app.profile_orders.dry_run),
+    )
+    for profile in app.view.snapshot.profiles if app.view.snapshot else ():
+        for title, about, action in verbs:
+            yield SystemCommand(
+                title.format(profile.name), about, partial(action, profile.name), discover=title is verbs[0][0]
+            )
 
 
 def run_dashboard(url: str | None = None, box: Callable[[], BoxLook] | None = None) -> None:

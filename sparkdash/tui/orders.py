@@ -1,6 +1,5 @@
 """Orders: everything that a person can have the daemon do, with a question first where that stops something.
 
-Owns: which orders are confirmed; the words are in `lines.questions`. Must not know widgets: the app is an OrderHost.
 Rule: only what stops something is confirmed, and the question names what stops.
 """
 
@@ -12,7 +11,7 @@ import platform
 import shutil
 from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import aclosing
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -24,7 +23,10 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.locked_file import replace_file
+from sparkdash.tui.choices import HeroChoice
+from sparkdash.tui.first_run import BoxLook, IdleBox
 from sparkdash.tui.ink import LinesForWidth
+from sparkdash.tui.layout import Arrangement
 from sparkdash.tui.lines import dialog_texts
 from sparkdash.tui.local_commands import LocalCommands
 from sparkdash.tui.mirror import View
@@ -36,14 +38,25 @@ if TYPE_CHECKING:
 Side = Literal["A", "B"]
 
 
-class OrderHost(Protocol):
-    """The app, as far as orders need it."""
+SUFFIXES = (".yaml", ".yml")
+
+
+class AppServices(Protocol):
+    """What orders, panels and pages use of the app."""
 
     view: View
+    """Latest view; the same object until the next paint."""
+    orders: UserOrders
+    profile_orders: ProfileOrders
 
     @property
     def link(self) -> DaemonLink:
         """Link to the daemon."""
+        ...
+
+    @property
+    def box(self) -> BoxLook | None:
+        """Look at the daemon's box; None where that is another box, or a simulated one."""
         ...
 
     async def ask(self, title: str, told: LinesForWidth, *, yes: str | None = None, again: str | None = None) -> bool:
@@ -52,18 +65,47 @@ class OrderHost(Protocol):
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """Show a short answer on the notice row."""
-        ...
 
     def run_order(self, order: Coroutine[None, None, None]) -> None:
         """Run an order in a task of its own."""
-        ...
+
+    def edit_file(self, file: Path, line: int) -> None:
+        """Hand the terminal to the owner's editor until it ends. Raises HostError."""
+
+    def set_idle(self, idle: IdleBox) -> None:
+        """Put into the view what is offered while nothing runs."""
+
+    def choose_hero(self, hero: HeroChoice) -> None:
+        """Change what the large figure shows."""
+
+    def arrange(self, shown: Arrangement) -> None:
+        """Show these panels on the dashboard page, now and at the next start."""
+
+    def open_history(self, figure: str, profile: str) -> None:
+        """Open the history page with the chart of one figure."""
 
 
-class UserOrders:
-    """Orders of the app. Each method returns at once; the order runs in its own task."""
+class _Orders:
+    """Runs each order in a task of its own, and shows its error."""
 
-    def __init__(self, host: OrderHost) -> None:
+    def __init__(self, host: AppServices) -> None:
         self._host = host
+
+    def _run(self, order: Awaitable[object], done: str = "") -> None:
+        self._host.run_order(self._carry_out(order, done))
+
+    async def _carry_out(self, order: Awaitable[object], done: str) -> None:
+        try:
+            await order
+        except SparkdashError as error:
+            await self._host.ask("that did not work", partial(dialog_texts.error_lines, error))
+        else:
+            if done:
+                self._host.say(done)
+
+
+class UserOrders(_Orders):
+    """Orders of the app. Each method returns at once."""
 
     def switch(self, profile: str) -> None:
         """Make a profile run, asking first where that stops something."""
@@ -143,18 +185,6 @@ class UserOrders:
     def why(self, profile: str) -> None:
         """Show why a profile cannot run; of one that can, what it needs and which engines would leave for it."""
         self._run(self._why(profile))
-
-    def _run(self, order: Awaitable[object], done: str = "") -> None:
-        self._host.run_order(self._carry_out(order, done))
-
-    async def _carry_out(self, order: Awaitable[object], done: str) -> None:
-        try:
-            await order
-        except SparkdashError as error:
-            await self._host.ask("that did not work", partial(dialog_texts.error_lines, error))
-        else:
-            if done:
-                self._host.say(done)
 
     def _snapshot(self) -> Snapshot | None:
         if self._host.view.snapshot is None:
@@ -285,37 +315,23 @@ class UserOrders:
     async def _doctor(self) -> None:
         self._host.say("The doctor examines the box…")
         diagnosis = await self._host.link.doctor()
-        await self._host.ask("doctor", partial(dialog_texts.finding_lines, diagnosis))
+        await self._host.ask("doctor", partial(dialog_texts.diagnosis_lines, diagnosis))
 
     async def _memory(self) -> None:
         found = await self._host.link.memory()
         await self._host.ask("memory by owner", partial(dialog_texts.holder_lines, found))
 
 
-SUFFIXES = (".yaml", ".yml")
+class ProfileOrders(_Orders):
+    """Orders of the profiles page. Each method returns at once.
 
+    Rule: a file of the owner is replaced only by a text that was checked; the old one stays otherwise.
+    """
 
-class ProfileHost(OrderHost, Protocol):
-    """The app, as far as these orders need it."""
-
-    def edit_file(self, file: Path, line: int) -> None:
-        """Hand the terminal to the owner's editor until it ends. Raises HostError."""
-        ...
-
-
-class ProfileOrders:
-    """Orders of the profiles page. Each method returns at once; the order runs in its own task."""
-
-    def __init__(self, host: ProfileHost) -> None:
-        self._host = host
-        self._commands: LocalCommands | None = None
-
-    @property
+    @cached_property
     def commands(self) -> LocalCommands:
         """Commands of this box, which speak to the same daemon."""
-        if self._commands is None:
-            self._commands = LocalCommands(self._host.link.address)
-        return self._commands
+        return LocalCommands(self._host.link.address)
 
     def pin(self, profile: str) -> None:
         """Keep a profile's engine until a person stops it, or end that."""
@@ -340,15 +356,6 @@ class ProfileOrders:
     def pull(self, profile: str) -> None:
         """Fetch a profile's image, and on the daemon's own box its weights."""
         self._run(self._pull(profile))
-
-    def _run(self, order: Awaitable[object]) -> None:
-        self._host.run_order(self._carry_out(order))
-
-    async def _carry_out(self, order: Awaitable[object]) -> None:
-        try:
-            await order
-        except SparkdashError as error:
-            await self._host.ask("that did not work", partial(dialog_texts.error_lines, error))
 
     async def _pin(self, name: str) -> None:
         known = await self._host.link.settings()

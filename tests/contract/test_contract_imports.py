@@ -45,7 +45,7 @@ NOT_YET = {
     "typer", "click", "httpx", "yaml", "sparkdash.api.control", "sparkdash.api.answers", "sparkdash.client.client",
     "sparkdash.settings", "sparkdash.catalog", "sparkdash.discovery", "sparkdash.bench", "sparkdash.host",
     "sparkdash.cli.main", "sparkdash.cli.setup", "sparkdash.cli.engines",
-    *(f"sparkdash.tui.screens.{page}" for page in ["profiles", "requests", "compare", "lists", "history", "box", "settings", "help"]),
+    *(f"sparkdash.tui.screens.{page}" for page in ["profiles", "requests", "compare", "history", "box", "settings", "help"]),
 }  # fmt: skip
 
 

@@ -37,7 +37,7 @@ class ComparePage(Page):
         Binding("n", "turn", "next arm", show=False),
         Binding("m", "markdown", "copy as Markdown", show=False),
         Binding("h", "html", "write the HTML page", show=False),
-        Binding("e", "app.end_measuring", "end the measurement", show=False),
+        Binding("e", "app.order('end_measuring')", "end the measurement", show=False),
         Binding("r", "resume", "go on with the run", show=False),
     ]
 

@@ -38,7 +38,7 @@ class ProfilesPage(Page):
         Binding("D", "dry_run", "dry run", show=False),
         Binding("w", "why", "why", show=False),
         Binding("u", "release", "release", show=False),
-        Binding("r", "app.reload", "reload", show=False),
+        Binding("r", "app.order('reload')", "reload", show=False),
         Binding("S", "stop", "stop", show=False),
     ]
 

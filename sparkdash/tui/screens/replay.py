@@ -26,8 +26,8 @@ from sparkdash.natural import natural
 from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, highlighted, inked, merge_spans, pad, wrap
 from sparkdash.tui.lines.dialog_texts import switch_question
 from sparkdash.tui.mirror import View
+from sparkdash.tui.orders import AppServices
 from sparkdash.tui.screens.dialog import Dialog, DialogText
-from sparkdash.tui.widgets.panel import AppServices
 from sparkdash.units import duration, number
 
 SHOWN = 7

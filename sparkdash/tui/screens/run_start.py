@@ -19,8 +19,8 @@ from sparkdash.api.requests import BenchModeName
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.ink import EMPTY, Ink, Line, highlighted, inked, pad, wrap, wrap_line
 from sparkdash.tui.mirror import View
+from sparkdash.tui.orders import AppServices
 from sparkdash.tui.screens.dialog import DialogText
-from sparkdash.tui.widgets.panel import AppServices
 from sparkdash.units import counted, duration
 
 T = TypeVar("T")

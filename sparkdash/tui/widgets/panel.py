@@ -7,7 +7,7 @@ Rule: `draw` depends only on the view, the size and the panel's own fields; it i
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, cast
 
 from rich.segment import Segment
 from rich.style import Style
@@ -18,15 +18,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from sparkdash.tui import theme
-from sparkdash.tui.choices import HeroChoice
-from sparkdash.tui.first_run import BoxLook, IdleBox
 from sparkdash.tui.ink import EMPTY, Line
-from sparkdash.tui.layout import Arrangement
 from sparkdash.tui.mirror import View
-from sparkdash.tui.orders import ProfileOrders, UserOrders
-
-if TYPE_CHECKING:
-    from sparkdash.tui.link import DaemonLink
+from sparkdash.tui.orders import AppServices
 
 
 class RowMoved(Message):
@@ -92,42 +86,6 @@ class KeyAsked(Message):
 
 AS_TALL_AS_NEEDED = 0
 """Height that `draw` gets when a panel with `height: auto` is measured."""
-
-
-class AppServices(Protocol):
-    """Part of the app that panels and pages may use."""
-
-    view: View
-    """Latest view; the same object until the next paint."""
-    orders: UserOrders
-    profile_orders: ProfileOrders
-    box: BoxLook | None
-    """Looks at the daemon's box; None where that is another box, or a simulated one."""
-
-    @property
-    def link(self) -> DaemonLink:
-        """Link to the daemon."""
-        ...
-
-    def set_idle(self, idle: IdleBox) -> None:
-        """Put into the view what is offered while nothing runs."""
-        ...
-
-    def choose_hero(self, hero: HeroChoice) -> None:
-        """Change what the large figure shows."""
-        ...
-
-    def arrange(self, shown: Arrangement) -> None:
-        """Show these panels on the dashboard page, now and at the next start."""
-        ...
-
-    def open_history(self, figure: str, profile: str) -> None:
-        """Open the history page with the chart of one figure."""
-        ...
-
-    def say(self, text: str, *, bad: bool = False) -> None:
-        """Show a short answer on the notice row."""
-        ...
 
 
 class Panel(Widget):
