@@ -22,7 +22,7 @@ def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
     _carried(profile, spec.argv)
     lines = [
         f"# {profile.name}, exported by sparkdash.",
-        *lost_comments(profile, "request"),
+        *_lost_comments(profile, "request"),
         "[Unit]",
         f"Description={_plain(profile.about or profile.name)}",
         "",
@@ -55,7 +55,7 @@ def _program(spec: ContainerSpec) -> list[str]:
     return [f"Exec={' '.join(map(_quoted, spec.argv))}"] if spec.argv else []
 
 
-def lost_comments(profile: Profile, *keys: str) -> list[str]:
+def _lost_comments(profile: Profile, *keys: str) -> list[str]:
     """Word comment lines for those of `keys` that the profile has and a quadlet cannot express."""
     given = [key for key in keys if getattr(profile, key) != type(profile).model_fields[key].get_default()]
     return [f"# Has no place for: {', '.join(given)} (see `sparkdash profiles show {profile.name}`)."] if given else []

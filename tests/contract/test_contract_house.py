@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PURE_ROOMS = tuple(
     f"sparkdash.{room}"
     for room in (
-        "domain", "engines", "rules", "connect.recipes", "doctor.checks", "gateway.protocol", "supervisor.decide",
+        "domain", "engines", "rules", "connect.recipe", "doctor.checks", "gateway.protocol", "supervisor.decide",
         "bench.judge",
     )
 )  # fmt: skip
