@@ -14,8 +14,8 @@ from typing import Any, TextIO, cast
 
 import structlog
 
-from sparkdash.printable import one_line, printable
 from sparkdash.redaction import masked
+from sparkdash.units import one_line, printable
 
 
 class _Stderr:

@@ -1,13 +1,12 @@
-"""Paths: the folders of sparkdash.
-
-Owns: the folders, by the XDG rules (platformdirs), each with a variable that overrides it for tests and demos. Must
-not know what is stored in them.
-"""
+"""Folders of sparkdash by the XDG rules, each with a variable that overrides it, and safe changes of small files."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from platformdirs import PlatformDirs
@@ -86,3 +85,31 @@ def shipped_profiles() -> Path:
     package = Path(__file__).resolve().parent
     bundled = package / "_profiles"
     return bundled if bundled.is_dir() else package.parent / "profiles"
+
+
+@contextmanager
+def lock_file(path: Path) -> Iterator[None]:
+    """Hold the lock of `path` for the block, so that no other process's change is lost. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as lock:
+        os.fchmod(descriptor, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Replace the content at once; the old one stays if that fails. Raises OSError."""
+    import tempfile  # slow to load, and few commands write
+
+    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(made).chmod(mode)
+        Path(made).replace(path)
+    except BaseException:
+        Path(made).unlink(missing_ok=True)
+        raise

@@ -1,7 +1,7 @@
 """Redaction: masks keys and tokens, found by their form or by their name.
 
-Owns: the forms of keys that engines, hubs and clouds issue, and the words in names of variables and flags that mark a
-secret. A capture of requests has forms of its own, for JSON as it came (`gateway` has them).
+Keys have forms that engines, hubs and clouds issue; a name or a password before the host of a URL is never shown. A
+capture of requests has forms of its own (`gateway`). The standard library alone, as one-shot commands load this.
 
 Pure.
 """
@@ -11,6 +11,36 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
+from urllib.parse import urlsplit
+
+SCHEMES = frozenset({"http", "https"})
+
+
+def is_server(url: str) -> bool:
+    """Return whether a server can be at this URL.
+
+    It has http or https, a host that a network may have, an existing port, and no query, fragment or space.
+    """
+    try:
+        parts = urlsplit(url)
+        wrong = parts.port == 0  # asking for the port is what reads it
+        (parts.hostname or "").encode("idna")
+    except ValueError:  # brackets without an end, no port at all, or a name that no network has
+        return False
+    whole = not (parts.query or parts.fragment) and url.isprintable() and " " not in url
+    return parts.scheme in SCHEMES and bool(parts.hostname) and whole and not wrong
+
+
+def has_login(url: str) -> bool:
+    """Return whether a URL contains a login before its host."""
+    return "@" in urlsplit(url).netloc
+
+
+def shown_url(url: str) -> str:
+    """Return the URL without what stands before an `@`, even where it is no URL at all."""
+    scheme, slashes, _ = url.rpartition("@")[0].partition("://")
+    return f"{scheme if slashes else ''}{slashes}***@{url.rpartition('@')[2]}" if "@" in url else url
+
 
 MASK = "***"
 _FORM = re.compile(

@@ -1,7 +1,6 @@
 """Settings: what an owner decides for the whole box.
 
-Owns: defaults, and their one file, `config.toml` in the config folder, with SPARKDASH_* variables above it. Must not
-know what the values do.
+Defaults, `config.toml` in the config folder with SPARKDASH_* variables above it, and changes of that file.
 """
 
 from __future__ import annotations
@@ -9,17 +8,163 @@ from __future__ import annotations
 import ipaddress
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from sparkdash import paths
-from sparkdash.alert_settings import MOST_ALERTS, Alert
 from sparkdash.errors import ProfileError
-from sparkdash.hook_settings import MOST_HOOKS, Hook
+
+MOST_ALERTS = 32
+
+
+class Alert(BaseModel):
+    """Limit of a figure, in the figure's own unit: seconds, shares of 0..1, bytes, tok/s."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    figure: str = Field(pattern=r"^[a-z0-9_]+$", max_length=64)
+    """Name of the figure, as `GET /api/history/figures` lists it: ttft_p95_s, kv_used, gpu_temperature_c."""
+    above: float | None = None
+    """Alert while the figure is greater."""
+    below: float | None = None
+    """Alert while the figure is smaller."""
+    for_s: float = Field(default=0.0, ge=0, le=86400)
+    """Seconds for which the limit must be passed without a break."""
+    profiles: tuple[str, ...] = ()
+    """Profiles whose engines count, `*` allowed; empty: all engines and the boxes."""
+
+    @model_validator(mode="after")
+    def _one_side(self) -> Self:
+        if (self.above is None) == (self.below is None):
+            raise ValueError("an alert has either `above` or `below`")
+        return self
+
+    @property
+    def limit(self) -> float:
+        """The limit, whichever side it is on."""
+        return self.above if self.above is not None else self.below or 0.0
+
+    def passes(self, value: float) -> bool:
+        """Whether the value is beyond the limit."""
+        return value > self.above if self.above is not None else value < self.limit
+
+    def watches(self, profile: str) -> bool:
+        """Whether figures of this profile's engine count; "" is a box."""
+        return not self.profiles or any(fnmatchcase(profile, one) for one in self.profiles)
+
+
+MOST_HOOKS = 32
+
+
+class HookEventKind(StrEnum):
+    """Event that a hook is told of."""
+
+    READY = "ready"
+    """A model came up and answers."""
+    FAILED = "failed"
+    """A model did not come up."""
+    DIED = "died"
+    """A model that ran ended by itself, or stood still."""
+    KILLED = "killed"
+    """The memory guard killed a model."""
+    SWAP = "swap"
+    """A swap is done: who came, and who left."""
+    NODE_LOST = "node_lost"
+    """Another node is not reachable any more."""
+    ALERT = "alert"
+    """A figure passed a limit of `[[alerts]]`."""
+
+
+class Hook(BaseModel):
+    """Command or webhook. The event is JSON: on standard input, or as the body of a POST."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    on: tuple[HookEventKind, ...] = tuple(HookEventKind)
+    """Events; without the key all of them."""
+    command: tuple[str, ...] = ()
+    """Program and its arguments; no shell reads them."""
+    url: str | None = None
+    """Address of a webhook, http or https."""
+    profiles: tuple[str, ...] = ()
+    """Profiles whose events count, `*` allowed; empty: all."""
+    timeout_s: float = Field(default=10.0, gt=0, le=600)
+    """Seconds after which the command is killed, or the webhook given up."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if bool(self.command) is bool(self.url):
+            raise ValueError("a hook has either `command` or `url`")
+        if self.url is not None and not _is_address(self.url):
+            raise ValueError(f"`url` is no http or https address: {self.url}")
+        return self
+
+    @property
+    def name(self) -> str:
+        """Name for people: the program, or the host of the webhook. Never a whole address, which may be a secret."""
+        return self.command[0] if self.command else urlsplit(self.url or "").hostname or "webhook"
+
+    def wants(self, kind: str, profile: str | None) -> bool:
+        """Whether the hook is told of this event."""
+        if kind not in self.on:
+            return False
+        return not self.profiles or (profile is not None and any(fnmatchcase(profile, one) for one in self.profiles))
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and url.isascii() and " " not in url
+
+
+def set_toml_value(text: str, path: Sequence[str], value: str | None) -> str:
+    """Return `text` with the value at `path` replaced, added, or removed (`value` None). `value` is TOML.
+
+    The new text is parsed again, and must hold exactly the old content with this one change.
+
+    Raises:
+        ProfileError: code `toml_layout`, when a comment within the old value would be lost.
+    """
+    import tomlkit  # 80 ms, and only an owner's change needs it
+
+    new = None if value is None else tomlkit.value(value)
+    document, wanted = tomlkit.parse(text), tomllib.loads(text)
+    old = _put(document, path, new)
+    _put(wanted, path, None if new is None else new.unwrap())
+    changed = tomlkit.dumps(document)
+    lost = isinstance(old, tomlkit.items.Array) and "\n" in old.as_string() and "#" in old.as_string()
+    if lost or tomllib.loads(changed) != wanted:
+        raise ProfileError(
+            f"{'.'.join(path)} is written in a way that cannot be changed without losing what stands around it.",
+            code="toml_layout",
+            hint="Change the value in the file itself.",
+        )
+    return changed
+
+
+def _put(tables: Any, path: Sequence[str], value: Any) -> Any:
+    """Set the value at `path`, or remove it (None); return the old one."""
+    *above, key = path
+    for name in above:
+        if name not in tables and value is None:
+            return None
+        tables = tables.setdefault(name, {})
+    old = tables.get(key)
+    if value is None:
+        tables.pop(key, None)
+    else:
+        tables[key] = value
+    return old
+
 
 DEFAULT_PORT = 8484
 """Port of the gateway. Free in IANA's list, and used by no engine that sparkdash knows."""

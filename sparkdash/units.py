@@ -1,10 +1,57 @@
-"""Units: quantities as text.
-
-Owns: the constants between units and the text of a quantity. Must not know anything of sparkdash. Rule: unknown
-(None) is shown as "-", never as 0.
+"""Text for people: quantities with their units, names in natural order, and text from elsewhere made printable.
 
 Pure.
 """
+
+from __future__ import annotations
+
+import re
+
+_DIGITS = re.compile(r"([0-9]+)")
+
+Key = tuple[tuple[str | tuple[int, str], ...], str]
+
+
+def natural(name: str) -> Key:
+    """Sort key for names: digits count as one number, case decides last. Numbers may be of any length."""
+    parts = _DIGITS.split(name.casefold())  # text and digits in turn, beginning with text, so that like meets like
+    return tuple(_number(part) if odd % 2 else part for odd, part in enumerate(parts)), name
+
+
+def _number(digits: str) -> tuple[int, str]:
+    shown = digits.lstrip("0")
+    return len(shown), shown
+
+
+_CONTROLS = (
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, and C1, which a terminal in UTF-8 obeys as well
+    r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # turn the reading direction: what is read is not what is there
+    r"\u2028\u2029"  # further line ends
+    r"\ud800-\udfff"  # halves of characters, which cannot be written at all
+    r"\U000e0000-\U000e007f"  # tags, which nobody sees
+)
+_STEERS = re.compile(f"[{_CONTROLS}]")
+_STEERS_OR_BREAKS = re.compile(rf"[\t\n{_CONTROLS}]")
+_BEYOND = 0xFFFF
+
+
+def printable(text: str) -> str:
+    """Escape every control character of `text` as `\\uXXXX`; line ends and tabs stay. Idempotent."""
+    return text if text.isascii() and text.isprintable() else _STEERS.sub(_escaped, text)
+
+
+def one_line(text: str) -> str:
+    """Escape as `printable`, and tabs and line ends too: for text that must stay on its line."""
+    return text if text.isascii() and text.isprintable() else _STEERS_OR_BREAKS.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code <= _BEYOND:
+        return f"\\u{code:04x}"
+    high, low = divmod(code - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
 
 KIB = 1024
 MIB = 1024**2

@@ -17,7 +17,7 @@ from sparkdash import paths
 from sparkdash.access.key import Key
 from sparkdash.domain.base import Frozen
 from sparkdash.errors import AdmissionError, HostError, ProfileError
-from sparkdash.locked_file import lock_file, replace_file
+from sparkdash.paths import lock_file, replace_file
 
 FILE_NAME = "keys.json"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH

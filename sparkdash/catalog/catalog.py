@@ -16,8 +16,7 @@ from typing import Protocol
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError
 from sparkdash.limits import NAME, shown
-from sparkdash.natural import natural
-from sparkdash.units import counted
+from sparkdash.units import counted, natural
 
 NEAREST = 3
 """Number of names offered for an unknown one."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from sparkdash import urls
+from sparkdash import redaction
 from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.schema import EXTENDS, Section, is_variant
 from sparkdash.catalog.server_checks import SERVER_PLACEHOLDERS, server_problems
@@ -192,9 +192,11 @@ def _url(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
         yield section.problem(
             ("url",), "is missing: engine 'openai' is a server at a URL", "Add `url: http://host:port`.", code="missing"
         )
-    elif not urls.is_server(profile.url):
-        yield section.problem(("url",), f"{urls.shown(profile.url)!r} is no http URL", "Write it as http://host:port.")
-    elif urls.has_login(profile.url):
+    elif not redaction.is_server(profile.url):
+        yield section.problem(
+            ("url",), f"{redaction.shown(profile.url)!r} is no http URL", "Write it as http://host:port."
+        )
+    elif redaction.has_login(profile.url):
         yield section.problem(
             ("url",), "has a name or a password in it, which no engine is sent", "Take it out: http://host:port."
         )
@@ -205,9 +207,9 @@ def _base_url(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     if url is None:
         hint = "Add `url: https://host/v1`, as the service's own documents have it."
         yield section.problem(("url",), "is missing: engine 'remote' is a service at a URL", hint, code="missing")
-    elif not urls.is_server(url):
-        yield section.problem(("url",), f"{urls.shown(url)!r} is no http URL", "Write it as https://host/v1.")
-    elif urls.has_login(url):
+    elif not redaction.is_server(url):
+        yield section.problem(("url",), f"{redaction.shown(url)!r} is no http URL", "Write it as https://host/v1.")
+    elif redaction.has_login(url):
         yield section.problem(("url",), "has a secret in it", "Take it out, and name its variable with `key_env`.")
     elif url.rstrip("/").count("/") == 2:
         yield section.problem(("url",), "has no path", f"Write the base URL, mostly {url.rstrip('/')}/v1.")

@@ -16,7 +16,7 @@ from sparkdash.catalog.checks import document_problems, profile_problems
 from sparkdash.catalog.schema import Section, sections, validate_section
 from sparkdash.catalog.yaml.document import Document, read_document
 from sparkdash.domain.profile import Profile
-from sparkdash.natural import natural
+from sparkdash.units import natural
 
 SUFFIXES = (".yaml", ".yml")
 

@@ -117,12 +117,12 @@ def target_of(model: str | None, url: str | None) -> GatewayTarget:
 
 
 def _shareable(root: str) -> str:
-    from sparkdash import urls
+    from sparkdash import redaction
     from sparkdash.errors import DaemonError
 
-    if urls.has_login(root):
+    if redaction.has_login(root):
         raise DaemonError(
-            f"{urls.shown(root)} contains a password, which would be shown here and stored in the client's files.",
+            f"{redaction.shown(root)} contains a password, which would be shown here and stored in the client's files.",
             code="daemon_url_login",
             hint="Give the address without the password: --url URL.",
         )

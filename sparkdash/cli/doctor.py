@@ -12,7 +12,7 @@ import typer
 
 from sparkdash.cli.output.screen import print_json, print_styled, print_text, style_text, terminal_width
 from sparkdash.cli.parameters import AsJson
-from sparkdash.printable import printable
+from sparkdash.units import printable
 
 if TYPE_CHECKING:
     from sparkdash.doctor import Probe

@@ -15,7 +15,7 @@ from sparkdash.units import duration
 if TYPE_CHECKING:
     from typing import Any
 
-    from sparkdash.hook_settings import Hook, HookEventKind
+    from sparkdash.settings import Hook, HookEventKind
 
 NONE = "There are no hooks. docs/house.md shows the table [[hooks]] of config.toml."
 
@@ -66,8 +66,7 @@ def _list_hooks(*, as_json: bool) -> None:
 def _try_hooks(event: str, *, as_json: bool) -> None:
     import asyncio
 
-    from sparkdash.hook_settings import HookEventKind
-    from sparkdash.settings import load_settings
+    from sparkdash.settings import HookEventKind, load_settings
 
     try:
         kind = HookEventKind(event)

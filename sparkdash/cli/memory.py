@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from sparkdash.cli.output.screen import print_json, print_note, print_text, terminal_width
 from sparkdash.cli.output.tables import fit_table
 from sparkdash.cli.parameters import AsJson
-from sparkdash.printable import one_line
-from sparkdash.units import GIB, MIB, size
+from sparkdash.units import GIB, MIB, one_line, size
 
 if TYPE_CHECKING:
     from sparkdash.domain.memory import Holding, MemoryAccount

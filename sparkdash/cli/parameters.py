@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from sparkdash.natural import natural
+from sparkdash.units import natural
 
 
 def complete_profile(incomplete: str) -> list[str]:

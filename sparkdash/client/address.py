@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkdash import paths, urls
+from sparkdash import paths, redaction
 from sparkdash.errors import DaemonError
 
 SOCKET_NAME = "daemon.sock"
@@ -26,7 +26,7 @@ class Address:
     """Whether the owner named it: nothing is started in the background for such an address."""
 
     def __str__(self) -> str:
-        return f"unix:{self.uds}" if self.uds else urls.shown(self.url)
+        return f"unix:{self.uds}" if self.uds else redaction.shown(self.url)
 
 
 def at_url(url: str) -> Address:
@@ -37,7 +37,7 @@ def at_url(url: str) -> Address:
     """
     if not can_connect(url):
         raise DaemonError(
-            f"{urls.shown(url)!r} is not a URL of a daemon.",
+            f"{redaction.shown(url)!r} is not a URL of a daemon.",
             code="daemon_url_invalid",
             hint="It looks like http://127.0.0.1:8484 or http://[fd00::1]:8484.",
         )
@@ -46,7 +46,7 @@ def at_url(url: str) -> Address:
 
 def can_connect(url: str) -> bool:
     """Return whether every client of ours can send requests to this URL."""
-    return urls.is_server(url) and ((url.isascii() and "xn--" not in url.lower()) or _is_known_abroad(url))
+    return redaction.is_server(url) and ((url.isascii() and "xn--" not in url.lower()) or _is_known_abroad(url))
 
 
 def _is_known_abroad(url: str) -> bool:

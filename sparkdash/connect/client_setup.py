@@ -13,7 +13,7 @@ from typing import Any
 from sparkdash.connect.merge import merge_file
 from sparkdash.connect.recipe import MASK, ConfigFile, GatewayTarget, Language, Recipe, Setup
 from sparkdash.errors import HostError
-from sparkdash.locked_file import replace_file
+from sparkdash.paths import replace_file
 
 _REMARK = {Language.PYTHON: "#", Language.JAVASCRIPT: "//"}
 """Comment marker of each language."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sparkdash.alert_settings import Alert
 from sparkdash.domain.event import AlertsChanged, Fact, Level, Notice, SampleTaken
 from sparkdash.hooks.alert_watch import AlertWatch
+from sparkdash.settings import Alert
 
 
 class Alerting:

@@ -22,9 +22,8 @@ from pydantic import BaseModel
 from sparkdash.api.answers import Setting, SettingList
 from sparkdash.daemon.config_revision import LIVE
 from sparkdash.errors import HostError, ProfileError
-from sparkdash.locked_file import lock_file, replace_file
-from sparkdash.settings import Settings, parse_settings
-from sparkdash.toml_edit import set_toml_value
+from sparkdash.paths import lock_file, replace_file
+from sparkdash.settings import Settings, parse_settings, set_toml_value
 from sparkdash.units import counted
 
 UNSET = "-"

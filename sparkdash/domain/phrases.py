@@ -18,8 +18,7 @@ from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.profile import AUTO, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, Swap, SwapPhase
-from sparkdash.natural import natural
-from sparkdash.units import DASH, age, bit_rate, counted, duration, gib, number, percent, size
+from sparkdash.units import DASH, age, bit_rate, counted, duration, gib, natural, number, percent, size
 
 
 def family_of(profile: ProfileSummary) -> str:

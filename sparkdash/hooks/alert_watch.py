@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkdash.alert_settings import Alert
 from sparkdash.domain.event import ActiveAlert
 from sparkdash.domain.history import all_figures, measured_of
 from sparkdash.domain.metric import Sample
+from sparkdash.settings import Alert
 
 _Place = tuple[Alert, str, str]
 """Alert, profile and node."""

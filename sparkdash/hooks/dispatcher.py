@@ -14,9 +14,9 @@ from sparkdash.bus import Bus
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
-from sparkdash.hook_settings import Hook
 from sparkdash.hooks.events import HookEvent, HookEventFinder
 from sparkdash.hooks.run import run_hook
+from sparkdash.settings import Hook
 from sparkdash.upstream import Upstream
 
 LOG = structlog.get_logger("sparkdash.hooks")

@@ -24,7 +24,7 @@ from sparkdash.domain.memory import Guard, GuardKill
 from sparkdash.domain.node import NodeState, NodeStatus
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapOutcome
-from sparkdash.hook_settings import HookEventKind
+from sparkdash.settings import HookEventKind
 
 _LOST = frozenset({NodeStatus.UNREACHABLE, NodeStatus.REFUSED})
 _SERVED = frozenset({EngineState.READY, EngineState.DRAINING})

@@ -12,8 +12,8 @@ import signal
 from contextlib import suppress
 
 from sparkdash.errors import HostError, UpstreamError
-from sparkdash.hook_settings import Hook
 from sparkdash.hooks.events import HookEvent
+from sparkdash.settings import Hook
 from sparkdash.units import duration
 from sparkdash.upstream import Upstream, encode_headers
 

@@ -28,8 +28,8 @@ from sparkdash.host.kernel_log.reader import NOT_READABLE, KernelLog
 from sparkdash.host.processes.proc import PROC
 from sparkdash.host.thread import in_thread
 from sparkdash.limits import INCIDENTS
-from sparkdash.printable import one_line, printable
 from sparkdash.redaction import masked, masked_values
+from sparkdash.units import one_line, printable
 
 LOG = structlog.get_logger("sparkdash.evidence")
 

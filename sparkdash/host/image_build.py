@@ -28,8 +28,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError, EngineError, HostError
 from sparkdash.host import build_keeper, meminfo
 from sparkdash.host.command import begin_child, end_child, run_command, stdout_lines
-from sparkdash.printable import printable
-from sparkdash.units import GIB, gib
+from sparkdash.units import GIB, gib, printable
 
 LOOK_S = 20.0
 """Deadline of a question to podman."""

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from sparkdash import paths
 from sparkdash.domain.node import LOCAL, Node
 from sparkdash.errors import AdmissionError, HostError, ProfileError
-from sparkdash.locked_file import lock_file, replace_file
+from sparkdash.paths import lock_file, replace_file
 
 FILE_NAME = "nodes.toml"
 _HEAD = """\

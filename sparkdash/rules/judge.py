@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from sparkdash.catalog.catalog import Catalog, ProfileProblem, SourceLocator, nearest
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.known_flags import NOT_LISTED
-from sparkdash.natural import natural
 from sparkdash.rules.book import RULES
 from sparkdash.rules.rule import Hit, Rule, Severity
+from sparkdash.units import natural
 
 SILENCE = "silence"
 """Name of the finding about a wrong `silence:`; it cannot be silenced itself."""

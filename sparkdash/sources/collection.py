@@ -16,7 +16,7 @@ from typing import Any
 
 from sparkdash.catalog.importers.bounded_yaml import parse_bounded_yaml
 from sparkdash.errors import ProfileError
-from sparkdash.natural import natural
+from sparkdash.units import natural
 
 MANIFEST = ".sparkrun/registry.yaml"
 """File in which a collection for sparkrun names its folders of recipes."""

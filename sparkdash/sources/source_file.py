@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from sparkdash import paths
 from sparkdash.errors import ProfileError
-from sparkdash.locked_file import lock_file, replace_file
+from sparkdash.paths import lock_file, replace_file
 from sparkdash.sources.source import Source, source_refused
 
 FILE_NAME = "sources.toml"

@@ -26,7 +26,6 @@ from sparkdash.client import address
 from sparkdash.client.address import Address
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
-from sparkdash.natural import natural
 from sparkdash.tui import local_commands, theme
 from sparkdash.tui.choices import HeroChoice, KeptChoices
 from sparkdash.tui.escape_key import separate_escape
@@ -41,6 +40,7 @@ from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.find import Field
 from sparkdash.tui.widgets.header import PAGES
 from sparkdash.tui.widgets.panel import EngineAsked, KeyAsked, LinesArrived, PageAsked, RowChosen
+from sparkdash.units import natural
 
 if TYPE_CHECKING:
     from sparkdash.tui.link import DaemonLink

@@ -9,7 +9,7 @@ from pathlib import Path
 from sparkdash import paths
 from sparkdash.domain.history import Series
 from sparkdash.domain.metric import Metric
-from sparkdash.locked_file import replace_file
+from sparkdash.paths import replace_file
 from sparkdash.tui.layout import Arrangement
 
 HOUR_S, DAY_S = 3600.0, 86400.0

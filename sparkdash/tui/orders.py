@@ -22,7 +22,7 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.locked_file import replace_file
+from sparkdash.paths import replace_file
 from sparkdash.tui.choices import HeroChoice
 from sparkdash.tui.first_run import BoxLook, IdleBox
 from sparkdash.tui.ink import LinesForWidth

@@ -35,7 +35,7 @@ from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SwapOutcome
-from sparkdash.printable import one_line, printable
+from sparkdash.units import one_line, printable
 
 Run = Callable[..., Any]
 

@@ -27,11 +27,11 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import HostError
-from sparkdash.hook_settings import Hook
 from sparkdash.hooks import dispatcher
 from sparkdash.hooks.dispatcher import HookDispatcher
 from sparkdash.hooks.events import HookEventFinder, HookEventKind, example_event
 from sparkdash.hooks.run import run_hook
+from sparkdash.settings import Hook
 from sparkdash.upstream import Upstream
 
 LIMIT_S = 20.0

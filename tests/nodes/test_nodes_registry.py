@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash import locked_file
+from sparkdash import paths
 from sparkdash.domain.node import LOCAL, Node
 from sparkdash.errors import AdmissionError, HostError, ProfileError
 from sparkdash.nodes.node_file import add_node, read_nodes, refuse_taken_name, remove_node
@@ -132,7 +132,7 @@ def test_a_change_that_cannot_be_written_leaves_the_file_and_nothing_beside_it(
     def full(_: int) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(locked_file.os, "fsync", full)
+    monkeypatch.setattr(paths.os, "fsync", full)
     with pytest.raises(HostError, match="No space left") as refused:
         add_node(file, NODE.replace(name="spark3"))
     assert refused.value.code == "nodes_not_written"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.natural import natural
+from sparkdash.units import natural
 
 
 @pytest.mark.parametrize(

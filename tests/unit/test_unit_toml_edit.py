@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparkdash.errors import ProfileError
-from sparkdash.toml_edit import set_toml_value
+from sparkdash.settings import set_toml_value
 
 TEXT = """\
 # my box

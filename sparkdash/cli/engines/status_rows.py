@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from textwrap import fill
 
 from sparkdash.domain.state import Snapshot
-from sparkdash.printable import one_line
-from sparkdash.units import DASH, duration
+from sparkdash.units import DASH, duration, one_line
 
 LABEL = 10
 """Width of the label column."""

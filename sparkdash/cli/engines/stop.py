@@ -11,7 +11,7 @@ import typer
 from sparkdash.cli.output.screen import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, NoWait
 from sparkdash.errors import AdmissionError
-from sparkdash.natural import natural
+from sparkdash.units import natural
 
 if TYPE_CHECKING:
     from sparkdash.client.client import AsyncClient

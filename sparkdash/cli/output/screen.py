@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import typer
 
 from sparkdash.cli.output.tables import Cell, fit_table
-from sparkdash.printable import one_line, printable
+from sparkdash.units import one_line, printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from textwrap import wrap
 
-from sparkdash.printable import one_line
+from sparkdash.units import one_line
 
 Cell = str
 RIGHT = ">"

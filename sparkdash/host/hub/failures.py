@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sparkdash import urls
+from sparkdash import redaction
 from sparkdash.errors import HostError
 
 KEPT = "The fetched part is kept: the same command resumes it."
@@ -26,9 +26,9 @@ def hub_url() -> str | None:
         HostError: code `hub_url_invalid`.
     """
     url = os.environ.get("HF_ENDPOINT") or None
-    if url is not None and not (urls.is_server(url) and url.isascii()):
+    if url is not None and not (redaction.is_server(url) and url.isascii()):
         raise HostError(
-            f"HF_ENDPOINT is {urls.shown(url)!r}, which is not a URL of a hub.",
+            f"HF_ENDPOINT is {redaction.shown(url)!r}, which is not a URL of a hub.",
             code="hub_url_invalid",
             hint="Use a form like https://huggingface.co, or unset it for that address.",
         )

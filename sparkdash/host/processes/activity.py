@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparkdash.host.processes.proc import PROC
-from sparkdash.printable import one_line
+from sparkdash.units import one_line
 
 CGROUP = Path("/sys/fs/cgroup")
 

@@ -16,7 +16,7 @@ import structlog
 from sparkdash.errors import SparkdashError
 from sparkdash.nodes.agent.program import GUARD, program_argv, program_text
 from sparkdash.nodes.agent.stream import NodeCommands
-from sparkdash.printable import one_line
+from sparkdash.units import one_line
 
 LOG = structlog.get_logger("sparkdash.nodes")
 

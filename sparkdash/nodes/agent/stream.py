@@ -19,8 +19,7 @@ from sparkdash.host.command import CommandResult
 from sparkdash.host.files.line_splitter import LineSplitter
 from sparkdash.nodes.agent.program import FIGURES, program_argv, program_text
 from sparkdash.nodes.agent.tick import LINE_LIMIT, AgentTick, parse_tick
-from sparkdash.printable import one_line
-from sparkdash.units import duration
+from sparkdash.units import duration, one_line
 
 FIRST_S = 12.0
 """Time for the first figures: a new ssh connection, and the start of Python on a busy node."""

@@ -12,7 +12,7 @@ import math
 from typing import Any, NamedTuple
 
 from sparkdash.domain.metric import Gpu, Memory
-from sparkdash.printable import printable
+from sparkdash.units import printable
 
 LINE_LIMIT = 64 * 1024
 """Longest line in bytes; a real one has about 1 KB."""

@@ -15,10 +15,9 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, DaemonError, EngineError, SparkdashError, UpstreamError
-from sparkdash.printable import one_line
 from sparkdash.supervisor.decide.fit import BoxMemory, Choice
 from sparkdash.supervisor.decide.moves import ProfileFacts
-from sparkdash.units import gib
+from sparkdash.units import gib, one_line
 
 CUT = "cut"
 """Code of a request that was ended on purpose: for a swap after the drain, or by a person's stop."""

@@ -34,9 +34,8 @@ from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL, NodeStatus
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import HostError, SparkdashError
-from sparkdash.natural import natural
 from sparkdash.supervisor.tools import Tools
-from sparkdash.units import GIB, MIB, duration, gib
+from sparkdash.units import GIB, MIB, duration, gib, natural
 
 READ_S = 5.0
 """Limit of asking another node once: a link that is cut is noticed later than that."""

@@ -22,13 +22,12 @@ from sparkdash.domain.phrases import about, caution_text, figure_rows, match_tex
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
-from sparkdash.natural import natural
 from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, highlighted, inked, merge_spans, pad, wrap
 from sparkdash.tui.lines.dialog_texts import switch_question
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import AppServices
 from sparkdash.tui.screens.dialog import Dialog, DialogText
-from sparkdash.units import duration, number
+from sparkdash.units import duration, natural, number
 
 SHOWN = 7
 """Profiles around the cursor that are shown."""

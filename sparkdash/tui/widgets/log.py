@@ -15,11 +15,10 @@ from textual.binding import Binding, BindingType
 
 from sparkdash.domain.engine import Engine
 from sparkdash.errors import SparkdashError
-from sparkdash.natural import natural
 from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, Span, clip, frame, inked, join, strip_controls
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.panel import LinesArrived, Panel
-from sparkdash.units import counted
+from sparkdash.units import counted, natural
 
 _ACCESS = re.compile(
     r'"(?P<method>[A-Z]{3,7}) (?P<path>\S+) HTTP/[\d.]+" (?P<status>\d{3})'

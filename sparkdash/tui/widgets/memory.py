@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.memory import Guard, GuardLevel
 from sparkdash.domain.metric import Memory
-from sparkdash.natural import natural
 from sparkdash.tui.ink import (
     EDGE_ROOM,
     EMPTY,
@@ -36,7 +35,7 @@ from sparkdash.tui.lines.words import age
 from sparkdash.tui.mirror import View
 from sparkdash.tui.name_cuts import shorten_apart
 from sparkdash.tui.widgets.panel import Panel
-from sparkdash.units import DASH, GIB, gib
+from sparkdash.units import DASH, GIB, gib, natural
 
 ENGINE_GLYPHS = "█▚▞▜▙▛▟"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
