@@ -58,7 +58,8 @@ def sigstop(name: str) -> None:
 
 
 def pause(name: str) -> None:
-    subprocess.run(["podman", "pause", name], check=True, capture_output=True)
+    done = subprocess.run(["podman", "pause", name], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @contextmanager
@@ -74,7 +75,7 @@ def frozen(spark: Any, freeze: Callable[[str], None]) -> Iterator[list[Future[st
         yield answers
 
 
-@pytest.mark.parametrize("freeze", [sigstop, pause])
+@pytest.mark.parametrize("freeze", [sigstop, pytest.param(pause, marks=pytest.mark.full)])
 def test_a_stop_says_what_it_waits_for_and_ends_a_frozen_engine(spark: Any, freeze: Callable[[str], None]) -> None:
     """Requests are cut once the drain is over, and the engine is killed once its grace is over; nothing else is guessed."""
     with frozen(spark, freeze) as answers:

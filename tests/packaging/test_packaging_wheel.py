@@ -86,6 +86,7 @@ def test_the_shipped_profiles_are_found_with_their_containerfiles(installed: Ins
     assert {path.relative_to(bundled) for path in bundled.rglob("*") if path.is_file()} == beside
 
 
+@pytest.mark.full
 def test_the_demo_serves_and_ends_cleanly(installed: Installed) -> None:
     words = [f"{installed.environment}/bin/sparkdash", "demo", "--headless", "--speed", "20"]
     with subprocess.Popen(
@@ -114,6 +115,7 @@ def test_man_page_and_completions_are_where_shells_look(installed: Installed) ->
     assert "gpt-oss-120b" in told
 
 
+@pytest.mark.full
 def test_the_sdist_builds_the_same_wheel(installed: Installed, tmp_path: Path) -> None:
     with tarfile.open(installed.sdist) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import subprocess
+import time
 from typing import Any
 
 import psutil
@@ -119,6 +120,13 @@ async def test_the_printed_command_works_when_pasted(podman_ground: Any) -> None
     assert [line async for line in podman_ground.runtime.logs(spec.name, follow=False)] == ['it is "quoted"']
 
 
+def child_of(pid: int | None) -> psutil.Process:
+    """The first child of a shell, once it has begun one."""
+    while not (children := psutil.Process(pid).children()):
+        time.sleep(0.01)
+    return children[0]
+
+
 async def test_the_kernel_is_asked_where_it_knows_as_much(podman_ground: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One call starts a container, none tells its processes, and one tells its exit code once the kernel has told its end."""
     calls: list[str] = []
@@ -131,6 +139,7 @@ async def test_the_kernel_is_asked_where_it_knows_as_much(podman_ground: Any, mo
     monkeypatch.setattr(command, "run_command", call)
     runtime, spec = podman_ground.runtime, podman_ground.spec("trap 'exit 3' TERM; sleep 300 & wait")
     info = await runtime.start(spec)
+    await asyncio.to_thread(child_of, info.pid)
     pids = await runtime.pids(spec.name)
     waiter = asyncio.ensure_future(runtime.wait(spec.name))
     assert calls == ["run"]

@@ -189,9 +189,9 @@ def sampled(state: dict[str, Any], profile: str, metric: str) -> Any:
     return engines.get(profile, {}).get("values", {}).get(metric)
 
 
-def limit_cpus(spark: Any, cpus: float) -> None:
-    """Give the only container that much CPU, so that a long answer is under way long enough to be met at work."""
-    (name,) = spark.containers()
+def limit_cpus(spark: Any, profile: str, cpus: float) -> None:
+    """Give the profile's container that much CPU, so that a long answer is under way long enough to be met at work."""
+    name = spark.state()["engines"][profile]["container"]
     subprocess.run(["podman", "update", "--cpus", str(cpus), name], check=True, capture_output=True)
 
 
@@ -234,7 +234,7 @@ def test_a_client_that_leaves_frees_the_engine(spark: Any) -> None:
     On a busy box the engine may have made all of them before anybody else gets to run: then it is asked once more.
     """
     seen = []
-    limit_cpus(spark, SLOW_CPUS)
+    limit_cpus(spark, "tiny", SLOW_CPUS)
     try:
         for _ in range(20):
             state, made = left_at_work(spark)
@@ -242,7 +242,7 @@ def test_a_client_that_leaves_frees_the_engine(spark: Any) -> None:
                 return
             seen.append((state, made))
     finally:
-        limit_cpus(spark, os.cpu_count() or 1)
+        limit_cpus(spark, "tiny", os.cpu_count() or 1)
     pytest.fail(f"every answer was made to its end: {seen}")
 
 
@@ -338,7 +338,7 @@ def killed_at_work(spark: Any, model: str, *, streams: bool) -> tuple[httpx.Resp
 
     stream(spark, model, tokens=8)
     core, before = engine_core(spark, model), len(deaths(spark.state()))
-    limit_cpus(spark, SLOW_CPUS)
+    limit_cpus(spark, model, SLOW_CPUS)
     with ThreadPoolExecutor(1) as thread:
         for _ in range(20):
             asked = thread.submit(answer)
@@ -352,6 +352,7 @@ def killed_at_work(spark: Any, model: str, *, streams: bool) -> tuple[httpx.Resp
     pytest.fail("the engine was never seen at work")
 
 
+@pytest.mark.full
 def test_a_request_whose_engine_core_is_killed_is_answered_by_the_next_engine(spark: Any) -> None:
     """vLLM answers 500 before it exits: the client never sees that, and the profile is started again."""
     answer, row, death = killed_at_work(spark, "tiny/ngram", streams=False)
@@ -362,7 +363,6 @@ def test_a_request_whose_engine_core_is_killed_is_answered_by_the_next_engine(sp
     assert row["finished_at"] > death["at"] > row["started_at"]
 
 
-@pytest.mark.full
 def test_a_stream_whose_engine_core_is_killed_is_ended_with_the_reason(spark: Any) -> None:
     """It has begun, so that the client is told in the stream; the row and the engine's failure name the reason."""
     spark.post("/api/release", {"profile": None})  # else the second death within ten minutes parks it

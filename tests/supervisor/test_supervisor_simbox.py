@@ -15,12 +15,13 @@ from surroundings.simulated_box import (
     sequence,
 )
 from surroundings.simulated_supervisor import Aware
+from thorough import tries
 
 from sparkdash.host.memory_guard import decisions
 from sparkdash.supervisor.swap import stopping
 from sparkdash.units import gib
 
-SEQUENCES = int(os.environ.get("SPARKDASH_SIMBOX", "1500"))
+SEQUENCES = int(os.environ.get("SPARKDASH_SIMBOX", tries(1500)))
 """10,000 take half a minute: SPARKDASH_SIMBOX=10000."""
 
 

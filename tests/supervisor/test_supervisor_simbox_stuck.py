@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from surroundings.simulated_box import FLOORS, TOTAL, Box, Engine, Sequence, Sleep, holds_now, sequence
 from surroundings.simulated_supervisor import Aware
+from thorough import tries
 
 from sparkdash.domain.engine import LivenessState
 from sparkdash.errors import EngineError
@@ -35,7 +36,7 @@ from sparkdash.supervisor.repair.repair import LOOK_EVERY_S
 from sparkdash.supervisor.swap import stopping
 from sparkdash.units import gib
 
-SEQUENCES = int(os.environ.get("SPARKDASH_SIMBOX_STUCK", "500"))
+SEQUENCES = int(os.environ.get("SPARKDASH_SIMBOX_STUCK", tries(500)))
 """10,000 take 40 seconds: SPARKDASH_SIMBOX_STUCK=10000."""
 THRESHOLDS = Thresholds()
 NAMED_S = 30.0

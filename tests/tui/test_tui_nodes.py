@@ -101,6 +101,7 @@ async def test_nothing_on_the_screen_speaks_of_nodes_with_one_box(stage: Any, bo
         assert "╭ unified memory ─" in on.text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 45), (200, 60), (60, 24)])
 async def test_no_size_breaks_the_frames_of_two_boxes(stage: Any, box: Any, size: tuple[int, int]) -> None:
     """Every frame that opens is closed in its column, with both boxes well and with one silent."""

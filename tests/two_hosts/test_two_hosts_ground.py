@@ -19,6 +19,7 @@ def test_each_host_has_its_own_containers_and_reaches_the_other_by_ssh(hosts: Tw
     hosts.clear_containers()
 
 
+@pytest.mark.full
 def test_a_daemon_of_host_a_answers_through_the_relay_and_dies_of_sigkill(
     new_host_daemon: Callable[..., HostDaemon],
 ) -> None:
