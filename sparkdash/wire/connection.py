@@ -19,7 +19,6 @@ from uvicorn.server import ServerState
 from sparkdash.wire.addresses import Address, asgi_address, remote_host
 from sparkdash.wire.connection_limit import ConnectionLimit
 from sparkdash.wire.deadline import Deadline
-from sparkdash.wire.half_closed import HalfClosed
 from sparkdash.wire.refusal import NO_REQUEST, TOO_LARGE, TOO_LATE
 from sparkdash.wire.request_channel import RequestChannel, Serve, serve_asgi
 from sparkdash.wire.request_head import Listener, RequestHead, RequestHeadCache
@@ -80,8 +79,6 @@ class ClientConnection(RequestParser, asyncio.Protocol):
         """The request that is being answered; a client may have sent the next ones already."""
         self._queued: deque[RequestChannel] = deque()
         self._reading = True
-        self._half_closed: HalfClosed | None = None
-        """Set once the client has ended its half of the connection."""
         self.is_full = False
         """Whether the client takes no more for now."""
         self._has_room: asyncio.Event | None = None
@@ -136,9 +133,6 @@ class ClientConnection(RequestParser, asyncio.Protocol):
         if self._limit is not None:
             self._limit.leave(self.address)
         self._deadline.stop()
-        if self._half_closed is not None:
-            self._half_closed.stop()
-            self._half_closed = None
         self._queued.clear()
         current, self._current, self._receiving, self._last_head = self._current, None, None, None
         if current is not None:
@@ -147,24 +141,6 @@ class ClientConnection(RequestParser, asyncio.Protocol):
         if exc is None:
             self.transport.close()
         del self._parser  # it knows this object, which is to go without the collector
-
-    def eof_received(self) -> bool:
-        """Note that the client has ended its half; go on with its answer unless it turns out to have left.
-
-        A client whose answer has begun cannot be asked, and counts as gone. TLS has no half-closed connections.
-        """
-        current = self._current
-        if current is None or current.begun or self._receiving is not None or self._listener[1] == "https":
-            return False
-        self.newest_request().keeps = False
-        self._half_closed = HalfClosed(self.loop, self.transport, self._can_be_probed)
-        return True
-
-    def _can_be_probed(self) -> bool | None:
-        current = self._current
-        if current is None or current.begun:
-            return False
-        return None if current.head.is_http10 else True
 
     def pause_writing(self) -> None:
         """Note that the client takes no more for now."""
@@ -237,7 +213,7 @@ class ClientConnection(RequestParser, asyncio.Protocol):
 
     def resume_reading(self) -> None:
         """Read from the client again."""
-        if not self._reading and self._half_closed is None:
+        if not self._reading:
             self._reading = True
             self.transport.resume_reading()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -141,3 +142,23 @@ async def test_a_pump_keeps_the_order_and_tells_when_it_is_full() -> None:
     assert sent == [200, b"x" * (ASGI_BUFFER_LIMIT + 1), b"end"]
     assert told == ["full", "full", "gone", "room", "full", "room"]
     pump.detach()
+
+
+@pytest.mark.parametrize(
+    ("version", "host", "status"),
+    [
+        (b"1.1", b"", b"400"),
+        (b"1.1", b"Host: localhost\r\nHost: localhost\r\n", b"400"),
+        (b"1.1", b"Host: localhost\r\n", b"200"),
+        (b"1.0", b"", b"200"),
+    ],
+)
+async def test_http_1_1_has_one_host(house: Any, version: bytes, host: bytes, status: bytes) -> None:
+    """RFC 9112, section 3.2; HTTP/1.0 knew none."""
+    at, port = house.base.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(at, int(port))
+    writer.write(b"GET /health HTTP/%b\r\n%bConnection: close\r\n\r\n" % (version, host))
+    head, _, body = (await asyncio.wait_for(reader.read(), 60)).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 " + status)
+    assert "Host" in json.loads(body)["error"]["message"] if status == b"400" else json.loads(body)["status"] == "ok"
+    writer.close()
