@@ -5,10 +5,11 @@ Owns: reading, adding and revoking, each change whole or not at all. Must not kn
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -18,6 +19,7 @@ from sparkdash.access.key import Key
 from sparkdash.domain.base import Frozen
 from sparkdash.errors import AdmissionError, HostError, ProfileError
 from sparkdash.paths import lock_file, replace_file
+from sparkdash.units import MIB
 
 FILE_NAME = "keys.json"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -181,3 +183,26 @@ def _unusable(
     what: str, hint: str = "Correct it, or move it away and make new keys with `sparkdash keys add`."
 ) -> ProfileError:
     return ProfileError(what, code="keys_invalid", hint=hint)
+
+
+AUDIT_FILE = "audit.jsonl"
+LIMIT = 8 * MIB
+"""Size at which the file becomes `audit.jsonl.old`, so that twice as much is kept."""
+
+
+def audit_file() -> Path:
+    """Path of this user's audit log."""
+    return paths.state_dir() / AUDIT_FILE
+
+
+def append_entry(path: Path, entry: Mapping[str, object], *, limit: int = LIMIT) -> None:
+    """Append one line; blocks for a write. Raises OSError."""
+    line = json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, line)  # one write, so that lines of two processes do not mix
+        if os.fstat(descriptor).st_size > limit:
+            path.replace(path.with_name(f"{path.name}.old"))
+    finally:
+        os.close(descriptor)

@@ -231,10 +231,10 @@ def _note(did: str, name: str) -> None:
     import os
     import time
 
-    from sparkdash.access import audit
+    from sparkdash.access import keyring
 
     entry = {"at": round(time.time(), 3), "who": f"uid {os.getuid()}", "from": None, "did": did, "said": {"name": name}}
     try:
-        audit.append_entry(audit.audit_file(), {**entry, "status": None})
+        keyring.append_entry(keyring.audit_file(), {**entry, "status": None})
     except OSError as error:
         print_note(f"The audit log cannot be written: {error.strerror}.")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from sparkdash import paths
-from sparkdash.access import audit
+from sparkdash.access import keyring
 from sparkdash.daemon import control_actions, reloading
 from sparkdash.daemon.daemon import Daemon, Opened, Parts
 from sparkdash.daemon.listeners import Listeners
@@ -19,9 +19,8 @@ from sparkdash.daemon.memory_accounts import MemoryAccounts
 from sparkdash.domain.lease import Request
 from sparkdash.gateway import app as gateway
 from sparkdash.gateway.relay.capture import Capture, find_captured
-from sparkdash.gateway.shared.body_budget import BodyBudget
+from sparkdash.gateway.shared.bodies import BodyBudget, Uploads
 from sparkdash.gateway.shared.exclusive import Exclusive
-from sparkdash.gateway.shared.upload import Uploads
 from sparkdash.prometheus import MetricsExporter
 from sparkdash.settings import Settings
 from sparkdash.store.key_usage import day_of
@@ -94,6 +93,6 @@ def _capture(settings: Settings) -> Capture | None:
 
 def _append_to_audit_log(entry: Mapping[str, object]) -> None:
     try:
-        audit.append_entry(audit.audit_file(), entry)
+        keyring.append_entry(keyring.audit_file(), entry)
     except OSError as error:  # a full disk must not keep the owner from stopping an engine
         LOG.warning("the audit log cannot be written", why=error.strerror)

@@ -17,19 +17,16 @@ from sparkdash.access.key import Scope as KeyScope
 from sparkdash.api.answers import GatewayHealth
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import control
-from sparkdash.gateway.admission import audit, guard, rights
-from sparkdash.gateway.admission.access import AccessControl, Caller, CallerMemo
-from sparkdash.gateway.admission.rights import READ
-from sparkdash.gateway.apis import ollama, phone_page, raw_upstream
-from sparkdash.gateway.apis.metrics_page import serve_metrics
-from sparkdash.gateway.apis.model_list import model_list_handler
+from sparkdash.gateway.admission import access, audit, guard
+from sparkdash.gateway.admission.access import READ, AccessControl, Caller, CallerMemo
+from sparkdash.gateway.apis import ollama, pages, raw_upstream
+from sparkdash.gateway.apis.models import model_list_handler
+from sparkdash.gateway.apis.pages import serve_metrics
 from sparkdash.gateway.control.fastapi_app import build_control_app
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http.asgi import Receive, Scope, Send, replay_body
-from sparkdash.gateway.http.exchange import Exchange
-from sparkdash.gateway.http.flow_control import ClientGone
+from sparkdash.gateway.http.channel import ClientGone, Receive, Scope, Send, replay_body
+from sparkdash.gateway.http.exchange import Exchange, ParsedHead
 from sparkdash.gateway.http.headers import HeaderList
-from sparkdash.gateway.http.parsed_head import ParsedHead
 from sparkdash.gateway.protocol.route import METRICS, OLLAMA, Dialect, find_route, is_plain
 from sparkdash.gateway.relay import passthrough
 from sparkdash.limits import CONTROL_BODY_MIB
@@ -45,14 +42,14 @@ class MatchedRoute(NamedTuple):
     """Handler of a request that the guard let in, and what the caller needs for it."""
 
     handler: Handler
-    right: rights.Right
+    right: access.Right
     counts: bool
     """Whether the request is work for an engine, within its key's limits."""
     audited: bool
     """Whether the request changes something, so that its caller is written down."""
 
 
-_RELAYED = MatchedRoute(passthrough.relay_request, rights.INFERENCE, counts=True, audited=False)
+_RELAYED = MatchedRoute(passthrough.relay_request, access.INFERENCE, counts=True, audited=False)
 """Route of nearly every request."""
 _JSON = [(b"content-type", b"application/json")]
 _ALIVE = [*_JSON, (b"vary", b"Accept")]
@@ -158,11 +155,11 @@ class Gateway:
         if head.method == "POST" and is_plain(head.raw_path):
             return _RELAYED
         if guard.is_preflight(head.headers, head.method):
-            return MatchedRoute(_answer_preflight, rights.ANYBODY, counts=False, audited=False)
-        if phone_page.wants_page(head):
-            return MatchedRoute(phone_page.serve_page, rights.ANYBODY, counts=False, audited=False)
-        right = rights.right_of(head.path)
-        if right is rights.ANYBODY:
+            return MatchedRoute(_answer_preflight, access.ANYBODY, counts=False, audited=False)
+        if pages.wants_page(head):
+            return MatchedRoute(pages.serve_page, access.ANYBODY, counts=False, audited=False)
+        right = access.right_of(head.path)
+        if right is access.ANYBODY:
             return MatchedRoute(_answer_alive, right, counts=False, audited=False)
         reads = head.method in READ and b"sec-websocket-key" not in head.headers
         controls = right.scope in (KeyScope.CONTROL, KeyScope.METRICS)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,12 +21,14 @@ from sparkdash.domain.lease import Request
 from sparkdash.domain.local_files import Shelf
 from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.profile import ProfileSummary
+from sparkdash.errors import AdmissionError
 from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.http.event_feed import EventEncoder
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.ports import (
     BusPort,
     CatalogPort,
+    EndRequest,
     HistoryPort,
     KeysPort,
     RequestRegistryPort,
@@ -33,16 +36,101 @@ from sparkdash.gateway.ports import (
 )
 from sparkdash.gateway.protocol.prepare import RequestPreparer
 from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.gateway.shared.body_budget import BodyBudget
-from sparkdash.gateway.shared.captured_request import CapturedRequest
+from sparkdash.gateway.shared.bodies import BodyBudget, Uploads
 from sparkdash.gateway.shared.exclusive import Exclusive
-from sparkdash.gateway.shared.row_publisher import RowPublisher
-from sparkdash.gateway.shared.running_requests import RunningRequests
 from sparkdash.gateway.shared.traffic_meter import TrafficMeter
-from sparkdash.gateway.shared.upload import Uploads
 from sparkdash.gateway.translate.translator import Translator
+from sparkdash.limits import shown
 from sparkdash.settings import Settings
 from sparkdash.upstream import Upstream
+
+TOGETHER_S = 0.02
+"""Seconds within which an update is published: shorter than people can see, longer than most bursts' first bytes. A
+short request is published only at its end."""
+
+Publish = Callable[[], object]
+
+
+class RowPublisher:
+    """Publisher of the gateway. Its timer runs every half of TOGETHER_S while updates are queued, and not otherwise.
+
+    An update is published at the second turn after it was queued.
+    """
+
+    def __init__(self) -> None:
+        self._new: list[Publish] = []
+        self._waiting: list[Publish] = []
+        """Updates queued before the last turn."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def publish_soon(self, publish: Publish) -> None:
+        """Have `publish` called within TOGETHER_S, and not before half of it."""
+        self._new.append(publish)
+        if self._timer is None:
+            self._start()
+
+    def _start(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TOGETHER_S / 2, self._turn)
+
+    def _turn(self) -> None:
+        due, self._waiting, self._new = self._waiting, self._new, []
+        self._timer = None
+        if self._waiting:
+            self._start()
+        for publish in due:
+            publish()
+
+
+class RunningRequests:
+    """Registry of waiting and running requests."""
+
+    def __init__(self) -> None:
+        self._offs: dict[str, EndRequest] = {}
+
+    def begun(self, request_id: str, off: EndRequest) -> None:
+        """Register a request; `off` cancels it with the reason `request_cancelled`, at most once."""
+        self._offs[request_id] = off
+
+    def ended(self, request_id: str) -> None:
+        """Remove a request. Idempotent."""
+        self._offs.pop(request_id, None)
+
+    def cancel(self, request_id: str) -> None:
+        """Cancel a request: its client is told, and its engine stops working on it.
+
+        Raises:
+            AdmissionError: code `request_not_found`, status 404: it is over, or there never was one.
+        """
+        off = self._offs.pop(request_id, None)
+        if off is None:
+            raise unknown_request(request_id)
+        off(AdmissionError("The owner of this box cancelled this request.", code="request_cancelled"))
+
+
+def unknown_request(request_id: str) -> AdmissionError:
+    """Build the refusal to cancel a request that has ended, or never existed."""
+    return AdmissionError(
+        f"No request {shown(request_id)!r} is waiting or running.",
+        code="request_not_found",
+        status=404,
+        hint="`sparkdash requests` lists the current ones.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedRequest:
+    """Captured request `id`, from the time `at` (Unix seconds)."""
+
+    id: str
+    at: float
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: object = field(repr=False)
+    """The JSON document; other text as text; None where only its length was kept."""
+    answer: str | None = field(default=None, repr=False)
+    """Text of the answer; None where it broke off, was too long, or came before answers were kept."""
 
 
 def _default_uploads() -> Uploads:

@@ -9,11 +9,8 @@ end closes the connection, which is how an engine learns to stop.
 """
 
 from sparkdash.upstream.client import SmallResponse, Upstream
-from sparkdash.upstream.engine_response import EngineResponse
-from sparkdash.upstream.engine_text import engine_error_text
-from sparkdash.upstream.response_head import encode_headers
-from sparkdash.upstream.response_parser import SWITCHED
-from sparkdash.upstream.upgraded import UpgradedEngine
+from sparkdash.upstream.connection import SWITCHED, UpgradedEngine, encode_headers
+from sparkdash.upstream.engine_response import EngineResponse, engine_error_text
 
 __all__ = [
     "SWITCHED",

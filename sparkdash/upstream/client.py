@@ -13,12 +13,9 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from sparkdash.errors import UpstreamError
-from sparkdash.upstream.body_source import OutgoingBody
-from sparkdash.upstream.connection import EngineConnection
-from sparkdash.upstream.engine_response import EngineResponse
-from sparkdash.upstream.engine_text import chat_text, engine_refused, short_chat
+from sparkdash.upstream.connection import EngineConnection, OutgoingBody, encode_headers
+from sparkdash.upstream.engine_response import EngineResponse, chat_text, engine_refused, short_chat
 from sparkdash.upstream.pool import Origin, Pool
-from sparkdash.upstream.response_head import encode_headers
 
 Headers = Iterable[tuple[str, str]]
 _SENDS_LENGTH = frozenset({"POST", "PUT", "PATCH"})

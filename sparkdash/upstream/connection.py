@@ -10,14 +10,211 @@ Rule 2: while nobody takes the body, at most BUFFER_LIMIT is kept; the rest wait
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Protocol
 
 import httptools
 
 from sparkdash.errors import UpstreamError
-from sparkdash.upstream.body_source import OutgoingBody
-from sparkdash.upstream.response_parser import SWITCHED, ResponseParser
-from sparkdash.upstream.upgraded import UpgradedEngine
+
+Header = tuple[bytes, bytes]
+
+UNNAMED_TYPE = "application/octet-stream"
+"""Media type of a body for which the answer names none."""
+
+
+class ResponseHead:
+    """Headers of an answer, but for its length.
+
+    An engine sends the same headers again and again on one connection (the date changes once a second): they are one
+    object, and what was found out about them is kept in `memo`. `headers`: with names in lower case.
+    """
+
+    __slots__ = ("content_type", "headers", "is_chunked", "memo")
+
+    def __init__(self, headers: list[Header]) -> None:
+        self.headers = headers
+        self.content_type = UNNAMED_TYPE
+        """Media type without parameters, in lower case."""
+        self.is_chunked = False
+        for name, value in self.headers:
+            if name == b"content-type":
+                self.content_type = value.partition(b";")[0].strip().lower().decode("latin-1")
+            elif name == b"transfer-encoding" and b"chunked" in value.lower():
+                self.is_chunked = True
+        self.memo: object = None
+        """The caller's: what follows from the headers alone."""
+
+
+def encode_headers(headers: Iterable[Header]) -> bytes:
+    """Return headers as they are written. Encode equal headers once, and use them for many requests.
+
+    Raises:
+        UpstreamError: code `engine_unreachable`: a header contains a line break, and would be written as two.
+    """
+    written = [b": ".join(header) for header in headers]
+    all_of_them = b"".join(written)
+    if all_of_them.find(b"\n") >= 0 or all_of_them.find(b"\r") >= 0:
+        raise UpstreamError(
+            "A header of the request to the engine contains a line break.",
+            code="engine_unreachable",
+            hint="Check the engine's key in its profile and in the environment.",
+        )
+    return b"\r\n".join([*written, b""])
+
+
+SWITCHED = 101
+_LENGTH = b"content-length"
+
+
+class ResponseParser:
+    """Parses with llhttp, whose callbacks are methods here: a connection inherits them, so that no call stands
+    between.
+    """
+
+    def __init__(self) -> None:
+        self.status = 0
+        """0 until the answer's head is complete; from then on `head`, `length` and `framed` are known."""
+        self.head = ResponseHead([])
+        self.length: int | None = None
+        """Bytes of the body, where the answer says so before it."""
+        self.framed = False
+        """Whether the answer tells its own end, by a length or by chunks. Otherwise the connection's end is the
+        answer's, and an engine's death looks the same.
+        """
+        self._fields: list[Header] = []
+        self._length: bytes | None = None
+        self._pieces: list[bytes] = []
+        self.on_body = self._pieces.append  # the parser's callback: nothing of ours runs per HTTP chunk
+        self._bodiless = self._upgrades = False
+        self._complete = False
+        self._reusable = False
+        self._upload_may_go_on: asyncio.Event | None = None
+        """Event of an upload; unset while the engine takes no more."""
+        self._parser = httptools.HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True)
+
+    def on_message_begin(self) -> None:
+        """Begin an answer. Raise for a second one, so that the parser stops and the connection is not used again."""
+        if self._complete:
+            raise ValueError("a second answer")
+        self._fields, self._length = [], None
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; trailers are dropped."""
+        if self.status:
+            return
+        name = name.lower()
+        if name == _LENGTH:
+            self._length = value
+        else:
+            self._fields.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Complete the head; an interim one (1xx) only announces another."""
+        status = self._parser.get_status_code()
+        if status < 200 and not (status == SWITCHED and self._upgrades):
+            return
+        if self.head.headers != self._fields:
+            self.head = ResponseHead(self._fields)
+        self.length = None if self._length is None else int(self._length)
+        self.framed = self.head.is_chunked or self._length is not None or self._bodiless or status in (204, 304)
+        self.status = status
+        if self._bodiless:
+            self._complete = True
+        if self._upload_may_go_on is not None:
+            self._upload_may_go_on.set()
+
+    def on_message_complete(self) -> None:
+        """Complete the answer."""
+        if self.status and not self._complete:
+            self._complete = True
+            self._reusable = self._parser.should_keep_alive()
+
+
+Call = Callable[[], object]
+
+
+class UpgradedEngine(asyncio.Protocol):
+    """Takes over the socket of a connection. `first`: bytes that came behind the 101; nothing is read before `pour`."""
+
+    def __init__(self, connection: asyncio.Protocol, transport: asyncio.Transport, first: bytes) -> None:
+        self._connection = connection
+        self._transport = transport
+        self._first = first
+        self._take: Callable[[bytes], object]
+        self._on_end: Call | None = None
+        self._on_full: Call | None = None
+        self._on_room: Call | None = None
+        transport.pause_reading()
+        transport.set_protocol(self)
+
+    def pour(self, take: Callable[[bytes], object], end: Call) -> None:
+        """Give each piece to `take` as it comes; call `end` when the connection is over."""
+        self._take, self._on_end = take, end
+        if self._first:
+            take(self._first)
+        self.resume()
+        if self._transport.is_closing():
+            end()
+
+    def flow(self, full: Call, room: Call) -> None:
+        """Have `full` called when the engine takes no more for now, and `room` when it does."""
+        self._on_full, self._on_room = full, room
+
+    def write(self, data: bytes) -> None:
+        """Send bytes to the engine; they are lost if it has gone."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def pause(self) -> None:
+        """Stop reading from the engine for now."""
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read from the engine again."""
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # Callbacks of the socket.
+
+    def data_received(self, data: bytes) -> None:
+        """Pass a piece on."""
+        self._take(data)
+
+    def pause_writing(self) -> None:
+        """Note that the engine takes no more for now."""
+        if self._on_full is not None:
+            self._on_full()
+
+    def resume_writing(self) -> None:
+        """Note that the engine takes something again."""
+        if self._on_room is not None:
+            self._on_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the connection and the taker."""
+        self._connection.connection_lost(exc)
+        if self._on_end is not None:
+            self._on_end()
+
+
+class BodySource(Protocol):
+    """Body of a request that is read while it is sent."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        ...
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        """Read the body from its beginning."""
+        ...
+
+
+OutgoingBody = bytes | BodySource
+
 
 BUFFER_LIMIT = 256 * 1024
 """Bytes of a body that wait to be taken, besides those of the read that exceeds it."""

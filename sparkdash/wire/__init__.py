@@ -8,13 +8,10 @@ how many requests begin at a time, `connection_limit` limits the connections. uv
 An application gets ASGI, or the RequestChannel itself, without ASGI's messages, if it has `serve_channel`.
 """
 
-from sparkdash.wire.connection import ClientConnection, Shutdown
+from sparkdash.wire.connection import ClientConnection, Shutdown, Turns
 from sparkdash.wire.connection_limit import ConnectionLimit, Crowding
-from sparkdash.wire.request_channel import RequestChannel
-from sparkdash.wire.request_head import RequestHeadCache, by_name
-from sparkdash.wire.response_headers import ResponseHeaders
-from sparkdash.wire.turns import Turns
-from sparkdash.wire.upgraded import UpgradedConnection
+from sparkdash.wire.heads import RequestHeadCache, ResponseHeaders, by_name
+from sparkdash.wire.request_channel import RequestChannel, UpgradedConnection
 
 __all__ = [
     "ClientConnection",

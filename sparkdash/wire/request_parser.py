@@ -12,9 +12,8 @@ import asyncio
 import httptools
 
 from sparkdash.limits import HEAD
-from sparkdash.wire.request_channel import RequestChannel
-from sparkdash.wire.request_head import Fields
-from sparkdash.wire.upgraded import UpgradedConnection, asks_for_websocket
+from sparkdash.wire.heads import Fields
+from sparkdash.wire.request_channel import RequestChannel, UpgradedConnection, asks_for_websocket
 
 PIECE = 16 * 1024
 """Bytes of a head that are read at once, where more have come."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.access import audit, keyring
+from sparkdash.access import keyring
 from sparkdash.access.key import PREFIX, Key, digest, expiry, matching, new_secret
 from sparkdash.access.keyring import GONE_S, Keyring
 from sparkdash.errors import AdmissionError, ProfileError
@@ -167,7 +167,7 @@ def test_the_audit_log_keeps_its_size(tmp_path: Path) -> None:
     """It is moved aside once it is too large; every line is JSON, and only the owner's."""
     path = tmp_path / "state" / "audit.jsonl"
     for number in range(30):
-        audit.append_entry(path, {"n": number, "said": "ü\n"}, limit=200)
+        keyring.append_entry(path, {"n": number, "said": "ü\n"}, limit=200)
     old = path.with_name("audit.jsonl.old")
     lines = [json.loads(line) for line in (old.read_text() + (path.read_text() if path.exists() else "")).splitlines()]
     assert lines[-1]["n"] == 29

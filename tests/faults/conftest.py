@@ -32,7 +32,7 @@ from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.domain.swap import SwapCause
 from sparkdash.engines.argv import container_name
 from sparkdash.gateway import app as gateway
-from sparkdash.gateway.shared.body_budget import BodyBudget
+from sparkdash.gateway.shared.bodies import BodyBudget
 from sparkdash.host import command
 from sparkdash.host.box import BoxReader
 from sparkdash.host.nodes import OneNode

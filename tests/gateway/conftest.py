@@ -38,7 +38,7 @@ from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.gateway.app import Deps, Gateway, build
 from sparkdash.gateway.count.counter import TokenCounter
-from sparkdash.gateway.shared.body_budget import BodyBudget
+from sparkdash.gateway.shared.bodies import BodyBudget
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.settings import Settings
 from sparkdash.sim.api import http_server

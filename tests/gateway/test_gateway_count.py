@@ -17,9 +17,9 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount, Profile
 from sparkdash.engines.capabilities import Prompting, prompting
-from sparkdash.gateway.children import process
+from sparkdash.gateway import child_process
+from sparkdash.gateway.count import __main__
 from sparkdash.gateway.count import counter as room
-from sparkdash.gateway.count import counting
 from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.count.messages import (
     CountRequest,
@@ -50,7 +50,7 @@ def test_the_counts_are_those_of_the_real_engine(name: str) -> None:
     made: dict[str, int | None] = {}
     for asked, request in CASES["requests"].items():
         try:
-            made[asked] = counting.count_tokens(
+            made[asked] = __main__.count_tokens(
                 *decode_count_request(
                     encode_count_request(order(template=CASES["templates"][name]), json.dumps(request).encode())
                 )
@@ -102,7 +102,7 @@ def test_a_template_that_walks_through_content_gets_parts(template: str, expecte
 )
 def test_what_only_an_engine_can_count_is_not_estimated(body: dict[str, Any], why: str) -> None:
     with pytest.raises(Uncountable, match=why):
-        counting.count_tokens(order(), body)
+        __main__.count_tokens(order(), body)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_what_only_an_engine_can_count_is_not_estimated(body: dict[str, Any], wh
 )
 def test_what_is_not_of_the_protocol_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidPrompt):
-        counting.count_tokens(*decode_count_request(encode_count_request(order(), body)))
+        __main__.count_tokens(*decode_count_request(encode_count_request(order(), body)))
 
 
 @pytest.fixture
@@ -152,13 +152,13 @@ def told(folder: Path, **changes: Any) -> None:
 def test_a_model_that_lacks_something_says_what(model: Path, spoil: Callable[[Path], object], why: str) -> None:
     spoil(model)
     with pytest.raises(Uncountable, match=why):
-        counting.count_tokens(order(model), ASK)
+        __main__.count_tokens(order(model), ASK)
 
 
 def test_a_gguf_file_has_no_tokenizer_that_is_read(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").touch()
     with pytest.raises(Uncountable, match=r"m\.gguf is one file"):
-        counting.count_tokens(order(tmp_path / "m.gguf"), ASK)
+        __main__.count_tokens(order(tmp_path / "m.gguf"), ASK)
 
 
 def test_templates_are_found_where_models_keep_them(model: Path) -> None:
@@ -166,7 +166,7 @@ def test_templates_are_found_where_models_keep_them(model: Path) -> None:
     tool = {"name": "t", "input_schema": {}}
 
     def counts() -> tuple[int, int]:
-        return counting.count_tokens(order(model), ASK), counting.count_tokens(order(model), {**ASK, "tools": [tool]})
+        return __main__.count_tokens(order(model), ASK), __main__.count_tokens(order(model), {**ASK, "tools": [tool]})
 
     (model / "chat_template.jinja").write_text("spark")
     told(model, chat_template="spark memory")
@@ -185,14 +185,14 @@ def test_templates_are_found_where_models_keep_them(model: Path) -> None:
 
 def test_the_tokenizer_is_as_the_engine_has_it(model: Path) -> None:
     """Tokens of tokenizer_config.json alone are tokens; a length that files were cut to in training cuts nothing."""
-    plain = counting.count_tokens(order(model), {"messages": [{"role": "user", "content": "<|call|>" * 3}]})
+    plain = __main__.count_tokens(order(model), {"messages": [{"role": "user", "content": "<|call|>" * 3}]})
     told(model, added_tokens_decoder={"1024": {"content": "<|call|>", "special": True}})
     file = model / "tokenizer.json"
     cut = {"max_length": 4, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
     file.write_text(json.dumps(json.loads(file.read_text()) | {"truncation": cut}))
-    empty = counting.count_tokens(order(model), {"messages": [{"role": "user", "content": ""}]})
+    empty = __main__.count_tokens(order(model), {"messages": [{"role": "user", "content": ""}]})
     assert (
-        counting.count_tokens(order(model), {"messages": [{"role": "user", "content": "<|call|>" * 3}]})
+        __main__.count_tokens(order(model), {"messages": [{"role": "user", "content": "<|call|>" * 3}]})
         == empty + 3
         < plain
     )
@@ -201,20 +201,20 @@ def test_the_tokenizer_is_as_the_engine_has_it(model: Path) -> None:
 def test_what_a_profile_says_of_prompts_is_heeded(model: Path) -> None:
     """Its template's words, the client's before them; messages in parts or whole; a file that only the engine's mounts show."""
     words = "{{ mood }}{% for m in messages %}{{ m.content }}{% endfor %}"
-    base = counting.count_tokens(order(template=words), ASK)
-    assert counting.count_tokens(order(template=words, words={"mood": "spark"}), ASK) > base
+    base = __main__.count_tokens(order(template=words), ASK)
+    assert __main__.count_tokens(order(template=words, words={"mood": "spark"}), ASK) > base
     assert (
-        counting.count_tokens(
+        __main__.count_tokens(
             order(template=words, words={"mood": "spark"}), ASK | {"chat_template_kwargs": {"mood": ""}}
         )
         == base
     )
-    assert counting.count_tokens(order(template=words, in_parts=True), ASK) > base
+    assert __main__.count_tokens(order(template=words, in_parts=True), ASK) > base
     (model / "other.jinja").write_text(words)
     mounts = (Mount(source=str(model), target="/templates"),)
-    assert counting.count_tokens(order(template="/templates/other.jinja", mounts=mounts), ASK) == base
+    assert __main__.count_tokens(order(template="/templates/other.jinja", mounts=mounts), ASK) == base
     with pytest.raises(Uncountable, match="/templates/none"):
-        counting.count_tokens(order(template="/templates/none.jinja", mounts=mounts), ASK)
+        __main__.count_tokens(order(template="/templates/none.jinja", mounts=mounts), ASK)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ async def test_a_strangers_model_harms_nobody(house: Any, tmp_path: Path, monkey
 
 async def test_without_what_counts_the_answer_says_what_to_install(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A 404 still: Claude Code then makes an estimate of its own."""
-    monkeypatch.setattr(process.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(child_process.importlib.util, "find_spec", lambda _name: None)
     answer = await house.client.post(COUNT, json={"model": "beta/fast", **ASK})
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_loaded")
     assert "pip install 'sparkdash[translate]'" in answer.json()["error"]["message"]

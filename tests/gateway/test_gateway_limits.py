@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.lease import RequestState
+from sparkdash.gateway.http.channel import ClientStuck
 from sparkdash.gateway.http.exchange import Exchange
-from sparkdash.gateway.http.flow_control import ClientStuck
-from sparkdash.gateway.shared.body_budget import BodyBudget
+from sparkdash.gateway.shared.bodies import BodyBudget
 from sparkdash.settings import Settings
 from sparkdash.units import MIB
 from sparkdash.wire import connection

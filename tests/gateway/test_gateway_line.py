@@ -10,7 +10,7 @@ import pytest
 
 from sparkdash.domain.lease import RequestState
 from sparkdash.gateway.http.channel import ASGI_BUFFER_LIMIT, AsgiChannel
-from sparkdash.gateway.relay.cancel_scope import CancelScope
+from sparkdash.gateway.relay.passthrough import CancelScope
 from sparkdash.wire import ResponseHeaders
 
 BODY = b'{"model":"alpha","stream":true}'

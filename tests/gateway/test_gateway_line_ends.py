@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.gateway.protocol.mirror import mirror_splice
 from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.gateway.protocol.splices import ContinuedMessage, ContinuedResponse, Splice, WithoutUsage
+from sparkdash.gateway.protocol.splices import ContinuedMessage, ContinuedResponse, Splice, WithoutUsage, mirror_splice
 from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.sse import Frame, Frames
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.gateway.protocol.mirror import WHOLE_LIMIT, mirror_splice
-from sparkdash.gateway.protocol.splices import Splice, WithoutUsage
+from sparkdash.gateway.protocol.splices import WHOLE_LIMIT, Splice, WithoutUsage, mirror_splice
 
 TEXTS = (
     '"I think"',

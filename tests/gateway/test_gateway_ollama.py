@@ -14,7 +14,7 @@ from sparkdash.domain.local_files import Item, Shelf, Stock
 from sparkdash.domain.weights import WeightBytes, WeightFacts
 from sparkdash.errors import AdmissionError, EngineError
 from sparkdash.gateway.apis import ollama_wire
-from sparkdash.gateway.relay import keepalive
+from sparkdash.gateway.relay import passthrough
 from sparkdash.settings import Settings
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -198,7 +198,7 @@ class TestWaiting:
         self, house: Any, recorded_body: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Empty text while the model loads; then the answer, and how long the load took."""
-        monkeypatch.setattr(keepalive, "KEEP_ALIVE_S", 0.01)
+        monkeypatch.setattr(passthrough, "KEEP_ALIVE_S", 0.01)
         house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-stream-usage"))
         house.supervisor.gate.clear()
         body = {"model": "alpha", "messages": HELLO}

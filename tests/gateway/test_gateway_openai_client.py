@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from sparkdash.errors import EngineError
-from sparkdash.gateway.relay import keepalive
+from sparkdash.gateway.relay import passthrough
 from sparkdash.settings import Settings
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class TestWaiting:
 
     @pytest.fixture(autouse=True)
     def often(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(keepalive, "KEEP_ALIVE_S", 0.01)
+        monkeypatch.setattr(passthrough, "KEEP_ALIVE_S", 0.01)
 
     async def test_a_chat_waits_and_streams(self, house: Any, client: Any, recorded_body: Any) -> None:
         """Keep-alives are chunks like others to the accumulating helper."""

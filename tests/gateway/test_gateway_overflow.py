@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.gateway.protocol.overflow import overflow_error
+from sparkdash.gateway.protocol.problems import overflow_error
 
 LLAMACPP = (
     b'{"error":{"code":400,"message":"request (6002 tokens) exceeds the available context size (4096 tokens), try '

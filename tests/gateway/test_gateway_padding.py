@@ -12,7 +12,7 @@ import pytest
 
 from sparkdash.domain.lease import RequestState
 from sparkdash.errors import EngineError
-from sparkdash.gateway.relay import keepalive
+from sparkdash.gateway.relay import passthrough
 from sparkdash.settings import Settings
 
 ASKS = {"x-sparkdash-keep-alive": "whitespace"}
@@ -39,7 +39,7 @@ def settings() -> Settings:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keepalive, "KEEP_ALIVE_S", 0.02)
+    monkeypatch.setattr(passthrough, "KEEP_ALIVE_S", 0.02)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from leaping import LeapingLoop
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.event import SwapChanged
 from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
-from sparkdash.gateway.relay import keepalive
+from sparkdash.gateway.relay import passthrough
 from sparkdash.settings import Settings
 from sparkdash.upstream import pool
 
@@ -191,7 +191,7 @@ def test_what_they_would_do_without_a_word(loading: Any, monkeypatch: pytest.Mon
     """The measure of the test above: held in silence, these give up on a load of 400 s, as they were measured to."""
     impatient = {name for name, patience in MEASURED.items() if patience.first < 400}
     assert loading(400, lambda house: everyone(house, MEASURED), hold_headers_s=86400) == impatient
-    monkeypatch.setattr(keepalive, "KEEP_ALIVE_S", 86400.0)
+    monkeypatch.setattr(passthrough, "KEEP_ALIVE_S", 86400.0)
     impatient = {name for name, patience in MEASURED.items() if min(patience.byte, patience.event) < 400}
     assert loading(400, lambda house: everyone(house, MEASURED)) == impatient
 

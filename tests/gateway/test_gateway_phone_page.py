@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain import event
-from sparkdash.gateway.apis import phone_page
+from sparkdash.gateway.apis import pages
 
 FOLDER = files("sparkdash.gateway") / "phone"
 UPLOT = {
@@ -48,7 +48,7 @@ async def test_a_browser_at_the_root_gets_the_page(house: Any) -> None:
     assert (posted.status_code, posted.headers["allow"]) == (405, "GET, HEAD")
 
 
-@pytest.mark.parametrize("path", sorted(phone_page.FILES))
+@pytest.mark.parametrize("path", sorted(pages.FILES))
 async def test_every_file_lets_nothing_else_in(house: Any, path: str) -> None:
     """Scripts and styles of this origin alone, no frame, and a browser asks again only for what changed."""
     answer = await house.client.get(path)
@@ -65,14 +65,14 @@ def test_the_page_names_only_its_own_files_and_has_no_inline_script_or_style() -
     page = text("index.html")
     named = re.findall(r'(?:src|href)="([^"]+)"', page)
     assert named
-    assert set(named) <= set(phone_page.FILES)
+    assert set(named) <= set(pages.FILES)
     assert not re.search(r"<script(?![^>]*\ssrc=)|<style|\sstyle=|\son\w+=", page)
     for name in ("page.js", "state.js", "page.css"):
         assert not re.search(r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text(name))
 
 
 def test_the_first_paint_is_under_100_kb() -> None:
-    assert sum(len((FOLDER / name).read_bytes()) for name in phone_page.FILES.values()) < 100_000
+    assert sum(len((FOLDER / name).read_bytes()) for name in pages.FILES.values()) < 100_000
 
 
 def test_the_page_s_names_for_facts_and_elements_exist() -> None:

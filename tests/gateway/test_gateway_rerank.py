@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash.gateway.protocol import rerank
-from sparkdash.gateway.protocol.rerank import Ranking, RankSplice, as_results, as_texts
+from sparkdash.gateway.protocol import splices
+from sparkdash.gateway.protocol.splices import Ranking, RankSplice, as_results, as_texts
 
 ROWS = [{"index": 1, "score": 0.2, "text": "a stone"}, {"index": 0, "score": 0.9, "text": "a cat"}]
 
@@ -49,6 +49,6 @@ def test_an_answer_is_held_until_it_is_whole_and_a_long_one_passes(monkeypatch: 
     splice = RankSplice(Ranking("m", 1, False))
     assert splice.feed(whole[:9]) + splice.feed(whole[9:]) == b""
     assert json.loads(splice.end())["results"][0]["index"] == 0
-    monkeypatch.setattr(rerank, "ANSWER_LIMIT", 20)
+    monkeypatch.setattr(splices, "ANSWER_LIMIT", 20)
     long = RankSplice(Ranking("m", 1, False))
     assert long.feed(whole[:9]) + long.feed(whole[9:40]) + long.feed(whole[40:]) + long.end() == whole

@@ -13,8 +13,7 @@ from sparkdash.domain.profile import SimSpec
 from sparkdash.gateway.protocol.counts import TokenUsage
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.tap import Tap
-from sparkdash.gateway.shared.token_estimates import TokenEstimates
-from sparkdash.gateway.shared.traffic_meter import MeteredRequest, TrafficMeter
+from sparkdash.gateway.shared.traffic_meter import MeteredRequest, TokenEstimates, TrafficMeter
 from sparkdash.telemetry.energy import GAP_S, EnergyMeter, EnergyUse, Power
 
 CHAT = "/v1/chat/completions"

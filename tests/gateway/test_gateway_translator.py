@@ -19,7 +19,7 @@ import pytest
 from sparkdash.domain.event import Fact, Notice
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import HostError, UpstreamError
-from sparkdash.gateway.children import process as room
+from sparkdash.gateway import child_process as room
 from sparkdash.gateway.protocol.route import find_route
 from sparkdash.gateway.translate.needed import needs_translation
 from sparkdash.gateway.translate.translator import Translator
@@ -42,7 +42,7 @@ while True:
 
 CHATTY = """
 import sys
-from sparkdash.gateway.children.serve import send_answer, serve_child
+from sparkdash.gateway.child_process import send_answer, serve_child
 
 async def app(scope, receive, send):
     for stream in (sys.stdout, sys.stderr):

@@ -7,7 +7,7 @@ from typing import Any
 
 from sparkdash.listen import Server
 from sparkdash.wire import RequestChannel, ResponseHeaders, Turns
-from sparkdash.wire.turns import MOST
+from sparkdash.wire.connection import MOST
 
 ANSWER = ResponseHeaders([(b"content-length", b"0")])
 ASK = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -15,7 +15,7 @@ from sparkdash.domain.event import SwapChanged
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
 from sparkdash.errors import AdmissionError, EngineError
-from sparkdash.gateway.relay import keepalive
+from sparkdash.gateway.relay import passthrough
 from sparkdash.settings import Settings
 
 FRAME = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\ndata: [DONE]\n\n'
@@ -73,7 +73,7 @@ class TestImpatient:
 
     @pytest.fixture(autouse=True)
     def often(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(keepalive, "KEEP_ALIVE_S", 0.02)
+        monkeypatch.setattr(passthrough, "KEEP_ALIVE_S", 0.02)
 
     async def test_a_waiting_chat_gets_whole_empty_chunks(self, waiting: Any) -> None:
         """Empty deltas without a role (helpers add roles up), then the engine's stream unchanged."""

@@ -17,7 +17,7 @@ from sparkdash.access.key import Key, Scope, digest, new_secret
 from sparkdash.access.keyring import Keyring, add_key, revoke_key
 from sparkdash.domain.lease import RequestState
 from sparkdash.errors import AdmissionError, EngineError
-from sparkdash.gateway.relay import tunnel
+from sparkdash.gateway.relay import dispatch
 from sparkdash.settings import Settings
 
 URL = "/v1/realtime?model=alpha"
@@ -323,7 +323,7 @@ async def test_whoever_ends_a_socket_gives_the_reason(
     house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: Any, code: str
 ) -> None:
     """A person, its lease (as a swap's drain is over), silence, too many bytes, or its revoked key."""
-    monkeypatch.setattr(tunnel, "LOOK_S", 0.02)
+    monkeypatch.setattr(dispatch, "LOOK_S", 0.02)
     secret = locked(house, tmp_path / "keys.json", scopes=(Scope.INFERENCE, Scope.CONTROL))
     house.client.headers["Authorization"] = f"Bearer {secret}"
     async with engine_that(echo) as (url, _):

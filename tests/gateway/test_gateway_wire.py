@@ -17,8 +17,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sparkdash.listen import Server
 from sparkdash.wire import ClientConnection, RequestChannel, RequestHeadCache, ResponseHeaders
-from sparkdash.wire.deadline import Deadline
-from sparkdash.wire.request_head import RequestHead
+from sparkdash.wire.connection import Deadline
+from sparkdash.wire.heads import RequestHead
 
 Headers = list[tuple[bytes, bytes]]
 EMPTY = ResponseHeaders([(b"content-length", b"0")])

@@ -8,7 +8,7 @@ from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.gateway.apis.ollama_wire import AnswerSummary
 from sparkdash.gateway.relay import remote
 from sparkdash.upstream import engine_error_text
-from sparkdash.upstream.engine_text import ERROR_TEXT_LIMIT
+from sparkdash.upstream.engine_response import ERROR_TEXT_LIMIT
 
 KEY = "sk-far-0123456789abcdef"
 

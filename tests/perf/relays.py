@@ -205,7 +205,7 @@ def serve_gateway(pipe: Connection, engine_port: int) -> None:
     from sparkdash.domain.profile import EngineKind, Profile
     from sparkdash.domain.state import DaemonInfo, Snapshot
     from sparkdash.gateway.app import Deps, build
-    from sparkdash.gateway.shared.body_budget import BodyBudget
+    from sparkdash.gateway.shared.bodies import BodyBudget
     from sparkdash.settings import Settings
     from sparkdash.upstream import Upstream
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkdash.gateway.admission import rights
-from sparkdash.gateway.apis import phone_page
+from sparkdash.gateway.admission import access
+from sparkdash.gateway.apis import pages
 from sparkdash.gateway.protocol import route
 
 Route = tuple[str, str]
@@ -23,14 +23,14 @@ def control_routes(gateway: Any) -> set[Route]:
 
 def every_route(gateway: Any) -> set[Route]:
     """With every method but HEAD, which is a GET without its body."""
-    found = {("GET", path) for path in rights.ALIVE}
+    found = {("GET", path) for path in access.ALIVE}
     found |= {(method, shown(path)) for method, path in control_routes(gateway)}
     found |= {("POST", path) for path in route._PLAIN}
     for path, methods in route._AT_ROOT.items():
         found |= {(method, path) for method in methods - {"HEAD"}}
     reads = {f"/api/{word}" for word in READ_OLLAMA}
     found |= {("GET" if path in reads else "POST", path) for path in route.OLLAMA}
-    found |= {("GET", route.METRICS)} | {("GET", path) for path in phone_page.FILES}
+    found |= {("GET", route.METRICS)} | {("GET", path) for path in pages.FILES}
     found |= {("GET", "/v1/models"), ("GET", "/v1/models/NAME")}
     return found | {(method, path) for method in ("GET", "POST") for path in ("/v1/PATH", "/upstream/PROFILE/PATH")}
 

@@ -16,9 +16,9 @@ from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.peek import PeekedBody
 from sparkdash.gateway.protocol.route import find_route
 from sparkdash.gateway.relay import fallbacks
+from sparkdash.gateway.relay.admitted import RequestContext
 from sparkdash.gateway.relay.remote import remote_refusal
-from sparkdash.gateway.relay.request_context import RequestContext
-from sparkdash.gateway.shared.body_budget import BodyBudget
+from sparkdash.gateway.shared.bodies import BodyBudget
 from sparkdash.settings import Policy, Settings
 from sparkdash.supervisor.leasing import Remotes
 

@@ -8,20 +8,55 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
-from sparkdash.access.key import Key, matching
+from sparkdash.access.key import Key, Scope, matching
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
-from sparkdash.gateway.admission.rights import INFERENCE, Right
+from sparkdash.gateway.http.exchange import ParsedHead
 from sparkdash.gateway.http.headers import RequestHeaders
-from sparkdash.gateway.http.parsed_head import ParsedHead
 from sparkdash.gateway.ports import CatalogPort, KeysPort
+from sparkdash.gateway.protocol.route import METRICS, is_control
+
+READ = ("GET", "HEAD")
+ALIVE = frozenset({"/health", "/v1/health", "/ping", "/", "/api/hello"})
+"""Routes by which clients see whether the gateway is up: always 200, whatever the engines do."""
+
+
+class Right(NamedTuple):
+    """Right to use a route."""
+
+    scope: Scope | None
+    """Scope that the key needs; None: no key is needed."""
+
+    def is_granted(self, scopes: Sequence[Scope]) -> bool:
+        """Whether a key with these scopes has the right: who may control may also read the metrics."""
+        if self.scope is Scope.METRICS and Scope.CONTROL in scopes:
+            return True
+        return self.scope is None or self.scope in scopes
+
+
+INFERENCE = Right(Scope.INFERENCE)
+"""Right of every route that is not for control."""
+ANYBODY = Right(None)
+CONTROL = Right(Scope.CONTROL)
+SCRAPE = Right(Scope.METRICS)
+
+
+def right_of(path: str) -> Right:
+    """Look up who may use the route of that (decoded) path."""
+    if path in ALIVE:
+        return ANYBODY
+    if path.rstrip("/") == METRICS:
+        return SCRAPE
+    return CONTROL if is_control(path) else INFERENCE
+
 
 LOG = structlog.get_logger("sparkdash.access")
 MINUTE_S = 60.0

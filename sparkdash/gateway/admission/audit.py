@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from sparkdash.gateway.http.asgi import Message, Receive, Scope, Send
+from sparkdash.gateway.http.channel import Message, Receive, Scope, Send
 
 BODY_LIMIT = 2048
 """Bytes of a body that are kept; control requests name a profile and little else."""

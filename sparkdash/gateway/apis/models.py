@@ -2,20 +2,27 @@
 
 Owns: one item shape from which every kind of client reads its own keys. A Snapshot in, JSON out.
 Rule: `context` is the *configured* one, so that it is right while a profile is not loaded; unknown values are left out.
-
-Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
+from sparkdash.access.key import Key
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.engines.measuring import GATEWAY, SIMULATED
+from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.gateway.admission.access import READ, permitted_name, visible_snapshot
+from sparkdash.gateway.apis import models
 from sparkdash.gateway.apis.ollama_wire import rfc3339
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.http.exchange import Exchange, ParsedHead
+from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay.model_names import NO_CHOICES, Choices, chosen_name
 
 _STATUS = {
@@ -169,3 +176,48 @@ def engine_status(engine: Engine | None) -> dict[str, Any]:
     if engine.state is EngineState.FAILED and engine.failure is not None:
         told |= {"failed": True, "exit_code": engine.failure.exit_code or 1}
     return told
+
+
+_JSON = [(b"content-type", b"application/json")]
+
+
+def model_list_handler(head: ParsedHead) -> Callable[[Deps, Exchange], Awaitable[None]] | None:
+    """Return the handler of a model path; None for any other path."""
+    path = unquote(head.raw_path).rstrip("/").removeprefix("/v1")
+    if path == "/models":
+        return partial(_serve, name="")
+    return partial(_serve, name=path.removeprefix("/models/")) if path.startswith("/models/") else None
+
+
+async def _serve(deps: Deps, exchange: Exchange, name: str) -> None:
+    """Answer with one model, or with the list for an empty `name`."""
+    if exchange.method not in READ:
+        await exchange.refuse_method("The model list", READ)
+        return
+    await deps.refresh()
+    try:
+        snapshot = visible_snapshot(exchange.key, deps.bus.snapshot)
+        body = (
+            _model(deps, exchange.key, snapshot, name)
+            if name
+            else models.list_models(snapshot, exchange.head.agent, deps.choices())
+        )
+    except SparkdashError as error:
+        await exchange.refuse(error)
+        return
+    await exchange.answer(200, problems.encode_json(body), _JSON)
+
+
+def _model(deps: Deps, key: Key | None, snapshot: Snapshot, name: str) -> dict[str, object]:
+    if name == AUTO:
+        return models.auto_item(snapshot)
+    words = deps.choices().get(name)
+    if words and deps.catalog().exactly(name) is None and (item := models.choice_item(snapshot, name, words)):
+        return item
+    catalog = deps.catalog()
+    found = catalog.find(permitted_name(key, name, catalog, lambda: snapshot)).name
+    summary = snapshot.profile(found)
+    if summary is None or summary.cannot_run is not None:
+        why = summary.cannot_run if summary else "it is not in the list yet"
+        raise AdmissionError(f"Profile {found!r} cannot run: {why}.", code="model_not_found", status=404)
+    return models.model_item(snapshot, summary, name)

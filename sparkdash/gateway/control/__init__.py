@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Request
 from sparkdash.api.answers import ErrorEnvelope
 from sparkdash.api.requests import ApiRequest
 from sparkdash.gateway.admission.guard import check_json
-from sparkdash.gateway.control import history, measuring, reading, replay, settings, switching, upkeep
-from sparkdash.gateway.control.caller import set_caller
+from sparkdash.gateway.control import history, measuring, reading, switching, upkeep
+from sparkdash.gateway.control.routes import set_caller
 
 __all__ = ["router", "set_caller"]
 
@@ -22,7 +22,7 @@ def router() -> APIRouter:
         dependencies=[Depends(_posts_json)],
         responses={"default": {"model": ErrorEnvelope, "description": "Any error"}},
     )
-    for part in (reading, history, switching, replay, measuring, settings, upkeep):
+    for part in (reading, history, switching, measuring, upkeep):
         part.add_routes(api)
     return api
 

@@ -31,8 +31,7 @@ from sparkdash.domain.history import (
 )
 from sparkdash.domain.node import LOCAL
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.control.caller import CallerDeps
-from sparkdash.gateway.control.registration import serves
+from sparkdash.gateway.control.routes import CallerDeps, serves
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.ports import HistoryPort
 from sparkdash.limits import NAME

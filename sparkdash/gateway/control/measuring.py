@@ -5,7 +5,10 @@ Owns: the order of their steps, and the notices. Must not know who may come in m
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
+from collections.abc import Callable
 
 from fastapi import APIRouter, Request
 
@@ -14,12 +17,40 @@ from sparkdash.api.control import ControlApi
 from sparkdash.api.requests import LeaseBody, NoParameters, StartRunBody
 from sparkdash.domain.event import Level, MeasuringChanged, Notice
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.control.caller import CallerDeps, LeaseToken
-from sparkdash.gateway.control.process_exit import ProcessExitWatch
-from sparkdash.gateway.control.registration import serves
+from sparkdash.gateway.control.routes import CallerDeps, LeaseToken, serves
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http.parsed_head import by_unix_socket
+from sparkdash.gateway.http.exchange import by_unix_socket
 from sparkdash.gateway.shared.exclusive import TTL_S, ExclusiveHold
+
+
+class ProcessExitWatch:
+    """Watches one process at a time."""
+
+    def __init__(self) -> None:
+        self._fd: int | None = None
+
+    def watch(self, pid: int, tell: Callable[[], None]) -> None:
+        """Have the loop call `tell` once the process has ended; watch no other process from then on.
+
+        A pid without a process is ignored: the sender may run in a container, where pids differ.
+        """
+        self.forget()
+        try:
+            self._fd = os.pidfd_open(pid)
+        except OSError:
+            return
+        asyncio.get_running_loop().add_reader(self._fd, self._on_exit, tell)
+
+    def forget(self) -> None:
+        """Stop watching; a second call does nothing."""
+        if self._fd is not None:
+            asyncio.get_running_loop().remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = None
+
+    def _on_exit(self, tell: Callable[[], None]) -> None:
+        self.forget()
+        tell()
 
 
 def add_routes(api: APIRouter) -> None:

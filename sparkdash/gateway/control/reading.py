@@ -21,9 +21,17 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.control.caller import CallerDeps, KeyCheck
-from sparkdash.gateway.control.registration import serves, serves_raw
-from sparkdash.gateway.control.streams import DOCUMENT, STREAM, TEXT, FeedResponse, encode_lines
+from sparkdash.gateway.control.routes import (
+    DOCUMENT,
+    STREAM,
+    TEXT,
+    CallerDeps,
+    FeedResponse,
+    KeyCheck,
+    encode_lines,
+    serves,
+    serves_raw,
+)
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.relay.model_names import meant_profile
 from sparkdash.limits import COUNT

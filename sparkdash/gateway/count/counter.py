@@ -14,7 +14,7 @@ from pathlib import Path
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.capabilities import prompting
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
-from sparkdash.gateway.children.process import ChildProcess
+from sparkdash.gateway.child_process import ChildProcess
 from sparkdash.gateway.count.messages import CountRequest, CountResult, encode_count_request
 
 LIMIT_S = 30.0

@@ -13,8 +13,8 @@ from contextlib import aclosing
 from sparkdash.bus import JOURNAL
 from sparkdash.domain.event import EVENT, Event
 from sparkdash.domain.state import Snapshot
+from sparkdash.gateway.http.channel import ClientGone
 from sparkdash.gateway.http.exchange import STREAM_HEADERS, Exchange
-from sparkdash.gateway.http.flow_control import ClientGone
 from sparkdash.gateway.ports import BusPort
 from sparkdash.gateway.protocol.frames import COMMENT
 

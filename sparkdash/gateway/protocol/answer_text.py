@@ -1,8 +1,6 @@
 """Text of a whole answer: reasoning, text and tool calls, from a stream or from one JSON document.
 
 Owns: where each protocol keeps its text. Ids and times are left out, so that equal answers have equal texts.
-
-Pure.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from typing import Any
 
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.sse import Frames
+from sparkdash.units import MIB
 
 Parts = Iterator[tuple[str, str]]
 """Kind and text of each part of an answer."""
@@ -106,3 +105,40 @@ _READERS: dict[Dialect, Callable[[Any], Parts]] = {
     Dialect.RESPONSES: _responses,
     Dialect.MESSAGES: _messages,
 }
+
+
+LIMIT = 2 * MIB
+"""Bytes beyond which an answer is not kept at all: a stream has some 200 bytes for each token."""
+
+Note = Callable[[bytes, float], object]
+
+
+class KeptAnswer:
+    """Answer to the request `request_id`, as the engine gave it."""
+
+    def __init__(self, request_id: str) -> None:
+        self.request_id = request_id
+        self.is_whole = False
+        """Whether the answer came to its end without an error."""
+        self._stream = False
+        self._size = 0
+        self._pieces: list[bytes] = []
+
+    def begin(self, note: Note, *, stream: bool) -> Note:
+        """Return a `note` that keeps each piece as well; an answer that was begun before is dropped."""
+        pieces = self._pieces = []
+        self._size, self._stream, self.is_whole = 0, stream, False
+
+        def noted(piece: bytes, now: float) -> None:
+            note(piece, now)
+            self._size += len(piece)
+            if self._size <= LIMIT:
+                pieces.append(piece)
+
+        return noted
+
+    def text(self, dialect: Dialect) -> str | None:
+        """Return the text of the whole answer; None where it broke off, is too long or cannot be read."""
+        if not self.is_whole or self._size > LIMIT:
+            return None
+        return answer_text(b"".join(self._pieces), dialect, stream=self._stream)

@@ -8,11 +8,14 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Any
 
 from sparkdash.errors import SparkdashError
 from sparkdash.gateway.protocol.problems import encode_json, error_message, response_code, stream_error_body
-from sparkdash.gateway.protocol.route import Dialect
+from sparkdash.gateway.protocol.route import Dialect, Route
+from sparkdash.wire import ResponseHeaders
 
 COMMENT = b":\n\n"
 PROGRESS_MARK = "[sparkdash]"
@@ -199,3 +202,32 @@ def data_frame(body: dict[str, Any]) -> bytes:
 def event_frame(name: str, body: dict[str, Any]) -> bytes:
     """Encode a named event."""
     return b"event: " + name.encode() + b"\ndata: " + encode_json(body) + b"\n\n"
+
+
+PADDING_HEADER = b"x-sparkdash-keep-alive"
+WORD = "whitespace"
+JSON = "application/json"
+PADDED_HEADERS = ResponseHeaders(
+    [(b"content-type", JSON.encode()), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+)
+PADDING = b"\n"
+_JSON_PATHS = frozenset({"/v1/embeddings", "/v1/rerank", "/v1/score", "/rerank", "/v2/rerank", "/score"})
+"""JSON routes besides those that generate; an answer about audio may have any format."""
+
+
+def wants_padding(word: str | None, agent: str, route: Route, padded_clients: Iterable[str]) -> bool:
+    """Whether the client asked for padding and the route answers with JSON.
+
+    `word`: value of the client's PADDING_HEADER; without one, a User-Agent that matches `padded_clients` asks for padding.
+    """
+    if route.profile is not None or not (route.generates or route.path in _JSON_PATHS):
+        return False
+    if word is not None:
+        return word.strip().lower() == WORD
+    return any(fnmatchcase(agent, pattern) for pattern in padded_clients)
+
+
+def padding_can_precede(status: int, content_type: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether an engine's answer is still JSON with white space before it."""
+    coded = any(name == b"content-encoding" for name, _ in headers)
+    return status < 300 and content_type == JSON and not coded

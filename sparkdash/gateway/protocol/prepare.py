@@ -20,9 +20,9 @@ from sparkdash.engines.generic.known_servers import server_of
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.protocol.compat import CompatTarget, apply_rules, rules_for
 from sparkdash.gateway.protocol.peek import NO_OPTIONS, PeekedBody
-from sparkdash.gateway.protocol.rerank import RERANK_PATHS, Ranking, as_texts
 from sparkdash.gateway.protocol.rewrite import Edits, rename_model, rewrite_body
 from sparkdash.gateway.protocol.route import Dialect, Route
+from sparkdash.gateway.protocol.splices import RERANK_PATHS, Ranking, as_texts
 from sparkdash.limits import shown
 
 COUNTS_ON_REQUEST = frozenset(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sparkdash.sse import BLANK_LINE, ends_frame, whole_frames
 
@@ -174,3 +174,188 @@ def _each(frames: bytes) -> Iterator[bytes]:
         start = blank.end()
     if start < len(frames):
         yield frames[start:]
+
+
+WHOLE_LIMIT = 1024 * 1024
+"""Bytes; a longer answer that is no stream is left unchanged, as reading it would delay all other requests."""
+_SAID = "reasoning"
+_ALSO = "reasoning_content"
+_MARK = b'"reasoning"'
+_GAP = re.compile(r"[\s,:]*")
+
+
+def mirror_splice(*, stream: bool, before: Splice | None) -> Splice:
+    """Return the splice that mirrors reasoning, after the splice `before`."""
+    if not stream:
+        return _Whole()
+    return _Chunks() if before is None else _Both(before, _Chunks())
+
+
+class _Both:
+    """Two splices in sequence."""
+
+    def __init__(self, first: Splice, second: Splice) -> None:
+        self._first = first
+        self._second = second
+
+    def feed(self, chunk: bytes) -> bytes:
+        return self._second.feed(self._first.feed(chunk))
+
+    def end(self) -> bytes:
+        return self._second.feed(self._first.end()) + self._second.end()
+
+
+class _Chunks(FrameSplice):
+    _mark = _MARK
+
+    def _frame(self, frame: bytes) -> bytes:
+        found = DATA.search(frame)
+        return frame if found is None else frame[: found.end()] + _doubled(frame[found.end() :], "delta")
+
+
+class _Whole:
+    """Splice of an answer that is no stream; holds it back until it has ended."""
+
+    def __init__(self) -> None:
+        self._held: list[bytes] | None = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> bytes:
+        if self._held is None:
+            return chunk
+        self._held.append(chunk)
+        self._size += len(chunk)
+        if self._size <= WHOLE_LIMIT:
+            return b""
+        held, self._held = self._held, None
+        return b"".join(held)
+
+    def end(self) -> bytes:
+        return _doubled(b"".join(self._held or ()), "message")
+
+
+def _doubled(body: bytes, message: str) -> bytes:
+    """Mirror the reasoning in a JSON object. `message`: key of a choice's message."""
+    if body.find(_MARK) < 0:
+        return body
+    try:
+        text = body.decode()
+        return "".join(_pieces(text, message)).encode()
+    except (ValueError, IndexError, RecursionError):  # unreadable JSON
+        return body
+
+
+def _pieces(text: str, message: str) -> Iterator[str]:
+    done = 0
+    for place in _places(text, text.find("{"), ("choices", None, message)):
+        members = {key: (start, end) for key, start, end in _members(text, place)}
+        if _SAID not in members or _ALSO in members:
+            continue
+        start, end = members[_SAID]
+        if text[start] == '"':  # it may be null
+            yield f'{text[done:end]},"{_ALSO}":{text[start:end]}'
+            done = end
+    yield text[done:]
+
+
+def _places(text: str, at: int, path: tuple[str | None, ...]) -> Iterator[int]:
+    """Yield the positions of the values at the end of `path`, from `at` on; None stands for each item of an array."""
+    if not path:
+        yield at
+        return
+    for key, start, _ in _members(text, at):
+        if key == path[0]:
+            yield from _places(text, start, path[1:])
+
+
+def _members(text: str, at: int) -> Iterator[tuple[str | None, int, int]]:
+    """Yield each member of the object or array at `at`: key (None in an array), begin and end of its value."""
+    if text[at] not in "{[":
+        return
+    keyed = text[at] == "{"
+    at = _beyond_gap(text, at + 1)
+    while text[at] not in "}]":
+        key = None
+        if keyed:
+            key, at = _DECODER.raw_decode(text, at)
+            at = _beyond_gap(text, at)
+        _, end = _DECODER.raw_decode(text, at)
+        yield key, at, end
+        at = _beyond_gap(text, end)
+
+
+def _beyond_gap(text: str, at: int) -> int:
+    found = _GAP.match(text, at)
+    return found.end() if found else at
+
+
+RERANK_PATHS = ("/v1/rerank", "/v2/rerank", "/rerank")
+_OWN_KEYS = ("raw_scores", "truncate", "truncation_direction")
+"""Keys of the server that a request may have too."""
+ANSWER_LIMIT = 16 * 1024**2
+"""Bytes; a longer answer passes as it is."""
+
+
+class Ranking(NamedTuple):
+    """Facts of a request that its answer needs. `most`: number of results asked for; None means all."""
+
+    model: str
+    most: int | None
+    with_documents: bool
+
+
+def as_texts(body: bytes, model: str) -> tuple[bytes, Ranking | None]:
+    """Rewrite a request with `documents`; return it with what its answer needs, None where nothing is changed.
+
+    Raises:
+        ValueError: the body is no JSON.
+    """
+    asked: Any = json.loads(body)
+    documents = asked.get("documents") if isinstance(asked, dict) else None
+    if not isinstance(documents, list) or "texts" in asked:
+        return body, None
+    texts = [one.get("text") if isinstance(one, dict) else one for one in documents]
+    with_documents, most = bool(asked.get("return_documents")), asked.get("top_n")
+    sent = {"query": asked.get("query"), "texts": texts, "return_text": with_documents}
+    sent |= {key: asked[key] for key in _OWN_KEYS if key in asked}
+    ranking = Ranking(model, most if isinstance(most, int) and most >= 0 else None, with_documents)
+    return json.dumps(sent, ensure_ascii=False).encode(), ranking
+
+
+def as_results(body: bytes, ranking: Ranking) -> bytes:
+    """Return an answer as `/v1/rerank` has it, best first; another one, such as an error, unchanged."""
+    try:
+        rows: Any = json.loads(body)
+        best = sorted(rows, key=lambda row: -row["score"])[: ranking.most]
+        results = [_result(row, with_document=ranking.with_documents) for row in best]
+    except (ValueError, TypeError, KeyError):
+        return body
+    return json.dumps({"model": ranking.model, "results": results}, ensure_ascii=False).encode()
+
+
+def _result(row: dict[str, Any], *, with_document: bool) -> dict[str, Any]:
+    found = {"index": row["index"], "relevance_score": row["score"]}
+    return found | {"document": {"text": row["text"]}} if with_document and "text" in row else found
+
+
+class RankSplice:
+    """Holds an answer back until it is whole, and gives it in the usual form."""
+
+    def __init__(self, ranking: Ranking) -> None:
+        self._ranking = ranking
+        self._held: bytearray | None = bytearray()
+        """Answer so far; None once it is too long."""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take a chunk; return nothing, or all of an answer that is too long."""
+        if self._held is None:
+            return chunk
+        self._held += chunk
+        if len(self._held) <= ANSWER_LIMIT:
+            return b""
+        whole, self._held = bytes(self._held), None
+        return whole
+
+    def end(self) -> bytes:
+        """Return the answer."""
+        return b"" if self._held is None else as_results(bytes(self._held), self._ranking)

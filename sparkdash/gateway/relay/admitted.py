@@ -5,19 +5,51 @@ Owns: what is refused before a request waits. Must not know how it waits, nor ho
 
 from __future__ import annotations
 
-from sparkdash.domain.profile import AUTO
+import asyncio
+
+from sparkdash.domain.base import per_request
+from sparkdash.domain.profile import AUTO, Profile
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.admission.access import may_see, permitted_name
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import Exchange
-from sparkdash.gateway.protocol.peek import PeekedBody, is_batch
+from sparkdash.gateway.protocol.answer_text import KeptAnswer
+from sparkdash.gateway.protocol.peek import (
+    FormScanner,
+    PeekedBody,
+    form_boundary,
+    is_batch,
+    is_form,
+    peek_body,
+    peek_form,
+)
 from sparkdash.gateway.protocol.route import Route
 from sparkdash.gateway.relay.model_names import find_profile, resolve_model
-from sparkdash.gateway.relay.request_context import RequestContext
 from sparkdash.gateway.relay.served_routes import refuse_unserved
-from sparkdash.gateway.shared.body_budget import BodyShare
-from sparkdash.gateway.shared.upload import Upload
+from sparkdash.gateway.shared.bodies import BodyShare, Upload
 from sparkdash.limits import shown
+from sparkdash.units import MIB
+
+
+@per_request
+class RequestContext:
+    """Request, understood and admitted."""
+
+    deps: Deps
+    exchange: Exchange
+    route: Route
+    body_share: BodyShare
+    """Holds the body until an engine's answer begins."""
+    peeked: PeekedBody
+    name: str
+    """Name for the supervisor."""
+    profile: Profile | None
+    """Profile of `name`, if it was read; None for `auto` and for an unknown name."""
+    batch: bool
+    """Whether other requests may go first."""
+    upload: Upload | None = None
+    """Body that is on disk, in place of the share's."""
+
 
 AGENT_KEPT = 200
 """Characters of a User-Agent that identify a client."""
@@ -78,3 +110,68 @@ def row_profile(context: RequestContext) -> str:
         return context.profile.name
     runs = context.deps.bus.snapshot.auto(context.route.task) if context.name == AUTO else None
     return runs or shown(context.name)
+
+
+MEMORY = MIB
+"""Bytes of a form that are kept in memory; a larger one goes to the disk."""
+
+
+async def read_body(deps: Deps, exchange: Exchange, route: Route, share: BodyShare) -> tuple[PeekedBody, Upload | None]:
+    """Read the body into `share`, or into an upload that ends with the share; return what it says.
+
+    Raises as `Exchange.body` does; AdmissionError: `invalid_json`, `invalid_model`, `invalid_form`, `disk_full`.
+    """
+    settings, content_type = deps.settings, exchange.head.content_type
+    if route.generates or not is_form(content_type):
+        share.body = await exchange.body(settings.body_limit_mib, share, settings.body_s)
+        await _capture(deps, exchange, share.body)
+        return (peek_body(share.body, content_type) if route.profile is None else PeekedBody()), None
+    scanner = FormScanner(form_boundary(content_type)) if route.profile is None else None
+    reader = _FormReader(deps, share, scanner)
+    await exchange.read_body(reader.take, settings.upload_limit_mib, settings.body_s, "upload_limit_mib")
+    upload = await reader.end()
+    await _capture(deps, exchange, share.body)
+    return (PeekedBody() if scanner is None else peek_form(scanner)), upload
+
+
+async def _capture(deps: Deps, exchange: Exchange, body: bytes) -> None:
+    """Have the capture keep the request, broken ones too; uploads are too large for it."""
+    if deps.capture is not None and body:
+        kept = exchange.kept = exchange.kept or KeptAnswer(deps.new_id())
+        await asyncio.to_thread(deps.capture.keep, exchange, body, deps.clock(), kept.request_id)
+
+
+class _FormReader:
+    """Takes a form's parts; no more than MEMORY of them stays in memory."""
+
+    def __init__(self, deps: Deps, share: BodyShare, scanner: FormScanner | None) -> None:
+        self._deps = deps
+        self._share = share
+        self._scanner = scanner
+        self._memory = bytearray()
+        self._upload: Upload | None = None
+
+    async def take(self, part: bytes) -> None:
+        """Take the next part."""
+        if self._scanner is not None:
+            self._scanner.feed(part)
+        if self._upload is not None:
+            await self._upload.append(part)
+        elif len(self._memory) + len(part) <= MEMORY:
+            self._share.reserve(len(part))
+            self._memory += part
+        else:
+            upload = self._upload = await self._deps.uploads.begin()
+            self._share.release()
+            self._share.on_release(upload.close)
+            kept, self._memory = bytes(self._memory), bytearray()
+            await upload.append(kept)
+            await upload.append(part)
+
+    async def end(self) -> Upload | None:
+        """Finish what was begun; a form in memory is the share's body."""
+        if self._upload is None:
+            self._share.body = bytes(self._memory)
+        else:
+            await self._upload.flush()
+        return self._upload

@@ -16,9 +16,9 @@ from typing import Any
 
 import structlog
 
+from sparkdash.gateway.deps import CapturedRequest
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.gateway.shared.captured_request import CapturedRequest
 from sparkdash.units import MIB
 
 LOG = structlog.get_logger("sparkdash.capture")

@@ -16,7 +16,7 @@ from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashEr
 from sparkdash.gateway.admission.access import permitted_name
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.protocol import problems
-from sparkdash.gateway.relay.request_context import RequestContext
+from sparkdash.gateway.relay.admitted import RequestContext
 
 ANSWERED = b"x-sparkdash-profile"
 """Header: profile that answered instead of the requested one."""

@@ -10,32 +10,217 @@ Rule 2: while no byte of an engine's answer has gone out, an engine's death cost
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
 
 import structlog
 
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.phrases import waiting_on, waiting_text
-from sparkdash.errors import AdmissionError, SparkdashError
+from sparkdash.domain.profile import Profile
+from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.gateway.admission.access import visible_error
+from sparkdash.gateway.count.counter import not_loaded_error
 from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.http.channel import ClientGone, ClientStuck
 from sparkdash.gateway.http.exchange import Exchange
-from sparkdash.gateway.http.flow_control import ClientGone, ClientStuck
 from sparkdash.gateway.ports import LeasePort
+from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.peek import PeekedBody, is_for_responses
 from sparkdash.gateway.protocol.problems import status_error
 from sparkdash.gateway.protocol.route import Dialect, Route, find_route, shows_work
-from sparkdash.gateway.relay import dispatch, fallbacks, keepalive, offline_count, silence, tunnel
-from sparkdash.gateway.relay.admitted import admit_request, client_identity, row_profile
-from sparkdash.gateway.relay.answer_errors import lost_error
-from sparkdash.gateway.relay.body_reading import read_body
-from sparkdash.gateway.relay.cancel_scope import CancelScope
+from sparkdash.gateway.relay import dispatch, fallbacks
+from sparkdash.gateway.relay.admitted import RequestContext, admit_request, client_identity, read_body, row_profile
 from sparkdash.gateway.relay.fallbacks import RetryPlan
 from sparkdash.gateway.relay.model_names import COUNT_TOKENS, profile_to_count_offline
-from sparkdash.gateway.relay.reply import Reply
-from sparkdash.gateway.relay.request_context import RequestContext
+from sparkdash.gateway.relay.reply import Reply, lost_error
 from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.limits import shown
+from sparkdash.settings import Settings
+from sparkdash.supervisor.leasing import AnswerProgress
+from sparkdash.units import duration
+
+
+def silence_limits(profile: Profile, settings: Settings) -> tuple[float | None, float | None]:
+    """Seconds until an answer's first byte, and between two pieces: the profile's own limits, else the box's; None: no
+    limit.
+    """
+    own, of_box = (profile.first_byte_s, profile.between_bytes_s), (settings.first_byte_s, settings.between_bytes_s)
+    first, between = (mine if mine is not None else its for mine, its in zip(own, of_box, strict=True))
+    return first, between
+
+
+def watch_silence(
+    profile: Profile,
+    settings: Settings,
+    progress: AnswerProgress,
+    now: Callable[[], float],
+    end: Callable[[UpstreamError], object],
+) -> SilenceTimer | None:
+    """Start the timer that calls `end` once the engine was silent for too long; None where there is no limit."""
+    first, between = silence_limits(profile, settings)
+    if first is None and between is None:
+        return None
+    return SilenceTimer(profile.name, (first, between), progress, now, end)
+
+
+class SilenceTimer:
+    """Silence timer of one request. `cancel` it when the request has ended."""
+
+    def __init__(
+        self,
+        name: str,
+        limits: tuple[float | None, float | None],
+        progress: AnswerProgress,
+        now: Callable[[], float],
+        end: Callable[[UpstreamError], object],
+    ) -> None:
+        self._name = name
+        self._first_s, self._between_s = limits
+        self._progress = progress
+        self._now = now
+        self._end = end
+        self._began = now()
+        self._handle = self._after(self._first_s)
+
+    def cancel(self) -> None:
+        """Stop the timer; `end` is no longer called."""
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _after(self, seconds: float | None) -> asyncio.TimerHandle | None:
+        """Look again then, and no later than a pause that begins now may last."""
+        delays = [each for each in (seconds, self._between_s) if each is not None]
+        return asyncio.get_running_loop().call_later(min(delays), self._look) if delays else None
+
+    def _look(self) -> None:
+        now, at = self._now(), self._progress.heard_at
+        if at is not None and at < self._began:  # from an earlier engine of this request
+            at = None
+        limit, since = (self._first_s, self._began) if at is None else (self._between_s, at)
+        if limit is None or self._progress.is_held_up:
+            self._handle = self._after(self._between_s)
+        elif now < since + limit:
+            self._handle = self._after(since + limit - now)
+        else:
+            self._end(_silent(self._name, limit, begun=at is not None))
+
+
+def _silent(name: str, limit_s: float, *, begun: bool) -> UpstreamError:
+    what, key = ("broke off: it sent nothing more", "between_bytes_s") if begun else ("did not answer", "first_byte_s")
+    return UpstreamError(
+        f"{name} {what} within {duration(limit_s)}.",
+        code="engine_timeout",
+        status=504,
+        hint=f"{key} in the profile or in config.toml sets the limit.",
+    )
+
+
+class CancelScope:
+    """Context manager, entered in the task that may be cancelled."""
+
+    __slots__ = ("_before", "_for_good", "_reason", "_task")
+
+    _task: asyncio.Task[object] | None
+
+    def __enter__(self) -> Self:
+        self._task = asyncio.current_task()
+        assert self._task is not None  # noqa: S101 - a coroutine runs in one
+        self._before = self._task.cancelling()
+        self._reason: BaseException | None = None
+        self._for_good = False
+        return self
+
+    def cancel(self, reason: BaseException) -> None:
+        """Cancel the task; `reason` is raised where the scope is left. Only the first reason counts.
+
+        To be called while the task waits, by callbacks and other tasks. Does nothing once the scope is left.
+        """
+        if not self._for_good:
+            self._for_good = True
+            self._end(reason)
+
+    def interrupt(self, reason: BaseException) -> None:
+        """Cancel the task's present step; the task then asks `take_reason`. A `cancel` takes precedence."""
+        if self._reason is None:
+            self._end(reason)
+
+    def _end(self, reason: BaseException) -> None:
+        if self._task is None:
+            return
+        if self._reason is None:
+            self._task.cancel()
+        self._reason = reason
+
+    def take_reason(self) -> BaseException | None:
+        """Return and clear the reason of the cancellation, to be raised in its place;
+
+        None: somebody else cancelled the task.
+        """
+        reason, self._reason, self._for_good = self._reason, None, False
+        if reason is None or self._task is None or self._task.uncancel() > self._before:
+            return None
+        return reason
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        why = self.take_reason() if kind is asyncio.CancelledError else None
+        self._task = None
+        if why is not None:
+            raise why from None
+
+
+KEEP_ALIVE_S = 5.0
+"""Between keep-alives: the most impatient client measured gives up after 60 s without a byte."""
+
+
+class KeepAlive:
+    """`say` is awaited after `delay_s` and then every KEEP_ALIVE_S, until `end`; `failed` is told when it raises."""
+
+    def __init__(
+        self, say: Callable[[], Awaitable[None]], delay_s: float, failed: Callable[[BaseException], object]
+    ) -> None:
+        self._say = say
+        self._failed = failed
+        self._over: asyncio.Event | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(delay_s, self._begin)
+
+    async def end(self) -> None:
+        """Stop; returns when no further keep-alive can be sent. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._task is not None and self._over is not None:
+            self._over.set()
+            await self._task
+
+    def _begin(self) -> None:
+        self._over = asyncio.Event()
+        self._task = asyncio.create_task(self._speak(self._over), name="keep-alive")
+
+    async def _speak(self, over: asyncio.Event) -> None:
+        try:
+            while not over.is_set():
+                await self._say()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(over.wait(), KEEP_ALIVE_S)
+        except Exception as error:  # noqa: BLE001 - the waiting request gets it
+            self._failed(error)
+
+
+async def answer_count(context: RequestContext, profile: Profile) -> None:
+    """Answer with the request's token count. Raises AdmissionError as `TokenCounter.tokens` does."""
+    counter = context.deps.counter
+    if counter is None:
+        raise not_loaded_error(profile, "there is nothing here that counts them")
+    body = context.deps.preparer.prepare(context.body_share.body, context.peeked, context.route, profile).body
+    answer = problems.encode_json({"input_tokens": await counter.tokens(profile, body)})
+    await context.exchange.answer(200, answer, [(b"content-type", b"application/json")])
+
 
 LOG = structlog.get_logger("sparkdash.gateway")
 
@@ -58,7 +243,7 @@ async def relay_request(
     body_share = deps.body_budget.share()
     try:
         if upgrades:
-            peeked, upload = PeekedBody(None if route.profile else tunnel.model_in_query(exchange.query)), None
+            peeked, upload = PeekedBody(None if route.profile else dispatch.model_in_query(exchange.query)), None
         else:
             peeked, upload = await read_body(deps, exchange, route, body_share)
         if route.dialect is Dialect.CHAT and peeked.model is not None and is_for_responses(body_share.body):
@@ -67,7 +252,7 @@ async def relay_request(
         if route.path == COUNT_TOKENS and (
             profile := profile_to_count_offline(context.name, deps.catalog(), deps.bus.snapshot)
         ):
-            await offline_count.answer_count(context, profile)
+            await answer_count(context, profile)
         else:
             await _Relay(context, on_row).run()
             if exchange.kept is not None and deps.capture is not None:
@@ -115,7 +300,7 @@ class _Relay:
         """Cancelled when the client leaves or takes no more bytes, and by the box's owner."""
         self._lost: asyncio.Future[SparkdashError] | None = None
         """`lost` of the current lease."""
-        self._keepalive: keepalive.KeepAlive | None = None
+        self._keepalive: KeepAlive | None = None
         """Set while a client with keep-alives waits for a lease."""
         row = self._row = RequestRow(
             deps,
@@ -210,7 +395,7 @@ class _Relay:
         self._lost = lease.lost
         self._lost.add_done_callback(self._on_lost)
         deps = self._deps
-        timer = silence.watch_silence(lease.profile, deps.settings, self._reply, deps.monotonic, self._scope.interrupt)
+        timer = watch_silence(lease.profile, deps.settings, self._reply, deps.monotonic, self._scope.interrupt)
         try:
             upgrades = self._exchange.upgraded is not None
             send = dispatch.dispatch_websocket if upgrades else dispatch.dispatch_request
@@ -240,8 +425,8 @@ class _Relay:
         """Note the place in the queue; start keep-alives for a client that can take them."""
         waits = self._row.waits(position)
         if waits and self._keepalive is None and self._reply.can_send_keepalives():
-            delay = keepalive.KEEP_ALIVE_S if self._exchange.started else self._deps.settings.hold_headers_s
-            self._keepalive = keepalive.KeepAlive(self._send_keepalive, delay, self._scope.cancel)
+            delay = KEEP_ALIVE_S if self._exchange.started else self._deps.settings.hold_headers_s
+            self._keepalive = KeepAlive(self._send_keepalive, delay, self._scope.cancel)
 
     async def _send_keepalive(self) -> None:
         snapshot, profile = self._deps.bus.snapshot, self._row.profile

@@ -13,16 +13,15 @@ from sparkdash.access.key import Key
 from sparkdash.domain.history import AnswerMatch, match_answers
 from sparkdash.domain.lease import LEASE_HEADER, Request
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http.asgi import Message, Receive, Scope, replay_body
+from sparkdash.gateway.deps import CapturedRequest, Deps
+from sparkdash.gateway.http.channel import Message, Receive, Scope, replay_body
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol import problems
+from sparkdash.gateway.protocol.answer_text import KeptAnswer
 from sparkdash.gateway.protocol.route import Route, find_route
 from sparkdash.gateway.relay import passthrough
 from sparkdash.gateway.relay.capture import OURS, REDACTED, without_secrets
 from sparkdash.gateway.relay.request_row import RequestRow
-from sparkdash.gateway.shared.captured_request import CapturedRequest
-from sparkdash.gateway.shared.kept_answer import KeptAnswer
 
 AGENT = f"{OURS}replay"
 """User-Agent of replays, and so the client's name in their rows; the capture leaves them out."""

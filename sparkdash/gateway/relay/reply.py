@@ -10,29 +10,59 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from copy import copy
 from http import HTTPStatus
 
 from sparkdash.domain.lease import RequestState
-from sparkdash.errors import EngineDeadError, SparkdashError, UpstreamError
+from sparkdash.errors import AdmissionError, BadAnswerError, EngineDeadError, SparkdashError, UpstreamError
+from sparkdash.gateway.http.channel import ClientStuck, FlowControl
 from sparkdash.gateway.http.exchange import STREAM_HEADERS
-from sparkdash.gateway.http.flow_control import ClientStuck, FlowControl
 from sparkdash.gateway.http.headers import headers_for_client
 from sparkdash.gateway.ports import LeasePort
-from sparkdash.gateway.protocol import frames, padding, problems, soundness
+from sparkdash.gateway.protocol import frames, problems, soundness
 from sparkdash.gateway.protocol.counts import error_code
-from sparkdash.gateway.protocol.mirror import mirror_splice
-from sparkdash.gateway.protocol.overflow import overflow_error
 from sparkdash.gateway.protocol.prepare import AS_IT_IS, PreparedBody
-from sparkdash.gateway.protocol.problems import client_status
-from sparkdash.gateway.protocol.rerank import RankSplice
+from sparkdash.gateway.protocol.problems import client_status, overflow_error
 from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.gateway.protocol.splices import ContinuedMessage, ContinuedResponse, Splice, WithoutUsage
+from sparkdash.gateway.protocol.splices import (
+    ContinuedMessage,
+    ContinuedResponse,
+    RankSplice,
+    Splice,
+    WithoutUsage,
+    mirror_splice,
+)
 from sparkdash.gateway.protocol.tap import Tap
-from sparkdash.gateway.relay.answer_errors import bad_answer_error, log_hint, reworded_error
-from sparkdash.gateway.relay.request_context import RequestContext
+from sparkdash.gateway.relay.admitted import RequestContext
 from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.upstream import SWITCHED, EngineResponse, engine_error_text
 from sparkdash.wire import ResponseHeaders
+
+
+def log_hint(profile: str) -> str:
+    """Say where the engine's log is."""
+    return f"Its log says more: `sparkdash logs {profile}`."
+
+
+def bad_answer_error(profile: str, fault: str) -> BadAnswerError:
+    """Build the error of an answer with status 200 that is none."""
+    return BadAnswerError(f"{profile} answered 200 with {fault}.", hint=log_hint(profile))
+
+
+def reworded_error(status: int, body: bytes) -> SparkdashError:
+    """Reword an engine's refusal for a client that already has status 200."""
+    if error := overflow_error(body):
+        return error
+    family = AdmissionError if 400 <= status < 500 else SparkdashError
+    return family(engine_error_text(body), code=error_code(body) or "engine_refused", status=max(status, 400))
+
+
+def lost_error(error: SparkdashError) -> SparkdashError:
+    """Turn the reason of a lost lease into an error of one request: its engine died, or the lease was cut."""
+    if error.code == problems.CUT:
+        return copy(error)  # one error cuts many requests, and each needs its own traceback
+    return UpstreamError(error.message, code=error.code, hint=error.hint)
+
 
 EVENT_STREAM = "text/event-stream"
 PROGRESS_HEADER = b"x-sparkdash-progress"
@@ -85,16 +115,16 @@ class Reply:
         if context.peeked.stream:
             return True
         head, padded = self._exchange.head, self._deps.settings.padded_clients
-        return not self._exchange.collected and padding.wants_padding(
-            head.headers.get(padding.HEADER), head.agent, context.route, padded
+        return not self._exchange.collected and frames.wants_padding(
+            head.headers.get(frames.PADDING_HEADER), head.agent, context.route, padded
         )
 
     async def send_keepalive(self, waits_for: str) -> None:
         """Send one keep-alive; the first opens the answer. `waits_for` is one line of text."""
         if not self._context.peeked.stream:
             if not self._exchange.started:
-                self._exchange.start(200, padding.HEADERS)
-            await self._exchange.send(padding.PIECE)
+                self._exchange.start(200, frames.PADDED_HEADERS)
+            await self._exchange.send(frames.PADDING)
             return
         if not self._exchange.started:
             self._framed = True
@@ -274,7 +304,7 @@ class Reply:
         """Whether the answer has the format that was promised to the client while it waited."""
         if self._framed:
             return answer.status < 400 and answer.content_type == EVENT_STREAM
-        return padding.can_precede(answer.status, answer.content_type, answer.headers)
+        return frames.padding_can_precede(answer.status, answer.content_type, answer.headers)
 
     async def _refused_late(self, answer: EngineResponse) -> None:
         """Put an engine's refusal into an answer that has already begun with status 200."""

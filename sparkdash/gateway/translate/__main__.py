@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway.children.serve import JSON, Message, Receive, Send, read_body, send_answer, serve_child
+from sparkdash.gateway.child_process import JSON, Message, Receive, Send, read_body, send_answer, serve_child
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.route import Dialect, find_route
 from sparkdash.gateway.translate import litellm_calls

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sparkdash.domain.event import Fact, Level, Notice
 from sparkdash.errors import HostError, UpstreamError
-from sparkdash.gateway.children.process import ChildProcess
+from sparkdash.gateway.child_process import ChildProcess
 from sparkdash.units import duration, gib
 
 

@@ -1,23 +1,96 @@
-"""Streamed answers: the feed, lines and steps, and how the OpenAPI document describes them.
-
-Owns: what becomes of a failure once the status is out. Must not know where the lines and steps come from.
-"""
+"""How a control route is registered, what its handler gets of its caller, and how streams are answered."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated, Any, ParamSpec, TypeVar
 
+from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from sparkdash.access.key import Key
+from sparkdash.api.rows import Call, DocumentCall, Stream
 from sparkdash.domain.container import PullProgress
 from sparkdash.errors import SparkdashError
+from sparkdash.gateway.admission.access import key_check
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http import event_feed
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.frames import event_frame
+
+_DEPS, _KEY = "sparkdash.deps", "sparkdash.key"
+
+
+def set_caller(scope: Scope, deps: Deps, key: Key | None) -> None:
+    """Put the caller's key and the dependencies that the caller may see into the request's scope."""
+    scope[_DEPS], scope[_KEY] = deps, key
+
+
+async def _caller_deps(request: Request) -> Deps:  # a plain function would be run in a thread
+    deps: Deps = request.scope[_DEPS]
+    return deps
+
+
+async def _key_check(request: Request) -> Callable[[], bool]:
+    deps: Deps = request.scope[_DEPS]
+    return key_check(request.scope[_KEY], deps.keys, deps.clock)
+
+
+async def _caller_key(request: Request) -> Key | None:
+    key: Key | None = request.scope[_KEY]
+    return key
+
+
+CallerDeps = Annotated[Deps, Depends(_caller_deps)]
+"""Parameter of every control route."""
+CallerKey = Annotated[Key | None, Depends(_caller_key)]
+"""Parameter of routes that send a request on their caller's behalf: the key, None where none was needed."""
+KeyCheck = Annotated[Callable[[], bool], Depends(_key_check)]
+"""Parameter of routes whose answer has no end: whether the caller's key still holds."""
+LeaseToken = Annotated[str | None, Header(description="The token of POST /api/lease")]
+"""Parameter of routes that a lease reserves for its holder."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Handler = Callable[..., Awaitable[T]]
+
+
+def serves(api: APIRouter, row: Call[P, T], handler: Handler[T]) -> None:
+    """Register the handler of a call."""
+    api.add_api_route(
+        row.path,
+        handler,
+        methods=[row.method],
+        status_code=row.status,
+        summary=row.summary,
+        response_model=row.answer,
+    )
+
+
+def serves_raw(
+    api: APIRouter,
+    row: DocumentCall[P] | Stream[P, T],
+    handler: Handler[Response],
+    response_class: type[Response],
+    responses: dict[int | str, dict[str, Any]],
+) -> None:
+    """Register the handler of a stream or a document, which writes its answer itself.
+
+    `response_class` and `responses`: how the OpenAPI document describes the answer.
+    """
+    api.add_api_route(
+        row.path,
+        handler,
+        methods=[row.method],
+        summary=row.summary,
+        response_class=response_class,
+        responses=responses,
+        response_model=None,
+    )
+
 
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorEnvelope"}}}
 _ANY_ERROR = {"description": "Any error", "content": _ERROR}

@@ -1,8 +1,4 @@
-"""Upload: a large request body on disk, until an engine has it.
-
-Owns: the temporary file, how much of the disk uploads may take together, and the body with one name replaced. Must not
-know what is uploaded. Rule: the file has no name, so nothing is left of it however the daemon ends.
-"""
+"""Bodies of requests: the memory that all of them share, and large uploads on the disk."""
 
 from __future__ import annotations
 
@@ -10,13 +6,82 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import BinaryIO, cast
+from types import TracebackType
+from typing import BinaryIO, Self, cast
 
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.shared.body_budget import BodyBudget, BodyShare
 from sparkdash.units import MIB
+
+RETRY_S = 10.0
+
+
+class BodyBudget:
+    """Budget of the gateway. `taken`: bytes in use; `setting`: the key of config.toml that sets the limit."""
+
+    def __init__(self, limit_mib: int, setting: str = "bodies_limit_mib") -> None:
+        self.setting = setting
+        self.limit = limit_mib * MIB
+        self.taken = 0
+
+    def share(self) -> BodyShare:
+        """Open one request's share; use it as a context manager."""
+        return BodyShare(self)
+
+
+class BodyShare:
+    """Bytes reserved for one request's body, and the `body` itself, which no other object keeps."""
+
+    __slots__ = ("_also", "_budget", "_taken", "body")
+
+    def __init__(self, budget: BodyBudget) -> None:
+        self.body = b""
+        self._budget = budget
+        self._taken = 0
+        self._also: Callable[[], object] | None = None
+
+    def on_release(self, also: Callable[[], object]) -> None:
+        """Have `also` called, once, when the body is dropped."""
+        self._also = also
+
+    def reserve(self, size: int) -> None:
+        """Reserve that many more bytes.
+
+        Raises:
+            AdmissionError: code `bodies_full`, status 503 with Retry-After.
+        """
+        budget = self._budget
+        if budget.taken + size > budget.limit:
+            raise _full(budget)
+        budget.taken += size
+        self._taken += size
+
+    def release(self) -> None:
+        """Drop the body and return its bytes. Idempotent."""
+        self.body = b""
+        self._budget.taken -= self._taken
+        self._taken = 0
+        if self._also is not None:
+            also, self._also = self._also, None
+            also()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.release()
+
+
+def _full(budget: BodyBudget) -> AdmissionError:
+    return AdmissionError(
+        f"The bodies of waiting requests take {budget.taken // MIB} MiB; the limit is {budget.limit // MIB} MiB.",
+        code="bodies_full",
+        status=503,
+        retry_after=RETRY_S,
+        hint=f"Come back later, or raise `{budget.setting}` in config.toml.",
+    )
+
 
 PIECE = 256 * 1024
 """Bytes that are read and sent at once."""
@@ -24,7 +89,7 @@ BATCH = MIB
 """Bytes that are written at once: each write is a call in a thread."""
 FREE_MIB = 1024
 """Space that uploads leave on the disk."""
-RETRY_S = 60.0
+DISK_RETRY_S = 60.0
 
 
 class Uploads:
@@ -135,6 +200,6 @@ def _no_space(folder: Path, why: str) -> AdmissionError:
         f"The upload cannot be kept in {folder}: {why}.",
         code="disk_full",
         status=507,
-        retry_after=RETRY_S,
+        retry_after=DISK_RETRY_S,
         hint="Free space on the box, or set cache_dir in config.toml to another disk.",
     )

@@ -1,8 +1,4 @@
-"""The page that a browser gets at the gateway's address, made for phones.
-
-Owns: which files belong to it, and the headers that keep everything else out. The page holds no data: its script reads
-the control API with the caller's key. Must not know the state.
-"""
+"""The phone page, and the page that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -10,10 +6,10 @@ from functools import lru_cache
 from hashlib import sha256
 from importlib.resources import files
 
-from sparkdash.gateway.admission.rights import READ
+from sparkdash.gateway.admission.access import READ
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http.exchange import Exchange
-from sparkdash.gateway.http.parsed_head import ParsedHead
+from sparkdash.gateway.http.exchange import Exchange, ParsedHead
+from sparkdash.gateway.protocol.problems import status_error
 
 ROOT = "/"
 PAGE = "/ui"
@@ -74,3 +70,15 @@ def _read(name: str) -> tuple[bytes, bytes]:
     """Read a file of the page; return it with its entity tag."""
     body = (files("sparkdash.gateway") / "phone" / name).read_bytes()
     return body, b'"%b"' % sha256(body).hexdigest()[:16].encode()
+
+
+async def serve_metrics(deps: Deps, exchange: Exchange) -> None:
+    """Answer in the text format or in OpenMetrics, as the Accept header asks."""
+    if exchange.method not in READ:
+        await exchange.refuse_method("/metrics", READ)
+    elif deps.metrics is None:
+        await exchange.refuse(status_error(404, "There are no metrics here"))
+    else:
+        body, content_type = await deps.metrics(exchange.head.headers.get(b"accept") or "")
+        headers = [(b"content-type", content_type.encode()), (b"cache-control", b"no-store")]
+        await exchange.answer(200, body, headers)

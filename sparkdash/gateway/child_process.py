@@ -1,31 +1,86 @@
-"""ChildProcess: the daemon's side of a child: started on first use, ended when it has been idle.
-
-Owns: the process, its socket, and the connection to it. Must not know requests, nor what the child does.
-Rule 1: nothing secret is on its command line or in its environment.
-Rule 2: it never outlives the daemon: its standard input is a pipe that closes with the daemon.
-"""
+"""Child processes for libraries that the daemon must not load: the daemon's side, and the child's own server."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import importlib.util
+import logging
 import os
+import socket
+import sys
 from abc import ABC, abstractmethod
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import psutil
 import structlog
 
 from sparkdash import listen
 from sparkdash.errors import BadAnswerError, EngineDeadError, HostError, UpstreamError
-from sparkdash.gateway.children.serve import READY
 from sparkdash.host import command
 from sparkdash.upstream import EngineResponse, Upstream, encode_headers
+
+READY = b"ready\n"
+"""Line on standard output that says that the server answers."""
+JSON = (b"content-type", b"application/json")
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+def serve_child(app: App, program: str) -> None:
+    """Serve `app` until standard input ends; `program` is how the process was started, for its usage."""
+    parser = argparse.ArgumentParser(prog=program)
+    parser.add_argument("--fd", type=int, required=True, help="a listening socket")
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the gateway sees a broken stream by its end
+    asyncio.run(_serve(app, parser.parse_args().fd))
+    os._exit(0)  # an orderly exit with litellm takes a second, and the daemon waits for it
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Read a request's whole body."""
+    parts, more = [], True
+    while more:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+async def send_answer(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    """Send a whole answer at once."""
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _serve(app: App, fd: int) -> None:
+    server = listen.Server(app)
+    loop = asyncio.get_running_loop()
+
+    def released() -> None:
+        if not os.read(0, 1024):
+            loop.remove_reader(0)
+            server.stop()
+
+    loop.add_reader(0, released)
+    loop.call_soon(_say_ready)
+    await server.serve(sockets=[socket.socket(fileno=fd)])
+
+
+def _say_ready() -> None:
+    """The socket listens since it was made: what came meanwhile is waiting in it."""
+    sys.stdout.buffer.write(READY)
+    sys.stdout.buffer.flush()
+    os.dup2(2, 1)  # the pipe is not read any more: a library that prints would fill it and block
+
 
 LOG = structlog.get_logger("sparkdash.children")
 READY_S = 60.0

@@ -1,17 +1,33 @@
-"""RequestHead: first line and headers of a request, and the listener that it came through.
-
-Owns: that equal heads are one object. Must not know what is served.
-"""
+"""Heads of requests and answers, and the addresses of sockets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from urllib.parse import unquote
 from weakref import ref
 
 import httptools
 
-from sparkdash.wire.addresses import Address
+Address = tuple[str, int | None] | None
+"""A host and a port; (path, None) for a unix socket."""
+SocketName = tuple[str, int] | tuple[str, int, int, int] | str | None
+"""Name of a socket as its transport keeps it."""
+
+
+def remote_host(name: SocketName) -> str | None:
+    """Return the host of a socket's name; None for loopback and unix sockets."""
+    if not isinstance(name, tuple):
+        return None
+    host = name[0]
+    return None if host == "::1" or host.startswith(("127.", "::ffff:127.")) else host
+
+
+def asgi_address(name: SocketName) -> Address:
+    """Return a socket's name in ASGI's form, which keeps two of IPv6's four parts."""
+    if isinstance(name, tuple):
+        return name[0], name[1]
+    return (name, None) if isinstance(name, str) else None
+
 
 Fields = list[tuple[bytes, bytes]]
 """Headers as they came, but for the case of their names."""
@@ -97,3 +113,35 @@ def _parted(url: bytes) -> tuple[bytes, bytes]:
     if parsed.path is None:
         raise ValueError("an address without a path")
     return parsed.path, parsed.query or b""
+
+
+LENGTH = b"content-length"
+
+
+class ResponseHeaders:
+    """Headers of an answer as they are written. Make equal headers once, and use them for many answers.
+
+    `headers`: all but the Content-Length, with names in lower case; `length`: bytes of the body, where the headers say;
+    `lines`: the bytes to write; `closes`: whether the headers announce the end of the connection.
+    """
+
+    __slots__ = ("closes", "headers", "length", "lines")
+
+    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Raises ValueError: a header contains a line break, and would be written as two."""
+        self.length: int | None = None
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.closes = False
+        for header in headers:
+            name, value = header
+            if name == LENGTH:
+                self.length = int(value)
+                continue
+            self.headers.append(header)
+            if name == b"connection" and b"close" in value.lower():
+                self.closes = True
+        written = [b": ".join(header) for header in self.headers]
+        all_of_them = b"".join(written)
+        if all_of_them.find(b"\n") >= 0 or all_of_them.find(b"\r") >= 0:
+            raise ValueError("a header of the answer has a line break in it")
+        self.lines = b"\r\n".join([*written, b""])
