@@ -5,3 +5,5 @@ module level, and everything else inside the command.
 Rule 2: results go to stdout (pure JSON with --json), everything else to stderr.
 Must not know: HTTP, how an engine is run.
 """
+
+OPENING = "Opening the dashboard ..."

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import confirm, is_interactive, print_json, print_note, print_text
-from sparkdash.cli.output.tables import format_table
+from sparkdash.cli.output import confirm, format_table, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ def open_dashboard() -> None:
     """Start a daemon if none runs, and show the dashboard until the user quits."""
     gc.disable()  # while modules are loaded, which all stay: collections are a twentieth of the start
     try:
-        from sparkdash.cli.daemon.background import start_daemon_if_needed
+        from sparkdash.cli.running_daemon import start_daemon_if_needed
 
         start_daemon_if_needed()
         import sparkdash.tui.app  # noqa: F401 - loaded before collections begin
@@ -36,6 +36,6 @@ def show_dashboard() -> None:
 
 def this_box() -> BoxLook:
     """Return what looks at this box; its modules take a sixth of the dashboard's start, and few looks need them."""
-    from sparkdash.cli.setup.this_box import ThisBox
+    from sparkdash.cli.this_box import ThisBox
 
     return ThisBox()

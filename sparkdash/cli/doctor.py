@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import print_json, print_styled, print_text, style_text, terminal_width
+from sparkdash.cli.output import print_json, print_styled, print_text, style_text, terminal_width
 from sparkdash.cli.parameters import AsJson
 from sparkdash.units import printable
 

@@ -46,7 +46,7 @@ def _no_more_output() -> None:
 
 
 def _end(error: SparkdashError) -> NoReturn:
-    from sparkdash.cli.output import error_panel
+    from sparkdash.cli import output
 
-    error_panel.print_error(error, as_json="--json" in sys.argv[1:])
+    output.print_error(error, as_json="--json" in sys.argv[1:])
     sys.exit(error.exit_code)

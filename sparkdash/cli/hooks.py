@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import print_json, print_text
+from sparkdash.cli.output import print_json, print_text
 from sparkdash.cli.parameters import AsJson
 from sparkdash.errors import HostError
 from sparkdash.units import duration

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import print_fitting_table, print_json, print_note, print_text
+from sparkdash.cli.output import print_fitting_table, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson
 from sparkdash.units import DASH, tokens
 

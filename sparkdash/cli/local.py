@@ -5,18 +5,20 @@ Must not know: how anything is run. Nothing here starts, stops or asks a process
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import socket
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from sparkdash import paths, settings
 from sparkdash.catalog import Catalog, load_catalog, summarize
 from sparkdash.catalog.checkpoint import weights
-from sparkdash.cli.placeholders import planned_nodes
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, LABEL_SERVES, ContainerSpec
 from sparkdash.domain.memory import Need
-from sparkdash.domain.node import LOCAL
+from sparkdash.domain.node import LOCAL, Link, Node, NodeLaunch
 from sparkdash.domain.profile import Profile, ProfileSummary
+from sparkdash.domain.state import Snapshot
 from sparkdash.domain.task import Task
 from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.capabilities import tasks_of
@@ -24,14 +26,71 @@ from sparkdash.engines.estimate import estimate_launch
 from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, HostError
-from sparkdash.host import meminfo
+from sparkdash.host import meminfo, shelf
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.podman.argv import shell
 from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes.process import Process
 from sparkdash.host.runtime import Runtime
+from sparkdash.host.shelf import Image, ProfileStock
 from sparkdash.nodes.node_file import nodes_file, read_nodes
 from sparkdash.settings import Settings
+
+UNKNOWN_NODE = "SECOND_NODE"
+"""Name of a worker's node where no other node was added."""
+
+EXPLAINED = "Words such as ADDRESS_OF_… stand for what sparkdash finds on each node at a start."
+
+
+def planned_nodes(profile: Profile, known: Settings, others: tuple[Node, ...]) -> tuple[NodeLaunch, ...]:
+    """Return the nodes that a launch of the profile would have; () for this box alone."""
+    if profile.nodes == 1:
+        return () if profile.node in (None, LOCAL) else (_other(profile.node, others, alone=True),)
+    workers = [node.name for node in others][: profile.nodes - 1]
+    workers += [UNKNOWN_NODE] * (profile.nodes - 1 - len(workers))
+    return (_local(known), *(_other(name, others) for name in workers))
+
+
+def _local(known: Settings) -> NodeLaunch:
+    return NodeLaunch(
+        name=LOCAL,
+        address=f"ADDRESS_OF_{LOCAL}",
+        hf_home=str(known.hf_home.expanduser()),
+        cache_dir=str(known.cache_dir.expanduser()),
+        link=_link(LOCAL, None),
+    )
+
+
+def _other(name: str | None, others: tuple[Node, ...], *, alone: bool = False) -> NodeLaunch:
+    name = name or UNKNOWN_NODE
+    node = next((one for one in others if one.name == name), None)
+    home = f"/HOME_OF_{name}/.cache"
+    return NodeLaunch(
+        name=name,
+        address="127.0.0.1" if alone else (node and node.address) or f"ADDRESS_OF_{name}",
+        hf_home=(node and node.hf_home) or f"{home}/huggingface",
+        cache_dir=f"{home}/sparkdash",
+        link=None if alone else _link(name, node),
+    )
+
+
+def _link(name: str, node: Node | None) -> Link:
+    return Link(interface=(node and node.interface) or f"INTERFACE_OF_{name}", hca=f"HCA_OF_{name}")
+
+
+def on_this_box(world: Snapshot | None) -> bool:
+    """Whether the daemon runs on this box; one reached through `ssh -L` has another box's files."""
+    return world is None or world.daemon.host == socket.gethostname()
+
+
+def local_stock(profiles: Iterable[ProfileSummary], runtime: Runtime, known: Settings) -> dict[str, ProfileStock]:
+    """Return the images and weights of each profile, by name."""
+    return asyncio.run(shelf.stock_of(profiles, runtime, known.hf_home.expanduser()))
+
+
+def local_images(runtime: Runtime, names: Iterable[str]) -> Mapping[str, Image]:
+    """Return which of the named images are on this box."""
+    return asyncio.run(shelf.image_presence(runtime, names))
 
 
 class NodeCommand(NamedTuple):

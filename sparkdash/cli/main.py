@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -9,18 +10,41 @@ import typer
 from typer.core import TyperGroup
 
 from sparkdash import __version__
-from sparkdash.cli import connect, doctor, home, hooks, keys, memory, web
+from sparkdash.cli import (
+    OPENING,
+    connect,
+    doctor,
+    history,
+    hooks,
+    keys,
+    memory,
+    serve,
+    service,
+    setup,
+    status,
+    use,
+    web,
+)
 from sparkdash.cli.bench import ab
 from sparkdash.cli.bench import commands as bench
-from sparkdash.cli.daemon import demo, serve, service
-from sparkdash.cli.engines import history, logs, requests, status, stop, use, why
 from sparkdash.cli.exits import exit_codes
 from sparkdash.cli.nodes import commands as nodes
-from sparkdash.cli.output.screen import print_text
-from sparkdash.cli.profiles import add as add_from_source
-from sparkdash.cli.profiles import build, import_export, new, pull, search, sources
+from sparkdash.cli.output import print_opening, print_text
+from sparkdash.cli.profiles import build, import_export, new, pull, sources
 from sparkdash.cli.profiles import commands as profiles
-from sparkdash.cli.setup import commands as setup
+
+
+def home() -> None:
+    """Open the dashboard, starting a daemon if needed; without a terminal, print the status."""
+    if not sys.stdout.isatty():
+        from sparkdash.cli.status import status
+
+        status()
+        return
+    print_opening(OPENING)
+    from sparkdash.cli.dashboard import open_dashboard
+
+    open_dashboard()
 
 
 class GroupedCommands(TyperGroup):
@@ -48,8 +72,8 @@ for add, name in (
     (import_export.import_profiles, "import"),
     (import_export.export_profile, "export"),
     (new.new_profile, "new"),
-    (search.search_profiles, "search"),
-    (add_from_source.add_profile, "add"),
+    (sources.search_profiles, "search"),
+    (sources.add_profile, "add"),
     (sources.sources, "sources"),
 ):
     profiles.app.command(name)(add)
@@ -57,14 +81,14 @@ GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Every day": {
         "use": use.use,
         "status": status.status,
-        "why": why.why,
-        "stop": stop.stop,
-        "cancel": stop.cancel,
-        "requests": requests.requests,
-        "logs": logs.logs,
+        "why": status.why,
+        "stop": use.stop,
+        "cancel": use.cancel,
+        "requests": status.requests,
+        "logs": status.logs,
         "history": history.history,
     },
-    "First day": {"demo": demo.demo, "setup": setup.setup, "connect": connect.connect},
+    "First day": {"demo": serve.demo, "setup": setup.setup, "connect": connect.connect},
     "Profiles": {"profiles": profiles.app, "pull": pull.pull, "build": build.build},
     "Measure": {"ab": ab.ab, "bench": bench.app},
     "Care": {
@@ -112,7 +136,7 @@ def root(
       sparkdash status --json        what runs, for scripts
     """
     if context.invoked_subcommand is None:
-        home.home()
+        home()
 
 
 def main() -> None:

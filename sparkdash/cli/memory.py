@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sparkdash.cli.output.screen import print_json, print_note, print_text, terminal_width
-from sparkdash.cli.output.tables import fit_table
+from sparkdash.cli.output import fit_table, print_json, print_note, print_text, terminal_width
 from sparkdash.cli.parameters import AsJson
 from sparkdash.units import GIB, MIB, one_line, size
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from sparkdash.cli.output.opening import OPENING
+from sparkdash.cli import OPENING
 
 COMPLETION = "_SPARKDASH_COMPLETE"
 """Variable by which a shell asks for the completion of commands; it gives no arguments."""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import print_json, print_note, print_text
+from sparkdash.cli.output import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson
 
 HOST = "127.0.0.1"
@@ -47,7 +47,7 @@ def web(
         )
     import asyncio
 
-    from sparkdash.cli.daemon.background import start_daemon_if_needed
+    from sparkdash.cli.running_daemon import start_daemon_if_needed
     from sparkdash.cli.web_place import place_of
     from sparkdash.web.server import serve_dashboard
 

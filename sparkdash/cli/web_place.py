@@ -7,7 +7,7 @@ import ssl
 import time
 
 from sparkdash.access.keyring import Keyring, Keys, keys_file
-from sparkdash.cli.output.screen import print_note
+from sparkdash.cli.output import print_note
 from sparkdash.errors import ProfileError, SparkdashError
 from sparkdash.listen import Tls
 from sparkdash.settings import Settings, load_settings

@@ -14,7 +14,7 @@ import pytest
 from fake_daemon import FakeDaemon
 from recorded import START, asked
 
-from sparkdash.cli.engines.history_period import parse_moment, parse_period
+from sparkdash.cli.history_tables import parse_moment, parse_period
 from sparkdash.domain.event import Level
 from sparkdash.domain.history import (
     FigureList,

@@ -20,9 +20,9 @@ from sparkdash import log, paths
 from sparkdash.bench import run_folder
 from sparkdash.bench.plan import run_plan, suites
 from sparkdash.bench.run import Arm, Mode
+from sparkdash.cli import output
 from sparkdash.cli.doctor import finding_lines as doctors_lines
 from sparkdash.cli.main import app
-from sparkdash.cli.output import screen, tables
 from sparkdash.domain.container import PullProgress, Stranger
 from sparkdash.domain.engine import EngineState, Failure, Liveness, LivenessState, Parked
 from sparkdash.domain.event import Fact, Level, Measuring, Notice, SwapChanged
@@ -291,8 +291,8 @@ def test_a_terminal_is_sent_our_own_sequences_only(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     page, line = Terminal(), Terminal()
-    screen.make_console(page, 60).print(f"a{EVIL}b", style="bold", markup=False)
-    screen.LiveLine(line).draw(f"a{EVIL}b", "plain")
+    output.make_console(page, 60).print(f"a{EVIL}b", style="bold", markup=False)
+    output.LiveLine(line).draw(f"a{EVIL}b", "plain")
     shown = re.sub(r"^\x1b\[1m|\x1b\[0m$", "", page.getvalue(), flags=re.MULTILINE)
     assert page.getvalue() != shown
     assert not STEERS.search(shown + line.getvalue().removeprefix("\r\x1b[K"))
@@ -335,4 +335,4 @@ def test_honest_text_is_left_alone(text: str) -> None:
 def test_what_must_stay_on_its_line_does() -> None:
     """No row of a table can forge the next one."""
     assert one_line("a\nb\tc") == r"a\u000ab\u0009c"
-    assert len(tables.format_table(("head",), [("a\nb",)], "<")) == 2
+    assert len(output.format_table(("head",), [("a\nb",)], "<")) == 2

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample
 
-from sparkdash.cli.engines.status_page import status_lines
+from sparkdash.cli.status_page import status_lines
 from sparkdash.domain.metric import EngineSample, Gpu, LinkSample, Memory, Metric, NodeSample
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.swap import Plan, PlanNode

@@ -17,7 +17,7 @@ import pytest
 from fake_daemon import FakeDaemon, summary
 from fake_hub import FakeHub, Repo
 
-from sparkdash.cli.output.tables import fit_table
+from sparkdash.cli.output import fit_table
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 

@@ -6,10 +6,9 @@ import sys
 
 import pytest
 
-from sparkdash.cli import dashboard, start
+from sparkdash.cli import OPENING, dashboard, start
 from sparkdash.cli import main as command_line
 from sparkdash.cli.exits import exit_codes
-from sparkdash.cli.output.opening import OPENING
 from sparkdash.errors import DaemonError
 from sparkdash.tui import app
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 
-from sparkdash.cli.engines.status_page import status_lines
+from sparkdash.cli.status_page import status_lines
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import Level, Measuring, Notice

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparkdash import paths
-from sparkdash.cli.setup.this_box import ThisBox
+from sparkdash.cli.this_box import ThisBox
 from sparkdash.discovery import look
 from sparkdash.errors import ProfileError
 

@@ -11,8 +11,8 @@ from programs import Program
 
 from sparkdash import paths
 from sparkdash.api.control import ControlApi
-from sparkdash.cli.engines.swap_progress import SwapProgressLine, swap_steps
-from sparkdash.cli.profiles import local_files
+from sparkdash.cli import local
+from sparkdash.cli.status_page import SwapProgressLine, swap_steps
 from sparkdash.client import launch
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import EngineChanged, Fact, SampleTaken, SwapChanged
@@ -58,7 +58,7 @@ def test_an_error_of_the_profile_s_file_is_told_before_the_load(
     text = "profile: new\nengine: vllm\nengine_version: '0.32'\nimage: docker.io/vllm/vllm-openai:v0.32.0\n"
     text += "models: {target: {hf: a/b}}\nargs: {gpu-memory-utilization: 80, max-num-seqs: 4}\n"
     (folder / "new.yaml").write_text(text)
-    monkeypatch.setattr(local_files, "on_this_box", lambda world: True)
+    monkeypatch.setattr(local, "on_this_box", lambda world: True)
     done = sparkdash("use", "new")
     assert done.code == 0
     (warning,) = [line for line in done.err.splitlines() if line.startswith("warning: ")]

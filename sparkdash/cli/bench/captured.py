@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparkdash.cli.output.screen import print_note
+from sparkdash.cli.output import print_note
 
 if TYPE_CHECKING:
     from sparkdash.bench.plan.captured_requests import CapturedRequest, Chat

@@ -11,8 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from sparkdash.cli.bench import captured, export, reports, run_list, watch
-from sparkdash.cli.output.screen import print_json, print_text, terminal_width
-from sparkdash.cli.output.tables import RIGHT, wrap_last_column
+from sparkdash.cli.output import RIGHT, print_json, print_text, terminal_width, wrap_last_column
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 
 if TYPE_CHECKING:

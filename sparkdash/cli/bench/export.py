@@ -23,7 +23,7 @@ from sparkdash.cli.bench.report_source import (
     merge_matrix,
     read_report,
 )
-from sparkdash.cli.output.screen import print_note, print_text
+from sparkdash.cli.output import print_note, print_text
 
 if TYPE_CHECKING:
     from sparkdash.bench.report.report import Report

@@ -34,7 +34,7 @@ from sparkdash.cli.bench import (
     unfinished_runs,
 )
 from sparkdash.cli.bench.plan_document import plan_document
-from sparkdash.cli.output.screen import confirm, is_interactive, print_json, print_note, print_text
+from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError

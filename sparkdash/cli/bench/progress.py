@@ -19,7 +19,7 @@ from sparkdash.bench.report import void_counts
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Kind, Mode, Run
 from sparkdash.bench.run_folder import CALIBRATION_DAYS
-from sparkdash.cli.output.screen import LiveLine, print_note, terminal_width
+from sparkdash.cli.output import LiveLine, print_note, terminal_width
 from sparkdash.domain.event import Measuring
 from sparkdash.domain.state import Snapshot
 from sparkdash.units import duration

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.bench import run_list
-from sparkdash.cli.output.screen import print_note
+from sparkdash.cli.output import print_note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

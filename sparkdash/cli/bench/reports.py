@@ -24,7 +24,7 @@ from sparkdash.cli.bench.report_source import (
     parse_metric,
     read_report,
 )
-from sparkdash.cli.output.screen import make_console, print_json, terminal_width
+from sparkdash.cli.output import make_console, print_json, terminal_width
 from sparkdash.cli.parameters import AsJson
 
 if TYPE_CHECKING:

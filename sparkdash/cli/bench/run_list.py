@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkdash.cli.output.screen import print_note, print_text, terminal_width
-from sparkdash.cli.output.tables import RIGHT, format_table
+from sparkdash.cli.output import RIGHT, format_table, print_note, print_text, terminal_width
 from sparkdash.errors import AdmissionError
 
 if TYPE_CHECKING:

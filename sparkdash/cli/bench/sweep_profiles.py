@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sparkdash.bench.plan import sweep, sweep_file
 from sparkdash.bench.run import Arm
-from sparkdash.cli.output.screen import print_note
+from sparkdash.cli.output import print_note
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, SparkdashError

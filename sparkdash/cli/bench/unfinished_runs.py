@@ -13,7 +13,7 @@ from sparkdash.bench import run_folder
 from sparkdash.bench.plan import run_plan
 from sparkdash.bench.run import Run
 from sparkdash.cli.bench import progress
-from sparkdash.cli.output.screen import print_note
+from sparkdash.cli.output import print_note
 from sparkdash.errors import AdmissionError
 
 

@@ -12,7 +12,7 @@ import typer
 
 from sparkdash.cli.bench import run_list
 from sparkdash.cli.bench.report_source import parse_metric
-from sparkdash.cli.output.screen import make_console, print_json, terminal_width
+from sparkdash.cli.output import make_console, print_json, terminal_width
 from sparkdash.cli.parameters import AsJson, complete_profile
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import confirm, is_interactive, print_json, print_note, print_text
+from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes
 from sparkdash.units import DASH, size
 
@@ -56,7 +56,7 @@ def add(
     import asyncio
 
     from sparkdash import settings
-    from sparkdash.cli.daemon.reload import reload_daemon
+    from sparkdash.cli.running_daemon import reload_daemon
     from sparkdash.domain.node import NODE_NAME
     from sparkdash.nodes import node_file
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.nodes.known import MaybeNodeName, one_node
-from sparkdash.cli.output.screen import LiveLine, print_json, print_note, print_text, terminal_width
+from sparkdash.cli.output import LiveLine, print_json, print_note, print_text, terminal_width
 from sparkdash.cli.parameters import AsJson
 
 if TYPE_CHECKING:

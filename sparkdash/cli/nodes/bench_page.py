@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
-from sparkdash.cli.output.tables import fit_table
+from sparkdash.cli.output import fit_table
 from sparkdash.domain.node import LOCAL, Link
 from sparkdash.nodes.link.record import (
     PUBLISHED_LINK_FIGURES,

@@ -9,7 +9,7 @@ import typer
 
 from sparkdash.cli.doctor import FAILED, WARNED, WIDEST, check_lines, finding_lines, status_counts
 from sparkdash.cli.nodes.known import MaybeNodeName, chosen_nodes
-from sparkdash.cli.output.screen import print_json, print_styled, print_text, terminal_width
+from sparkdash.cli.output import print_json, print_styled, print_text, terminal_width
 from sparkdash.cli.parameters import AsJson
 
 

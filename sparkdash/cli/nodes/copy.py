@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.nodes.parameters import complete_node
-from sparkdash.cli.output.screen import LiveLine, print_json, print_json_line, print_note, print_text
-from sparkdash.cli.output.tables import format_table
+from sparkdash.cli.output import LiveLine, format_table, print_json, print_json_line, print_note, print_text
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import AdmissionError, DaemonError, HostError, SparkdashError
 from sparkdash.units import percent, size
@@ -67,7 +66,7 @@ def copy(
 
 
 def _profile(name: str) -> tuple[Profile, Snapshot | None]:
-    from sparkdash.cli.profiles.local_files import on_this_box
+    from sparkdash.cli.local import on_this_box
     from sparkdash.client.blocking import Client
 
     try:

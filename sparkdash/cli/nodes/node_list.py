@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkdash.cli.output.screen import print_fitting_table, print_json, print_note, print_text
+from sparkdash.cli.output import print_fitting_table, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson
 from sparkdash.units import DASH
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sparkdash.cli.nodes.parameters import NodeName
-from sparkdash.cli.output.screen import print_json, print_text
+from sparkdash.cli.output import print_json, print_text
 from sparkdash.cli.parameters import AsJson
 
 
@@ -24,7 +24,7 @@ def remove(
     Examples:
       sparkdash nodes remove spark2
     """
-    from sparkdash.cli.daemon.reload import reload_daemon
+    from sparkdash.cli.running_daemon import reload_daemon
     from sparkdash.errors import AdmissionError
     from sparkdash.nodes import node_file
 

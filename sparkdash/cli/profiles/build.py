@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import (
+from sparkdash.cli.output import (
     LiveLine,
     confirm,
     is_interactive,

@@ -12,12 +12,42 @@ from typing import Any
 
 from sparkdash import settings
 from sparkdash.catalog import Catalog, ProfileProblem
+from sparkdash.catalog.catalog import nearest
 from sparkdash.cli.local import configured_catalog, container_spec, stored_flags
-from sparkdash.cli.profiles.image_states import older_images
+from sparkdash.cli.profiles.images import older_images
 from sparkdash.engines.known_flags import NOT_LISTED, KnownFlags, unlisted_flags
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, ProfileError, SparkdashError
-from sparkdash.rules import RULES, RuleFinding, Severity, findings, flag_table
+from sparkdash.rules import RULES, Rule, RuleFinding, Severity, findings, flag_table
+
+
+def all_rules() -> list[dict[str, str]]:
+    """Describe every rule as text by label."""
+    return [_told(rule) for rule in RULES.values()]
+
+
+def one_rule(name: str) -> list[dict[str, str]]:
+    """Describe one rule, as a list of one.
+
+    Raises:
+        AdmissionError: no rule has that name; the hint offers the nearest names.
+    """
+    if name not in RULES:
+        close = nearest(name, RULES)
+        hint = f"Did you mean {' or '.join(close)}?" if close else "`sparkdash profiles check --rules` lists them."
+        raise AdmissionError(f"The rule {name!r} does not exist.", code="rule_not_found", hint=hint)
+    return [_told(RULES[name])]
+
+
+def _told(rule: Rule) -> dict[str, str]:
+    return {
+        "name": rule.name,
+        "level": rule.level.value,
+        "about": rule.about,
+        "engines": ", ".join(kind.value for kind in rule.engines) or "any",
+        "versions": rule.versions(),
+        "evidence": rule.evidence,
+    }
 
 
 def check_catalog(found: Catalog) -> list[RuleFinding]:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import print_fitting_table, print_json, print_note, print_text, terminal_width
-from sparkdash.cli.output.tables import format_table
+from sparkdash.cli.output import format_table, print_fitting_table, print_json, print_note, print_text, terminal_width
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import DaemonError, ProfileError
 from sparkdash.units import counted
 
 if TYPE_CHECKING:
-    from sparkdash.cli.profiles.image_words import ProfileImage
+    from sparkdash.cli.profiles.images import ProfileImage
     from sparkdash.domain.profile import Profile, ProfileSummary
     from sparkdash.domain.state import Snapshot
     from sparkdash.host.shelf import ProfileStock
@@ -51,8 +50,7 @@ def list_profiles(as_json: AsJson = False) -> None:
       sparkdash profiles list
       sparkdash profiles list --json | jq -r '.profiles[].name'
     """
-    from sparkdash.cli.profiles.image_states import image_states
-    from sparkdash.cli.profiles.list_rows import ALIGN, HEAD, LEAST, list_row, runtime_note
+    from sparkdash.cli.profiles.images import ALIGN, HEAD, LEAST, image_states, list_row, runtime_note
     from sparkdash.domain.phrases import by_family
     from sparkdash.settings import load_settings
 
@@ -135,8 +133,7 @@ def check(
 def _check(path: Sequence[Path], *, as_json: bool) -> None:
     from sparkdash.cli.local import configured_catalog
     from sparkdash.cli.profiles.check import check_catalog, finding_facts, finding_line
-    from sparkdash.cli.profiles.image_states import catalog_images
-    from sparkdash.cli.profiles.image_words import count_images
+    from sparkdash.cli.profiles.images import catalog_images, count_images
     from sparkdash.rules import RULES, Severity
 
     _must_exist(path)
@@ -175,7 +172,7 @@ _RULES = "`sparkdash profiles check --rule NAME` shows the evidence of a rule; `
 
 
 def _print_rules(name: str | None, *, as_json: bool) -> None:
-    from sparkdash.cli.profiles.rulebook import all_rules, one_rule
+    from sparkdash.cli.profiles.check import all_rules, one_rule
 
     told = one_rule(name) if name else all_rules()
     if as_json:
@@ -223,9 +220,8 @@ def _one(name: str) -> Profile:
 
 def _image(profile: Profile) -> ProfileImage:
     from sparkdash import settings
-    from sparkdash.cli.local import make_runtime
-    from sparkdash.cli.profiles.image_states import profile_image
-    from sparkdash.cli.profiles.local_files import local_images
+    from sparkdash.cli.local import local_images, make_runtime
+    from sparkdash.cli.profiles.images import profile_image
 
     known = local_images(make_runtime(settings.load_settings()), [profile.image or ""]).get(profile.image or "")
     return profile_image(profile, here=known.here if known else None)
@@ -235,9 +231,8 @@ def _here(summaries: Sequence[ProfileSummary], world: Snapshot | None) -> dict[s
     """Return the images and weights on this box, by profile; empty for a remote or simulated daemon."""
     from sparkdash import settings
     from sparkdash.cli import local
-    from sparkdash.cli.profiles import local_files
 
-    if world is not None and (world.daemon.simulated or not local_files.on_this_box(world)):
+    if world is not None and (world.daemon.simulated or not local.on_this_box(world)):
         return {}
     known = settings.load_settings()
-    return local_files.local_stock(summaries, local.make_runtime(known), known)
+    return local.local_stock(summaries, local.make_runtime(known), known)

@@ -11,9 +11,8 @@ from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
 
-from sparkdash.cli.output.screen import LiveLine, print_json, print_json_line, print_note, print_text
-from sparkdash.cli.output.tables import format_table
-from sparkdash.cli.profiles.local_files import local_images
+from sparkdash.cli.local import local_images
+from sparkdash.cli.output import LiveLine, format_table, print_json, print_json_line, print_note, print_text
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import HostError
 from sparkdash.host.hub import failures

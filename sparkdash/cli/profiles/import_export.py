@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import print_json, print_note, print_text
+from sparkdash.cli.output import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import ProfileError
 from sparkdash.units import counted

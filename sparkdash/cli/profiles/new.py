@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparkdash.cli.output.screen import print_json, print_note, print_text
+from sparkdash.cli.output import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson
 from sparkdash.errors import ProfileError
 
@@ -77,7 +77,7 @@ def new_profile(
     for warning in made.warnings:
         print_note(f"warning: {warning}")
     if place is not None and not as_json:
-        from sparkdash.cli.output.screen import terminal_width
+        from sparkdash.cli.output import terminal_width
         from sparkdash.cli.profiles.page import need_lines
 
         print_text("\n".join(need_lines(made.need, terminal_width())))

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterator
 from textwrap import wrap
 
-from sparkdash.cli.output.tables import format_table
-from sparkdash.cli.profiles.image_words import ProfileImage, image_words
+from sparkdash.cli.output import format_table
+from sparkdash.cli.profiles.images import ProfileImage, image_words
 from sparkdash.domain.memory import Need
 from sparkdash.domain.profile import EngineKind, Profile, Published
 from sparkdash.domain.task import ROUTE_PATHS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import LiveLine, print_json_line, print_text
+from sparkdash.cli.output import LiveLine, print_json_line, print_text
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import AdmissionError, DaemonError, HostError, ProfileError, SparkdashError
 from sparkdash.units import percent
@@ -135,7 +135,7 @@ def _fetch(order: PullJob) -> None:
 
 
 def _must_be_here(order: PullJob) -> None:
-    from sparkdash.cli.profiles.local_files import on_this_box
+    from sparkdash.cli.local import on_this_box
 
     if order.world is not None and not on_this_box(order.world):
         host, name = order.world.daemon.host, order.profile.name
@@ -149,8 +149,7 @@ def _must_be_here(order: PullJob) -> None:
 def _fetch_image(order: PullJob) -> None:
     import asyncio
 
-    from sparkdash.cli.local import make_runtime
-    from sparkdash.cli.profiles.local_files import local_images, on_this_box
+    from sparkdash.cli.local import local_images, make_runtime, on_this_box
     from sparkdash.domain.container import PullProgress
     from sparkdash.domain.images import BUILT_HERE, how_to_get
     from sparkdash.settings import load_settings

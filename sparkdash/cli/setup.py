@@ -1,8 +1,4 @@
-"""`sparkdash setup`: look at what is here, propose, and carry out what the owner agrees to.
-
-Owns: the order of questions and the summary. Must not know: how a step is carried out (`carry_out`), or what is
-proposed and why (`discovery.propose`).
-"""
+"""`sparkdash setup`: from an unpacked box to a first token, step by step."""
 
 from __future__ import annotations
 
@@ -12,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import confirm, is_interactive, print_json, print_note, print_text
+from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 from sparkdash.discovery.found import Outlook, Step
 from sparkdash.errors import SparkdashError
 
 if TYPE_CHECKING:
     from sparkdash.discovery.propose import BoxState, Proposal
+
 
 ADDS_PROFILES = (Step.ATTACH, Step.IMPORT)
 STEPS = ", ".join(Step)
@@ -60,7 +57,7 @@ def setup(
       sparkdash setup --only attach --port 9000
       sparkdash setup --json | jq '.steps[] | select(.outlook == "proposed")'
     """
-    from sparkdash.cli.setup.look import look_at_box
+    from sparkdash.cli.this_box import look_at_box
     from sparkdash.discovery.propose import propose
 
     chosen = [step for step in Step if step in (only or Step) and step not in (skip or ())]
@@ -109,8 +106,8 @@ def step_lines(steps: Sequence[Proposal]) -> list[str]:
 
 def _carry_out(chosen: Sequence[Step], state: BoxState, ports: tuple[int, ...], *, yes: bool) -> None:
     """Take the steps in order. The box is looked at again after each that may have added profiles."""
-    from sparkdash.cli.daemon.reload import reload_daemon
-    from sparkdash.cli.setup.look import look_at_box
+    from sparkdash.cli.running_daemon import reload_daemon
+    from sparkdash.cli.this_box import look_at_box
     from sparkdash.discovery.propose import propose
 
     failed: dict[Step, int] = {}
@@ -137,8 +134,8 @@ def _carry_out(chosen: Sequence[Step], state: BoxState, ports: tuple[int, ...], 
 
 def _take(one: Proposal, state: BoxState, *, yes: bool) -> int:
     """Take one step; return its exit code. A failure is printed, and the next step can still be taken."""
-    from sparkdash.cli.output.error_panel import print_error
-    from sparkdash.cli.setup.carry_out import carry_out
+    from sparkdash.cli.output import print_error
+    from sparkdash.cli.this_box import carry_out
 
     try:
         carry_out(one, state, yes=yes)

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output.screen import print_json, print_text, terminal_width
+from sparkdash.cli.output import print_json, print_text, terminal_width
 from sparkdash.cli.parameters import AsJson, complete_profile
 
 if TYPE_CHECKING:
-    from sparkdash.cli.engines.history_period import AskedPeriod
-    from sparkdash.cli.engines.history_tables import HistoryTable
+    from sparkdash.cli.history_tables import AskedPeriod, HistoryTable
     from sparkdash.client.blocking import Client
     from sparkdash.domain.lease import Request
 
@@ -73,7 +72,7 @@ def history(
     """
     import time
 
-    from sparkdash.cli.engines.history_period import parse_period
+    from sparkdash.cli.history_tables import parse_period
     from sparkdash.client.blocking import Client
 
     period = parse_period(since, until, time.time())
@@ -101,7 +100,7 @@ def history(
 
 def _usage(daemon: Client, by: By, profile: str | None, client: str | None, period: AskedPeriod) -> HistoryTable:
     from sparkdash.api.requests import UsageQuery
-    from sparkdash.cli.engines.history_tables import usage_table
+    from sparkdash.cli.history_tables import usage_table
 
     asked = UsageQuery.model_validate({"by": by.value})
     return usage_table(
@@ -117,7 +116,7 @@ def _usage(daemon: Client, by: By, profile: str | None, client: str | None, peri
 
 
 def _figure(daemon: Client, figure: str, profile: str | None, period: AskedPeriod, points: int) -> HistoryTable:
-    from sparkdash.cli.engines.history_tables import series_table
+    from sparkdash.cli.history_tables import series_table
 
     found = daemon.history_series(figure=figure, profile=profile, since=period.since, until=period.until, points=points)
     return series_table(found)
@@ -126,7 +125,7 @@ def _figure(daemon: Client, figure: str, profile: str | None, period: AskedPerio
 def _requests(
     daemon: Client, profile: str | None, client: str | None, period: AskedPeriod, *, whole: bool
 ) -> HistoryTable:
-    from sparkdash.cli.engines.history_tables import request_table
+    from sparkdash.cli.history_tables import request_table
 
     found: list[Request] = []
     after: str | None = None
@@ -146,13 +145,13 @@ def _requests(
 
 
 def _events(daemon: Client, profile: str | None, period: AskedPeriod) -> HistoryTable:
-    from sparkdash.cli.engines.history_tables import event_table
+    from sparkdash.cli.history_tables import event_table
 
     return event_table(daemon.history_marks(since=period.since, until=period.until, profile=profile))
 
 
 def _incidents(daemon: Client, profile: str | None, period: AskedPeriod) -> HistoryTable:
-    from sparkdash.cli.engines.history_tables import incident_table
+    from sparkdash.cli.history_tables import incident_table
 
     kept = daemon.incidents(profile=profile)
     within = tuple(one for one in kept.incidents if period.since <= one.named_at <= period.until)
@@ -160,6 +159,6 @@ def _incidents(daemon: Client, profile: str | None, period: AskedPeriod) -> Hist
 
 
 def _figures(daemon: Client) -> HistoryTable:
-    from sparkdash.cli.engines.history_tables import figure_table
+    from sparkdash.cli.history_tables import figure_table
 
     return figure_table(daemon.history_figures())

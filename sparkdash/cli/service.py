@@ -1,21 +1,112 @@
-"""`sparkdash service`: run the daemon as a systemd user service."""
+"""`sparkdash service`: the daemon as a systemd user service, and the memory helper, the only part that needs root."""
 
 from __future__ import annotations
 
+import getpass
 import os
+import sys
 from pathlib import Path
+from shlex import join
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.daemon import memory_helper
-from sparkdash.cli.output.screen import print_json, print_note, print_text
+from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson
 from sparkdash.errors import DaemonError, HostError
 from sparkdash.units import DASH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+Helper = Annotated[bool, typer.Option("--helper", help="The memory helper (needs root) instead of the daemon.")]
+User = Annotated[str | None, typer.Option("--user", help="User who may start the helper.", metavar="NAME")]
+Root = Annotated[Path | None, typer.Option("--root", help="Write the helper's files below this folder.", metavar="DIR")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def install_helper(user: str | None, *, root: Path | None, yes: bool, force: bool, dry_run: bool) -> None:
+    """Print the two files, then write them if run as root and confirmed; otherwise raise with the command to type."""
+    from sparkdash.host.memory_helper import installer, unit_files
+
+    name, uid = _who(user)
+    files = unit_files.files(name, uid)
+    for file in files:
+        print_text(f"# {file.path} (mode {file.mode:04o})\n{file.text}")
+    if dry_run:
+        return
+    if not _may_write(root):
+        _hand_over("install", "--user", name)
+    _ask(f"Write these {len(files)} files below {root}?" if root else f"Write these {len(files)} files?", yes=yes)
+    written = installer.install(files, root or Path("/"), force=force)
+    print_note(f"Wrote {' and '.join(written)}.")
+    if root is None:
+        print_note(f"{name} can test it (the kernel drops its caches): {join(_start(uid))}")
+
+
+def uninstall_helper(*, root: Path | None, force: bool, dry_run: bool) -> None:
+    """Remove the files; without root, raise with the command to type."""
+    from sparkdash.host.memory_helper import installer, unit_files
+
+    if dry_run:
+        return print_text(f"rm {unit_files.RULE}\nrm {unit_files.UNIT}\nsystemctl daemon-reload")
+    if not _may_write(root):
+        _hand_over("uninstall")
+    removed = installer.uninstall(root or Path("/"), force=force)
+    return print_note(f"Removed {' and '.join(removed)}." if removed else "The memory helper is not installed.")
+
+
+def refuse_misplaced_options(helper: bool, **given: object) -> None:
+    """Raise HostError for helper options without --helper and daemon options with it."""
+    for option, value in given.items():
+        if value:
+            other = "does not go with" if helper else "needs"
+            raise HostError(f"--{option.replace('_', '-')} {other} --helper.", code="option_unused")
+
+
+def _who(user: str | None) -> tuple[str, int]:
+    import pwd
+
+    name = user or (os.geteuid() == 0 and os.environ.get("SUDO_USER")) or getpass.getuser()
+    try:
+        return name, pwd.getpwnam(name).pw_uid
+    except KeyError:
+        raise HostError(f"The user {name} does not exist on this box.", code="user_unknown") from None
+
+
+def _may_write(root: Path | None) -> bool:
+    return root is not None or os.geteuid() == 0
+
+
+def _hand_over(*words: str) -> None:
+    """Raise HostError with the sudo command to type: sparkdash itself never asks for a password.
+
+    `-B` keeps root from leaving files in the owner's installation.
+    """
+    verb, *rest = words
+    command = join(["sudo", sys.executable, "-B", "-m", "sparkdash", "service", verb, "--helper", *rest])
+    raise HostError("This needs root. Nothing was changed.", code="needs_root", hint=f"Type: {command}")
+
+
+def _start(uid: int) -> tuple[str, ...]:
+    from sparkdash.host.memory_helper.unit_files import START
+
+    return START if uid == 0 else ("sudo", "-n", *START)
+
+
+def _ask(question: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not is_interactive():
+        raise HostError(
+            "No terminal to ask on. Nothing was changed.",
+            code="not_confirmed",
+            hint="Use --yes to go ahead without a question.",
+        )
+    if not confirm(question):
+        raise HostError("Nothing was changed.", code="not_confirmed")
+
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -45,10 +136,10 @@ def install(
     no_start: Annotated[bool, typer.Option("--no-start", help="Write the unit, but do not start it.")] = False,
     force: Force = False,
     dry_run: DryRun = False,
-    helper: memory_helper.Helper = False,
-    user: memory_helper.User = None,
-    root: memory_helper.Root = None,
-    yes: memory_helper.Yes = False,
+    helper: Helper = False,
+    user: User = None,
+    root: Root = None,
+    yes: Yes = False,
 ) -> None:
     """Write the user unit, and (re)start the daemon under it.
 
@@ -67,9 +158,9 @@ def install(
       sparkdash service install --helper --dry-run
     """
     if helper:
-        memory_helper.refuse_misplaced_options(helper, port=port, no_start=no_start)
-        return memory_helper.install_helper(user, root=root, yes=yes, force=force, dry_run=dry_run)
-    memory_helper.refuse_misplaced_options(helper, user=user, root=root, yes=yes)
+        refuse_misplaced_options(helper, port=port, no_start=no_start)
+        return install_helper(user, root=root, yes=yes, force=force, dry_run=dry_run)
+    refuse_misplaced_options(helper, user=user, root=root, yes=yes)
     from sparkdash.host import systemd_unit as unit
 
     path, text = _path(), _text(port)
@@ -93,8 +184,8 @@ def install(
 def uninstall(
     force: Force = False,
     dry_run: DryRun = False,
-    helper: memory_helper.Helper = False,
-    root: memory_helper.Root = None,
+    helper: Helper = False,
+    root: Root = None,
 ) -> None:
     """Stop the daemon, disable and remove its unit. Running engines keep running.
 
@@ -107,8 +198,8 @@ def uninstall(
       sparkdash service uninstall --helper
     """
     if helper:
-        return memory_helper.uninstall_helper(root=root, force=force, dry_run=dry_run)
-    memory_helper.refuse_misplaced_options(helper, root=root)
+        return uninstall_helper(root=root, force=force, dry_run=dry_run)
+    refuse_misplaced_options(helper, root=root)
     from sparkdash.host import systemd_unit as unit
 
     path, before, after = _path(), _steps(f"disable --now {unit.NAME}"), _steps("daemon-reload")

@@ -1,22 +1,67 @@
-"""Tables of the recorded past, as text and as CSV.
-
-Owns: columns, and how values are written. CSV has whole numbers and Unix seconds, text what people read.
-"""
+"""Periods as people type them, and the tables of the recorded past, as text and as CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from typing import NamedTuple
 
-from sparkdash.cli.output.tables import fit_table, wrap_last_column
+from sparkdash.cli.output import fit_table, wrap_last_column
 from sparkdash.domain.history import FigureList, MarkList, Series, UsageReport, UsageTotals
 from sparkdash.domain.incident import Incident, IncidentList
 from sparkdash.domain.lease import Request
 from sparkdash.domain.phrases import about, end_text, output_of_request, repair_text
+from sparkdash.errors import AdmissionError
 from sparkdash.units import age, bit_rate, duration, gib, number, percent, tokens
+
+_AGO = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhdw])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+class AskedPeriod(NamedTuple):
+    """A period in Unix seconds, and the terminal's distance from UTC at its end."""
+
+    since: float
+    until: float
+    offset_s: int
+
+
+def parse_period(since: str, until: str, now: float) -> AskedPeriod:
+    """Parse both ends.
+
+    Raises:
+        AdmissionError: code `period_invalid`.
+    """
+    begin, end = parse_moment(since, now), parse_moment(until, now)
+    if begin >= end:
+        raise AdmissionError(
+            f"The period from {since!r} to {until!r} is empty.",
+            code="period_invalid",
+            hint="--since comes before --until: `--since 7d --until 1d`.",
+        )
+    offset = datetime.fromtimestamp(end).astimezone().utcoffset()
+    return AskedPeriod(begin, end, int(offset.total_seconds()) if offset else 0)
+
+
+def parse_moment(text: str, now: float) -> float:
+    """Parse one end: a time ago, a date, or a date with a time. Raises AdmissionError."""
+    if text == "now":
+        return now
+    if ago := _AGO.fullmatch(text):
+        return max(now - float(ago[1]) * _UNITS[ago[2]], 0.0)
+    try:
+        return max(datetime.fromisoformat(text).timestamp(), 0.0)
+    except (ValueError, OverflowError, OSError):
+        raise AdmissionError(
+            f"{text!r} is no time.",
+            code="period_invalid",
+            hint="Write 90m, 12h, 7d or 4w (ago), 2026-11-20, or 2026-11-20T14:00.",
+        ) from None
+
 
 _SKETCHED = ("wait_s", "ttft_s", "decode_tok_s")
 _PLAIN = tuple(name for name in UsageTotals.model_fields if name not in _SKETCHED)

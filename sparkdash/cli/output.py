@@ -1,8 +1,4 @@
-"""Terminal output for every command: text, JSON, tables, colours, questions and the progress line.
-
-Owns: when colours are used, how columns align, and that nothing printed can control the terminal. No other module of
-the command line writes to it. Must not know: what is printed.
-"""
+"""Terminal output of every command: text, JSON, tables, colours, questions, the progress line, the panel of a failure."""
 
 from __future__ import annotations
 
@@ -10,16 +6,78 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from sparkdash.cli.output.tables import Cell, fit_table
+from sparkdash.errors import SparkdashError
 from sparkdash.units import one_line, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+Cell = str
+RIGHT = ">"
+LEAST_WORDS = 30
+"""Least width of a column of sentences, however narrow the terminal is."""
+
+
+def format_table(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str) -> list[str]:
+    """Format rows as aligned lines, the head first; `align` has one of < and > per column.
+
+    Cells are never wrapped.
+    """
+    rows = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    return [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)).rstrip()
+        for row in (head, *rows)
+    ]
+
+
+def fit_table(
+    head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str, least: Sequence[str], columns: int
+) -> tuple[list[str], list[str]]:
+    """Format a table that fits `columns`; return its lines and the titles of omitted columns.
+
+    Columns of `least` are omitted in order until the table fits. A first cell that takes most of the width stands on a
+    line of its own above its row, so that it costs the other rows no column.
+    """
+    apart = ["" if len(row[0]) <= columns * 5 // 8 else row[0] for row in rows]
+    rows = [("", *row[1:]) if name else row for name, row in zip(apart, rows, strict=True)]
+    left_out: list[str] = []
+    while True:
+        lines = _format_without(left_out, head, rows, align)
+        spare = [title for title in least if title not in left_out]
+        if not spare or max(map(len, lines)) <= columns:
+            named = zip(("", *apart), lines, strict=True)
+            return [line for pair in named for line in pair[not pair[0] :]], left_out
+        left_out.append(spare[0])
+
+
+def _format_without(
+    left_out: Collection[str], head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str
+) -> list[str]:
+    kept = [i for i, title in enumerate(head) if title not in left_out]
+    return format_table(
+        [head[i] for i in kept], [[row[i] for i in kept] for row in rows], "".join(align[i] for i in kept)
+    )
+
+
+def wrap_last_column(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str, columns: int) -> list[str]:
+    """Format a table whose last column is wrapped at `columns`; `align` omits that column."""
+    lines = format_table(head[:-1], [row[:-1] for row in rows], align)
+    indent = max(map(len, lines)) + 2
+    room = max(columns - 1 - indent, LEAST_WORDS)
+    told = zip(lines, (head[-1], *(row[-1] for row in rows)), strict=True)
+    return [
+        f"{line if number == 0 else '':<{indent}}{part}"
+        for line, words in told
+        for number, part in enumerate(wrap(words, room))
+    ]
 
 
 def wants_colour(stream: TextIO) -> bool:
@@ -151,3 +209,48 @@ class LiveLine:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
         self._last = ""
+
+
+def print_error(error: SparkdashError, *, as_json: bool = False) -> None:
+    """Print the error to stderr; with `as_json`, print its envelope to stdout too."""
+    if as_json:
+        print_json({"error": {"message": error.message, "code": error.code, "hint": error.hint, **error.details()}})
+    if wants_colour(sys.stderr):
+        _rich(error)
+    else:
+        print_note("\n".join(_plain(error)))
+
+
+def _extra(error: SparkdashError) -> list[tuple[str, tuple[str, ...]]]:
+    """Return (title, lines) of everything that an error carries besides its message."""
+    problems: tuple[str, ...] = getattr(error, "problems", ())
+    if len(problems) == 1 and problems[0] in error.message:
+        problems = ()  # it is the message
+    evidence: str | None = getattr(error, "evidence", None)
+    found = [
+        ("problems", problems),
+        ("last log lines", tuple(getattr(error, "log_tail", ()))),
+        ("evidence kept in", (evidence,) if evidence else ()),
+    ]
+    return [(title, lines) for title, lines in found if lines]
+
+
+def _plain(error: SparkdashError) -> list[str]:
+    lines = [f"Error: {error.message}"]
+    for title, extra in _extra(error):
+        lines += [f"{title}:", *(f"  {line}" for line in extra)]
+    return [*lines, f"Hint: {error.hint}"] if error.hint else lines
+
+
+def _rich(error: SparkdashError) -> None:
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.text import Text
+
+    parts: list[Any] = [Text(error.message, style="bold")]
+    for title, lines in _extra(error):
+        parts += [Text(f"\n{title}", style="dim"), Text("\n".join(lines), style="dim")]
+    if error.hint:
+        parts.append(Text(f"\n{error.hint}"))
+    panel = Panel(Group(*parts), title=error.code, title_align="left", border_style="red", padding=(0, 1))
+    make_console(sys.stderr, min(terminal_width(), 100)).print(panel)

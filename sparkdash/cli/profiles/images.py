@@ -1,0 +1,244 @@
+"""Images of profiles on this box, and the rows of `profiles list` with the state that says what can be done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparkdash.domain.images import ImageOrigin, ImageState, ImageUser, Provenance, how_to_get, image_state
+from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary
+from sparkdash.domain.state import Snapshot
+from sparkdash.errors import SparkdashError
+from sparkdash.host.shelf import ProfileStock
+from sparkdash.units import DASH, gib, number, size
+
+ORIGINS = {
+    ImageState.TO_PULL: ImageOrigin.PULL,
+    ImageState.TO_BUILD: ImageOrigin.BUILD,
+    ImageState.NOT_TO_BE_HAD: ImageOrigin.NONE,
+}
+
+SHORT = 12
+"""Digits of a commit that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileImage:
+    """Image of one profile: its state, what it was built from, and how it is got if it is not here."""
+
+    state: ImageState
+    provenance: Provenance | None = None
+    hint: str | None = None
+
+
+def image_cell(one: ProfileImage | None, bytes_here: int | None) -> str:
+    """Format a table's cell: the size of an image that is here, else how it is got."""
+    if one is None:
+        return DASH
+    if one.state in (ImageState.BUILT, ImageState.PULLED, ImageState.OLDER):
+        return size(bytes_here) + (", older" if one.state is ImageState.OLDER else "")
+    return ORIGINS[one.state].value if one.state in ORIGINS else DASH
+
+
+def count_images(images: Iterable[ProfileImage]) -> str:
+    """Count profiles by the state of their image: "3 here, 60 to pull, 4 to build"; empty for none."""
+    words = {
+        "here": (ImageState.PULLED, ImageState.BUILT),
+        "older than their build": (ImageState.OLDER,),
+        "to pull": (ImageState.TO_PULL,),
+        "to build": (ImageState.TO_BUILD,),
+        "without a source": (ImageState.NOT_TO_BE_HAD,),
+    }
+    states = [one.state for one in images]
+    counts = {word: sum(state in those for state in states) for word, those in words.items()}
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+
+
+def image_words(profile: ImageUser, one: ProfileImage) -> str | None:
+    """Describe an image for `profiles show`; None where nothing is known of it."""
+    came = _came_from(one.provenance) if one.provenance else ""
+    words = {
+        ImageState.BUILT: f"built here{came}",
+        ImageState.OLDER: f"built here{came}; OLDER than its `build:`, see `sparkdash build {profile.name}`",
+        ImageState.PULLED: "here" if profile.build is None else "here, but not built by `sparkdash build`",
+    }
+    return words.get(one.state, one.hint)
+
+
+def _came_from(known: Provenance) -> str:
+    source = f" from {known.source}" if known.source else ""
+    commit = f"@{known.revision[:SHORT]}" if known.revision else ""
+    day = f" on {known.created[:10]}" if known.created else ""
+    version = f" by sparkdash {known.version}" if known.version else ""
+    return f"{source}{commit}{day}{version}"
+
+
+def image_states(
+    profiles: Sequence[ProfileSummary], stock: Mapping[str, ProfileStock], *, containerised: bool
+) -> dict[str, ProfileImage]:
+    """Judge the image of each profile that `stock` knows; plain processes need none."""
+    if not containerised:
+        return {one.name: ProfileImage(ImageState.NOT_NEEDED) for one in profiles if one.name in stock}
+    built = {
+        one.image
+        for one in profiles
+        if one.image and one.build and (known := stock.get(one.name)) and known.image and known.image.here
+    }
+    found = _provenance(built)
+    current = _current() if found else {}
+    return {
+        one.name: _judged(one, None if known.image is None else known.image.here, found, current)
+        for one in profiles
+        if (known := stock.get(one.name)) is not None
+    }
+
+
+def catalog_images(profiles: Mapping[str, Profile]) -> dict[str, ProfileImage]:
+    """Judge the image of each profile of a catalog that is started here; empty where no runtime answers."""
+    from sparkdash.cli.local import local_images, make_runtime
+    from sparkdash.settings import load_settings
+
+    started = {one.name: one for one in profiles.values() if one.image and not one.cannot_run}
+    stock = local_images(make_runtime(load_settings()), [one.image or "" for one in started.values()])
+    built = {name for name, found in stock.items() if found.here}
+    found = _provenance(one.image for one in started.values() if one.image in built and one.build)
+    current = _current() if found else {}
+    return {
+        name: _judged(one, stock[one.image or ""].here, found, current)
+        for name, one in started.items()
+        if one.image in stock
+    }
+
+
+def profile_image(profile: Profile, *, here: bool | None) -> ProfileImage:
+    """Judge the image of one profile."""
+    found = _provenance([profile.image] if here and profile.image else [])
+    return _judged(profile, here, found, _current() if found else {})
+
+
+def older_images(own: Iterable[Profile], profiles: Mapping[str, Profile]) -> list[Profile]:
+    """List the profiles whose built image is older than their `build:`; without podman none."""
+    from sparkdash.host.image_build import current_digests
+
+    listed = [one for one in own if one.image]
+    found = _provenance(one.image or "" for one in listed)
+    current = current_digests(profiles.values()) if found else {}
+    return [
+        one
+        for one in listed
+        if (known := found.get(one.image or "")) and current.get(one.image or "", known.digest) != known.digest
+    ]
+
+
+def _judged(
+    profile: ImageUser, here: bool | None, found: Mapping[str, Provenance], current: Mapping[str, str]
+) -> ProfileImage:
+    known = found.get(profile.image or "")
+    state = image_state(
+        profile, here=here, digest=known.digest if known else None, current=current.get(profile.image or "")
+    )
+    lacks = state in (ImageState.TO_BUILD, ImageState.TO_PULL, ImageState.NOT_TO_BE_HAD)
+    return ProfileImage(state, known, how_to_get(profile) if lacks else None)
+
+
+def _provenance(images: Iterable[str | None]) -> dict[str, Provenance]:
+    from sparkdash.host.image_build import local_images
+
+    names = [*dict.fromkeys(filter(None, images))]
+    if not names:
+        return {}
+    try:
+        found = asyncio.run(local_images(names))
+    except (SparkdashError, OSError):
+        return {}
+    return {name: one.provenance for name, one in found.items() if one.provenance is not None}
+
+
+def _current() -> dict[str, str]:
+    from sparkdash.cli.local import configured_catalog
+    from sparkdash.host.image_build import current_digests
+
+    return current_digests(configured_catalog().profiles.values())
+
+
+HEAD = ("profile", "engine", "needs", "tok/s", "drafts", "image", "weights", "state")
+ALIGN = "<<>><>><"
+LEAST = ("drafts", "engine", "needs", "tok/s")
+"""Columns that a narrow terminal omits, in this order."""
+
+
+def list_row(
+    summary: ProfileSummary,
+    world: Snapshot | None,
+    here: ProfileStock | None,
+    image: ProfileImage | None,
+    runtime: str,
+) -> tuple[str, ...]:
+    """Format the row of a profile; `world` is None without a daemon, `runtime` the word for podman or docker."""
+    image_bytes = here.image.size if here is not None and here.image is not None else None
+    return (
+        summary.name,
+        summary.engine.value,
+        gib(summary.needs_bytes, 0),
+        number(summary.published_decode_tok_s, 1),
+        summary.speculation or DASH,
+        image_cell(image, image_bytes),
+        _weights(summary, here),
+        row_state(summary, world, here, image, runtime),
+    )
+
+
+def runtime_note(images: Iterable[ProfileImage], runtime: str, *, installed: bool) -> str | None:
+    """Say why images are unknown or missing all at once; None where the runtime has answered, or none is needed."""
+    states = {one.state for one in images} - {ImageState.NOT_NEEDED}
+    if states and not installed:
+        return f"{runtime} is not installed, so no image is here; `sparkdash doctor podman` says what to do."
+    if ImageState.UNKNOWN in states:
+        return f"{runtime} does not answer, so its images are unknown; `sparkdash doctor podman` says why."
+    return None
+
+
+def _weights(summary: ProfileSummary, here: ProfileStock | None) -> str:
+    if here is None or here.weights is None:
+        return DASH
+    if here.weights.here:
+        return size(here.weights.size)
+    return "to pull" if all(ref.hf for ref in summary.weights) else "missing"
+
+
+def row_state(
+    summary: ProfileSummary,
+    world: Snapshot | None,
+    here: ProfileStock | None,
+    image: ProfileImage | None,
+    runtime: str,
+) -> str:
+    """Say what a profile does or what it lacks; the first thing in the way comes first."""
+    if summary.cannot_run:
+        return "cannot run"
+    if summary.engine is EngineKind.REMOTE:
+        return "elsewhere"
+    if world is not None and (parked := world.parked.get(summary.name)):
+        return f"parked: {parked.failure.code}"
+    if world is not None and (engine := world.engines.get(summary.name)):
+        return engine.state.value + (", edited" if world.is_outdated(summary.name) else "")
+    idle = "stopped" if world is not None else "no daemon" if summary.engine is EngineKind.OPENAI else "can start"
+    return _lacking(summary, here, image, runtime) or idle
+
+
+def _lacking(
+    summary: ProfileSummary, here: ProfileStock | None, image: ProfileImage | None, runtime: str
+) -> str | None:
+    state = image.state if image is not None else ImageState.NOT_NEEDED
+    weights = here.weights if here is not None else None
+    lacks = weights is not None and not weights.here
+    if state is ImageState.NOT_TO_BE_HAD:
+        return "no image"
+    if lacks and not all(ref.hf for ref in summary.weights):
+        return "no weights"
+    if state is ImageState.UNKNOWN:
+        return f"{runtime} silent"
+    if state is ImageState.TO_BUILD:
+        return "can be built"
+    return "can be pulled" if lacks or state is ImageState.TO_PULL else None

@@ -1,0 +1,394 @@
+"""`sparkdash status`, `why`, `requests` and `logs`: what runs, waits, fits or failed."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.output import (
+    confirm,
+    format_table,
+    is_interactive,
+    make_console,
+    print_json,
+    print_json_line,
+    print_note,
+    print_text,
+    wants_colour,
+)
+from sparkdash.cli.parameters import AsJson, MaybeProfileName, ProfileName, Yes, complete_profile
+from sparkdash.cli.use import announce_plan
+from sparkdash.errors import AdmissionError
+from sparkdash.units import age, duration, gib
+
+if TYPE_CHECKING:
+    from sparkdash.client.blocking import Client
+    from sparkdash.domain.engine import Failure
+    from sparkdash.domain.history import Replay
+    from sparkdash.domain.lease import Request
+    from sparkdash.domain.state import Snapshot
+    from sparkdash.domain.swap import Plan
+
+
+REDRAWS_PER_S = 4
+EVERY = "all"
+NOTHING = "No profile is parked."
+
+
+def status(
+    as_json: AsJson = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it until Ctrl-C.")] = False,
+    release: Annotated[
+        str | None,
+        typer.Option(metavar="PROFILE|all", help="Let a parked profile start again.", autocompletion=complete_profile),
+    ] = None,
+) -> None:
+    """Show what runs, its speed, the memory and the queue.
+
+    Shows the daemon, its engines with live figures, the memory, the requests in flight, and the parked profiles with
+    their reasons. A profile that fails twice within ten minutes, or twice for the same reason, is parked: its requests
+    are refused with the reason, and no engine leaves for it. Fix the cause, then release it. An edit of its launch
+    releases it too; `sparkdash use` tries it once.
+
+    With --json: one document, the same as GET /api/state; with --json --watch: one line per change.
+
+    \b
+    Examples:
+      sparkdash status
+      sparkdash status --watch
+      sparkdash status --json | jq '.engines | keys'
+      sparkdash status --release gpt-oss-120b
+    """
+    if release is not None:
+        return _release(release, as_json=as_json)
+    if watch:
+        import asyncio
+
+        return asyncio.run(_watch(as_json))
+    from sparkdash.client.blocking import Client
+
+    with Client() as client:
+        world = client.state()
+    if as_json:
+        print_json(world)
+    else:
+        print_text(_text(world))
+    return None
+
+
+def _release(profile: str, *, as_json: bool) -> None:
+    from sparkdash.client.blocking import Client
+
+    with Client() as client:
+        world = client.state()
+        name = next((one.name for one in world.profiles if profile in one.serves), profile)
+        released = [each for each in world.parked if profile == EVERY or each == name]
+        client.release(profile=None if profile == EVERY else name)
+    if as_json:
+        print_json({"parked": world.parked, "released": released})
+    elif released:
+        print_text(f"Released: {', '.join(released)}.")
+    else:
+        print_text(NOTHING if profile == EVERY else f"{name} was not parked.")
+
+
+def _text(world: Snapshot) -> str:
+    from sparkdash.cli.status_page import status_lines
+
+    return "\n".join(status_lines(world))
+
+
+async def _watch(as_json: bool) -> None:
+    from sparkdash.client.client import AsyncClient
+    from sparkdash.client.follow import state_changes
+
+    with _canvas(as_json) as show:
+        async with AsyncClient() as client, state_changes(client) as changes:
+            async for world in changes:
+                show(world)
+
+
+@contextmanager
+def _canvas(as_json: bool) -> Iterator[Callable[[Snapshot], None]]:
+    """Yield the function that shows a snapshot: a JSON line, a block of text, or a live terminal display."""
+    if as_json:
+        yield print_json_line
+    elif not wants_colour(sys.stdout):
+        yield lambda world: print_text(f"{_text(world)}\n")
+    else:
+        from rich.live import Live
+        from rich.text import Text
+
+        with Live(console=make_console(sys.stdout), refresh_per_second=REDRAWS_PER_S) as live:
+            yield lambda world: live.update(Text(_text(world)))
+
+
+RECENT_S = 86_400.0
+"""Incidents are shown for a day; `sparkdash history --by incident` lists older ones."""
+
+
+def failure_of(world: Snapshot, profile: str) -> Failure | None:
+    """Return the current failure of a failed engine or a parked profile."""
+    engine, parked = world.engines.get(profile), world.parked.get(profile)
+    if engine is not None and engine.failure is not None:
+        return engine.failure
+    return parked.failure if parked is not None else None
+
+
+def evidence_of(world: Snapshot, profile: str) -> str | None:
+    """Return the evidence folder of the current failure, else of the profile's last incident if recent."""
+    failure = failure_of(world, profile)
+    if failure is not None and failure.evidence:
+        return failure.evidence
+    recent = (one for one in world.incidents if one.profile == profile and world.at - one.named_at < RECENT_S)
+    return next((one.evidence for one in recent if one.evidence), None)
+
+
+def failure_rows(world: Snapshot, profile: str) -> Iterator[tuple[str, str]]:
+    """Yield label and text of each line: failure, remedy, evidence folder."""
+    failure, engine = failure_of(world, profile), world.engines.get(profile)
+    if failure is not None:
+        when = f"{age(max(0.0, world.at - engine.since))} ago: " if engine is not None and engine.failure else ""
+        yield "last failure", f"{when}{failure.message}"
+        if failure.hint:
+            yield "", failure.hint
+    if folder := evidence_of(world, profile):
+        yield "evidence", folder
+
+
+def logs(
+    profile: MaybeProfileName = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the log until Ctrl-C or the engine's end.")
+    ] = False,
+    lines: Annotated[int | None, typer.Option("--lines", "-n", help="Only the last N lines.", min=0)] = None,
+) -> None:
+    """Print an engine's log.
+
+    Without PROFILE: the engine that runs or is starting. If it was stuck in the last day, the folder with the evidence
+    follows on stderr.
+
+    \b
+    Examples:
+      sparkdash logs
+      sparkdash logs gpt-oss-120b -n 50
+      sparkdash logs -f | grep -i error
+    """
+    from sparkdash.client.blocking import Client
+
+    with Client() as client:
+        name = profile or _present(client.state())
+        said = False
+        for line in client.logs(name=name, follow=follow, tail=lines):
+            print_text(line)
+            said = True
+        folder = None if follow else evidence_of(client.state(), name)
+    if folder:
+        print_note(f"Evidence of its last incident: {folder}")
+    if not said and lines != 0:
+        print_note(f"{name} has logged nothing since the daemon started.")
+
+
+def _present(world: Snapshot) -> str:
+    """Guess which engine is meant: one that is starting, one that runs, or the last one that failed."""
+    if world.swap and world.swap.target in world.engines:
+        return str(world.swap.target)
+    if world.active:
+        return world.active.profile
+    if world.engines:
+        return max(world.engines.values(), key=lambda engine: engine.since).profile
+    raise AdmissionError(
+        "No engine runs, so there is no log to show.",
+        code="nothing_runs",
+        hint="`sparkdash profiles` lists what can be started with `sparkdash use`.",
+    )
+
+
+def requests(
+    everything: Annotated[bool, typer.Option("--all", help="Also list the last ended requests.")] = False,
+    replay: Annotated[
+        str | None, typer.Option("--replay", metavar="ID", help="Send this captured request again to --on.")
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", metavar="PROFILE", help="Profile that answers it now.", autocompletion=complete_profile),
+    ] = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the requests that wait or run, oldest first.
+
+    With --replay and --on: send a captured request again to another profile. Shows the figures of both answers beside
+    each other, and where their texts differ. `capture = true` in config.toml keeps requests from then on; `sparkdash
+    history --by request` lists ids. Shows first which engines leave, and asks if that stops something (never in a
+    script). No text of a request or an answer is printed. Ctrl-C ends the replay.
+
+    \b
+    Examples:
+      sparkdash requests
+      sparkdash requests --all
+      sparkdash requests --json | jq -r '.[].id'
+      sparkdash requests --replay 1a2b3c4d5e6f700 --on gpt-oss-120b
+    """
+    from sparkdash.client.blocking import Client
+
+    if (replay is None) != (on is None):
+        raise typer.BadParameter("--replay ID and --on PROFILE go together", param_hint="--replay")
+    if replay is not None and on is not None:
+        return _replay(replay, on, yes=yes, as_json=as_json)
+    with Client() as client:
+        world = client.state()
+    rows = [*world.requests.values(), *(world.recent if everything else ())]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        head = ("id", "client", "profile", "state", "age", "prompt", "out", "tok/s")
+        print_text("\n".join(format_table(head, [_request_row(row, world) for row in rows], "<<<<>>>>")))
+    else:
+        print_text("No request is waiting or running.")
+    return None
+
+
+def _replay(request: str, on: str, *, yes: bool, as_json: bool) -> None:
+    from sparkdash.client.blocking import Client
+    from sparkdash.domain.lease import RequestState
+
+    with Client() as client:
+        planned = client.replay(request=request, on=on)
+        if planned.plan.expected_s != 0 or planned.plan.evict:
+            announce_plan(planned.plan, client.state())
+        if planned.plan.evict and not yes and is_interactive() and not confirm("Go on?"):
+            raise typer.Abort
+        done = client.replay(request=request, on=on, begin=True)
+    if as_json:
+        print_json(done)
+    else:
+        _print_replay(done)
+    if done.answer is None or done.answer.state is not RequestState.DONE:
+        raise typer.Exit(1)
+
+
+def _print_replay(done: Replay) -> None:
+    from sparkdash.domain.phrases import caution_text, figure_rows, match_text
+
+    before = done.original.profile if done.original else "captured"
+    print_text("\n".join(format_table(("", before, f"{done.profile} (replay)"), figure_rows(done), "<>>")))
+    print_text(match_text(done))
+    if caution := caution_text(done):
+        print_note(caution)
+
+
+def _request_row(row: Request, world: Snapshot) -> tuple[str, ...]:
+    from sparkdash.domain.phrases import about, figures_of_request, request_phase, wait_reason, waiting_on
+    from sparkdash.units import age, number, tokens
+
+    figures, why = figures_of_request(row, world.sample), wait_reason(row, world)
+    why = why and f" {why}"
+    place = f" #{row.position}" if row.position is not None else ""
+    engine = world.engines.get(row.profile) if row.finished_at is None else None
+    stuck = waiting_on(engine.liveness, world.at) if engine is not None else ""
+    return (
+        row.id,
+        row.client,
+        row.profile,
+        row.error
+        or f"{request_phase(row, world.sample, world.at, timed=False)}{place}{f', {stuck}' if stuck else why}",
+        age((row.finished_at or world.at) - row.started_at),
+        about(tokens(figures.prompt), estimated=figures.prompt_estimated),
+        about(tokens(figures.output), estimated=figures.output_estimated),
+        number(figures.tok_s, 1),
+    )
+
+
+LABEL = 16
+
+
+def why(profile: ProfileName, as_json: AsJson = False) -> None:
+    """Tell whether PROFILE fits now, and who would leave for it.
+
+    Shows its need by term, the available memory, who would leave and why, and whether the memory guard permits the
+    load. If it does not fit: who else holds memory, and the command that frees it. Nothing is started or stopped.
+
+    With --json: the plan, as `use --json` has it under "plan".
+
+    \b
+    Examples:
+      sparkdash why gpt-oss-120b
+      sparkdash why qwen3-coder-30b-nvfp4/eagle3 --json
+    """
+    from sparkdash.client.blocking import Client
+
+    with Client() as client:
+        plan = client.plan(name=profile)
+        world = client.state()
+        others = [] if as_json or plan.fits or not plan.needs_bytes else _others(client)
+    if as_json:
+        print_json(plan)
+    else:
+        columns = shutil.get_terminal_size().columns
+        print_text("\n".join([*why_lines(plan, world, columns, others), *stuck_lines(plan.profile, world, columns)]))
+
+
+def _others(client: Client) -> list[str]:
+    """Describe the largest foreign holders of memory; empty when the daemon does not report them, as in the demo."""
+    from sparkdash.cli.memory import largest_holders
+    from sparkdash.errors import SparkdashError
+
+    try:
+        return list(largest_holders(client.memory()))
+    except SparkdashError:
+        return []
+
+
+def why_lines(plan: Plan, world: Snapshot, columns: int, others: Sequence[str] = ()) -> Iterator[str]:
+    """Format the plan: guard hold, memory terms, boxes, leaving engines, verdict, other holders."""
+    from sparkdash.cli.profiles.page import need_lines, wrap_beside_label
+    from sparkdash.domain.phrases import now_available, plan_boxes, then_available
+
+    host = world.daemon.host
+    yield plan.profile
+    if plan.held:
+        yield from wrap_beside_label(_why_row("held back", ""), plan.held, columns)
+    yield from need_lines(plan.need, columns)
+    each = " on each" if len(plan.nodes) > 1 else ""
+    if boxes := plan_boxes(plan, host, several=bool(world.nodes)):
+        yield _why_row("runs on", boxes + (f", the need{each}" if each else ""))
+    yield _why_row("available now", now_available(plan, host))
+    yield _why_row("reserve", f"{gib(plan.reserve_bytes)}, kept free{each} (`reserve_gib` in config.toml)")
+    for name in plan.evict:
+        yield _why_row("leaves", f"{name}: {plan.reasons.get(name, '')}")
+    for name in plan.beside:
+        yield _why_row("stays", name)
+    if plan.evict:
+        yield _why_row("available then", f"{then_available(plan, host)}, without the reserve")
+    if plan.expected_s:
+        yield _why_row("takes about", duration(plan.expected_s))
+    yield plan.verdict
+    for number, one in enumerate(others):
+        yield from wrap_beside_label(_why_row("" if number else "others hold", ""), one, columns)
+
+
+def stuck_lines(profile: str, world: Snapshot, columns: int) -> Iterator[str]:
+    """Format the last failure, its evidence, and the state of a stuck engine."""
+    from sparkdash.cli.profiles.page import wrap_beside_label
+    from sparkdash.domain.phrases import is_told, repair_text, state_text, step_text
+
+    for label, text in failure_rows(world, profile):
+        yield from wrap_beside_label(_why_row(label, ""), text, columns)
+    engine = world.engines.get(profile)
+    if engine is not None and engine.liveness is not None and is_told(engine.liveness):
+        words = f"{state_text(engine.liveness, world.at)}: {engine.liveness.why}"
+        yield from wrap_beside_label(_why_row("its engine", ""), words, columns)
+        if step := step_text(engine.liveness, world.at):
+            yield _why_row("", step)
+    if time := world.repairs.by_profile.get(profile):
+        yield _why_row("was stuck", repair_text(time))
+
+
+def _why_row(label: str, text: str) -> str:
+    return f"  {label:<{LABEL}}{text}"

@@ -1,0 +1,354 @@
+"""This box for `sparkdash setup` and the dashboard's first screen: what is here, and the steps that set it up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparkdash import paths, settings
+from sparkdash.cli.output import print_note, print_text
+from sparkdash.discovery.found import LLAMA_SWAP, Discovered, FoundServer, Step
+from sparkdash.discovery.look import discover
+from sparkdash.discovery.propose import BoxState, Proposal, attached_profiles, taken_names
+from sparkdash.domain.profile import ProfileSummary
+from sparkdash.errors import HostError, ProfileError
+from sparkdash.tui.first_run import BoxFindings, RunningServer
+from sparkdash.units import GIB
+
+if TYPE_CHECKING:
+    from sparkdash.connect.recipe import GatewayTarget, Recipe
+    from sparkdash.discovery.found import FoundServer
+    from sparkdash.domain.state import Snapshot
+    from sparkdash.settings import Settings
+
+
+def carry_out(proposal: Proposal, state: BoxState, *, yes: bool) -> None:
+    """Carry out one step. Raises SparkdashError, typer.Exit: as the command does."""
+    match proposal.step:
+        case Step.BOX:
+            _show_box(proposal)
+        case Step.ATTACH:
+            _attach(proposal, state)
+        case Step.IMPORT:
+            _import(proposal)
+        case Step.SOURCES:
+            _add_sources(proposal)
+        case Step.MODEL:
+            _fetch_model(proposal, yes=yes)
+        case Step.SERVICE:
+            _install_service()
+        case Step.CLIENTS:
+            _connect(proposal, state, yes=yes)
+        case Step.FIRST_TOKEN:
+            _first_token(proposal.subjects[0])
+
+
+def _show_box(proposal: Proposal) -> None:
+    """Show the faults alone: the whole list is long, and they would scroll away."""
+    from sparkdash.cli.doctor import doctor
+
+    doctor(list(proposal.subjects))
+
+
+def _attach(proposal: Proposal, state: BoxState) -> None:
+    for path in write_attached(state.discovered.servers, proposal.subjects, taken_names(state.profiles)):
+        print_note(f"Wrote {path}")
+
+
+def write_attached(servers: Sequence[FoundServer], files: Collection[str], taken: Collection[str]) -> list[Path]:
+    """Write those of the servers' profiles that `files` names into the owner's folder; return the new ones.
+
+    Raises:
+        ProfileError: code `unreadable`, a file cannot be written.
+    """
+    from sparkdash.catalog.yaml import yaml_writer
+
+    folder = paths.config_dir() / "profiles"
+    written = []
+    for file, profile in attached_profiles(servers, taken):
+        path = folder / file
+        if file not in files or path.exists():
+            continue
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as opened:
+                opened.write(yaml_writer.dump(profile))
+        except OSError as error:
+            raise ProfileError(f"{path} cannot be written: {error.strerror}.", code="unreadable") from None
+        written.append(path)
+    return written
+
+
+def _import(proposal: Proposal) -> None:
+    from sparkdash.cli.profiles.import_export import import_profiles
+
+    import_profiles(proposal.subjects[0], output=paths.config_dir() / "profiles")
+
+
+def _add_sources(proposal: Proposal) -> None:
+    from sparkdash.cli.profiles.sources import add_source
+
+    for name in proposal.subjects:
+        add_source(name)
+
+
+def _fetch_model(proposal: Proposal, *, yes: bool) -> None:
+    """Build the image where the step says so, which shows it and asks again, and pull the rest."""
+    from sparkdash.cli.profiles.build import build
+    from sparkdash.cli.profiles.pull import pull
+
+    if any(command.startswith("sparkdash build ") for command in proposal.commands):
+        build(proposal.subjects[0], yes=yes)
+    pull(proposal.subjects[0])
+
+
+def _install_service() -> None:
+    from sparkdash.cli.service import install
+
+    install()
+
+
+def _connect(proposal: Proposal, state: BoxState, *, yes: bool) -> None:
+    from sparkdash.cli.connect import connect
+    from sparkdash.discovery.propose import first_profile
+
+    chosen = first_profile(state)
+
+    for name in proposal.subjects:
+        connect(name, model=chosen[0].name if chosen else None, write=True, yes=yes)
+
+
+def _first_token(profile: str) -> None:
+    """Start the daemon if needed, swap to the profile, and ask it for one word."""
+    from sparkdash.cli.use import use
+    from sparkdash.client.trial import attempt
+
+    use(profile)
+    world = asyncio.run(_world())
+    key = os.environ.get("SPARKDASH_KEY", "").strip() or None
+    trial = attempt(world.daemon.url.removesuffix("/v1"), key, "chat", profile)
+    if not trial.text.strip():
+        raise HostError(f"{profile} answered without a word.", code="no_text")
+    simulated = " (SIMULATED)" if world.active and world.active.simulated else ""
+    print_text(
+        f"First token after {trial.first_s:.2f} s; {trial.model} said: {' '.join(trial.text.split())[:60]}{simulated}"
+    )
+    print_text(f"Clients use {world.daemon.url} with the model {profile!r}.")
+
+
+async def _world() -> Snapshot:
+    from sparkdash.client.client import AsyncClient
+
+    async with AsyncClient() as client:
+        return await client.state()
+
+
+_IMPORTED = re.compile(r"^# Imported from (\S+) \(")
+PROGRAMS = {
+    "claude-code": "claude",
+    "copilot-cli": "copilot",
+    "qwen-code": "qwen",
+    "vscode": "code",
+}
+"""Programs of clients whose command has another name than the client."""
+
+
+def look_at_box(model: str | None, steps: Collection[Step], ports: tuple[int, ...]) -> BoxState:
+    """Gather what `propose` needs for these steps; nothing is changed.
+
+    `ports`: loopback ports to look at for servers, besides the usual ones.
+
+    Raises:
+        ProfileError: the settings or the list of sources cannot be read.
+    """
+    from sparkdash.cli.local import box_bytes, local_stock, make_runtime, profile_summaries, profiles_without_text
+    from sparkdash.discovery.look import discover
+    from sparkdash.sources.source_file import read_sources
+
+    known = settings.load_settings()
+    profiles, _ = profile_summaries()
+    looks = bool({Step.ATTACH, Step.IMPORT, Step.SOURCES} & set(steps))
+    own = paths.config_dir() / "profiles"
+    running, simulated = _answering()
+    return BoxState(
+        discovered=asyncio.run(discover(own_port=known.port, further_ports=ports)) if looks else Discovered(),
+        profiles=profiles,
+        stock=local_stock(profiles, make_runtime(known), known),
+        box_bytes=box_bytes(),
+        reserve_bytes=int(known.reserve_gib * GIB),
+        running=running,
+        without_text=profiles_without_text(),
+        simulated=simulated,
+        own_files=frozenset(file.name for file in own.iterdir()) if own.is_dir() else frozenset(),
+        origins=imported_files(own),
+        sources=[source.name for source in read_sources()],
+        service=_service() if Step.SERVICE in steps else None,
+        clients=installed_clients(known) if Step.CLIENTS in steps else {},
+        problems=_problems(known) if Step.BOX in steps else (),
+        chosen=model,
+    )
+
+
+def imported_files(folder: Path) -> frozenset[str]:
+    """Return the names of the files that the profiles in a folder were imported from, as their first lines say."""
+    found = set()
+    for file in folder.glob("*.yaml") if folder.is_dir() else ():
+        try:
+            with file.open(encoding="utf-8") as opened:
+                origin = _IMPORTED.match(opened.readline(1000))
+        except (OSError, UnicodeDecodeError):
+            continue
+        if origin:
+            found.add(origin[1])
+    return frozenset(found)
+
+
+def _answering() -> tuple[str | None, bool]:
+    """Return the profile that answers now, and whether the daemon simulates its engines."""
+    from sparkdash.client.blocking import Client
+    from sparkdash.errors import SparkdashError
+
+    try:
+        with Client() as client:
+            world = client.state()
+    except SparkdashError:
+        return None, False
+    return world.active.profile if world.active else None, world.daemon.simulated
+
+
+def _service() -> bool | None:
+    from sparkdash.errors import HostError
+    from sparkdash.host import systemd, systemd_unit
+
+    try:
+        systemd.systemctl("show-environment")
+    except HostError as error:
+        if error.code == "no_user_manager":
+            return None
+    return (systemd.unit_folder() / systemd_unit.NAME).exists()
+
+
+def _problems(known: Settings) -> tuple[str, ...]:
+    """Return the names of the doctor's findings that keep engines from running."""
+    import logging
+
+    from sparkdash import log
+    from sparkdash.cli.doctor import seen_daemon
+    from sparkdash.doctor import Probe
+    from sparkdash.doctor.nodes.registered import examine_all
+    from sparkdash.domain.finding import Status
+
+    log.configure(level=logging.ERROR)  # what NVML keeps from us is a finding, not a line in the log
+    probe = Probe(settings=known, settings_problem=None, daemon=seen_daemon())
+    here, _ = asyncio.run(examine_all(probe, ()))
+    return tuple(one.name for one in here if one.status is Status.FAIL)
+
+
+def installed_clients(known: Settings) -> Mapping[str, bool]:
+    """Return the clients on this box that can be set up by file, and whether each is."""
+    from sparkdash.connect.clients import RECIPES
+    from sparkdash.connect.recipe import GatewayTarget
+
+    target = GatewayTarget(f"http://127.0.0.1:{known.port}", "auto", None, None, sees=False)
+    return {name: _names_gateway(recipe, target) for name, recipe in RECIPES.items() if _is_here(recipe, target)}
+
+
+def _is_here(recipe: Recipe, target: GatewayTarget) -> bool:
+    files = recipe.setup(target).files
+    return bool(files) and all(file.path for file in files) and _is_installed(recipe.name)
+
+
+def _is_installed(client: str) -> bool:
+    return shutil.which(PROGRAMS.get(client, client)) is not None
+
+
+def _names_gateway(recipe: Recipe, target: GatewayTarget) -> bool:
+    """Whether one of the client's files holds the gateway's address."""
+    for file in recipe.setup(target).files:
+        try:
+            if target.root in Path(str(file.path)).expanduser().read_text("utf-8"):
+                return True
+        except (OSError, UnicodeDecodeError):
+            continue
+    return False
+
+
+class ThisBox:
+    """Looks at the box of this process."""
+
+    def __init__(self) -> None:
+        self._servers: dict[str, FoundServer] = {}
+        self._taken: frozenset[str] = frozenset()
+
+    async def look(self, profiles: Sequence[ProfileSummary]) -> BoxFindings:
+        """Look for servers, containers, configurations and clients; nothing is changed."""
+        known = settings.load_settings()
+        found, clients = await asyncio.gather(
+            discover(own_port=known.port), asyncio.to_thread(installed_clients, known)
+        )
+        self._servers, self._taken = {one.url: one for one in found.servers}, taken_names(profiles)
+        return BoxFindings(
+            servers=tuple(_running_server(one, self._taken) for one in found.servers if one.models),
+            containers=tuple(f"{one.name} ({one.program})" for one in found.containers),
+            configuration=_configuration(found),
+            clients=tuple(sorted(clients, key=lambda name: (clients[name], name))),
+        )
+
+    async def attach(self, server: RunningServer) -> tuple[str, ...]:
+        """Write a profile for each model of a server; return the names."""
+        found = self._servers[server.url]
+        files = [f"{name}.yaml" for name in server.profiles]
+        await asyncio.to_thread(write_attached, [found], files, self._taken)
+        return server.profiles
+
+    async def recipe(self, client: str, model: str | None) -> str:
+        """Return what `sparkdash connect CLIENT` prints."""
+        return await asyncio.to_thread(_recipe, client, model)
+
+    def run_command(self, command: str) -> None:
+        """Run `sparkdash COMMAND` in this terminal until it ends; Ctrl+C ends the command alone.
+
+        What it printed stays until Enter is pressed; a demo that ended well has printed nothing to read.
+        """
+        print_note(f"sparkdash {command} starts here; the dashboard comes back when it ends.")
+        before = signal.signal(signal.SIGINT, lambda *_: None)  # a function, unlike SIG_IGN, is not inherited
+        try:
+            done = subprocess.run([sys.executable, "-m", "sparkdash", command], check=False)
+            if command != "demo" or done.returncode:
+                print_note("\nPress Enter for the dashboard.")
+                sys.stdin.readline()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def _running_server(found: FoundServer, taken: frozenset[str]) -> RunningServer:
+    profiles = [str(profile["profile"]) for _, profile in attached_profiles([found], taken)]
+    own = paths.config_dir() / "profiles"
+    attached = all((own / f"{name}.yaml").exists() for name in profiles)
+    return RunningServer(found.kind, found.url, tuple(profiles), attached)
+
+
+def _configuration(found: Discovered) -> str | None:
+    """Return llama-swap's file, while no profile was imported from it."""
+    origins = imported_files(paths.config_dir() / "profiles")
+    for one in found.files:
+        if one.kind == LLAMA_SWAP and one.path.rpartition("/")[2] not in origins:
+            return one.path
+    return None
+
+
+def _recipe(client: str, model: str | None) -> str:
+    from sparkdash.cli.connect import target_of
+    from sparkdash.connect.client_setup import setup_page
+    from sparkdash.connect.clients import find_recipe
+
+    chosen, target = find_recipe(client), target_of(model, None)
+    return setup_page(chosen, chosen.setup(target), target)
