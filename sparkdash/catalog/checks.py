@@ -194,7 +194,7 @@ def _url(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
         )
     elif not redaction.is_server(profile.url):
         yield section.problem(
-            ("url",), f"{redaction.shown(profile.url)!r} is no http URL", "Write it as http://host:port."
+            ("url",), f"{redaction.shown_url(profile.url)!r} is no http URL", "Write it as http://host:port."
         )
     elif redaction.has_login(profile.url):
         yield section.problem(
@@ -208,7 +208,7 @@ def _base_url(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
         hint = "Add `url: https://host/v1`, as the service's own documents have it."
         yield section.problem(("url",), "is missing: engine 'remote' is a service at a URL", hint, code="missing")
     elif not redaction.is_server(url):
-        yield section.problem(("url",), f"{redaction.shown(url)!r} is no http URL", "Write it as https://host/v1.")
+        yield section.problem(("url",), f"{redaction.shown_url(url)!r} is no http URL", "Write it as https://host/v1.")
     elif redaction.has_login(url):
         yield section.problem(("url",), "has a secret in it", "Take it out, and name its variable with `key_env`.")
     elif url.rstrip("/").count("/") == 2:

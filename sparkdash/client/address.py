@@ -26,7 +26,7 @@ class Address:
     """Whether the owner named it: nothing is started in the background for such an address."""
 
     def __str__(self) -> str:
-        return f"unix:{self.uds}" if self.uds else redaction.shown(self.url)
+        return f"unix:{self.uds}" if self.uds else redaction.shown_url(self.url)
 
 
 def at_url(url: str) -> Address:
@@ -37,7 +37,7 @@ def at_url(url: str) -> Address:
     """
     if not can_connect(url):
         raise DaemonError(
-            f"{redaction.shown(url)!r} is not a URL of a daemon.",
+            f"{redaction.shown_url(url)!r} is not a URL of a daemon.",
             code="daemon_url_invalid",
             hint="It looks like http://127.0.0.1:8484 or http://[fd00::1]:8484.",
         )

@@ -28,7 +28,7 @@ def hub_url() -> str | None:
     url = os.environ.get("HF_ENDPOINT") or None
     if url is not None and not (redaction.is_server(url) and url.isascii()):
         raise HostError(
-            f"HF_ENDPOINT is {redaction.shown(url)!r}, which is not a URL of a hub.",
+            f"HF_ENDPOINT is {redaction.shown_url(url)!r}, which is not a URL of a hub.",
             code="hub_url_invalid",
             hint="Use a form like https://huggingface.co, or unset it for that address.",
         )
