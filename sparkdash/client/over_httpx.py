@@ -8,35 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import httpx
+from typing import TYPE_CHECKING
 
 from sparkdash.client import envelope
 from sparkdash.client.address import Address, credentials
 from sparkdash.client.daemon_connection import CONNECT_S
 
+if TYPE_CHECKING:
+    import httpx
+
 
 def timeouts(silence_s: float | None) -> httpx.Timeout:
     """Return the limits of a call whose answer may pause for `silence_s`; None: for ever."""
+    import httpx
+
     return httpx.Timeout(30.0, connect=CONNECT_S, read=silence_s)
 
 
 def new_client(at: Address) -> httpx.AsyncClient:
-    """Make the client of a daemon."""
-    return httpx.AsyncClient(base_url=at.url, transport=new_transport(at), headers=credentials(at))
-
-
-def new_transport(at: Address) -> httpx.AsyncHTTPTransport:
-    """Make a transport that ignores the proxies of the environment: none may get between a box and itself.
-
-    Certificates, which take 40 ms to read, are loaded for https only.
+    """Make the client of a daemon. Its transport ignores the proxies of the environment: none may get between a box
+    and itself. Certificates, which take 40 ms to read, are loaded for https only.
     """
-    return httpx.AsyncHTTPTransport(uds=str(at.uds) if at.uds else None, verify=at.url.startswith("https:"))
+    import httpx
+
+    transport = httpx.AsyncHTTPTransport(uds=str(at.uds) if at.uds else None, verify=at.url.startswith("https:"))
+    return httpx.AsyncClient(base_url=at.url, transport=transport, headers=credentials(at))
 
 
 @contextmanager
 def speaking_to(address: Address) -> Iterator[None]:
     """Raise whatever goes wrong on the way to the daemon and back as a DaemonError."""
+    import httpx
+
     try:
         with envelope.reading_answer(address):
             yield
