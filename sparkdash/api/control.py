@@ -41,8 +41,7 @@ from sparkdash.api.requests import (
     UseBody,
     UseSetBody,
 )
-from sparkdash.api.rows import Call, DocumentCall, EventReader, Stream
-from sparkdash.api.tolerance import read_answer, read_event, read_snapshot
+from sparkdash.api.rows import Call, DocumentCall, EventReader, Stream, read_answer, read_event, read_snapshot
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.event import Event
 from sparkdash.domain.finding import Diagnosis

@@ -91,7 +91,7 @@ def target_of(model: str | None, url: str | None) -> GatewayTarget:
         SparkdashError: no profile can run, or none has that name.
     """
     from sparkdash.client.address import at_url, find_daemon
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
     from sparkdash.connect.recipe import GatewayTarget
     from sparkdash.errors import DaemonError
 

@@ -39,3 +39,9 @@ def this_box() -> BoxLook:
     from sparkdash.cli.this_box import ThisBox
 
     return ThisBox()
+
+
+if (
+    __name__ == "__main__"
+):  # one tab of a browser: `sparkdash` asks for a terminal, and under textual-serve stdout is a pipe
+    show_dashboard()

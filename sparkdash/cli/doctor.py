@@ -128,7 +128,7 @@ def _probe() -> Probe:
 
 def seen_daemon() -> DaemonSeen:
     """Return what the running daemon says of itself, or why none answers."""
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
     from sparkdash.doctor.facts import DaemonSeen
     from sparkdash.errors import SparkdashError
 

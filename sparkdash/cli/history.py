@@ -15,7 +15,7 @@ from sparkdash.cli.parameters import AsJson, complete_profile
 
 if TYPE_CHECKING:
     from sparkdash.cli.history_tables import AskedPeriod, HistoryTable
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
     from sparkdash.domain.lease import Request
 
 SHOWN_REQUESTS = 40
@@ -73,7 +73,7 @@ def history(
     import time
 
     from sparkdash.cli.history_tables import parse_period
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
 
     period = parse_period(since, until, time.time())
     whole = as_json or as_csv

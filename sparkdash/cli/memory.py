@@ -57,7 +57,7 @@ def read_account() -> MemoryAccount:
     Raises:
         SparkdashError: the daemon refuses, or /proc reveals too little.
     """
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
     from sparkdash.errors import DaemonError
 
     client = Client()

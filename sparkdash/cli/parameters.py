@@ -22,7 +22,7 @@ def complete_profile(incomplete: str) -> list[str]:
 
 
 def _names() -> list[str]:
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
     from sparkdash.errors import DaemonError
 
     try:

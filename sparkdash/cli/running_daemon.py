@@ -24,7 +24,7 @@ def reload_daemon() -> bool:
 
     The daemon finds changed profile files by itself a moment later; a command that uses them at once cannot wait.
     """
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
     from sparkdash.errors import DaemonError
 
     try:

@@ -329,7 +329,7 @@ def _refuse_second_daemon() -> None:
 
     Asking systemd first also reveals, before anything is written, whether there is a user manager.
     """
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
     from sparkdash.host import systemd_unit
     from sparkdash.host.systemd import systemctl
 

@@ -27,7 +27,7 @@ from sparkdash.errors import AdmissionError
 from sparkdash.units import age, duration, gib
 
 if TYPE_CHECKING:
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
     from sparkdash.domain.engine import Failure
     from sparkdash.domain.history import Replay
     from sparkdash.domain.lease import Request
@@ -70,7 +70,7 @@ def status(
         import asyncio
 
         return asyncio.run(_watch(as_json))
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
 
     with Client() as client:
         world = client.state()
@@ -82,7 +82,7 @@ def status(
 
 
 def _release(profile: str, *, as_json: bool) -> None:
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
 
     with Client() as client:
         world = client.state()
@@ -179,7 +179,7 @@ def logs(
       sparkdash logs gpt-oss-120b -n 50
       sparkdash logs -f | grep -i error
     """
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
 
     with Client() as client:
         name = profile or _present(client.state())
@@ -235,7 +235,7 @@ def requests(
       sparkdash requests --json | jq -r '.[].id'
       sparkdash requests --replay 1a2b3c4d5e6f700 --on gpt-oss-120b
     """
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
 
     if (replay is None) != (on is None):
         raise typer.BadParameter("--replay ID and --on PROFILE go together", param_hint="--replay")
@@ -255,7 +255,7 @@ def requests(
 
 
 def _replay(request: str, on: str, *, yes: bool, as_json: bool) -> None:
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
     from sparkdash.domain.lease import RequestState
 
     with Client() as client:
@@ -321,7 +321,7 @@ def why(profile: ProfileName, as_json: AsJson = False) -> None:
       sparkdash why gpt-oss-120b
       sparkdash why qwen3-coder-30b-nvfp4/eagle3 --json
     """
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
 
     with Client() as client:
         plan = client.plan(name=profile)

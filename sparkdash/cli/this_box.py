@@ -213,7 +213,7 @@ def imported_files(folder: Path) -> frozenset[str]:
 
 def _answering() -> tuple[str | None, bool]:
     """Return the profile that answers now, and whether the daemon simulates its engines."""
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
     from sparkdash.errors import SparkdashError
 
     try:

@@ -380,7 +380,7 @@ def cancel(
     if request is None:
         asyncio.run(_cancel_swap(as_json=as_json))
         return
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
 
     with Client() as client:
         client.cancel_request(request_id=request)
@@ -408,8 +408,7 @@ async def _cancel_swap(*, as_json: bool) -> None:
 
 async def _stop_daemon(engines: Literal["keep", "stop"], *, wait: bool, as_json: bool) -> None:
     from sparkdash.client import launch
-    from sparkdash.client.blocking import Client
-    from sparkdash.client.client import AsyncClient
+    from sparkdash.client.client import AsyncClient, Client
     from sparkdash.client.follow import until_silent
 
     async with AsyncClient() as client:

@@ -13,7 +13,7 @@ from sparkdash.cli.parameters import AsJson
 
 HOST = "127.0.0.1"
 PORT = 8485
-SCREEN = (sys.executable, "-m", "sparkdash.cli.web_screen")
+SCREEN = (sys.executable, "-m", "sparkdash.cli.dashboard")
 
 
 def web(
@@ -48,10 +48,12 @@ def web(
     import asyncio
 
     from sparkdash.cli.running_daemon import start_daemon_if_needed
-    from sparkdash.cli.web_place import place_of
     from sparkdash.web.server import serve_dashboard
+    from sparkdash.web.visitors import KeyedVisitorCheck, place_of
 
     place, visitors = place_of(host, port)
+    if place.tls is None and isinstance(visitors, KeyedVisitorCheck):
+        print_note("Keys cross the network in clear text: set tls_cert and tls_key in config.toml.")
     start_daemon_if_needed()
 
     def ready(address: str) -> None:

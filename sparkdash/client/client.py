@@ -1,15 +1,10 @@
-"""AsyncClient: the control API as methods that are awaited.
-
-Owns: sending a row of `api.control` with httpx, reading what comes back, and the lease that this client holds. Rule: a
-method returns a value of the domain or of `api.answers`, or raises a SparkdashError.
-Must not know: terminals, nor which calls there are, but for the lease.
-"""
+"""Client and AsyncClient: the control API as methods, for one-shot commands over the standard library, awaited over httpx."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
@@ -17,16 +12,108 @@ from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 from sparkdash.api.answers import LeaseGranted
 from sparkdash.api.control import ControlApi
 from sparkdash.api.rows import Call, HttpCall, Stream
-from sparkdash.client import address
-from sparkdash.client.envelope import error_from_answer
+from sparkdash.client import address, connection
+from sparkdash.client.address import Address, credentials
+from sparkdash.client.connection import (
+    CONNECT_S,
+    FIRST_ERROR_STATUS,
+    DaemonConnection,
+    error_from_answer,
+    is_serving,
+    reading_answer,
+)
 from sparkdash.domain.event import Measuring
 from sparkdash.domain.lease import LEASE_HEADER
 
 if TYPE_CHECKING:
     import httpx
 
+
+def timeouts(silence_s: float | None) -> httpx.Timeout:
+    """Return the limits of a call whose answer may pause for `silence_s`; None: for ever."""
+    import httpx
+
+    return httpx.Timeout(30.0, connect=CONNECT_S, read=silence_s)
+
+
+def new_client(at: Address) -> httpx.AsyncClient:
+    """Make the client of a daemon. Its transport ignores the proxies of the environment: none may get between a box
+    and itself. Certificates, which take 40 ms to read, are loaded for https only.
+    """
+    import httpx
+
+    transport = httpx.AsyncHTTPTransport(uds=str(at.uds) if at.uds else None, verify=at.url.startswith("https:"))
+    return httpx.AsyncClient(base_url=at.url, transport=transport, headers=credentials(at))
+
+
+@contextmanager
+def speaking_to(address: Address) -> Iterator[None]:
+    """Raise whatever goes wrong on the way to the daemon and back as a DaemonError."""
+    import httpx
+
+    try:
+        with connection.reading_answer(address):
+            yield
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        raise connection.unreachable_error(address, str(error)) from None
+    except httpx.TimeoutException:
+        raise connection.silent_error(address) from None
+    except httpx.TransportError as error:
+        raise connection.hung_up_error(address, type(error).__name__) from None
+
+
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Client(ControlApi):
+    """Client of the daemon at `url`, behind the socket `uds`, or where `address.find_daemon` says. Use it as a context
+    manager.
+
+    Every method of the table raises SparkdashError; DaemonError when no daemon answers.
+    """
+
+    def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
+        self.address = address.resolve(url, uds)
+        self._connection = DaemonConnection(self.address)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def health(self) -> bool:
+        """Return whether a daemon answers; never raise."""
+        return is_serving(self.address)
+
+    def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make the call of a row of the table."""
+        request = row.prepare(*args, **kwargs)
+        with self._connection.exchange(request, row.silence_s) as reply, reading_answer(self.address):
+            content = reply.read()
+            if reply.status >= FIRST_ERROR_STATUS:
+                raise error_from_answer(reply.status, content, self.address)
+            return row.read(content)
+
+    def stream(self, row: Stream[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        """Yield the items of a stream of the table, until it ends or the iterator is closed."""
+        reader = row.reader()
+        with reading_answer(self.address):
+            for chunk in self._chunks(row.prepare(*args, **kwargs), row.silence_s):
+                yield from reader.feed(chunk)
+            yield from reader.end()
+
+    def _chunks(self, request: HttpCall, silence_s: float | None) -> Iterator[bytes]:
+        with self._connection.exchange(request, silence_s) as reply:
+            if reply.status >= FIRST_ERROR_STATUS:
+                raise error_from_answer(reply.status, reply.read(), self.address)
+            while chunk := reply.read1():
+                yield chunk
 
 
 class AsyncClient(ControlApi):
@@ -42,8 +129,6 @@ class AsyncClient(ControlApi):
     @cached_property
     def _http(self) -> httpx.AsyncClient:
         """The connections; httpx is loaded with the first call, as the dashboard is on the screen before it."""
-        from sparkdash.client.over_httpx import new_client
-
         return new_client(self.address)
 
     async def __aenter__(self) -> Self:
@@ -91,8 +176,6 @@ class AsyncClient(ControlApi):
 
     async def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Make the call of a row of the table."""
-        from sparkdash.client.over_httpx import speaking_to, timeouts
-
         request = row.prepare(*args, **kwargs)
         with speaking_to(self.address):
             reply = await self._http.request(
@@ -104,8 +187,6 @@ class AsyncClient(ControlApi):
 
     async def stream(self, row: Stream[P, T], /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
         """Yield the items of a stream of the table, until it ends or the generator is closed."""
-        from sparkdash.client.over_httpx import speaking_to
-
         reader = row.reader()
         with speaking_to(self.address):
             async with aclosing(self._chunks(row.prepare(*args, **kwargs), row.silence_s)) as chunks:
@@ -116,8 +197,6 @@ class AsyncClient(ControlApi):
                 yield item
 
     async def _chunks(self, request: HttpCall, silence_s: float | None) -> AsyncGenerator[bytes, None]:
-        from sparkdash.client.over_httpx import timeouts
-
         method, target, body = request
         async with self._http.stream(method, target, json=body, timeout=timeouts(silence_s)) as reply:
             if reply.is_error:

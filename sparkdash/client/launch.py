@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from sparkdash import paths
 from sparkdash.client.address import find_daemon
-from sparkdash.client.health import is_serving
+from sparkdash.client.connection import is_serving
 from sparkdash.errors import DaemonError
 
 if TYPE_CHECKING:
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
 
 COMMAND = (sys.executable, "-m", "sparkdash", "serve")
 LOCK_NAME = "daemon.lock"
@@ -59,7 +59,7 @@ def ensure_daemon(
 
 def _ask_state() -> None:
     """Raise DaemonError, with the reason why the daemon does not answer."""
-    from sparkdash.client.blocking import Client  # the table of calls is loaded where one is made
+    from sparkdash.client.client import Client  # the table of calls is loaded where one is made
 
     with Client() as client:
         client.state()

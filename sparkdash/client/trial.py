@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 import httpx
 
 from sparkdash.client.address import Address
-from sparkdash.client.envelope import error_from_answer
-from sparkdash.client.over_httpx import speaking_to
+from sparkdash.client.client import speaking_to
+from sparkdash.client.connection import error_from_answer
 from sparkdash.errors import UpstreamError
 from sparkdash.sse import Frames
 

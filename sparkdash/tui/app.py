@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import string
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -14,11 +15,13 @@ from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from textual import events
+from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.keys import Keys
 from textual.screen import Screen
 from textual.worker import WorkerCancelled, WorkerFailed
 
@@ -28,7 +31,6 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
 from sparkdash.tui import local_commands, theme
 from sparkdash.tui.choices import HeroChoice, KeptChoices
-from sparkdash.tui.escape_key import separate_escape
 from sparkdash.tui.first_run import BoxLook, IdleBox
 from sparkdash.tui.ink import LinesForWidth
 from sparkdash.tui.layout import COMPACT_BELOW, TWO_COLUMNS_FROM, Arrangement
@@ -44,6 +46,25 @@ from sparkdash.units import natural
 
 if TYPE_CHECKING:
     from sparkdash.tui.link import DaemonLink
+
+
+LONGER = "OPX"
+"""Characters that begin a longer sequence behind Escape; brackets and the like are no keys of these screens."""
+
+
+class _NamedKey(NamedTuple):
+    """Key as Textual's table has it: an object with a name."""
+
+    value: str
+
+
+def separate_escape() -> None:
+    """Let Textual read Escape and a letter or a digit as two keys; words' ends (`ESC b`, `ESC f`) stay one."""
+    table = cast("dict[str, Any]", ANSI_SEQUENCES_KEYS)
+    for char in string.digits + string.ascii_letters:
+        sequence = f"\x1b{char}"
+        if char not in LONGER and not isinstance(table.get(sequence), tuple):
+            table[sequence] = (Keys.Escape, _NamedKey(char))
 
 
 WHAT = {

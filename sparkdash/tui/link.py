@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from sparkdash.api.tolerance import read_answer
+from sparkdash.api.rows import read_answer
 from sparkdash.client.client import AsyncClient
-from sparkdash.client.feed import follow_feed
+from sparkdash.client.follow import follow_feed
 from sparkdash.domain.history import MEMORY
 from sparkdash.errors import DaemonError
 from sparkdash.tui.history import BOX_CHARTED, BOX_MEMORY, KEPT, MEMORY_KEPT, MEMORY_STEP_S, SHOWN, STEP_S

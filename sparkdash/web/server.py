@@ -16,8 +16,7 @@ from aiohttp import web
 from textual_serve.server import Server
 
 from sparkdash.errors import HostError
-from sparkdash.web.place import Place
-from sparkdash.web.visitor_check import KeyedVisitorCheck, Visit, VisitorCheck
+from sparkdash.web.visitors import KeyedVisitorCheck, Place, Visit, VisitorCheck
 
 LOOPBACK = "127.0.0.1"
 KEY_LOOK_S = 5.0

@@ -14,8 +14,7 @@ from fake_daemon import FakeDaemon, engine, summary
 from sparkdash.api.requests import NoParameters
 from sparkdash.api.rows import DocumentCall
 from sparkdash.client import address
-from sparkdash.client.blocking import Client
-from sparkdash.client.client import AsyncClient
+from sparkdash.client.client import AsyncClient, Client
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import Plan

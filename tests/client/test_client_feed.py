@@ -7,7 +7,7 @@ import pytest
 from fake_daemon import FakeDaemon, engine, sample, swap
 
 from sparkdash.client.client import AsyncClient
-from sparkdash.client.feed import FIRST_DELAY_S, LONGEST_DELAY_S, follow_feed, follow_state
+from sparkdash.client.follow import FIRST_DELAY_S, LONGEST_DELAY_S, follow_feed, follow_state
 from sparkdash.domain.event import EngineChanged, Event, Level, Notice, SampleTaken, SwapChanged
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import DaemonError

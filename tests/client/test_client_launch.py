@@ -12,8 +12,8 @@ import pytest
 from fake_daemon import FakeDaemon
 
 from sparkdash import paths
-from sparkdash.client import health, launch
-from sparkdash.client.blocking import Client
+from sparkdash.client import connection, launch
+from sparkdash.client.client import Client
 from sparkdash.errors import DaemonError
 
 SERVES = """
@@ -151,7 +151,7 @@ def test_another_program_on_the_port_does_not_hold_it_up(
     daemon: FakeDaemon, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What takes the call and never answers is no daemon; ours then says why it cannot start."""
-    monkeypatch.setattr(health, "HEALTH_S", 0.2)
+    monkeypatch.setattr(connection, "HEALTH_S", 0.2)
     with socket.create_server(("127.0.0.1", port)), pytest.raises(launch.DaemonStartError) as caught:
         launch.ensure_daemon()
     assert "port_in_use" in caught.value.log_tail[0] or "cannot listen" in caught.value.log_tail[0]

@@ -19,7 +19,7 @@ from fake_daemon import FakeDaemon
 from sparkdash import listen
 from sparkdash.api.requests import NoParameters
 from sparkdash.api.rows import DocumentCall
-from sparkdash.client.blocking import Client
+from sparkdash.client.client import Client
 from sparkdash.errors import DaemonError
 
 TLS = Path(__file__).parents[1] / "data" / "tls"

@@ -9,10 +9,9 @@ import pytest
 
 from sparkdash import __version__
 from sparkdash.api.control import ControlApi
-from sparkdash.api.rows import EventReader
-from sparkdash.api.tolerance import OtherVersion, read_event
+from sparkdash.api.rows import EventReader, OtherVersion, read_event
 from sparkdash.client.address import Address
-from sparkdash.client.envelope import reading_answer
+from sparkdash.client.connection import reading_answer
 from sparkdash.domain.event import EVENT, Event, RequestChanged, SampleTaken, Withheld
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.metric import EngineSample, Metric, Sample

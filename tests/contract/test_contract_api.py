@@ -16,8 +16,7 @@ from fastapi.routing import APIRoute
 
 from sparkdash.api.control import ControlApi
 from sparkdash.api.rows import Call, DocumentCall, Row, Stream
-from sparkdash.client.blocking import Client
-from sparkdash.client.client import AsyncClient
+from sparkdash.client.client import AsyncClient, Client
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway import control
 
@@ -85,7 +84,7 @@ def test_mypy_knows_what_each_method_takes_and_answers(tmp_path: Path) -> None:
     """A misspelt name, a wrong type, a cause that is none, an answer that is another: each is an error of its own line."""
     file = tmp_path / "planted.py"
     file.write_text(
-        "from sparkdash.client.blocking import Client\n"
+        "from sparkdash.client.client import Client\n"
         "def planted(client: Client) -> bytes:\n"
         "    client.plan(nam='a')\n"
         "    client.stop(profile=1)\n"

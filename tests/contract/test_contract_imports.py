@@ -64,8 +64,8 @@ def test_the_first_frame_of_the_dashboard_waits_for_what_it_shows_alone() -> Non
             {"textual", "litellm", "huggingface_hub", "jinja2", "tokenizers", "prometheus_client", "aiohttp"},
             id="the daemon",
         ),
-        pytest.param("import sparkdash.client.client", HEAVY, id="the client"),
-        pytest.param("import sparkdash.client.blocking", HEAVY | {"httpx"}, id="the one-shot commands' client"),
+        pytest.param("import sparkdash.client.client", HEAVY | {"httpx"}, id="the client"),
+        pytest.param("import sparkdash.client.client", HEAVY | {"httpx"}, id="the one-shot commands' client"),
         pytest.param("import sparkdash.sim.__main__", HEAVY | {"httpx"}, id="the simulated engine"),
     ],
 )

@@ -9,7 +9,7 @@ from states_pages import with_settings
 from textual import events
 from textual._xterm_parser import XTermParser
 
-from sparkdash.tui.escape_key import separate_escape
+from sparkdash.tui.app import separate_escape
 from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.widgets.log import LogRow, add_folded, drop_first
 

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from sparkdash.access.key import Key, Scope, digest
 from sparkdash.web import server as web_server
 from sparkdash.web.server import WebServer
-from sparkdash.web.visitor_check import KeyedVisitorCheck, Visit
+from sparkdash.web.visitors import KeyedVisitorCheck, Visit
 
 SCREEN = 'import sys; print("__GANGLION__", flush=True); sys.stdin.read()'
 NOW = 1000.0

@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from sparkdash.web import server as web_server
 from sparkdash.web.server import WebServer
-from sparkdash.web.visitor_check import MOST_SESSIONS, Visit, VisitorCheck
+from sparkdash.web.visitors import MOST_SESSIONS, Visit, VisitorCheck
 
 SCREEN = """
 import sys

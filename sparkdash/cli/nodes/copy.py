@@ -67,7 +67,7 @@ def copy(
 
 def _profile(name: str) -> tuple[Profile, Snapshot | None]:
     from sparkdash.cli.local import on_this_box
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
 
     try:
         with Client() as client:

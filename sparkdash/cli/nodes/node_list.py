@@ -53,7 +53,7 @@ def list_nodes(as_json: AsJson = False) -> None:
 
 
 def _states() -> dict[str, NodeState]:
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
     from sparkdash.errors import DaemonError
 
     try:

@@ -44,7 +44,7 @@ def remove(
 
 
 def _engines_on(name: str) -> list[str]:
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
     from sparkdash.domain.engine import EngineState
     from sparkdash.errors import DaemonError
 

@@ -203,7 +203,7 @@ def _report(made: BuiltImage, *, as_json: bool) -> None:
 
 def _release(name: str) -> None:
     """Tell a daemon that the profile may be tried again; without one there is nothing to tell."""
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
 
     try:
         with Client() as client:

@@ -190,7 +190,7 @@ def _and_warnings(count: int) -> str:
 
 def _known() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...], Snapshot | None]:
     """Return summaries, problems and snapshot of the daemon; without one, what the files say and None."""
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
 
     try:
         with Client() as client:
@@ -205,7 +205,7 @@ def _known() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...], Snapshot | No
 
 
 def _one(name: str) -> Profile:
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
 
     try:
         with Client() as client:

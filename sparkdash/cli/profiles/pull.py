@@ -18,7 +18,7 @@ from sparkdash.errors import AdmissionError, DaemonError, HostError, ProfileErro
 from sparkdash.units import percent
 
 if TYPE_CHECKING:
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
     from sparkdash.domain.container import PullProgress
     from sparkdash.domain.profile import Profile
     from sparkdash.domain.state import Snapshot
@@ -75,7 +75,7 @@ class PullJob:
 
 
 def _order(name: str, *, image: bool, weights: bool, as_json: bool) -> PullJob:
-    from sparkdash.client.blocking import Client
+    from sparkdash.client.client import Client
 
     client = Client()
     try:

@@ -1,23 +1,32 @@
-"""VisitorCheck: who may open the dashboard in a browser.
-
-Rule 1: on loopback a token in the address opens it once; from then on a cookie does, which scripts cannot read.
-Rule 2: the name in Host must be this box's (another name may have been made to resolve to it), and a WebSocket must
-come from a page of this address.
-Rule 3: beyond loopback a key with the scope `control` for the whole box opens it, and each cookie is worth its key.
-
-Pure.
-"""
+"""Where `sparkdash web` serves the dashboard, and who may open it."""
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
 import secrets
+import socket
+import ssl
+import time
 from collections.abc import Callable, Iterable
 from enum import Enum
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from sparkdash.access.key import Key, Scope, matching
+from sparkdash.access.keyring import Keyring, Keys, keys_file
+from sparkdash.errors import ProfileError, SparkdashError
+from sparkdash.listen import Tls
+from sparkdash.settings import Settings, load_settings
+
+
+class Place(NamedTuple):
+    """Host, port, and the TLS context where the connection is https."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
 
 MOST_SESSIONS = 4
 """Tabs at once: each is a process of 65 MB."""
@@ -139,3 +148,46 @@ def _is_address(name: str) -> bool:
 
 def _is_loopback(name: str) -> bool:
     return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
+
+
+def place_of(host: str, port: int) -> tuple[Place, VisitorCheck]:
+    """Return the address to serve at, and the check of its visitors.
+
+    Raises:
+        ProfileError: `keys_needed`: no key opens the dashboard beyond loopback; or the settings are wrong.
+        HostError: the TLS files cannot be used.
+    """
+    settings = load_settings(host=host)
+    if not settings.beyond_loopback:
+        return Place("127.0.0.1" if host == "localhost" else host, port), VisitorCheck()
+    keys = Keyring(keys_file())
+    if not any(opens_dashboard(key, time.time()) for key in keys.look()):
+        raise ProfileError(
+            f"sparkdash would show the dashboard to everybody who can reach {host}: no key opens it yet.",
+            code="keys_needed",
+            hint="Make one with `sparkdash keys add NAME --scope control`, or stay on 127.0.0.1 and use `ssh -L`.",
+        )
+    tls = _tls(settings)
+    box = socket.gethostname()
+    names = (box, f"{box}.local", *settings.host_names)
+    return Place(host, port, tls), KeyedVisitorCheck(
+        lambda: _keys_now(keys), time.time, names, "https" if tls else "http"
+    )
+
+
+def _keys_now(keyring: Keyring) -> Keys:
+    """Return the keys of now; the last ones that could be read of a file that is damaged since."""
+    try:
+        return keyring.look()
+    except SparkdashError:
+        return keyring.last
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    files = Tls(settings.tls_cert.expanduser(), settings.tls_key.expanduser())
+    files.check()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.cert, files.key)
+    return context

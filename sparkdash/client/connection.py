@@ -1,21 +1,23 @@
-"""Errors out of the daemon's answers: every envelope becomes the SparkdashError that it was.
-
-Owns: the class of each envelope, and the messages for a daemon that does not answer. Must not know: what was asked.
-"""
+"""One HTTP connection to the daemon over the standard library, and the errors out of its answers."""
 
 from __future__ import annotations
 
 import json
+import select
+import socket
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import ValidationError
 
 from sparkdash import __version__
-from sparkdash.api.rows import StreamError
-from sparkdash.api.tolerance import OtherVersion
-from sparkdash.client.address import Address
+from sparkdash.api.rows import HttpCall, OtherVersion, StreamError
+from sparkdash.client.address import Address, credentials
 from sparkdash.errors import (
     AdmissionError,
     DaemonError,
@@ -139,3 +141,108 @@ def reading_answer(address: Address) -> Iterator[None]:
 def _first(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'its answer'}: {first['msg']}"
+
+
+CONNECT_S = 3.0
+"""Seconds within which a connection must be open."""
+
+
+class DaemonConnection:
+    """A connection to `address`, opened when first asked and again when the daemon has closed it in between."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        parts = urlsplit(address.url)
+        self._root = parts.path.rstrip("/")
+        self._headers = {**credentials(address), **_login(parts)}
+        self._connection = _UnixConnection(address.uds) if address.uds else _over_tcp(parts)
+
+    def close(self) -> None:
+        """Close the connection; the next request opens it again."""
+        self._connection.close()
+
+    @contextmanager
+    def exchange(self, request: HttpCall, silence_s: float | None) -> Iterator[HTTPResponse]:
+        """Send a request and give its answer; the body is read inside. `silence_s`: the longest pause; None: any.
+
+        Raises:
+            DaemonError: as `envelope` words it.
+        """
+        self._open()
+        self._connection.sock.settimeout(silence_s)
+        content, headers = None, self._headers
+        if request.body is not None:
+            content, headers = json.dumps(request.body).encode(), {**headers, "Content-Type": "application/json"}
+        reply = None
+        try:
+            self._connection.request(request.method, self._root + request.target, content, headers)
+            reply = self._connection.getresponse()
+            yield reply
+        except TimeoutError:
+            raise silent_error(self._address) from None
+        except (OSError, HTTPException) as error:
+            raise hung_up_error(self._address, type(error).__name__) from None
+        finally:
+            if reply is None or not reply.isclosed():  # left in the middle
+                self._connection.close()
+
+    def _open(self) -> None:
+        idle = self._connection.sock
+        if idle is not None and not select.select([idle], [], [], 0)[0]:
+            return
+        self._connection.close()
+        try:
+            self._connection.connect()
+        except OSError as error:
+            self._connection.close()
+            raise unreachable_error(self._address, str(error)) from None
+
+
+class _UnixConnection(HTTPConnection):
+    """Connection to a unix socket. The host only fills the Host header."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=CONNECT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the unix socket."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(CONNECT_S)
+        self.sock.connect(str(self._path))
+
+
+def _over_tcp(parts: SplitResult) -> HTTPConnection:
+    if parts.scheme == "http":
+        return HTTPConnection(parts.hostname or "", parts.port, timeout=CONNECT_S)
+    import httpx  # whom it trusts, the rest of the commands trust
+
+    context = httpx.create_ssl_context()
+    return HTTPSConnection(parts.hostname or "", parts.port, timeout=CONNECT_S, context=context)
+
+
+def _login(parts: SplitResult) -> dict[str, str]:
+    """Return the header for a name and a password in the URL, which a proxy before the daemon may want."""
+    if parts.username is None:
+        return {}
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+
+
+HEALTH = HttpCall("GET", "/health", None)
+"""Not part of the control API: it needs no key, and any answer will do."""
+HEALTH_S = 5.0
+"""Limit of a look at the health. A daemon answers at once; another program that holds its port may never."""
+FIRST_ERROR_STATUS = 400
+
+
+def is_serving(address: Address) -> bool:
+    """Return whether a daemon answers at this address; never raise."""
+    connection = DaemonConnection(address)
+    try:
+        with connection.exchange(HEALTH, HEALTH_S) as reply:
+            return reply.status < FIRST_ERROR_STATUS
+    except SparkdashError:
+        return False
+    finally:
+        connection.close()
