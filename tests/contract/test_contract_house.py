@@ -60,6 +60,19 @@ def test_lines_are_short(modules: dict[str, house.Module]) -> None:
     assert sum(found.values()) < 40, found
 
 
+def test_a_file_is_one_subject(modules: dict[str, house.Module]) -> None:
+    long = {name: module.lines for name, module in modules.items() if module.lines > house.FILE_LIMIT}
+    assert long == {}
+
+
+def test_functions_are_short(modules: dict[str, house.Module]) -> None:
+    """Half of them have at most 8 lines, 95 % at most 25, and none more than 70."""
+    functions = sorted(house.functions(modules), key=lambda each: each.lines)
+    assert functions[-1].lines <= house.FUNCTION_LIMIT, functions[-1]
+    assert functions[len(functions) // 2].lines <= 8
+    assert functions[len(functions) * 95 // 100].lines <= 25
+
+
 def test_functions_are_simple(modules: dict[str, house.Module]) -> None:
     functions = house.functions(modules)
     tangled = [each for each in functions if each.complexity > house.COMPLEX]
