@@ -4,8 +4,7 @@ Owns: the file format, its checks, names and aliases. All problems are found at 
 file never hides the others. Must not know how an engine is started.
 """
 
-from sparkdash.catalog.catalog import Catalog, ProfileProblem
+from sparkdash.catalog.catalog import Catalog, ProfileProblem, summarize
 from sparkdash.catalog.load import load_catalog
-from sparkdash.catalog.summary import summarize
 
 __all__ = ["Catalog", "ProfileProblem", "load_catalog", "summarize"]

@@ -1,22 +1,53 @@
-"""Reading folders of YAML files into a Catalog.
+"""Folders of YAML files become a Catalog: reading, constraints between files, and watching for edits.
 
-Owns: reading, and constraints between files (names, aliases, `nearest`, `build`). Must not know engines.
+A broken file keeps its last good version while the daemon runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparkdash.catalog.builds import share_builds
 from sparkdash.catalog.catalog import Catalog, ProfileProblem, nearest
 from sparkdash.catalog.checks import document_problems, profile_problems
+from sparkdash.catalog.document import Document, read_document
 from sparkdash.catalog.schema import Section, sections, validate_section
-from sparkdash.catalog.yaml.document import Document, read_document
 from sparkdash.domain.profile import Profile
 from sparkdash.units import natural
+
+
+def share_builds(
+    found: Sequence[tuple[Section, Profile]], profiles: Mapping[str, Profile]
+) -> tuple[dict[str, Profile], list[ProfileProblem]]:
+    """Give each profile the build of its image, and tell what contradicts or lacks."""
+    owners: dict[str, Profile] = {}
+    for profile in sorted(profiles.values(), key=_is_without_source):
+        if profile.image and profile.build:
+            owners.setdefault(profile.image, profile)
+    shared = {name: _with_build(profile, owners) for name, profile in profiles.items()}
+    return shared, [problem for section, profile in found for problem in _problems(section, profile, owners)]
+
+
+def _is_without_source(profile: Profile) -> bool:
+    return profile.build is not None and profile.build.unavailable is not None
+
+
+def _with_build(profile: Profile, owners: Mapping[str, Profile]) -> Profile:
+    owner = owners.get(profile.image or "")
+    return profile.replace(build=owner.build, built_by=owner.name) if owner else profile
+
+
+def _problems(section: Section, profile: Profile, owners: Mapping[str, Profile]) -> Iterator[ProfileProblem]:
+    if profile.build is None:
+        return
+    owner = owners.get(profile.image or "")
+    if owner is not None and owner.build != profile.build and not _is_without_source(profile):
+        text = f"is another than that of {owner.name} ({owner.source}), for the same image"
+        yield section.problem(("build",), text, "Write one of them, or name this image differently.")
+
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -189,3 +220,88 @@ def _expand_home(data: dict[str, Any]) -> None:
 def _expand(entry: Any, key: str) -> None:
     if isinstance(entry, dict) and isinstance(entry.get(key), str) and entry[key].startswith("~"):
         entry[key] = str(Path(entry[key]).expanduser())
+
+
+Stamp = tuple[int, int, int]
+"""Time of change (ns), size, inode: an editor that replaces a file within the clock's grain still changes one."""
+
+
+QUIET_S = 0.5
+"""Files that changed more recently are not read yet. An editor that writes in place leaves a file empty, cut off or
+absent for a moment, and such a file may still be valid.
+"""
+
+
+class ProfileFileWatch:
+    """Remembers the state of the files. `folders` is evaluated each time, as a folder may appear. `beside` are single
+    files.
+    """
+
+    def __init__(
+        self,
+        folders: Callable[[], Sequence[Path]],
+        beside: Sequence[Path] = (),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folders = folders
+        self._beside = tuple(beside)
+        self._clock = clock
+        self._read = self._seen = self._look()
+        self._since = clock()
+        """Time when the present state was first seen."""
+
+    def due(self) -> float | None:
+        """Return the seconds until the changed files may be read, 0 for now, or None without a change.
+
+        0 marks the present state as read. Blocks for a stat per file.
+        """
+        now, found = self._clock(), self._look()
+        if found != self._seen:
+            self._seen, self._since = found, now
+        if found == self._read:
+            return None
+        if (left := self._since + QUIET_S - now) > 0:
+            return left
+        self._read = found
+        return 0.0
+
+    def _look(self) -> dict[Path, Stamp]:
+        files = (*(path for folder in self._folders() for path in _listed(folder)), *self._beside)
+        return {path: stamp for path in files if (stamp := _stamp(path)) is not None}
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.suffix in SUFFIXES]
+    except OSError:
+        return []
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def keep_last_good(last: Catalog, read: Catalog) -> Catalog:
+    """Combine the new catalog with the last good profiles of files or folders that have become bad.
+
+    The new problems stay. A profile is not kept when a good file has taken its name or an alias since.
+    """
+    bad = {problem.file for problem in read.problems}
+    lost = [profile for profile in last.profiles.values() if not bad.isdisjoint(_places(profile))]
+    families = {profile.family for profile in lost}
+    # A weaker folder's family of the same name comes to light when the stronger file breaks: it does not take over.
+    good = {name: profile for name, profile in read.profiles.items() if profile.family not in families}
+    taken = set(Catalog(good).names())
+    kept = {profile.name: profile for profile in lost if taken.isdisjoint((profile.name, *profile.serves))}
+    return Catalog(good | kept, read.problems)
+
+
+def _places(profile: Profile) -> tuple[str, str]:
+    """Return the profile's file and folder."""
+    file = profile.source.rpartition(":")[0]
+    return file, str(Path(file).parent)

@@ -69,7 +69,7 @@ def write_attached(servers: Sequence[FoundServer], files: Collection[str], taken
     Raises:
         ProfileError: code `unreadable`, a file cannot be written.
     """
-    from sparkdash.catalog.yaml import yaml_writer
+    from sparkdash.catalog import yaml_writer
 
     folder = paths.config_dir() / "profiles"
     written = []

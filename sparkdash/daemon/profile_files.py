@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from sparkdash.catalog import Catalog, ProfileProblem
-from sparkdash.catalog.load import FolderRead, combine_folders, read_folder
-from sparkdash.catalog.watch import ProfileFileWatch
+from sparkdash.catalog.load import FolderRead, ProfileFileWatch, combine_folders, read_folder
 from sparkdash.host.files.inotify import Inotify
 from sparkdash.host.thread import in_thread
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from sparkdash import catalog
 from sparkdash.catalog import Catalog
-from sparkdash.catalog.watch import keep_last_good
+from sparkdash.catalog.load import keep_last_good
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.profile_files import ANSWER_S, READ_S, ProfileFiles
 from sparkdash.domain.event import Level, Notice, ProfilesChanged

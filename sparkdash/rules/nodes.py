@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from sparkdash.catalog.yaml.document import KeyPath
+from sparkdash.catalog.document import KeyPath
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.argv import lookup
 from sparkdash.rules.rule import Hit, Rule, Severity, flag_path

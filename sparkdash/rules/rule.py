@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sparkdash.catalog.yaml.document import KeyPath
+from sparkdash.catalog.document import KeyPath
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.vllm.flags import parse_version
 

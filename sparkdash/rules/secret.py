@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparkdash.catalog.yaml.document import KeyPath, walk_strings
+from sparkdash.catalog.document import KeyPath, walk_strings
 from sparkdash.domain.profile import Profile
 from sparkdash.redaction import is_secret, is_secret_flag, is_secret_variable, masked_values, never
 from sparkdash.rules.rule import Hit, Rule, Severity

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sparkdash.catalog.yaml.document import KeyPath
+from sparkdash.catalog.document import KeyPath
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.generic.known_servers import server_of
 from sparkdash.rules.rule import Hit, Rule, Severity

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from sparkdash.catalog.importers.bounded_yaml import parse_bounded_yaml
+from sparkdash.catalog.importers.values import parse_bounded_yaml
 from sparkdash.errors import ProfileError
 from sparkdash.units import natural
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.bench.plan import sweep
-from sparkdash.catalog import load_catalog
-from sparkdash.catalog.yaml import yaml_writer
+from sparkdash.catalog import load_catalog, yaml_writer
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 from sparkdash.errors import AdmissionError
 from sparkdash.rules.secret import redact_profile

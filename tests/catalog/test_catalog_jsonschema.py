@@ -8,8 +8,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from sparkdash.catalog.document import Document, read_document
 from sparkdash.catalog.jsonschema import profile_schema
-from sparkdash.catalog.yaml.document import Document, read_document
 from sparkdash.paths import shipped_profiles
 
 CHECKER = jsonschema.Draft202012Validator(profile_schema())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash import catalog
-from sparkdash.catalog.watch import QUIET_S, ProfileFileWatch, keep_last_good
+from sparkdash.catalog.load import QUIET_S, ProfileFileWatch, keep_last_good
 
 Write = Callable[..., Path]
 

@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.catalog.yaml import yaml12, yaml_writer
-from sparkdash.catalog.yaml.yaml12 import NotYaml
+from sparkdash.catalog import yaml12, yaml_writer
+from sparkdash.catalog.yaml12 import NotYaml
 
 
 def value(text: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.catalog.yaml import yaml_writer
+from sparkdash.catalog import yaml_writer
 
 HERE = Path(__file__).parent
 

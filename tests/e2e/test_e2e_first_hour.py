@@ -15,7 +15,7 @@ from fake_hub import FakeHub, Repo
 from git_collection import GitCollection
 from image_registry import ImageRegistry
 
-from sparkdash.catalog.yaml import yaml_writer
+from sparkdash.catalog import yaml_writer
 
 HERE = Path(__file__).parent
 NAME = "firsthour"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.catalog.yaml import yaml_writer
+from sparkdash.catalog import yaml_writer
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -18,7 +18,7 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType
 
-from sparkdash.catalog.yaml import yaml_writer
+from sparkdash.catalog import yaml_writer
 
 pytestmark = pytest.mark.timeout(240)
 os.environ.setdefault("CONTAINERS_CONF", str(Path(__file__).parents[1] / "podman" / "containers.conf"))

@@ -13,7 +13,7 @@ from statistics import median
 RUNS = 10
 WAYS = {
     "the whole catalog": "from sparkdash.catalog import load as work; given = [folder]",
-    "only its YAML, with marks": "from sparkdash.catalog.yaml.yaml12 import read; work = lambda texts: [*map(read, texts)]; given = texts",
+    "only its YAML, with marks": "from sparkdash.catalog.yaml12 import read; work = lambda texts: [*map(read, texts)]; given = texts",
     "PyYAML's SafeLoader": "import yaml; work = lambda texts: [yaml.load(one, yaml.SafeLoader) for one in texts]; given = texts",
     "PyYAML's CSafeLoader": "import yaml; work = lambda texts: [yaml.load(one, yaml.CSafeLoader) for one in texts]; given = texts",
 }

@@ -43,7 +43,7 @@ import tiny_profiles  # noqa: E402 - tests/ is no package
 import yaml  # noqa: E402
 from daemons import Daemon  # noqa: E402
 
-from sparkdash.catalog.yaml import yaml_writer  # noqa: E402
+from sparkdash.catalog import yaml_writer  # noqa: E402
 
 BOUND = 0.02
 POLL_S = 0.03

@@ -33,7 +33,7 @@ os.environ.setdefault("CONTAINERS_CONF", str(HERE.parent / "podman" / "container
 from daemons import Daemon  # noqa: E402 - tests/ is no package
 from ollama_program import TINY, TINY_VECTORS, Ollama  # noqa: E402
 
-from sparkdash.catalog.yaml import yaml_writer  # noqa: E402
+from sparkdash.catalog import yaml_writer  # noqa: E402
 from sparkdash.host.processes.leftovers import processes_called  # noqa: E402
 
 CHAT, OTHER, VECTORS, UNPULLED = "oll-chat", "oll-other", "oll-vectors", "oll-unpulled"

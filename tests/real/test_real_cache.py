@@ -21,7 +21,7 @@ import pytest
 import tiny_profiles
 import yaml
 
-from sparkdash.catalog.yaml import yaml_writer
+from sparkdash.catalog import yaml_writer
 from sparkdash.host.files import page_cache
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sparkdash import catalog
-from sparkdash.catalog import annotated, importers
+from sparkdash.catalog import importers, yaml_writer
 from sparkdash.catalog.importers import write
 from sparkdash.domain import list_args
 from sparkdash.domain.node import LOCAL, NodeLaunch
@@ -259,7 +259,7 @@ def test_vllm_takes_every_proposed_command_line(parser: Parser) -> None:
     texts = {}
     for name, facts in HEADERS.items():
         made = propose(name, EngineKind.VLLM, {"hf": "org/x"}, facts, box, wish)
-        texts[name] = annotated.annotated_yaml(made.profile, made.reasons, ())
+        texts[name] = yaml_writer.annotated_yaml(made.profile, made.reasons, ())
     profiles = write.load_imported(texts).profiles
     assert sorted(profiles) == ["dense", "mtp", "mtp/mtp", "oss"]
     lines = [list(adapter(EngineKind.VLLM).container(one, LAUNCH).argv)[2:] for one in profiles.values()]

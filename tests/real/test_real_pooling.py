@@ -10,7 +10,7 @@ import pytest
 import tiny_profiles
 import yaml
 
-from sparkdash.catalog.yaml import yaml_writer
+from sparkdash.catalog import yaml_writer
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(420)]
 

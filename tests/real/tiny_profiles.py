@@ -9,7 +9,7 @@ from typing import Any
 
 from vllm_cache import kept_cache
 
-from sparkdash.catalog.yaml import yaml_writer
+from sparkdash.catalog import yaml_writer
 
 CASES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "count" / "cases.json").read_text("utf-8"))
 """Chat templates and requests; the tiny model's own template knows no tools."""

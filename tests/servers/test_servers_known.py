@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.catalog.yaml import yaml_writer
+from sparkdash.catalog import yaml_writer
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.server import ServerKind
 from sparkdash.engines.adapter import LaunchContext

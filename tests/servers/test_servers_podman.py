@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.catalog.yaml import yaml_writer
+from sparkdash.catalog import yaml_writer
 
 pytestmark = [pytest.mark.podman, pytest.mark.timeout(240)]
 os.environ.setdefault("CONTAINERS_CONF", str(Path(__file__).parents[1] / "podman" / "containers.conf"))

@@ -20,7 +20,7 @@ from two_host_pair import profile as small_profile
 from two_hosts import HERE, HostDaemon, TwoHosts
 from vllm_cache import kept_cache
 
-from sparkdash.catalog.yaml import yaml_writer
+from sparkdash.catalog import yaml_writer
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(420)]
 

@@ -19,7 +19,7 @@ from sparkdash.bench.plan import captured_requests, corpora
 from sparkdash.bench.plan.corpus_text import CorpusText
 from sparkdash.bench.run import CellKey, Kind, Mode, PlannedCell
 from sparkdash.catalog.catalog import ProfileProblem, nearest
-from sparkdash.catalog.yaml.document import Document, read_document
+from sparkdash.catalog.document import Document, read_document
 from sparkdash.domain.base import Frozen
 from sparkdash.errors import AdmissionError, ProfileError
 

@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from sparkdash.catalog.checkpoint import architecture, gguf, gguf_model, safetensors, tensors
-from sparkdash.catalog.checkpoint.quantization import quantization
+from sparkdash.catalog.checkpoint import gguf, model, safetensors
+from sparkdash.catalog.checkpoint.model import quantization
 from sparkdash.catalog.checkpoint.safetensors import Tensor, unreadable_weights
 from sparkdash.domain.profile import ModelRef, Mount, Profile
 from sparkdash.domain.weights import Unread, WeightFacts
@@ -103,29 +103,29 @@ def assemble_weight_facts(
     origin: str, config: Mapping[str, Any], sidecar: Mapping[str, Any], found: Sequence[Tensor]
 ) -> WeightFacts:
     """Combine config.json, ModelOpt's sidecar (empty without one) and tensors into facts."""
-    text = architecture.text_config(config)
-    layers, packed = architecture.layers(text), quantization(config, sidecar)
+    text = model.text_config(config)
+    layers, packed = model.layers(text), quantization(config, sidecar)
     return WeightFacts(
         origin=origin,
         format="safetensors",
         architecture=_word(config, "model_type"),
-        bytes=tensors.bytes_by_purpose(found, layers),
-        bytes_by_dtype=tensors.by_dtype(found),
-        parameters=tensors.count_parameters(found, packed.bits),
+        bytes=model.bytes_by_purpose(found, layers),
+        bytes_by_dtype=model.by_dtype(found),
+        parameters=model.count_parameters(found, packed.bits),
         layers=layers,
-        hidden=architecture.integer(text, "hidden_size", "n_embd"),
-        heads=architecture.heads_of(text),
-        kv_heads=architecture.kv_heads(text),
-        head_dim=architecture.head_dim(text),
-        kv=architecture.kv_layers(text),
-        experts=architecture.experts(text),
-        active_experts=architecture.active_experts(text),
+        hidden=model.integer(text, "hidden_size", "n_embd"),
+        heads=model.heads_of(text),
+        kv_heads=model.kv_heads(text),
+        head_dim=model.head_dim(text),
+        kv=model.kv_layers(text),
+        experts=model.experts(text),
+        active_experts=model.active_experts(text),
         tied_head=bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings"))),
-        context=architecture.integer(text, "max_position_embeddings", "n_positions", "max_sequence_length"),
+        context=model.integer(text, "max_position_embeddings", "n_positions", "max_sequence_length"),
         dtype=_word(text, "dtype", "torch_dtype") or _word(config, "dtype", "torch_dtype"),
         quantization=packed.name,
         kv_dtype=packed.kv_dtype,
-        sees=tensors.has_vision_tower(found),
+        sees=model.has_vision_tower(found),
     )
 
 
@@ -134,7 +134,7 @@ def _read(place: Path, files: tuple[Path, ...], stamp: Stamp) -> WeightFacts:  #
     if files:
         headers = [gguf.read_gguf_header(file) for file in files]
         found = [tensor for header in headers for tensor in header.tensors]
-        return gguf_model.gguf_weight_facts(headers[0].metadata, found, str(place))
+        return gguf.gguf_weight_facts(headers[0].metadata, found, str(place))
     sidecar = place / SIDECAR
     return assemble_weight_facts(
         str(place),
@@ -189,4 +189,4 @@ def _missing(message: str, hint: str | None = None) -> ProfileError:
 
 
 def _word(config: Mapping[str, Any], *keys: str) -> str | None:
-    return next((found for key in keys if (found := architecture.word(config.get(key)))), None)
+    return next((found for key in keys if (found := model.word(config.get(key)))), None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from sparkdash.catalog.importers import compose, llama_swap, podman_line, quadlet, sparkrun
-from sparkdash.catalog.importers.report import Imported, Remark, import_refused
+from sparkdash.catalog.importers.values import Imported, Remark, import_refused
 
 MAX_CHARACTERS = 500_000
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from sparkdash.catalog.importers.report import ImportNotes
-from sparkdash.catalog.importers.values import model_ref, profile_name, typed_value
+from sparkdash.catalog.importers.values import ImportNotes, model_ref, profile_name, typed_value
 from sparkdash.domain.server import ServerKind
 from sparkdash.engines.generic.known_servers import KNOWN, KnownServer
 

@@ -12,12 +12,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from sparkdash.catalog.importers import bounded_yaml, podman_line
-from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
-from sparkdash.catalog.importers.shell import ShellReader
-from sparkdash.catalog.importers.shell_commands import Command
-from sparkdash.catalog.importers.shell_words import WordReader
-from sparkdash.catalog.importers.values import profile_name
+from sparkdash.catalog.importers import podman_line
+from sparkdash.catalog.importers.shell import Command, ShellReader, WordReader
+from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused, parse_bounded_yaml, profile_name
 
 _COMPOSE = re.compile(r"^services:", re.MULTILINE)
 _PLAIN = {
@@ -62,7 +59,7 @@ def import_compose(text: str, name: str | None = None, folder: str | None = None
     Raises:
         ProfileError: the file is no compose file, or no service in it starts an engine.
     """
-    data, notes = bounded_yaml.parse_bounded_yaml(text), ImportNotes()
+    data, notes = parse_bounded_yaml(text), ImportNotes()
     services = data.get("services")
     if not isinstance(services, dict) or not services:
         raise import_refused("The file has no `services`.")

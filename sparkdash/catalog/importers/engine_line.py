@@ -22,8 +22,14 @@ from sparkdash.catalog.importers.engine_flags import (
     is_bare_flag,
     long_name,
 )
-from sparkdash.catalog.importers.report import ImportNotes, import_refused
-from sparkdash.catalog.importers.values import dotted_value, in_home, model_ref, typed_value
+from sparkdash.catalog.importers.values import (
+    ImportNotes,
+    dotted_value,
+    import_refused,
+    in_home,
+    model_ref,
+    typed_value,
+)
 from sparkdash.domain.list_args import ListArgs, list_args_of
 from sparkdash.domain.node import RANK_ARGS
 from sparkdash.domain.profile import EngineKind

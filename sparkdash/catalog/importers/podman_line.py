@@ -1,23 +1,277 @@
-"""Profiles from `podman run` and `docker run` command lines, and scripts of them.
-
-Owns: the runtime's flags. Must not know: engines' flags, files. Nothing is run, and only the text is read.
-"""
+"""Profiles from `podman run` and `docker run` command lines, and scripts of them. Only the text is read."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Any
 
-from sparkdash.catalog.importers import engine_line, podman_fields
+from sparkdash.catalog.importers import engine_line
 from sparkdash.catalog.importers.any_server import known_container, read_any_server
 from sparkdash.catalog.importers.engine_line import EnginePart
-from sparkdash.catalog.importers.podman_flags import split_options
-from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
-from sparkdash.catalog.importers.shell_commands import Command, parse_commands
-from sparkdash.catalog.importers.values import aliases, profile_name
+from sparkdash.catalog.importers.shell import Command, parse_commands
+from sparkdash.catalog.importers.values import (
+    Imported,
+    ImportNotes,
+    aliases,
+    import_refused,
+    in_home,
+    profile_name,
+    typed_value,
+)
+from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES
+from sparkdash.redaction import is_secret_variable
+
+_REASONS = {
+    "ipc": "the host's shared memory is not given away; shm_size does it",
+    "net": "sparkdash always uses the host's network, on loopback",
+    "network": "sparkdash always uses the host's network, on loopback",
+    "publish": "sparkdash chooses the port; clients use the gateway",
+    "restart": "sparkdash decides what runs; a crash loop of an engine can freeze the box",
+    "rm": "the log of an engine that died must stay readable",
+    "ulimit": "a profile has no limits; the runtime's own hold",
+    "hooks-dir": "CDI hands the GPU in",
+    "security-opt": "a profile changes no security settings",
+    "runtime": "CDI hands the GPU in",
+    "env-file": "it is not read; put what it holds under env, and secrets into the daemon's environment",
+    "pull": "sparkdash pulls as a step of its own",
+    "privileged": "no engine needs it for the GPU",
+    "log-driver": "sparkdash sets it",
+    "log-opt": "sparkdash sets it",
+    "label": "sparkdash sets its own labels",
+}
+"""Why a profile leaves a flag out."""
+SILENT = {"detach", "replace", "interactive", "tty", "init"}
+"""Flags that an import drops without a remark."""
+_BARE = {
+    "detach",
+    "interactive",
+    "tty",
+    "init",
+    "privileged",
+    "rm",
+    "read-only",
+    "publish-all",
+    "no-healthcheck",
+    "tls-verify",
+    "replace",
+    "quiet",
+    "oom-kill-disable",
+    "no-hosts",
+}
+_SHORT = {
+    "d": "detach",
+    "i": "interactive",
+    "t": "tty",
+    "v": "volume",
+    "e": "env",
+    "p": "publish",
+    "l": "label",
+    "w": "workdir",
+    "u": "user",
+    "h": "hostname",
+    "m": "memory",
+    "P": "publish-all",
+    "q": "quiet",
+}
+
+
+def split_options(words: list[str], notes: ImportNotes) -> tuple[list[tuple[str, str | None]], int]:
+    """Return the runtime's flags with their values, and the index of the image."""
+    options: list[tuple[str, str | None]] = []
+    index = 0
+    while index < len(words) and words[index].startswith("-") and words[index] != "--":
+        word = words[index]
+        read = _long if word.startswith("--") else _short
+        index = read(word, words, index + 1, options, notes)
+    return options, index + (words[index : index + 1] == ["--"])
+
+
+def _long(word: str, words: list[str], index: int, options: list[tuple[str, str | None]], notes: ImportNotes) -> int:
+    """Parse a long flag such as `--name x` or `--name=x`; return the next index."""
+    key, equals, value = word[2:].partition("=")
+    if equals or key in _BARE or index >= len(words):
+        options.append((key, value if equals else None))
+        return index
+    if words[index].startswith("-"):
+        notes.unknown(word)
+        return index
+    options.append((key, words[index]))
+    return index + 1
+
+
+def _short(word: str, words: list[str], index: int, options: list[tuple[str, str | None]], _notes: ImportNotes) -> int:
+    """Parse short flags such as `-it`, `-v a:b`, `-p8000:8000`; return the next index."""
+    for at, letter in enumerate(word[1:], start=1):
+        key = _SHORT.get(letter, letter)
+        if key in _BARE:
+            options.append((key, None))
+        elif rest := word[at + 1 :]:
+            options.append((key, rest.removeprefix("=")))
+            return index
+        else:
+            options.append((key, words[index] if index < len(words) else None))
+            return index + 1
+    return index
+
+
+def note_left_out(key: str, value: str | None, notes: ImportNotes) -> None:
+    """Note a flag that has no key in a profile, with the reason where one is known."""
+    if reason := _REASONS.get(key):
+        what = f"--{key}" if value is None or key in ("label", "env-file") else f"--{key} {value}"
+        notes.dropped(what, reason)
+    else:
+        notes.unknown(f"--{key}" if len(key) > 1 else f"-{key}", "a profile has no key for it; left out")
+
+
+_LABEL = f"{LABEL_PROFILE}="
+_ALIASES = f"{LABEL_SERVES}="
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OWN_PLACE = "/sparkdash/"
+"""Prefix of sparkdash's own caches in a container."""
+_OWN_VARIABLES = ("LLAMA_ARG_LOAD_MODE=none", "LLAMA_ARG_NO_MMAP=1")
+"""Variables that sparkdash itself sets for a llama-server, and that an import therefore drops."""
+
+
+def container_fields(options: list[tuple[str, str | None]], notes: ImportNotes) -> dict[str, Any]:
+    """Make the keys of a profile that the runtime's flags set; the others are named in `notes`."""
+    made: dict[str, Any] = {"env": {}, "env_from": [], "mounts": [], "tmpfs": [], "gpu": False}
+    for key, value in options:
+        if _gpu(key, value):
+            made["gpu"] = True
+        elif value and key in _CARRIED:
+            _CARRIED[key](key, value, made, notes)
+        elif key not in SILENT:
+            note_left_out(key, value, notes)
+    if made["gpu"]:
+        del made["gpu"]
+    else:
+        notes.note("gpu: false", "the command hands no GPU in")
+    return made
+
+
+def _named(_key: str, value: str, made: dict[str, Any], _notes: ImportNotes) -> None:
+    made["name"] = made.get("name") or value
+
+
+def _labelled(key: str, value: str, made: dict[str, Any], notes: ImportNotes) -> None:
+    if value.startswith(_LABEL):
+        made["name"] = value.removeprefix(_LABEL)
+    elif value.startswith(_ALIASES):
+        made["names"] = value.removeprefix(_ALIASES).split(",")
+    elif not value.startswith("sparkdash."):
+        note_left_out(key, value, notes)
+
+
+def _entrypoint(_key: str, value: str, made: dict[str, Any], _notes: ImportNotes) -> None:
+    made["entrypoint"] = _entrypoint_words(value)
+
+
+def _entrypoint_words(value: str) -> list[str]:
+    """Return the words of `--entrypoint`: podman takes a JSON list, or one program."""
+    listed = typed_value(value)
+    return list(map(str, listed)) if isinstance(listed, list) else [value] if value else []
+
+
+def _shm_size(_key: str, value: str, made: dict[str, Any], _notes: ImportNotes) -> None:
+    made["shm_size"] = value
+
+
+def _tmpfs(_key: str, value: str, made: dict[str, Any], _notes: ImportNotes) -> None:
+    made["tmpfs"].append(value)
+
+
+def _env(_key: str, value: str, made: dict[str, Any], notes: ImportNotes) -> None:
+    add_variable(value, made, notes)
+
+
+def _gpu(key: str, value: str | None) -> bool:
+    return key == "gpus" or (key == "device" and "nvidia" in (value or "")) or (key, value) == ("runtime", "nvidia")
+
+
+def add_variable(value: str, made: dict[str, Any], notes: ImportNotes) -> None:
+    """Add `NAME=text` or `NAME` to `made`; only by its name when the value is a reference or a secret."""
+    name, equals, text = value.partition("=")
+    if text.startswith(_OWN_PLACE) or value in _OWN_VARIABLES:
+        return
+    if _VARIABLE.fullmatch(name) and (not equals or text in (f"${name}", f"${{{name}}}")):
+        made["env_from"].append(name)
+        notes.note(f"-e {name}", "taken from the daemon's environment at the start; its value was not looked up")
+    elif _VARIABLE.fullmatch(name) and is_secret_variable(name):
+        made["env_from"].append(name)
+        notes.dropped(
+            f"-e {name}",
+            "a secret must not be in a profile: its value was not kept, set it in the daemon's environment",
+        )
+    elif equals and name:
+        made["env"][name] = text
+    else:
+        notes.unknown(f"-e {name}")
+
+
+def _mount(key: str, value: str, made: dict[str, Any], notes: ImportNotes) -> None:
+    mount = _volume(value) if key == "volume" else _long_mount(value)
+    if mount is None:
+        notes.unknown(f"--{key} {value}", "only a folder of the host at a place in the container is understood")
+    elif not mount["target"].startswith(_OWN_PLACE):
+        mount["source"] = in_home(mount["source"])
+        if "$" in mount["source"]:
+            notes.note(mount["source"], "a folder with a variable in it; write the real one")
+        made["mounts"].append(mount)
+
+
+_CARRIED: dict[str, Callable[[str, str, dict[str, Any], ImportNotes], None]] = {
+    "name": _named,
+    "label": _labelled,
+    "entrypoint": _entrypoint,
+    "shm-size": _shm_size,
+    "tmpfs": _tmpfs,
+    "env": _env,
+    "volume": _mount,
+    "mount": _mount,
+}
+"""Flags of the runtime that a profile has keys for, each with what it adds to the mapping."""
+
+
+def _volume(value: str) -> dict[str, Any] | None:
+    source, _, rest = value.partition(":") if not value.startswith("${") else _after_brace(value)
+    target, _, mode = rest.partition(":")
+    if not target or not source.startswith(("/", "~", "$", ".")):
+        return None
+    return _as_mount(source, target, read_only="ro" in mode.split(","))
+
+
+def _after_brace(value: str) -> tuple[str, str, str]:
+    end = max(value.find("}"), 0)
+    head, colon, rest = value[end:].partition(":")
+    return value[:end] + head, colon, rest
+
+
+def _long_mount(value: str) -> dict[str, Any] | None:
+    parts = dict(part.partition("=")[::2] for part in value.split(","))
+    source, target = (
+        parts.get("source") or parts.get("src"),
+        parts.get("target") or parts.get("dst") or parts.get("destination"),
+    )
+    if parts.get("type", "bind") != "bind" or not source or not target:
+        return None
+    return _as_mount(source, target, read_only=bool({"readonly", "ro"} & set(parts)))
+
+
+def _as_mount(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
+    mount: dict[str, Any] = {"source": source, "target": target}
+    return mount if read_only else mount | {"read_only": False}
+
+
+def fill_from_script(container: dict[str, Any], exported: Mapping[str, str], notes: ImportNotes) -> None:
+    """Give `-e NAME` the text that the script exports under that name, unless it is a secret."""
+    for name in [name for name in container["env_from"] if name in exported and not is_secret_variable(name)]:
+        container["env_from"].remove(name)
+        container["env"][name] = exported[name]
+        notes.rewritten(f"-e {name}", "with the text that the script itself exports")
+
 
 RUNTIMES = ("podman", "docker", "nerdctl")
 DEFAULT_SHM = "8g"
@@ -148,7 +402,7 @@ def import_command(
         notes.note(words[0], "runs without a container here; add `image`")
         made: dict[str, Any] = {"env": {}, "env_from": []}
         for variable, value in command.env.items():
-            podman_fields.add_variable(f"{variable}={value}", made, notes)
+            add_variable(f"{variable}={value}", made, notes)
         return assemble_profile(engine_line.read_engine_line(*found, notes), made, name or "", notes)
     inner = _unwrap(words, notes)
     return None if inner.words is words else import_command(Command(inner.words, command.env | inner.env), notes, name)
@@ -199,8 +453,8 @@ def _container(
     if index >= len(words):
         notes.unknown("podman run", "a run command without an image, left out")
         return None
-    container = podman_fields.container_fields(options, notes) | {"image": words[index]}
-    podman_fields.fill_from_script(container, exported, notes)
+    container = container_fields(options, notes) | {"image": words[index]}
+    fill_from_script(container, exported, notes)
     hint = container.pop("name", "")
     inside = _unwrap([*container.get("entrypoint", []), *words[index + 1 :]], notes)
     found = engine_line.recognise_engine(inside.words, words[index])
@@ -215,7 +469,7 @@ def _container(
         )
         return None
     for variable, value in inside.env.items():
-        podman_fields.add_variable(f"{variable}={value}", container, notes)
+        add_variable(f"{variable}={value}", container, notes)
     aliased = container.pop("names", [])
     engine = engine_line.read_engine_line(*found, notes)
     engine.names += aliased

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 
 from sparkdash.catalog.importers import podman_line
-from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
-from sparkdash.catalog.importers.shell_commands import Command
+from sparkdash.catalog.importers.shell import Command
+from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused
 
 _UNIT = re.compile(r"^\[Container\]\s*$", re.MULTILINE)
 _WORD = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|(\S+))')

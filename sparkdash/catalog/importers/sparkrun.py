@@ -1,7 +1,4 @@
-"""Profile from a sparkrun or eugr recipe (v1 and v2).
-
-Owns: the recipe's keys, and how `{key}` is filled in. Must not know runtimes' flags. `env` is never expanded.
-"""
+"""Profile from a sparkrun or eugr recipe (v1 and v2). `env` is never expanded."""
 
 from __future__ import annotations
 
@@ -10,10 +7,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from sparkdash.catalog.importers import bounded_yaml, engine_line, podman_fields, podman_line
-from sparkdash.catalog.importers.report import Imported, ImportNotes, import_refused
-from sparkdash.catalog.importers.shell_commands import parse_commands
-from sparkdash.catalog.importers.values import fill_variables, profile_name
+from sparkdash.catalog.importers import engine_line, podman_line
+from sparkdash.catalog.importers.shell import parse_commands
+from sparkdash.catalog.importers.values import (
+    Imported,
+    ImportNotes,
+    fill_variables,
+    import_refused,
+    parse_bounded_yaml,
+    profile_name,
+)
 from sparkdash.domain.profile import MOST_NODES
 
 _KEY = re.compile(r"\{([A-Za-z_][\w-]*)\}")
@@ -78,7 +81,7 @@ def import_sparkrun(text: str, name: str | None = None) -> Imported:
     Raises:
         ProfileError: the text is no recipe, or its command starts no known engine.
     """
-    recipe, notes = bounded_yaml.parse_bounded_yaml(text), ImportNotes()
+    recipe, notes = parse_bounded_yaml(text), ImportNotes()
     _note_unread(recipe, notes)
     engine, exported = _engine(recipe, notes)
     if recipe.get("model_revision") and "hf" in engine.models["target"]:
@@ -162,9 +165,9 @@ def _container(recipe: dict[str, Any], exported: Mapping[str, str], notes: Impor
     image, env = recipe.get("container"), recipe.get("env")
     made: dict[str, Any] = {"image": image if isinstance(image, str) else None, "env": {}, "env_from": []}
     for key, value in env.items() if isinstance(env, dict) else ():
-        podman_fields.add_variable(f"{key}={value}", made, notes)
+        podman_line.add_variable(f"{key}={value}", made, notes)
     for variable, value in exported.items():
-        podman_fields.add_variable(f"{variable}={value}", made, notes)
+        podman_line.add_variable(f"{variable}={value}", made, notes)
     return made
 
 

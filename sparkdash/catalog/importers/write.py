@@ -7,10 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from sparkdash.catalog import yaml_writer
 from sparkdash.catalog.catalog import Catalog, ProfileProblem
-from sparkdash.catalog.importers.report import Imported, Remark
+from sparkdash.catalog.importers.values import Imported, Remark
 from sparkdash.catalog.load import load_catalog
-from sparkdash.catalog.yaml import yaml_writer
 
 
 def yaml_text(profile: dict[str, Any], imported: Imported, origin: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import NamedTuple
 
-from sparkdash.catalog import annotated
+from sparkdash.catalog import yaml_writer
 from sparkdash.catalog.importers import write
 from sparkdash.catalog.importers.values import profile_name
 from sparkdash.cli import local
@@ -58,9 +58,9 @@ def propose_checked(
             code="image_missing",
             hint="Name one with --image; build it on the Spark if you have none.",
         )
-    profile, _ = _tried(proposal.profile["profile"], annotated.annotated_yaml(proposal.profile, proposal.reasons, ()))
+    profile, _ = _tried(proposal.profile["profile"], yaml_writer.annotated_yaml(proposal.profile, proposal.reasons, ()))
     need = estimate_launch(profile, {"target": facts}, box.total)
-    text = annotated.annotated_yaml(proposal.profile, proposal.reasons, _head(facts, need))
+    text = yaml_writer.annotated_yaml(proposal.profile, proposal.reasons, _head(facts, need))
     profile, warnings = _tried(profile.name, text)
     return CheckedProposal(profile.name, text, profile, facts, need, (*warnings, *_short(need, box)))
 

@@ -191,7 +191,7 @@ def _converted(source: Source, entry: Entry, text: str, name: str | None) -> tup
 
 
 def _own_name(text: str) -> str:
-    from sparkdash.catalog.importers.bounded_yaml import parse_bounded_yaml
+    from sparkdash.catalog.importers.values import parse_bounded_yaml
 
     found = str(parse_bounded_yaml(text).get("profile"))
     if not re.fullmatch(r"[\w.-]+", found) or found.startswith("."):

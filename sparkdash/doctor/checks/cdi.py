@@ -61,7 +61,7 @@ def specs(facts: Facts) -> tuple[list[Spec], list[str]]:
 
 
 def _spec(path: str, text: str) -> Spec | None:
-    from sparkdash.catalog.yaml import yaml12
+    from sparkdash.catalog import yaml12
 
     try:
         read, _ = yaml12.read_yaml(text)

