@@ -1,7 +1,4 @@
-"""Deps: everything the gateway is handed, and the state that its requests share.
-
-`ports` has the protocols of the outside parts.
-"""
+"""Deps: everything the gateway is handed, and the state that its requests share."""
 
 from __future__ import annotations
 
@@ -14,8 +11,11 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
+from sparkdash.access.keyring import Keyring
 from sparkdash.api.answers import BenchPlan, SettingList
 from sparkdash.api.requests import SettingBody, StartRunBody
+from sparkdash.bus import Bus
+from sparkdash.catalog.catalog import Catalog
 from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.lease import Request
 from sparkdash.domain.local_files import Shelf
@@ -25,15 +25,6 @@ from sparkdash.errors import AdmissionError
 from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.http.event_feed import EventEncoder
 from sparkdash.gateway.http.exchange import Exchange
-from sparkdash.gateway.ports import (
-    BusPort,
-    CatalogPort,
-    EndRequest,
-    HistoryPort,
-    KeysPort,
-    RequestRegistryPort,
-    SupervisorPort,
-)
 from sparkdash.gateway.protocol.prepare import RequestPreparer
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.shared.bodies import BodyBudget, Uploads
@@ -42,6 +33,8 @@ from sparkdash.gateway.shared.traffic_meter import TrafficMeter
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.limits import shown
 from sparkdash.settings import Settings
+from sparkdash.store.past import RecordedHistory
+from sparkdash.supervisor import Supervisor
 from sparkdash.upstream import Upstream
 
 TOGETHER_S = 0.02
@@ -49,6 +42,8 @@ TOGETHER_S = 0.02
 short request is published only at its end."""
 
 Publish = Callable[[], object]
+EndRequest = Callable[[AdmissionError], object]
+"""Ends one request that waits or runs, for the reason given."""
 
 
 class RowPublisher:
@@ -176,10 +171,10 @@ class CapturePort(Protocol):
 class Deps:
     """Dependencies of the gateway's handlers, handed over by the daemon, the demo, or a test."""
 
-    supervisor: SupervisorPort
-    bus: BusPort
+    supervisor: Supervisor
+    bus: Bus
     upstream: Upstream
-    catalog: Callable[[], CatalogPort]
+    catalog: Callable[[], Catalog]
     settings: Settings
     body_budget: BodyBudget
     reload: Callable[[], Awaitable[object]]
@@ -206,9 +201,9 @@ class Deps:
     """Look which images and weights of the profiles are on the box; None on a simulated box."""
     memory: Callable[[], Awaitable[MemoryAccount]] | None = None
     """Account for the box's memory by holder; None on a simulated box."""
-    history: HistoryPort | None = None
+    history: RecordedHistory | None = None
     """The recorded past; None: nothing is recorded."""
-    keys: KeysPort | None = None
+    keys: Keyring | None = None
     """Source of keys; None: no key is ever needed."""
     used_today: Callable[[str], int] = _no_usage
     """Tokens that the key of that name has used since midnight UTC."""
@@ -231,7 +226,7 @@ class Deps:
     fallback_notices: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """Time of the last announcement of each (asked profile, answering profile, code)."""
     exclusive: Exclusive = field(default_factory=Exclusive)
-    running: RequestRegistryPort = field(default_factory=RunningRequests)
+    running: RunningRequests = field(default_factory=RunningRequests)
     uploads: Uploads = field(default_factory=_default_uploads)
     meter: TrafficMeter = field(default_factory=lambda: TrafficMeter(time.monotonic))
     """Counts what passes through, for telemetry."""

@@ -15,13 +15,14 @@ from typing import NamedTuple
 import structlog
 
 from sparkdash.access.key import Key, Scope, matching
+from sparkdash.access.keyring import Keyring
+from sparkdash.catalog.catalog import Catalog
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.gateway.http.exchange import ParsedHead
 from sparkdash.gateway.http.headers import RequestHeaders
-from sparkdash.gateway.ports import CatalogPort, KeysPort
 from sparkdash.gateway.protocol.route import METRICS, is_control
 
 READ = ("GET", "HEAD")
@@ -104,7 +105,7 @@ class AccessControl:
 
     def __init__(
         self,
-        keys: KeysPort | None,
+        keys: Keyring | None,
         *,
         beyond: bool,
         used_today: Callable[[str], int],
@@ -216,7 +217,7 @@ class AccessControl:
         recent.append(now)
 
 
-def key_check(key: Key | None, keys: KeysPort | None, clock: Callable[[], float]) -> Callable[[], bool]:
+def key_check(key: Key | None, keys: Keyring | None, clock: Callable[[], float]) -> Callable[[], bool]:
     """Return a check whether this key, as it was when it was admitted, is still good; always True without a key.
 
     For answers without an end: a key is otherwise looked at once, when its request comes.
@@ -234,7 +235,7 @@ def _known(keys: tuple[Key, ...], headers: RequestHeaders) -> Caller:
     raise _unknown() if given else _missing()
 
 
-def _look(keys: KeysPort) -> tuple[Key, ...]:
+def _look(keys: Keyring) -> tuple[Key, ...]:
     try:
         return tuple(keys.look())
     except SparkdashError as error:
@@ -245,7 +246,7 @@ def _look(keys: KeysPort) -> tuple[Key, ...]:
 def permitted_name(
     key: Key | None,
     name: str,
-    catalog: CatalogPort,
+    catalog: Catalog,
     state: Callable[[], Snapshot],
     task: Task | None = Task.GENERATE,
 ) -> str:
@@ -272,7 +273,7 @@ def permitted_name(
     return name
 
 
-def _found(key: Key, name: str, catalog: CatalogPort) -> Profile:
+def _found(key: Key, name: str, catalog: Catalog) -> Profile:
     """Find the profile by name. Raises AdmissionError without the hint, which would name similar profiles."""
     try:
         return catalog.find(name)

@@ -33,8 +33,8 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.routes import CallerDeps, serves
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.ports import HistoryPort
 from sparkdash.limits import NAME
+from sparkdash.store.past import RecordedHistory
 
 HOUR_S = 3600.0
 DAY_S = 86400.0
@@ -187,7 +187,7 @@ async def marks(
     return await history.marks(MarkSelection(since=begin, until=end, profile=profile, limit=limit))
 
 
-def _history(deps: Deps) -> HistoryPort:
+def _history(deps: Deps) -> RecordedHistory:
     if deps.history is None:
         raise AdmissionError("Nothing is recorded here.", code="no_history", status=404)
     return deps.history

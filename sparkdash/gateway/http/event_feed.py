@@ -10,12 +10,11 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 
-from sparkdash.bus import JOURNAL
+from sparkdash.bus import JOURNAL, Bus
 from sparkdash.domain.event import EVENT, Event
 from sparkdash.domain.state import Snapshot
 from sparkdash.gateway.http.channel import ClientGone
 from sparkdash.gateway.http.exchange import STREAM_HEADERS, Exchange
-from sparkdash.gateway.ports import BusPort
 from sparkdash.gateway.protocol.frames import COMMENT
 
 HEARTBEAT_S = 15.0
@@ -54,7 +53,7 @@ def _frame(name: bytes, seq: int, body: bytes) -> bytes:
 
 
 async def serve_feed(
-    bus: BusPort,
+    bus: Bus,
     encode: Encode,
     exchange: Exchange,
     since: int | None = None,

@@ -15,7 +15,6 @@ from sparkdash.errors import AdmissionError, UpstreamError
 from sparkdash.gateway.admission.access import key_check, offered_protocols
 from sparkdash.gateway.http.channel import ClientStuck
 from sparkdash.gateway.http.headers import HeaderPairs, headers_for_engine
-from sparkdash.gateway.ports import LeasePort
 from sparkdash.gateway.protocol.prepare import PreparedBody, engine_name
 from sparkdash.gateway.relay import fallbacks, remote
 from sparkdash.gateway.relay.admitted import RequestContext
@@ -26,6 +25,7 @@ from sparkdash.gateway.shared.bodies import Upload, UploadBody
 from sparkdash.gateway.translate import words
 from sparkdash.gateway.translate.needed import TRANSLATED, needs_translation
 from sparkdash.gateway.translate.translator import Translator
+from sparkdash.supervisor import Lease
 from sparkdash.units import MIB, duration
 from sparkdash.upstream import EngineResponse, UpgradedEngine, encode_headers
 
@@ -139,7 +139,7 @@ def start_translator_early(context: RequestContext, name: str, translator: Trans
 
 
 async def dispatch_request(
-    context: RequestContext, lease: LeasePort, reply: Reply, on_client_stuck: Callable[[ClientStuck], object]
+    context: RequestContext, lease: Lease, reply: Reply, on_client_stuck: Callable[[ClientStuck], object]
 ) -> None:
     """Send the request to the engine of this lease, and hand its answer to `reply`.
 
@@ -175,7 +175,7 @@ async def dispatch_request(
 
 
 async def dispatch_websocket(
-    context: RequestContext, lease: LeasePort, reply: Reply, cancel: Callable[[BaseException], object]
+    context: RequestContext, lease: Lease, reply: Reply, cancel: Callable[[BaseException], object]
 ) -> None:
     """Ask the engine of this lease for a WebSocket, and pass its bytes; a refusal is passed on as any answer.
 
@@ -202,7 +202,7 @@ async def dispatch_websocket(
         ) from None
 
 
-def _open_websocket(context: RequestContext, lease: LeasePort) -> AbstractAsyncContextManager[EngineResponse]:
+def _open_websocket(context: RequestContext, lease: Lease) -> AbstractAsyncContextManager[EngineResponse]:
     head, path = context.exchange.head, server_path(lease.profile, context.route.path)
     if query := query_for_engine(head.query, context.peeked.model, lease.names):
         path = f"{path}?{query}"
@@ -216,7 +216,7 @@ def _open_websocket(context: RequestContext, lease: LeasePort) -> AbstractAsyncC
     return context.deps.upstream.open("GET", url, headers, b"", called, upgrades=True)
 
 
-def _must_translate(context: RequestContext, lease: LeasePort, translator: Translator) -> bool | None:
+def _must_translate(context: RequestContext, lease: Lease, translator: Translator) -> bool | None:
     """Whether the request must be translated; None: the engine's 404 will tell."""
     needed = needs_translation(lease.profile, lease.engine.version, context.route)
     if needed is None and _incarnation(context, lease) in translator.unsupported:
@@ -224,14 +224,14 @@ def _must_translate(context: RequestContext, lease: LeasePort, translator: Trans
     return needed if needed is not None or translator.installed else False
 
 
-async def _raise_remote_refusal(context: RequestContext, lease: LeasePort, answer: EngineResponse) -> None:
+async def _raise_remote_refusal(context: RequestContext, lease: Lease, answer: EngineResponse) -> None:
     """Raise HostError for an answer of a remote service that is reworded, or that a fallback may replace."""
     if remote.is_reworded(answer.status, others=bool(fallbacks.fallback_names(context))):
         again = next((value.decode("latin-1") for name, value in answer.headers if name == b"retry-after"), None)
         raise remote.remote_refusal(lease.profile, answer.status, await answer.read(WORDS_LIMIT), lease.headers, again)
 
 
-def _prepare(context: RequestContext, lease: LeasePort) -> PreparedBody:
+def _prepare(context: RequestContext, lease: Lease) -> PreparedBody:
     if context.upload is not None:
         return PreparedBody(b"")
     return context.deps.preparer.prepare(
@@ -239,13 +239,13 @@ def _prepare(context: RequestContext, lease: LeasePort) -> PreparedBody:
     )
 
 
-def _renamed_upload(upload: Upload, context: RequestContext, lease: LeasePort) -> UploadBody:
+def _renamed_upload(upload: Upload, context: RequestContext, lease: Lease) -> UploadBody:
     name = engine_name(context.peeked, lease.names)
     return upload.replaced(context.peeked.model_span if name else None, (name or "").encode())
 
 
 def _open(
-    context: RequestContext, lease: LeasePort, body: bytes | UploadBody, *, is_remote: bool
+    context: RequestContext, lease: Lease, body: bytes | UploadBody, *, is_remote: bool
 ) -> AbstractAsyncContextManager[EngineResponse]:
     head, path = context.exchange.head, server_path(lease.profile, context.route.path)
     if head.query:
@@ -263,7 +263,7 @@ def _open(
 
 @asynccontextmanager
 async def _open_translated(
-    context: RequestContext, lease: LeasePort, translator: Translator
+    context: RequestContext, lease: Lease, translator: Translator
 ) -> AsyncIterator[EngineResponse]:
     headers = {
         words.ENGINE: remote.remote_url(lease.profile, lease.url, "/v1"),
@@ -280,6 +280,6 @@ async def _open_translated(
     raise UpstreamError(f"{lease.profile.name} does not answer: {why}.", code="engine_unreachable")
 
 
-def _incarnation(context: RequestContext, lease: LeasePort) -> tuple[str, float | None, str]:
+def _incarnation(context: RequestContext, lease: Lease) -> tuple[str, float | None, str]:
     """Identify the incarnation of an engine and the path; a 404 is remembered for both."""
     return lease.url, lease.engine.ready_at, context.route.path

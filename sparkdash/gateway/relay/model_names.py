@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
+from sparkdash.catalog.catalog import Catalog
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.profile import AUTO, Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
-from sparkdash.gateway.ports import CatalogPort
 from sparkdash.gateway.relay.remote import is_remote
 
 Choices = Mapping[str, Sequence[str]]
@@ -29,7 +29,7 @@ COUNT_TOKENS = "/v1/messages/count_tokens"
 
 def resolve_model(
     name: str,
-    catalog: CatalogPort,
+    catalog: Catalog,
     stand_ins: Mapping[str, str],
     choices: Choices = NO_CHOICES,
     state: Callable[[], Snapshot] | None = None,
@@ -52,13 +52,13 @@ def resolve_model(
     return other, find_profile(other, catalog)
 
 
-def _chosen(words: Sequence[str], catalog: CatalogPort, snapshot: Snapshot, may_use: Callable[[Profile], bool]) -> str:
+def _chosen(words: Sequence[str], catalog: Catalog, snapshot: Snapshot, may_use: Callable[[Profile], bool]) -> str:
     """Return the name of the profile that a name for several means now; the first one where none can run."""
     found = [each for word in words if (each := find_profile(word, catalog)) and may_use(each)]
     return chosen_name([each.name for each in found if not each.cannot_run], snapshot) or words[0]
 
 
-def meant_profile(name: str, catalog: CatalogPort, choices: Choices, state: Callable[[], Snapshot]) -> str:
+def meant_profile(name: str, catalog: Catalog, choices: Choices, state: Callable[[], Snapshot]) -> str:
     """Return the profile that an owner means: of a name for several the one that runs, else the first that can."""
     return resolve_model(name, catalog, {}, choices, state)[0]
 
@@ -72,7 +72,7 @@ def chosen_name(names: Sequence[str], snapshot: Snapshot) -> str | None:
     return next(iter(names), None)
 
 
-def find_profile(name: str, catalog: CatalogPort) -> Profile | None:
+def find_profile(name: str, catalog: Catalog) -> Profile | None:
     """Find the profile of that name; None for `auto` and for an unknown name."""
     if name == AUTO:
         return None
@@ -82,7 +82,7 @@ def find_profile(name: str, catalog: CatalogPort) -> Profile | None:
         return None
 
 
-def profile_to_count_offline(name: str, catalog: CatalogPort, snapshot: Snapshot) -> Profile | None:
+def profile_to_count_offline(name: str, catalog: Catalog, snapshot: Snapshot) -> Profile | None:
     """Find the profile whose tokens must be counted without its engine; None if the engine runs or is remote.
 
     The state may be old by the time of the lease; then one more swap is made, and nothing is wrong.

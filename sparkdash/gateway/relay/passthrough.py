@@ -26,7 +26,6 @@ from sparkdash.gateway.count.counter import not_loaded_error
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.channel import ClientGone, ClientStuck
 from sparkdash.gateway.http.exchange import Exchange
-from sparkdash.gateway.ports import LeasePort
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.peek import PeekedBody, is_for_responses
 from sparkdash.gateway.protocol.problems import status_error
@@ -39,6 +38,7 @@ from sparkdash.gateway.relay.reply import Reply, lost_error
 from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.limits import shown
 from sparkdash.settings import Settings
+from sparkdash.supervisor import Lease
 from sparkdash.supervisor.leasing import AnswerProgress
 from sparkdash.units import duration
 
@@ -384,7 +384,7 @@ class _Relay:
                 await self._keepalive.end()
                 self._keepalive = None
 
-    async def _dispatch(self, lease: LeasePort) -> None:
+    async def _dispatch(self, lease: Lease) -> None:
         """Dispatch to the engine unless the lease is lost.
 
         Raises:

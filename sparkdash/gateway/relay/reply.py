@@ -18,7 +18,6 @@ from sparkdash.errors import AdmissionError, BadAnswerError, EngineDeadError, Sp
 from sparkdash.gateway.http.channel import ClientStuck, FlowControl
 from sparkdash.gateway.http.exchange import STREAM_HEADERS
 from sparkdash.gateway.http.headers import headers_for_client
-from sparkdash.gateway.ports import LeasePort
 from sparkdash.gateway.protocol import frames, problems, soundness
 from sparkdash.gateway.protocol.counts import error_code
 from sparkdash.gateway.protocol.prepare import AS_IT_IS, PreparedBody
@@ -35,6 +34,7 @@ from sparkdash.gateway.protocol.splices import (
 from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.gateway.relay.admitted import RequestContext
 from sparkdash.gateway.relay.request_row import RequestRow
+from sparkdash.supervisor import Lease
 from sparkdash.upstream import SWITCHED, EngineResponse, engine_error_text
 from sparkdash.wire import ResponseHeaders
 
@@ -96,7 +96,7 @@ class Reply:
         self._waiting: frames.KeepAliveFrames | None = None
         """Set once the client was sent a keep-alive."""
         self._tap = _NOTHING_YET[context.route.dialect]
-        self._lease: LeasePort | None = None
+        self._lease: Lease | None = None
         """Lease of the engine that answers; None before an answer, and for a remote service."""
         self._flow: FlowControl | None = None
         """Flow control to the client, once an answer comes."""
@@ -157,7 +157,7 @@ class Reply:
         sent_at: float,
         on_client_stuck: Callable[[ClientStuck], object],
         *,
-        lease: LeasePort | None = None,
+        lease: Lease | None = None,
         prepared: PreparedBody = AS_IT_IS,
     ) -> Awaitable[None]:
         """Relay an engine's answer to the request that was sent at `sent_at`.
@@ -229,7 +229,7 @@ class Reply:
             length = answer.length if self._splice is None else None
             self._exchange.start(answer.status, _client_headers(answer, stream=self._framed), length)
 
-    def _check_first(self, first: bytes, lease: LeasePort) -> None:
+    def _check_first(self, first: bytes, lease: Lease) -> None:
         name, engine = lease.profile.name, lease.profile.engine
         if self._framed:
             if self._tap.failed and soundness.calls_itself_dead(engine, first):
@@ -272,7 +272,7 @@ class Reply:
             return ContinuedResponse(waiting.response_id, waiting.events_sent)
         return ContinuedMessage() if waiting.has_open_thinking else None
 
-    async def _broken(self, answer: EngineResponse, lease: LeasePort) -> None:
+    async def _broken(self, answer: EngineResponse, lease: Lease) -> None:
         """Handle an engine's own error: the client gets it once a probe shows that the engine lives."""
         body, name = await answer.read(), lease.profile.name
         text = f"{name} answered {answer.status}: {engine_error_text(body)}"

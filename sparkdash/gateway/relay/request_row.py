@@ -16,10 +16,10 @@ from sparkdash.domain.event import RequestChanged
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.profile import EngineKind
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.ports import LeasePort
 from sparkdash.gateway.protocol.counts import TokenUsage
 from sparkdash.gateway.shared.traffic_meter import PassingAnswer
 from sparkdash.limits import shown
+from sparkdash.supervisor import Lease
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 INTERNAL = "sparkdash-demo/"
@@ -60,7 +60,7 @@ def client_name(user_agent: str) -> str:
     return word[0].lower() if word else UNKNOWN_CLIENT
 
 
-def _runs_here(lease: LeasePort) -> bool:
+def _runs_here(lease: Lease) -> bool:
     """Whether this box does the work of the lease: not a remote service, nor a server attached by another's address."""
     return lease.profile.engine is not EngineKind.REMOTE and (
         lease.profile.engine is not EngineKind.OPENAI or urlsplit(lease.url).hostname in LOOPBACK
@@ -142,7 +142,7 @@ class RequestRow:
         facts["granted_at"] = facts["node"] = None
         self._later()
 
-    def granted(self, lease: LeasePort) -> None:
+    def granted(self, lease: Lease) -> None:
         """Mark the request granted."""
         facts, engine = self._facts, lease.engine
         facts["state"] = RequestState.PREFILL
