@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import httptools
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from sparkdash.limits import HEAD
 from sparkdash.wire.connection_limit import ConnectionLimit
-from sparkdash.wire.heads import Address, Listener, RequestHead, RequestHeadCache, asgi_address, remote_host
-from sparkdash.wire.request_channel import RequestChannel, Serve, serve_asgi
-from sparkdash.wire.request_parser import RequestParser
+from sparkdash.wire.heads import Address, Fields, Listener, RequestHead, RequestHeadCache, asgi_address, remote_host
+from sparkdash.wire.request_channel import RequestChannel, Serve, UpgradedConnection, asks_for_websocket, serve_asgi
 
 MOST = 6
 """Measured with 32 requests at once on 16 cores (docs/relay.md). With 6 a turn the first answer came after 1.8 ms
@@ -149,6 +149,9 @@ TOO_LARGE = _refusal(
 
 
 LOG = logging.getLogger("uvicorn.error")
+PIECE = 16 * 1024
+"""Bytes of a head that are read at once, where more have come."""
+_LENGTH = b"content-length"
 HEAD_S = 30.0
 """From a request's first byte to the end of its headers; a silent new connection has as long."""
 
@@ -162,7 +165,7 @@ class Shutdown:
     began: bool = False
 
 
-class ClientConnection(RequestParser, asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """A client's connection, as uvicorn's server makes them.
 
     `heads` and `turns`: shared by the server's connections. `closing`: the server's shutdown. `limit`: the limit of
@@ -170,6 +173,8 @@ class ClientConnection(RequestParser, asyncio.Protocol):
 
     An application that has `serve_channel` is handed each request's channel; any other is called by ASGI.
     """
+
+    transport: asyncio.Transport
 
     def __init__(
         self,
@@ -182,7 +187,20 @@ class ClientConnection(RequestParser, asyncio.Protocol):
         closing: Shutdown | None = None,
         limit: ConnectionLimit | None = None,
     ) -> None:
-        super().__init__()
+        self._parser = self._new_parser()
+        self._head_size: int | None = 0
+        """Bytes of the head that is being read; None while there is none."""
+        self._unframed = 0
+        """Bytes of framing since the body's last piece."""
+        self._url = b""
+        self._fields: Fields = []
+        self._length: bytes | None = None
+        self._receiving: RequestChannel | None = None
+        """The request whose body comes."""
+        self._reopened: RequestChannel | None = None
+        """The request whose head is given to a new parser once more, for the sake of its body."""
+        self._upgraded: UpgradedConnection | None = None
+        """Set once the client's bytes are no HTTP any more."""
         self.loop = _loop or asyncio.get_running_loop()
         app = config.loaded_app
         self._serve: Serve = getattr(app, "serve_channel", None) or partial(serve_asgi, app)
@@ -393,3 +411,105 @@ class ClientConnection(RequestParser, asyncio.Protocol):
         if self._current is None:
             self.transport.write(refusal)
         self.transport.close()
+
+    # Parsing with llhttp, whose callbacks are methods here: that saves a call per event.
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return parser
+
+    def data_received(self, data: bytes) -> None:
+        """Parse bytes; split a large piece while a head is read, so that the head's limit holds there too."""
+        while len(data) > PIECE and self._receiving is None:
+            self._parse(data[:PIECE])
+            if self.transport.is_closing():
+                return
+            data = data[PIECE:]
+            if self._upgraded is not None:
+                self._upgraded.data_received(data)
+                return
+        self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        """Pass bytes to the parser, and count those of a head or of a body's framing."""
+        if self._unframed > HEAD or (self._head_size is not None and self._head_size > HEAD):
+            self.refuse_head()
+            return
+        self._unframed += len(data)
+        try:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                self._on_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self.refuse_bytes()
+            return
+        if self._head_size is not None:
+            if self._head_size == 0:
+                self.head_began()
+            self._head_size += len(data)
+
+    def _on_upgrade(self, rest: bytes) -> None:
+        """Go on with HTTP/1.1 after an Upgrade request, with a new parser that is told the body's framing.
+
+        After one for WebSocket, `rest` and all that follows is kept for the request's application.
+
+        Java's clients ask for HTTP/2 with the first request of each connection. The parser stops at the end of such a
+        head, and takes the body for the other protocol.
+
+        Raises:
+            HttpParserError: as the first parser would have.
+        """
+        while True:
+            channel = self.newest_request()
+            if asks_for_websocket(channel.head, channel.length):
+                self._hand_over(channel, rest)
+                return
+            self._parser = self._new_parser()
+            if framing := channel.reopen_body():
+                self._reopened, rest = channel, b"POST / HTTP/1.1\r\n%b\r\n\r\n%b" % (framing, rest)
+            try:
+                self._parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = rest[upgrade.args[0] :]
+            else:
+                return
+
+    def _hand_over(self, channel: RequestChannel, rest: bytes) -> None:
+        """Give the socket to the request that asks for a WebSocket; where it is refused, the connection ends."""
+        channel.keeps = False
+        channel.upgraded = self._upgraded = UpgradedConnection(self, rest)
+        self.transport.set_protocol(self._upgraded)
+
+    # Callbacks of the parser.
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self._url, self._fields, self._length, self._head_size, self._unframed = b"", [], None, 0, 0
+
+    def on_url(self, url: bytes) -> None:
+        """Add a piece of the URL."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; trailers after a chunked body are dropped."""
+        if self._head_size is None:
+            return
+        name = name.lower()
+        if name == _LENGTH:
+            self._length = value
+        else:
+            self._fields.append((name, value))
+
+    def on_body(self, body: bytes) -> None:
+        """Pass on a piece of the body."""
+        self._unframed = 0
+        if self._receiving is not None:
+            self._receiving.feed_body(body)
+
+    def on_message_complete(self) -> None:
+        """Mark the end of the body."""
+        if self._receiving is not None:
+            self._receiving.mark_body_complete()
+            self._receiving = None

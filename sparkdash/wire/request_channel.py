@@ -41,6 +41,18 @@ class ChannelConnection(Protocol):
         """Read from the client again."""
         ...
 
+    def pause_writing(self) -> None:
+        """Note that the client takes no more for now."""
+        ...
+
+    def resume_writing(self) -> None:
+        """Note that the client takes something again."""
+        ...
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of the connection."""
+        ...
+
     def has_room(self) -> Awaitable[None]:
         """Return when the client takes something again, or has gone."""
         ...
@@ -147,14 +159,6 @@ Take = Callable[[bytes], object]
 _UPGRADE, _KEY = b"upgrade", b"sec-websocket-key"
 
 
-class _PlainConnection(Protocol):
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
-    def connection_lost(self, exc: Exception | None) -> None: ...
-
-
 def asks_for_websocket(head: RequestHead, length: bytes | None) -> bool:
     """Whether a request opens a WebSocket (RFC 6455 section 4.1); it has no body."""
     named = head.named
@@ -166,7 +170,7 @@ def asks_for_websocket(head: RequestHead, length: bytes | None) -> bool:
 class UpgradedConnection(asyncio.Protocol):
     """Protocol of the socket from the upgrade's head on. `first`: bytes that came with the head."""
 
-    def __init__(self, connection: _PlainConnection, first: bytes) -> None:
+    def __init__(self, connection: ChannelConnection, first: bytes) -> None:
         self._connection = connection
         self._kept = [first] if first else []
         self._kept_bytes = len(first)

@@ -9,15 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from sparkdash.domain.event import RequestChanged
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.profile import EngineKind
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.protocol.counts import TokenUsage
-from sparkdash.gateway.shared.traffic_meter import PassingAnswer
+from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.limits import shown
 from sparkdash.supervisor import Lease
 
@@ -65,23 +64,6 @@ def _runs_here(lease: Lease) -> bool:
     return lease.profile.engine is not EngineKind.REMOTE and (
         lease.profile.engine is not EngineKind.OPENAI or urlsplit(lease.url).hostname in LOOPBACK
     )
-
-
-class AnswerFigures(Protocol):
-    """Figures that were read of an answer while it passed."""
-
-    @property
-    def finish_reason(self) -> str | None:
-        """Reason for which the engine stopped, in its own word."""
-        ...
-
-    def usage(self) -> TokenUsage:
-        """Return the engine's own counts."""
-        ...
-
-    def decode_tok_s(self, completion: int | None) -> float | None:
-        """Return the decode rate of that many tokens; None: there is none."""
-        ...
 
 
 class RequestRow:
@@ -153,7 +135,7 @@ class RequestRow:
         self._metered.granted(self.profile, here=_runs_here(lease))
         self._later()
 
-    def answers(self, answer: PassingAnswer) -> None:
+    def answers(self, answer: Tap) -> None:
         """Note the stream that answers, for its progress."""
         self._metered.answer = answer
 
@@ -169,7 +151,7 @@ class RequestRow:
     def ended(
         self,
         state: RequestState,
-        figures: AnswerFigures | None = None,
+        figures: Tap | None = None,
         status: int | None = None,
         error: str | None = None,
     ) -> None:

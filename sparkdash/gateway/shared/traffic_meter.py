@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from sparkdash.domain.lease import ASIDES
 from sparkdash.domain.metric import GatewayFigures, LiveRequest, TrafficLook
 from sparkdash.gateway.protocol.counts import TokenUsage
+from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.telemetry.energy import JOULES_PER_WH, EnergyMeter, EnergyUse, Power
 
 FIRST_BYTES = 4.0
@@ -181,29 +182,6 @@ LEAST_S = 0.2
 """Shortest time that gives a rate: the first tokens of an instant are none."""
 
 
-class PassingAnswer(Protocol):
-    """An answer on its way to the client, as the tap reads it."""
-
-    @property
-    def first(self) -> float | None:
-        """Time of the first text, monotonic seconds."""
-        ...
-
-    @property
-    def heard_at(self) -> float | None:
-        """Time of the last sign of work."""
-        ...
-
-    @property
-    def text_events(self) -> int:
-        """Events since the first with text."""
-        ...
-
-    def told_so_far(self) -> int | None:
-        """Output tokens by the engine's own count so far."""
-        ...
-
-
 class _RequestUse(NamedTuple):
     """Use of the box by one request since the last look, and its output tokens of that time."""
 
@@ -227,7 +205,7 @@ class MeteredRequest:
         self._tokens_before = 0
         self.id = request_id
         self.profile = profile
-        self.answer: PassingAnswer | None = None
+        self.answer: Tap | None = None
         """The answer, if it is a stream."""
         self.sent_at: float | None = None
         """Time of the grant; None while the request waits."""
