@@ -1,8 +1,8 @@
-"""Lines of inked text, the only thing that panels draw.
+"""Lines of styled text, the only thing that panels draw.
 
-Owns: the inks (meanings of colours), and text layout in terminal cells: clip, pad, justify, frame, wrap.
+Owns: the styles (meanings of colours), and text layout in terminal cells: clip, pad, justify, frame, wrap.
 Must not know: Textual, colours, sparkdash's domain.
-Rule: foreign text (log lines, client names) enters through `inked`, which removes control characters.
+Rule: foreign text (log lines, client names) enters through `styled`, which removes control characters.
 
 Pure.
 """
@@ -18,8 +18,8 @@ from typing import NamedTuple
 from rich.cells import cell_len, chop_cells, set_cell_size
 
 
-class Ink(StrEnum):
-    """Meaning of a colour; `theme` maps each ink to a style."""
+class Style(StrEnum):
+    """Meaning of a colour; `theme` maps each style to a style."""
 
     PLAIN = "plain"
     STRONG = "strong"
@@ -43,10 +43,10 @@ class Ink(StrEnum):
 
 
 class Span(NamedTuple):
-    """Run of text in one ink; `lit` marks the cursor's row."""
+    """Run of text in one style; `lit` marks the cursor's row."""
 
     text: str
-    ink: Ink
+    style: Style
     lit: bool = False
 
 
@@ -54,8 +54,8 @@ Line = tuple[Span, ...]
 LinesForWidth = Callable[[int], Sequence[Line]]
 """Function that lays out text for a width in cells."""
 EMPTY: Line = ()
-BLANK = Span(" ", Ink.PLAIN)
-_RULE = Span("─", Ink.FAINT)
+BLANK = Span(" ", Style.PLAIN)
+_RULE = Span("─", Style.FAINT)
 ELLIPSIS = "…"
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
@@ -73,9 +73,9 @@ def strip_controls(text: str) -> str:
     return "".join(c for c in opened if c.isprintable())
 
 
-def inked(text: str, ink: Ink = Ink.PLAIN) -> Line:
+def styled(text: str, style: Style = Style.PLAIN) -> Line:
     """Make a line of one span; empty text makes the empty line."""
-    return (Span(strip_controls(text), ink),) if text else EMPTY
+    return (Span(strip_controls(text), style),) if text else EMPTY
 
 
 def join(parts: Iterable[Line], between: Line) -> Line:
@@ -94,7 +94,7 @@ def length(line: Line) -> int:
 
 
 def plain_text(line: Line) -> str:
-    """Return the text of a line without its inks."""
+    """Return the text of a line without its styles."""
     return "".join(span.text for span in line)
 
 
@@ -158,7 +158,7 @@ def _fitted(line: Line, width: int) -> tuple[Line, int]:
 
 
 def _blank(cells: int) -> Line:
-    return (Span(" " * cells, Ink.PLAIN),) if cells > 0 else EMPTY
+    return (Span(" " * cells, Style.PLAIN),) if cells > 0 else EMPTY
 
 
 def justify(left: Line, far: Line, width: int, fill: Span = BLANK) -> Line:
@@ -166,13 +166,13 @@ def justify(left: Line, far: Line, width: int, fill: Span = BLANK) -> Line:
     left = clip(left, width)
     far = clip(far, width - length(left) - 1) if length(left) + length(far) >= width else far
     gap = width - length(left) - length(far)
-    return left + inked(fill.text * gap, fill.ink) + far
+    return left + styled(fill.text * gap, fill.style) + far
 
 
 def dimmed(line: Line) -> Line:
-    """Dim a line that is stale or unknown; quiet inks stay quieter than the figures."""
-    quiet = (Ink.FAINT, Ink.TRACE, Ink.FILL)
-    return tuple(span._replace(ink=Ink.FAINT if span.ink in quiet else Ink.DIM) for span in line)
+    """Dim a line that is stale or unknown; quiet styles stay quieter than the figures."""
+    quiet = (Style.FAINT, Style.TRACE, Style.FILL)
+    return tuple(span._replace(style=Style.FAINT if span.style in quiet else Style.DIM) for span in line)
 
 
 def merge_spans(cells: Iterable[Span]) -> Line:
@@ -186,7 +186,7 @@ def highlighted(line: Line) -> Line:
     return tuple(span._replace(lit=True) for span in line)
 
 
-def wrap(prose: str, width: int, ink: Ink = Ink.PLAIN, limit: int | None = None) -> list[Line]:
+def wrap(prose: str, width: int, style: Style = Style.PLAIN, limit: int | None = None) -> list[Line]:
     """Wrap `prose` at spaces, and inside words that are longer than a line (paths, URLs).
 
     With `limit`, return at most that many lines, the last one clipped.
@@ -199,11 +199,11 @@ def wrap(prose: str, width: int, ink: Ink = Ink.PLAIN, limit: int | None = None)
             rows.append(word)
     if limit is not None and len(rows) > limit:
         rows = [*rows[: limit - 1], " ".join(rows[limit - 1 :])]
-    return [clip(inked(row, ink), width) for row in rows]
+    return [clip(styled(row, style), width) for row in rows]
 
 
 def wrap_line(line: Line, width: int) -> list[Line]:
-    """Wrap an inked line as `wrap` wraps prose; a line that fits stays whole."""
+    """Wrap an styled line as `wrap` wraps prose; a line that fits stays whole."""
     if length(line) <= width:
         return [line]
     rows: list[list[Span]] = [[]]
@@ -232,8 +232,8 @@ EDGE_ROOM = 9
 
 def frame(body: Sequence[Line], width: int, head: EdgeText = NO_EDGE_TEXT, foot: EdgeText = NO_EDGE_TEXT) -> list[Line]:
     """Draw a rounded frame of `width` cells with text in its edges; body lines get `width - 4` cells."""
-    edge = inked("│", Ink.FAINT)
-    rows = [edge + inked(" ") + pad(line, width - 4) + inked(" ") + edge for line in body]
+    edge = styled("│", Style.FAINT)
+    rows = [edge + styled(" ") + pad(line, width - 4) + styled(" ") + edge for line in body]
     return [_edge("╭", "╮", head, width), *rows, _edge("╰", "╯", foot, width)]
 
 
@@ -251,7 +251,7 @@ def fitted_edge(left: Sequence[Line], far: Line, between: Line, width: int) -> E
 
 
 def _edge(first: str, last: str, words: EdgeText, width: int) -> Line:
-    left = inked(" ") + clip(words.left, width - 6) + inked(" ") if words.left else EMPTY
+    left = styled(" ") + clip(words.left, width - 6) + styled(" ") if words.left else EMPTY
     room = width - 4 - length(left)
-    far = inked(" ") + words.far + inked(" ") if words.far and length(words.far) + 3 <= room else EMPTY
-    return inked(first, Ink.FAINT) + justify(left or (_RULE,), (*far, _RULE), width - 2, _RULE) + inked(last, Ink.FAINT)
+    far = styled(" ") + words.far + styled(" ") if words.far and length(words.far) + 3 <= room else EMPTY
+    return styled(first, Style.FAINT) + justify(left or (_RULE,), (*far, _RULE), width - 2, _RULE) + styled(last, Style.FAINT)

@@ -157,6 +157,13 @@ class View:
     """Panels of the dashboard page that the owner chose."""
 
     @property
+    def profile_names(self) -> frozenset[str]:
+        """Profiles that may stand beside each other."""
+        if self.snapshot is None:
+            return frozenset()
+        return frozenset((*(one.name for one in self.snapshot.profiles), *self.snapshot.engines))
+
+    @property
     def engine(self) -> Engine | None:
         """The engine on the card: the chosen one, else the one that `auto` means, else a starting or failed one."""
         if self.snapshot is None:

@@ -12,17 +12,9 @@ from functools import lru_cache
 from rich.cells import cell_len, set_cell_size
 
 from sparkdash.tui.ink import ELLIPSIS, shorten, strip_controls
-from sparkdash.tui.mirror import View
 
 HEAD = 2
 """Cells that stay of the beginning where only a part within the name differs."""
-
-
-def profile_names(view: View) -> frozenset[str]:
-    """Return the profiles that may stand beside each other."""
-    if view.snapshot is None:
-        return frozenset()
-    return frozenset((*(one.name for one in view.snapshot.profiles), *view.snapshot.engines))
 
 
 @lru_cache(maxsize=4096)

@@ -1,6 +1,6 @@
 """Themes: dark, light, high contrast, two for every kind of colour vision, and one without colour.
 
-Owns: the style of each Ink. Must not know: what is drawn with it.
+Owns: the style of each Style. Must not know: what is drawn with it.
 Contrast (WCAG AA): text keeps 4.5 : 1 against the background and the cursor's row, charts 3 : 1 against the background;
 frames are decoration. In the safe themes good, warn and bad differ by more than 27 (CIE76) in all three kinds of colour
 blindness.
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from rich.style import Style
+from rich.style import Style as RichStyle
 from textual.theme import Theme
 
-from sparkdash.tui.ink import Ink
+from sparkdash.tui.ink import Style
 
 DARK = "sparkdash-dark"
 LIGHT = "sparkdash-light"
@@ -22,7 +22,7 @@ CONTRAST = "sparkdash-contrast"
 SAFE = "sparkdash-safe"
 SAFE_LIGHT = "sparkdash-safe-light"
 PLAIN = "ansi-dark"
-"""Textual's theme in the terminal's own colours: what Textual draws itself (the palette) then fits the plain inks."""
+"""Textual's theme in the terminal's own colours: what Textual draws itself (the palette) then fits the plain styles."""
 
 NAMES: dict[str, str] = {
     "dark": DARK, "light": LIGHT, "contrast": CONTRAST, "safe": SAFE, "safe-light": SAFE_LIGHT, "plain": PLAIN,
@@ -58,42 +58,42 @@ _COLOURS: dict[str, dict[str, str]] = {
 }  # fmt: skip
 _ON_LIGHT = frozenset({LIGHT, SAFE_LIGHT})
 
-_BOLD = frozenset({Ink.STRONG, Ink.BAD})
+_BOLD = frozenset({Style.STRONG, Style.BAD})
 
-_WITHOUT_COLOUR: dict[Ink, Style] = {
-    Ink.PLAIN: Style(),
-    Ink.STRONG: Style(bold=True),
-    Ink.DIM: Style(dim=True),
-    Ink.FAINT: Style(dim=True),
-    Ink.GOOD: Style(),
-    Ink.TRACE: Style(),
-    Ink.FILL: Style(),
-    Ink.WARN: Style(bold=True),
-    Ink.BAD: Style(bold=True, underline=True),
-    Ink.HIT: Style(bold=True, underline=True),
+_WITHOUT_COLOUR: dict[Style, RichStyle] = {
+    Style.PLAIN: RichStyle(),
+    Style.STRONG: RichStyle(bold=True),
+    Style.DIM: RichStyle(dim=True),
+    Style.FAINT: RichStyle(dim=True),
+    Style.GOOD: RichStyle(),
+    Style.TRACE: RichStyle(),
+    Style.FILL: RichStyle(),
+    Style.WARN: RichStyle(bold=True),
+    Style.BAD: RichStyle(bold=True, underline=True),
+    Style.HIT: RichStyle(bold=True, underline=True),
 }
 
-Looks = Mapping[tuple[Ink, bool], Style]
-"""Style of each ink, without and with the cursor."""
+Looks = Mapping[tuple[Style, bool], RichStyle]
+"""Look of each style, without and with the cursor."""
 
 
-def _coloured(colours: dict[str, str]) -> dict[tuple[Ink, bool], Style]:
-    looks: dict[tuple[Ink, bool], Style] = {}
-    for ink in Ink:
-        if ink is Ink.HIT:
+def _coloured(colours: dict[str, str]) -> dict[tuple[Style, bool], RichStyle]:
+    looks: dict[tuple[Style, bool], RichStyle] = {}
+    for style in Style:
+        if style is Style.HIT:
             continue
-        look = Style(color=colours[ink], bgcolor=colours["background"], bold=ink in _BOLD or None)
-        looks[ink, False] = look
-        looks[ink, True] = look + Style(bgcolor=colours["lit"])
-    looks[Ink.HIT, False] = Style(color=colours["warn"], bgcolor=colours["lit"], bold=True)
-    looks[Ink.HIT, True] = Style(color=colours["background"], bgcolor=colours["warn"], bold=True)
+        look = RichStyle(color=colours[style], bgcolor=colours["background"], bold=style in _BOLD or None)
+        looks[style, False] = look
+        looks[style, True] = look + RichStyle(bgcolor=colours["lit"])
+    looks[Style.HIT, False] = RichStyle(color=colours["warn"], bgcolor=colours["lit"], bold=True)
+    looks[Style.HIT, True] = RichStyle(color=colours["background"], bgcolor=colours["warn"], bold=True)
     return looks
 
 
-def _plain() -> dict[tuple[Ink, bool], Style]:
-    looks = {(ink, False): look for ink, look in _WITHOUT_COLOUR.items()}
-    lit = Style(reverse=True, dim=False)  # dim and reversed is light grey on white
-    return looks | {(ink, True): look + lit for ink, look in _WITHOUT_COLOUR.items()}
+def _plain() -> dict[tuple[Style, bool], RichStyle]:
+    looks = {(style, False): look for style, look in _WITHOUT_COLOUR.items()}
+    lit = RichStyle(reverse=True, dim=False)  # dim and reversed is light grey on white
+    return looks | {(style, True): look + lit for style, look in _WITHOUT_COLOUR.items()}
 
 
 @cache

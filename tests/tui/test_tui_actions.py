@@ -13,7 +13,7 @@ from sparkdash.domain.event import ActiveAlert, AlertsChanged, Level, Notice
 from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import ProfileError
-from sparkdash.tui.ink import Ink
+from sparkdash.tui.ink import Style
 from sparkdash.tui.lines.engine_figures import why_rows
 from sparkdash.units import GIB
 
@@ -191,7 +191,7 @@ async def test_a_figure_beyond_its_limit_is_red_and_said(stage: Any, box: Any) -
         await on.happen(AlertsChanged(alerts=(hot,)))
         assert "✗ ttft p95 of gpt-oss-120b is 1.9 s, above 1 s, for 2m05s" in on.text
         lines = why_rows(on.app.view, on.app.view.engine, 100, 4)
-        red = [span.text for line in lines for span in line if span.ink is Ink.BAD]
+        red = [span.text for line in lines for span in line if span.style is Style.BAD]
         assert red == ["1.90 s"]
         await on.happen(AlertsChanged(alerts=()))
         assert "above 1 s" not in on.text

@@ -57,7 +57,7 @@ def measured(run: str = "20261121-200000-seeds", **given: Any) -> Report:
 
 
 def verdict(on: Any, name: str) -> Any:
-    """The last piece of that cell's row, with its ink."""
+    """The last piece of that cell's row, with its style."""
     rows: list[TableRow] = on.app.screen.query_one(CellTable)._rows
     return next(row.line[-1] for row in rows if row.copy.startswith(name))
 
@@ -124,10 +124,10 @@ async def test_a_run_shows_its_cells_with_verdicts(stage: Any, box: Any) -> None
         assert "SIMULATED" in on.text
         assert any(row.startswith("ctx=2K long 66.5 69.2 [") and "faster +4.0 %" in row for row in on.rows)
         assert "all 6 cells: faster +4.0 %" in on.text
-        assert verdict(on, "ctx=2K long").ink == "good"
+        assert verdict(on, "ctx=2K long").style == "good"
         await on.press("n")
-        assert verdict(on, "ctx=2K short").ink == "bad"
-        assert verdict(on, "ctx=2K long").ink == "dim"
+        assert verdict(on, "ctx=2K short").style == "bad"
+        assert verdict(on, "ctx=2K long").style == "dim"
         assert any(row.startswith("ctx=2K long 66.5 - not measured") for row in on.rows)
         assert "slow lacks 6 of 18 cells, about 4m00s: r, or sparkdash bench" in on.text
 
@@ -152,7 +152,7 @@ async def test_what_is_not_claimed_has_no_colour(stage: Any, box: Any) -> None:
         }
         await on.press("4", "j")
         assert "screen only: looks like" in on.text
-        assert verdict(on, "ctx=0 long").ink == "dim"
+        assert verdict(on, "ctx=0 long").style == "dim"
         assert f"| - | void: {why}" in " ".join(on.text.split())
 
 

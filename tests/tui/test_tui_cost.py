@@ -8,7 +8,7 @@ import pytest
 from textual.events import ScreenResume
 
 from sparkdash.tui import theme
-from sparkdash.tui.ink import EMPTY, Ink, Line, Span, inked
+from sparkdash.tui.ink import EMPTY, Style, Line, Span, styled
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets import requests
 from sparkdash.tui.widgets.panel import line_segments
@@ -52,7 +52,7 @@ def test_a_rows_texts_are_made_once_when_they_are_read() -> None:
 
     def line() -> Line:
         made.append("line")
-        return inked("a row")
+        return styled("a row")
 
     def copy() -> str:
         made.append("copy")
@@ -61,7 +61,7 @@ def test_a_rows_texts_are_made_once_when_they_are_read() -> None:
     row = TableRow("key", line, copy)
     assert row.contains("")
     assert made == []
-    assert (row.line, row.line, row.copy, row.copy) == (inked("a row"), inked("a row"), "copied", "copied")
+    assert (row.line, row.line, row.copy, row.copy) == (styled("a row"), styled("a row"), "copied", "copied")
     assert made == ["line", "copy"]
     assert row.contains("ROW")
     assert not row.contains("nothing")
@@ -69,7 +69,7 @@ def test_a_rows_texts_are_made_once_when_they_are_read() -> None:
 
 def test_blanks_go_with_the_text_before_them() -> None:
     """A row of a table is one segment for each colour."""
-    line = inked(" codex") + inked("   ", Ink.FAINT) + inked("12.5") + inked(" ") + inked("● ready", Ink.GOOD)
+    line = styled(" codex") + styled("   ", Style.FAINT) + styled("12.5") + styled(" ") + styled("● ready", Style.GOOD)
     found = line_segments(line, theme.styles_for(theme.DARK))
     assert [segment.text for segment in found] == [" codex   12.5 ", "● ready"]
     assert line_segments(EMPTY, theme.styles_for(theme.DARK)) == []
@@ -78,8 +78,8 @@ def test_blanks_go_with_the_text_before_them() -> None:
 @pytest.mark.parametrize("name", [theme.DARK, theme.PLAIN])
 def test_blanks_on_another_ground_are_segments_of_their_own(name: str) -> None:
     """An underline would go on under them, and the cursor's row would end too early."""
-    lit = Span("  ", Ink.PLAIN, lit=True)
-    line = (*inked("failed", Ink.BAD), *inked("  "), lit, *inked("x"))
+    lit = Span("  ", Style.PLAIN, lit=True)
+    line = (*styled("failed", Style.BAD), *styled("  "), lit, *styled("x"))
     texts = [segment.text for segment in line_segments(line, theme.styles_for(name))]
     assert texts == (["failed  ", "  ", "x"] if name == theme.DARK else ["failed", "  ", "  ", "x"])
 

@@ -60,7 +60,7 @@ async def test_find_goes_to_the_hit_and_marks_every_one(stage: Any, box: Any, li
         assert any("the needle" in line for line in on.lines[8:16])
         await on.press("enter", "N")
         (panel,) = on.app.screen.query("LogPanel")
-        hits = [span for line in panel._lines for span in line if span.ink == "hit"]
+        hits = [span for line in panel._lines for span in line if span.style == "hit"]
         assert [span.text for span in hits] == ["needle", "needle"]
         assert all(span.lit for span in hits), "the search stands here"
         assert "needle and needle" in on.text

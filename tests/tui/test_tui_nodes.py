@@ -225,14 +225,14 @@ async def test_a_silent_box_shows_its_last_figures_as_past(stage: Any, box: Any)
 
 
 async def test_a_silent_box_is_drawn_dim(stage: Any, box: Any) -> None:
-    """No span of its bar has the ink of a living one."""
+    """No span of its bar has the style of a living one."""
     async with stage(silent(box)) as on:
         (panel,) = on.app.screen.query("MemoryBar")
         bars = [line for line in panel._lines if any("▓" in span.text for span in line)]
         live, past = bars[0], bars[-1]
-        assert any(span.ink == "fill" for span in live)
-        assert {span.ink for span in past} <= {"dim", "faint", "plain"}
-        assert not any(span.ink == "plain" and span.text.strip() for span in past)
+        assert any(span.style == "fill" for span in live)
+        assert {span.style for span in past} <= {"dim", "faint", "plain"}
+        assert not any(span.style == "plain" and span.text.strip() for span in past)
 
 
 async def test_a_box_that_was_never_reached_has_no_figures(stage: Any, box: Any) -> None:

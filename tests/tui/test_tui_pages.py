@@ -17,7 +17,7 @@ from sparkdash.domain.local_files import Item, NodeStock, Shelf, Stock
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.swap import DefaultProfile, Plan, SwapOutcome
 from sparkdash.errors import DaemonError
-from sparkdash.tui.ink import Ink, plain_text
+from sparkdash.tui.ink import Style, plain_text
 from sparkdash.tui.lines.swap_progress import plan_lines
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import Dialog
@@ -314,7 +314,7 @@ def test_a_long_about_takes_the_lines_that_are_free(box: Any) -> None:
 def test_the_footer_tells_keys_from_words() -> None:
     """Two keys of one action stand out alike."""
     (line,) = Footer("logs", "h l sideways  c end it  ? help").draw(View(now=0.0, here=0.0), 120, 1)
-    assert [span.text for span in line if span.ink is Ink.STRONG][-3:] == ["h l", "c", "?"]
+    assert [span.text for span in line if span.style is Style.STRONG][-3:] == ["h l", "c", "?"]
 
 
 def test_a_plan_says_what_it_rests_on() -> None:
@@ -454,14 +454,14 @@ async def test_both_themes_colour_states_differently_from_text(stage: Any, box: 
         for theme in ("dark", "light", "contrast", "safe", "safe-light"):
             on.app.action_look(theme)
             await on.settle()
-            inks = {
+            styles = {
                 words: segment.style.color
                 for strip in on.app.screen._compositor.render_strips()
                 for segment in strip
                 for words in ("▶ decodes", "◌ waits #1", "✗ engine_crash", "codex")
                 if segment.style and words in segment.text
             }
-            assert len(inks) == len(set(inks.values())) == 4
+            assert len(styles) == len(set(styles.values())) == 4
 
 
 async def test_at_most_four_paints_a_second(stage: Any, box: Any) -> None:

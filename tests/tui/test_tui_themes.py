@@ -12,7 +12,7 @@ from rich.color import Color
 from sparkdash.tui import theme
 from sparkdash.tui.app import SparkdashApp
 from sparkdash.tui.choices import KeptChoices
-from sparkdash.tui.ink import Ink
+from sparkdash.tui.ink import Style
 
 COLOURED = [name for name in theme.NAMES if name != "plain"]
 MACHADO = {
@@ -54,11 +54,11 @@ def lab(rgb: tuple[float, ...]) -> tuple[float, float, float]:
 def test_text_can_be_read_on_every_row(name: str, lit: bool) -> None:
     """4.5 : 1 for text, also under the cursor; 3 : 1 for charts."""
     looks = theme.styles_for(theme.NAMES[name])
-    for ink in (Ink.STRONG, Ink.PLAIN, Ink.DIM, Ink.GOOD, Ink.WARN, Ink.BAD):
-        look = looks[ink, lit]
-        assert contrast(look.color, look.bgcolor) >= 4.5, ink
+    for style in (Style.STRONG, Style.PLAIN, Style.DIM, Style.GOOD, Style.WARN, Style.BAD):
+        look = looks[style, lit]
+        assert contrast(look.color, look.bgcolor) >= 4.5, style
     if not lit:
-        look = looks[Ink.TRACE, lit]
+        look = looks[Style.TRACE, lit]
         assert contrast(look.color, look.bgcolor) >= 3.0
 
 
@@ -68,11 +68,11 @@ def test_states_differ_with_every_kind_of_colour_vision(name: str, kind: str) ->
     """By at least 27 (CIE76) between good, warn and bad."""
     looks = theme.styles_for(theme.NAMES[name])
 
-    def seen(ink: Ink) -> tuple[float, float, float]:
-        rgb = linear(looks[ink, False].color)
+    def seen(style: Style) -> tuple[float, float, float]:
+        rgb = linear(looks[style, False].color)
         return lab(tuple(sum(a * b for a, b in zip(row, rgb, strict=True)) for row in MACHADO[kind]))
 
-    for one, other in ((Ink.GOOD, Ink.WARN), (Ink.GOOD, Ink.BAD), (Ink.WARN, Ink.BAD)):
+    for one, other in ((Style.GOOD, Style.WARN), (Style.GOOD, Style.BAD), (Style.WARN, Style.BAD)):
         distance = sum((a - b) ** 2 for a, b in zip(seen(one), seen(other), strict=True)) ** 0.5
         assert distance >= 27, (one, other, distance)
 
@@ -122,4 +122,4 @@ def test_choices_that_cannot_be_read_are_none(tmp_path: Path) -> None:
 def test_without_colour_the_row_of_the_cursor_is_reversed_and_never_dim() -> None:
     """Dim and reversed is light grey on white in most terminals."""
     looks = theme.styles_for("plain")
-    assert all(looks[ink, True].reverse and not looks[ink, True].dim for ink in Ink)
+    assert all(looks[style, True].reverse and not looks[style, True].dim for style in Style)

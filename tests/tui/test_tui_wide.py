@@ -16,7 +16,7 @@ from sparkdash.domain.profile import SpeedUp
 from sparkdash.tui.app import SparkdashApp
 from sparkdash.tui.choices import KeptChoices
 from sparkdash.tui.history import STEP_S, FigureHistory
-from sparkdash.tui.ink import Ink, plain_text
+from sparkdash.tui.ink import Style, plain_text
 from sparkdash.tui.layout import Arrangement
 from sparkdash.tui.lines.engine_figures import speed_up_line
 from sparkdash.tui.mirror import LinkState, View
@@ -132,11 +132,11 @@ def test_a_figure_beyond_its_limit_is_red_in_the_rows_of_engines_and_memory(box:
     )  # fmt: skip
     view = View(now=box.now, here=box.now, link=LinkState.LIVE, snapshot=box.snapshot(alerts=(alert,)))
     row = _row(box.engine(), view, 100, 20)
-    assert [span.text.strip() for span in row if span.ink is Ink.BAD] == ["57.9"]
+    assert [span.text.strip() for span in row if span.style is Style.BAD] == ["57.9"]
     memory = box.sample().memory
-    inks = {span.ink for span in available(memory, alerting=True)}
-    assert Ink.BAD in inks
-    assert Ink.BAD not in {span.ink for span in available(memory)}
+    styles = {span.style for span in available(memory, alerting=True)}
+    assert Style.BAD in styles
+    assert Style.BAD not in {span.style for span in available(memory)}
 
 
 async def test_a_measured_speed_up_stands_beside_the_acceptance(stage: Any, box: Any) -> None:
@@ -174,4 +174,4 @@ def test_a_limit_of_another_box_reddens_the_row_of_that_box_alone(box: Any) -> N
     snapshot = box.snapshot(alerts=(hot,), nodes={"spark2": state}, sample=here.replace(nodes={"spark2": there}))
     view = View(now=box.now, here=box.now, link=LinkState.LIVE, snapshot=snapshot)
     rows = gpu_lines(view, 120)
-    assert [[span.text.strip() for span in row if span.ink is Ink.BAD] for row in rows] == [[], ["71 °C"]]
+    assert [[span.text.strip() for span in row if span.style is Style.BAD] for row in rows] == [[], ["71 °C"]]

@@ -1,1 +1,1 @@
-"""Pure functions that turn domain values and a View into lines of inked text."""
+"""Pure functions that turn domain values and a View into lines of styled text."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from sparkdash.tui.ink import Ink, Line, Span, align_right, inked, merge_spans, pad
+from sparkdash.tui.ink import Style, Line, Span, align_right, styled, merge_spans, pad
 
 _LEFT = (0x40, 0x04, 0x02, 0x01)
 """Bits of a cell's left dots, lowest first."""
@@ -25,11 +25,11 @@ class LevelLine(NamedTuple):
 
     value: float
     glyph: str
-    ink: Ink = Ink.DIM
+    style: Style = Style.DIM
 
 
 def filled_chart(
-    values: Sequence[float | None], rows: int, top: float, lines: Sequence[LevelLine] = (), edge: Ink = Ink.GOOD
+    values: Sequence[float | None], rows: int, top: float, lines: Sequence[LevelLine] = (), edge: Style = Style.GOOD
 ) -> list[Line]:
     """Draw `values`, two per cell, in `rows` lines, the highest first; `top` is the value of the upper border."""
     levels = [_level(value, top, rows * _DOTS) for value in values] + [0] * (len(values) % 2)
@@ -50,16 +50,16 @@ def _level(value: float | None, top: float, full: int) -> int:
     return max(1, min(round(value / top * full), full)) if top > 0 else 1
 
 
-def _row(levels: Sequence[int], base: int, line: LevelLine | None, edge: Ink) -> list[Span]:
+def _row(levels: Sequence[int], base: int, line: LevelLine | None, edge: Style) -> list[Span]:
     """Draw the cells whose lowest dot is number `base`, counted from the chart's foot."""
     spans: list[Span] = []
     for place in range(0, len(levels), 2):
         left, right = levels[place] - base, levels[place + 1] - base
         if left <= 0 and right <= 0:
-            spans.append(Span(line.glyph, line.ink) if line else Span(" ", Ink.PLAIN))
+            spans.append(Span(line.glyph, line.style) if line else Span(" ", Style.PLAIN))
             continue
         bits = sum(_LEFT[: min(max(left, 0), _DOTS)]) + sum(_RIGHT[: min(max(right, 0), _DOTS)])
-        spans.append(Span(chr(0x2800 + bits), Ink.TRACE if max(left, right) > _DOTS else edge))
+        spans.append(Span(chr(0x2800 + bits), Style.TRACE if max(left, right) > _DOTS else edge))
     return spans
 
 
@@ -103,7 +103,7 @@ class ChartMark(NamedTuple):
 
     at: float
     glyph: str
-    ink: Ink
+    style: Style
 
 
 def nice_top(highest: float) -> float:
@@ -125,7 +125,7 @@ def range_chart(
     for row in range(rows):
         base = (rows - 1 - row) * _DOTS
         told = [_cell(spans, place, base, lit=place == cursor) for place in range(cells)]
-        lines.append(merge_spans(told) + align_right(inked(_axis_text(row, rows, top, axis), Ink.DIM), AXIS))
+        lines.append(merge_spans(told) + align_right(styled(_axis_text(row, rows, top, axis), Style.DIM), AXIS))
     return lines
 
 
@@ -158,10 +158,10 @@ def _dot_level(value: float, top: float, full: int) -> int:
 def _cell(spans: Sequence[Sequence[tuple[int, int] | None]], place: int, base: int, *, lit: bool) -> Span:
     bits = [_dots(levels, place, base) for levels in spans]
     if bits[0]:
-        return Span(chr(0x2800 + (bits[0] | bits[1])), Ink.GOOD, lit)
+        return Span(chr(0x2800 + (bits[0] | bits[1])), Style.GOOD, lit)
     if bits[1]:
-        return Span(chr(0x2800 + bits[1]), Ink.DIM, lit)
-    return Span("┊" if lit else " ", Ink.DIM, lit)
+        return Span(chr(0x2800 + bits[1]), Style.DIM, lit)
+    return Span("┊" if lit else " ", Style.DIM, lit)
 
 
 def _dots(levels: Sequence[tuple[int, int] | None], place: int, base: int) -> int:
@@ -176,11 +176,11 @@ def _dots(levels: Sequence[tuple[int, int] | None], place: int, base: int) -> in
 
 def mark_row(marks: Sequence[ChartMark], cells: int) -> Line:
     """Draw the marks in one line; where several meet, the worst is drawn."""
-    order = (Ink.DIM, Ink.PLAIN, Ink.GOOD, Ink.WARN, Ink.BAD)
-    row = [Span(" ", Ink.PLAIN)] * cells
-    for mark in sorted(marks, key=lambda one: order.index(one.ink) if one.ink in order else 0):
+    order = (Style.DIM, Style.PLAIN, Style.GOOD, Style.WARN, Style.BAD)
+    row = [Span(" ", Style.PLAIN)] * cells
+    for mark in sorted(marks, key=lambda one: order.index(one.style) if one.style in order else 0):
         place = min(max(int(mark.at * cells), 0), cells - 1)
-        row[place] = Span(mark.glyph, mark.ink)
+        row[place] = Span(mark.glyph, mark.style)
     return merge_spans(row)
 
 
@@ -191,7 +191,7 @@ def tick_row(ticks: Sequence[tuple[float, str]], cells: int) -> Line:
         place = int(at * cells)
         if place >= len(row) + (2 if row else 0) and place + len(text) <= cells:
             row = row.ljust(place) + text
-    return pad(inked(row, Ink.DIM), cells)
+    return pad(styled(row, Style.DIM), cells)
 
 
 _THREE: Mapping[str, tuple[str, ...]] = {

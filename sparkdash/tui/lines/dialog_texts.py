@@ -18,7 +18,7 @@ from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, Swap
 from sparkdash.errors import EngineError, ProfileError, SparkdashError
-from sparkdash.tui.ink import EMPTY, Ink, Line, inked, join, pad, wrap, wrap_line
+from sparkdash.tui.ink import EMPTY, Style, Line, styled, join, pad, wrap, wrap_line
 from sparkdash.tui.lines import words
 from sparkdash.units import MIB, counted, duration, gib, percent, size
 
@@ -30,14 +30,14 @@ STOPS = "stops  "
 
 def error_lines(error: SparkdashError, width: int) -> list[Line]:
     """Format an error: message, hint, problems, evidence folder, last log lines."""
-    lines = wrap(error.message, width, Ink.BAD)
+    lines = wrap(error.message, width, Style.BAD)
     if error.hint:
-        lines += wrap(f"→ {error.hint}", width, Ink.STRONG)
+        lines += wrap(f"→ {error.hint}", width, Style.STRONG)
     if isinstance(error, ProfileError):
         lines += [line for problem in error.problems for line in wrap(problem, width)]
     if isinstance(error, EngineError):
         lines += wrap(f"evidence: {error.evidence}", width) if error.evidence else []
-        lines += [inked(f"  {line}", Ink.DIM) for line in error.log_tail]
+        lines += [styled(f"  {line}", Style.DIM) for line in error.log_tail]
     return lines
 
 
@@ -45,7 +45,7 @@ def cannot_run_lines(profile: ProfileSummary, width: int) -> list[Line]:
     """Explain why a profile cannot run, and which one can."""
     lines = wrap(profile.cannot_run or "", width)
     if profile.nearest:
-        lines += [EMPTY, *labelled("nearest that runs  ", wrap(profile.nearest, width - 19, Ink.STRONG))]
+        lines += [EMPTY, *labelled("nearest that runs  ", wrap(profile.nearest, width - 19, Style.STRONG))]
     return lines
 
 
@@ -53,7 +53,7 @@ def need_lines(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
     """Format the plan as `sparkdash why` does: need by term, available memory, leaving engines, verdict."""
     room = width - FACT
     need, host = plan.need, snapshot.daemon.host
-    lines: list[Line] = wrap(plan.held, width, Ink.WARN) if plan.held else []
+    lines: list[Line] = wrap(plan.held, width, Style.WARN) if plan.held else []
     lines += _fact("need", f"{gib(need.total_bytes)}, {need.basis.value}", room)
     for term in need.terms:
         lines += _term(term.name, term.bytes, term.source, room)
@@ -71,14 +71,14 @@ def need_lines(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
         lines += _fact("available then", f"{then_available(plan, host)}, without the reserve", room)
     if plan.expected_s:
         lines += _fact("takes about", duration(plan.expected_s), room)
-    return [*lines, EMPTY, *wrap(plan.verdict, width, Ink.STRONG)]
+    return [*lines, EMPTY, *wrap(plan.verdict, width, Style.STRONG)]
 
 
 def _term(name: str, amount: int | None, source: str, room: int) -> list[Line]:
-    rows = wrap(source, room - SIZE, Ink.DIM) or [EMPTY]
-    figure = pad(inked(f"{gib(amount):>{SIZE - 2}}"), SIZE)
+    rows = wrap(source, room - SIZE, Style.DIM) or [EMPTY]
+    figure = pad(styled(f"{gib(amount):>{SIZE - 2}}"), SIZE)
     return labelled(
-        f"{f'  {name}':<{FACT}}", [(inked(" " * SIZE) if at else figure) + row for at, row in enumerate(rows)]
+        f"{f'  {name}':<{FACT}}", [(styled(" " * SIZE) if at else figure) + row for at, row in enumerate(rows)]
     )
 
 
@@ -89,20 +89,20 @@ def _fact(label: str, told: str, room: int) -> list[Line]:
 def switch_question(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
     """Ask before a switch: what it stops, whether it fits, how long it takes."""
     room = width - len(STOPS)
-    lines: list[Line] = wrap(plan.held, width, Ink.WARN) if plan.held else []
+    lines: list[Line] = wrap(plan.held, width, Style.WARN) if plan.held else []
     for name in plan.evict:
         why = plan.reasons.get(name, "")
         lines += leaving_engine_lines(name, snapshot, width, frees=not why)
-        lines += labelled("", wrap(why, room, Ink.DIM))
+        lines += labelled("", wrap(why, room, Style.DIM))
     lines += labelled("stays  ", wrap(", ".join(plan.beside), room))
     boxes = plan_boxes(plan, snapshot.daemon.host, several=bool(snapshot.nodes))
     lines += labelled("on     ", wrap(boxes, room)) if boxes else []
     lines.append(EMPTY)
-    fits = {True: inked("yes", Ink.GOOD), False: inked("no", Ink.BAD), None: inked("not sure", Ink.WARN)}[plan.fits]
+    fits = {True: styled("yes", Style.GOOD), False: styled("no", Style.BAD), None: styled("not sure", Style.WARN)}[plan.fits]
     then = gib(plan.available_bytes, 0) if len(plan.on_nodes) < 2 else then_available(plan, snapshot.daemon.host)
-    memory = inked(
+    memory = styled(
         f", needs {words.needed_memory(plan)}{' on each' if len(plan.nodes) > 1 else ''}, {then} available then",
-        Ink.DIM,
+        Style.DIM,
     )
     lines += labelled("fits   ", wrap_line(fits + memory, room))
     return [*lines, *labelled("load   ", wrap_line(_load(plan), room))]
@@ -112,7 +112,7 @@ def stop_question(name: str, snapshot: Snapshot, width: int) -> list[Line]:
     """Ask before stopping an engine: what stops, and which waiting requests are refused."""
     waiting = sum(one.profile == name and one.state is RequestState.WAITING for one in snapshot.requests.values())
     lines = [*leaving_engine_lines(name, snapshot, width), *refused_lines(waiting, width)]
-    return [*lines, EMPTY, *wrap("A request for it starts it again.", width, Ink.DIM)]
+    return [*lines, EMPTY, *wrap("A request for it starts it again.", width, Style.DIM)]
 
 
 def stop_using_question(name: str, url: str | None, width: int) -> list[Line]:
@@ -120,19 +120,19 @@ def stop_using_question(name: str, url: str | None, width: int) -> list[Line]:
     server = f"{name} is a server at {url or 'an unknown address'} that sparkdash did not start."
     text = f"{server} It keeps running, and its requests may finish."
     again = "A request for it uses it again."
-    return [*wrap(text, width), EMPTY, *wrap(again, width, Ink.DIM)]
+    return [*wrap(text, width), EMPTY, *wrap(again, width, Style.DIM)]
 
 
 def cancel_question(swaps: Sequence[Swap], width: int) -> list[Line]:
     """Ask before cancelling swaps: what stops, and which requests are refused."""
     what = ", ".join(f"the start of {swap.target}" if swap.target else "the stop" for swap in swaps)
     waiting = sum(swap.waiting for swap in swaps)
-    return [*labelled(STOPS, wrap(what, width - len(STOPS), Ink.STRONG)), *refused_lines(waiting, width)]
+    return [*labelled(STOPS, wrap(what, width - len(STOPS), Style.STRONG)), *refused_lines(waiting, width)]
 
 
 def end_request_question(request: Request, width: int) -> list[Line]:
     """Ask before ending a request: which one it is."""
-    which = inked(f"{request.client} at {request.profile}", Ink.STRONG) + inked(f"  {request.id}", Ink.DIM)
+    which = styled(f"{request.client} at {request.profile}", Style.STRONG) + styled(f"  {request.id}", Style.DIM)
     return labelled(STOPS, wrap_line(which, width - len(STOPS)))
 
 
@@ -149,7 +149,7 @@ def leaving_engine_lines(name: str, snapshot: Snapshot, width: int, *, frees: bo
     ]
     about = ", ".join(fact for fact in facts if fact)
     room = width - len(STOPS)
-    return labelled(STOPS, wrap_line(inked(name, Ink.STRONG) + inked(f": {about}" if about else ""), room))
+    return labelled(STOPS, wrap_line(styled(name, Style.STRONG) + styled(f": {about}" if about else ""), room))
 
 
 def _held_bytes(name: str, snapshot: Snapshot) -> int | None:
@@ -160,19 +160,19 @@ def _held_bytes(name: str, snapshot: Snapshot) -> int | None:
 def refused_lines(waiting: int, width: int) -> list[Line]:
     """Format how many waiting requests are refused."""
     what = f"{counted(waiting, 'request')} waiting for it: refused" if waiting else ""
-    return labelled("", wrap(what, width - len(STOPS), Ink.WARN))
+    return labelled("", wrap(what, width - len(STOPS), Style.WARN))
 
 
 def labelled(label: str, rows: list[Line]) -> list[Line]:
     """Put `label` before the first row and indent the others."""
     cells = max(len(label), len(STOPS))
-    return [inked(f"{'' if number else label:<{cells}}", Ink.DIM) + row for number, row in enumerate(rows)]
+    return [styled(f"{'' if number else label:<{cells}}", Style.DIM) + row for number, row in enumerate(rows)]
 
 
 def _load(plan: Plan) -> Line:
     if plan.expected_s is None:
-        return inked("not known yet: it has never run here", Ink.STRONG)
-    return inked(f"about {duration(plan.expected_s)}", Ink.STRONG) + inked("; requests wait that long", Ink.DIM)
+        return styled("not known yet: it has never run here", Style.STRONG)
+    return styled(f"about {duration(plan.expected_s)}", Style.STRONG) + styled("; requests wait that long", Style.DIM)
 
 
 def errors_of(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -192,20 +192,20 @@ def finding_lines(found: Mapping[str, Any], draft: str, name: str, width: int) -
         bad = one["level"] == "error"
         place = f"{one['file']}:{one['line']}".replace(draft, name)
         key = f"{one['key']}: " if one["key"] else ""
-        lines += wrap(f"{'✗' if bad else '⚠'} {place}: {key}{one['message']}", width, Ink.BAD if bad else Ink.WARN)
-        lines += [inked("  ") + row for row in wrap(one["hint"] or "", width - 2)]
+        lines += wrap(f"{'✗' if bad else '⚠'} {place}: {key}{one['message']}", width, Style.BAD if bad else Style.WARN)
+        lines += [styled("  ") + row for row in wrap(one["hint"] or "", width - 2)]
     return lines
 
 
 def command_lines(told: Mapping[str, Any], width: int) -> list[Line]:
     """Format the command of a dry run, one option a row, each node's under its name."""
-    lines = wrap(f"It cannot run as published: {told['cannot_run']}.", width, Ink.WARN) if told["cannot_run"] else []
+    lines = wrap(f"It cannot run as published: {told['cannot_run']}.", width, Style.WARN) if told["cannot_run"] else []
     nodes = told.get("nodes") or [{"node": "", "argv": told["argv"]}]
     for one in nodes:
         if one["node"]:
-            lines += [EMPTY, inked(f"on {one['node']}", Ink.STRONG)]
+            lines += [EMPTY, styled(f"on {one['node']}", Style.STRONG)]
         for number, row in enumerate(_rows(one["argv"])):
-            lines += [inked("  " if number else "") + line for line in wrap(row, width - 2)]
+            lines += [styled("  " if number else "") + line for line in wrap(row, width - 2)]
     return lines
 
 
@@ -238,14 +238,14 @@ def weights_text(told: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-INKS = {
-    Status.FAIL: Ink.BAD,
-    Status.WARN: Ink.WARN,
-    Status.UNKNOWN: Ink.DIM,
-    Status.NOTE: Ink.PLAIN,
-    Status.OK: Ink.GOOD,
+STYLES = {
+    Status.FAIL: Style.BAD,
+    Status.WARN: Style.WARN,
+    Status.UNKNOWN: Style.DIM,
+    Status.NOTE: Style.PLAIN,
+    Status.OK: Style.GOOD,
 }
-"""Inks by status, worst first."""
+"""Styles by status, worst first."""
 INDENT = 9
 
 
@@ -253,51 +253,51 @@ def diagnosis_lines(diagnosis: Diagnosis, width: int) -> list[Line]:
     """Format the counts, every finding that is not ok with evidence and fix, then the names of passed checks."""
     found = diagnosis.findings
     out = [_counts(found)]
-    for status in INKS:
+    for status in STYLES:
         if status is not Status.OK:
             out += [line for one in found if one.status is status for line in (EMPTY, *_finding_entry(one, width))]
     if well := ", ".join(one.name for one in found if one.status is Status.OK):
-        out += [EMPTY, *_block(Status.OK, wrap(well, width - INDENT, Ink.DIM))]
+        out += [EMPTY, *_block(Status.OK, wrap(well, width - INDENT, Style.DIM))]
     return out
 
 
 def _counts(found: Iterable[Finding]) -> Line:
     counts = Counter(one.status for one in found)
     return join(
-        [inked(f"{counts[status]} {status}", ink) for status, ink in INKS.items() if counts[status]], inked("  ")
+        [styled(f"{counts[status]} {status}", style) for status, style in STYLES.items() if counts[status]], styled("  ")
     )
 
 
 def _finding_entry(one: Finding, width: int) -> list[Line]:
-    told = [inked(one.name, Ink.STRONG), *wrap(one.evidence, width - INDENT)]
-    return _block(one.status, [*told, *wrap(f"\u2192 {one.fix}", width - INDENT, Ink.STRONG)] if one.fix else told)
+    told = [styled(one.name, Style.STRONG), *wrap(one.evidence, width - INDENT)]
+    return _block(one.status, [*told, *wrap(f"\u2192 {one.fix}", width - INDENT, Style.STRONG)] if one.fix else told)
 
 
 def _block(status: Status, rows: list[Line]) -> list[Line]:
     first, *rest = rows
-    return [inked(f"{status:<{INDENT}}", INKS[status]) + first, *(inked(" " * INDENT) + row for row in rest)]
+    return [styled(f"{status:<{INDENT}}", STYLES[status]) + first, *(styled(" " * INDENT) + row for row in rest)]
 
 
 SMALL = 16 * MIB
 """Smaller holders share one line."""
 HOLDER_INDENT = 10
-_INKS = {Holder.ENGINE: Ink.GOOD, Holder.SPARKDASH: Ink.GOOD, **dict.fromkeys(FOREIGN, Ink.WARN)}
+_INKS = {Holder.ENGINE: Style.GOOD, Holder.SPARKDASH: Style.GOOD, **dict.fromkeys(FOREIGN, Style.WARN)}
 
 
 def holder_lines(found: MemoryAccount, width: int) -> list[Line]:
     """Format the box's totals, every holder, and the notes."""
-    head = [inked(f"{size(found.total)} in all", Ink.STRONG), inked(f"{size(found.available)} available")]
+    head = [styled(f"{size(found.total)} in all", Style.STRONG), styled(f"{size(found.available)} available")]
     if found.swap_used:
-        head.append(inked(f"{size(found.swap_used)} in swap", Ink.WARN))
+        head.append(styled(f"{size(found.swap_used)} in swap", Style.WARN))
     small = [one for one in found.holdings if one.bytes < SMALL and one.kind is not Holder.ENGINE]
-    out = [join(head, inked("  ")), EMPTY]
+    out = [join(head, styled("  ")), EMPTY]
     for one in found.holdings:
         if one not in small:
             out += _holder_entry(one, width)
     if small:
-        out.append(_figure(sum(one.bytes for one in small)) + inked(f"{len(small)} smaller", Ink.DIM))
+        out.append(_figure(sum(one.bytes for one in small)) + styled(f"{len(small)} smaller", Style.DIM))
     for note in found.notes:
-        out += [EMPTY, *wrap(note, width, Ink.DIM)]
+        out += [EMPTY, *wrap(note, width, Style.DIM)]
     return out
 
 
@@ -305,12 +305,12 @@ def _holder_entry(one: Holding, width: int) -> list[Line]:
     about = [one.kind.value, *([f"{size(one.gpu_bytes)} on the GPU"] if one.gpu_bytes else []), one.user, one.what]
     told = ", ".join(word for word in about if word and word != one.name)
     dim = one.reclaimable or one.kind is Holder.FREE
-    first = _figure(one.bytes) + inked(one.name, Ink.DIM if dim else _INKS.get(one.kind, Ink.PLAIN))
-    rest = [*wrap(told, width - HOLDER_INDENT, Ink.DIM)]
+    first = _figure(one.bytes) + styled(one.name, Style.DIM if dim else _INKS.get(one.kind, Style.PLAIN))
+    rest = [*wrap(told, width - HOLDER_INDENT, Style.DIM)]
     if one.remedy:
-        rest += wrap(f"\u2192 {one.remedy}", width - HOLDER_INDENT, Ink.STRONG)
-    return [first, *(inked(" " * HOLDER_INDENT) + row for row in rest)]
+        rest += wrap(f"\u2192 {one.remedy}", width - HOLDER_INDENT, Style.STRONG)
+    return [first, *(styled(" " * HOLDER_INDENT) + row for row in rest)]
 
 
 def _figure(count: int) -> Line:
-    return inked(f"{size(count):>{HOLDER_INDENT - 2}}  ", Ink.STRONG)
+    return styled(f"{size(count):>{HOLDER_INDENT - 2}}  ", Style.STRONG)

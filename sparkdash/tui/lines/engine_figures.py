@@ -13,7 +13,7 @@ from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.phrases import repair_text, state_text, step_text
 from sparkdash.domain.profile import SpeedUp
 from sparkdash.domain.state import Figures
-from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, inked, join, length, pad, wrap
+from sparkdash.tui.ink import EMPTY, Style, Line, align_right, clip, styled, join, length, pad, wrap
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.charts import meter, sparkline
 from sparkdash.tui.mirror import View
@@ -40,7 +40,7 @@ def _reddened(line: Line, labels: Collection[str]) -> Line:
     for place, span in enumerate(spans):
         text = span.text.strip()
         if due and text:
-            spans[place], due = span._replace(ink=Ink.BAD), False
+            spans[place], due = span._replace(style=Style.BAD), False
         due = due or text in labels
     return tuple(spans)
 
@@ -49,9 +49,9 @@ def speed_up_line(found: SpeedUp | None, room: int) -> Line:
     """Format "1.36x plain 20 Nov" in at most `room` cells, without the day where that is too long; else nothing."""
     if found is None:
         return EMPTY
-    told = inked(f"{found.ratio:.2f}x", Ink.PLAIN) + inked(" plain", Ink.DIM)
-    told += inked(" SIM", Ink.WARN) if found.simulated else EMPTY
-    dated = told + inked(f" {_day(found)}", Ink.DIM)
+    told = styled(f"{found.ratio:.2f}x", Style.PLAIN) + styled(" plain", Style.DIM)
+    told += styled(" SIM", Style.WARN) if found.simulated else EMPTY
+    dated = told + styled(f" {_day(found)}", Style.DIM)
     return next((line for line in (dated, told) if length(line) <= room), EMPTY)
 
 
@@ -80,9 +80,9 @@ def stuck_rows(engine: Engine, view: View, width: int) -> list[Line]:
     live = _stuck(engine)
     if live is None:
         return []
-    told = wrap(f"✗ {state_text(live, view.now)}: {live.why}", width, Ink.BAD, limit=3)
+    told = wrap(f"✗ {state_text(live, view.now)}: {live.why}", width, Style.BAD, limit=3)
     if live.step is not None:
-        told += wrap(f"→ {step_text(live, view.now)}; {FOLLOWS[live.step]}", width, Ink.STRONG, limit=2)
+        told += wrap(f"→ {step_text(live, view.now)}; {FOLLOWS[live.step]}", width, Style.STRONG, limit=2)
     return told
 
 
@@ -95,7 +95,7 @@ def stuck_step(engine: Engine, view: View) -> str:
 def repair_summary(profile: str, view: View) -> Line:
     """Summarize how often the profile was repaired and how long that took."""
     time = view.snapshot.repairs.by_profile.get(profile) if view.snapshot else None
-    return inked(repair_text(time), Ink.DIM) if time else EMPTY
+    return styled(repair_text(time), Style.DIM) if time else EMPTY
 
 
 def _stuck(engine: Engine) -> Liveness | None:
@@ -117,9 +117,9 @@ POSITION, MORE = 7, 5
 """Cells of the share at a draft position without a bar, and of the count of positions without room."""
 WIDE = 70
 """Width from which bars stand beside the figures."""
-GAP = inked("  ")
-_OWN_COUNT = inked("~ the gateway's count", Ink.DIM)
-_GATEWAY_COUNTS = inked("No figures of the server: ~ is the gateway's own count.", Ink.DIM)
+GAP = styled("  ")
+_OWN_COUNT = styled("~ the gateway's count", Style.DIM)
+_GATEWAY_COUNTS = styled("No figures of the server: ~ is the gateway's own count.", Style.DIM)
 
 
 def why_rows(view: View, engine: Engine, width: int, rows: int) -> list[Line]:
@@ -140,9 +140,9 @@ def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> li
     tight = width - FACTS - SPEEDS < LEAST_LAST
     facts, speeds = (TIGHT_FACTS, TIGHT_SPEEDS) if tight else (FACTS, SPEEDS)
     speed = [
-        _pair("prompt", prompt_speed(sample), "tok/s") + inked(" computing" if tight else " while computing", Ink.DIM),
+        _pair("prompt", prompt_speed(sample), "tok/s") + styled(" computing" if tight else " while computing", Style.DIM),
         _ttft(sample, seen),
-        _pair("prefix", percent(sample.get(Metric.PREFIX_HIT))) + inked(" of prompt, 60 s", Ink.DIM),
+        _pair("prefix", percent(sample.get(Metric.PREFIX_HIT))) + styled(" of prompt, 60 s", Style.DIM),
         _pair("lifetime", percent(sample.get(Metric.PREFIX_HIT_LIFETIME))),
     ]
     left = width - facts - speeds
@@ -186,16 +186,16 @@ def prompt_speed(sample: EngineSample) -> str:
 
 
 def _pair(name: str, value: str, unit: str = "") -> Line:
-    tail = inked(f" {unit}", Ink.DIM) if unit else EMPTY
-    return inked(f"{name} ", Ink.DIM) + inked(value, Ink.DIM if value == DASH else Ink.PLAIN) + tail
+    tail = styled(f" {unit}", Style.DIM) if unit else EMPTY
+    return styled(f"{name} ", Style.DIM) + styled(value, Style.DIM if value == DASH else Style.PLAIN) + tail
 
 
 def _head(label: str, figure: str, unit: str) -> Line:
-    ink = Ink.DIM if figure == DASH else Ink.PLAIN
+    style = Style.DIM if figure == DASH else Style.PLAIN
     return (
-        pad(inked(label, Ink.DIM), LABEL)
-        + align_right(inked(figure, ink), FIGURE)
-        + pad(inked(f" {unit}", Ink.DIM), UNIT)
+        pad(styled(label, Style.DIM), LABEL)
+        + align_right(styled(figure, style), FIGURE)
+        + pad(styled(f" {unit}", Style.DIM), UNIT)
     )
 
 
@@ -205,7 +205,7 @@ def _prompt(view: View, engine: Engine, sample: EngineSample, width: int) -> Lin
     if width >= WIDE:
         values = view.history.last(engine.profile, Metric.PROMPT_SPEED, _bar_cells(width), view.now)
         top = max((value for value in values if value is not None), default=0.0)
-        bars = inked(sparkline(values, top)[0], Ink.TRACE) + inked("   ")
+        bars = styled(sparkline(values, top)[0], Style.TRACE) + styled("   ")
     return _head("prompt", prompt_speed(sample), "tok/s") + GAP + bars + _ttft(sample, seen)
 
 
@@ -225,7 +225,7 @@ def _seconds(value: float | None) -> str:
 def _share(label: str, value: float | None, width: int, remark: Line) -> Line:
     bar = EMPTY
     if width >= WIDE:
-        bar = _bar(value, _bar_cells(width)) + inked("   ")
+        bar = _bar(value, _bar_cells(width)) + styled("   ")
     return _head(label, percent(value).removesuffix(" %"), "%") + GAP + bar + remark
 
 
@@ -235,14 +235,14 @@ def _bar_cells(width: int) -> int:
 
 def _bar(value: float | None, cells: int) -> Line:
     if value is None:
-        return inked("─" * cells, Ink.FAINT)
+        return styled("─" * cells, Style.FAINT)
     done, rest = meter(value, cells)
-    return inked(done, Ink.TRACE) + inked(rest, Ink.FAINT)
+    return styled(done, Style.TRACE) + styled(rest, Style.FAINT)
 
 
 def _prefix(sample: EngineSample, width: int) -> Line:
     lifetime = _pair("lifetime", percent(sample.get(Metric.PREFIX_HIT_LIFETIME)))
-    return _share("prefix", sample.get(Metric.PREFIX_HIT), width, inked("of prompt, 60 s  ", Ink.DIM) + lifetime)
+    return _share("prefix", sample.get(Metric.PREFIX_HIT), width, styled("of prompt, 60 s  ", Style.DIM) + lifetime)
 
 
 def _kv_row(view: View, engine: Engine, sample: EngineSample, width: int) -> Line:
@@ -253,7 +253,7 @@ def _kv_row(view: View, engine: Engine, sample: EngineSample, width: int) -> Lin
 
 def _kv_share(sample: EngineSample, cells: int) -> Line:
     used = sample.get(Metric.KV_USED)
-    return _pair("kv", percent(used)) + inked(" ") + _bar(used, cells)
+    return _pair("kv", percent(used)) + styled(" ") + _bar(used, cells)
 
 
 def _kv(sample: EngineSample) -> Line:
@@ -261,7 +261,7 @@ def _kv(sample: EngineSample) -> Line:
     if capacity is None:
         return EMPTY
     held = None if used is None else used * capacity
-    return inked(tokens(held), Ink.PLAIN) + inked(" of ", Ink.DIM) + inked(tokens(capacity), Ink.PLAIN)
+    return styled(tokens(held), Style.PLAIN) + styled(" of ", Style.DIM) + styled(tokens(capacity), Style.PLAIN)
 
 
 def _room(view: View, engine: Engine, sample: EngineSample) -> Line:
@@ -272,20 +272,20 @@ def _room(view: View, engine: Engine, sample: EngineSample) -> Line:
         return EMPTY
     users = max(int(capacity * (1 - used) // profile.context), 0)
     context = words.context_length(profile.context)
-    return inked("room for ", Ink.DIM) + inked(f"{users} x {context}", Ink.PLAIN)
+    return styled("room for ", Style.DIM) + styled(f"{users} x {context}", Style.PLAIN)
 
 
 def _acceptance(view: View, engine: Engine, sample: EngineSample, width: int) -> Line:
     profile = view.snapshot.profile(engine.profile) if view.snapshot else None
     method = profile.speculation if profile else None
-    label = pad(inked("accept", Ink.DIM), LABEL)
+    label = pad(styled("accept", Style.DIM), LABEL)
     if method is None and sample.acceptance_at is None:
-        return label + align_right(inked(DASH, Ink.DIM), FIGURE) + inked("        no speculation", Ink.DIM)
+        return label + align_right(styled(DASH, Style.DIM), FIGURE) + styled("        no speculation", Style.DIM)
     head = _head("accept", percent(sample.get(Metric.ACCEPTANCE)).removesuffix(" %"), "%") + GAP
     places = len(sample.acceptance_at or ())
     free = width - length(head) - places * (POSITION + 2) - length(_length(sample, view, engine)) - 4
     gained = speed_up_line(profile.speed_up if profile else None, free)
-    tail = join([_length(sample, view, engine), gained or inked(method or "", Ink.DIM)], GAP)
+    tail = join([_length(sample, view, engine), gained or styled(method or "", Style.DIM)], GAP)
     room = width - length(head) - length(tail) - 2
     cells = min(max((room - 2) // places - 8, 0), 12) if places else 0
     bars = _position_bars(sample, places, cells)
@@ -297,15 +297,15 @@ def _fitting(bars: list[Line], room: int) -> Line:
     if length(join(bars, GAP)) <= room:
         return join(bars, GAP)
     kept = bars[: max((room - MORE) // (POSITION + 2), 0)]
-    return join([*kept, inked(f"+{len(bars) - len(kept)}", Ink.DIM)], GAP)
+    return join([*kept, styled(f"+{len(bars) - len(kept)}", Style.DIM)], GAP)
 
 
 def _position_bars(sample: EngineSample, most: int, cells: int) -> list[Line]:
     """Format the acceptance of each draft position: its number, a bar of `cells`, the share."""
     lines = []
     for place, share in list(enumerate(sample.acceptance_at or (), 1))[:most]:
-        bar = _bar(share, cells) + inked(" ") if cells > 2 else EMPTY
-        lines.append(inked(f"{place} ", Ink.DIM) + bar + inked(f"{share:.2f}", Ink.PLAIN))
+        bar = _bar(share, cells) + styled(" ") if cells > 2 else EMPTY
+        lines.append(styled(f"{place} ", Style.DIM) + bar + styled(f"{share:.2f}", Style.PLAIN))
     return lines
 
 
@@ -313,5 +313,5 @@ def _length(sample: EngineSample, view: View, engine: Engine) -> Line:
     length_ = sample.get(Metric.ACCEPTANCE_LENGTH)
     if length_ is None:
         profile = view.snapshot.profile(engine.profile) if view.snapshot else None
-        return EMPTY if profile and profile.speculation else inked("no speculation", Ink.DIM)
-    return inked(number(length_, 2), Ink.PLAIN) + inked(" per step", Ink.DIM)
+        return EMPTY if profile and profile.speculation else styled("no speculation", Style.DIM)
+    return styled(number(length_, 2), Style.PLAIN) + styled(" per step", Style.DIM)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sparkdash.domain.finding import Status
 from sparkdash.domain.state import Snapshot
 from sparkdash.tui.first_run import IdleBox, RunningServer, fitting, on_disk
-from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, pad, wrap
+from sparkdash.tui.ink import EMPTY, Style, Line, clip, styled, pad, wrap
 from sparkdash.tui.mirror import View
 from sparkdash.units import counted, gib
 
@@ -47,20 +47,20 @@ def first_run_rows(view: View, width: int) -> list[Line]:
 
 def no_profile_rows(view: View, width: int) -> list[Line]:
     """Say what to do on a box without any profile."""
-    rows = [inked("No profiles yet, so there is nothing to run.")]
+    rows = [styled("No profiles yet, so there is nothing to run.")]
     if view.idle.server is not None:
         rows.append(_laid(Offer("", "a", server_words(view.idle.server)), width))
     rows += wrap(
         "→ `sparkdash setup` finds the models on this box. Or put a YAML file into ~/.config/sparkdash/profiles, then "
         "press r.",
         width,
-        Ink.STRONG,
+        Style.STRONG,
     )
     if view.idle.can_run_commands:
         rows.append(_laid(Offer("", "i", _setup_words(view.idle)), width))
         rows.append(_laid(Offer("", "d", "shows all of this on a simulated box"), width))
     for problem in view.snapshot.problems[:2] if view.snapshot else ():
-        rows += wrap(f"✗ {problem}", width, Ink.BAD, limit=2)
+        rows += wrap(f"✗ {problem}", width, Style.BAD, limit=2)
     return rows
 
 
@@ -74,10 +74,10 @@ def server_words(server: RunningServer) -> str:
     return f"attaches {server.kind}, {place}: {first}{others}"
 
 
-def _laid(offer: Offer, width: int, ink: Ink = Ink.PLAIN) -> Line:
+def _laid(offer: Offer, width: int, style: Style = Style.PLAIN) -> Line:
     column = KEY_COLUMN if width >= NARROW else 2
-    step = pad(clip(inked(offer.step if width >= NARROW else offer.step[:1], ink), column), column)
-    return clip(step + pad(inked(offer.key, Ink.STRONG), 3) + inked(offer.words, ink), width)
+    step = pad(clip(styled(offer.step if width >= NARROW else offer.step[:1], style), column), column)
+    return clip(step + pad(styled(offer.key, Style.STRONG), 3) + styled(offer.words, style), width)
 
 
 def _profiles_words(snapshot: Snapshot, idle: IdleBox) -> str:
@@ -107,10 +107,10 @@ def _setup_words(idle: IdleBox) -> str:
 def _doctor_row(idle: IdleBox, width: int) -> Line:
     faults, remarks = idle.count(Status.FAIL), idle.count(Status.WARN)
     if idle.looking:
-        return inked("  looking for servers, clients and faults on this box …", Ink.DIM)
+        return styled("  looking for servers, clients and faults on this box …", Style.DIM)
     if not faults and not remarks:
         return EMPTY
     told = [counted(faults, "fault")] if faults else []
     told += [counted(remarks, "remark")] if remarks else []
-    ink = Ink.BAD if faults else Ink.WARN
-    return _laid(Offer("! this box", "D", f"doctor: {' and '.join(told)}"), width, ink)
+    style = Style.BAD if faults else Style.WARN
+    return _laid(Offer("! this box", "D", f"doctor: {' and '.join(told)}"), width, style)

@@ -16,7 +16,7 @@ from sparkdash.domain.lease import RequestState
 from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.state import Figures
 from sparkdash.tui.history import STEP_S
-from sparkdash.tui.ink import EMPTY, Ink, Line, clip, dimmed, inked, pad
+from sparkdash.tui.ink import EMPTY, Style, Line, clip, dimmed, styled, pad
 from sparkdash.tui.lines import engine_figures, hero
 from sparkdash.tui.lines.chart_window import span_text
 from sparkdash.tui.lines.charts import LevelLine, filled_chart, large, row_of
@@ -125,7 +125,7 @@ def of_roofline(speed: Speed) -> Line:
     """Say how the figure compares with the ceiling; empty while that is unknown, and while several decode."""
     if not speed.total or not speed.roofline or not speed.comparable or speed.decoding != 1:
         return EMPTY
-    return inked(f"{speed.total / speed.roofline * 100:.0f} % ", Ink.PLAIN) + inked("of roofline", Ink.DIM)
+    return styled(f"{speed.total / speed.roofline * 100:.0f} % ", Style.PLAIN) + styled("of roofline", Style.DIM)
 
 
 def figure_text(speed: Speed) -> str:
@@ -143,24 +143,24 @@ def compared(speed: Speed) -> Line:
     """Say how the figure compares with one other of the same kind; empty where none is."""
     for name, other in (("published", speed.published), ("median", speed.median)):
         if speed.large and other and speed.comparable and (speed.decoding == 1 or speed.is_each):
-            return inked(f"{speed.large / other * 100:.0f} % of {name}", Ink.PLAIN)
+            return styled(f"{speed.large / other * 100:.0f} % of {name}", Style.PLAIN)
     return EMPTY
 
 
 def figure_block(speed: Speed, rows: int) -> list[Line]:
     """Draw the large figure with its label and the rate of each request, FIGURE cells wide, in `rows` lines."""
-    each = inked("all " if speed.is_each else "each ", Ink.DIM) + inked(f"{number(_other(speed), 1)} ", Ink.PLAIN)
-    block = [*_drawn(speed, 3), _label(speed), each + inked(f"n={speed.decoding}", Ink.DIM), of_roofline(speed)]
+    each = styled("all " if speed.is_each else "each ", Style.DIM) + styled(f"{number(_other(speed), 1)} ", Style.PLAIN)
+    block = [*_drawn(speed, 3), _label(speed), each + styled(f"n={speed.decoding}", Style.DIM), of_roofline(speed)]
     if rows < TALL:
-        block = [inked(figure_text(speed), Ink.STRONG), _label(speed)]
+        block = [styled(figure_text(speed), Style.STRONG), _label(speed)]
     return [pad(line, FIGURE) for line in [*block, *[EMPTY] * rows][:rows]]
 
 
 def percent_block(share: float | None) -> list[Line]:
     """Draw a percentage three rows high, with the sign beside its foot; a dash while it is unknown."""
     drawn = large("-" if share is None else f"{share * 100:.0f}")
-    rows = [inked(row, Ink.DIM if share is None else Ink.STRONG) for row in drawn]
-    return [*rows[:2], rows[2] + inked(" %", Ink.DIM)]
+    rows = [styled(row, Style.DIM if share is None else Style.STRONG) for row in drawn]
+    return [*rows[:2], rows[2] + styled(" %", Style.DIM)]
 
 
 def figure_head(speed: Speed, tall: int) -> list[Line]:
@@ -171,17 +171,17 @@ def figure_head(speed: Speed, tall: int) -> list[Line]:
 def figure_facts(speed: Speed, rows: int) -> list[Line]:
     """Format the rate of each request, and how many there are, in `rows` lines."""
     name = "total " if speed.is_each else "each "
-    each = inked(name, Ink.DIM) + inked(number(_other(speed), 1), Ink.PLAIN) + inked(" tok/s", Ink.DIM)
+    each = styled(name, Style.DIM) + styled(number(_other(speed), 1), Style.PLAIN) + styled(" tok/s", Style.DIM)
     told = f"{speed.decoding} decode" + ("s" if speed.decoding == 1 else "")
     if speed.queued:  # most of those without a token, where there is a queue at all
         told += f", {speed.queued} queued"
     elif speed.computing:
         told += f", {speed.computing} prefill"
-    return [each, inked(told, Ink.PLAIN), compared(speed), of_roofline(speed), *[EMPTY] * rows][:rows]
+    return [each, styled(told, Style.PLAIN), compared(speed), of_roofline(speed), *[EMPTY] * rows][:rows]
 
 
 def _label(speed: Speed) -> Line:
-    return inked("each, tok/s" if speed.is_each else "decode tok/s", Ink.DIM)
+    return styled("each, tok/s" if speed.is_each else "decode tok/s", Style.DIM)
 
 
 def _other(speed: Speed) -> float | None:
@@ -190,8 +190,8 @@ def _other(speed: Speed) -> float | None:
 
 
 def _drawn(speed: Speed, tall: int) -> list[Line]:
-    ink = Ink.DIM if speed.large is None else Ink.BAD if speed.alerting else Ink.STRONG
-    return [inked(row, ink) for row in large(figure_text(speed), tall)]
+    style = Style.DIM if speed.large is None else Style.BAD if speed.alerting else Style.STRONG
+    return [styled(row, style) for row in large(figure_text(speed), tall)]
 
 
 def chart_rows(view: View, engine: Engine, speed: Speed, width: int, rows: int) -> list[Line]:
@@ -209,7 +209,7 @@ def chart_rows(view: View, engine: Engine, speed: Speed, width: int, rows: int) 
     if not labels:
         return drawn
     named = _names(speed, lines, rows, top)
-    return [pad(row, cells) + pad(inked(" ") + named.get(place, EMPTY), labels) for place, row in enumerate(drawn)]
+    return [pad(row, cells) + pad(styled(" ") + named.get(place, EMPTY), labels) for place, row in enumerate(drawn)]
 
 
 def _charted(view: View, engine: Engine, count: int) -> Sequence[float | None]:
@@ -236,10 +236,10 @@ def _names(speed: Speed, lines: Sequence[tuple[LevelLine, str]], rows: int, top:
             at += 1
         while at in placed and at > 0:
             at -= 1
-        placed[at] = inked(f"{name:<7}", Ink.DIM) + inked(fitted(line.value, 5, 1), Ink.PLAIN)
+        placed[at] = styled(f"{name:<7}", Style.DIM) + styled(fitted(line.value, 5, 1), Style.PLAIN)
     if not speed.comparable and speed.median is not None and rows > 1:
-        placed[rows - 2] = inked("median each", Ink.DIM)
-        placed[rows - 1] = inked(number(speed.median, 1), Ink.DIM)
+        placed[rows - 2] = styled("median each", Style.DIM)
+        placed[rows - 1] = styled(number(speed.median, 1), Style.DIM)
     return placed
 
 
@@ -300,7 +300,7 @@ def _above(view: View, engine: Engine, speed: hero.Speed, width: int, rows: int)
     columns = engine_figures.why_columns(view, engine, width - cells, hero.figure_facts(speed, len(head)))
     top = [pad(a, cells) + b for a, b in zip(head, columns, strict=True)]
     chart = hero.chart_rows(view, engine, speed, width, rows - len(top) - 2)
-    return [*top, EMPTY, *chart, inked(hero.axis(width - hero.LABELS, window_s=view.hero.window_s), Ink.DIM)]
+    return [*top, EMPTY, *chart, styled(hero.axis(width - hero.LABELS, window_s=view.hero.window_s), Style.DIM)]
 
 
 def _cells(line: Line) -> int:

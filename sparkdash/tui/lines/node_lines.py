@@ -17,14 +17,14 @@ from sparkdash.domain.phrases import is_silent, link_between, link_errors, link_
 from sparkdash.tui.ink import (
     EMPTY,
     EdgeText,
-    Ink,
+    Style,
     Line,
     clip,
     dimmed,
     divider,
     fitted_edge,
     frame,
-    inked,
+    styled,
     join,
     plain_text,
     wrap,
@@ -33,13 +33,13 @@ from sparkdash.tui.lines.words import age
 from sparkdash.tui.mirror import View
 from sparkdash.units import DASH, counted, gib, number, percent
 
-RULE = inked(" ── ", Ink.FAINT)
-LINK_SHORT = inked("link ", Ink.DIM)
-STATUS: dict[NodeStatus, tuple[str, Ink]] = {
-    NodeStatus.CONNECTING: ("◌ connecting", Ink.WARN),
-    NodeStatus.REACHABLE: ("● reachable", Ink.GOOD),
-    NodeStatus.UNREACHABLE: ("✗ unreachable", Ink.BAD),
-    NodeStatus.REFUSED: ("✗ refused", Ink.BAD),
+RULE = styled(" ── ", Style.FAINT)
+LINK_SHORT = styled("link ", Style.DIM)
+STATUS: dict[NodeStatus, tuple[str, Style]] = {
+    NodeStatus.CONNECTING: ("◌ connecting", Style.WARN),
+    NodeStatus.REACHABLE: ("● reachable", Style.GOOD),
+    NodeStatus.UNREACHABLE: ("✗ unreachable", Style.BAD),
+    NodeStatus.REFUSED: ("✗ refused", Style.BAD),
 }
 
 
@@ -54,22 +54,22 @@ def node_name(name: str, view: View) -> Line:
     """Name a box; another box of the demo says that it is simulated, in three letters: the card has the word."""
     host = view.snapshot.daemon.host if view.snapshot else DASH
     if name == LOCAL:
-        return inked(host, Ink.PLAIN)
-    return inked(name, Ink.PLAIN) + (inked(" SIM", Ink.WARN) if view.simulated else EMPTY)
+        return styled(host, Style.PLAIN)
+    return styled(name, Style.PLAIN) + (styled(" SIM", Style.WARN) if view.simulated else EMPTY)
 
 
 def hosts_line(view: View) -> Line:
     """Name all boxes for the title bar; one that is silent is marked."""
-    host = inked(view.snapshot.daemon.host if view.snapshot else DASH, Ink.DIM)
+    host = styled(view.snapshot.daemon.host if view.snapshot else DASH, Style.DIM)
     others = [_marked(state) for _, state in sorted(view.nodes.items())]
-    return join([host, *others], inked(" + ", Ink.DIM))
+    return join([host, *others], styled(" + ", Style.DIM))
 
 
 def _marked(state: NodeState) -> Line:
     if not is_silent(state):
-        return inked(state.name, Ink.DIM)
-    glyph, ink = STATUS[state.status]
-    return inked(f"{glyph[0]} {state.name}", ink)
+        return styled(state.name, Style.DIM)
+    glyph, style = STATUS[state.status]
+    return styled(f"{glyph[0]} {state.name}", style)
 
 
 def memory_of_boxes(view: View, width: int, *, first: list[Line], rows: BarRows, gpus: bool) -> list[Line]:
@@ -103,9 +103,9 @@ def _node(
     silent = is_silent(state)
     head = [node_name(name, view), _status(state, view), _owed(state), _unguarded(name, state, view)]
     if old is not None and not silent:
-        head.append(inked(f"{age(old)} old", Ink.WARN))
+        head.append(styled(f"{age(old)} old", Style.WARN))
     if silent and memory and found:
-        far = inked(f"{gib(memory.available)} available {age(max(view.now - found.at, 0.0))} ago", Ink.DIM)
+        far = styled(f"{gib(memory.available)} available {age(max(view.now - found.at, 0.0))} ago", Style.DIM)
     else:
         left = _left(memory, view, name)
         far = left if old is None else dimmed(left)
@@ -129,9 +129,9 @@ def _box_rows(
 ) -> list[Line]:
     """Return the bar, and the legend or the reason of the silence below it."""
     room = width - 4
-    told = wrap(f"→ {reason}", room, Ink.WARN, limit=1 if short else 2) if reason else []
+    told = wrap(f"→ {reason}", room, Style.WARN, limit=1 if short else 2) if reason else []
     if memory is None:
-        return [inked("─" * room, Ink.FAINT), *(told or [inked("memory of the box: -", Ink.DIM)])]
+        return [styled("─" * room, Style.FAINT), *(told or [styled("memory of the box: -", Style.DIM)])]
     bar, legend = rows.bar(memory, room), rows.legend(memory, room)
     if old:
         bar, legend = dimmed(bar), dimmed(legend)
@@ -140,21 +140,21 @@ def _box_rows(
 
 def _left(memory: Memory | None, view: View, node: str) -> Line:
     if memory is None:
-        return inked("available -", Ink.DIM)
+        return styled("available -", Style.DIM)
     bad = memory.available <= memory.reserve or view.is_alerting("", "memory_available_bytes", node)
-    left = inked(f"available {gib(memory.available)}", Ink.BAD if bad else Ink.PLAIN)
-    return left + inked(" of ", Ink.DIM) + inked(gib(memory.total), Ink.PLAIN)
+    left = styled(f"available {gib(memory.available)}", Style.BAD if bad else Style.PLAIN)
+    return left + styled(" of ", Style.DIM) + styled(gib(memory.total), Style.PLAIN)
 
 
 def _status(state: NodeState, view: View) -> Line:
     if not is_silent(state):
         return EMPTY
-    word, ink = STATUS[state.status]
-    return inked(f"{word} {age(max(view.now - state.since, 0.0))}", ink)
+    word, style = STATUS[state.status]
+    return styled(f"{word} {age(max(view.now - state.since, 0.0))}", style)
 
 
 def _owed(state: NodeState) -> Line:
-    return inked(f"! {counted(len(state.owed), 'engine')} to end there", Ink.WARN) if state.owed else EMPTY
+    return styled(f"! {counted(len(state.owed), 'engine')} to end there", Style.WARN) if state.owed else EMPTY
 
 
 def _unguarded(name: str, state: NodeState, view: View) -> Line:
@@ -163,18 +163,18 @@ def _unguarded(name: str, state: NodeState, view: View) -> Line:
     if snapshot is None or snapshot.guard is None or snapshot.guard.mode == "off" or state.guarded or is_silent(state):
         return EMPTY
     used = any(name in engine.nodes for engine in snapshot.engines.values())
-    return inked("! no memory guard", Ink.WARN) if used else EMPTY
+    return styled("! no memory guard", Style.WARN) if used else EMPTY
 
 
 def _short_gpu(gpu: Gpu, *, stuck: bool = False) -> list[Line]:
     """Format the GPU for an edge, in full and shorter: utilization, temperature, power."""
     if stuck:
-        return [inked("✗ stuck low-power: unplug AC 60 s", Ink.BAD), inked("✗ stuck low-power", Ink.BAD)]
+        return [styled("✗ stuck low-power: unplug AC 60 s", Style.BAD), styled("✗ stuck low-power", Style.BAD)]
     busy, heat, power = percent(gpu.utilization), number(gpu.temperature_c, 0, " °C"), number(gpu.power_w, 0, " W")
-    slowed = inked(" ⚠ slowed", Ink.WARN) if gpu.throttle else EMPTY
+    slowed = styled(" ⚠ slowed", Style.WARN) if gpu.throttle else EMPTY
     forms = ((busy, heat, power), (busy, power), (busy,))
     return [
-        inked("gpu ", Ink.DIM) + inked("  ".join(f"{each:>5}" for each in form), Ink.PLAIN) + slowed for form in forms
+        styled("gpu ", Style.DIM) + styled("  ".join(f"{each:>5}" for each in form), Style.PLAIN) + slowed for form in forms
     ]
 
 
@@ -184,14 +184,14 @@ def link_line(view: View) -> Line:
     if link is None:
         return EMPTY
     down = link.up is False
-    told = LINK_SHORT + inked(f"{link.name} ", Ink.DIM)
-    told += inked(f"{'✗ ' if down else ''}{link_text(link)}", Ink.BAD if down else Ink.PLAIN)
+    told = LINK_SHORT + styled(f"{link.name} ", Style.DIM)
+    told += styled(f"{'✗ ' if down else ''}{link_text(link)}", Style.BAD if down else Style.PLAIN)
     if errors := link_errors(link):
-        told += inked(f"  ⚠ {errors}", Ink.WARN)
+        told += styled(f"  ⚠ {errors}", Style.WARN)
     if view.sample_age_s is not None:
         return dimmed(told)
     broken = [name for name, state in view.nodes.items() if not is_silent(state) and _is_down(name, state, view)]
-    return told + inked(f"  ✗ down on {', '.join(broken)}", Ink.BAD) if broken and not down else told
+    return told + styled(f"  ✗ down on {', '.join(broken)}", Style.BAD) if broken and not down else told
 
 
 def _is_down(name: str, state: NodeState, view: View) -> bool:

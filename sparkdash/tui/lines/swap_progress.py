@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sparkdash.domain.phrases import estimate_text, heard_text, stage_text, still_text, time_left, wait_text
 from sparkdash.domain.swap import Plan, Swap, SwapPhase, phases_of
-from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join, justify, length
+from sparkdash.tui.ink import EMPTY, Style, Line, clip, styled, join, justify, length
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.charts import meter
 from sparkdash.tui.mirror import View
@@ -20,20 +20,20 @@ from sparkdash.units import counted, duration, gib
 
 def plan_lines(plan: Plan, boxes: str = "") -> list[Line]:
     """Format a plan in two lines: whether it fits, and on which boxes; what leaves, and how long it takes."""
-    where = inked(f"on {boxes}", Ink.PLAIN) if boxes else EMPTY
-    dots = inked(" · ", Ink.FAINT)
+    where = styled(f"on {boxes}", Style.PLAIN) if boxes else EMPTY
+    dots = styled(" · ", Style.FAINT)
     if plan.expected_s == 0 and not plan.evict:
-        return [join([inked("runs now", Ink.GOOD), where], dots)]
+        return [join([styled("runs now", Style.GOOD), where], dots)]
     verdict = {
-        True: inked("fits: yes", Ink.GOOD),
-        False: inked("fits: no", Ink.BAD),
-        None: inked("fits: not sure", Ink.DIM),
+        True: styled("fits: yes", Style.GOOD),
+        False: styled("fits: no", Style.BAD),
+        None: styled("fits: not sure", Style.DIM),
     }[plan.fits]
     each = " on each" if len(plan.nodes) > 1 else ""
-    need = inked(f"needs {words.needed_memory(plan)} of {gib(plan.available_bytes, 0)}{each}", Ink.PLAIN)
-    leaves = inked(_leaves(plan), Ink.PLAIN)
-    again = inked(
-        f"load ~{duration(plan.expected_s)}" if plan.expected_s is not None else "load time not known yet", Ink.DIM
+    need = styled(f"needs {words.needed_memory(plan)} of {gib(plan.available_bytes, 0)}{each}", Style.PLAIN)
+    leaves = styled(_leaves(plan), Style.PLAIN)
+    again = styled(
+        f"load ~{duration(plan.expected_s)}" if plan.expected_s is not None else "load time not known yet", Style.DIM
     )
     return [join([verdict, need, where], dots), join([leaves, again], dots)]
 
@@ -48,18 +48,18 @@ def _leaves(plan: Plan) -> str:
 
 
 METER = 40
-GAP = inked("   ")
+GAP = styled("   ")
 
 
 def swap_title(swap: Swap, beside: Sequence[Swap] = (), boxes: str = "") -> Line:
     """Title of a swap: the profiles that come and leave, the boxes that it loads on, and other swaps under way."""
     leaves = ", ".join(swap.evict)
-    more = inked(", and ", Ink.DIM) + inked(", ".join(map(goal, beside)), Ink.PLAIN) if beside else EMPTY
+    more = styled(", and ", Style.DIM) + styled(", ".join(map(goal, beside)), Style.PLAIN) if beside else EMPTY
     if swap.target is None:
-        return inked("stop ", Ink.PLAIN) + inked(leaves, Ink.STRONG) + more
-    after = inked(" after ", Ink.DIM) + inked(leaves, Ink.PLAIN) if leaves else EMPTY
-    where = inked(f" on {boxes}", Ink.PLAIN) if boxes else EMPTY
-    return inked("swap to ", Ink.PLAIN) + inked(swap.target, Ink.STRONG) + where + after + more
+        return styled("stop ", Style.PLAIN) + styled(leaves, Style.STRONG) + more
+    after = styled(" after ", Style.DIM) + styled(leaves, Style.PLAIN) if leaves else EMPTY
+    where = styled(f" on {boxes}", Style.PLAIN) if boxes else EMPTY
+    return styled("swap to ", Style.PLAIN) + styled(swap.target, Style.STRONG) + where + after + more
 
 
 def goal(swap: Swap) -> str:
@@ -83,35 +83,35 @@ def phase_line(swap: Swap) -> Line:
     """Format the phases: `✓ drain ✓ stop ▶ reclaim · preflight · create`; skipped phases stay blank."""
     phases = phases_of(swap)
     now = phases.index(swap.phase)
-    return join((_phase(swap, phase, phases.index(phase) - now) for phase in phases), inked("  "))
+    return join((_phase(swap, phase, phases.index(phase) - now) for phase in phases), styled("  "))
 
 
 def _phase(swap: Swap, phase: SwapPhase, place: int) -> Line:
     if place < 0:
         ran = phase in swap.stage_s
-        return inked("✓ " if ran else "  ", Ink.GOOD) + inked(phase, Ink.PLAIN if ran else Ink.FAINT)
+        return styled("✓ " if ran else "  ", Style.GOOD) + styled(phase, Style.PLAIN if ran else Style.FAINT)
     if place > 0:
-        return inked(f"· {phase}", Ink.DIM)
-    return inked(f"▶ {phase}", Ink.STRONG)
+        return styled(f"· {phase}", Style.DIM)
+    return styled(f"▶ {phase}", Style.STRONG)
 
 
 def _bar(swap: Swap, width: int) -> Line:
     cells = min(METER, width // 2)
-    stage = inked(stage_text(swap), Ink.PLAIN) if swap.progress else EMPTY
+    stage = styled(stage_text(swap), Style.PLAIN) if swap.progress else EMPTY
     if swap.fraction is None:
-        return inked("─" * cells, Ink.FAINT) + inked("  ") + (stage or inked("no estimate yet", Ink.DIM))
+        return styled("─" * cells, Style.FAINT) + styled("  ") + (stage or styled("no estimate yet", Style.DIM))
     done, rest = meter(swap.fraction, cells)
     return (
-        inked(done, Ink.GOOD if swap.still_since is None else Ink.WARN)
-        + inked(rest, Ink.FAINT)
-        + inked(f" {swap.fraction * 100:3.0f} %  ", Ink.STRONG)
+        styled(done, Style.GOOD if swap.still_since is None else Style.WARN)
+        + styled(rest, Style.FAINT)
+        + styled(f" {swap.fraction * 100:3.0f} %  ", Style.STRONG)
         + stage
     )
 
 
 def _times(swap: Swap, view: View, width: int) -> Line:
     """Format elapsed and remaining time; where both have no room, what comes next stays."""
-    elapsed = inked("elapsed ", Ink.DIM) + inked(words.age(view.now - swap.started_at), Ink.STRONG)
+    elapsed = styled("elapsed ", Style.DIM) + styled(words.age(view.now - swap.started_at), Style.STRONG)
     if swap.target is None:
         return elapsed
     outlook = _outlook(swap, view)
@@ -122,10 +122,10 @@ def _times(swap: Swap, view: View, width: int) -> Line:
 def _outlook(swap: Swap, view: View) -> Line:
     rest = time_left(swap, view.now)
     if swap.still_since is not None:
-        return inked(f"stalled: {still_text(swap, view.now)}", Ink.WARN)
+        return styled(f"stalled: {still_text(swap, view.now)}", Style.WARN)
     if rest is None:
-        return inked("first load here: no estimate", Ink.DIM)
-    return inked(estimate_text(swap, view.now), Ink.STRONG if rest.s or rest.high_s else Ink.WARN)
+        return styled("first load here: no estimate", Style.DIM)
+    return styled(estimate_text(swap, view.now), Style.STRONG if rest.s or rest.high_s else Style.WARN)
 
 
 def _learned(swap: Swap, room: int) -> Line:
@@ -136,16 +136,16 @@ def _learned(swap: Swap, room: int) -> Line:
     told = f"{usual}   n {swap.learned_from}"
     if swap.similar:
         told = f"   from {counted(swap.learned_from, 'load')} of the same model"
-    return inked(told, Ink.DIM) if len(told) <= room else EMPTY
+    return styled(told, Style.DIM) if len(told) <= room else EMPTY
 
 
 def _log(swap: Swap, view: View) -> Line:
     if waits := wait_text(swap, view.now):
-        return inked(waits, Ink.PLAIN)
+        return styled(waits, Style.PLAIN)
     detail = swap.progress.detail if swap.progress else ""
     heard = heard_text(swap, view.now).removeprefix("last line ")
     label = f"log, {heard}  " if heard else "log "
-    return inked(label, Ink.DIM) + (inked(detail, Ink.PLAIN) if detail else inked("-", Ink.DIM))
+    return styled(label, Style.DIM) + (styled(detail, Style.PLAIN) if detail else styled("-", Style.DIM))
 
 
 def _waiting(swap: Swap, view: View, width: int) -> Line:
@@ -158,9 +158,9 @@ def _waiting(swap: Swap, view: View, width: int) -> Line:
     count = max(swap.waiting, len(names))
     verb = "waits" if count == 1 else "wait"
     who = f"{count} {verb}{': ' if names else ''}{', '.join(names)}" if count else "nobody waits"
-    cause = inked(f"{words.CAUSES[swap.cause]}  ", Ink.DIM)
-    keys = inked("x", Ink.STRONG) + inked(" cancels", Ink.DIM)
+    cause = styled(f"{words.CAUSES[swap.cause]}  ", Style.DIM)
+    keys = styled("x", Style.STRONG) + styled(" cancels", Style.DIM)
     if swap.still_since is not None:
-        keys = inked("K", Ink.STRONG) + inked(" extends  ", Ink.DIM) + keys
-    waiting = inked(who, Ink.PLAIN if count else Ink.DIM)
+        keys = styled("K", Style.STRONG) + styled(" extends  ", Style.DIM) + keys
+    waiting = styled(who, Style.PLAIN if count else Style.DIM)
     return justify(waiting, cause + keys if length(waiting) + length(cause + keys) < width else keys, width)

@@ -15,7 +15,7 @@ from sparkdash.domain.phrases import time_left, waiting_on
 from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
 from sparkdash.domain.state import OPEN
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome
-from sparkdash.tui.ink import Ink, Line, dimmed, inked
+from sparkdash.tui.ink import Style, Line, dimmed, styled
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.units import DASH, gib, tokens
 from sparkdash.units import age as age
@@ -31,21 +31,21 @@ KINDS: dict[EngineKind, str] = {
     EngineKind.SIM: "sim",
 }
 
-ENGINE: dict[EngineState, tuple[str, Ink]] = {
-    EngineState.ABSENT: ("○", Ink.DIM),
-    EngineState.CREATING: ("◌", Ink.PLAIN),
-    EngineState.LOADING: ("◔", Ink.PLAIN),
-    EngineState.WARMING: ("◑", Ink.PLAIN),
-    EngineState.READY: ("●", Ink.GOOD),
-    EngineState.DRAINING: ("◕", Ink.WARN),
-    EngineState.STOPPING: ("◌", Ink.WARN),
-    EngineState.FAILED: ("✗", Ink.BAD),
+ENGINE: dict[EngineState, tuple[str, Style]] = {
+    EngineState.ABSENT: ("○", Style.DIM),
+    EngineState.CREATING: ("◌", Style.PLAIN),
+    EngineState.LOADING: ("◔", Style.PLAIN),
+    EngineState.WARMING: ("◑", Style.PLAIN),
+    EngineState.READY: ("●", Style.GOOD),
+    EngineState.DRAINING: ("◕", Style.WARN),
+    EngineState.STOPPING: ("◌", Style.WARN),
+    EngineState.FAILED: ("✗", Style.BAD),
 }
 
-STANDING: dict[LivenessState, tuple[str, Ink]] = {
-    LivenessState.COMPILING: ("◌", Ink.PLAIN),
-    LivenessState.SILENT: ("!", Ink.WARN),
-    LivenessState.STUCK: ("✗", Ink.BAD),
+STANDING: dict[LivenessState, tuple[str, Style]] = {
+    LivenessState.COMPILING: ("◌", Style.PLAIN),
+    LivenessState.SILENT: ("!", Style.WARN),
+    LivenessState.STUCK: ("✗", Style.BAD),
 }
 """Liveness states that are shown in place of the engine's own state."""
 
@@ -62,19 +62,19 @@ CAUSES: dict[SwapCause, str] = {
     SwapCause.DEFAULT: "back to the default, as nobody used the others",
 }
 
-OUTCOMES: dict[SwapOutcome, tuple[str, Ink]] = {
-    SwapOutcome.DONE: ("✓ done", Ink.GOOD),
-    SwapOutcome.FAILED: ("✗ failed", Ink.BAD),
-    SwapOutcome.CANCELLED: ("⊘ cancelled", Ink.WARN),
+OUTCOMES: dict[SwapOutcome, tuple[str, Style]] = {
+    SwapOutcome.DONE: ("✓ done", Style.GOOD),
+    SwapOutcome.FAILED: ("✗ failed", Style.BAD),
+    SwapOutcome.CANCELLED: ("⊘ cancelled", Style.WARN),
 }
 
-REQUESTS: dict[RequestState, tuple[str, Ink]] = {
-    RequestState.WAITING: ("◌ waits", Ink.WARN),
-    RequestState.PREFILL: ("▷ prefill", Ink.PLAIN),
-    RequestState.STREAMING: ("▶ decodes", Ink.GOOD),
-    RequestState.DONE: ("✓ done", Ink.DIM),
-    RequestState.FAILED: ("✗ failed", Ink.BAD),
-    RequestState.GONE: ("⊘ left", Ink.DIM),
+REQUESTS: dict[RequestState, tuple[str, Style]] = {
+    RequestState.WAITING: ("◌ waits", Style.WARN),
+    RequestState.PREFILL: ("▷ prefill", Style.PLAIN),
+    RequestState.STREAMING: ("▶ decodes", Style.GOOD),
+    RequestState.DONE: ("✓ done", Style.DIM),
+    RequestState.FAILED: ("✗ failed", Style.BAD),
+    RequestState.GONE: ("⊘ left", Style.DIM),
 }
 
 
@@ -90,13 +90,13 @@ def engine_name(profile: ProfileSummary | None, engine: Engine | None = None) ->
 
 def engine_state(engine: Engine, view: View) -> Line:
     """Format glyph, state and duration: "● ready 2h14m"; dimmed while the link is lost."""
-    glyph, ink = ENGINE[engine.state]
+    glyph, style = ENGINE[engine.state]
     if (live := engine.liveness) is not None and live.state in STANDING:
-        glyph, ink = STANDING[live.state]
-        line = inked(f"{glyph} {live.state}", ink) + inked(f" {age(max(0.0, view.link_at - live.since))}", Ink.PLAIN)
+        glyph, style = STANDING[live.state]
+        line = styled(f"{glyph} {live.state}", style) + styled(f" {age(max(0.0, view.link_at - live.since))}", Style.PLAIN)
         return line if view.link is LinkState.LIVE else dimmed(line)
     since = engine.ready_at if engine.state is EngineState.READY and engine.ready_at else engine.since
-    line = inked(f"{glyph} {engine.state}", ink) + inked(f" {age(view.link_at - since)}", Ink.PLAIN)
+    line = styled(f"{glyph} {engine.state}", style) + styled(f" {age(view.link_at - since)}", Style.PLAIN)
     return line if view.link is LinkState.LIVE else dimmed(line)
 
 
@@ -105,18 +105,18 @@ def request_state(request: Request, view: View) -> Line:
 
     A waiting request shows the reason if known; a finished side request (embeddings and the like) shows its route.
     """
-    word, ink = REQUESTS[request.state]
+    word, style = REQUESTS[request.state]
     if stuck_on(request, view):
-        return inked("✗ engine stuck", Ink.BAD)
+        return styled("✗ engine stuck", Style.BAD)
     if request.state is RequestState.WAITING:
-        return inked(word + _wait(request, view), ink)
+        return styled(word + _wait(request, view), style)
     if request.state is RequestState.FAILED:
-        return inked(f"✗ {request.error or request.status or 'failed'}", ink)
+        return styled(f"✗ {request.error or request.status or 'failed'}", style)
     if request.state is RequestState.DONE and request.route in ASIDES:
-        return inked(f"✓ {request.route.rpartition('/')[2]}", ink)  # it has no figures: what was it?
+        return styled(f"✓ {request.route.rpartition('/')[2]}", style)  # it has no figures: what was it?
     if request.state is RequestState.DONE and request.finish_reason:
-        return inked(f"✓ {request.finish_reason}", ink)
-    return inked(word, ink)
+        return styled(f"✓ {request.finish_reason}", style)
+    return styled(word, style)
 
 
 def stuck_on(request: Request, view: View) -> str:

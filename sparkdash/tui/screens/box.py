@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from sparkdash.domain.memory import FOREIGN, Holder, Holding, MemoryAccount
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, pad, wrap
+from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, align_right, clip, frame, styled, pad, wrap
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.panel import Panel, RowMoved
@@ -42,7 +42,7 @@ class HolderTable(Table):
         """Return the column titles."""
         figures = "".join(f"{name:>{BYTES}}" for name in ("memory", "on GPU", "in swap"))
         about = f"{'pid':>{PID}}  {'user':<{USER}}what"
-        return inked(f" {'holder':<{_name(width)}}{'kind':<{KIND}}{figures}{about}", Ink.DIM)
+        return styled(f" {'holder':<{_name(width)}}{'kind':<{KIND}}{figures}{about}", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the account
         """Return a row for each holder."""
@@ -54,23 +54,23 @@ def _name(width: int) -> int:
     return max(LEAST_NAME, min(width // 4, 40))
 
 
-def _name_ink(one: Holding) -> Ink:
+def _name_style(one: Holding) -> Style:
     if one.reclaimable or one.kind is Holder.FREE:
-        return Ink.DIM
-    return Ink.GOOD if one.kind in _OWN else Ink.WARN if one.kind in FOREIGN else Ink.PLAIN
+        return Style.DIM
+    return Style.GOOD if one.kind in _OWN else Style.WARN if one.kind in FOREIGN else Style.PLAIN
 
 
 def _holder(one: Holding, width: int) -> Line:
     line = (
-        inked(" ")
-        + pad(inked(one.name, _name_ink(one)), _name(width) - 1)
-        + inked(" ")
-        + pad(inked(one.kind.value, Ink.DIM), KIND)
+        styled(" ")
+        + pad(styled(one.name, _name_style(one)), _name(width) - 1)
+        + styled(" ")
+        + pad(styled(one.kind.value, Style.DIM), KIND)
     )
     for count in (one.bytes, one.gpu_bytes, one.swap_bytes):
-        line += align_right(inked(size(count) if count else DASH, Ink.PLAIN if count else Ink.DIM), BYTES)
-    line += align_right(inked(str(one.pid) if one.pid else DASH, Ink.DIM), PID) + inked("  ")
-    return clip(line + pad(inked(one.user or DASH, Ink.DIM), USER) + inked(one.what or "", Ink.DIM), width)
+        line += align_right(styled(size(count) if count else DASH, Style.PLAIN if count else Style.DIM), BYTES)
+    line += align_right(styled(str(one.pid) if one.pid else DASH, Style.DIM), PID) + styled("  ")
+    return clip(line + pad(styled(one.user or DASH, Style.DIM), USER) + styled(one.what or "", Style.DIM), width)
 
 
 class HolderDetail(Panel):
@@ -82,18 +82,18 @@ class HolderDetail(Panel):
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - the account is given
         """Return the framed lines."""
         if self.account is None:
-            return frame([EMPTY] * (height - 2), width, EdgeText(inked("memory")))
+            return frame([EMPTY] * (height - 2), width, EdgeText(styled("memory")))
         totals = f"{size(self.account.total)} in all, {size(self.account.available)} available"
         lines = _about_holder(self.chosen, width - 4) if self.chosen else []
-        lines += [row for note in self.account.notes for row in wrap(note, width - 4, Ink.DIM)]
+        lines += [row for note in self.account.notes for row in wrap(note, width - 4, Style.DIM)]
         lines = [*lines, *[EMPTY] * (height - 2 - len(lines))][: height - 2]
         return frame(
-            lines, width, EdgeText(inked(self.chosen.name if self.chosen else "memory", Ink.STRONG), inked(totals))
+            lines, width, EdgeText(styled(self.chosen.name if self.chosen else "memory", Style.STRONG), styled(totals))
         )
 
 
 def _about_holder(one: Holding, width: int) -> list[Line]:
-    remedy = wrap(f"→ {one.remedy}", width, Ink.STRONG) if one.remedy else []
+    remedy = wrap(f"→ {one.remedy}", width, Style.STRONG) if one.remedy else []
     return [*wrap(one.what or "", width), *remedy]
 
 

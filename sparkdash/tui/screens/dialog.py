@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, LinesForWidth, clip, frame, inked, join, length
+from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, LinesForWidth, clip, frame, styled, join, length
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.header import KEY_NAMES
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, KeyAsked, Panel
@@ -42,7 +42,7 @@ class DialogText(Panel):
     def wanted(self, width: int) -> int:
         """Return the frame's width, at most `width` cells."""
         lines = self._told(min(width - 4, WIDEST))
-        longest = max(length(line) for line in (*lines, inked(f"{self._title}    ")))
+        longest = max(length(line) for line in (*lines, styled(f"{self._title}    ")))
         return min(max(longest + 4, LEAST), width)
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - the words are given
@@ -53,14 +53,14 @@ class DialogText(Panel):
             room = height - 2
             top = self._top = max(min(self._top, len(lines) - room), 0)
         shown = [clip(line, width - 4) for line in lines[top : top + room]]
-        far = inked("j k scroll", Ink.DIM) if len(lines) > room else EMPTY
-        keys = join([_hint(*pair) for pair in self._fitting(width)], inked("   "))
-        return frame(shown, width, EdgeText(inked(self._title, Ink.STRONG), far), EdgeText(keys))
+        far = styled("j k scroll", Style.DIM) if len(lines) > room else EMPTY
+        keys = join([_hint(*pair) for pair in self._fitting(width)], styled("   "))
+        return frame(shown, width, EdgeText(styled(self._title, Style.STRONG), far), EdgeText(keys))
 
     def _fitting(self, width: int) -> Sequence[tuple[str, str]]:
         """Return the keys whose hints fit into the lower edge: the first and the last one before the others."""
         shown = list(self._keys)
-        while len(shown) > 2 and length(join([_hint(*pair) for pair in shown], inked("   "))) > width - 6:
+        while len(shown) > 2 and length(join([_hint(*pair) for pair in shown], styled("   "))) > width - 6:
             shown.pop(-2)
         return shown
 
@@ -90,7 +90,7 @@ class DialogText(Panel):
 
 
 def _hint(key: str, word: str) -> Line:
-    return inked(key, Ink.STRONG) + inked(f" {word}", Ink.DIM)
+    return styled(key, Style.STRONG) + styled(f" {word}", Style.DIM)
 
 
 class Dialog(ModalScreen[bool]):

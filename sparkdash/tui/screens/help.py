@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sparkdash.domain.metric import METRICS, Metric
 from sparkdash.tui.history import STEP_S
-from sparkdash.tui.ink import EMPTY, Ink, Line, inked, wrap
+from sparkdash.tui.ink import EMPTY, Style, Line, styled, wrap
 
 Keys = tuple[tuple[str, str], ...]
 
@@ -116,9 +116,9 @@ KEY_CELLS = 16
 def help_lines(page: str, width: int) -> list[Line]:
     """Format the help of a page in at most `width` cells: its own keys, those of every page, then the figures."""
     out = [row for key, word in BY_PAGE.get(page, ()) for row in _entry(key, word, width)]
-    out += [EMPTY, inked("On every page", Ink.STRONG)] if out else []
+    out += [EMPTY, styled("On every page", Style.STRONG)] if out else []
     out += [row for key, word in EVERYWHERE for row in _entry(key, word, width)]
-    out += [EMPTY, inked("The figures", Ink.STRONG)]
+    out += [EMPTY, styled("The figures", Style.STRONG)]
     out += [row for word, metric in EXPLAINED.items() for row in _entry(word, METRICS[metric].definition, width)]
     for key, word in TERMS:
         out += _entry(key, word, width)
@@ -126,5 +126,5 @@ def help_lines(page: str, width: int) -> list[Line]:
 
 
 def _entry(key: str, word: str, width: int) -> list[Line]:
-    first, *rest = wrap(word, width - KEY_CELLS - 1, Ink.PLAIN)
-    return [inked(f"{key:<{KEY_CELLS}} ", Ink.GOOD) + first, *(inked(" " * (KEY_CELLS + 1)) + row for row in rest)]
+    first, *rest = wrap(word, width - KEY_CELLS - 1, Style.PLAIN)
+    return [styled(f"{key:<{KEY_CELLS}} ", Style.GOOD) + first, *(styled(" " * (KEY_CELLS + 1)) + row for row in rest)]

@@ -22,7 +22,7 @@ from sparkdash.domain.phrases import about, caution_text, figure_rows, match_tex
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, highlighted, inked, merge_spans, pad, wrap
+from sparkdash.tui.ink import EMPTY, Style, Line, align_right, clip, highlighted, styled, merge_spans, pad, wrap
 from sparkdash.tui.lines.dialog_texts import switch_question
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import AppServices
@@ -56,19 +56,19 @@ def choice_lines(
     lines = [_choice_fact("request", f"{request.id} of {request.client}, answered by {request.profile}"), EMPTY]
     for place, name in enumerate(names[first : first + SHOWN], first):
         runs = "  runs" if name in snapshot.engines else ""
-        line = inked("▸ " if place == at else "  ") + inked(name, Ink.STRONG) + inked(runs, Ink.DIM)
+        line = styled("▸ " if place == at else "  ") + styled(name, Style.STRONG) + styled(runs, Style.DIM)
         lines.append(highlighted(pad(clip(line, width), width)) if place == at else clip(line, width))
     if len(names) > SHOWN:
-        lines.append(inked(f"  {at + 1} of {len(names)}", Ink.DIM))
+        lines.append(styled(f"  {at + 1} of {len(names)}", Style.DIM))
     lines.append(EMPTY)
     if isinstance(told, Replay):
         lines += _plan_lines(told, snapshot, width)
     elif told is not None:
-        lines += wrap(told, width, Ink.BAD)
+        lines += wrap(told, width, Style.BAD)
     else:
-        lines.append(inked("the plan is made…", Ink.DIM))
+        lines.append(styled("the plan is made…", Style.DIM))
     command = f"sparkdash requests --replay {request.id} --on {names[at]}" if names else ""
-    return [*lines, EMPTY, *wrap(command, width, Ink.DIM)]
+    return [*lines, EMPTY, *wrap(command, width, Style.DIM)]
 
 
 def waiting_lines(request: Request, profile: str, width: int) -> list[Line]:
@@ -81,28 +81,28 @@ def outcome_lines(done: Replay, width: int) -> list[Line]:
     """Format the figures of both answers beside each other, and whether the answers are the same."""
     room = min(VALUE, (width - NAME) // 2)
     before = done.original.profile if done.original else "captured"
-    lines = [_row("", before, done.profile, room, Ink.STRONG)]
+    lines = [_row("", before, done.profile, room, Style.STRONG)]
     lines += [_row(*row, room) for row in figure_rows(done)]
     same = done.match is not None and done.match.identical
-    lines += [EMPTY, *wrap(match_text(done), width, Ink.GOOD if same else Ink.PLAIN)]
-    return [*lines, *wrap(caution_text(done), width, Ink.WARN)]
+    lines += [EMPTY, *wrap(match_text(done), width, Style.GOOD if same else Style.PLAIN)]
+    return [*lines, *wrap(caution_text(done), width, Style.WARN)]
 
 
 def _plan_lines(planned: Replay, snapshot: Snapshot, width: int) -> list[Line]:
     plan = planned.plan
-    caution = wrap(caution_text(planned), width, Ink.WARN)
+    caution = wrap(caution_text(planned), width, Style.WARN)
     if plan.expected_s == 0 and not plan.evict:
         return [*caution, *wrap(f"{planned.profile} runs: the replay stops nothing.", width)]
     return [*caution, *switch_question(plan, snapshot, width)]
 
 
 def _choice_fact(label: str, text: str) -> Line:
-    return inked(f"{label:<10}", Ink.DIM) + inked(text)
+    return styled(f"{label:<10}", Style.DIM) + styled(text)
 
 
-def _row(name: str, before: str, after: str, room: int, ink: Ink = Ink.PLAIN) -> Line:
-    values = [align_right(clip(inked(value, ink), room - 1), room) for value in (before, after)]
-    return pad(inked(name, Ink.DIM), NAME) + values[0] + values[1]
+def _row(name: str, before: str, after: str, room: int, style: Style = Style.PLAIN) -> Line:
+    values = [align_right(clip(styled(value, style), room - 1), room) for value in (before, after)]
+    return pad(styled(name, Style.DIM), NAME) + values[0] + values[1]
 
 
 _LABEL = 10
@@ -114,7 +114,7 @@ class TimePart(NamedTuple):
     name: str
     seconds: float
     glyph: str
-    ink: Ink
+    style: Style
 
 
 def parts_of(one: Request, marks: Sequence[TimelineMark]) -> list[TimePart]:
@@ -125,15 +125,15 @@ def parts_of(one: Request, marks: Sequence[TimelineMark]) -> list[TimePart]:
     granted = one.granted_at if one.granted_at is not None else end
     swapped = min(_swap_seconds(one, granted, marks), granted - one.started_at)
     parts = [
-        TimePart("waits", granted - one.started_at - swapped, "░", Ink.DIM),
-        TimePart("swap", swapped, "▚", Ink.WARN),
+        TimePart("waits", granted - one.started_at - swapped, "░", Style.DIM),
+        TimePart("swap", swapped, "▚", Style.WARN),
     ]
     rest = end - granted
     if one.granted_at is not None and one.ttft_s is not None:
         prefill = min(one.ttft_s, rest)
-        parts += [TimePart("prefill", prefill, "▒", Ink.PLAIN), TimePart("decode", rest - prefill, "█", Ink.GOOD)]
+        parts += [TimePart("prefill", prefill, "▒", Style.PLAIN), TimePart("decode", rest - prefill, "█", Style.GOOD)]
     elif one.granted_at is not None:
-        parts.append(TimePart("engine", rest, "█", Ink.GOOD))
+        parts.append(TimePart("engine", rest, "█", Style.GOOD))
     return [part for part in parts if part.seconds > 0.0005]
 
 
@@ -149,11 +149,11 @@ def timeline_lines(one: Request, marks: Sequence[TimelineMark], width: int) -> l
     """Format a request: its bar, the moments below it, and what each part did."""
     parts = parts_of(one, marks)
     lines = [_bar(parts, width), _moments(one, parts, width), EMPTY] if parts else []
-    lines += [_fact(part.name, f"{_seconds(part.seconds)}  {_told(part, one)}", part.ink) for part in parts]
+    lines += [_fact(part.name, f"{_seconds(part.seconds)}  {_told(part, one)}", part.style) for part in parts]
     lines += _facts(one, width)
     swaps = [mark for mark in marks if mark.kind is MarkKind.SWAP and mark.profile == one.profile]
     for mark in swaps[:2]:
-        lines += [_fact("meanwhile", "") + row for row in wrap(mark.text, width - _LABEL, Ink.DIM, limit=2)]
+        lines += [_fact("meanwhile", "") + row for row in wrap(mark.text, width - _LABEL, Style.DIM, limit=2)]
     return lines
 
 
@@ -165,7 +165,7 @@ def _facts(one: Request, width: int) -> list[Line]:
     ended = f"status {number(one.status)}, {one.finish_reason or one.state.value}"
     lines.append(_fact("ended", f"{ended}, after {_seconds((one.finished_at or one.started_at) - one.started_at)}"))
     if one.error:
-        lines += [inked(" " * _LABEL) + row for row in wrap(one.error, width - _LABEL, Ink.BAD)]
+        lines += [styled(" " * _LABEL) + row for row in wrap(one.error, width - _LABEL, Style.BAD)]
     return lines
 
 
@@ -186,7 +186,7 @@ def _bar(parts: Sequence[TimePart], width: int) -> Line:
     cells = [max(1, round(part.seconds / whole * width)) for part in parts]
     cells[cells.index(max(cells))] += width - sum(cells)
     return merge_spans(
-        span for part, count in zip(parts, cells, strict=True) for span in inked(part.glyph * max(count, 1), part.ink)
+        span for part, count in zip(parts, cells, strict=True) for span in styled(part.glyph * max(count, 1), part.style)
     )
 
 
@@ -195,11 +195,11 @@ def _moments(one: Request, parts: Sequence[TimePart], width: int) -> Line:
     form = "%H:%M:%S" if parts else ""
     begin = time.strftime(f"%d %b {form}", time.localtime(one.started_at))
     end = time.strftime(form, time.localtime(one.finished_at or one.started_at))
-    return pad(inked(begin, Ink.DIM), max(width - len(end), 0)) + inked(end, Ink.DIM)
+    return pad(styled(begin, Style.DIM), max(width - len(end), 0)) + styled(end, Style.DIM)
 
 
-def _fact(label: str, text: str, ink: Ink = Ink.PLAIN) -> Line:
-    return inked(f"{label:<{_LABEL}}", Ink.DIM) + inked(text, Ink.PLAIN if ink is Ink.DIM else ink)
+def _fact(label: str, text: str, style: Style = Style.PLAIN) -> Line:
+    return styled(f"{label:<{_LABEL}}", Style.DIM) + styled(text, Style.PLAIN if style is Style.DIM else style)
 
 
 def _seconds(value: float) -> str:

@@ -17,7 +17,7 @@ from textual.screen import ModalScreen
 from sparkdash.api.answers import BenchPlan, PlannedArm
 from sparkdash.api.requests import BenchModeName
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.ink import EMPTY, Ink, Line, highlighted, inked, pad, wrap, wrap_line
+from sparkdash.tui.ink import EMPTY, Style, Line, highlighted, styled, pad, wrap, wrap_line
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import AppServices
 from sparkdash.tui.screens.dialog import DialogText
@@ -71,14 +71,14 @@ def choice_lines(choice: RunChoice, row: str, told: BenchPlan | str | None, abou
     """
     a, b = choice.profiles
     lines = [
-        _told("A", inked(a, Ink.STRONG) + inked("  the baseline", Ink.DIM)),
-        _told("B", inked(b, Ink.STRONG)),
+        _told("A", styled(a, Style.STRONG) + styled("  the baseline", Style.DIM)),
+        _told("B", styled(b, Style.STRONG)),
         EMPTY,
     ]
-    reps = inked(f"{choice.reps} per cell and launch") if choice.reps else inked("those of the suite", Ink.DIM)
+    reps = styled(f"{choice.reps} per cell and launch") if choice.reps else styled("those of the suite", Style.DIM)
     values = {
-        "suite": inked(choice.suite, Ink.STRONG) + inked(f"  {about}", Ink.DIM),
-        "mode": inked(choice.mode, Ink.STRONG) + inked(f"  {MODES[choice.mode]}", Ink.DIM),
+        "suite": styled(choice.suite, Style.STRONG) + styled(f"  {about}", Style.DIM),
+        "mode": styled(choice.mode, Style.STRONG) + styled(f"  {MODES[choice.mode]}", Style.DIM),
         "repeats": reps,
     }
     for name in CHOICES:
@@ -86,48 +86,48 @@ def choice_lines(choice: RunChoice, row: str, told: BenchPlan | str | None, abou
         lines.append(highlighted(line) if name == row else line)
     lines.append(EMPTY)
     if isinstance(told, str):
-        lines += wrap(told, width, Ink.BAD)
+        lines += wrap(told, width, Style.BAD)
     else:
-        lines += _plan_lines(told, width) if told else [inked("  the plan is made…", Ink.DIM)]
-    return [*lines, EMPTY, *_wrapped("command", inked(choice.command, Ink.DIM), width)]
+        lines += _plan_lines(told, width) if told else [styled("  the plan is made…", Style.DIM)]
+    return [*lines, EMPTY, *_wrapped("command", styled(choice.command, Style.DIM), width)]
 
 
 def _plan_lines(plan: BenchPlan, width: int) -> list[Line]:
     letters = {arm.name: letter for letter, arm in zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", plan.arms, strict=False)}
     order = " ".join(letters.get(name, "?") for name in plan.order)
-    sim = inked("SIM ", Ink.WARN) if plan.simulated else EMPTY
+    sim = styled("SIM ", Style.WARN) if plan.simulated else EMPTY
     launches = f"{len(plan.order)} launch{'' if len(plan.order) == 1 else 'es'}"
     drawn = "" if plan.resumes or plan.mode == "screen" or len(plan.arms) == 1 else ", such as"
     what = f"{launches}{drawn} {order}, {counted(plan.cells, 'cell')} each, {plan.gaps} to measure"
-    lines = _wrapped("plan", sim + inked(what), width)
+    lines = _wrapped("plan", sim + styled(what), width)
     lines += _wrapped("time", _time(plan), width)
     lines += [line for arm in plan.arms for line in _arm_lines(arm, letters.get(arm.name, ""), width)]
     if plan.resumes:
-        lines += _wrapped("goes on", inked(f"with {plan.resumes}, which was stopped"), width)
+        lines += _wrapped("goes on", styled(f"with {plan.resumes}, which was stopped"), width)
     if plan.stops:
-        stops = inked(", ".join(plan.stops), Ink.STRONG) + inked("; what serves now comes back at the end", Ink.DIM)
+        stops = styled(", ".join(plan.stops), Style.STRONG) + styled("; what serves now comes back at the end", Style.DIM)
         lines += _wrapped("stops", stops, width)
-    return [*lines, *_wrapped("clients", inked("get 503 with Retry-After meanwhile", Ink.DIM), width)]
+    return [*lines, *_wrapped("clients", styled("get 503 with Retry-After meanwhile", Style.DIM), width)]
 
 
 def _time(plan: BenchPlan) -> Line:
     if plan.expected_s is None:
-        return inked("known after the first launch", Ink.DIM)
+        return styled("known after the first launch", Style.DIM)
     known = ", ".join(sorted({f"rates {arm.source}" for arm in plan.arms if arm.source}))
     about = "~" if any(arm.estimated for arm in plan.arms) else "about "
-    return inked(f"{about}{duration(plan.expected_s)}", Ink.STRONG) + inked(f"  from {known}", Ink.DIM)
+    return styled(f"{about}{duration(plan.expected_s)}", Style.STRONG) + styled(f"  from {known}", Style.DIM)
 
 
 def _arm_lines(arm: PlannedArm, letter: str, width: int) -> list[Line]:
     """Say why an arm cannot run, or how long its load takes; nothing while that is unknown."""
     if arm.impossible:
-        return _wrapped("cannot", inked(f"{arm.name}: {arm.impossible}", Ink.WARN), width)
+        return _wrapped("cannot", styled(f"{arm.name}: {arm.impossible}", Style.WARN), width)
     known = arm.launch_s is not None
-    return _wrapped(f"load {letter}", inked(f"about {duration(arm.launch_s)}", Ink.DIM), width) if known else []
+    return _wrapped(f"load {letter}", styled(f"about {duration(arm.launch_s)}", Style.DIM), width) if known else []
 
 
 def _told(label: str, value: Line, mark: str = "  ") -> Line:
-    return inked(f"{mark}{label:<{LABEL}}", Ink.DIM) + value
+    return styled(f"{mark}{label:<{LABEL}}", Style.DIM) + value
 
 
 def _wrapped(label: str, value: Line, width: int) -> list[Line]:

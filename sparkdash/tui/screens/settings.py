@@ -18,7 +18,7 @@ from textual.widgets import Input
 
 from sparkdash.api.answers import Setting, SettingList
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, frame, inked, pad, wrap
+from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, clip, frame, styled, pad, wrap
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import DialogText
 from sparkdash.tui.screens.page import Page
@@ -50,7 +50,7 @@ class SettingTable(Table):
     def head(self, width: int) -> Line:
         """Return the column titles."""
         default = f"{'default':<{VALUE}}" if width >= ROOMY else ""
-        return inked(f" {'setting':<{NAME}}{'value':<{VALUE}}{default}{'holds':<{HOLDS}}meaning", Ink.DIM)
+        return styled(f" {'setting':<{NAME}}{'value':<{VALUE}}{default}{'holds':<{HOLDS}}meaning", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the daemon's list
         """Return a row for each setting; values that differ from the default are bright."""
@@ -60,15 +60,15 @@ class SettingTable(Table):
 
 def _setting_line(one: Setting, width: int) -> Line:
     own = one.value != one.default
-    line = inked(" ") + pad(inked(one.name, Ink.STRONG if own else Ink.PLAIN), NAME - 1) + inked(" ")
-    line += pad(inked(one.value, Ink.STRONG if own else Ink.PLAIN), VALUE - 1) + inked(" ")
+    line = styled(" ") + pad(styled(one.name, Style.STRONG if own else Style.PLAIN), NAME - 1) + styled(" ")
+    line += pad(styled(one.value, Style.STRONG if own else Style.PLAIN), VALUE - 1) + styled(" ")
     if width >= ROOMY:
-        line += pad(inked(one.default, Ink.DIM), VALUE - 1) + inked(" ")
+        line += pad(styled(one.default, Style.DIM), VALUE - 1) + styled(" ")
     if one.waits is not None:
-        when = inked("! restart", Ink.WARN)
+        when = styled("! restart", Style.WARN)
     else:
-        when = inked("● now", Ink.GOOD) if one.live else inked("◐ restart", Ink.DIM)
-    return clip(line + pad(when, HOLDS) + inked(one.meaning, Ink.DIM), width)
+        when = styled("● now", Style.GOOD) if one.live else styled("◐ restart", Style.DIM)
+    return clip(line + pad(when, HOLDS) + styled(one.meaning, Style.DIM), width)
 
 
 class SettingDetail(Panel):
@@ -80,13 +80,13 @@ class SettingDetail(Panel):
         """Return the framed meaning."""
         one = self.chosen
         if one is None:
-            return frame([EMPTY] * (height - 2), width, EdgeText(inked("no setting")))
+            return frame([EMPTY] * (height - 2), width, EdgeText(styled("no setting")))
         lines = wrap(one.meaning, width - 4, limit=max(height - 4, 1))
-        waits = inked(f" · {one.waits} after a restart of the daemon", Ink.WARN) if one.waits else EMPTY
-        lines.append(inked(f"{one.value} · default {one.default} · {holds(one)}", Ink.DIM) + waits)
+        waits = styled(f" · {one.waits} after a restart of the daemon", Style.WARN) if one.waits else EMPTY
+        lines.append(styled(f"{one.value} · default {one.default} · {holds(one)}", Style.DIM) + waits)
         lines += [EMPTY] * (height - 2 - len(lines))
         return frame(
-            [clip(line, width - 4) for line in lines[: height - 2]], width, EdgeText(inked(one.name, Ink.STRONG))
+            [clip(line, width - 4) for line in lines[: height - 2]], width, EdgeText(styled(one.name, Style.STRONG))
         )
 
 
@@ -248,7 +248,7 @@ class ValueDialog(ModalScreen[str | None]):
 
 def _value_lines(found: Setting, said: str | None, width: int) -> list[Line]:
     lines = wrap(found.meaning, width)
-    lines += [EMPTY, inked("default  ", Ink.DIM) + inked(found.default)]
-    lines += [inked("holds    ", Ink.DIM) + inked(holds(found))]
-    lines += [EMPTY, *wrap(said, width, Ink.BAD)] if said else []
-    return [*lines, EMPTY, inked("value", Ink.DIM)]
+    lines += [EMPTY, styled("default  ", Style.DIM) + styled(found.default)]
+    lines += [styled("holds    ", Style.DIM) + styled(holds(found))]
+    lines += [EMPTY, *wrap(said, width, Style.BAD)] if said else []
+    return [*lines, EMPTY, styled("value", Style.DIM)]

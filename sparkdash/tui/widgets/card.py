@@ -11,19 +11,19 @@ from sparkdash.domain.engine import Engine, EngineState, Failure
 from sparkdash.domain.phrases import step_share
 from sparkdash.domain.state import DaemonInfo, Figures
 from sparkdash.domain.swap import Swap
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, dimmed, frame, inked, join, length, pad, wrap
+from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, clip, dimmed, frame, styled, join, length, pad, wrap
 from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines import engine_figures, words
 from sparkdash.tui.lines.first_run import first_run_rows, no_profile_rows
 from sparkdash.tui.lines.hero import large_figure, percent_block
 from sparkdash.tui.lines.swap_progress import swap_rows, swap_title
 from sparkdash.tui.mirror import LinkState, View
-from sparkdash.tui.name_cuts import profile_names, shorten_apart
+from sparkdash.tui.name_cuts import shorten_apart
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import duration
 
-DOTS = inked(" · ", Ink.FAINT)
-RULE = inked(" ── ", Ink.FAINT)
+DOTS = styled(" · ", Style.FAINT)
+RULE = styled(" ── ", Style.FAINT)
 SIMULATED = "SIMULATED"
 
 
@@ -50,12 +50,12 @@ def face(view: View, width: int, rows_for: int) -> Face:
     if view.snapshot is None:
         refused = view.refusal is not None and view.refusal.code == "daemon_version"
         title = "a daemon of another version" if refused else "no daemon yet"
-        return Face(_no_daemon(view, width), inked(title), [])
+        return Face(_no_daemon(view, width), styled(title), [])
     if swap := view.large_swap:
         return _swap_face(view, swap, width, rows_for)
     if view.engine is None:
         offers = first_run_rows if view.snapshot.profiles else no_profile_rows
-        return Face(offers(view, width), inked("no engine runs"), _marks(view))
+        return Face(offers(view, width), styled("no engine runs"), _marks(view))
     return _engine_face(view, view.engine, width, rows_for)
 
 
@@ -90,21 +90,21 @@ def failure_rows(failure: Failure, width: int, log_lines: int = 3) -> list[Line]
     """Format a failure: message, hint, evidence folder, last log lines."""
     where = f"in {failure.phase}, " if failure.phase else ""
     status = f" (exit {failure.exit_code})" if failure.exit_code is not None else ""
-    rows = wrap(f"✗ {where}{failure.code}{status}: {failure.message}", width, Ink.BAD, limit=3)
+    rows = wrap(f"✗ {where}{failure.code}{status}: {failure.message}", width, Style.BAD, limit=3)
     if failure.hint:
-        rows += wrap(f"→ {failure.hint}", width, Ink.STRONG, limit=3)
+        rows += wrap(f"→ {failure.hint}", width, Style.STRONG, limit=3)
     if failure.evidence:
         rows += wrap(f"evidence: {failure.evidence}", width, limit=2)
-    return rows + [clip(inked(f"  {line}", Ink.DIM), width) for line in failure.log_tail[-log_lines:]]
+    return rows + [clip(styled(f"  {line}", Style.DIM), width) for line in failure.log_tail[-log_lines:]]
 
 
 def _title(view: View, engine: Engine, width: int) -> Line:
     profile = view.snapshot.profile(engine.profile) if view.snapshot else None
-    context = inked(words.context_length(profile.context), Ink.PLAIN) if profile and profile.context else EMPTY
+    context = styled(words.context_length(profile.context), Style.PLAIN) if profile and profile.context else EMPTY
     boxes = view.boxes(engine.nodes)
-    where = inked(f"on {boxes}", Ink.PLAIN) if boxes else EMPTY
-    parts = [part for part in (inked(words.engine_name(profile, engine), Ink.PLAIN), context, where) if part]
-    name = inked(shorten_apart(engine.profile, max(width - EDGES, 1), profile_names(view)), Ink.STRONG)
+    where = styled(f"on {boxes}", Style.PLAIN) if boxes else EMPTY
+    parts = [part for part in (styled(words.engine_name(profile, engine), Style.PLAIN), context, where) if part]
+    name = styled(shorten_apart(engine.profile, max(width - EDGES, 1), view.profile_names), Style.STRONG)
     while parts and length(join([name, join(parts, DOTS)], RULE)) > width - EDGES:
         parts.pop()
     return join([name, join(parts, DOTS)], RULE)
@@ -124,44 +124,44 @@ def _head(title: Line, marks: list[Line], width: int) -> EdgeText:
 
 def _marks(view: View, engine: Engine | None = None) -> list[Line]:
     """Return the marks: SIMULATED, the age of stale figures, the best rate."""
-    marks = [inked(SIMULATED, Ink.WARN) if view.simulated or (engine is not None and engine.simulated) else EMPTY]
+    marks = [styled(SIMULATED, Style.WARN) if view.simulated or (engine is not None and engine.simulated) else EMPTY]
     if engine is None or view.snapshot is None:
         return marks
     stale = view.engine_age_s(engine.profile)
     best = view.snapshot.figures.get(engine.profile, Figures()).best
-    marks.append(inked(f"{words.age(stale)} old", Ink.WARN) if stale is not None else EMPTY)
-    return [*marks, inked(f"best {best:.1f} each", Ink.PLAIN) if best else EMPTY]
+    marks.append(styled(f"{words.age(stale)} old", Style.WARN) if stale is not None else EMPTY)
+    return [*marks, styled(f"best {best:.1f} each", Style.PLAIN) if best else EMPTY]
 
 
 def _foot(engine: Engine | None, view: View) -> EdgeText:
     if engine is None:
         return EdgeText(EMPTY, _url(view))
-    adopted = inked("adopted", Ink.DIM) if engine.adopted else EMPTY
-    loaded = inked(f"loaded in {duration(engine.load_s)}", Ink.DIM) if engine.load_s is not None else adopted
+    adopted = styled("adopted", Style.DIM) if engine.adopted else EMPTY
+    loaded = styled(f"loaded in {duration(engine.load_s)}", Style.DIM) if engine.load_s is not None else adopted
     if step := step_share(engine, view.engine_sample(engine.profile)):  # in its place: the edge is short
-        loaded = inked("link ", Ink.DIM) + inked(step, Ink.PLAIN) + inked(" of a step", Ink.DIM)
+        loaded = styled("link ", Style.DIM) + styled(step, Style.PLAIN) + styled(" of a step", Style.DIM)
         loaded = loaded if view.engine_age_s(engine.profile) is None else dimmed(loaded)
-    name = inked(f"{engine.profile} ", Ink.STRONG) if view.large_swap else EMPTY
+    name = styled(f"{engine.profile} ", Style.STRONG) if view.large_swap else EMPTY
     repaired = engine_figures.repair_summary(engine.profile, view)
     return EdgeText(join([name + words.engine_state(engine, view), loaded, repaired], DOTS), _url(view))
 
 
 def _url(view: View) -> Line:
     daemon: DaemonInfo | None = view.snapshot.daemon if view.snapshot else None
-    return inked(daemon.url, Ink.DIM) if daemon else EMPTY
+    return styled(daemon.url, Style.DIM) if daemon else EMPTY
 
 
 def _no_daemon(view: View, width: int) -> list[Line]:
     if view.refusal:
-        hint = wrap(f"→ {view.refusal.hint}", width, Ink.STRONG) if view.refusal.hint else []
-        return [*wrap(view.refusal.message, width, Ink.BAD), *hint]
+        hint = wrap(f"→ {view.refusal.hint}", width, Style.STRONG) if view.refusal.hint else []
+        return [*wrap(view.refusal.message, width, Style.BAD), *hint]
     if view.link is LinkState.CONNECTING:
         waited = view.here - view.link_since
-        rows = [inked(f"Looking for the daemon at {view.address} ({words.age(waited)})")]
+        rows = [styled(f"Looking for the daemon at {view.address} ({words.age(waited)})")]
         return rows + (
-            [inked("Start it with `sparkdash serve`; this screen finds it.", Ink.STRONG)] if waited > 2 else []
+            [styled("Start it with `sparkdash serve`; this screen finds it.", Style.STRONG)] if waited > 2 else []
         )
-    return [inked("The daemon has not sent its state yet.", Ink.DIM)]
+    return [styled("The daemon has not sent its state yet.", Style.DIM)]
 
 
 def _beside(figure: list[Line], rows: list[Line]) -> list[Line]:
@@ -185,7 +185,7 @@ class EngineCard(Panel):
         height = height or LEAST_ROWS
         if is_compact(self.app.size.height):
             shown = face(view, width - 1, height)
-            return [inked(" ") + row for row in [*shown.rows, *[EMPTY] * height][:height]]
+            return [styled(" ") + row for row in [*shown.rows, *[EMPTY] * height][:height]]
         room = max(height - 2, 0)
         shown = face(view, width - 4, room)
         body = [*shown.rows, *[EMPTY] * room][:room]

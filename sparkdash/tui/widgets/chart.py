@@ -15,7 +15,7 @@ from textual.message import Message
 
 from sparkdash.domain.event import Level
 from sparkdash.domain.history import MarkKind, Series, TimelineMark
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, frame, inked, join, length
+from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, clip, frame, styled, join, length
 from sparkdash.tui.lines.chart_window import MINUTE_S, ChartWindow, moment_text, span_text, ticks
 from sparkdash.tui.lines.charts import AXIS, ChartMark, Range, mark_row, nice_top, range_chart, tick_row
 from sparkdash.tui.mirror import View
@@ -85,11 +85,11 @@ class ChartPanel(Panel):
         begin, end = self.window.period(view.now)
         inner, rows = width - 4, height - 4
         if self.first is None or rows < LEAST_ROWS:
-            told = [inked(self.failure_text or "reading the history…", Ink.BAD if self.failure_text else Ink.DIM)]
-            return frame([*told, *[EMPTY] * (height - 3)][: height - 2], width, EdgeText(inked(self.title, Ink.STRONG)))
+            told = [styled(self.failure_text or "reading the history…", Style.BAD if self.failure_text else Style.DIM)]
+            return frame([*told, *[EMPTY] * (height - 3)][: height - 2], width, EdgeText(styled(self.title, Style.STRONG)))
         lines = self._plotted(begin, end, inner - AXIS, rows)
-        foot = EdgeText(self._mark_text(begin, end), inked(self._span(begin, end, view.now), Ink.DIM))
-        return frame(lines, width, EdgeText(self._head(width - 9), inked(self.today, Ink.DIM)), foot)
+        foot = EdgeText(self._mark_text(begin, end), styled(self._span(begin, end, view.now), Style.DIM))
+        return frame(lines, width, EdgeText(self._head(width - 9), styled(self.today, Style.DIM)), foot)
 
     def _plotted(self, begin: float, end: float, cells: int, rows: int) -> list[Line]:
         """Return the chart, its marks and its time axis."""
@@ -104,7 +104,7 @@ class ChartPanel(Panel):
         shares = [(share(at, begin, end), text) for at, text in ticks(begin, end, cells // TICK_CELLS)]
         lines += [mark_row(self._signs(begin, end), cells), tick_row(shares, cells)]
         if not any(self.first.count):
-            lines[rows // 2] = inked("Nothing was measured in this period.", Ink.DIM)
+            lines[rows // 2] = styled("Nothing was measured in this period.", Style.DIM)
         return lines
 
     def _span(self, begin: float, end: float, now: float) -> str:
@@ -114,10 +114,10 @@ class ChartPanel(Panel):
 
     def _head(self, width: int) -> Line:
         """Join title, moment and values; where they have no room, the spans give way first and the title last."""
-        title, spans, values = inked(self.title, Ink.STRONG), self._values(spans=True), self._values()
+        title, spans, values = styled(self.title, Style.STRONG), self._values(spans=True), self._values()
         choices = ([title, *spans], [title, *values], [title, *values[1:]], values)
-        found = (join(parts, inked("  ")) for parts in choices)
-        return next((line for line in found if length(line) <= width), clip(join(values[1:], inked("  ")), width))
+        found = (join(parts, styled("  ")) for parts in choices)
+        return next((line for line in found if length(line) <= width), clip(join(values[1:], styled("  ")), width))
 
     def _values(self, *, spans: bool = False) -> list[Line]:
         """Return the moment under the cursor and its values, else the last ones."""
@@ -127,12 +127,12 @@ class ChartPanel(Panel):
         unit = value_text(first.unit)
         at = self.cursor
         own = bucket_at(first, at)
-        moment = inked(moment_text(at, first.step_s), Ink.PLAIN) if at is not None else inked("last", Ink.DIM)
-        parts = [moment, _value_text(first, own, unit, Ink.GOOD, spans=spans)]
+        moment = styled(moment_text(at, first.step_s), Style.PLAIN) if at is not None else styled("last", Style.DIM)
+        parts = [moment, _value_text(first, own, unit, Style.GOOD, spans=spans)]
         if self.second is not None:
             other = bucket_at(self.second, at - self.second_shift_s if at is not None else None)
             parts.append(
-                inked(f"{self.second_name} ", Ink.DIM) + _value_text(self.second, other, unit, Ink.PLAIN, spans=spans)
+                styled(f"{self.second_name} ", Style.DIM) + _value_text(self.second, other, unit, Style.PLAIN, spans=spans)
             )
             parts.append(_change(_mean(first, own), _mean(self.second, other)))
         return parts
@@ -143,12 +143,12 @@ class ChartPanel(Panel):
     def _mark_text(self, begin: float, end: float) -> Line:
         """Return the mark nearest to the cursor, or the meaning of the signs."""
         if self.cursor is None or not self.marks:
-            return inked("▲ swap  ! kill, incident", Ink.DIM) if self.marks else EMPTY
+            return styled("▲ swap  ! kill, incident", Style.DIM) if self.marks else EMPTY
         near = min(self.marks, key=lambda one: abs(one.at - (self.cursor or 0.0)))
         if abs(near.at - self.cursor) > (end - begin) * NEAR:
             return EMPTY
-        glyph, ink = sign_of(near)
-        return inked(f"{glyph} ", ink) + inked(f"{moment_text(near.at, 60)[-5:]} {near.text}")
+        glyph, style = sign_of(near)
+        return styled(f"{glyph} ", style) + styled(f"{moment_text(near.at, 60)[-5:]} {near.text}")
 
     def _cell_of(self, at: float | None, begin: float, end: float, cells: int) -> int | None:
         return None if at is None or not begin <= at <= end else min(int(share(at, begin, end) * cells), cells - 1)
@@ -202,13 +202,13 @@ def _highest(series: Series | None) -> float:
     return max((value for value in series.max if value), default=0.0) if series else 0.0
 
 
-def sign_of(mark: TimelineMark) -> tuple[str, Ink]:
-    """Return glyph and ink of a mark."""
+def sign_of(mark: TimelineMark) -> tuple[str, Style]:
+    """Return glyph and style of a mark."""
     if mark.kind is MarkKind.SWAP:
-        return "▲", Ink.BAD if mark.level is Level.ERROR else Ink.GOOD
+        return "▲", Style.BAD if mark.level is Level.ERROR else Style.GOOD
     if mark.kind is MarkKind.NOTICE:
-        return "·", Ink.WARN if mark.level is not Level.INFO else Ink.DIM
-    return "!", Ink.BAD
+        return "·", Style.WARN if mark.level is not Level.INFO else Style.DIM
+    return "!", Style.BAD
 
 
 def share(at: float, begin: float, end: float) -> float:
@@ -268,17 +268,17 @@ def _mean(series: Series, place: int | None) -> float | None:
     return None if place is None else series.mean[place]
 
 
-def _value_text(series: Series, place: int | None, unit: Callable[[float], str], ink: Ink, *, spans: bool) -> Line:
+def _value_text(series: Series, place: int | None, unit: Callable[[float], str], style: Style, *, spans: bool) -> Line:
     mean = _mean(series, place)
     if mean is None or place is None:
-        return inked(DASH, Ink.DIM)
+        return styled(DASH, Style.DIM)
     low, high = series.min[place], series.max[place]
     span = (
         f" ({_bare(low, high, unit)} to {unit(high)})"
         if spans and low is not None and high is not None and low != high
         else ""
     )
-    return inked(unit(mean), ink) + inked(span, Ink.DIM)
+    return styled(unit(mean), style) + styled(span, Style.DIM)
 
 
 def _bare(low: float, high: float, unit: Callable[[float], str]) -> str:
@@ -290,4 +290,4 @@ def _bare(low: float, high: float, unit: Callable[[float], str]) -> str:
 def _change(now: float | None, before: float | None) -> Line:
     if now is None or not before:
         return EMPTY
-    return inked(f"{(now / before - 1) * 100:+.0f} %", Ink.STRONG)
+    return styled(f"{(now / before - 1) * 100:+.0f} %", Style.STRONG)

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sparkdash.domain.state import Figures, Snapshot
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, join, pad, wrap
+from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, align_right, clip, frame, styled, join, pad, wrap
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.charts import sparkline
 from sparkdash.tui.mirror import View
-from sparkdash.tui.name_cuts import profile_names, shorten_apart
+from sparkdash.tui.name_cuts import shorten_apart
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.units import DASH, duration, number, percent
 
@@ -56,10 +56,10 @@ def compare_rows(view: View, width: int, runs: str = ELSEWHERE) -> list[Line]:
     if width < LEAST:
         return [*_single(view, snapshot, "A", a, width), EMPTY, *_single(view, snapshot, "B", b, width)]
     cells = (width - LABEL - RATIO) // 2
-    lines = [_heads(a, b, cells, profile_names(view)), _states(view, snapshot, a, b, cells)]
+    lines = [_heads(a, b, cells, view.profile_names), _states(view, snapshot, a, b, cells)]
     lines += [_row(figure, _seen(snapshot, a), _seen(snapshot, b), cells) for figure in FIGURES]
     lines.append(_rates(snapshot, a, b, cells))
-    note = wrap("From live traffic, with different requests: no verdict.", width, Ink.DIM)
+    note = wrap("From live traffic, with different requests: no verdict.", width, Style.DIM)
     return [*lines, *note]
 
 
@@ -69,7 +69,7 @@ def _advice(snapshot: Snapshot | None, width: int, runs: str) -> list[Line]:
     blank = [side for side, name in sides if not name]
     wanted = f"{blank[0]} as well (page 2, key {blank[0].lower()})" if marked else "two profiles (page 2, keys a and b)"
     text = f"{marked}Mark {wanted} to compare their figures; t flips between them."
-    return [*wrap(text, width, Ink.PLAIN), EMPTY, *wrap(f"{_measured(snapshot)}; {runs}.", width, Ink.DIM)]
+    return [*wrap(text, width, Style.PLAIN), EMPTY, *wrap(f"{_measured(snapshot)}; {runs}.", width, Style.DIM)]
 
 
 def _measured(snapshot: Snapshot | None) -> str:
@@ -90,15 +90,15 @@ def _seen(snapshot: Snapshot, name: str) -> Figures:
 
 def _heads(a: str, b: str, cells: int, known: frozenset[str]) -> Line:
     names = [
-        inked(" ") + align_right(inked(f"{side}  ", Ink.GOOD) + inked(cut, Ink.STRONG), cells - 1)
+        styled(" ") + align_right(styled(f"{side}  ", Style.GOOD) + styled(cut, Style.STRONG), cells - 1)
         for side, cut in zip("AB", (shorten_apart(one, cells - 4, known) for one in (a, b)), strict=True)
     ]
-    return inked(" " * LABEL) + names[0] + names[1] + align_right(inked("B to A", Ink.DIM), RATIO)
+    return styled(" " * LABEL) + names[0] + names[1] + align_right(styled("B to A", Style.DIM), RATIO)
 
 
 def _states(view: View, snapshot: Snapshot, a: str, b: str, cells: int) -> Line:
     return (
-        pad(inked("state", Ink.DIM), LABEL)
+        pad(styled("state", Style.DIM), LABEL)
         + align_right(_state(view, snapshot, a), cells)
         + align_right(_state(view, snapshot, b), cells)
     )
@@ -106,22 +106,22 @@ def _states(view: View, snapshot: Snapshot, a: str, b: str, cells: int) -> Line:
 
 def _state(view: View, snapshot: Snapshot, name: str) -> Line:
     engine = snapshot.engines.get(name)
-    return words.engine_state(engine, view) if engine else inked("off", Ink.DIM)
+    return words.engine_state(engine, view) if engine else styled("off", Style.DIM)
 
 
 def _row(figure: ComparedFigure, a: Figures, b: Figures, cells: int) -> Line:
     values = figure.of(a), figure.of(b)
-    line = pad(inked(figure.label, Ink.DIM), LABEL)
+    line = pad(styled(figure.label, Style.DIM), LABEL)
     for value in values:
         told = figure.text(value)
-        line += align_right(inked(told, Ink.DIM if told == DASH else Ink.PLAIN), cells)
+        line += align_right(styled(told, Style.DIM if told == DASH else Style.PLAIN), cells)
     return line + align_right(_ratio(*values) if figure.ratio else EMPTY, RATIO)
 
 
 def _ratio(a: float | None, b: float | None) -> Line:
     if not a or b is None:
-        return inked(DASH, Ink.DIM)
-    return inked(f"{(b / a - 1) * 100:+.0f} %", Ink.PLAIN)
+        return styled(DASH, Style.DIM)
+    return styled(f"{(b / a - 1) * 100:+.0f} %", Style.PLAIN)
 
 
 def _rates(snapshot: Snapshot, a: str, b: str, cells: int) -> Line:
@@ -129,15 +129,15 @@ def _rates(snapshot: Snapshot, a: str, b: str, cells: int) -> Line:
     both = [_seen(snapshot, name).rates for name in (a, b)]
     top = max((*both[0], *both[1]), default=0.0)
     bars = [
-        align_right(inked(sparkline(rates, top)[0] or DASH, Ink.TRACE if rates else Ink.DIM), cells) for rates in both
+        align_right(styled(sparkline(rates, top)[0] or DASH, Style.TRACE if rates else Style.DIM), cells) for rates in both
     ]
-    return pad(inked("last requests", Ink.DIM), LABEL) + bars[0] + bars[1]
+    return pad(styled("last requests", Style.DIM), LABEL) + bars[0] + bars[1]
 
 
 def _single(view: View, snapshot: Snapshot, side: str, name: str, width: int) -> list[Line]:
     seen = _seen(snapshot, name)
-    head = join([inked(side, Ink.GOOD), inked(name, Ink.STRONG), _state(view, snapshot, name)], inked("  "))
-    told = [pad(inked(figure.label, Ink.DIM), LABEL) + inked(figure.text(figure.of(seen))) for figure in FIGURES]
+    head = join([styled(side, Style.GOOD), styled(name, Style.STRONG), _state(view, snapshot, name)], styled("  "))
+    told = [pad(styled(figure.label, Style.DIM), LABEL) + styled(figure.text(figure.of(seen))) for figure in FIGURES]
     return [clip(line, width) for line in (head, *told)]
 
 
@@ -153,10 +153,10 @@ class ComparePanel(Panel):
         body = compare_rows(view, width - 4, self._runs)
         if height != AS_TALL_AS_NEEDED:
             body = [*body, *[EMPTY] * (height - 2 - len(body))][: height - 2]
-        far = inked("SIMULATED", Ink.WARN) if view.simulated else EMPTY
+        far = styled("SIMULATED", Style.WARN) if view.simulated else EMPTY
         return frame(
             body,
             width,
-            EdgeText(inked("A | B"), far),
-            EdgeText(EMPTY, inked("t", Ink.STRONG) + inked(" flips", Ink.DIM)),
+            EdgeText(styled("A | B"), far),
+            EdgeText(EMPTY, styled("t", Style.STRONG) + styled(" flips", Style.DIM)),
         )

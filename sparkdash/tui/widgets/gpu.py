@@ -12,7 +12,7 @@ from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.phrases import is_silent
 from sparkdash.tui.history import STEP_S
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, dimmed, frame, inked, join, length, pad
+from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, clip, dimmed, frame, styled, join, length, pad
 from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines.charts import filled_chart
 from sparkdash.tui.lines.node_lines import node_name
@@ -38,9 +38,9 @@ class PowerPanel(Panel):
         power = _charted(view, POWER, "power", " W", 0, cells, rows)
         clock = _charted(view, CLOCK, "clock", " GHz", 2, cells, rows)
         body = [pad(a, cells + BETWEEN) + b for a, b in zip(power, clock, strict=True)]
-        span = inked(f"last {duration(2 * cells * STEP_S)}", Ink.DIM)
+        span = styled(f"last {duration(2 * cells * STEP_S)}", Style.DIM)
         return frame(
-            [clip(line, inner) for line in body], width, EdgeText(inked("power and clock")), EdgeText(EMPTY, span)
+            [clip(line, inner) for line in body], width, EdgeText(styled("power and clock")), EdgeText(EMPTY, span)
         )
 
 
@@ -51,9 +51,9 @@ def _charted(view: View, figure: str, name: str, unit: str, digits: int, cells: 
     top = max((value for value in scaled if value is not None), default=None)
     bad = view.is_alerting("", figure)
     now = _last(scaled)
-    told = inked(f"{name} ", Ink.DIM) + inked(number(now, digits, unit), Ink.BAD if bad else Ink.PLAIN)
-    told += inked(f"  highest {number(top, digits, unit)}", Ink.DIM) if top is not None else EMPTY
-    drawn = filled_chart(scaled, max(rows - 1, 0), (top or 1.0) * HEADROOM, edge=Ink.TRACE)
+    told = styled(f"{name} ", Style.DIM) + styled(number(now, digits, unit), Style.BAD if bad else Style.PLAIN)
+    told += styled(f"  highest {number(top, digits, unit)}", Style.DIM) if top is not None else EMPTY
+    drawn = filled_chart(scaled, max(rows - 1, 0), (top or 1.0) * HEADROOM, edge=Style.TRACE)
     return [told, *drawn][:rows]
 
 
@@ -73,8 +73,8 @@ A few percent is noticeable; at a fifth the box thrashes.
 """
 
 
-def _pair(name: str, value: str, ink: Ink = Ink.PLAIN) -> Line:
-    return inked(f"{name} ", Ink.DIM) + inked(value, Ink.DIM if value == DASH else ink)
+def _pair(name: str, value: str, style: Style = Style.PLAIN) -> Line:
+    return styled(f"{name} ", Style.DIM) + styled(value, Style.DIM if value == DASH else style)
 
 
 _FIGURES = ("gpu_utilization", "gpu_clock_mhz", "gpu_temperature_c", "gpu_power_w")
@@ -89,27 +89,27 @@ def _gpu(gpu: Gpu, stuck: bool, alerting: Alerting) -> list[Line]:
         f"{number(gpu.temperature_c, 0, ' °C'):>5}",
         f"{number(gpu.power_w, 0, ' W'):>5}",
     ]
-    first, *rest = [inked(figure, _ink(figure, alerting(name))) for figure, name in zip(figures, _FIGURES, strict=True)]
+    first, *rest = [styled(figure, _style(figure, alerting(name))) for figure, name in zip(figures, _FIGURES, strict=True)]
     if stuck:
-        return [inked("gpu ", Ink.DIM) + first, *rest, inked("✗ stuck low-power: unplug AC 60 s", Ink.BAD)]
-    throttle = inked("⚠ slowed: " + ", ".join(gpu.throttle), Ink.WARN) if gpu.throttle else EMPTY
-    return [inked("gpu ", Ink.DIM) + first, *rest, throttle]
+        return [styled("gpu ", Style.DIM) + first, *rest, styled("✗ stuck low-power: unplug AC 60 s", Style.BAD)]
+    throttle = styled("⚠ slowed: " + ", ".join(gpu.throttle), Style.WARN) if gpu.throttle else EMPTY
+    return [styled("gpu ", Style.DIM) + first, *rest, throttle]
 
 
-def _ink(figure: str, bad: bool) -> Ink:
+def _style(figure: str, bad: bool) -> Style:
     if bad:
-        return Ink.BAD
-    return Ink.DIM if figure.strip() == DASH else Ink.PLAIN
+        return Style.BAD
+    return Style.DIM if figure.strip() == DASH else Style.PLAIN
 
 
 def _memory(memory: Memory | None, *, bad: bool) -> list[Line]:
     pressure = memory.pressure if memory else None
-    ink = Ink.PLAIN
+    style = Style.PLAIN
     if pressure is not None and pressure >= PRESSURE_LOOK:
-        ink = Ink.BAD if pressure >= PRESSURE_ACT else Ink.WARN
-    ink = Ink.BAD if bad else ink
+        style = Style.BAD if pressure >= PRESSURE_ACT else Style.WARN
+    style = Style.BAD if bad else style
     used = memory.swap_used if memory else None
-    return [_pair("pressure", percent(pressure, 1), ink), _pair("swap", gib(used) if used else number(used))]
+    return [_pair("pressure", percent(pressure, 1), style), _pair("swap", gib(used) if used else number(used))]
 
 
 def gpu_line(view: View, width: int) -> Line:
@@ -119,7 +119,7 @@ def gpu_line(view: View, width: int) -> Line:
     gpu, memory = (sample.gpu, sample.memory) if sample else (None, None)
     line = _row(gpu, memory, width, alerting, stuck=_is_stuck(view))
     for told in _energy(view):
-        line = line + inked("     ") + told if length(line) + length(told) + 5 <= width else line
+        line = line + styled("     ") + told if length(line) + length(told) + 5 <= width else line
     return clip(dimmed(line) if view.sample_age_s is not None else line, width)
 
 
@@ -128,11 +128,11 @@ def _energy(view: View) -> list[Line]:
     sample = view.engine_sample(view.engine.profile) if view.engine else None
     counted, out = sample.gateway if sample else None, list[Line]()
     if counted is not None and counted.wh_per_1k is not None:
-        out.append(inked(f"{counted.wh_per_1k:.2f}", Ink.PLAIN) + inked(" Wh per 1k out", Ink.DIM))
+        out.append(styled(f"{counted.wh_per_1k:.2f}", Style.PLAIN) + styled(" Wh per 1k out", Style.DIM))
     energy = view.sample.energy if view.sample else None
     if energy is not None:
         used = f"{energy.busy_wh:.1f} Wh busy, {energy.idle_wh:.1f} idle"
-        out.append(inked(used, Ink.PLAIN) + inked(f" ({energy.sensor})", Ink.DIM))
+        out.append(styled(used, Style.PLAIN) + styled(f" ({energy.sensor})", Style.DIM))
     return out
 
 
@@ -142,9 +142,9 @@ def _is_stuck(view: View) -> bool:
 
 def _row(gpu: Gpu | None, memory: Memory | None, width: int, alerting: Alerting, *, stuck: bool = False) -> Line:
     """Format a box's figures, red where one is `alerting`."""
-    left = join(_gpu(gpu or Gpu(), stuck, alerting), inked("  "))
-    between = inked("     " if width >= ROOMY else "  ")
-    return inked(" ") + join([left, *_memory(memory, bad=alerting("memory_pressure"))], between)
+    left = join(_gpu(gpu or Gpu(), stuck, alerting), styled("  "))
+    between = styled("     " if width >= ROOMY else "  ")
+    return styled(" ") + join([left, *_memory(memory, bad=alerting("memory_pressure"))], between)
 
 
 def gpu_lines(view: View, width: int) -> list[Line]:
@@ -161,7 +161,7 @@ def gpu_lines(view: View, width: int) -> list[Line]:
 
 
 def _named(name: str, view: View, cells: int) -> Line:
-    return inked(" ") + pad(node_name(name, view), cells)
+    return styled(" ") + pad(node_name(name, view), cells)
 
 
 class GpuRow(Panel):

@@ -14,17 +14,17 @@ from textual import events
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.swap import Swap, SwapOutcome
-from sparkdash.tui.ink import EMPTY, Ink, Line, clip, inked, join, justify, length
+from sparkdash.tui.ink import EMPTY, Style, Line, clip, styled, join, justify, length
 from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.node_lines import hosts_line
 from sparkdash.tui.lines.swap_progress import goal
 from sparkdash.tui.mirror import LinkState, View
-from sparkdash.tui.name_cuts import profile_names, shorten_apart
+from sparkdash.tui.name_cuts import shorten_apart
 from sparkdash.tui.widgets.panel import KeyAsked, PageAsked, Panel
 from sparkdash.units import counted, number
 
-GAP = inked("  ")
+GAP = styled("  ")
 RECENT_S = 600.0
 """Seconds that a failed swap or a notice stays on the notice row; the history page keeps it."""
 OVER_ALERT_S = 30.0
@@ -60,21 +60,21 @@ class TitleBar(Panel):
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
         """Return the title bar."""
         host = hosts_line(view)
-        simulated = inked("SIMULATED", Ink.WARN) if view.simulated else EMPTY
-        clock = inked(time.strftime("%H:%M ", time.localtime(view.here)), Ink.DIM)
+        simulated = styled("SIMULATED", Style.WARN) if view.simulated else EMPTY
+        clock = styled(time.strftime("%H:%M ", time.localtime(view.here)), Style.DIM)
         far = _far(view)
         if width >= LEAST_FOR_RATE:
             far = box_rate(view) + far
         room = width - length(far) - length(clock) - 2
-        parts = [inked("sparkdash", Ink.GOOD), host, simulated, _runs(view)]
-        left = inked(" ") + join(parts, GAP)
+        parts = [styled("sparkdash", Style.GOOD), host, simulated, _runs(view)]
+        left = styled(" ") + join(parts, GAP)
         for less in (
             parts[1:],
             parts[2:],
         ):  # what runs, and how it is, before how this program is called and where it is
-            left = left if length(left) <= room else inked(" ") + join(less, GAP)
+            left = left if length(left) <= room else styled(" ") + join(less, GAP)
         if length(left) > room:
-            left = inked(" ") + _runs(view, room - 1)
+            left = styled(" ") + _runs(view, room - 1)
         return [justify(clip(left, room), far + clock, width)]
 
 
@@ -82,12 +82,12 @@ def _runs(view: View, cells: int | None = None) -> Line:
     """Name the large engine or swap, then what loads beside it; the names give way to the `cells` there are."""
     if swap := view.large_swap:
         what = swap.target or f"nothing, {', '.join(swap.evict)} leaves"
-        more = inked(f" +{len(view.swaps) - 1}", Ink.DIM) if len(view.swaps) > 1 else EMPTY
-        return _fitted(what, view, cells, before=_stage(swap) + inked(" → "), after=more)
+        more = styled(f" +{len(view.swaps) - 1}", Style.DIM) if len(view.swaps) > 1 else EMPTY
+        return _fitted(what, view, cells, before=_stage(swap) + styled(" → "), after=more)
     if view.engine is None:
-        return inked("nothing runs", Ink.DIM) if view.snapshot else EMPTY
-    state = inked(" ") + words.engine_state(view.engine, view)
-    loads = [_stage(swap, "◌ ") + inked(f" {goal(swap)}") + _done(swap) for swap in view.swaps]
+        return styled("nothing runs", Style.DIM) if view.snapshot else EMPTY
+    state = styled(" ") + words.engine_state(view.engine, view)
+    loads = [_stage(swap, "◌ ") + styled(f" {goal(swap)}") + _done(swap) for swap in view.swaps]
     if cells is not None and loads:
         loads = [_counted_loads(view.swaps)]
     return _fitted(view.engine.profile, view, cells, after=join([state, *loads], GAP))
@@ -96,26 +96,26 @@ def _runs(view: View, cells: int | None = None) -> Line:
 def _stage(swap: Swap, glyph: str = "") -> Line:
     """Name the phase of a swap, or its standstill."""
     if swap.still_since is not None:
-        return inked("◌ stalled", Ink.WARN)
-    return inked(f"{glyph}{swap.phase}", Ink.PLAIN)
+        return styled("◌ stalled", Style.WARN)
+    return styled(f"{glyph}{swap.phase}", Style.PLAIN)
 
 
 def _counted_loads(swaps: Sequence[Swap]) -> Line:
     still = sum(swap.still_since is not None for swap in swaps)
     if still:
-        return inked(f"◌ {still} stalled", Ink.WARN)
-    return inked(f"◌ {len(swaps)}", Ink.PLAIN) + inked(" load" + "s" * (len(swaps) == 1), Ink.DIM)
+        return styled(f"◌ {still} stalled", Style.WARN)
+    return styled(f"◌ {len(swaps)}", Style.PLAIN) + styled(" load" + "s" * (len(swaps) == 1), Style.DIM)
 
 
 def _fitted(name: str, view: View, cells: int | None, *, before: Line = EMPTY, after: Line = EMPTY) -> Line:
     """Put a name between two texts, cut to what they leave of `cells`."""
     if cells is not None:
-        name = shorten_apart(name, max(cells - length(before) - length(after), NARROWEST_NAME), profile_names(view))
-    return before + inked(name, Ink.STRONG) + after
+        name = shorten_apart(name, max(cells - length(before) - length(after), NARROWEST_NAME), view.profile_names)
+    return before + styled(name, Style.STRONG) + after
 
 
 def _done(swap: Swap) -> Line:
-    return inked(f" {swap.fraction * 100:.0f} %", Ink.PLAIN) if swap.fraction is not None else EMPTY
+    return styled(f" {swap.fraction * 100:.0f} %", Style.PLAIN) if swap.fraction is not None else EMPTY
 
 
 def box_rate(view: View) -> Line:
@@ -124,20 +124,20 @@ def box_rate(view: View) -> Line:
     if total is None or total.value is None:
         return EMPTY
     told = number(total.value, 1 if total.value < 1000 else 0)
-    return inked(f"{'~' if total.by_gateway else ''}{told}", Ink.PLAIN) + inked(" tok/s  ", Ink.DIM)
+    return styled(f"{'~' if total.by_gateway else ''}{told}", Style.PLAIN) + styled(" tok/s  ", Style.DIM)
 
 
 def _far(view: View) -> Line:
     since = words.age(view.here - view.link_since)
     if view.link is LinkState.LOST:
-        return inked(f"✗ link lost {since}, retrying  ", Ink.BAD)
+        return styled(f"✗ link lost {since}, retrying  ", Style.BAD)
     if view.link is LinkState.REFUSED:
-        return inked("✗ no link  ", Ink.BAD)
+        return styled("✗ no link  ", Style.BAD)
     if view.snapshot is None:
-        return inked("connecting  ", Ink.WARN)
+        return styled("connecting  ", Style.WARN)
     count = len(view.snapshot.requests)
-    run = inked(f"measuring {view.measuring.share * 100:.0f} %  ", Ink.WARN) if view.measuring else EMPTY
-    return run + inked(f"{count} in flight  ", Ink.PLAIN if count else Ink.DIM)
+    run = styled(f"measuring {view.measuring.share * 100:.0f} %  ", Style.WARN) if view.measuring else EMPTY
+    return run + styled(f"{count} in flight  ", Style.PLAIN if count else Style.DIM)
 
 
 class NoticeRow(Panel):
@@ -146,7 +146,7 @@ class NoticeRow(Panel):
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
         """Return the notice row."""
         line = notice_row(view)
-        return [clip(inked(" ") + line, width)] if line else [EMPTY]
+        return [clip(styled(" ") + line, width)] if line else [EMPTY]
 
 
 def notice_row(view: View) -> Line:
@@ -161,7 +161,7 @@ def _said(view: View) -> Line:
     last = next((one for one in (view.snapshot.notices if view.snapshot else ()) if one.level is Level.ERROR), None)
     if last is not None and last.at is not None and last.at > view.feedback.at + view.now - view.here:
         return EMPTY
-    return inked(view.feedback.text, Ink.BAD if view.feedback.bad else Ink.STRONG)
+    return styled(view.feedback.text, Style.BAD if view.feedback.bad else Style.STRONG)
 
 
 def _alerts(view: View) -> Line:
@@ -170,7 +170,7 @@ def _alerts(view: View) -> Line:
         return EMPTY
     more = f" +{len(found) - 1} more" if len(found) > 1 else ""
     since = words.age(max(view.now - found[0].since, 0.0))
-    return inked(f"✗ {found[0].text.rstrip('.')}, for {since}{more}", Ink.BAD)
+    return styled(f"✗ {found[0].text.rstrip('.')}, for {since}{more}", Style.BAD)
 
 
 def _happened(view: View, within_s: float) -> Line:
@@ -185,7 +185,7 @@ def _failed(view: View, within_s: float) -> Line:
     if _is_on_card(last.target, view):
         return EMPTY  # the card shows the failure in full
     why = f"{last.failure.code}: {last.failure.message}" if last.failure else "no reason given"
-    return inked(f"✗ {last.target or 'stop'} failed, {why}", Ink.BAD)
+    return styled(f"✗ {last.target or 'stop'} failed, {why}", Style.BAD)
 
 
 def _is_on_card(profile: str | None, view: View) -> bool:
@@ -196,7 +196,7 @@ def _notice(view: View, within_s: float) -> Line:
     for notice in view.snapshot.notices if view.snapshot else ():
         if notice.level is not Level.INFO and notice.at is not None and view.now - notice.at < within_s:
             bad = notice.level is Level.ERROR
-            return inked(f"{'✗' if bad else '⚠'} {notice.text}", Ink.BAD if bad else Ink.WARN)
+            return styled(f"{'✗' if bad else '⚠'} {notice.text}", Style.BAD if bad else Style.WARN)
     return EMPTY
 
 
@@ -206,7 +206,7 @@ def _problems(view: View) -> Line:
         return EMPTY
     place, _, what = problems[0].partition(": ")  # without the folder, which would leave no room for what is wrong
     first = f"{place.rpartition('/')[2]}: {what}"
-    return inked(f"⚠ {counted(len(problems), 'problem')} in profile files (page 6, n): {first}", Ink.WARN)
+    return styled(f"⚠ {counted(len(problems), 'problem')} in profile files (page 6, n): {first}", Style.WARN)
 
 
 class Footer(Panel):
@@ -226,19 +226,19 @@ class Footer(Panel):
         """Return the footer; in a low terminal a notice takes its place."""
         if self.is_attached and is_compact(self.app.size.height) and (told := notice_row(view)):
             self._key_places = []
-            return [clip(inked(" ") + told, width)]
+            return [clip(styled(" ") + told, width)]
         names = [_page_name(f"{i} ", title, name == self._page) for i, (name, title) in enumerate(PAGES.items(), 1)]
-        left = inked(" ") + join(names, inked(" "))
+        left = styled(" ") + join(names, styled(" "))
         self._has_names = length(left) + NARROWEST_HINT <= width
         if not self._has_names:
-            left = inked(f" 1-{len(PAGES)} ", Ink.STRONG) + inked("pages", Ink.DIM)
+            left = styled(f" 1-{len(PAGES)} ", Style.STRONG) + styled("pages", Style.DIM)
         hints = self._fitting(width - length(left) - 2)
         at = width - length(join([_key(hint) for hint in hints], GAP)) - 1
         self._key_places = []
         for hint in hints:
             self._key_places += [(at + first, at + last, key) for first, last, key in _hint_places(hint)]
             at += length(_key(hint) + GAP)
-        return [justify(left, join([_key(hint) for hint in hints], GAP) + inked(" "), width)]
+        return [justify(left, join([_key(hint) for hint in hints], GAP) + styled(" "), width)]
 
     def _fitting(self, room: int) -> list[str]:
         """Return as many hints as fit; the last one, help, always does."""
@@ -262,13 +262,13 @@ class Footer(Panel):
 
 
 def _page_name(digit: str, title: str, here: bool) -> Line:
-    return inked(digit, Ink.GOOD if here else Ink.DIM) + inked(title, Ink.STRONG if here else Ink.PLAIN)
+    return styled(digit, Style.GOOD if here else Style.DIM) + styled(title, Style.STRONG if here else Style.PLAIN)
 
 
 def _key(pair: str) -> Line:
     """Format a key and its word: `c end it`; several one-letter words are keys: `a b mark`."""
     keys, rest = _keys_of(pair)
-    return inked(" ".join(keys), Ink.STRONG) + inked(f" {rest}", Ink.DIM)
+    return styled(" ".join(keys), Style.STRONG) + styled(f" {rest}", Style.DIM)
 
 
 def _keys_of(pair: str) -> tuple[list[str], str]:

@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 
 from sparkdash.domain.engine import Engine
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, Span, clip, frame, inked, join, strip_controls
+from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, Span, clip, frame, styled, join, strip_controls
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.panel import LinesArrived, Panel
 from sparkdash.units import counted, natural
@@ -145,11 +145,11 @@ class LogPanel(Panel, can_focus=True):
         room = max(height - 2, 0)
         begin = max(len(self._rows) - room, 0) if self._top is None else self._top
         shown = list(enumerate(self._rows[begin : begin + room], begin))
-        body = [self._inked(row, width - 4, here=place == self._hit) for place, row in shown]
-        body = body or [inked(self._silence(), Ink.DIM)]
+        body = [self._styled(row, width - 4, here=place == self._hit) for place, row in shown]
+        body = body or [styled(self._silence(), Style.DIM)]
         body += [EMPTY] * (room - len(body))
         return frame(
-            body, width, EdgeText(inked("log ") + inked(self._whose, Ink.STRONG), self._mode(begin, room)), self._foot()
+            body, width, EdgeText(styled("log ") + styled(self._whose, Style.STRONG), self._mode(begin, room)), self._foot()
         )
 
     def find(self, text: str) -> None:
@@ -297,41 +297,41 @@ class LogPanel(Panel, can_focus=True):
         if not self._left <= at <= self._left + width - len(needle):
             self._left = max(at - width // 2, 0) if at + len(needle) > width else 0
 
-    def _inked(self, row: LogRow, width: int, *, here: bool) -> Line:
+    def _styled(self, row: LogRow, width: int, *, here: bool) -> Line:
         if row.folded:
-            return clip(inked(row.shown(), Ink.WARN if row.odd else Ink.DIM), width)
-        seen, ink = row.text[self._left :], _level(row.text)
+            return clip(styled(row.shown(), Style.WARN if row.odd else Style.DIM), width)
+        seen, style = row.text[self._left :], _level(row.text)
         if not self.search:
-            return clip(inked(seen, ink), width)
+            return clip(styled(seen, style), width)
         out: list[Span] = []
         places = [found.span() for found in re.finditer(re.escape(self.search), seen, re.IGNORECASE)]
         end = 0
         for first, last in places:
-            out += [*inked(seen[end:first], ink), Span(seen[first:last], Ink.HIT, lit=here)]
+            out += [*styled(seen[end:first], style), Span(seen[first:last], Style.HIT, lit=here)]
             end = last
-        return clip((*out, *inked(seen[end:], ink)), width)
+        return clip((*out, *styled(seen[end:], style)), width)
 
     def _silence(self) -> str:
         return self._ended or ("The log is empty." if self._source else "No engine is running, so there is no log.")
 
     def _mode(self, begin: int, room: int) -> Line:
         if self._top is None:
-            return inked("following", Ink.GOOD)
-        return inked(f"held at {begin + 1}-{min(begin + room, len(self._rows))} of {len(self._rows)}", Ink.WARN)
+            return styled("following", Style.GOOD)
+        return styled(f"held at {begin + 1}-{min(begin + room, len(self._rows))} of {len(self._rows)}", Style.WARN)
 
     def _foot(self) -> EdgeText:
         found = sum(self.search.lower() in line.lower() for line in self.lines) if self.search else 0
         search = (
-            inked(f"“{self.search}” {counted(found, 'line')}, n next N previous", Ink.DIM) if self.search else EMPTY
+            styled(f"“{self.search}” {counted(found, 'line')}, n next N previous", Style.DIM) if self.search else EMPTY
         )
-        over = inked(self._ended, Ink.DIM) if self._ended and self.lines else EMPTY
+        over = styled(self._ended, Style.DIM) if self._ended and self.lines else EMPTY
         hidden = sum(row.lines for row in self._rows if row.folded)
-        folded = inked(f"{hidden} access lines folded, o shows them", Ink.DIM) if hidden else EMPTY
-        return EdgeText(join([search, over, folded], inked(" · ", Ink.DIM)))
+        folded = styled(f"{hidden} access lines folded, o shows them", Style.DIM) if hidden else EMPTY
+        return EdgeText(join([search, over, folded], styled(" · ", Style.DIM)))
 
 
-def _level(line: str) -> Ink:
+def _level(line: str) -> Style:
     head = line[:60]
     if "ERROR" in head or "Error" in head or "CRITICAL" in head:
-        return Ink.BAD
-    return Ink.WARN if "WARN" in head else Ink.PLAIN
+        return Style.BAD
+    return Style.WARN if "WARN" in head else Style.PLAIN

@@ -16,14 +16,14 @@ from sparkdash.tui.ink import (
     EDGE_ROOM,
     EMPTY,
     EdgeText,
-    Ink,
+    Style,
     Line,
     Span,
     clip,
     dimmed,
     fitted_edge,
     frame,
-    inked,
+    styled,
     join,
     length,
     merge_spans,
@@ -49,25 +49,25 @@ class Part(NamedTuple):
     name: str
     glyph: str
     bytes: int | None
-    ink: Ink
+    style: Style
 
 
 def memory_parts(memory: Memory) -> list[Part]:
     """Return the stretches from left to right; the known ones add up to the total."""
     engines = [
-        Part(name, (ENGINE_GLYPHS + LETTERS)[min(i, len(ENGINE_GLYPHS + LETTERS) - 1)], held, Ink.FILL)
+        Part(name, (ENGINE_GLYPHS + LETTERS)[min(i, len(ENGINE_GLYPHS + LETTERS) - 1)], held, Style.FILL)
         for i, (name, held) in enumerate(sorted(memory.engines.items(), key=_by_size))
     ]
-    engines += [Part(_theirs(each), THEIRS, each.bytes, Ink.WARN) for each in memory.strangers]
+    engines += [Part(_theirs(each), THEIRS, each.bytes, Style.WARN) for each in memory.strangers]
     cache = memory.page_cache or 0
     known = sum(part.bytes or 0 for part in engines)
     rest = max(memory.total - memory.free - cache - known, 0)
     guess = any(held is None for held in memory.engines.values())
     return [
         *engines,
-        Part("engines + other" if guess else "other", OTHER, rest, Ink.FILL),
-        Part("cache", CACHE, memory.page_cache, Ink.FILL),
-        Part("free", FREE, memory.free, Ink.FILL),
+        Part("engines + other" if guess else "other", OTHER, rest, Style.FILL),
+        Part("cache", CACHE, memory.page_cache, Style.FILL),
+        Part("free", FREE, memory.free, Style.FILL),
     ]
 
 
@@ -84,8 +84,8 @@ def memory_bar(memory: Memory, width: int) -> Line:
     for part in memory_parts(memory):
         filled += part.bytes or 0
         end = min(round(filled / memory.total * width), width)
-        cells.extend([Span(part.glyph, part.ink)] * (end - len(cells)))
-    cells.extend([Span(FREE, Ink.FILL)] * (width - len(cells)))
+        cells.extend([Span(part.glyph, part.style)] * (end - len(cells)))
+    cells.extend([Span(FREE, Style.FILL)] * (width - len(cells)))
     return merge_spans(_marked(cells, memory, width) if memory.reserve else cells)
 
 
@@ -93,13 +93,13 @@ def _marked(cells: list[Span], memory: Memory, width: int) -> list[Span]:
     mark = min(max(round((memory.total - memory.reserve) / memory.total * width), 0), width - 1)
     kept = memory.available >= memory.reserve
     beyond = [_beyond(span) for span in cells[mark + 1 :]]
-    return [*cells[:mark], Span(MARK, Ink.PLAIN if kept else Ink.BAD), *beyond]
+    return [*cells[:mark], Span(MARK, Style.PLAIN if kept else Style.BAD), *beyond]
 
 
 def _beyond(span: Span) -> Span:
     if span.text == FREE:
-        return Span(KEPT, Ink.FILL)
-    return span if span.text == CACHE else span._replace(ink=Ink.BAD)
+        return Span(KEPT, Style.FILL)
+    return span if span.text == CACHE else span._replace(style=Style.BAD)
 
 
 _ROOMS = (
@@ -116,7 +116,7 @@ AVAILABLE = "memory_available_bytes"
 KEPT_COLUMNS = 2000
 SIZE_STEP = 4 * GIB
 LEAST_NAME, TIGHT = 12, 5
-GAP = inked("  ")
+GAP = styled("  ")
 FIXED = ("free", "cache", "other", "engines + other", "reserve", "kept")
 
 
@@ -124,11 +124,11 @@ def memory_legend(memory: Memory, width: int) -> Line:
     """Format glyph, name and GiB of every stretch; long names are cut, and the least engines become "+2 engines"."""
     most = len(memory.engines) + len(memory.strangers)
     for between, longest in _ROOMS:
-        line = join(_marks(memory, longest, most), inked(between))
+        line = join(_marks(memory, longest, most), styled(between))
         if length(line) <= width:
             return line
     for kept in range(most, -1, -1):
-        line = join(_marks(memory, TIGHT if kept == most else LEAST_NAME, kept), inked(" "))
+        line = join(_marks(memory, TIGHT if kept == most else LEAST_NAME, kept), styled(" "))
         if length(line) <= width:
             return line
     return clip(line, width)
@@ -138,7 +138,7 @@ def legend_rows(memory: Memory, width: int) -> list[Line]:
     """Format the legend in one row, or in two where one would cost the engines their names."""
     line = memory_legend(memory, width)
     parts = _marks(memory, LEAST_NAME, len(memory.engines) + len(memory.strangers))
-    if length(join(parts, inked(" "))) <= width:
+    if length(join(parts, styled(" "))) <= width:
         return [line]
     most, fixed = len(memory.engines) + len(memory.strangers), 4
     tries = [(longest, most) for longest in (40, 28, 20, 16, LEAST_NAME)]
@@ -153,13 +153,13 @@ def legend_rows(memory: Memory, width: int) -> list[Line]:
 def _marks(memory: Memory, longest: int, most: int) -> list[Line]:
     """Format every stretch, of engines and of other owners' containers the `most` largest."""
     word = "kept" if longest == TIGHT else "reserve"
-    stretches = [*memory_parts(memory), Part(word, MARK, memory.reserve or None, Ink.PLAIN)]
+    stretches = [*memory_parts(memory), Part(word, MARK, memory.reserve or None, Style.PLAIN)]
     owners = [part for part in stretches if part.name not in FIXED]
     kept = sorted(owners, key=lambda part: -(part.bytes or 0))[:most]
     own = frozenset(part.name for part in owners)
     marks = [_mark(part, shorten_apart(part.name, longest, own)) for part in owners if part in kept]
     if rest := [part.bytes or 0 for part in owners if part not in kept]:
-        marks.append(_mark(Part("", "+", sum(rest), Ink.PLAIN), f"{len(rest)} engines"))
+        marks.append(_mark(Part("", "+", sum(rest), Style.PLAIN), f"{len(rest)} engines"))
     return [*marks, *(_mark(part, part.name) for part in stretches if part.name in FIXED)]
 
 
@@ -169,23 +169,23 @@ def _theirs(stranger: Stranger) -> str:
 
 def _mark(part: Part, name: str) -> Line:
     held = part.bytes
-    figure = inked(f" {held / GIB:.1f}", Ink.PLAIN) if held is not None else inked(f" {DASH}", Ink.DIM)
-    return inked(part.glyph, part.ink) + inked(" ") + inked(name, Ink.DIM) + figure
+    figure = styled(f" {held / GIB:.1f}", Style.PLAIN) if held is not None else styled(f" {DASH}", Style.DIM)
+    return styled(part.glyph, part.style) + styled(" ") + styled(name, Style.DIM) + figure
 
 
 def guard_line(guard: Guard | None) -> Line:
     """Describe what the memory guard does now; empty while all is well."""
     if guard is None or guard.level is GuardLevel.OK:
-        return inked("guard off", Ink.DIM) if guard and guard.mode == "off" else EMPTY
+        return styled("guard off", Style.DIM) if guard and guard.mode == "off" else EMPTY
     does = _DOES[guard.level] if guard.mode == "act" else "warns"
-    return inked(f"⚠ guard {does}", Ink.WARN if guard.level is GuardLevel.WARN else Ink.BAD)
+    return styled(f"⚠ guard {does}", Style.WARN if guard.level is GuardLevel.WARN else Style.BAD)
 
 
 def guard_next(guard: Guard | None) -> Line:
     """Say when the guard that holds loads back does more."""
     if guard is None or guard.mode != "act" or guard.level is not GuardLevel.HOLD or guard.floors is None:
         return EMPTY
-    return inked(f"below {gib(guard.floors.kill)} it ends an engine", Ink.BAD)
+    return styled(f"below {gib(guard.floors.kill)} it ends an engine", Style.BAD)
 
 
 _DOES = {GuardLevel.WARN: "warns", GuardLevel.HOLD: "holds loads back", GuardLevel.KILL: "kills"}
@@ -230,7 +230,7 @@ class MemoryBar(Panel):
         memory = view.sample.memory if view.sample else None
         guard = view.snapshot.guard if view.snapshot else None
         stale = view.sample_age_s if memory else None
-        old = inked(f"{age(stale)} old", Ink.WARN) if stale is not None else EMPTY
+        old = styled(f"{age(stale)} old", Style.WARN) if stale is not None else EMPTY
         if is_compact(self.app.size.height):
             return self._low(view, width)
         if view.nodes:
@@ -238,8 +238,8 @@ class MemoryBar(Panel):
             rows = BarRows(memory_bar, memory_legend)
             return memory_of_boxes(view, width, first=[guard_line(guard), old], rows=rows, gpus=short)
         if memory is None:
-            body = [inked("─" * (width - 4), Ink.FAINT), inked("memory of the box: -", Ink.DIM)]
-            return frame(body, width, EdgeText(inked("unified memory")))
+            body = [styled("─" * (width - 4), Style.FAINT), styled("memory of the box: -", Style.DIM)]
+            return frame(body, width, EdgeText(styled("unified memory")))
         body = [memory_bar(memory, width - 4), *legend_rows(memory, width - 4)]
         body = body if stale is None else [dimmed(line) for line in body]
         if shown := self.chart_rows:
@@ -267,37 +267,37 @@ def _head(memory: Memory, first: list[Line], width: int, *, alerting: bool) -> E
     whole, less = [part for part in first if part], [part for part in first[:-1] if part]
     names = ("unified memory", "memory")
     for name, parts in (*((name, whole) for name in (*names, "")), *((name, less) for name in names)):
-        left = join([inked(name), *parts], inked(" ── ", Ink.FAINT))
+        left = join([styled(name), *parts], styled(" ── ", Style.FAINT))
         if length(left) + length(far) <= width - EDGE_ROOM:
             return EdgeText(left, far)
-    return fitted_edge(less, far, inked(" "), width)
+    return fitted_edge(less, far, styled(" "), width)
 
 
 def available(memory: Memory, *, alerting: bool = False) -> Line:
     """Say how much memory is available, red within the reserve and beyond a limit of config.toml."""
     bad = alerting or memory.available <= memory.reserve
-    left = inked(f"available {gib(memory.available)}", Ink.BAD if bad else Ink.PLAIN)
-    return left + inked(" of ", Ink.DIM) + inked(gib(memory.total), Ink.PLAIN)
+    left = styled(f"available {gib(memory.available)}", Style.BAD if bad else Style.PLAIN)
+    return left + styled(" of ", Style.DIM) + styled(gib(memory.total), Style.PLAIN)
 
 
 def _one_row(name: str, memory: Memory | None, guard: Guard | None, width: int, *, old: bool) -> Line:
     """Draw the bar of a low terminal, with its figures beside it."""
-    head = inked(f" {shorten(name, 8):<9}", Ink.DIM)
+    head = styled(f" {shorten(name, 8):<9}", Style.DIM)
     if memory is None:
-        return head + inked("-", Ink.DIM)
-    left = inked(f"{gib(memory.available)}", Ink.PLAIN if memory.available > memory.reserve else Ink.BAD)
+        return head + styled("-", Style.DIM)
+    left = styled(f"{gib(memory.available)}", Style.PLAIN if memory.available > memory.reserve else Style.BAD)
     warned = guard_line(guard)
-    left += inked(f" of {gib(memory.total)}{'' if warned else ' available'}", Ink.DIM)
-    told = join([warned, left], inked("  "))
+    left += styled(f" of {gib(memory.total)}{'' if warned else ' available'}", Style.DIM)
+    told = join([warned, left], styled("  "))
     cells = width - length(told) - 13
-    bar = memory_bar(memory, cells) + inked("  ") if cells >= 8 else EMPTY
+    bar = memory_bar(memory, cells) + styled("  ") if cells >= 8 else EMPTY
     line = head + bar + told
     return clip(dimmed(line) if old else line, width)
 
 
 def chart_lines(columns: Sequence[str], rows: int) -> list[Line]:
     """Draw the past of the bar from its columns: engines at the foot, free memory left blank."""
-    return [merge_spans([Span(column[row], Ink.FAINT) for column in columns]) for row in reversed(range(rows))]
+    return [merge_spans([Span(column[row], Style.FAINT) for column in columns]) for row in reversed(range(rows))]
 
 
 def memory_column(memory: Memory, rows: int) -> str:

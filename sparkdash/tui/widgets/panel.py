@@ -1,4 +1,4 @@
-"""Base of all panels: a widget that draws inked lines and repaints only the rows that differ.
+"""Base of all panels: a widget that draws styled lines and repaints only the rows that differ.
 
 Owns: the path from lines to the screen (Textual's Line API). Must not know: what is drawn.
 Rule: `draw` depends only on the view, the size and the panel's own fields; it is called at most once per paint.
@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, cast
 
 from rich.segment import Segment
-from rich.style import Style
+from rich.style import Style as RichStyle
 from textual import events
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -150,21 +150,21 @@ def line_segments(line: Line, looks: theme.Looks) -> list[Segment]:
     """
     made: list[Segment] = []
     texts: list[str] = []
-    last: Style | None = None
-    for text, ink, lit in line:
-        style = looks[ink, lit]
-        if last is None or not (style is last or (text.isspace() and _ground(style) == _ground(last))):
+    last: RichStyle | None = None
+    for text, style, lit in line:
+        look = looks[style, lit]
+        if last is None or not (look is last or (text.isspace() and _ground(look) == _ground(last))):
             if last is not None:
                 made.append(Segment("".join(texts), last))
-            last, texts = style, []
+            last, texts = look, []
         texts.append(text)
     return [*made, Segment("".join(texts), last)] if texts else made
 
 
 @cache
-def _ground(style: Style) -> tuple[object, ...]:
-    """Return what of a style shows where there is no text."""
-    return style.bgcolor, style.underline, style.reverse
+def _ground(look: RichStyle) -> tuple[object, ...]:
+    """Return what of a look shows where there is no text."""
+    return look.bgcolor, look.underline, look.reverse
 
 
 def _row(lines: list[Line], y: int) -> Line:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from sparkdash.domain.history import RequestOrder
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.phrases import about, output_of_request
-from sparkdash.tui.ink import Ink, Line, align_right, clip, inked, length, pad
+from sparkdash.tui.ink import Style, Line, align_right, clip, styled, length, pad
 from sparkdash.tui.mirror import View
-from sparkdash.tui.name_cuts import profile_names, shorten_apart
+from sparkdash.tui.name_cuts import shorten_apart
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration, number, percent
 
@@ -194,12 +194,12 @@ class PastTable(Table):
         """Return the column titles."""
         columns = _columns(width)
         figures = "".join(f"{one.name:>{one.cells}}" for one in columns)
-        return inked(f" {'time':<{TIME}}{'client':<{_client(width)}}{'profile':<{PROFILE}}{figures}  finish", Ink.DIM)
+        return styled(f" {'time':<{TIME}}{'client':<{_client(width)}}{'profile':<{PROFILE}}{figures}  finish", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
         """Return a row for each request."""
         columns = _columns(width)
-        names = profile_names(view)
+        names = view.profile_names
         return [
             TableRow(one.id, partial(_past_line, one, columns, view.now, width, names), one.id) for one in self.found
         ]
@@ -222,15 +222,15 @@ class PastTable(Table):
 
 def _past_line(one: Request, columns: list[PastColumn], now: float, width: int, names: frozenset[str]) -> Line:
     form = "%H:%M:%S" if now - one.started_at < 86400 else "%d %b %H:%M"
-    line = inked(f" {time.strftime(form, time.localtime(one.started_at)):<{TIME}}", Ink.DIM)
-    line += pad(inked(one.client), _client(width) - 1) + inked(" ") + _profile(one.profile, names) + inked(" ")
+    line = styled(f" {time.strftime(form, time.localtime(one.started_at)):<{TIME}}", Style.DIM)
+    line += pad(styled(one.client), _client(width) - 1) + styled(" ") + _profile(one.profile, names) + styled(" ")
     for column in columns:
         told = column.text(one)
-        line += align_right(inked(told, Ink.DIM if told == DASH else Ink.PLAIN), column.cells)
+        line += align_right(styled(told, Style.DIM if told == DASH else Style.PLAIN), column.cells)
     bad = one.state is RequestState.FAILED
     end = f"{one.status} {one.error or ''}" if bad else one.finish_reason or one.state.value
     end = _fitting(end, width - length(line) - 2)
-    return clip(line + inked("  ") + inked(end, Ink.BAD if bad else Ink.DIM), width)
+    return clip(line + styled("  ") + styled(end, Style.BAD if bad else Style.DIM), width)
 
 
 def _client(width: int) -> int:
@@ -243,4 +243,4 @@ def _fitting(end: str, room: int) -> str:
 
 
 def _profile(name: str, names: frozenset[str]) -> Line:
-    return pad(inked(shorten_apart(name, PROFILE - 1, names)), PROFILE - 1)
+    return pad(styled(shorten_apart(name, PROFILE - 1, names)), PROFILE - 1)

@@ -17,7 +17,7 @@ from sparkdash.domain.phrases import by_family, family_of, plan_boxes
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.state import Figures, Snapshot
 from sparkdash.domain.swap import Plan
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, length, pad, wrap
+from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, align_right, clip, frame, styled, length, pad, wrap
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.engine_figures import speed_up_sentence
 from sparkdash.tui.lines.swap_progress import plan_lines
@@ -94,7 +94,7 @@ class ProfileTable(Table):
         """Return the column titles."""
         name, columns = cells(width, self._longest_name)
         names = "".join(f"{one.name:{'>' if one.figure else '<'}{one.cells}}" for one in columns)
-        return inked(f"   {'profile':<{name}}{names}  state", Ink.DIM)
+        return styled(f"   {'profile':<{name}}{names}  state", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
         """Return a row for each profile."""
@@ -135,7 +135,7 @@ def tree(profiles: tuple[ProfileSummary, ...]) -> list[tuple[ProfileSummary, str
 
 def _mark(snapshot: Snapshot, profile: ProfileSummary) -> Line:
     sides = [side for side, name in (("A", snapshot.toggle_a), ("B", snapshot.toggle_b)) if name == profile.name]
-    return pad(inked(" " + "".join(sides), Ink.STRONG), MARK)
+    return pad(styled(" " + "".join(sides), Style.STRONG), MARK)
 
 
 def _name(snapshot: Snapshot, profile: ProfileSummary, branch: str, kept: list[str], cells: int | None = None) -> Line:
@@ -154,47 +154,47 @@ def _name(snapshot: Snapshot, profile: ProfileSummary, branch: str, kept: list[s
     while told and cells is not None and len(branch + short + "".join(told)) > cells:
         told.pop()
     method = "".join(told)
-    return inked(branch, Ink.FAINT) + inked(short, _name_ink(snapshot, profile)) + inked(method, Ink.DIM)
+    return styled(branch, Style.FAINT) + styled(short, _name_style(snapshot, profile)) + styled(method, Style.DIM)
 
 
 def _line(
     snapshot: Snapshot, profile: ProfileSummary, stock: Stock | None, name: Line, laid: Cells, width: int
 ) -> Line:
-    line = _mark(snapshot, profile) + pad(name, laid.name - 1) + inked(" ")
+    line = _mark(snapshot, profile) + pad(name, laid.name - 1) + styled(" ")
     if profile.cannot_run:
         room = width - length(line) - len(WHY)
-        return line + clip(inked(f"✗ cannot run: {profile.cannot_run}", Ink.DIM), room) + inked(WHY, Ink.DIM)
+        return line + clip(styled(f"✗ cannot run: {profile.cannot_run}", Style.DIM), room) + styled(WHY, Style.DIM)
     seen = snapshot.figures.get(profile.name)
     for column in laid.columns:
         told = column.text(profile, seen)
-        line += _figure(told, column.cells) if column.figure else pad(inked(told), column.cells)
-    return line + inked("  ") + _state(snapshot, profile, stock)
+        line += _figure(told, column.cells) if column.figure else pad(styled(told), column.cells)
+    return line + styled("  ") + _state(snapshot, profile, stock)
 
 
-def _name_ink(snapshot: Snapshot, profile: ProfileSummary) -> Ink:
+def _name_style(snapshot: Snapshot, profile: ProfileSummary) -> Style:
     if profile.cannot_run:
-        return Ink.DIM
-    return Ink.STRONG if profile.name in snapshot.engines else Ink.PLAIN
+        return Style.DIM
+    return Style.STRONG if profile.name in snapshot.engines else Style.PLAIN
 
 
 def _figure(figure: str, cells: int) -> Line:
-    return align_right(inked(figure, Ink.DIM if figure == DASH else Ink.PLAIN), cells)
+    return align_right(styled(figure, Style.DIM if figure == DASH else Style.PLAIN), cells)
 
 
 def _state(snapshot: Snapshot, profile: ProfileSummary, stock: Stock | None) -> Line:
     if profile.engine is EngineKind.REMOTE:
-        return inked("elsewhere", Ink.DIM)
+        return styled("elsewhere", Style.DIM)
     if profile.name in snapshot.parked:
-        return inked("✗ parked", Ink.BAD)
+        return styled("✗ parked", Style.BAD)
     engine = snapshot.engines.get(profile.name)
     if engine is None:
         coming = snapshot.swap_to(profile.name) is not None
-        return inked("◌ coming", Ink.PLAIN) if coming else _on_the_box(profile, stock)
+        return styled("◌ coming", Style.PLAIN) if coming else _on_the_box(profile, stock)
     standing = words.STANDING.get(engine.liveness.state) if engine.liveness else None
-    glyph, ink = standing or words.ENGINE[engine.state]
+    glyph, style = standing or words.ENGINE[engine.state]
     state = engine.liveness.state if engine.liveness and standing else engine.state
-    edited = inked(", edited", Ink.WARN) if snapshot.is_outdated(profile.name) else EMPTY
-    return inked(f"{glyph} {state}", ink) + edited
+    edited = styled(", edited", Style.WARN) if snapshot.is_outdated(profile.name) else EMPTY
+    return styled(f"{glyph} {state}", style) + edited
 
 
 def lacks(stock: Stock | None) -> list[str]:
@@ -212,13 +212,13 @@ def _on_the_box(profile: ProfileSummary, stock: Stock | None) -> Line:
     """Describe the local files of a profile that does not run."""
     if missing := lacks(stock):
         if there := _nodes_with_all(stock):
-            return inked(f"on {there}", Ink.PLAIN)
+            return styled(f"on {there}", Style.PLAIN)
         if "image" in missing and profile.build is not None:
-            return inked(image_origin(profile.image or "", profile.build).value, Ink.DIM)
-        return inked(f"no {missing[0]}" if len(missing) == 1 else "not here", Ink.DIM)
+            return styled(image_origin(profile.image or "", profile.build).value, Style.DIM)
+        return styled(f"no {missing[0]}" if len(missing) == 1 else "not here", Style.DIM)
     known = stock is not None and (stock.image or stock.weights)
     places = filter(None, ("on disk", _nodes_with_all(stock)))
-    return inked(", ".join(places), Ink.PLAIN) if known else inked("off", Ink.DIM)
+    return styled(", ".join(places), Style.PLAIN) if known else styled("off", Style.DIM)
 
 
 class ProfileDetail(Panel):
@@ -240,19 +240,19 @@ class ProfileDetail(Panel):
             facts = verdict if len(verdict) > 2 else [_serves(profile), *verdict]
             lines = [*_about(profile, width - 4, height - 2 - len(facts)), *facts]
         lines = [clip(line, width - 4) for line in lines[: height - 2]]
-        title = inked(profile.name, Ink.STRONG) if profile else inked("no profile")
+        title = styled(profile.name, Style.STRONG) if profile else styled("no profile")
         return frame([*lines, *[EMPTY] * (height - 2 - len(lines))], width, EdgeText(title))
 
 
 def _about(profile: ProfileSummary, width: int, room: int) -> list[Line]:
     """Format the description in `room` lines, at least one, and speed-up and published note where there is room."""
-    rows = wrap(profile.about or profile.name, width, Ink.PLAIN, limit=max(room, 1))
+    rows = wrap(profile.about or profile.name, width, Style.PLAIN, limit=max(room, 1))
     note = f"published: {profile.published_note}" if profile.published_note else ""
     if profile.speed_up:
         note = " · ".join(filter(None, (speed_up_sentence(profile.speed_up), note)))
     if note and len(rows) < room:
-        return rows + wrap(note, width, Ink.DIM, limit=room - len(rows))
-    return [*rows[:-1], rows[-1] + inked(f"  {note}", Ink.DIM)] if note else rows
+        return rows + wrap(note, width, Style.DIM, limit=room - len(rows))
+    return [*rows[:-1], rows[-1] + styled(f"  {note}", Style.DIM)] if note else rows
 
 
 def _serves(profile: ProfileSummary) -> Line:
@@ -260,7 +260,7 @@ def _serves(profile: ProfileSummary) -> Line:
     facts = [f"model: {names}", f"context {words.context_length(profile.context)}"]
     if profile.image:
         facts.append(profile.image)
-    return inked(" · ".join(facts), Ink.DIM)
+    return styled(" · ".join(facts), Style.DIM)
 
 
 def _verdict(
@@ -268,19 +268,19 @@ def _verdict(
 ) -> list[Line]:
     if profile.cannot_run:
         nearest = f". Nearest that runs: {profile.nearest}" if profile.nearest else ""
-        return wrap(f"✗ cannot run as published: {profile.cannot_run.rstrip('.')}{nearest}", width, Ink.WARN, limit=2)
+        return wrap(f"✗ cannot run as published: {profile.cannot_run.rstrip('.')}{nearest}", width, Style.WARN, limit=2)
     if profile.engine is EngineKind.REMOTE:
-        return wrap("remote service: nothing to start, no memory here; requests for it are forwarded", width, Ink.DIM)
+        return wrap("remote service: nothing to start, no memory here; requests for it are forwarded", width, Style.DIM)
     if parked := snapshot.parked.get(profile.name):
         why = f"✗ parked, u releases it: {parked.failure.message} {parked.failure.hint or ''}"
-        return wrap(why, width, Ink.BAD, limit=3)
+        return wrap(why, width, Style.BAD, limit=3)
     engine = snapshot.engines.get(profile.name)
     if engine and (trouble := _trouble(engine, width)):
         return trouble
     if snapshot.swap_to(profile.name):
-        return [inked("starting", Ink.GOOD)]
+        return [styled("starting", Style.GOOD)]
     if plan is None:
-        return [inked("fits now: -", Ink.DIM)]
+        return [styled("fits now: -", Style.DIM)]
     boxes = plan_boxes(plan, snapshot.daemon.host, several=bool(snapshot.nodes))
     return _outlook(profile, plan, [] if engine else missing, width, boxes)
 
@@ -288,16 +288,16 @@ def _verdict(
 def _trouble(engine: Engine, width: int) -> list[Line]:
     """Describe a failed or stuck engine; empty for any other."""
     if engine.state is EngineState.FAILED and engine.failure:
-        return wrap(f"✗ {engine.failure.message} {engine.failure.hint or ''}", width, Ink.BAD, limit=3)
+        return wrap(f"✗ {engine.failure.message} {engine.failure.hint or ''}", width, Style.BAD, limit=3)
     if engine.liveness and engine.liveness.state is LivenessState.STUCK:
-        return wrap(f"✗ stuck, {engine.liveness.why}", width, Ink.BAD, limit=3)
+        return wrap(f"✗ stuck, {engine.liveness.why}", width, Style.BAD, limit=3)
     return []
 
 
 def _outlook(profile: ProfileSummary, plan: Plan, missing: list[str], width: int, boxes: str) -> list[Line]:
     """Describe what a start would do now: held back, files missing, or the plan."""
     if plan.held and not plan.evict:
-        return wrap(plan.held, width, Ink.WARN, limit=2)
+        return wrap(plan.held, width, Style.WARN, limit=2)
     if missing:
         return [plan_lines(plan, boxes)[0], *_fetch(profile, missing, width)]
     return plan_lines(plan, boxes)
@@ -306,5 +306,5 @@ def _outlook(profile: ProfileSummary, plan: Plan, missing: list[str], width: int
 def _fetch(profile: ProfileSummary, missing: list[str], width: int) -> list[Line]:
     """Name the missing files and the command that gets them."""
     if "image" in missing and profile.build is not None:
-        return wrap(f"⚠ image not on this box. {how_to_get(profile)}", width, Ink.WARN, limit=2)
-    return wrap(f"⚠ {' and '.join(missing)} not on this box: sparkdash pull {profile.name}", width, Ink.WARN, limit=1)
+        return wrap(f"⚠ image not on this box. {how_to_get(profile)}", width, Style.WARN, limit=2)
+    return wrap(f"⚠ {' and '.join(missing)} not on this box: sparkdash pull {profile.name}", width, Style.WARN, limit=1)

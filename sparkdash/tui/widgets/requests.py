@@ -16,10 +16,10 @@ from sparkdash.domain.lease import Request
 from sparkdash.domain.metric import LiveRequest
 from sparkdash.domain.phrases import about, output_of_request
 from sparkdash.domain.state import OPEN
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, dimmed, frame, inked, pad, shorten
+from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, align_right, clip, dimmed, frame, styled, pad, shorten
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import LinkState, View
-from sparkdash.tui.name_cuts import profile_names, shorten_apart
+from sparkdash.tui.name_cuts import shorten_apart
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration, fitted, number, percent
@@ -172,8 +172,8 @@ class RequestTable(Table):
         """Return the column titles."""
         columns = _columns(width, self._longest, several=self._several)
         figures = "".join(f"{column.name:>{column.cells}}" for column in columns)
-        profile = pad(inked("profile", Ink.DIM), _profile_cells(width, columns))
-        return inked(f" {'client':<{_client(width)}} ", Ink.DIM) + profile + inked(f"{figures}  state", Ink.DIM)
+        profile = pad(styled("profile", Style.DIM), _profile_cells(width, columns))
+        return styled(f" {'client':<{_client(width)}} ", Style.DIM) + profile + styled(f"{figures}  state", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
         """Return a row for each request."""
@@ -184,7 +184,7 @@ class RequestTable(Table):
         if width <= len(NOTHING):
             self.nothing = self.nothing.split(" C")[0]
         shown = _by_client(view)
-        names = Names(frozenset(one.client for one in shown), profile_names(view))
+        names = Names(frozenset(one.client for one in shown), view.profile_names)
         return [
             TableRow(
                 one.id, partial(_line, one, view, width, columns, names), partial(_copy, one), partial(_words, one)
@@ -204,14 +204,14 @@ def _by_client(view: View) -> tuple[Request, ...]:
 def _line(request: Request, view: View, width: int, columns: Sequence[RequestColumn], names: Names) -> Line:
     live = view.sample.requests.get(request.id) if view.sample and request.state in OPEN else None
     of = Progress(request, live, view.link_at, view.here - (view.now - view.link_at), _node(request, view))
-    line = inked(" ") + _name(request.client, _client(width), names.clients) + inked(" ")
+    line = styled(" ") + _name(request.client, _client(width), names.clients) + styled(" ")
     line += _name(request.profile, _profile_cells(width, columns), names.profiles)
     for column in columns:
         told = column.text(of)
-        line += align_right(inked(told, Ink.DIM if told == DASH else Ink.PLAIN), column.cells)
+        line += align_right(styled(told, Style.DIM if told == DASH else Style.PLAIN), column.cells)
     if request.state not in OPEN:
         line = dimmed(line)
-    line += inked("  ") + _phase(of, view)
+    line += styled("  ") + _phase(of, view)
     return line if view.link is LinkState.LIVE else dimmed(line)
 
 
@@ -225,14 +225,14 @@ def _node(request: Request, view: View) -> str:
 
 
 def _name(name: str, cells: int, others: frozenset[str]) -> Line:
-    return pad(inked(shorten_apart(name, max(cells - 1, 1), others)), cells)
+    return pad(styled(shorten_apart(name, max(cells - 1, 1), others)), cells)
 
 
 def _phase(of: Progress, view: View) -> Line:
     """Format the state of a request; one that runs and gets no token says since when."""
     silent = of.live.silent_s if of.live else None
     if silent is not None and silent >= SILENT_S and not words.stuck_on(of.request, view):
-        return inked(f"! no token {words.age(silent)}", Ink.WARN)
+        return styled(f"! no token {words.age(silent)}", Style.WARN)
     return words.request_state(of.request, view)
 
 
@@ -263,7 +263,7 @@ class RequestDetail(Panel):
         """Return the framed details."""
         request = next((r for r in view.requests if r.id == self.chosen), None)
         lines = [clip(line, width - 4) for line in _detail(request, view)] if request else []
-        title = inked(f"{request.client} · {request.id}") if request else inked("no request")
+        title = styled(f"{request.client} · {request.id}") if request else styled("no request")
         return frame([*lines, *[EMPTY] * (height - 2 - len(lines))], width, EdgeText(title))
 
 
@@ -283,6 +283,6 @@ def _detail(request: Request, view: View) -> list[Line]:
         f"total {duration(max(whole, 0.0))}",
     ]
     wrong = f"error {request.error}" if request.error else words.stuck_on(request, view)
-    error = inked(wrong, Ink.BAD)
-    made = inked("sent by sparkdash itself: the demo's traffic", Ink.DIM) if request.internal else EMPTY
-    return [inked(" · ".join(parts), Ink.PLAIN), inked(" · ".join(times), Ink.PLAIN), error or made]
+    error = styled(wrong, Style.BAD)
+    made = styled("sent by sparkdash itself: the demo's traffic", Style.DIM) if request.internal else EMPTY
+    return [styled(" · ".join(parts), Style.PLAIN), styled(" · ".join(times), Style.PLAIN), error or made]

@@ -11,12 +11,12 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.phrases import estimate_text, still_text, time_left, wait_text
 from sparkdash.domain.swap import Swap
-from sparkdash.tui.ink import EMPTY, Ink, Line, align_right, clip, dimmed, inked, join, justify, length, pad
+from sparkdash.tui.ink import EMPTY, Style, Line, align_right, clip, dimmed, styled, join, justify, length, pad
 from sparkdash.tui.lines import engine_figures, words
 from sparkdash.tui.lines.charts import meter
 from sparkdash.tui.lines.swap_progress import goal
 from sparkdash.tui.mirror import View
-from sparkdash.tui.name_cuts import profile_names, shorten_apart
+from sparkdash.tui.name_cuts import shorten_apart
 from sparkdash.tui.widgets.panel import EngineAsked, Panel
 from sparkdash.units import gib, number, percent
 
@@ -26,8 +26,8 @@ NAME = 16
 ROOMY = 110
 """Cells from which a load's estimate is told in full."""
 STATE = 17
-GAP = inked("  ")
-KEY_HINT = inked("f", Ink.STRONG) + inked(" large", Ink.DIM)
+GAP = styled("  ")
+KEY_HINT = styled("f", Style.STRONG) + styled(" large", Style.DIM)
 
 
 def others(view: View) -> list[Engine | Swap]:
@@ -52,7 +52,7 @@ class Residents(Panel):
         rows = [_row(one, view, width, cells) for one in found]
         if height and len(rows) > height:
             kept = max(height - 1, 0)
-            names = [shorten_apart(_name(one), cells, profile_names(view)) for one in found[kept:]]
+            names = [shorten_apart(_name(one), cells, view.profile_names) for one in found[kept:]]
             rows = [*rows[:kept], clip(_counted(names, width), width)]
         return rows
 
@@ -65,12 +65,12 @@ class Residents(Panel):
 
 def _counted(names: list[str], width: int) -> Line:
     """Count the engines without a row, and name as many as have room whole: a cut name may be any of them."""
-    head = inked(f" + {len(names)} more: ", Ink.DIM)
+    head = styled(f" + {len(names)} more: ", Style.DIM)
     for kept in range(len(names), 0, -1):
-        line = head + inked(", ".join(names[:kept])) + (inked(", …", Ink.DIM) if kept < len(names) else EMPTY)
+        line = head + styled(", ".join(names[:kept])) + (styled(", …", Style.DIM) if kept < len(names) else EMPTY)
         if length(line) <= width:
             return line
-    return head + inked(names[0])
+    return head + styled(names[0])
 
 
 def _name(one: Engine | Swap) -> str:
@@ -78,18 +78,18 @@ def _name(one: Engine | Swap) -> str:
 
 
 def _row(one: Engine | Swap, view: View, width: int, cells: int) -> Line:
-    name = pad(inked(shorten_apart(_name(one), cells, profile_names(view))), cells)
+    name = pad(styled(shorten_apart(_name(one), cells, view.profile_names)), cells)
     row = _engine(one, view, name, width) if isinstance(one, Engine) else _load(one, view, name, width)
-    return justify(row, KEY_HINT + inked(" "), width) if length(row) + 12 < width else clip(row, width)
+    return justify(row, KEY_HINT + styled(" "), width) if length(row) + 12 < width else clip(row, width)
 
 
 def _engine(engine: Engine, view: View, name: Line, width: int) -> Line:
     state = words.engine_state(engine, view)
-    head = inked(" ") + name + GAP + pad(state, STATE) + inked(" ")
+    head = styled(" ") + name + GAP + pad(state, STATE) + styled(" ")
     if engine.state is EngineState.FAILED and engine.failure:
-        return head + inked(engine.failure.message, Ink.BAD)
+        return head + styled(engine.failure.message, Style.BAD)
     if step := engine_figures.stuck_step(engine, view):
-        return head + inked(step, Ink.BAD)
+        return head + styled(step, Style.BAD)
     told = _figures(engine, view, width - length(head))
     return head + (told if view.engine_age_s(engine.profile) is None else dimmed(told))
 
@@ -98,38 +98,38 @@ def _figures(engine: Engine, view: View, width: int) -> Line:
     """Format as many figures as fit, the rate first."""
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     value, by_gateway = sample.figure(Metric.DECODE)
-    rate = inked(f"{'~' if by_gateway else ''}{number(value, 1)}", _ink(view, engine, Metric.DECODE))
-    rate += inked(" tok/s", Ink.DIM)
-    used = inked(percent(sample.get(Metric.KV_USED)), _ink(view, engine, Metric.KV_USED))
-    kv = inked("kv ", Ink.DIM) + align_right(used, 5)
+    rate = styled(f"{'~' if by_gateway else ''}{number(value, 1)}", _style(view, engine, Metric.DECODE))
+    rate += styled(" tok/s", Style.DIM)
+    used = styled(percent(sample.get(Metric.KV_USED)), _style(view, engine, Metric.KV_USED))
+    kv = styled("kv ", Style.DIM) + align_right(used, 5)
     memory = view.sample.memory if view.sample else None
     held = memory.engines.get(engine.profile) if memory else None
-    size = align_right(inked(gib(held), Ink.PLAIN), 9) if held is not None else EMPTY
+    size = align_right(styled(gib(held), Style.PLAIN), 9) if held is not None else EMPTY
     boxes = view.boxes(engine.nodes)
-    where = inked(f"on {boxes}", Ink.DIM) if boxes else EMPTY
+    where = styled(f"on {boxes}", Style.DIM) if boxes else EMPTY
     parts = [align_right(rate, 12), kv, size, where]
     while len(parts) > 1 and length(join(parts, GAP)) > width:
         parts.pop(1)
     return join(parts, GAP)
 
 
-def _ink(view: View, engine: Engine, metric: Metric) -> Ink:
-    return Ink.BAD if view.is_alerting(engine.profile, metric.value) else Ink.PLAIN
+def _style(view: View, engine: Engine, metric: Metric) -> Style:
+    return Style.BAD if view.is_alerting(engine.profile, metric.value) else Style.PLAIN
 
 
 def _load(swap: Swap, view: View, name: Line, width: int) -> Line:
     short = width < ROOMY
     still = swap.still_since is not None
-    mark = inked("◌ stalled" if still else f"◌ {swap.phase}", Ink.WARN if still else Ink.PLAIN)
-    since = inked(f" {words.age(view.link_at - swap.started_at)}", Ink.PLAIN)
-    head = inked(" ") + name + GAP + pad(mark + since, STATE) + inked(" ")
+    mark = styled("◌ stalled" if still else f"◌ {swap.phase}", Style.WARN if still else Style.PLAIN)
+    since = styled(f" {words.age(view.link_at - swap.started_at)}", Style.PLAIN)
+    head = styled(" ") + name + GAP + pad(mark + since, STATE) + styled(" ")
     cells = SHORT_METER if short else METER
     if swap.fraction is None:
-        bar, share = inked("─" * cells, Ink.FAINT), inked("    - ", Ink.DIM)
+        bar, share = styled("─" * cells, Style.FAINT), styled("    - ", Style.DIM)
     else:
         done, rest = meter(swap.fraction, cells)
-        bar = inked(done, Ink.WARN if still else Ink.TRACE) + inked(rest, Ink.FAINT)
-        share = inked(f" {swap.fraction * 100:3.0f} %", Ink.PLAIN)
+        bar = styled(done, Style.WARN if still else Style.TRACE) + styled(rest, Style.FAINT)
+        share = styled(f" {swap.fraction * 100:3.0f} %", Style.PLAIN)
     left = _outlook(swap, view, short=short)
     whole = head + join([bar + share, left], GAP)
     return whole if length(whole) <= width else head + join([share, left], GAP)
@@ -137,12 +137,12 @@ def _load(swap: Swap, view: View, name: Line, width: int) -> Line:
 
 def _outlook(swap: Swap, view: View, *, short: bool) -> Line:
     if swap.still_since is not None:
-        return inked(still_text(swap, view.now), Ink.WARN)
+        return styled(still_text(swap, view.now), Style.WARN)
     if waits := wait_text(swap, view.now):
-        return inked(waits, Ink.PLAIN)
+        return styled(waits, Style.PLAIN)
     rest = time_left(swap, view.now)
     if rest is None:
-        return inked("no estimate", Ink.DIM)
+        return styled("no estimate", Style.DIM)
     if short and rest.s:
-        return inked(f"~{words.age(rest.s)} left", Ink.PLAIN)
-    return inked(estimate_text(swap, view.now), Ink.PLAIN)
+        return styled(f"~{words.age(rest.s)} left", Style.PLAIN)
+    return styled(estimate_text(swap, view.now), Style.PLAIN)

@@ -21,12 +21,12 @@ from sparkdash.tui.ink import (
     ELLIPSIS,
     EMPTY,
     EdgeText,
-    Ink,
+    Style,
     Line,
     align_right,
     clip,
     frame,
-    inked,
+    styled,
     join,
     justify,
     length,
@@ -36,7 +36,7 @@ from sparkdash.tui.ink import (
 )
 from sparkdash.tui.lines.charts import meter
 from sparkdash.tui.mirror import View
-from sparkdash.tui.name_cuts import profile_names, shorten_apart
+from sparkdash.tui.name_cuts import shorten_apart
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration
@@ -52,27 +52,27 @@ class MeasuringPanel(Panel):
         now = view.measuring
         if now is None:
             return []
-        title = EdgeText(inked("measuring ", Ink.PLAIN) + inked(now.run, Ink.STRONG))
+        title = EdgeText(styled("measuring ", Style.PLAIN) + styled(now.run, Style.STRONG))
         return frame([clip(row, width - 4) for row in (_bar(now), _where(now, width - 4))], width, title)
 
 
 def _bar(now: Measuring) -> Line:
     done, rest = meter(now.share, METER)
     left = f"   about {duration(now.left_s)} left" if now.left_s is not None else "   no estimate yet"
-    bar = inked(done, Ink.GOOD) + inked(rest, Ink.FAINT) + inked(f" {now.share * 100:3.0f} %", Ink.STRONG)
-    return bar + inked(f"   {now.done} of {now.cells} cells") + inked(left, Ink.DIM)
+    bar = styled(done, Style.GOOD) + styled(rest, Style.FAINT) + styled(f" {now.share * 100:3.0f} %", Style.STRONG)
+    return bar + styled(f"   {now.done} of {now.cells} cells") + styled(left, Style.DIM)
 
 
 def _where(now: Measuring, width: int) -> Line:
-    what = inked(f" · {now.cell or now.doing}", Ink.PLAIN)
-    where = inked(f"launch {now.launch} of {now.launches} · ", Ink.DIM) + inked(now.arm, Ink.STRONG) + what
-    key = inked("is stopping", Ink.WARN) if now.ends else inked("e", Ink.STRONG) + inked(" ends it", Ink.DIM)
+    what = styled(f" · {now.cell or now.doing}", Style.PLAIN)
+    where = styled(f"launch {now.launch} of {now.launches} · ", Style.DIM) + styled(now.arm, Style.STRONG) + what
+    key = styled("is stopping", Style.WARN) if now.ends else styled("e", Style.STRONG) + styled(" ends it", Style.DIM)
     return justify(where, key, width) if width else EMPTY
 
 
 SEEN = "seen"
 """Key of the first row, which is no run: figures of live traffic."""
-INKS = {Conclusion.FASTER: Ink.GOOD, Conclusion.SLOWER: Ink.BAD, Conclusion.VOID: Ink.WARN}
+STYLES = {Conclusion.FASTER: Style.GOOD, Conclusion.SLOWER: Style.BAD, Conclusion.VOID: Style.WARN}
 CELL, FIGURE, WIDE, MEDIAN = 19, 19, 24, 8
 """Widths of the columns in cells; a narrow terminal shows the baseline without its bounds."""
 SIDE = 9
@@ -98,16 +98,16 @@ class RunTable(Table):
 
     def head(self, width: int) -> Line:
         """Return the column titles."""
-        return inked(f" {'run':<{_name(width)}} {'mode':<9} {'state':<9} arms", Ink.DIM)
+        return styled(f" {'run':<{_name(width)}} {'mode':<9} {'state':<9} arms", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
         """Return the row of figures of live traffic, and a row for each run."""
         snapshot = view.snapshot
         pair = [name for name in ((snapshot.toggle_a, snapshot.toggle_b) if snapshot else ()) if name]
-        seen = inked(f" {'live traffic':<{_name(width)}} {DASH:<9} {DASH:<9} ")
+        seen = styled(f" {'live traffic':<{_name(width)}} {DASH:<9} {DASH:<9} ")
         room = max((width - length(seen)) // 2 - 2, 1)
-        known = profile_names(view)
-        seen += inked(" | ".join(shorten_apart(name, room, known) for name in pair) or "A | B", Ink.DIM)
+        known = view.profile_names
+        seen += styled(" | ".join(shorten_apart(name, room, known) for name in pair) or "A | B", Style.DIM)
         rows = (
             TableRow(run.id, partial(_run, run, width, measured=_is_measured(run, view)), run.id) for run in self.runs
         )
@@ -125,17 +125,17 @@ def _name(width: int) -> int:
 
 
 def _run(run: Run, width: int, *, measured: bool) -> Line:
-    state, ink = ("complete", Ink.PLAIN) if run.ended_at else ("has gaps", Ink.WARN)
+    state, style = ("complete", Style.PLAIN) if run.ended_at else ("has gaps", Style.WARN)
     if measured:
-        state, ink = "measuring", Ink.GOOD
+        state, style = "measuring", Style.GOOD
     arms = ", ".join(arm.name for arm in run.arms)
     line = (
-        inked(" ")
-        + pad(inked(run.id, Ink.STRONG), _name(width))
-        + inked(f" {run.mode.value:<9} ")
-        + pad(inked(state, ink), 10)
+        styled(" ")
+        + pad(styled(run.id, Style.STRONG), _name(width))
+        + styled(f" {run.mode.value:<9} ")
+        + pad(styled(state, style), 10)
     )
-    return clip(line + (inked("SIM ", Ink.WARN) if run.simulated else EMPTY) + inked(arms, Ink.DIM), width)
+    return clip(line + (styled("SIM ", Style.WARN) if run.simulated else EMPTY) + styled(arms, Style.DIM), width)
 
 
 class CellTable(Table):
@@ -180,10 +180,10 @@ class CellTable(Table):
             return EMPTY
         alone = self.shown_arm == self.report.run.baseline
         base = self.report.run.baseline if width >= BOUNDED else "tok/s" if alone else "baseline"
-        line = pad(inked("cell", Ink.DIM), CELL) + align_right(inked(base, Ink.DIM), _base(width))
+        line = pad(styled("cell", Style.DIM), CELL) + align_right(styled(base, Style.DIM), _base(width))
         if not alone:
-            line += inked(" ") + align_right(inked(self.shown_arm, Ink.DIM), _figures(width))
-        return line + _sides(width, [name for name, _, _ in BESIDE]) + inked("  verdict", Ink.DIM)
+            line += styled(" ") + align_right(styled(self.shown_arm, Style.DIM), _figures(width))
+        return line + _sides(width, [name for name, _, _ in BESIDE]) + styled("  verdict", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the report
         """Return a row for each planned cell."""
@@ -197,54 +197,54 @@ class CellTable(Table):
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """Return the framed cells; below them a cut row in full, the overall verdict, and the gaps."""
         if self.report is None:
-            told = wrap(self.failure_text or "reading the run…", width - 4, Ink.BAD if self.failure_text else Ink.DIM)
+            told = wrap(self.failure_text or "reading the run…", width - 4, Style.BAD if self.failure_text else Style.DIM)
             return frame(
-                [*told, *[EMPTY] * max(0, height - 2 - len(told))][: height - 2], width, EdgeText(inked("cells"))
+                [*told, *[EMPTY] * max(0, height - 2 - len(told))][: height - 2], width, EdgeText(styled("cells"))
             )
         rows = self.rows(view, width - 4)
         row = next((one for one in rows if one.key == self.cursor), rows[0] if rows else None)
-        told = wrap(row.copy, width - 2, Ink.DIM, limit=2) if row and plain_text(row.line).endswith(ELLIPSIS) else []
+        told = wrap(row.copy, width - 2, Style.DIM, limit=2) if row and plain_text(row.line).endswith(ELLIPSIS) else []
         foot = [
-            *(inked(" ") + line for line in told),
+            *(styled(" ") + line for line in told),
             *_foot(self.report, self.shown_arm, width, measured=_is_measured(self.report.run, view)),
         ]
         lines = super().draw(view, width, height - len(foot))
         lines[0] = frame(
-            [], width, EdgeText(self._title(), inked("SIMULATED", Ink.WARN) if self.report.simulated else EMPTY)
+            [], width, EdgeText(self._title(), styled("SIMULATED", Style.WARN) if self.report.simulated else EMPTY)
         )[0]
         return [*lines, *foot]
 
     def _title(self) -> Line:
         beside = f"{self.shown_arm} against {self.report.run.baseline}" if self.report else ""
         turn = (
-            inked(f" ({self.others.index(self.shown_arm) + 1}/{len(self.others)}, n)", Ink.DIM)
+            styled(f" ({self.others.index(self.shown_arm) + 1}/{len(self.others)}, n)", Style.DIM)
             if self.shown_arm and len(self.others) > 1
             else EMPTY
         )
         return (
-            inked(beside if self.report and self.shown_arm != self.report.run.baseline else self.shown_arm or "")
+            styled(beside if self.report and self.shown_arm != self.report.run.baseline else self.shown_arm or "")
             + turn
-            + inked(" · decode tok/s", Ink.DIM)
+            + styled(" · decode tok/s", Style.DIM)
         )
 
 
 def _cell(report: Report, arm: str, key: CellKey, name: str, width: int) -> TableRow:
     base = report.figure(BenchMetric.DECODE, report.run.baseline, key)
     figure = report.figure(BenchMetric.DECODE, arm, key)
-    line = pad(inked(name), CELL) + align_right(_figure(base, _base(width)), _base(width))
+    line = pad(styled(name), CELL) + align_right(_figure(base, _base(width)), _base(width))
     if arm != report.run.baseline:
-        line += inked(" ") + align_right(_figure(figure, _figures(width)), _figures(width))
+        line += styled(" ") + align_right(_figure(figure, _figures(width)), _figures(width))
     beside = [(report.figure(metric, arm, key), digits) for _, metric, digits in BESIDE]
     line += _sides(width, [format_value(one.median if one else None, digits) for one, digits in beside])
     told = figure.verdict if figure else None
-    verdict = inked(told.text, INKS.get(told.claim, Ink.DIM)) if told else EMPTY
+    verdict = styled(told.text, STYLES.get(told.claim, Style.DIM)) if told else EMPTY
     parts = [format_spread(one) if one else "" for one in (base, figure)] + [told.text if told else ""]
     copy = f"{name}: {' | '.join(part or DASH for part in parts)}"
-    return TableRow(key.model_dump_json(), partial(clip, line + inked("  ") + verdict, width), copy)
+    return TableRow(key.model_dump_json(), partial(clip, line + styled("  ") + verdict, width), copy)
 
 
 def _sides(width: int, texts: list[str]) -> Line:
-    return join([align_right(inked(text or DASH, Ink.DIM), SIDE) for text in texts], EMPTY) if width >= ROOMY else EMPTY
+    return join([align_right(styled(text or DASH, Style.DIM), SIDE) for text in texts], EMPTY) if width >= ROOMY else EMPTY
 
 
 def _base(width: int) -> int:
@@ -258,9 +258,9 @@ def _figures(width: int) -> int:
 def _figure(figure: ArmFigure | None, room: int) -> Line:
     """Format a figure with its bounds, or without them where they do not fit."""
     if figure is None or figure.median is None:
-        return inked(DASH, Ink.DIM)
+        return styled(DASH, Style.DIM)
     whole = format_spread(figure)
-    return inked(whole if len(whole) <= room else format_value(figure.median))
+    return styled(whole if len(whole) <= room else format_value(figure.median))
 
 
 def _foot(report: Report, arm: str | None, width: int, *, measured: bool) -> list[Line]:
@@ -268,14 +268,14 @@ def _foot(report: Report, arm: str | None, width: int, *, measured: bool) -> lis
     lines: list[Line] = []
     total = next((one for one in report.overall if one.arm == arm and one.cells > 1), None)
     if total:
-        ink = INKS.get(total.verdict.claim, Ink.DIM)
-        lines.append(inked(f" all {total.cells} cells: ", Ink.DIM) + inked(total.verdict.text, ink))
-    lines += [inked(f" {flag.text}", Ink.WARN) for flag in report.flags if flag.arm == arm]
+        style = STYLES.get(total.verdict.claim, Style.DIM)
+        lines.append(styled(f" all {total.cells} cells: ", Style.DIM) + styled(total.verdict.text, style))
+    lines += [styled(f" {flag.text}", Style.WARN) for flag in report.flags if flag.arm == arm]
     lines += [_gap(one, measured) for one in report.filling if one.arm in (arm, report.run.baseline)]
     return [clip(line, width) for line in lines]
 
 
 def _gap(one: MissingCells, measured: bool) -> Line:
     time = "" if one.seconds is None else f", about {duration(one.seconds)}"
-    what = inked(f" {one.arm} lacks {one.cells} of {one.of} cells{time}: ", Ink.DIM)
-    return what + inked("being measured now" if measured else f"r, or {one.command}")
+    what = styled(f" {one.arm} lacks {one.cells} of {one.of} cells{time}: ", Style.DIM)
+    return what + styled("being measured now" if measured else f"r, or {one.command}")

@@ -15,12 +15,12 @@ from sparkdash.domain.swap import Swap, SwapPhase, phases_of
 from sparkdash.tui.ink import (
     EMPTY,
     EdgeText,
-    Ink,
+    Style,
     Line,
     align_right,
     clip,
     frame,
-    inked,
+    styled,
     join,
     length,
     pad,
@@ -28,7 +28,7 @@ from sparkdash.tui.ink import (
 )
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import View
-from sparkdash.tui.name_cuts import profile_names, shorten_apart
+from sparkdash.tui.name_cuts import shorten_apart
 from sparkdash.tui.widgets.card import failure_rows
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.tui.widgets.table import Table, TableRow
@@ -64,7 +64,7 @@ class SwapTable(Table):
     def head(self, width: int) -> Line:
         """Return the column titles."""
         name = _name_cells(width)
-        return inked(f" {'ended':<{WHEN}}{'came':<{name}} {'left':<{name}}{'took':>{TOOK}}  outcome", Ink.DIM)
+        return styled(f" {'ended':<{WHEN}}{'came':<{name}} {'left':<{name}}{'took':>{TOOK}}  outcome", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
         """Return a row for each ended swap and each kill of the memory guard, newest first."""
@@ -103,13 +103,13 @@ def _kill_key(kill: GuardKill) -> str:
 def _kill_line(kill: GuardKill, view: View, width: int) -> Line:
     """Format a kill as a row of the swaps: nothing came, the guard ended one engine."""
     name = _name_cells(width)
-    when = pad(inked(f" {local_time(kill.at, view.now, view.here)}", Ink.DIM), WHEN + 1)
+    when = pad(styled(f" {local_time(kill.at, view.now, view.here)}", Style.DIM), WHEN + 1)
     names = (
-        pad(inked(DASH, Ink.DIM), name)
-        + inked(" ")
-        + pad(inked(shorten_apart(kill.profile, name, profile_names(view))), name)
+        pad(styled(DASH, Style.DIM), name)
+        + styled(" ")
+        + pad(styled(shorten_apart(kill.profile, name, view.profile_names)), name)
     )
-    return when + names + align_right(inked(DASH, Ink.DIM), TOOK) + inked("  ") + inked("✗ guard killed", Ink.BAD)
+    return when + names + align_right(styled(DASH, Style.DIM), TOOK) + styled("  ") + styled("✗ guard killed", Style.BAD)
 
 
 def _name_cells(width: int) -> int:
@@ -128,16 +128,16 @@ def _words(swap: Swap) -> str:
 
 def _line(swap: Swap, view: View, width: int) -> Line:
     name = _name_cells(width)
-    word, ink = words.OUTCOMES[swap.outcome] if swap.outcome else (DASH, Ink.DIM)
+    word, style = words.OUTCOMES[swap.outcome] if swap.outcome else (DASH, Style.DIM)
     took = None if swap.ended_at is None else swap.ended_at - swap.started_at
-    when = pad(inked(f" {local_time(swap.ended_at, view.now, view.here)}", Ink.DIM), WHEN + 1)
-    came = inked(shorten_apart(swap.target or DASH, name, profile_names(view)), Ink.PLAIN if swap.target else Ink.DIM)
+    when = pad(styled(f" {local_time(swap.ended_at, view.now, view.here)}", Style.DIM), WHEN + 1)
+    came = styled(shorten_apart(swap.target or DASH, name, view.profile_names), Style.PLAIN if swap.target else Style.DIM)
     boxes = view.boxes(swap.nodes) if swap.nodes else ""
     if boxes and length(came) + len(boxes) + len(" on ") <= name:
-        came += inked(f" on {boxes}", Ink.DIM)
-    names = pad(came, name) + inked(" ")
-    names += pad(inked(shorten_apart(", ".join(swap.evict) or DASH, name, profile_names(view)), Ink.DIM), name)
-    return when + names + align_right(inked(duration(took)), TOOK) + inked("  ") + inked(word, ink)
+        came += styled(f" on {boxes}", Style.DIM)
+    names = pad(came, name) + styled(" ")
+    names += pad(styled(shorten_apart(", ".join(swap.evict) or DASH, name, view.profile_names), Style.DIM), name)
+    return when + names + align_right(styled(duration(took)), TOOK) + styled("  ") + styled(word, style)
 
 
 class SwapDetail(Panel):
@@ -153,8 +153,8 @@ class SwapDetail(Panel):
             height = max((len(_detail(one, width - 4, MOST)) for one in swaps), default=1) + 2
         kill = next((one for one in _kills(view) if _kill_key(one) == self.chosen), None)
         if kill is not None:
-            title = inked(kill.profile)
-            body = wrap(f"✗ the memory guard killed {kill.profile}: {kill.reason}", width - 4, Ink.BAD)
+            title = styled(kill.profile)
+            body = wrap(f"✗ the memory guard killed {kill.profile}: {kill.reason}", width - 4, Style.BAD)
         else:
             title = _swap_name(swap, view)
             body = [clip(line, width - 4) for line in _detail(swap, width - 4, height)] if swap else []
@@ -164,25 +164,25 @@ class SwapDetail(Panel):
 
 def _swap_name(swap: Swap | None, view: View) -> Line:
     if swap is None:
-        return inked("no swap")
+        return styled("no swap")
     boxes = view.boxes(swap.nodes) if swap.nodes else ""
-    return inked(swap.target or "stop") + (inked(f" on {boxes}", Ink.DIM) if boxes else EMPTY)
+    return styled(swap.target or "stop") + (styled(f" on {boxes}", Style.DIM) if boxes else EMPTY)
 
 
 def _detail(swap: Swap, width: int, height: int) -> list[Line]:
-    cause = inked(
+    cause = styled(
         f"{words.CAUSES[swap.cause]}, {swap.waiting} waited for it" if swap.waiting else words.CAUSES[swap.cause],
-        Ink.PLAIN,
+        Style.PLAIN,
     )
     *first, create, load, warm = phases_of(swap)
-    stages = [join((_stage(swap, phase) for phase in row), inked("  ")) for row in (first, (create, load, warm))]
+    stages = [join((_stage(swap, phase) for phase in row), styled("  ")) for row in (first, (create, load, warm))]
     failure = failure_rows(swap.failure, width, log_lines=max(height - 9, 2)) if swap.failure else []
     return [cause, *stages, *failure]
 
 
 def _stage(swap: Swap, phase: SwapPhase) -> Line:
     took = swap.stage_s.get(phase)
-    return inked(f"{phase} ", Ink.DIM) + inked(duration(took), Ink.PLAIN if took is not None else Ink.DIM)
+    return styled(f"{phase} ", Style.DIM) + styled(duration(took), Style.PLAIN if took is not None else Style.DIM)
 
 
 class NoticeList(Panel):
@@ -193,9 +193,9 @@ class NoticeList(Panel):
         told = notice_lines(view, width - 4)
         height = height or len(told) + 2
         body = told[: height - 2]
-        all_of_it = inked("n", Ink.STRONG) + inked(" all", Ink.DIM) if len(body) < len(told) else EMPTY
+        all_of_it = styled("n", Style.STRONG) + styled(" all", Style.DIM) if len(body) < len(told) else EMPTY
         return frame(
-            [*body, *[EMPTY] * (height - 2 - len(body))], width, EdgeText(inked("notices")), EdgeText(EMPTY, all_of_it)
+            [*body, *[EMPTY] * (height - 2 - len(body))], width, EdgeText(styled("notices")), EdgeText(EMPTY, all_of_it)
         )
 
 
@@ -204,21 +204,21 @@ def notice_lines(view: View, width: int) -> list[Line]:
     snapshot = view.snapshot
     told = [row for notice in (snapshot.notices if snapshot else ()) for row in _notice(notice, view, width)]
     told += [row for problem in (snapshot.problems if snapshot else ()) for row in _problem(problem, width)]
-    return told or [inked("No notices.", Ink.DIM)]
+    return told or [styled("No notices.", Style.DIM)]
 
 
 def _problem(problem: str, width: int) -> list[Line]:
-    mark, indent = inked("⚠ ", Ink.WARN), inked("  ")
+    mark, indent = styled("⚠ ", Style.WARN), styled("  ")
     return [clip((indent if number else mark) + row, width) for number, row in enumerate(wrap(problem, width - 2))]
 
 
-_LEVELS = {Level.INFO: ("·", Ink.DIM), Level.WARNING: ("⚠", Ink.WARN), Level.ERROR: ("✗", Ink.BAD)}
+_LEVELS = {Level.INFO: ("·", Style.DIM), Level.WARNING: ("⚠", Style.WARN), Level.ERROR: ("✗", Style.BAD)}
 
 
 def _notice(notice: Notice, view: View, width: int) -> list[Line]:
-    glyph, ink = _LEVELS[notice.level]
-    when = inked(f"{local_time(notice.at, view.now, view.here):<8} ", Ink.DIM) + inked(f"{glyph} ", ink)
-    indent = inked(" " * length(when))
+    glyph, style = _LEVELS[notice.level]
+    when = styled(f"{local_time(notice.at, view.now, view.here):<8} ", Style.DIM) + styled(f"{glyph} ", style)
+    indent = styled(" " * length(when))
     text = f"{notice.profile}: {notice.text}" if notice.profile else notice.text
     rows = wrap(text, max(width - length(when), 1))
     return [clip((indent if number else when) + row, width) for number, row in enumerate(rows)]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, clip, frame, highlighted, inked, justify, length, pad
+from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, clip, frame, highlighted, styled, justify, length, pad
 from sparkdash.tui.ink import plain_text as plain
 from sparkdash.tui.mirror import View
 from sparkdash.tui.widgets.panel import Panel, RowChosen, RowMoved
@@ -119,17 +119,17 @@ class Table(Panel, can_focus=True):
         self._settle()
         room = height - 1 - (2 if self.framed else 0)
         self._scroll(room)
-        shown = [self._inked(row, inner) for row in self._rows[self._offset : self._offset + room]]
+        shown = [self._styled(row, inner) for row in self._rows[self._offset : self._offset + room]]
         head, place = clip(self.head(inner), inner), self._place(room)
         self._top = 2 if self.framed else 1
         if self.framed and room < 1:
             return []  # a part of a frame would look like a broken screen
         if not self.framed:
-            count = inked(f"n={self.count_text(len(self._rows))}", Ink.DIM) if place else EMPTY
+            count = styled(f"n={self.count_text(len(self._rows))}", Style.DIM) if place else EMPTY
             return [_beside(head, (place, count), inner), *(shown or self._empty(view, inner))][:height]
         body = [head, *(shown or self._empty(view, inner))]
         body += [EMPTY] * (height - 2 - len(body))
-        return frame(body, width, EdgeText(inked(self.title)), EdgeText(EMPTY, place))
+        return frame(body, width, EdgeText(styled(self.title)), EdgeText(EMPTY, place))
 
     def move_to(self, key: str) -> None:
         """Move the cursor to the row with `key`, if present."""
@@ -204,18 +204,18 @@ class Table(Panel, can_focus=True):
         lowest = max(len(self._rows) - room, 0)
         self._offset = min(max(min(self._offset, at), at - room + 1, 0), lowest)
 
-    def _inked(self, row: TableRow, width: int) -> Line:
+    def _styled(self, row: TableRow, width: int) -> Line:
         return highlighted(pad(row.line, width)) if row.key == self.cursor else clip(row.line, width)
 
     def _empty(self, view: View, width: int) -> list[Line]:  # noqa: ARG002 - subclasses may read the view
         text = f"no row contains “{self.filter}”; esc shows all" if self.filter else self.nothing
-        return [clip(inked(f" {text}", Ink.DIM), width)]
+        return [clip(styled(f" {text}", Style.DIM), width)]
 
     def _place(self, room: int) -> Line:
         if len(self._rows) <= room:
             return EMPTY
         count = len(self._rows)
-        return inked(f"{self._offset + 1}-{min(self._offset + room, count)}/{self.count_text(count)}", Ink.DIM)
+        return styled(f"{self._offset + 1}-{min(self._offset + room, count)}/{self.count_text(count)}", Style.DIM)
 
     def count_text(self, count: int) -> str:
         """Format the number of rows."""
@@ -225,7 +225,7 @@ class Table(Panel, can_focus=True):
 def _beside(head: Line, places: tuple[Line, ...], width: int) -> Line:
     """Format the column titles, with the first of the places in the list at their right that has room."""
     for place in places:
-        far = place + inked(" ")  # as far from the edge as the title bar's clock
+        far = place + styled(" ")  # as far from the edge as the title bar's clock
         if place and length(head) + length(far) + 1 <= width:
             return justify(head, far, width)
     return head

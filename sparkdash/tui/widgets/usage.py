@@ -15,7 +15,7 @@ from textual import work
 from sparkdash.domain.history import UsageReport, UsageTotals
 from sparkdash.domain.metric import Metric
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.ink import EMPTY, EdgeText, Ink, Line, align_right, clip, frame, inked, pad, shorten
+from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, align_right, clip, frame, styled, pad, shorten
 from sparkdash.tui.lines.chart_window import DAY_S, ChartWindow
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.widgets.chart import ChartPanel
@@ -90,9 +90,9 @@ class UsageTable(Table):
         columns = columns_for(width)
         by = f"{self.report.by}, whole hours" if self.report else ""
         return (
-            inked(" ")
-            + pad(inked(by, Ink.DIM), group_cells(width, columns))
-            + inked("".join(f"{one.name:>{one.cells}}" for one in columns), Ink.DIM)
+            styled(" ")
+            + pad(styled(by, Style.DIM), group_cells(width, columns))
+            + styled("".join(f"{one.name:>{one.cells}}" for one in columns), Style.DIM)
         )
 
     def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the report
@@ -113,12 +113,12 @@ def group_cells(width: int, columns: list[UsageColumn]) -> int:
 def totals_line(one: UsageTotals, columns: list[UsageColumn], width: int, sum_of: int = 0) -> Line:
     """Format the row of a group; `sum_of` groups are added up in that of all."""
     cells = group_cells(width, columns) - 1
-    name = inked(f"all {sum_of}", Ink.STRONG) if sum_of else inked(shorten(one.group, cells))
-    line = inked(" ") + pad(name, cells) + inked(" ")
+    name = styled(f"all {sum_of}", Style.STRONG) if sum_of else styled(shorten(one.group, cells))
+    line = styled(" ") + pad(name, cells) + styled(" ")
     for column in columns:
         told = column.text(one)
         bad = column.name == "errors" and told != DASH
-        line += align_right(inked(told, Ink.BAD if bad else Ink.DIM if told == DASH else Ink.PLAIN), column.cells)
+        line += align_right(styled(told, Style.BAD if bad else Style.DIM if told == DASH else Style.PLAIN), column.cells)
     return clip(line or EMPTY, width)
 
 
@@ -150,9 +150,9 @@ class TodayPanel(Panel):
         inner = width - 4
         body = [clip(line, inner) for line in today_lines(self._profiles, self._clients, inner, rows)]
         if self._profiles is None:
-            body = [inked(self._failure or "reading the history…", Ink.BAD if self._failure else Ink.DIM)]
-        head = EdgeText(inked("today"), _energy(self._profiles))
-        key = inked("6", Ink.STRONG) + inked(" history", Ink.DIM)
+            body = [styled(self._failure or "reading the history…", Style.BAD if self._failure else Style.DIM)]
+        head = EdgeText(styled("today"), _energy(self._profiles))
+        key = styled("6", Style.STRONG) + styled(" history", Style.DIM)
         return frame([*body, *[EMPTY] * rows][:rows], width, head, EdgeText(EMPTY, key))
 
     @work(group="today", exclusive=True)
@@ -171,16 +171,16 @@ class TodayPanel(Panel):
 def today_lines(profiles: UsageReport | None, clients: UsageReport | None, width: int, rows: int) -> list[Line]:
     """Format the totals in at most `rows` lines: all, each profile, then each client."""
     if profiles is None or not profiles.rows:
-        return [inked("No request ended today.", Ink.DIM)]
+        return [styled("No request ended today.", Style.DIM)]
     columns = columns_for(width)
     names = "".join(f"{one.name:>{one.cells}}" for one in columns)
-    head = pad(inked(" profile", Ink.DIM), group_cells(width, columns) + 1) + inked(names, Ink.DIM)
+    head = pad(styled(" profile", Style.DIM), group_cells(width, columns) + 1) + styled(names, Style.DIM)
     whole = [totals_line(profiles.total, columns, width, sum_of=len(profiles.rows))] if len(profiles.rows) > 1 else []
     lines = [head, *whole, *_groups(profiles.rows, columns, width, max(rows - 1 - len(whole), 1))]
     left = rows - len(lines) - 1
     if clients is None or not clients.rows or left < 1:
         return lines
-    return [*lines, inked(CLIENTS, Ink.DIM), *_groups(clients.rows, columns, width, left)]
+    return [*lines, styled(CLIENTS, Style.DIM), *_groups(clients.rows, columns, width, left)]
 
 
 def _groups(found: Sequence[UsageTotals], columns: list[UsageColumn], width: int, rows: int) -> list[Line]:
@@ -189,7 +189,7 @@ def _groups(found: Sequence[UsageTotals], columns: list[UsageColumn], width: int
         return [totals_line(one, columns, width) for one in found]
     kept, rest = found[: rows - 1], found[rows - 1 :]
     names = shorten(", ".join(one.group for one in rest), max(width - 14, 8))
-    return [*(totals_line(one, columns, width) for one in kept), inked(f" + {len(rest)} more: {names}", Ink.DIM)]
+    return [*(totals_line(one, columns, width) for one in kept), styled(f" + {len(rest)} more: {names}", Style.DIM)]
 
 
 def _energy(report: UsageReport | None) -> Line:
@@ -197,7 +197,7 @@ def _energy(report: UsageReport | None) -> Line:
     if report is None or report.busy_wh is None or report.idle_wh is None:
         return EMPTY
     told = f"{number(report.busy_wh, 1)} Wh busy, {number(report.idle_wh, 1)} idle"
-    return inked(told, Ink.PLAIN)
+    return styled(told, Style.PLAIN)
 
 
 class WeeksChart(ChartPanel):
@@ -227,8 +227,8 @@ class WeeksChart(ChartPanel):
         if self._of:
             return super().draw(view, width, height)
         rows = max(height - 2, 0)
-        told = inked("No engine runs.", Ink.DIM)
-        return frame([told, *[EMPTY] * rows][:rows], width, EdgeText(inked(self.title, Ink.STRONG)))
+        told = styled("No engine runs.", Style.DIM)
+        return frame([told, *[EMPTY] * rows][:rows], width, EdgeText(styled(self.title, Style.STRONG)))
 
     @work(group="weeks", exclusive=True)
     async def _read_weeks(self, profile: str, now: float) -> None:
