@@ -32,13 +32,13 @@ from sparkdash.errors import SparkdashError
 from sparkdash.tui import local_commands, theme
 from sparkdash.tui.choices import HeroChoice, KeptChoices
 from sparkdash.tui.first_run import BoxLook, IdleBox
-from sparkdash.tui.ink import LinesForWidth
 from sparkdash.tui.layout import COMPACT_BELOW, TWO_COLUMNS_FROM, Arrangement
 from sparkdash.tui.mirror import Mirror, View
 from sparkdash.tui.orders import ProfileOrders, UserOrders
 from sparkdash.tui.screens.dashboard import DashboardPage
 from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.screens.page import Page
+from sparkdash.tui.text import LinesForWidth
 from sparkdash.tui.widgets.find import Field
 from sparkdash.tui.widgets.header import PAGES
 from sparkdash.tui.widgets.panel import EngineAsked, KeyAsked, LinesArrived, PageAsked, RowChosen

@@ -25,11 +25,11 @@ from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.paths import replace_file
 from sparkdash.tui.choices import HeroChoice
 from sparkdash.tui.first_run import BoxLook, IdleBox
-from sparkdash.tui.ink import LinesForWidth
 from sparkdash.tui.layout import Arrangement
 from sparkdash.tui.lines import dialog_texts
 from sparkdash.tui.local_commands import LocalCommands
 from sparkdash.tui.mirror import View
+from sparkdash.tui.text import LinesForWidth
 
 if TYPE_CHECKING:
     from sparkdash.tui.link import DaemonLink

@@ -14,7 +14,7 @@ from functools import cache
 from rich.style import Style as RichStyle
 from textual.theme import Theme
 
-from sparkdash.tui.ink import Style
+from sparkdash.tui.text import Style
 
 DARK = "sparkdash-dark"
 LIGHT = "sparkdash-light"

@@ -13,8 +13,8 @@ from sparkdash.domain.event import ActiveAlert, AlertsChanged, Level, Notice
 from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import ProfileError
-from sparkdash.tui.ink import Style
 from sparkdash.tui.lines.engine_figures import why_rows
+from sparkdash.tui.text import Style
 from sparkdash.units import GIB
 
 ON_THE_BOX = Address("http://localhost", Path("/run/sparkdash.sock"))

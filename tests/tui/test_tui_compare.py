@@ -15,9 +15,9 @@ from sparkdash.bench.report.report import Report
 from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.event import SILENT_S, Measuring, MeasuringChanged, SampleTaken
 from sparkdash.errors import AdmissionError
-from sparkdash.tui.ink import plain_text
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.compare import AGAIN_S, ComparePage
+from sparkdash.tui.text import plain_text
 from sparkdash.tui.widgets.compare import compare_rows
 from sparkdash.tui.widgets.runs import CellTable
 from sparkdash.tui.widgets.table import TableRow

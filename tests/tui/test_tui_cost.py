@@ -8,8 +8,8 @@ import pytest
 from textual.events import ScreenResume
 
 from sparkdash.tui import theme
-from sparkdash.tui.ink import EMPTY, Style, Line, Span, styled
 from sparkdash.tui.screens.page import Page
+from sparkdash.tui.text import EMPTY, Line, Span, Style, styled
 from sparkdash.tui.widgets import requests
 from sparkdash.tui.widgets.panel import line_segments
 from sparkdash.tui.widgets.table import TableRow

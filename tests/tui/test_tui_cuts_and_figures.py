@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from sparkdash.domain.metric import Metric
 from sparkdash.tui.mirror import without_odd_figures
-from sparkdash.tui.name_cuts import shorten_apart
+from sparkdash.tui.text import shorten_apart
 from sparkdash.units import fitted
 
 FAMILY = frozenset({"qwen3-30b-nvfp4/eagle3-long", "qwen3-30b-nvfp4/eagle3-short", "qwen3-30b-nvfp4/plain-long"})

@@ -10,8 +10,8 @@ from sparkdash.domain.event import Measuring
 from sparkdash.domain.history import PastRequests, Series
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.memory import Floors, Guard, GuardLevel
-from sparkdash.tui.ink import plain_text
 from sparkdash.tui.screens.dialog import DialogText
+from sparkdash.tui.text import plain_text
 from sparkdash.tui.widgets.chart import ChartPanel
 from sparkdash.tui.widgets.memory import guard_next
 from sparkdash.units import GIB

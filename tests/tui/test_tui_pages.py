@@ -17,10 +17,10 @@ from sparkdash.domain.local_files import Item, NodeStock, Shelf, Stock
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.swap import DefaultProfile, Plan, SwapOutcome
 from sparkdash.errors import DaemonError
-from sparkdash.tui.ink import Style, plain_text
 from sparkdash.tui.lines.swap_progress import plan_lines
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import Dialog
+from sparkdash.tui.text import Style, plain_text
 from sparkdash.tui.widgets.header import Footer
 from sparkdash.tui.widgets.profiles import ProfileDetail
 from sparkdash.tui.widgets.swaps import NoticeList

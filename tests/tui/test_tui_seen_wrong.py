@@ -9,7 +9,6 @@ import pytest
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import SampleTaken
 from sparkdash.domain.memory import Floors, Guard, GuardKill, GuardLevel
-from sparkdash.tui import ink
 from sparkdash.tui.lines.hero import Speed, compared, of_roofline, speed_of
 from sparkdash.tui.lines.words import engine_state
 from sparkdash.tui.mirror import View
@@ -106,9 +105,9 @@ def test_no_two_engines_look_alike_in_the_memory_bar(box: Any) -> None:
     memory = box.sample(engines={f"engine-{number}": 6 * GIB for number in range(12)}).memory
     engines = [part for part in memory_parts(memory) if part.name.startswith("engine-")]
     assert len({part.glyph for part in engines}) == 12
-    assert len(style.plain_text(memory_bar(memory, 76))) == 76
+    assert len(text.plain_text(memory_bar(memory, 76))) == 76
     for width in (56, 76, 120):
-        rows = [style.plain_text(row) for row in legend_rows(memory, width)]
+        rows = [text.plain_text(row) for row in legend_rows(memory, width)]
         assert all(len(row) <= width for row in rows)
         told = "  ".join(rows)
         assert "engines " in told or "engine-11" in told
@@ -127,10 +126,10 @@ def test_an_engine_keeps_its_fill_when_a_smaller_one_comes(box: Any) -> None:
 def test_names_are_cut_so_that_they_can_be_told_apart(cells: int) -> None:
     """Both ends stay: variants of one model differ in theirs."""
     names = ("qwen3-coder-30b-nvfp4", "qwen3-coder-30b-nvfp4/eagle3", "qwen3-coder-30b-nvfp4/mtp")
-    cut = [style.shorten(name, cells) for name in names]
+    cut = [text.shorten(name, cells) for name in names]
     assert len(set(cut)) == 3
     assert all(len(name) <= cells for name in cut)
-    assert style.shorten("名前の長いプロファイル", 9) == "名前…イル"
+    assert text.shorten("名前の長いプロファイル", 9) == "名前…イル"
 
 
 async def test_what_is_available_stays_in_the_title_while_the_guard_acts(stage: Any, box: Any) -> None:
@@ -144,10 +143,10 @@ async def test_what_is_available_stays_in_the_title_while_the_guard_acts(stage: 
 async def test_nothing_goes_on_counting_while_the_link_is_lost(stage: Any, box: Any) -> None:
     """The engine's state keeps the age that it had when the daemon was last heard."""
     async with stage(box.snapshot()) as on:
-        before = style.plain_text(engine_state(on.app.view.engine, on.app.view))
+        before = text.plain_text(engine_state(on.app.view.engine, on.app.view))
         await on.tell(box.lost)
         await on.later(120)
-        assert style.plain_text(engine_state(on.app.view.engine, on.app.view)) == before
+        assert text.plain_text(engine_state(on.app.view.engine, on.app.view)) == before
         assert f"{box.gpt} ● ready 2h14m" in on.lines[0]
 
 
@@ -181,7 +180,7 @@ def test_a_rate_is_compared_with_one_requests_only_while_one_decodes(
 ) -> None:
     """The total lags: just after the second request's end it is still the rate of two."""
     speed = Speed(total=total, each=each, decoding=decoding, computing=0, median=55.0, published=57.0)
-    assert style.plain_text(compared(speed)) == told
+    assert text.plain_text(compared(speed)) == told
 
 
 @pytest.mark.parametrize(
@@ -200,7 +199,7 @@ def test_the_roofline_is_told_of_one_request_on_the_memory_that_it_is_computed_f
         engines={box.gpt: engine}, requests=running, recent=(), sample=sample.replace(gpu=sample.gpu.replace(name=gpu))
     )
     speed = speed_of(View(now=box.now, here=box.now, snapshot=state), engine)
-    assert style.plain_text(of_roofline(speed)) == told
+    assert text.plain_text(of_roofline(speed)) == told
 
 
 async def test_a_wide_and_low_terminal_has_no_frames_either(stage: Any, box: Any) -> None:

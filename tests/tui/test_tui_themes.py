@@ -12,7 +12,7 @@ from rich.color import Color
 from sparkdash.tui import theme
 from sparkdash.tui.app import SparkdashApp
 from sparkdash.tui.choices import KeptChoices
-from sparkdash.tui.ink import Style
+from sparkdash.tui.text import Style
 
 COLOURED = [name for name in theme.NAMES if name != "plain"]
 MACHADO = {

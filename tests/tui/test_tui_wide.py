@@ -16,10 +16,10 @@ from sparkdash.domain.profile import SpeedUp
 from sparkdash.tui.app import SparkdashApp
 from sparkdash.tui.choices import KeptChoices
 from sparkdash.tui.history import STEP_S, FigureHistory
-from sparkdash.tui.ink import Style, plain_text
 from sparkdash.tui.layout import Arrangement
 from sparkdash.tui.lines.engine_figures import speed_up_line
 from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.text import Style, plain_text
 from sparkdash.tui.widgets.gpu import gpu_lines
 from sparkdash.tui.widgets.memory import available
 from sparkdash.tui.widgets.residents import _row

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from sparkdash.tui.ink import Style, Line, Span, align_right, styled, merge_spans, pad
+from sparkdash.tui.text import Line, Span, Style, align_right, merge_spans, pad, styled
 
 _LEFT = (0x40, 0x04, 0x02, 0x01)
 """Bits of a cell's left dots, lowest first."""

@@ -18,8 +18,8 @@ from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, Swap
 from sparkdash.errors import EngineError, ProfileError, SparkdashError
-from sparkdash.tui.ink import EMPTY, Style, Line, styled, join, pad, wrap, wrap_line
 from sparkdash.tui.lines import words
+from sparkdash.tui.text import EMPTY, Line, Style, join, pad, styled, wrap, wrap_line
 from sparkdash.units import MIB, counted, duration, gib, percent, size
 
 FACT, SIZE = 17, 12
@@ -98,7 +98,9 @@ def switch_question(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
     boxes = plan_boxes(plan, snapshot.daemon.host, several=bool(snapshot.nodes))
     lines += labelled("on     ", wrap(boxes, room)) if boxes else []
     lines.append(EMPTY)
-    fits = {True: styled("yes", Style.GOOD), False: styled("no", Style.BAD), None: styled("not sure", Style.WARN)}[plan.fits]
+    fits = {True: styled("yes", Style.GOOD), False: styled("no", Style.BAD), None: styled("not sure", Style.WARN)}[
+        plan.fits
+    ]
     then = gib(plan.available_bytes, 0) if len(plan.on_nodes) < 2 else then_available(plan, snapshot.daemon.host)
     memory = styled(
         f", needs {words.needed_memory(plan)}{' on each' if len(plan.nodes) > 1 else ''}, {then} available then",
@@ -264,7 +266,8 @@ def diagnosis_lines(diagnosis: Diagnosis, width: int) -> list[Line]:
 def _counts(found: Iterable[Finding]) -> Line:
     counts = Counter(one.status for one in found)
     return join(
-        [styled(f"{counts[status]} {status}", style) for status, style in STYLES.items() if counts[status]], styled("  ")
+        [styled(f"{counts[status]} {status}", style) for status, style in STYLES.items() if counts[status]],
+        styled("  "),
     )
 
 

@@ -13,10 +13,10 @@ from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.phrases import repair_text, state_text, step_text
 from sparkdash.domain.profile import SpeedUp
 from sparkdash.domain.state import Figures
-from sparkdash.tui.ink import EMPTY, Style, Line, align_right, clip, styled, join, length, pad, wrap
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.charts import meter, sparkline
 from sparkdash.tui.mirror import View
+from sparkdash.tui.text import EMPTY, Line, Style, align_right, clip, join, length, pad, styled, wrap
 from sparkdash.units import DASH, counted, fitted, number, percent, tokens
 
 LABELS = {
@@ -140,7 +140,8 @@ def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> li
     tight = width - FACTS - SPEEDS < LEAST_LAST
     facts, speeds = (TIGHT_FACTS, TIGHT_SPEEDS) if tight else (FACTS, SPEEDS)
     speed = [
-        _pair("prompt", prompt_speed(sample), "tok/s") + styled(" computing" if tight else " while computing", Style.DIM),
+        _pair("prompt", prompt_speed(sample), "tok/s")
+        + styled(" computing" if tight else " while computing", Style.DIM),
         _ttft(sample, seen),
         _pair("prefix", percent(sample.get(Metric.PREFIX_HIT))) + styled(" of prompt, 60 s", Style.DIM),
         _pair("lifetime", percent(sample.get(Metric.PREFIX_HIT_LIFETIME))),

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from sparkdash.domain.finding import Status
 from sparkdash.domain.state import Snapshot
 from sparkdash.tui.first_run import IdleBox, RunningServer, fitting, on_disk
-from sparkdash.tui.ink import EMPTY, Style, Line, clip, styled, pad, wrap
 from sparkdash.tui.mirror import View
+from sparkdash.tui.text import EMPTY, Line, Style, clip, pad, styled, wrap
 from sparkdash.units import counted, gib
 
 KEY_COLUMN, NARROW = 20, 66

@@ -16,11 +16,11 @@ from sparkdash.domain.lease import RequestState
 from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.state import Figures
 from sparkdash.tui.history import STEP_S
-from sparkdash.tui.ink import EMPTY, Style, Line, clip, dimmed, styled, pad
 from sparkdash.tui.lines import engine_figures, hero
 from sparkdash.tui.lines.chart_window import span_text
 from sparkdash.tui.lines.charts import LevelLine, filled_chart, large, row_of
 from sparkdash.tui.mirror import View
+from sparkdash.tui.text import EMPTY, Line, Style, clip, dimmed, pad, styled
 from sparkdash.units import fitted, number
 
 MOST_DIGITS = 4

@@ -14,23 +14,23 @@ from typing import NamedTuple
 from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.phrases import is_silent, link_between, link_errors, link_text, used_link
-from sparkdash.tui.ink import (
+from sparkdash.tui.lines.words import age
+from sparkdash.tui.mirror import View
+from sparkdash.tui.text import (
     EMPTY,
     EdgeText,
-    Style,
     Line,
+    Style,
     clip,
     dimmed,
     divider,
     fitted_edge,
     frame,
-    styled,
     join,
     plain_text,
+    styled,
     wrap,
 )
-from sparkdash.tui.lines.words import age
-from sparkdash.tui.mirror import View
 from sparkdash.units import DASH, counted, gib, number, percent
 
 RULE = styled(" ── ", Style.FAINT)
@@ -174,7 +174,8 @@ def _short_gpu(gpu: Gpu, *, stuck: bool = False) -> list[Line]:
     slowed = styled(" ⚠ slowed", Style.WARN) if gpu.throttle else EMPTY
     forms = ((busy, heat, power), (busy, power), (busy,))
     return [
-        styled("gpu ", Style.DIM) + styled("  ".join(f"{each:>5}" for each in form), Style.PLAIN) + slowed for form in forms
+        styled("gpu ", Style.DIM) + styled("  ".join(f"{each:>5}" for each in form), Style.PLAIN) + slowed
+        for form in forms
     ]
 
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from sparkdash.domain.phrases import estimate_text, heard_text, stage_text, still_text, time_left, wait_text
 from sparkdash.domain.swap import Plan, Swap, SwapPhase, phases_of
-from sparkdash.tui.ink import EMPTY, Style, Line, clip, styled, join, justify, length
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.charts import meter
 from sparkdash.tui.mirror import View
+from sparkdash.tui.text import EMPTY, Line, Style, clip, join, justify, length, styled
 from sparkdash.units import counted, duration, gib
 
 

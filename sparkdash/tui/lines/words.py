@@ -15,8 +15,8 @@ from sparkdash.domain.phrases import time_left, waiting_on
 from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
 from sparkdash.domain.state import OPEN
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome
-from sparkdash.tui.ink import Style, Line, dimmed, styled
 from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.text import Line, Style, dimmed, styled
 from sparkdash.units import DASH, gib, tokens
 from sparkdash.units import age as age
 
@@ -93,7 +93,9 @@ def engine_state(engine: Engine, view: View) -> Line:
     glyph, style = ENGINE[engine.state]
     if (live := engine.liveness) is not None and live.state in STANDING:
         glyph, style = STANDING[live.state]
-        line = styled(f"{glyph} {live.state}", style) + styled(f" {age(max(0.0, view.link_at - live.since))}", Style.PLAIN)
+        line = styled(f"{glyph} {live.state}", style) + styled(
+            f" {age(max(0.0, view.link_at - live.since))}", Style.PLAIN
+        )
         return line if view.link is LinkState.LIVE else dimmed(line)
     since = engine.ready_at if engine.state is EngineState.READY and engine.ready_at else engine.since
     line = styled(f"{glyph} {engine.state}", style) + styled(f" {age(view.link_at - since)}", Style.PLAIN)

@@ -15,9 +15,9 @@ from textual.widget import Widget
 
 from sparkdash.domain.memory import FOREIGN, Holder, Holding, MemoryAccount
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, align_right, clip, frame, styled, pad, wrap
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.page import Page
+from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, align_right, clip, frame, pad, styled, wrap
 from sparkdash.tui.widgets.panel import Panel, RowMoved
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, size

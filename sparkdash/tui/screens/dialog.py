@@ -13,8 +13,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, LinesForWidth, clip, frame, styled, join, length
 from sparkdash.tui.mirror import View
+from sparkdash.tui.text import EMPTY, EdgeText, Line, LinesForWidth, Style, clip, frame, join, length, styled
 from sparkdash.tui.widgets.header import KEY_NAMES
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, KeyAsked, Panel
 

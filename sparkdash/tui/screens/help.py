@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sparkdash.domain.metric import METRICS, Metric
 from sparkdash.tui.history import STEP_S
-from sparkdash.tui.ink import EMPTY, Style, Line, styled, wrap
+from sparkdash.tui.text import EMPTY, Line, Style, styled, wrap
 
 Keys = tuple[tuple[str, str], ...]
 

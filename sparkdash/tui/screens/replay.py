@@ -22,11 +22,11 @@ from sparkdash.domain.phrases import about, caution_text, figure_rows, match_tex
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.ink import EMPTY, Style, Line, align_right, clip, highlighted, styled, merge_spans, pad, wrap
 from sparkdash.tui.lines.dialog_texts import switch_question
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import AppServices
 from sparkdash.tui.screens.dialog import Dialog, DialogText
+from sparkdash.tui.text import EMPTY, Line, Style, align_right, clip, highlighted, merge_spans, pad, styled, wrap
 from sparkdash.units import duration, natural, number
 
 SHOWN = 7
@@ -186,7 +186,9 @@ def _bar(parts: Sequence[TimePart], width: int) -> Line:
     cells = [max(1, round(part.seconds / whole * width)) for part in parts]
     cells[cells.index(max(cells))] += width - sum(cells)
     return merge_spans(
-        span for part, count in zip(parts, cells, strict=True) for span in styled(part.glyph * max(count, 1), part.style)
+        span
+        for part, count in zip(parts, cells, strict=True)
+        for span in styled(part.glyph * max(count, 1), part.style)
     )
 
 

@@ -17,10 +17,10 @@ from textual.screen import ModalScreen
 from sparkdash.api.answers import BenchPlan, PlannedArm
 from sparkdash.api.requests import BenchModeName
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.ink import EMPTY, Style, Line, highlighted, styled, pad, wrap, wrap_line
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import AppServices
 from sparkdash.tui.screens.dialog import DialogText
+from sparkdash.tui.text import EMPTY, Line, Style, highlighted, pad, styled, wrap, wrap_line
 from sparkdash.units import counted, duration
 
 T = TypeVar("T")
@@ -105,7 +105,9 @@ def _plan_lines(plan: BenchPlan, width: int) -> list[Line]:
     if plan.resumes:
         lines += _wrapped("goes on", styled(f"with {plan.resumes}, which was stopped"), width)
     if plan.stops:
-        stops = styled(", ".join(plan.stops), Style.STRONG) + styled("; what serves now comes back at the end", Style.DIM)
+        stops = styled(", ".join(plan.stops), Style.STRONG) + styled(
+            "; what serves now comes back at the end", Style.DIM
+        )
         lines += _wrapped("stops", stops, width)
     return [*lines, *_wrapped("clients", styled("get 503 with Retry-After meanwhile", Style.DIM), width)]
 

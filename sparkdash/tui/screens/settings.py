@@ -18,10 +18,10 @@ from textual.widgets import Input
 
 from sparkdash.api.answers import Setting, SettingList
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, clip, frame, styled, pad, wrap
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import DialogText
 from sparkdash.tui.screens.page import Page
+from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, clip, frame, pad, styled, wrap
 from sparkdash.tui.widgets.find import Field
 from sparkdash.tui.widgets.panel import Panel, RowChosen, RowMoved
 from sparkdash.tui.widgets.table import Table, TableRow

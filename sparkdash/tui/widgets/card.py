@@ -11,14 +11,27 @@ from sparkdash.domain.engine import Engine, EngineState, Failure
 from sparkdash.domain.phrases import step_share
 from sparkdash.domain.state import DaemonInfo, Figures
 from sparkdash.domain.swap import Swap
-from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, clip, dimmed, frame, styled, join, length, pad, wrap
 from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines import engine_figures, words
 from sparkdash.tui.lines.first_run import first_run_rows, no_profile_rows
 from sparkdash.tui.lines.hero import large_figure, percent_block
 from sparkdash.tui.lines.swap_progress import swap_rows, swap_title
 from sparkdash.tui.mirror import LinkState, View
-from sparkdash.tui.name_cuts import shorten_apart
+from sparkdash.tui.text import (
+    EMPTY,
+    EdgeText,
+    Line,
+    Style,
+    clip,
+    dimmed,
+    frame,
+    join,
+    length,
+    pad,
+    shorten_apart,
+    styled,
+    wrap,
+)
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import duration
 

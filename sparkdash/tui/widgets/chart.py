@@ -15,10 +15,10 @@ from textual.message import Message
 
 from sparkdash.domain.event import Level
 from sparkdash.domain.history import MarkKind, Series, TimelineMark
-from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, clip, frame, styled, join, length
 from sparkdash.tui.lines.chart_window import MINUTE_S, ChartWindow, moment_text, span_text, ticks
 from sparkdash.tui.lines.charts import AXIS, ChartMark, Range, mark_row, nice_top, range_chart, tick_row
 from sparkdash.tui.mirror import View
+from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, clip, frame, join, length, styled
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.units import DASH, size
 
@@ -86,7 +86,9 @@ class ChartPanel(Panel):
         inner, rows = width - 4, height - 4
         if self.first is None or rows < LEAST_ROWS:
             told = [styled(self.failure_text or "reading the history…", Style.BAD if self.failure_text else Style.DIM)]
-            return frame([*told, *[EMPTY] * (height - 3)][: height - 2], width, EdgeText(styled(self.title, Style.STRONG)))
+            return frame(
+                [*told, *[EMPTY] * (height - 3)][: height - 2], width, EdgeText(styled(self.title, Style.STRONG))
+            )
         lines = self._plotted(begin, end, inner - AXIS, rows)
         foot = EdgeText(self._mark_text(begin, end), styled(self._span(begin, end, view.now), Style.DIM))
         return frame(lines, width, EdgeText(self._head(width - 9), styled(self.today, Style.DIM)), foot)
@@ -132,7 +134,8 @@ class ChartPanel(Panel):
         if self.second is not None:
             other = bucket_at(self.second, at - self.second_shift_s if at is not None else None)
             parts.append(
-                styled(f"{self.second_name} ", Style.DIM) + _value_text(self.second, other, unit, Style.PLAIN, spans=spans)
+                styled(f"{self.second_name} ", Style.DIM)
+                + _value_text(self.second, other, unit, Style.PLAIN, spans=spans)
             )
             parts.append(_change(_mean(first, own), _mean(self.second, other)))
         return parts

@@ -9,11 +9,23 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sparkdash.domain.state import Figures, Snapshot
-from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, align_right, clip, frame, styled, join, pad, wrap
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.charts import sparkline
 from sparkdash.tui.mirror import View
-from sparkdash.tui.name_cuts import shorten_apart
+from sparkdash.tui.text import (
+    EMPTY,
+    EdgeText,
+    Line,
+    Style,
+    align_right,
+    clip,
+    frame,
+    join,
+    pad,
+    shorten_apart,
+    styled,
+    wrap,
+)
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.units import DASH, duration, number, percent
 
@@ -129,7 +141,8 @@ def _rates(snapshot: Snapshot, a: str, b: str, cells: int) -> Line:
     both = [_seen(snapshot, name).rates for name in (a, b)]
     top = max((*both[0], *both[1]), default=0.0)
     bars = [
-        align_right(styled(sparkline(rates, top)[0] or DASH, Style.TRACE if rates else Style.DIM), cells) for rates in both
+        align_right(styled(sparkline(rates, top)[0] or DASH, Style.TRACE if rates else Style.DIM), cells)
+        for rates in both
     ]
     return pad(styled("last requests", Style.DIM), LABEL) + bars[0] + bars[1]
 

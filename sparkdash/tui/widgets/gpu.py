@@ -12,11 +12,11 @@ from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.phrases import is_silent
 from sparkdash.tui.history import STEP_S
-from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, clip, dimmed, frame, styled, join, length, pad
 from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines.charts import filled_chart
 from sparkdash.tui.lines.node_lines import node_name
 from sparkdash.tui.mirror import View
+from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, clip, dimmed, frame, join, length, pad, styled
 from sparkdash.tui.widgets.memory import SHORT_ROWS
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import DASH, duration, gib, number, percent
@@ -89,7 +89,9 @@ def _gpu(gpu: Gpu, stuck: bool, alerting: Alerting) -> list[Line]:
         f"{number(gpu.temperature_c, 0, ' °C'):>5}",
         f"{number(gpu.power_w, 0, ' W'):>5}",
     ]
-    first, *rest = [styled(figure, _style(figure, alerting(name))) for figure, name in zip(figures, _FIGURES, strict=True)]
+    first, *rest = [
+        styled(figure, _style(figure, alerting(name))) for figure, name in zip(figures, _FIGURES, strict=True)
+    ]
     if stuck:
         return [styled("gpu ", Style.DIM) + first, *rest, styled("✗ stuck low-power: unplug AC 60 s", Style.BAD)]
     throttle = styled("⚠ slowed: " + ", ".join(gpu.throttle), Style.WARN) if gpu.throttle else EMPTY

@@ -14,13 +14,12 @@ from textual import events
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.swap import Swap, SwapOutcome
-from sparkdash.tui.ink import EMPTY, Style, Line, clip, styled, join, justify, length
 from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.node_lines import hosts_line
 from sparkdash.tui.lines.swap_progress import goal
 from sparkdash.tui.mirror import LinkState, View
-from sparkdash.tui.name_cuts import shorten_apart
+from sparkdash.tui.text import EMPTY, Line, Style, clip, join, justify, length, shorten_apart, styled
 from sparkdash.tui.widgets.panel import KeyAsked, PageAsked, Panel
 from sparkdash.units import counted, number
 

@@ -15,8 +15,8 @@ from textual.binding import Binding, BindingType
 
 from sparkdash.domain.engine import Engine
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, Span, clip, frame, styled, join, strip_controls
 from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.text import EMPTY, EdgeText, Line, Span, Style, clip, frame, join, strip_controls, styled
 from sparkdash.tui.widgets.panel import LinesArrived, Panel
 from sparkdash.units import counted, natural
 
@@ -149,7 +149,10 @@ class LogPanel(Panel, can_focus=True):
         body = body or [styled(self._silence(), Style.DIM)]
         body += [EMPTY] * (room - len(body))
         return frame(
-            body, width, EdgeText(styled("log ") + styled(self._whose, Style.STRONG), self._mode(begin, room)), self._foot()
+            body,
+            width,
+            EdgeText(styled("log ") + styled(self._whose, Style.STRONG), self._mode(begin, room)),
+            self._foot(),
         )
 
     def find(self, text: str) -> None:

@@ -12,28 +12,28 @@ from typing import Any, NamedTuple
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.memory import Guard, GuardLevel
 from sparkdash.domain.metric import Memory
-from sparkdash.tui.ink import (
-    EDGE_ROOM,
-    EMPTY,
-    EdgeText,
-    Style,
-    Line,
-    Span,
-    clip,
-    dimmed,
-    fitted_edge,
-    frame,
-    styled,
-    join,
-    length,
-    merge_spans,
-    shorten,
-)
 from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines.node_lines import BarRows, memory_of_boxes
 from sparkdash.tui.lines.words import age
 from sparkdash.tui.mirror import View
-from sparkdash.tui.name_cuts import shorten_apart
+from sparkdash.tui.text import (
+    EDGE_ROOM,
+    EMPTY,
+    EdgeText,
+    Line,
+    Span,
+    Style,
+    clip,
+    dimmed,
+    fitted_edge,
+    frame,
+    join,
+    length,
+    merge_spans,
+    shorten,
+    shorten_apart,
+    styled,
+)
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import DASH, GIB, gib, natural
 

@@ -18,9 +18,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from sparkdash.tui import theme
-from sparkdash.tui.ink import EMPTY, Line
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import AppServices
+from sparkdash.tui.text import EMPTY, Line
 
 
 class RowMoved(Message):

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from sparkdash.domain.history import RequestOrder
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.phrases import about, output_of_request
-from sparkdash.tui.ink import Style, Line, align_right, clip, styled, length, pad
 from sparkdash.tui.mirror import View
-from sparkdash.tui.name_cuts import shorten_apart
+from sparkdash.tui.text import Line, Style, align_right, clip, length, pad, shorten_apart, styled
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration, number, percent
 
@@ -194,7 +193,9 @@ class PastTable(Table):
         """Return the column titles."""
         columns = _columns(width)
         figures = "".join(f"{one.name:>{one.cells}}" for one in columns)
-        return styled(f" {'time':<{TIME}}{'client':<{_client(width)}}{'profile':<{PROFILE}}{figures}  finish", Style.DIM)
+        return styled(
+            f" {'time':<{TIME}}{'client':<{_client(width)}}{'profile':<{PROFILE}}{figures}  finish", Style.DIM
+        )
 
     def rows(self, view: View, width: int) -> list[TableRow]:
         """Return a row for each request."""

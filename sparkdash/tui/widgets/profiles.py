@@ -17,12 +17,24 @@ from sparkdash.domain.phrases import by_family, family_of, plan_boxes
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.state import Figures, Snapshot
 from sparkdash.domain.swap import Plan
-from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, align_right, clip, frame, styled, length, pad, wrap
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.engine_figures import speed_up_sentence
 from sparkdash.tui.lines.swap_progress import plan_lines
 from sparkdash.tui.mirror import View
-from sparkdash.tui.name_cuts import shorten_apart
+from sparkdash.tui.text import (
+    EMPTY,
+    EdgeText,
+    Line,
+    Style,
+    align_right,
+    clip,
+    frame,
+    length,
+    pad,
+    shorten_apart,
+    styled,
+    wrap,
+)
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, GIB, number

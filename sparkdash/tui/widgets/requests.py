@@ -16,10 +16,22 @@ from sparkdash.domain.lease import Request
 from sparkdash.domain.metric import LiveRequest
 from sparkdash.domain.phrases import about, output_of_request
 from sparkdash.domain.state import OPEN
-from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, align_right, clip, dimmed, frame, styled, pad, shorten
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import LinkState, View
-from sparkdash.tui.name_cuts import shorten_apart
+from sparkdash.tui.text import (
+    EMPTY,
+    EdgeText,
+    Line,
+    Style,
+    align_right,
+    clip,
+    dimmed,
+    frame,
+    pad,
+    shorten,
+    shorten_apart,
+    styled,
+)
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration, fitted, number, percent

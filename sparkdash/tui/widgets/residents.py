@@ -11,12 +11,24 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.phrases import estimate_text, still_text, time_left, wait_text
 from sparkdash.domain.swap import Swap
-from sparkdash.tui.ink import EMPTY, Style, Line, align_right, clip, dimmed, styled, join, justify, length, pad
 from sparkdash.tui.lines import engine_figures, words
 from sparkdash.tui.lines.charts import meter
 from sparkdash.tui.lines.swap_progress import goal
 from sparkdash.tui.mirror import View
-from sparkdash.tui.name_cuts import shorten_apart
+from sparkdash.tui.text import (
+    EMPTY,
+    Line,
+    Style,
+    align_right,
+    clip,
+    dimmed,
+    join,
+    justify,
+    length,
+    pad,
+    shorten_apart,
+    styled,
+)
 from sparkdash.tui.widgets.panel import EngineAsked, Panel
 from sparkdash.units import gib, number, percent
 

@@ -17,26 +17,26 @@ from sparkdash.bench.report.blocks import format_spread, format_value
 from sparkdash.bench.report.report import MissingCells, Report
 from sparkdash.bench.run import CellKey, Run
 from sparkdash.domain.event import Measuring
-from sparkdash.tui.ink import (
+from sparkdash.tui.lines.charts import meter
+from sparkdash.tui.mirror import View
+from sparkdash.tui.text import (
     ELLIPSIS,
     EMPTY,
     EdgeText,
-    Style,
     Line,
+    Style,
     align_right,
     clip,
     frame,
-    styled,
     join,
     justify,
     length,
     pad,
     plain_text,
+    shorten_apart,
+    styled,
     wrap,
 )
-from sparkdash.tui.lines.charts import meter
-from sparkdash.tui.mirror import View
-from sparkdash.tui.name_cuts import shorten_apart
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration
@@ -197,7 +197,9 @@ class CellTable(Table):
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """Return the framed cells; below them a cut row in full, the overall verdict, and the gaps."""
         if self.report is None:
-            told = wrap(self.failure_text or "reading the run…", width - 4, Style.BAD if self.failure_text else Style.DIM)
+            told = wrap(
+                self.failure_text or "reading the run…", width - 4, Style.BAD if self.failure_text else Style.DIM
+            )
             return frame(
                 [*told, *[EMPTY] * max(0, height - 2 - len(told))][: height - 2], width, EdgeText(styled("cells"))
             )
@@ -244,7 +246,9 @@ def _cell(report: Report, arm: str, key: CellKey, name: str, width: int) -> Tabl
 
 
 def _sides(width: int, texts: list[str]) -> Line:
-    return join([align_right(styled(text or DASH, Style.DIM), SIDE) for text in texts], EMPTY) if width >= ROOMY else EMPTY
+    return (
+        join([align_right(styled(text or DASH, Style.DIM), SIDE) for text in texts], EMPTY) if width >= ROOMY else EMPTY
+    )
 
 
 def _base(width: int) -> int:

@@ -12,23 +12,23 @@ from functools import partial
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.swap import Swap, SwapPhase, phases_of
-from sparkdash.tui.ink import (
+from sparkdash.tui.lines import words
+from sparkdash.tui.mirror import View
+from sparkdash.tui.text import (
     EMPTY,
     EdgeText,
-    Style,
     Line,
+    Style,
     align_right,
     clip,
     frame,
-    styled,
     join,
     length,
     pad,
+    shorten_apart,
+    styled,
     wrap,
 )
-from sparkdash.tui.lines import words
-from sparkdash.tui.mirror import View
-from sparkdash.tui.name_cuts import shorten_apart
 from sparkdash.tui.widgets.card import failure_rows
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.tui.widgets.table import Table, TableRow
@@ -109,7 +109,9 @@ def _kill_line(kill: GuardKill, view: View, width: int) -> Line:
         + styled(" ")
         + pad(styled(shorten_apart(kill.profile, name, view.profile_names)), name)
     )
-    return when + names + align_right(styled(DASH, Style.DIM), TOOK) + styled("  ") + styled("✗ guard killed", Style.BAD)
+    return (
+        when + names + align_right(styled(DASH, Style.DIM), TOOK) + styled("  ") + styled("✗ guard killed", Style.BAD)
+    )
 
 
 def _name_cells(width: int) -> int:
@@ -131,7 +133,9 @@ def _line(swap: Swap, view: View, width: int) -> Line:
     word, style = words.OUTCOMES[swap.outcome] if swap.outcome else (DASH, Style.DIM)
     took = None if swap.ended_at is None else swap.ended_at - swap.started_at
     when = pad(styled(f" {local_time(swap.ended_at, view.now, view.here)}", Style.DIM), WHEN + 1)
-    came = styled(shorten_apart(swap.target or DASH, name, view.profile_names), Style.PLAIN if swap.target else Style.DIM)
+    came = styled(
+        shorten_apart(swap.target or DASH, name, view.profile_names), Style.PLAIN if swap.target else Style.DIM
+    )
     boxes = view.boxes(swap.nodes) if swap.nodes else ""
     if boxes and length(came) + len(boxes) + len(" on ") <= name:
         came += styled(f" on {boxes}", Style.DIM)

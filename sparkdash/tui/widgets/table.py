@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 
-from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, clip, frame, highlighted, styled, justify, length, pad
-from sparkdash.tui.ink import plain_text as plain
 from sparkdash.tui.mirror import View
+from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, clip, frame, highlighted, justify, length, pad, styled
+from sparkdash.tui.text import plain_text as plain
 from sparkdash.tui.widgets.panel import Panel, RowChosen, RowMoved
 
 PAGE = 10

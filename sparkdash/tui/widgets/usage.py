@@ -15,9 +15,9 @@ from textual import work
 from sparkdash.domain.history import UsageReport, UsageTotals
 from sparkdash.domain.metric import Metric
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.ink import EMPTY, EdgeText, Style, Line, align_right, clip, frame, styled, pad, shorten
 from sparkdash.tui.lines.chart_window import DAY_S, ChartWindow
 from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, align_right, clip, frame, pad, shorten, styled
 from sparkdash.tui.widgets.chart import ChartPanel
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Table, TableRow
@@ -118,7 +118,9 @@ def totals_line(one: UsageTotals, columns: list[UsageColumn], width: int, sum_of
     for column in columns:
         told = column.text(one)
         bad = column.name == "errors" and told != DASH
-        line += align_right(styled(told, Style.BAD if bad else Style.DIM if told == DASH else Style.PLAIN), column.cells)
+        line += align_right(
+            styled(told, Style.BAD if bad else Style.DIM if told == DASH else Style.PLAIN), column.cells
+        )
     return clip(line or EMPTY, width)
 
 

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.swap import SwapCause
-from sparkdash.tui import ink
-from sparkdash.tui.ink import EdgeText, Style, styled
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.charts import meter, sparkline
+from sparkdash.tui.text import EdgeText, Style, styled
 from sparkdash.tui.widgets.memory import memory_bar, memory_legend, memory_parts
 from sparkdash.units import GIB
 
@@ -30,32 +29,32 @@ from sparkdash.units import GIB
 )
 def test_foreign_text_cannot_steer_the_terminal(raw: str, shown: str) -> None:
     """Escape sequences and control characters are taken out of what others wrote."""
-    assert style.strip_controls(raw) == shown
+    assert text.strip_controls(raw) == shown
 
 
 @given(st.text(), st.integers(0, 40), st.text(max_size=20))
 def test_whatever_is_laid_out_keeps_its_width(left: str, width: int, far: str) -> None:
     """Padding, clipping and both ends give exactly the cells asked for, wide characters included."""
     line = styled(left)
-    assert style.length(style.pad(line, width)) == width
-    assert style.length(style.align_right(line, width)) == width
-    assert style.length(style.clip(line, width)) <= width
-    assert style.length(style.justify(line, styled(far), width)) == width
+    assert text.length(text.pad(line, width)) == width
+    assert text.length(text.align_right(line, width)) == width
+    assert text.length(text.clip(line, width)) <= width
+    assert text.length(text.justify(line, styled(far), width)) == width
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.integers(8, 60))
 def test_every_row_of_a_frame_is_as_wide_as_the_frame(title: str, note: str, width: int) -> None:
     """Long words in an edge are clipped or left out; the frame keeps its corners."""
-    rows = style.frame([styled(title)], width, EdgeText(styled(title), styled(note)), EdgeText(styled(note)))
-    assert {style.length(row) for row in rows} == {width}
-    assert (style.plain_text(rows[0])[0], style.plain_text(rows[-1])[-1]) == ("╭", "╯")
+    rows = text.frame([styled(title)], width, EdgeText(styled(title), styled(note)), EdgeText(styled(note)))
+    assert {text.length(row) for row in rows} == {width}
+    assert (text.plain_text(rows[0])[0], text.plain_text(rows[-1])[-1]) == ("╭", "╯")
 
 
 def test_wrapping_keeps_every_word_until_the_limit() -> None:
     """Prose is broken at spaces; a limit clips the last line."""
-    assert [style.plain_text(row) for row in style.wrap("one two three four", 9)] == ["one two", "three", "four"]
-    assert [style.plain_text(row) for row in style.wrap("one two three four", 9, limit=2)] == ["one two", "three fo…"]
-    assert [style.plain_text(row) for row in style.wrap("see /srv/models/x.yaml now", 9)] == [
+    assert [text.plain_text(row) for row in text.wrap("one two three four", 9)] == ["one two", "three", "four"]
+    assert [text.plain_text(row) for row in text.wrap("one two three four", 9, limit=2)] == ["one two", "three fo…"]
+    assert [text.plain_text(row) for row in text.wrap("see /srv/models/x.yaml now", 9)] == [
         "see",
         "/srv/mode",
         "ls/x.yaml",
@@ -89,7 +88,7 @@ def memory(**changes: object) -> Memory:
 def test_the_stretches_of_the_memory_bar_add_up_to_the_box() -> None:
     """Engines, others, cache and free are all of it."""
     assert sum(part.bytes or 0 for part in memory_parts(memory())) == memory().total
-    assert style.length(memory_bar(memory(), 76)) == 76
+    assert text.length(memory_bar(memory(), 76)) == 76
 
 
 def test_what_stands_beyond_the_reserve_is_red() -> None:
@@ -101,7 +100,7 @@ def test_what_stands_beyond_the_reserve_is_red() -> None:
 
 def test_an_engine_of_unknown_size_is_not_guessed() -> None:
     """Its legend says "-", and what is used counts as one."""
-    told = style.plain_text(memory_legend(memory(engines={"gpt-oss-120b": None}), 100))
+    told = text.plain_text(memory_legend(memory(engines={"gpt-oss-120b": None}), 100))
     assert "gpt-oss-120b -" in told
     assert "engines + other 84.3" in told
 
@@ -109,21 +108,21 @@ def test_an_engine_of_unknown_size_is_not_guessed() -> None:
 def test_a_container_that_is_not_ours_has_a_stretch_of_its_own() -> None:
     """What others hold is neither guessed nor called ours."""
     theirs = memory(engines={"gpt-oss-120b": 40 * GIB}, strangers=(Stranger(name="comfy", bytes=20 * GIB),))
-    assert "gpt-oss-120b 40.0" in style.plain_text(memory_legend(theirs, 100))
-    assert "theirs: comfy 20.0" in style.plain_text(memory_legend(theirs, 100))
+    assert "gpt-oss-120b 40.0" in text.plain_text(memory_legend(theirs, 100))
+    assert "theirs: comfy 20.0" in text.plain_text(memory_legend(theirs, 100))
     assert sum(part.bytes or 0 for part in memory_parts(theirs)) == theirs.total
 
 
 def test_long_names_give_way_before_figures_do() -> None:
     """The legend of a long-named engine still ends with the reserve."""
-    told = style.plain_text(memory_legend(memory(engines={"a-very-long-name-of-an-engine/variant": GIB}), 76))
+    told = text.plain_text(memory_legend(memory(engines={"a-very-long-name-of-an-engine/variant": GIB}), 76))
     assert told.endswith("reserve 10.0")
     assert "…" in told
 
 
 def test_two_variants_of_one_family_are_told_apart() -> None:
     """What they share gives way, not what tells them apart; the fixed names stay whole."""
-    told = style.plain_text(
+    told = text.plain_text(
         memory_legend(memory(engines={"qwen3-coder-30b-nvfp4": GIB, "qwen3-coder-30b-nvfp4/eagle3": GIB}), 86)
     )
     assert "qwen3…vfp4 1.0" in told
@@ -134,7 +133,7 @@ def test_two_variants_of_one_family_are_told_apart() -> None:
 @pytest.mark.parametrize("width", [76, 88, 100])
 def test_engines_with_names_that_begin_alike_are_told_apart(width: int) -> None:
     """Two of one family side by side are what two engines at once usually are; the reserve is seen as well."""
-    told = style.plain_text(
+    told = text.plain_text(
         memory_legend(memory(engines={"qwen3-coder-30b-nvfp4": 33 * GIB, "qwen3.5-27b": 31 * GIB}), width)
     )
     first, second = told.split("█ ")[1].split(" ")[0], told.split("▚ ")[1].split(" ")[0]
