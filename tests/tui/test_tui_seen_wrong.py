@@ -9,6 +9,7 @@ import pytest
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import SampleTaken
 from sparkdash.domain.memory import Floors, Guard, GuardKill, GuardLevel
+from sparkdash.tui import text
 from sparkdash.tui.lines.hero import Speed, compared, of_roofline, speed_of
 from sparkdash.tui.lines.words import engine_state
 from sparkdash.tui.mirror import View

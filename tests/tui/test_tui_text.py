@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sparkdash.domain.container import Stranger
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.swap import SwapCause
+from sparkdash.tui import text
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.charts import meter, sparkline
 from sparkdash.tui.text import EdgeText, Style, styled
