@@ -55,7 +55,7 @@ from sparkdash.supervisor.repair.incidents import Incidents
 from sparkdash.supervisor.repair.watch import EngineWatch
 from sparkdash.supervisor.state import guarded
 from sparkdash.supervisor.state.clock import Clock
-from sparkdash.supervisor.state.registry import Books, error_of, failure_of
+from sparkdash.supervisor.state.registry import EngineRegistry, error_of, failure_of
 from sparkdash.supervisor.swap import adopt
 from sparkdash.supervisor.swap.adopt import Adoption
 from sparkdash.supervisor.swap.attach import Attachments
@@ -86,7 +86,7 @@ class Actor:
         """Set while there is a move in the inbox, or figures to tell."""
         self.idle = asyncio.Event()
         """Set while no move is in the inbox, no swap is under way and nothing is to be published."""
-        self.incidents = Incidents(tools.books, tools.store, tools.clock)
+        self.incidents = Incidents(tools.registry, tools.store, tools.clock)
         self._watch = EngineWatch(tools, self.incidents, self.post)
         self.leasing = Leasing(tools, lambda: self._profiles, self._watch, arrive=self.arrive, leave=self.leave)
         self._swaps = SwapTasks(tools, self.post, self._unwatch, footprints)
@@ -137,7 +137,7 @@ class Actor:
             if profile is not None and profile.fingerprint == parked.fingerprint:
                 failure = ParkedFailure(error_of(parked.failure), parked.failures, parked.fingerprint)
                 self._scheduler.breaker.recall(name, failure)
-        self._tools.books.recall(kept)
+        self._tools.registry.recall(kept)
         self._keep_parked()
         self.incidents.recall()
 
@@ -222,8 +222,8 @@ class Actor:
                 profile = self._tools.catalog.find(settings.default)
                 default = DefaultProfile(profile=profile.name, after_s=settings.default_after_s)
             except SparkdashError as error:
-                self._tools.books.notice(Level.WARNING, error.code, f"`default` in config.toml: {error.text()}")
-        self._tools.books.set_default(default)
+                self._tools.registry.notice(Level.WARNING, error.code, f"`default` in config.toml: {error.text()}")
+        self._tools.registry.set_default(default)
         patience = Patience(settings.min_dwell_s, settings.max_wait_s)
         self.post(PolicyRead(patience, settings.queue_limit, default))
 
@@ -273,12 +273,12 @@ class Actor:
             case Copied(target=target):
                 self._swaps.copied(target)
             case EngineDied(profile=name, error=error):
-                publish_death(self._tools.books, self.incidents, name, error)
+                publish_death(self._tools.registry, self.incidents, name, error)
             case Stop(profile=name):
-                publish_stop(self._tools.books, self.incidents, name, self._scheduler.records.residents)
+                publish_stop(self._tools.registry, self.incidents, name, self._scheduler.records.residents)
             case CatalogRead(profiles=profiles):
                 self._take_profiles(self._read.popleft())
-                forget_failures(self._tools.books, self.incidents, profiles, self._scheduler.records.residents)
+                forget_failures(self._tools.registry, self.incidents, profiles, self._scheduler.records.residents)
 
     def _take_profiles(self, catalog: Catalog) -> None:
         """Keep the objects of unchanged profiles, so that a lease sees at a glance that nothing was edited."""
@@ -301,7 +301,7 @@ class Actor:
             case Grant() | Wait() | Refuse() | Cut():
                 self.leasing.carry_out(effect)
             case Decline(profile=name, error=error):
-                self._tools.books.notice(Level.WARNING, error.code, error.text(), name)
+                self._tools.registry.notice(Level.WARNING, error.code, error.text(), name)
             case BeginSwap():
                 comes = self._profiles[effect.target] if effect.target is not None else None
                 self._swaps.begin(self._running(), effect, comes)
@@ -318,7 +318,7 @@ class Actor:
 
     def _begin_watch(self, profile: Profile) -> None:
         self.incidents.serves(profile.name)
-        self._watch.begin(self._running(), profile, self._tools.books.engines[profile.name])
+        self._watch.begin(self._running(), profile, self._tools.registry.engines[profile.name])
 
     def _running(self) -> asyncio.TaskGroup:
         assert self._group  # noqa: S101 - moves are handled inside run
@@ -332,7 +332,7 @@ class Actor:
         self._publish_counts()
         self._tools.guarded.refresh()
         self._keep_parked()
-        self.incidents.settle(self._tools.books.parked, self._scheduler.expects)
+        self.incidents.settle(self._tools.registry.parked, self._scheduler.expects)
         self._attachments.keep()
         if not self._scheduler.stopping:
             self._settle(Stop)
@@ -341,7 +341,7 @@ class Actor:
 
     def _keep_parked(self) -> None:
         """Publish and store which profiles are parked now."""
-        for name, parked in self._tools.books.park(self._scheduler.breaker.parked).items():
+        for name, parked in self._tools.registry.park(self._scheduler.breaker.parked).items():
             if self._tools.store is not None:
                 self._tools.store.record_parked(name, parked)
 
@@ -366,11 +366,11 @@ class Actor:
 
     def _publish_counts(self) -> None:
         """Publish the use of every engine; one without requests is not watched."""
-        books, records = self._tools.books, self._scheduler.records
-        for name in list(books.engines):
+        registry, records = self._tools.registry, self._scheduler.records
+        for name in list(registry.engines):
             in_flight, resident = records.in_flight(name), records.residents.get(name)
-            books.able(name, self._planner.tasks(name), self._planner.most_steps_s(name))
-            books.busy(name, in_flight, resident.asked_at if resident else {})
+            registry.able(name, self._planner.tasks(name), self._planner.most_steps_s(name))
+            registry.busy(name, in_flight, resident.asked_at if resident else {})
             self._watch.used(name, now=in_flight > 0)
 
 
@@ -398,26 +398,30 @@ class DecisionTimer:
         self._ring()
 
 
-def publish_death(books: Books, incidents: Incidents, profile: str, error: SparkdashError) -> None:
+def publish_death(registry: EngineRegistry, incidents: Incidents, profile: str, error: SparkdashError) -> None:
     """Show the engine as failed, with a notice."""
     incidents.ends(profile)
-    if started := books.started.get(profile):  # otherwise it died during its stop, and is gone
-        books.fail(started, failure_of(error))
+    if started := registry.started.get(profile):  # otherwise it died during its stop, and is gone
+        registry.fail(started, failure_of(error))
         if error.code not in guarded.CODES:  # the guard's kills have a notice already
-            books.notice(Level.ERROR, error.code, error.text(), profile)
+            registry.notice(Level.ERROR, error.code, error.text(), profile)
 
 
-def publish_stop(books: Books, incidents: Incidents, profile: str | None, residents: Container[str]) -> None:
+def publish_stop(
+    registry: EngineRegistry, incidents: Incidents, profile: str | None, residents: Container[str]
+) -> None:
     """Close the incidents, and drop the failed engines, of what a person stops; None: of every profile."""
     incidents.stopped(profile)
-    for engine in list(books.engines.values()):
+    for engine in list(registry.engines.values()):
         stopped = profile in (None, engine.profile) and engine.profile not in residents
         if stopped and engine.state is EngineState.FAILED:
-            books.drop(engine.profile)
+            registry.drop(engine.profile)
 
 
-def forget_failures(books: Books, incidents: Incidents, profiles: Container[str], residents: Container[str]) -> None:
+def forget_failures(
+    registry: EngineRegistry, incidents: Incidents, profiles: Container[str], residents: Container[str]
+) -> None:
     """Drop failed engines whose profiles are gone: nobody can start or stop them."""
-    for engine in list(books.engines.values()):
+    for engine in list(registry.engines.values()):
         if engine.state is EngineState.FAILED and engine.profile not in profiles and engine.profile not in residents:
-            publish_stop(books, incidents, engine.profile, residents)
+            publish_stop(registry, incidents, engine.profile, residents)

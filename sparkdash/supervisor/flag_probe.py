@@ -26,7 +26,7 @@ from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.rules.secret import secret_at
 from sparkdash.supervisor.state.clock import Clock
-from sparkdash.supervisor.state.registry import Books
+from sparkdash.supervisor.state.registry import EngineRegistry
 from sparkdash.units import GIB
 
 LOG = structlog.get_logger("sparkdash.flags")
@@ -54,14 +54,14 @@ class FlagProbe:
         *,
         runtime: Runtime,
         reader: HostReader,
-        books: Books,
+        registry: EngineRegistry,
         clock: Clock,
         adapter: Callable[[Profile], EngineAdapter],
     ) -> None:
         self._store = store
         self._runtime = runtime
         self._reader = reader
-        self._books = books
+        self._registry = registry
         self._clock = clock
         self._adapter = adapter
         self._wake = asyncio.Event()
@@ -156,7 +156,7 @@ class FlagProbe:
         looks = 0
         while looks < QUIET_LOOKS:
             await self._clock.sleep(LOOK_S)
-            busy = not idle() or any(engine.in_flight for engine in self._books.engines.values())
+            busy = not idle() or any(engine.in_flight for engine in self._registry.engines.values())
             looks = 0 if busy else looks + 1
         try:
             return self._reader.memory().available >= reserve() + SLOW_BYTES
@@ -197,7 +197,7 @@ class FlagProbe:
         for stray in unlisted_flags(profile, known):
             where = f" in {spec.image}" if spec.image else ""
             text = f"{profile.name}: `--help` of {spec.argv[0]}{where} does not list --{stray.key}. {stray.hint}"
-            self._books.notice(Level.WARNING, "flag_not_listed", text, profile.name)
+            self._registry.notice(Level.WARNING, "flag_not_listed", text, profile.name)
 
 
 def _program(spec: ContainerSpec, program: str) -> Program:

@@ -22,7 +22,7 @@ from sparkdash.domain.base import per_request
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.task import Task
-from sparkdash.engines import registry
+from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, HostError, SparkdashError, UpstreamError
 from sparkdash.settings import Settings
 from sparkdash.supervisor.decide import refusals
@@ -191,7 +191,7 @@ class Remotes:
             fingerprint=profile.fingerprint,
             url=url,
         )
-        names = registry.adapter_of(profile).served_names(profile)
+        names = adapter_of(profile).served_names(profile)
         return Lease(profile, engine, url, names, lost, self._headers(profile))
 
     def _headers(self, profile: Profile) -> dict[str, str]:
@@ -359,7 +359,7 @@ class Leasing:
         self._claims.retire(refusals.shutting_down(), cut=cut)
 
     def _granted(self, name: str, claim: LeaseClaim) -> Lease:
-        engine, started = self._tools.books.engines[name], self._tools.books.started[name]
+        engine, started = self._tools.registry.engines[name], self._tools.registry.started[name]
         now = self._profiles().get(name, started)
         # request defaults may be newer than the engine; its launch arguments may not
         profile = now if now is started or now.fingerprint == started.fingerprint else started

@@ -68,7 +68,7 @@ class Planner:
         reserve, beside = self._tools.reserve_bytes, self._tools.settings.side_by_side
         if memory is None:
             return BoxMemory(reserve=reserve, side_by_side=beside)
-        debts = self._tools.books.debts_on(node)
+        debts = self._tools.registry.debts_on(node)
         late = self._tools.clock.monotonic() >= debts.at + self._tools.settings.reclaim_s
         missing = debts.missing(memory.available)
         coming = 0 if late or missing is None else missing
@@ -97,7 +97,7 @@ class Planner:
 
     def short(self, profile: str) -> SparkdashError | None:
         """Return why no load may begin now. Memory on its way back is waited for before that is judged."""
-        if self._tools.books.debts_on(LOCAL).who:
+        if self._tools.registry.debts_on(LOCAL).who:
             return None
         try:
             found = self._tools.guarded.short(profile)
@@ -147,7 +147,7 @@ class Planner:
 
     def _plan_running(self, profile: Profile, choice: Choice, residents: Iterable[str]) -> Plan:
         """Describe a profile that runs already."""
-        nodes = self._tools.books.engines[profile.name].nodes
+        nodes = self._tools.registry.engines[profile.name].nodes
         plan = self._plan(profile, choice, residents, evict=())
         return plan.replace(nodes=nodes, fits=True, verdict="It runs already.", expected_s=0.0)
 
@@ -190,12 +190,12 @@ class Planner:
 
     def _is_on(self, name: str, nodes: tuple[str, ...]) -> bool:
         """Whether the engine of this profile uses one of the nodes, as far as known."""
-        engine = self._tools.books.engines.get(name)
+        engine = self._tools.registry.engines.get(name)
         return engine is None or not set(nodes).isdisjoint(engine.nodes)
 
     def _profile(self, name: str) -> Profile | None:
         """Return the profile as its engine was started, else as its file says now."""
-        return self._tools.books.started.get(name) or self._profiles().get(name)
+        return self._tools.registry.started.get(name) or self._profiles().get(name)
 
 
 def unusable_because(state: NodeState | None) -> str:

@@ -21,9 +21,9 @@ from sparkdash.domain.profile import AUTO, EngineKind, Profile
 from sparkdash.domain.swap import Plan, SetPlan, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
-from sparkdash.engines import registry
 from sparkdash.engines.adapter import MetricNames
 from sparkdash.engines.capabilities import reads_images
+from sparkdash.engines.registry import adapter
 from sparkdash.errors import HostError, ProfileError, SparkdashError
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
@@ -68,7 +68,7 @@ class Supervisor:
     @property
     def engines(self) -> dict[str, Engine]:
         """Every engine by profile, as of now; failed ones included."""
-        return dict(self._tools.books.engines)
+        return dict(self._tools.registry.engines)
 
     @property
     def catalog(self) -> Catalog:
@@ -183,8 +183,8 @@ class Supervisor:
             AdmissionError: unknown profile.
             HostError: it would not stop.
         """
-        books, profile = self._tools.books, name
-        if name is None or (name in books.unadopted and name not in books.engines):
+        registry, profile = self._tools.registry, name
+        if name is None or (name in registry.unadopted and name not in registry.engines):
             ending = self._actor.takeover.end_unadopted(name)
             if wait or self._group is None:
                 await ending
@@ -192,7 +192,7 @@ class Supervisor:
                 self._group.create_task(ending, name="end unadopted")
             if name is not None:
                 return
-        elif name not in books.engines:
+        elif name not in registry.engines:
             profile = self._here(name).name
         if wait:
             await self._actor.ask(Stop(profile))
@@ -258,7 +258,7 @@ class Supervisor:
 
     async def pids(self, profile: str) -> set[int]:
         """Host process ids of this profile's engine; empty when it has none."""
-        engine = self._tools.books.engines.get(profile)
+        engine = self._tools.registry.engines.get(profile)
         return await self._tools.runtime.pids(engine.container) if engine and engine.container else set()
 
     async def strangers(self) -> dict[Stranger, set[int]]:
@@ -275,7 +275,7 @@ class Supervisor:
         Raises:
             AdmissionError: unknown profile.
         """
-        profile = name if name in self._tools.books.engines else self.catalog.find(name).name
+        profile = name if name in self._tools.registry.engines else self.catalog.find(name).name
         return self._tools.logbook.read(profile, tail=tail, follow=follow)
 
     async def pull(self, name: str) -> AsyncIterator[PullProgress]:
@@ -304,8 +304,8 @@ class Supervisor:
 
     def metric_names(self, engine: Engine) -> MetricNames:
         """Return the names of an engine's figures, by the profile that it was started from."""
-        profile = self._tools.books.started.get(engine.profile)
-        return self._tools.adapter(profile).metrics if profile else registry.adapter(engine.kind).metrics
+        profile = self._tools.registry.started.get(engine.profile)
+        return self._tools.adapter(profile).metrics if profile else adapter(engine.kind).metrics
 
     async def _read_weights(self) -> None:
         await self._tools.needs.read(self.catalog.profiles.values())
@@ -319,7 +319,7 @@ class Supervisor:
             try:
                 yield self._here(name).name
             except SparkdashError as error:
-                self._tools.books.notice(Level.WARNING, error.code, f"`preload` in config.toml: {error.text()}")
+                self._tools.registry.notice(Level.WARNING, error.code, f"`preload` in config.toml: {error.text()}")
 
     def _here(self, name: str) -> Profile:
         """Raises AdmissionError: unknown, or a service elsewhere."""

@@ -17,8 +17,8 @@ from sparkdash.domain.local_files import CopyPlan, CopyProgress
 from sparkdash.domain.memory import Holding
 from sparkdash.domain.metric import EngineFigures, GpuFigures
 from sparkdash.domain.profile import Profile
-from sparkdash.engines import registry
 from sparkdash.engines.adapter import EngineAdapter
+from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import EngineError, HostError, SparkdashError
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log.reader import KernelLog
@@ -35,7 +35,7 @@ from sparkdash.supervisor.state.clock import Clock, SystemClock
 from sparkdash.supervisor.state.guarded import GuardedEngines
 from sparkdash.supervisor.state.logbook import Logbook
 from sparkdash.supervisor.state.needs import Needs
-from sparkdash.supervisor.state.registry import Books
+from sparkdash.supervisor.state.registry import EngineRegistry
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 
@@ -100,7 +100,7 @@ class Tools:
     clock: Clock = field(default_factory=SystemClock)
     on_needs: Callable[[], object] = lambda: None
     """Called when more is known of what launches need."""
-    adapter: Callable[[Profile], EngineAdapter] = registry.adapter_of
+    adapter: Callable[[Profile], EngineAdapter] = adapter_of
     before_ready: Callable[[str], Awaitable[object]] = _do_nothing
     """Called with a profile just before clients may use its engine. Never fails; takes a second at most."""
     foreign: Callable[[], Sequence[Holding]] = tuple
@@ -120,7 +120,7 @@ class Tools:
     memory_helper: MemoryHelper | None = None
     """Frees and compacts the box's memory as root, where its unit is installed."""
 
-    books: Books = field(init=False)
+    registry: EngineRegistry = field(init=False)
     logbook: Logbook = field(init=False)
     ports: Ports = field(init=False)
     needs: Needs = field(init=False)
@@ -129,7 +129,7 @@ class Tools:
 
     def __post_init__(self) -> None:
         runtime, reader, store, clock = self.runtime, self.reader, self.store, self.clock
-        self.books = books = Books(self.publish, clock)
+        self.registry = registry = EngineRegistry(self.publish, clock)
         self.logbook = Logbook(runtime)
         self.ports = Ports(*self.settings.engine_ports, seed=self.owner)
         learned = store.footprint if store else lambda _fingerprint: None
@@ -142,11 +142,11 @@ class Tools:
             settings=self.settings,
             publish=self.publish,
             store=store,
-            books=books,
+            registry=registry,
             needs=self.needs,
         )
         self.flags = FlagProbe(
-            self.flag_store, runtime=runtime, reader=reader, books=books, clock=clock, adapter=self.adapter
+            self.flag_store, runtime=runtime, reader=reader, registry=registry, clock=clock, adapter=self.adapter
         )
 
     @property

@@ -132,13 +132,13 @@ async def looking(url: str, pid: int) -> AsyncIterator[Callable[[], Awaitable[En
                 settings=lambda: Settings(sample_s=0.1),
             )
         )
-        books = SimpleNamespace(engines={"a": engine})
+        registry = SimpleNamespace(engines={"a": engine})
         tools: Any = SimpleNamespace(
             clock=SystemClock(),
             runtime=SimpleNamespace(pids=pids),
             upstream=upstream,
             adapter=adapter_of,
-            books=books,
+            registry=registry,
             gpu_figures=lambda: telemetry.gpu,
         )
         looks = SignalReader(tools, lambda _: HeldRequests(1, 0, None), telemetry.figures)

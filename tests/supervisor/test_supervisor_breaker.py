@@ -235,7 +235,7 @@ async def test_parked_is_parked_also_after_a_restart_until_it_is_released(
     house: Any, make_profile: Any, behaviour: Any, tmp_path: Path
 ) -> None:
     """With the same words and since the same moment; `release` is for good."""
-    profile, file = make_profile("a"), tmp_path / "books.db"
+    profile, file = make_profile("a"), tmp_path / "registry.db"
     house.runtime.zoo["a"] = behaviour(dies_after_s=2)
     async with Store.opened(file, print) as store:
         await house.open(profile, store=store)
@@ -262,7 +262,7 @@ async def test_a_launch_that_was_edited_while_no_daemon_ran_is_not_parked(
     house: Any, make_profile: Any, tmp_path: Path
 ) -> None:
     """As if it had been edited while one ran."""
-    async with Store.opened(tmp_path / "books.db", print) as store:
+    async with Store.opened(tmp_path / "registry.db", print) as store:
         failure = Failure(code="unknown_flag", message="It refused its command line.")
         store.parked = {
             name: Parked(since=1.0, failures=1, failure=failure, fingerprint="of another launch") for name in ("a", "x")

@@ -330,7 +330,7 @@ async def test_a_cancelled_start_of_what_would_not_stop_leaves_it_in_the_books(
 async def test_a_plan_for_a_profile_that_was_read_a_moment_ago(
     house: Any, make_profile: Any, make_catalog: Any
 ) -> None:
-    """The catalog may be a move ahead of the books; a load under way is counted among what would leave."""
+    """The catalog may be a move ahead of the records; a load under way is counted among what would leave."""
     await house.open(make_profile("a"))
     await house.supervisor.use("a", cause=SwapCause.USER)
     await house.loads("a")

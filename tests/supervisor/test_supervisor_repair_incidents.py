@@ -28,7 +28,7 @@ from sparkdash.store import Store
 from sparkdash.store.schema import INCIDENTS_KEPT
 from sparkdash.supervisor.decide.judge import EngineSignals
 from sparkdash.supervisor.repair.incidents import Incidents
-from sparkdash.supervisor.state.registry import Books
+from sparkdash.supervisor.state.registry import EngineRegistry
 from sparkdash.supervisor.swap import adopt
 
 
@@ -186,7 +186,7 @@ async def test_only_the_newest_incidents_are_kept_in_memory_and_in_the_file(hous
     file = tmp_path / "sparkdash.db"
     told: list[Any] = []
     async with Store.opened(file, lambda _: None) as store:
-        kept = Incidents(Books(told.append, house.clock), store, house.clock)
+        kept = Incidents(EngineRegistry(told.append, house.clock), store, house.clock)
         for number in range(INCIDENTS_KEPT + 10):
             kept.begin("a", "f", float(number), "nothing moved", RepairStep.EVIDENCE)
             kept.end("a", IncidentEnd.MOVED, "")
@@ -199,7 +199,7 @@ async def test_only_the_newest_incidents_are_kept_in_memory_and_in_the_file(hous
 
 def test_no_repair_took_less_than_nothing_where_the_clock_was_set_back(house: Any) -> None:
     told: list[Any] = []
-    kept = Incidents(Books(told.append, house.clock), None, house.clock)
+    kept = Incidents(EngineRegistry(told.append, house.clock), None, house.clock)
     kept.begin("a", "f", house.clock.now(), "nothing came", RepairStep.EVIDENCE)
     house.clock.time -= 3600
     kept.serves("a")

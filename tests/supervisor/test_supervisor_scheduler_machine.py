@@ -92,7 +92,7 @@ PERSON = (SwapCause.USER, SwapCause.BENCH)
 
 
 class Machine(RuleBasedStateMachine):
-    """Plays the actor: carries effects out, and keeps books of its own to compare with. It is the nodes, too."""
+    """Plays the actor: carries effects out, and keeps records of its own to compare with. It is the nodes, too."""
 
     nodes: tuple[str, ...] = (LOCAL,)
 
@@ -176,7 +176,7 @@ class Machine(RuleBasedStateMachine):
     # The actor's half.
 
     def send(self, move: Move) -> None:
-        """Hand a move in and check each effect against the books."""
+        """Hand a move in and check each effect against the registry."""
         batch = move.target if isinstance(move, SwapDone) else None
         busy = self.memory_moves()
         if isinstance(move, SwapDone | SwapFailed) and move.target is not None and move.target == self.wished:

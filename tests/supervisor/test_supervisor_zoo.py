@@ -207,7 +207,7 @@ async def test_an_engine_that_keeps_dying_is_not_started_for_ever(house: Any, ma
 
 
 async def test_trouble_with_a_dead_engine_is_known_before_the_second_try(house: Any, make_profile: Any) -> None:
-    """An UpstreamError that leaves the lease is let through only once the death is in the books."""
+    """An UpstreamError that leaves the lease is let through only once the death is in the registry."""
     await house.open(make_profile("a"))
 
     async def client() -> None:
@@ -224,7 +224,7 @@ async def test_trouble_with_a_dead_engine_is_known_before_the_second_try(house: 
 async def test_a_death_that_was_seen_is_waited_for_however_slow_the_runtime(
     house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second try before it is in the books would be given the same dead engine, and be the last."""
+    """A second try before it is in the registry would be given the same dead engine, and be the last."""
     monkeypatch.setattr(watch, "CONFIRM_S", 0.0)
     await house.open(make_profile("a"))
     await house.leased("a")

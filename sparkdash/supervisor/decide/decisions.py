@@ -90,7 +90,7 @@ class DefaultReturn:
 
 
 class Decisions:
-    """Makes the decisions for one scheduler, on its books."""
+    """Makes the decisions for one scheduler, on its registry."""
 
     def __init__(
         self, records: SchedulerRecords, occupancy: Occupancy, queue: RequestQueue, offers: Offers, breaker: Breaker
@@ -320,7 +320,7 @@ class Decisions:
         return [self.begin(PendingSwap(target, choice, cause, known.fingerprint if known else None, moves, stage))]
 
     def begin(self, swap: PendingSwap) -> BeginSwap:
-        """Enter a swap into the books, and order it."""
+        """Enter a swap into the registry, and order it."""
         self._occupancy.begun(swap)
         self._records.swaps[swap.target] = swap
         reasons = {one.profile: one.reason for one in swap.choice.leaving}

@@ -1,9 +1,9 @@
 """Scheduler: grants requests and orders swaps; DESIGN.md has the table and the reasons.
 
-Owns the books of tickets, leases and the swaps under way, and what each move changes of them; `residency` owns those of
+Owns the records of tickets, leases and the swaps under way, and what each move changes of them; `residency` owns those of
 the engines that are there. `decisions` has what follows after every move. Must not know asyncio, clocks, containers.
 
-* Rule 1: one move in, a list of effects out; the books already say what the effects order.
+* Rule 1: one move in, a list of effects out; the records already say what the effects order.
 * Rule 2: a swap begins only for a ticket, a person, an offer or an idle engine. One that gives memory back begins while
   no other swap moves memory. One that only takes memory may also begin beside others that only take. One that does
   neither begins at once.

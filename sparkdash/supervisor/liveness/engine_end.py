@@ -67,7 +67,7 @@ async def standstill_reason(tools: Tools, profile: str, since: float) -> KernelR
 
 def _runs_here(tools: Tools, profile: str) -> bool:
     """Whether the profile's engine uses this box: the kernel of another node writes a log of its own."""
-    engine = tools.books.engines.get(profile)
+    engine = tools.registry.engines.get(profile)
     return engine is None or LOCAL in engine.nodes
 
 

@@ -119,7 +119,7 @@ class SignalReader:
         gpu = self._tools.gpu_figures()
         if gpu is None or now - gpu.looked_at > FRESH_S or not _is_here(engine):
             return None
-        others = (other for other in self._tools.books.engines.values() if other.profile != engine.profile)
+        others = (other for other in self._tools.registry.engines.values() if other.profile != engine.profile)
         return None if any(self._works(other) for other in others) else gpu
 
     def _works(self, other: Engine) -> bool:

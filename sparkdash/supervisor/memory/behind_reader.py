@@ -144,7 +144,7 @@ class BehindReader:
         if self._gone >= cache_eviction.LEAST:
             what = f"{gib(self._gone)} of cached weights" if self._counted else "Cached weights"
             text = f"{what} of {self._profile.name} were let go of while it loaded."
-            self._tools.books.notice(Level.INFO, "page_cache_dropped", text, self._profile.name)
+            self._tools.registry.notice(Level.INFO, "page_cache_dropped", text, self._profile.name)
 
     async def _run(self) -> None:
         with suppress(SparkdashError, OSError):

@@ -65,7 +65,7 @@ async def evict_weights(tools: Tools, bytes_wanted: int, *, keep: Collection[Pat
         return 0
     if gone >= LEAST:
         text = f"Let {gib(gone)} of cached weights go before the load."
-        tools.books.notice(Level.INFO, "page_cache_dropped", text)
+        tools.registry.notice(Level.INFO, "page_cache_dropped", text)
     return gone
 
 
@@ -125,7 +125,11 @@ async def evict_after_stop(tools: Tools, left: Sequence[Profile], comes: Profile
     """Evict the weight files of engines that left, unless a running engine or `comes` reads them, and report it. Never
     fails.
     """
-    books, hf_home, names = tools.books, tools.settings.hf_home.expanduser(), ", ".join(each.name for each in left)
+    registry, hf_home, names = (
+        tools.registry,
+        tools.settings.hf_home.expanduser(),
+        ", ".join(each.name for each in left),
+    )
     stay = _in_use(tools)
     old, kept = _weights(tools, left), _weights(tools, [*stay, *([comes] if comes else [])])
 
@@ -141,12 +145,12 @@ async def evict_after_stop(tools: Tools, left: Sequence[Profile], comes: Profile
         text = (
             f"Letting go of the cached weights of {names} takes longer than {duration(LET_GO_S)}; it is not waited for."
         )
-        books.notice(Level.WARNING, "page_cache_slow", text, left[0].name)
+        registry.notice(Level.WARNING, "page_cache_slow", text, left[0].name)
     except (SparkdashError, OSError) as error:
         text = f"The cached weights of {names} were not let go of: {error}"
-        books.notice(Level.WARNING, "page_cache_kept", text, left[0].name)
+        registry.notice(Level.WARNING, "page_cache_kept", text, left[0].name)
     else:
-        books.notice(Level.INFO, "page_cache_dropped", _dropped(done, names, before, after), left[0].name)
+        registry.notice(Level.INFO, "page_cache_dropped", _dropped(done, names, before, after), left[0].name)
 
 
 def _dropped(done: page_cache.ForgottenFiles, names: str, before: int | None, after: int | None) -> str:
@@ -166,5 +170,7 @@ def _files(refs: Iterable[ModelRef], hf_home: Path) -> set[Path]:
 
 
 def _in_use(tools: Tools) -> list[Profile]:
-    books = tools.books
-    return [books.started[each.profile] for each in books.engines.values() if each.state is not EngineState.FAILED]
+    registry = tools.registry
+    return [
+        registry.started[each.profile] for each in registry.engines.values() if each.state is not EngineState.FAILED
+    ]

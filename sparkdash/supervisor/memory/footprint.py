@@ -165,7 +165,7 @@ class NodeMeter:
         return None
 
     def _meet_neighbours(self) -> None:
-        engines = self._tools.books.engines.values()
+        engines = self._tools.registry.engines.values()
         there = [each for each in engines if each.container and each.state is not EngineState.FAILED]
         self._beside.update(e.profile for e in there if self._node in e.nodes and e.profile != self._profile)
 
@@ -244,7 +244,7 @@ class FootprintMeter:
         if node != self._nodes[0]:
             return 0
         zero = available if self._began_with is None else self._began_with
-        others = self._tools.books.loading(but=self.profile.name, on=(node,))
+        others = self._tools.registry.loading(but=self.profile.name, on=(node,))
         self._beside.update(engine.profile for engine in others)
         self._lowest = available if self._lowest is None else min(self._lowest, available)
         self._highest = max(self._highest, available)
@@ -328,11 +328,11 @@ class FootprintMeter:
         )
 
     def _neighbours(self) -> list[Engine]:
-        engines = self._tools.books.engines.values()
+        engines = self._tools.registry.engines.values()
         return [e for e in engines if e.profile != self.profile.name and _holds(e) and LOCAL in e.nodes]
 
     def _is_on_gpu(self, engine: Engine) -> bool:
-        started = self._tools.books.started.get(engine.profile)
+        started = self._tools.registry.started.get(engine.profile)
         return started is None or started.gpu
 
 
@@ -383,7 +383,7 @@ class Footprints:
 
     def _still(self, engine: Engine) -> bool:
         """Whether this incarnation still runs, and all of it."""
-        now = self._tools.books.engines.get(engine.profile)
+        now = self._tools.registry.engines.get(engine.profile)
         if now is None or now.state not in (EngineState.READY, EngineState.DRAINING):
             return False
         return (now.ready_at, now.container) == (engine.ready_at, engine.container)

@@ -70,7 +70,9 @@ async def check_before_stop(tools: Tools, target: Profile, leave: Iterable[Engin
     Raises:
         AdmissionError: `fragmented`.
     """
-    needs = [tools.needs(tools.books.started[e.profile]).total_bytes for e in leave if e.profile in tools.books.started]
+    needs = [
+        tools.needs(tools.registry.started[e.profile]).total_bytes for e in leave if e.profile in tools.registry.started
+    ]
     if needs and None not in needs:  # without evictions, the look before the start does the same
         await ensure_blocks(tools, target, coming_bytes=sum(filter(None, needs)))
 
@@ -98,7 +100,7 @@ async def ensure_blocks(
         tried.append(did)
         seen = tools.reader.contiguity() or seen
         if contiguity.enough(seen.blocks, wanted, coming_bytes):
-            tools.books.notice(Level.INFO, "blocks_won", contiguity.won(before, seen.blocks, tried), target.name)
+            tools.registry.notice(Level.INFO, "blocks_won", contiguity.won(before, seen.blocks, tried), target.name)
             break
     told(None, None)
     if contiguity.enough(seen.blocks, wanted, coming_bytes):
@@ -112,7 +114,7 @@ async def ensure_blocks(
 
 def _warn(tools: Tools, target: Profile, seen: Contiguity, wanted: BlockDemand) -> None:
     text = contiguity.warning(target.name, seen.blocks, wanted, tools.reader.memory().available)
-    tools.books.notice(Level.WARNING, contiguity.CODE, text, target.name)
+    tools.registry.notice(Level.WARNING, contiguity.CODE, text, target.name)
 
 
 async def _win(tools: Tools, target: Profile, lacking: int) -> AsyncIterator[str]:

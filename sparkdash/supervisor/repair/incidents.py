@@ -14,7 +14,7 @@ from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, Taken
 from sparkdash.store import Store
 from sparkdash.store.schema import INCIDENTS_KEPT
 from sparkdash.supervisor.state.clock import Clock
-from sparkdash.supervisor.state.registry import Books
+from sparkdash.supervisor.state.registry import EngineRegistry
 from sparkdash.units import duration
 
 MOVED = "It moved again by itself."
@@ -84,8 +84,10 @@ def _new_id() -> str:
 class Incidents:
     """At most one open incident per profile."""
 
-    def __init__(self, books: Books, store: Store | None, clock: Clock, new_id: Callable[[], str] = _new_id) -> None:
-        self._books = books
+    def __init__(
+        self, registry: EngineRegistry, store: Store | None, clock: Clock, new_id: Callable[[], str] = _new_id
+    ) -> None:
+        self._registry = registry
         self._store = store
         self._clock = clock
         self._new_id = new_id
@@ -156,7 +158,7 @@ class Incidents:
         self._publish()
         if text := over_notice(incident):
             level = Level.WARNING if end is IncidentEnd.FAILED else Level.INFO
-            self._books.notice(level, f"stuck_{end.value}", text, profile)
+            self._registry.notice(level, f"stuck_{end.value}", text, profile)
 
     # What happens to an engine with an open incident.
 
@@ -209,4 +211,4 @@ class Incidents:
             self._store.record_incident(incident)
 
     def _publish(self) -> None:
-        self._books.tell_incidents(self.list)
+        self._registry.tell_incidents(self.list)

@@ -266,22 +266,22 @@ class Repair:
             self._incidents.step(self._name, step)
 
     def _show(self, verdict: LivenessVerdict | None, step: RepairStep | None = None) -> None:
-        books = self._tools.books
-        engine = books.engines.get(self._name)
+        registry = self._tools.registry
+        engine = registry.engines.get(self._name)
         if verdict is None or engine is None:
-            books.lively(self._name, None)
+            registry.lively(self._name, None)
             return
         before, since = engine.liveness, self._wall(verdict.moved_at)
         same = before is not None and (before.state, before.step) == (verdict.state, step)
         if before is not None and same and verdict.state not in _STANDS:
             return  # an engine that moves again is reported once, not at each look
         step_since = None if step is None else before.step_since if before and same else self._tools.clock.now()
-        books.lively(
+        registry.lively(
             self._name, Liveness(state=verdict.state, why=verdict.why, since=since, step=step, step_since=step_since)
         )
 
     def _notice(self, level: Level, code: str, text: str) -> None:
-        self._tools.books.notice(level, code, text, self._name)
+        self._tools.registry.notice(level, code, text, self._name)
 
     # Times.
 

@@ -168,7 +168,7 @@ class EngineWatch:
             if not (ended or (watched.ends_itself and self._log_explains(profile, error))):
                 error = self._with_last_words(watched)
             if not ended and (held := await measure_held_memory(self._tools, watched.engine)) is not None:
-                self._tools.books.gone(profile.name, held)  # owed from now on, so that the next start waits for it
+                self._tools.registry.gone(profile.name, held)  # owed from now on, so that the next start waits for it
             await self._clear_away(profile, container, watched.grace_s)
         finally:
             self._ended.discard(container)
@@ -208,14 +208,14 @@ class EngineWatch:
         return why
 
     async def _clear_away(self, profile: Profile, container: str, grace_s: float = 0.0) -> None:
-        books = self._tools.books
+        registry = self._tools.registry
         await self._tools.logbook.close(profile.name)
         try:
-            report_leftovers(books, profile.name, await self._tools.runtime.stop(container, grace_s))
+            report_leftovers(registry, profile.name, await self._tools.runtime.stop(container, grace_s))
         except SparkdashError as error:  # the next start of this profile replaces it
             unknown = "whether it left processes behind is not known"
             text = f"{container} has ended and could not be cleared away; {unknown}. {error.text()}"
-            books.notice(Level.WARNING, error.code, text, profile.name)
+            registry.notice(Level.WARNING, error.code, text, profile.name)
 
     async def _remote(self, watched: WatchedEngine) -> EngineError:
         profile, misses = watched.profile, 0

@@ -28,7 +28,7 @@ from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor.state.clock import Clock
-from sparkdash.supervisor.state.registry import Books
+from sparkdash.supervisor.state.registry import EngineRegistry
 from sparkdash.units import gib, percent
 
 CODE = "memory_guard"
@@ -177,7 +177,7 @@ class GuardedEngines:
         settings: Settings,
         publish: Callable[[Fact], object],
         store: Store | None,
-        books: Books,
+        registry: EngineRegistry,
         needs: Callable[[Profile], Need],
     ) -> None:
         self._guard = guard if guard is not None and guard.mode != "off" else None
@@ -187,7 +187,7 @@ class GuardedEngines:
         self._settings = settings
         self._publish = publish
         self._store = store
-        self._books = books
+        self._registry = registry
         self._needs = needs
         self._guarded: dict[str, GuardedEngine] = {}
         self._unadopted: dict[str, tuple[ContainerInfo, KillTarget]] = {}
@@ -236,8 +236,8 @@ class GuardedEngines:
         self.refresh()
 
     def refresh(self) -> None:
-        """Hand the guard what is there now; after every change of the books."""
-        here = {engine.container: engine for engine in self._books.engines.values() if engine.container}
+        """Hand the guard what is there now; after every change of the registry."""
+        here = {engine.container: engine for engine in self._registry.engines.values() if engine.container}
         for container in [name for name in self._guarded if name not in here]:
             self._forget(container)
         self._keep_unadopted()
@@ -254,7 +254,7 @@ class GuardedEngines:
         ]
 
     def _keep_unadopted(self) -> None:
-        there = self._books.unadopted if self._guard else {}
+        there = self._registry.unadopted if self._guard else {}
         for name, (container, target) in list(self._unadopted.items()):
             if there.get(name) is not container:
                 del self._unadopted[name]
@@ -359,7 +359,7 @@ class GuardedEngines:
         unadopted = victim.profile in self._unadopted  # nobody else watches this engine's end and removes it
         self._mark(victim.container, error, dead=bool(report.processes) and not unadopted)
         if unadopted:
-            self._books.forget_unadopted(victim.profile)
+            self._registry.forget_unadopted(victim.profile)
         self.refresh()
 
     def _mark(self, container: str, error: EngineError, *, dead: bool) -> None:

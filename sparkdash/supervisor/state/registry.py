@@ -1,7 +1,7 @@
-"""Books: every engine's published state, with notices and parked profiles.
+"""EngineRegistry: every engine's published state, with notices and parked profiles.
 
 Owns: Engine values and their publication (`swap.record` owns the swaps'). Must not know why anything happens. The actor
-and its transitions write the books; everyone else reads frozen values.
+and its transitions write the registry; everyone else reads frozen values.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def error_of(failure: Failure) -> EngineError:
     )
 
 
-class Books:
+class EngineRegistry:
     """Present state of all engines, as frozen values."""
 
     def __init__(self, publish: Publish, clock: Clock) -> None:
@@ -228,7 +228,7 @@ class Books:
 
     def gone(self, name: str, held: HeldMemory | None = None, nodes: tuple[str, ...] = ()) -> None:
         """Note that an engine of ours left: its memory is on its way back on each of `nodes`, by default those of its
-        books. `held` is what it held on this box: nobody can measure another node's.
+        registry. `held` is what it held on this box: nobody can measure another node's.
         """
         engine = self._engines.get(name)
         for node in nodes or (engine.nodes if engine else (LOCAL,)):

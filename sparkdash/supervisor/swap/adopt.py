@@ -89,7 +89,7 @@ async def find_engines(tools: Tools, stuck: Collection[str] = ()) -> Adoption:
         HostError: the runtime does not list its containers.
     """
     catalog = tools.catalog
-    report_leftovers(tools.books, "An engine of an earlier daemon", await tools.runtime.settle(tools.owner))
+    report_leftovers(tools.registry, "An engine of an earlier daemon", await tools.runtime.settle(tools.owner))
     ready: list[AdoptableEngine] = []
     unknown: list[ContainerInfo] = []
     loading: list[AdoptableEngine] = []
@@ -120,17 +120,17 @@ async def _with_facts(tools: Tools, found: AdoptableEngine) -> AdoptableEngine:
 async def _unknown_containers(tools: Tools) -> list[ContainerInfo]:
     """Containers with our label that are in no book, youngest first. A list takes seconds on a busy box.
 
-    An engine that is started or stopped meanwhile may be listed, and is in the books after it or before it alone.
+    An engine that is started or stopped meanwhile may be listed, and is in the registry after it or before it alone.
     """
-    known = {engine.container for engine in tools.books.engines.values()}
+    known = {engine.container for engine in tools.registry.engines.values()}
     listed = await tools.runtime.containers({LABEL_OWNER: tools.owner})
     ours = [each for each in listed if each.name not in known and not is_in_books(tools, each)]
     return sorted(ours, key=lambda c: c.started_at or 0.0, reverse=True)
 
 
 def is_in_books(tools: Tools, container: ContainerInfo) -> bool:
-    """Whether the container is now an engine's in the books."""
-    return any(engine.container == container.name for engine in tools.books.engines.values())
+    """Whether the container is now an engine's in the registry."""
+    return any(engine.container == container.name for engine in tools.registry.engines.values())
 
 
 async def find_engines_again(
@@ -184,9 +184,9 @@ async def _was_up(tools: Tools, found: AdoptableEngine) -> bool:
 
 
 def adopt_engine(tools: Tools, found: AdoptableEngine) -> None:
-    """Put it into the books as ready."""
+    """Put it into the registry as ready."""
     profile, container = found.profile, found.container
-    tools.books.adopt(
+    tools.registry.adopt(
         profile,
         port=found.port,
         url=found.url,
@@ -209,7 +209,7 @@ def report_unadoptable(tools: Tools, container: ContainerInfo, problems: Sequenc
         "until the files with problems are mended, and then adopted or ended; "
         f"`sparkdash stop {name}` ends it now. {problems[0]}"
     )
-    tools.books.notice(Level.WARNING, "not_adopted_yet", text, name)
+    tools.registry.notice(Level.WARNING, "not_adopted_yet", text, name)
 
 
 def _match(catalog: Catalog, container: ContainerInfo) -> AdoptableEngine | str:
@@ -244,15 +244,15 @@ async def remove_container(tools: Tools, container: ContainerInfo, why: str) -> 
     try:
         left = await tools.runtime.stop(container.name, tools.settings.stop_grace_s)
     except SparkdashError as error:
-        tools.books.notice(
+        tools.registry.notice(
             Level.ERROR, error.code, f"{container.name} is left over and cannot be removed: {error.text()}", name
         )
         return False
-    report_leftovers(tools.books, name or container.name, left)
+    report_leftovers(tools.registry, name or container.name, left)
     if running:
-        tools.books.gone(name or container.name, nodes=container.nodes)
+        tools.registry.gone(name or container.name, nodes=container.nodes)
         text = f"{container.name} was running and has been stopped: {why}."
-        tools.books.notice(Level.WARNING, "not_adopted", text, name)
+        tools.registry.notice(Level.WARNING, "not_adopted", text, name)
     return True
 
 
@@ -288,4 +288,4 @@ async def report_strangers(tools: Tools) -> None:
         if found := [f"{each.name} ({each.image or 'no image'})" for each in (await _here(tools)).values()]:
             held = "What they hold of the memory is not there for our engines."
             text = f"Not ours, and left alone: {', '.join(found)}. {held}"
-            tools.books.notice(Level.INFO, "foreign_container", text)
+            tools.registry.notice(Level.INFO, "foreign_container", text)

@@ -1,6 +1,6 @@
 """Attached servers: whether the server at a profile's URL answers, and its name of the model.
 
-Owns: the requests to the server, and the text of a refusal. Must not know the books.
+Owns: the requests to the server, and the text of a refusal. Must not know the registry.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Attachments:
         """Fingerprints by profile, as the store has them."""
 
     async def take_back(self) -> list[Profile]:
-        """Put servers that an earlier daemon used into the books again; report those that do not answer.
+        """Put servers that an earlier daemon used into the registry again; report those that do not answer.
 
         A server counts if it answers and its profile is the same.
         """
@@ -102,14 +102,14 @@ class Attachments:
         ]
         found = await asyncio.gather(*(self._found(profile) for profile in known))
         servers = {profile.name: server for profile, server in zip(known, found, strict=True) if server is not None}
-        books, now = self._tools.books, self._tools.clock.now()
+        registry, now = self._tools.registry, self._tools.clock.now()
         for name, server in servers.items():
-            books.adopt(profiles[name], url=server.url, model_id=server.model_id, ready_at=now)
+            registry.adopt(profiles[name], url=server.url, model_id=server.model_id, ready_at=now)
         return [profiles[name] for name in servers]
 
     def keep(self) -> None:
         """Store the changes; called after every move."""
-        engines = self._tools.books.engines.values()
+        engines = self._tools.registry.engines.values()
         now = {each.profile: each.fingerprint for each in engines if each.is_foreign and each.state in USED}
         if self._store is None or now == self._kept:
             return
@@ -123,5 +123,5 @@ class Attachments:
             return await attach_server(self._tools, profile)
         except EngineError as error:
             text = f"{error.message} It was in use; the next request that names it uses it again."
-            self._tools.books.notice(Level.WARNING, error.code, text, profile.name)
+            self._tools.registry.notice(Level.WARNING, error.code, text, profile.name)
             return None

@@ -288,7 +288,7 @@ class Loading:
         if self._told is not None and self._told.stage == self._latest.stage and now - self._told_at < TELL_S:
             return
         self._told, self._told_at = self._latest, now
-        self._tools.books.progress(self._profile.name, self._latest)
+        self._tools.registry.progress(self._profile.name, self._latest)
         self._record.progress(self._latest)
 
     async def _watch_memory(self) -> None:
@@ -301,7 +301,7 @@ class Loading:
                 own, own_at = await self._own.moved(), now
                 if own:
                     self._moved_at = now
-            alone = not self._tools.books.loading(but=self._profile.name, on=self._nodes)
+            alone = not self._tools.registry.loading(but=self._profile.name, on=self._nodes)
             moved = self._nodes_that_moved()
             if own is not None and self._own.tells_reads:
                 moved.discard(LOCAL)

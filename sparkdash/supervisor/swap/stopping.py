@@ -25,7 +25,7 @@ from sparkdash.supervisor.decide import refusals
 from sparkdash.supervisor.decide.fit import must_be_free
 from sparkdash.supervisor.memory import large_blocks
 from sparkdash.supervisor.memory.footprint import on_node, read_memory
-from sparkdash.supervisor.state.registry import Books, HeldMemory, failure_of
+from sparkdash.supervisor.state.registry import EngineRegistry, HeldMemory, failure_of
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration, gib
 
@@ -36,7 +36,7 @@ MEASURE_S = 1.0
 
 async def begin_stop(tools: Tools, engine: Engine) -> HeldMemory | None:
     """Publish the engine as stopping; return the memory of this box that it holds, where that can be told."""
-    tools.books.move(engine.profile, EngineState.STOPPING)
+    tools.registry.move(engine.profile, EngineState.STOPPING)
     return await measure_held_memory(tools, engine)
 
 
@@ -53,25 +53,25 @@ async def stop_engine(tools: Tools, engine: Engine, held: HeldMemory | None) -> 
         try:
             left = await tools.runtime.stop(engine.container, grace_s(tools, name), words)
         except HostError as error:
-            tools.books.not_stopped(name, failure_of(error, SwapPhase.STOP))
+            tools.registry.not_stopped(name, failure_of(error, SwapPhase.STOP))
             raise
         finally:
             await words
-        report_leftovers(tools.books, name, left)
-    tools.books.drop(name, held)
+        report_leftovers(tools.registry, name, left)
+    tools.registry.drop(name, held)
 
 
 def grace_s(tools: Tools, name: str) -> float:
     """Seconds between the stop signal and SIGKILL: the profile's own for its server, else those of the settings."""
-    profile = tools.books.started.get(name)
+    profile = tools.registry.started.get(name)
     own = server_of(profile).stop_s if profile and profile.engine is EngineKind.GENERIC else None
     return tools.settings.stop_grace_s if own is None else own
 
 
 async def stop_all_engines(tools: Tools) -> None:
     """Stop all our containers when the daemon has ended; failures are logged, as nobody is there to be told."""
-    graces = {e.container: grace_s(tools, e.profile) for e in tools.books.engines.values() if e.container}
-    graces |= {container.name: tools.settings.stop_grace_s for container in tools.books.unadopted.values()}
+    graces = {e.container: grace_s(tools, e.profile) for e in tools.registry.engines.values() if e.container}
+    graces |= {container.name: tools.settings.stop_grace_s for container in tools.registry.unadopted.values()}
     stops = (tools.runtime.stop(name, limit_s) for name, limit_s in graces.items())
     for name, ended in zip(graces, await asyncio.gather(*stops, return_exceptions=True), strict=True):
         if isinstance(ended, SparkdashError):
@@ -94,34 +94,34 @@ async def measure_held_memory(tools: Tools, engine: Engine) -> HeldMemory | None
     return None
 
 
-def report_leftovers(books: Books, profile: str, left: Leftovers) -> None:
+def report_leftovers(registry: EngineRegistry, profile: str, left: Leftovers) -> None:
     """Report which processes outlived an engine, what was done about them, and whether more are left."""
     if left.ended:
         text = f"{profile} left {_processes(left.ended)} behind; ended now."
-        books.notice(Level.WARNING, "orphan_ended", text, profile)
+        registry.notice(Level.WARNING, "orphan_ended", text, profile)
     if left.stuck:
         how = f": {'; '.join(left.stuck_how)}" if left.stuck_how else ""
         text = (
             f"{profile} left {_processes(left.stuck)} behind, which SIGKILL did not end{how}. "
             "What such a process holds is free once it ends."
         )
-        books.notice(Level.ERROR, "orphan_stuck", text, profile)
+        registry.notice(Level.ERROR, "orphan_stuck", text, profile)
     if left.unremoved:
         text = f"{profile} has ended, and its container is still listed: {left.unremoved} The next start removes it."
-        books.notice(Level.WARNING, "container_left", text, profile)
+        registry.notice(Level.WARNING, "container_left", text, profile)
     if left.owed:
         nodes = " and ".join(left.owed)
         text = (
             f"{profile} may still run on {nodes}, which does not answer. sparkdash ends it there as soon as {nodes} "
             "can be reached."
         )
-        books.notice(Level.WARNING, "removal_owed", text, profile)
+        registry.notice(Level.WARNING, "removal_owed", text, profile)
     if left.unseen:
         text = (
             f"Whether {profile} left processes behind is not known: the look at all processes of this box was late. "
             "If its memory does not come back, the next start of the daemon looks again and ends them."
         )
-        books.notice(Level.WARNING, "orphan_unknown", text, profile)
+        registry.notice(Level.WARNING, "orphan_unknown", text, profile)
 
 
 def _processes(pids: tuple[int, ...]) -> str:
@@ -169,17 +169,17 @@ async def until_loads_leave_room(tools: Tools, target: Profile, node: str = LOCA
     Raises:
         HostError: node_unreachable.
     """
-    while others := tools.books.loading(but=target.name, on=(node,)):
+    while others := tools.registry.loading(but=target.name, on=(node,)):
         if await _loads_leave_room(tools, target, node, others):
             return
         await tools.clock.sleep(BESIDE_S)
 
 
 async def _loads_leave_room(tools: Tools, target: Profile, node: str, others: Sequence[Engine]) -> bool:
-    if tools.books.debts_on(node).who or (node == LOCAL and tools.guarded.short(target.name) is not None):
+    if tools.registry.debts_on(node).who or (node == LOCAL and tools.guarded.short(target.name) is not None):
         return False
-    # read first: while one engine is measured, another may be given up and leave the books
-    loads = [tools.books.started[engine.profile] for engine in others]
+    # read first: while one engine is measured, another may be given up and leave the registry
+    loads = [tools.registry.started[engine.profile] for engine in others]
     peaks = [_at_most(tools, load) for load in loads]
     still = [await _may_still_take(tools, node, *each) for each in zip(others, peaks, strict=True)]
     asked = [_at_most(tools, target), tools.reserve_bytes, *still]
@@ -215,7 +215,7 @@ async def wait_for_memory(
     Raises:
         HostError: node_unreachable.
     """
-    debts, clock, limit = tools.books.debts_on(node), tools.clock, tools.settings.reclaim_s
+    debts, clock, limit = tools.registry.debts_on(node), tools.clock, tools.settings.reclaim_s
     asked = _must_be_free(tools, target, node)
     began, until = clock.monotonic(), clock.now() + limit
     sample_s = SAMPLE_S if node == LOCAL else NODE_SAMPLE_S
@@ -254,14 +254,14 @@ def _goes_without(missing: int | None, available: int, asked: int | None, *, wai
 
 async def after_stop(tools: Tools, told: WaitReporter) -> None:
     """Wait shortly for memory when no engine comes, and report what is missing; the next start waits further."""
-    debts, clock = tools.books.debts_on(LOCAL), tools.clock
+    debts, clock = tools.registry.debts_on(LOCAL), tools.clock
     until, then = clock.monotonic() + STOP_S, clock.now() + STOP_S
     while missing := debts.missing(tools.reader.memory().available):
         told(f"{gib(missing)} of memory to come back", then)
         if clock.monotonic() >= until:
             lost = _not_returned_text(tools, LOCAL, missing)
             text = f"{lost} {duration(STOP_S)} after the stop. The next start waits for it."
-            tools.books.notice(Level.WARNING, "memory_not_returned", text, debts.who[-1])
+            tools.registry.notice(Level.WARNING, "memory_not_returned", text, debts.who[-1])
             return
         await clock.sleep(SAMPLE_S)
 
@@ -282,13 +282,13 @@ async def admit_load(tools: Tools, target: Profile, missing: Mapping[str, int]) 
     for node, lacks in missing.items():
         if lacks:
             text = f"{_not_returned_text(tools, node, lacks)}. {target.name} fits all the same and is started."
-            tools.books.notice(Level.WARNING, "memory_not_returned", text, tools.books.debts_on(node).who[-1])
+            tools.registry.notice(Level.WARNING, "memory_not_returned", text, tools.registry.debts_on(node).who[-1])
         # now the newcomer takes memory, and returned memory can no longer be told apart
-        tools.books.debts_on(node).settle()
+        tools.registry.debts_on(node).settle()
 
 
 def _must_be_free(tools: Tools, target: Profile, node: str) -> int | None:
-    there = (e for e in tools.books.engines.values() if e.container and e.state is not EngineState.FAILED)
+    there = (e for e in tools.registry.engines.values() if e.container and e.state is not EngineState.FAILED)
     others = [engine for engine in there if engine.profile != target.name and node in engine.nodes]
     return must_be_free(tools.needs(target), tools.reserve_bytes, alone=not others)
 
@@ -320,7 +320,7 @@ def _not_returned(tools: Tools, target: Profile, node: str, missing: int, availa
 
 
 def _not_returned_text(tools: Tools, node: str, missing: int) -> str:
-    debts = tools.books.debts_on(node)
+    debts = tools.registry.debts_on(node)
     held = debts.held
     return f"{gib(missing)}{f' of {gib(held)}' if held else ''} not returned by {', '.join(debts.who)}{on_node(node)}"
 

@@ -72,7 +72,7 @@ class Takeover:
             self.take_over(await find_engines(self._tools, self._stuck))
         except SparkdashError as error:
             text = f"Engines that may run already are not known yet: {error.text()}"
-            self._tools.books.notice(Level.ERROR, error.code, text)
+            self._tools.registry.notice(Level.ERROR, error.code, text)
             self._look_later()
             return False
         return True
@@ -112,10 +112,10 @@ class Takeover:
 
     async def end_unadopted(self, name: str | None) -> None:
         """End the engine that was not adopted because its profile cannot be read; None: all such engines."""
-        books = self._tools.books
-        for profile, container in list(books.unadopted.items()):
+        registry = self._tools.registry
+        for profile, container in list(registry.unadopted.items()):
             if name in (None, profile) and await remove_container(self._tools, container, "it was to be stopped"):
-                books.forget_unadopted(profile)
+                registry.forget_unadopted(profile)
         self._tools.guarded.refresh()
 
     def _remove_replaced(self, late: AdoptableEngine) -> None:
@@ -129,7 +129,7 @@ class Takeover:
             if container.name not in self._unknown:
                 report_unadoptable(self._tools, container, adoption.problems)
         self._unknown = frozenset(container.name for container in adoption.unknown)
-        self._tools.books.leave_unadopted(
+        self._tools.registry.leave_unadopted(
             {each.labels.get(LABEL_PROFILE, each.name): each for each in adoption.unknown}
         )
         if self._unknown and adoption.problems != self._tools.catalog.problems:  # read during the look

@@ -85,8 +85,8 @@ class SwapTasks:
 
     def begin(self, group: asyncio.TaskGroup, effect: BeginSwap, target: Profile | None) -> None:
         """Start the transition; it stops nothing before `drained`."""
-        books = self._tools.books
-        evict = tuple(books.engines[name] for name in effect.evict)
+        registry = self._tools.registry
+        evict = tuple(registry.engines[name] for name in effect.evict)
         managed = target is not None and self._tools.adapter(target).managed
         scale = FootprintMeter(self._tools, target, effect.nodes) if target and managed and not self.resumes else None
         resumes = self._resumed(target)
@@ -103,10 +103,10 @@ class SwapTasks:
         self._under_way[effect.target] = _UnderWay(order, transition, task)
 
     def _begin_drain(self, order: SwapOrder) -> None:
-        engines = self._tools.books.engines
+        engines = self._tools.registry.engines
         for name in (engine.profile for engine in order.evict):
             if name in engines and engines[name].state is EngineState.READY:
-                self._tools.books.move(name, EngineState.DRAINING)
+                self._tools.registry.move(name, EngineState.DRAINING)
 
     def copied(self, target: str) -> None:
         """Note that the engines that the swap to `target` evicts take no new requests from now on."""
@@ -128,14 +128,14 @@ class SwapTasks:
             phase_at=now,
             expected_s=self.expected_s(target),
         )
-        return self._tools.books.begin(swap, self._course(target))
+        return self._tools.registry.begin(swap, self._course(target))
 
     def _resumed(self, target: Profile | None) -> AdoptableEngine | None:
         found, self.resumes = self.resumes, None
         return found if found and found.profile == target else None
 
     def continues(self, container: str) -> bool:
-        """Whether a swap continues the load of this container; the books have it from the swap's first step on."""
+        """Whether a swap continues the load of this container; the registry have it from the swap's first step on."""
         resumed = (self.resumes, *(swap.order.resumes for swap in self._under_way.values()))
         return any(found is not None and found.container.name == container for found in resumed)
 
@@ -185,10 +185,10 @@ class SwapTasks:
 
     def _mark_spared_ready(self, order: SwapOrder) -> None:
         """Mark engines ready again that were to leave and are still there."""
-        engines = self._tools.books.engines
+        engines = self._tools.registry.engines
         for name in (engine.profile for engine in order.evict):
             if name in engines and engines[name].state is EngineState.DRAINING:
-                self._tools.books.move(name, EngineState.READY)
+                self._tools.registry.move(name, EngineState.READY)
 
     def _keep_contiguity(self, swap: _UnderWay, move: SwapDone | SwapFailed | SwapCancelled) -> None:
         """Store how a load went, with the free blocks before and after it."""
@@ -211,17 +211,17 @@ class SwapTasks:
         self._store.record_contiguity(load)
 
     def _drop_target(self, target: Profile | None) -> None:
-        engine = self._tools.books.engines.get(target.name) if target else None
+        engine = self._tools.registry.engines.get(target.name) if target else None
         # an engine that failed before this swap stays visible: it may still be there, as it would not stop
         if engine is not None and engine.state not in (EngineState.READY, EngineState.FAILED):
-            self._tools.books.drop(engine.profile)
+            self._tools.registry.drop(engine.profile)
 
     def _failed(self, order: SwapOrder, failure: Failure, words: str) -> None:
         target = order.target
         if target and not self._serves(target.name):
-            self._tools.books.fail(target, failure)
+            self._tools.registry.fail(target, failure)
         if failure.code not in guarded.CODES:  # the guard's kills have a notice already
-            self._tools.books.notice(Level.ERROR, failure.code, words, target.name if target else None)
+            self._tools.registry.notice(Level.ERROR, failure.code, words, target.name if target else None)
         self._close(order, SwapOutcome.FAILED, failure)
 
     def _close(
@@ -245,12 +245,12 @@ class SwapTasks:
         return SwapEta(same or self._store.steps(launch_family(target)), similar=not same, needs=needs)
 
     def _weigh(self, scale: FootprintMeter | None, ended: Swap) -> None:
-        engine = self._tools.books.engines.get(ended.target or "")
+        engine = self._tools.registry.engines.get(ended.target or "")
         if scale and engine and self._group:
             self._group.create_task(self._footprints.weigh(scale, ended.id, engine), name=f"weigh {engine.profile}")
 
     def _serves(self, name: str) -> bool:
-        engine = self._tools.books.engines.get(name)
+        engine = self._tools.registry.engines.get(name)
         return engine is not None and engine.state is EngineState.READY
 
     async def _outcome(self, transition: Transition, target: str | None) -> Move:

@@ -65,7 +65,7 @@ def engine_container(tools: Tools, target: Profile, nodes: tuple[str, ...], flag
         ProfileError: the profile lacks what its engine needs.
     """
     settings, on = tools.settings, launch_nodes(tools, nodes)
-    given = {engine.port for engine in tools.books.loading(but=target.name)}
+    given = {engine.port for engine in tools.registry.loading(but=target.name)}
     port = tools.ports.take(given)
     launch = LaunchContext(
         port=port,
@@ -167,7 +167,7 @@ async def _copy(tools: Tools, shipper: Shipper, target: Profile, plan: CopyPlan,
             teller.progress(report)
     for item in plan.missing:
         if item.replaces:
-            tools.books.notice(Level.WARNING, "image_replaced", _replaced(item, plan.node), target.name)
+            tools.registry.notice(Level.WARNING, "image_replaced", _replaced(item, plan.node), target.name)
 
 
 def _replaced(item: CopyItem, node: str) -> str:
@@ -300,9 +300,9 @@ class Transition:
         self._order.tell(DrainOver(self._order.record.swap.target))
 
     async def _stop(self) -> None:
-        books = self._tools.books
+        registry = self._tools.registry
         here = [engine.profile for engine in self._order.evict if LOCAL in engine.nodes]
-        left = [books.started[name] for name in here if name in books.started]
+        left = [registry.started[name] for name in here if name in registry.started]
         if self._order.evict:
             self._enter(SwapPhase.STOP)
             await finish_despite_cancel(self._end_all())
@@ -369,13 +369,13 @@ class Transition:
             await self._order.scale.before()
         began = tools.clock.monotonic()
         self._enter_books(target, spec)
-        # not before the engine is in the books, so that other starts count its memory
+        # not before the engine is in the registry, so that other starts count its memory
         self._order.tell(Admitted(target.name))
         start = asyncio.ensure_future(self._create(target, spec))
         try:
             await finish_despite_cancel(start)
             self._guard(target, start.result())
-            url = tools.books.engines[target.name].url or ""
+            url = tools.registry.engines[target.name].url or ""
             await self._load(target, spec.name, url)
             await self._ready(target, url, load_s=tools.clock.monotonic() - began)
         except BaseException as error:
@@ -399,7 +399,7 @@ class Transition:
 
     def _enter_books(self, target: Profile, spec: ContainerSpec) -> None:
         url = f"http://127.0.0.1:{spec.port}"
-        self._tools.books.enter(
+        self._tools.registry.enter(
             target, EngineState.CREATING, port=spec.port, url=url, container=spec.name, nodes=self._order.nodes
         )
 
@@ -412,7 +412,7 @@ class Transition:
         """Continue a swap whose daemon died during the load: memory, name and port are taken already."""
         tools, name = self._tools, found.container.name
         nodes = found.container.nodes
-        tools.books.enter(
+        tools.registry.enter(
             target, EngineState.LOADING, port=found.port, url=found.url, container=name, nodes=nodes, adopted=True
         )
         self._guard(target, found.container)
@@ -429,7 +429,7 @@ class Transition:
         version = await version_of(self._tools, target, url)
         model_id = model_id or await served_model(self._tools, target, url)
         await self._tools.before_ready(target.name)
-        self._tools.books.ready(target.name, version=version, load_s=load_s, model_id=model_id)
+        self._tools.registry.ready(target.name, version=version, load_s=load_s, model_id=model_id)
 
     def _guard(self, target: Profile, container: ContainerInfo) -> None:
         """Hand the container to this box's memory guard. Other nodes have guards of their own."""
@@ -440,14 +440,14 @@ class Transition:
         tools = self._tools
         tools.logbook.open(target.name, container)
         self._enter(SwapPhase.LOAD)
-        tools.books.move(target.name, EngineState.LOADING)
-        nodes = tools.books.engines[target.name].nodes
+        tools.registry.move(target.name, EngineState.LOADING)
+        nodes = tools.registry.engines[target.name].nodes
         watched = Loading(tools, target, container, url, self._order.record, self._order.scale, nodes)
         reader = BehindReader(tools, target, container) if LOCAL in nodes else nullcontext()
         async with reader, watched as loading:
             await loading.until_alive()
             self._enter(SwapPhase.WARM)
-            tools.books.move(target.name, EngineState.WARMING)
+            tools.registry.move(target.name, EngineState.WARMING)
             await loading.warm()
 
     async def _clean_up(self, target: Profile, container: str) -> None:
@@ -456,20 +456,20 @@ class Transition:
             async with asyncio.timeout(KILLED_S if killed and killed.done() else None):
                 await self._tools.logbook.close(target.name)
                 stopping.report_leftovers(
-                    self._tools.books, target.name, await self._tools.runtime.stop(container, 0.0)
+                    self._tools.registry, target.name, await self._tools.runtime.stop(container, 0.0)
                 )
         except TimeoutError:  # the engine is dead anyway, and its requests must not wait for a runtime that hangs
             why = f"as {self._tools.runtime.name} does not answer"
             text = f"{container} is dead and could not be removed, {why}. The next start removes it."
-            self._tools.books.notice(Level.WARNING, "runtime_timeout", text, target.name)
+            self._tools.registry.notice(Level.WARNING, "runtime_timeout", text, target.name)
         except HostError as error:  # reported apart: the failure's reason is worth more than the clean-up's
             text = f"{container} is left over and cannot be removed: {error.text()}"
-            self._tools.books.notice(Level.ERROR, error.code, text, target.name)
+            self._tools.registry.notice(Level.ERROR, error.code, text, target.name)
 
     async def _reach(self, target: Profile) -> None:
         """An engine that is not ours: it answers, or it does not."""
         self._enter(SwapPhase.LOAD)
-        self._tools.books.enter(target, EngineState.LOADING, url=openai.root(target.url or ""))
+        self._tools.registry.enter(target, EngineState.LOADING, url=openai.root(target.url or ""))
         found = await attach_server(self._tools, target)
         await self._ready(target, found.url, model_id=found.model_id)
 

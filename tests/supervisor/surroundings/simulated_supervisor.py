@@ -78,7 +78,7 @@ class Aware:
 
     def __post_init__(self) -> None:
         self.debts = MemoryDebts()
-        self.books = SimpleNamespace(
+        self.registry = SimpleNamespace(
             debts_on=lambda _node: self.debts,
             engines={},
             started={},
@@ -88,7 +88,7 @@ class Aware:
         clock = SimpleNamespace(monotonic=lambda: self.box.now, now=lambda: self.box.now, sleep=Sleep)
         guarded = SimpleNamespace(short=self.short)
         self.tools: Any = SimpleNamespace(
-            books=self.books,
+            registry=self.registry,
             clock=clock,
             guarded=guarded,
             settings=SETTINGS,
@@ -125,8 +125,8 @@ class Aware:
         return AdmissionError("Memory is short.", code="memory_low") if short else None
 
     def others_that_load(self, *, but: str, on: Any = None) -> list[Any]:
-        """What `Books.loading` says."""
-        return [self.books.engines[name] for name in self.loading if name != but]
+        """What `EngineRegistry.loading` says."""
+        return [self.registry.engines[name] for name in self.loading if name != but]
 
     def holds(self, container: str) -> HeldMemory | None:
         """What `stopping.holds` measures; of some nobody can tell."""
@@ -260,8 +260,8 @@ class Aware:
         del self.needs[model.name]
 
     def _enter(self, name: str, state: EngineState) -> None:
-        self.books.engines[name] = SimpleNamespace(profile=name, container=name, state=state, nodes=(LOCAL,))
-        self.books.started[name] = PROFILES[name]
+        self.registry.engines[name] = SimpleNamespace(profile=name, container=name, state=state, nodes=(LOCAL,))
+        self.registry.started[name] = PROFILES[name]
 
     def _cancelled(self, target: str | None) -> None:
         self._end_load(target)
@@ -271,11 +271,11 @@ class Aware:
         if (engine := self.loading.pop(name or "", None)) is not None:
             self.box.release(engine)
             self.debts.left(engine.model.name, self.box.now, None)
-            del self.books.engines[engine.model.name]
+            del self.registry.engines[engine.model.name]
 
     def _gone(self, name: str) -> None:
         engine = self.running.pop(name)
-        del self.books.engines[name]
+        del self.registry.engines[name]
         held = HeldMemory(int(engine.held(self.box.now) * GIB), self.box.available)
         self.debts.left(name, self.box.now, held)
         self.box.release(engine)
