@@ -176,7 +176,7 @@ class Machine(RuleBasedStateMachine):
     # The actor's half.
 
     def send(self, move: Move) -> None:
-        """Hand a move in and check each effect against the registry."""
+        """Hand a move in and check each effect against the records."""
         batch = move.target if isinstance(move, SwapDone) else None
         busy = self.memory_moves()
         if isinstance(move, SwapDone | SwapFailed) and move.target is not None and move.target == self.wished:

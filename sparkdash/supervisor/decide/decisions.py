@@ -320,7 +320,7 @@ class Decisions:
         return [self.begin(PendingSwap(target, choice, cause, known.fingerprint if known else None, moves, stage))]
 
     def begin(self, swap: PendingSwap) -> BeginSwap:
-        """Enter a swap into the registry, and order it."""
+        """Enter a swap into the records, and order it."""
         self._occupancy.begun(swap)
         self._records.swaps[swap.target] = swap
         reasons = {one.profile: one.reason for one in swap.choice.leaving}

@@ -135,7 +135,7 @@ class SwapTasks:
         return found if found and found.profile == target else None
 
     def continues(self, container: str) -> bool:
-        """Whether a swap continues the load of this container; the registry have it from the swap's first step on."""
+        """Whether a swap continues the load of this container; the registry has it from the swap's first step on."""
         resumed = (self.resumes, *(swap.order.resumes for swap in self._under_way.values()))
         return any(found is not None and found.container.name == container for found in resumed)
 
