@@ -8,7 +8,6 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from surroundings.one_box_fit import choose_on_one_box
 from thorough import tries
 
 from sparkdash.domain.memory import Basis, Need, Term
@@ -188,18 +187,6 @@ def questions(draw: st.DrawFn, most: int = 3) -> tuple[Occupant, list[Occupant],
 
 
 MANY = settings(max_examples=tries(300), deadline=None)
-
-
-@MANY
-@given(questions(most=1))
-def test_on_one_node_it_decides_as_before_there_were_nodes(question: Any) -> None:
-    """In every word and figure."""
-    comer, there, free, _, person = question
-    choice = place(comer, there, free, [(LOCAL,)], person=person)
-    then = choose_on_one_box(comer, there, free[LOCAL], person=person)
-    assert [(one.profile, one.reason) for one in choice.leaving] == [(one.profile, one.reason) for one in then.leaving]
-    assert (choice.needs, choice.available, choice.fits) == (then.needs, then.available, then.fits)
-    assert (choice.pinned, choice.refused) == (then.pinned, then.refused)
 
 
 def decided(question: Any) -> tuple[Choice, list[Occupant], list[Occupant]]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-from surroundings.rig import ERROR, REQUEST, arrive, feed, new, small, with_a
+import asyncio
+from typing import Any
 
-from sparkdash.domain.swap import SwapCause
+import pytest
+from surroundings.rig import ERROR, REQUEST, Rig, arrive, beside, feed, new, small, with_a
+
+from sparkdash.domain.event import DefaultChanged, SwapChanged
+from sparkdash.domain.swap import DefaultProfile, SwapCause, SwapPhase
 from sparkdash.domain.task import Task
+from sparkdash.settings import Policy
 from sparkdash.supervisor.decide.breaker import REST_S
 from sparkdash.supervisor.decide.moves import (
     Adopted,
@@ -23,6 +28,8 @@ from sparkdash.supervisor.decide.moves import (
     Grant,
     Leave,
     Move,
+    Patience,
+    PolicyRead,
     ProfileFacts,
     Refuse,
     Release,
@@ -30,10 +37,232 @@ from sparkdash.supervisor.decide.moves import (
     SwapCancelled,
     SwapDone,
     SwapFailed,
+    Tick,
     Use,
     Wait,
 )
 from sparkdash.supervisor.decide.records import CLIENTS
+from sparkdash.units import GIB
+
+
+def test_an_engine_in_use_is_not_interrupted_before_its_dwell_is_over() -> None:
+    """Hits go on until then; the alarm is set to the end of the dwell, or of the pause of who used it last."""
+    rig = beside("a")
+    feed(rig, arrive("1", "a"), arrive("2", "c"))
+    assert rig.scheduler.due == 30
+    rig.now = 10
+    assert feed(rig, Leave("1"), arrive("3", "a"), Leave("3")) == [Grant("3", "a")]
+    assert rig.scheduler.due == 15
+    rig.now = 15
+    assert feed(rig, Tick()) == [BeginSwap("c", ("a",), REQUEST), Evict("c", ("a",))]
+
+
+def test_a_person_and_whoever_has_waited_longest_interrupt_at_once() -> None:
+    """The dwell is for requests, and ends with their patience."""
+    rig = beside("a")
+    feed(rig, arrive("1", "a"))
+    assert feed(rig, Use("c", SwapCause.USER)) == [BeginSwap("c", ("a",), SwapCause.USER)]
+
+
+def test_batch_waits_for_those_who_talk_and_not_for_ever() -> None:
+    """It is behind them in the line, does not interrupt their engine, and goes first after the longest wait."""
+    rig = beside("a")
+    rig.now = 100  # the dwell is over
+    feed(rig, arrive("1", "a"))
+    assert feed(rig, Arrive("2", "c", batch=True)) == []
+    assert rig.scheduler.due == 1000
+    rig.now = 990
+    assert feed(rig, Leave("1"), arrive("3", "a")) == [Grant("3", "a")]
+    rig.now = 1000
+    assert feed(rig, Tick(), arrive("4", "a")) == [BeginSwap("c", ("a",), REQUEST)]
+    assert feed(rig, Leave("3")) == [Evict("c", ("a",))]
+
+
+def test_batch_does_not_wait_for_batch() -> None:
+    """Nobody talks to the engine that it interrupts."""
+    rig = beside("a")
+    rig.now = 100
+    feed(rig, Arrive("1", "a", batch=True))
+    assert feed(rig, Arrive("2", "c", batch=True)) == [BeginSwap("c", ("a",), REQUEST)]
+
+
+def test_interactive_requests_are_before_batch_in_the_line() -> None:
+    """Whatever loads first, the next swap is theirs."""
+    rig = beside()
+    feed(rig, arrive("1", "a"), Arrive("2", "c", batch=True), arrive("3", "b"))
+    effects = rig.handle(SwapDone("a"))
+    assert [e for e in effects if isinstance(e, BeginSwap)] == [BeginSwap("b", (), REQUEST)]
+
+
+def waited(house: Any, phase: SwapPhase) -> list[str]:
+    """What was waited for in this phase, each once, in its order."""
+    swaps = [fact.swap for fact in house.facts if isinstance(fact, SwapChanged)]
+    return list(dict.fromkeys(swap.waits_for for swap in swaps if swap.phase is phase and swap.waits_for))
+
+
+def until(house: Any, phase: SwapPhase) -> float:
+    swaps = [fact.swap for fact in house.facts if isinstance(fact, SwapChanged)]
+    return next(swap.until for swap in swaps if swap.phase is phase and swap.until is not None)
+
+
+async def test_a_drain_tells_which_requests_it_waits_for_and_when_they_are_cut(house: Any, make_profile: Any) -> None:
+    await house.open(make_profile("a"), drain_s=60)
+    first, second = house.ask("a"), house.ask("a")
+    await house.clock.drive(asyncio.gather(first.granted(), second.granted()))
+    stop = asyncio.create_task(house.supervisor.stop("a"))
+    await house.clock.rest()
+    begun = house.clock.now()
+    await first.leave()
+    await second.leave()
+    await house.clock.drive(stop)
+    assert waited(house, SwapPhase.DRAIN) == ["2 requests of a", "1 request of a"]
+    assert until(house, SwapPhase.DRAIN) == begun + 60
+
+
+async def test_a_stop_tells_whom_it_waits_for_and_when_that_one_is_killed(house: Any, make_profile: Any) -> None:
+    await house.open(make_profile("a"), make_profile("b", gib=20), make_profile("c", gib=20), stop_grace_s=30)
+    for name in ("b", "c"):
+        await house.leased(name)
+    begun = house.clock.now()
+    await house.clock.drive(house.supervisor.stop(None))
+    assert waited(house, SwapPhase.STOP)[0] == "b and c to end"
+    assert until(house, SwapPhase.STOP) == begun + 30
+
+
+async def test_a_start_tells_how_much_memory_it_waits_for(house: Any, make_profile: Any) -> None:
+    await house.open(make_profile("leaky", gib=95), make_profile("small", gib=20), reclaim_s=300)
+    await house.leased("leaky")
+    house.reader.leaks["leaky"] = int(12.4 * GIB)
+    await house.leased("small")
+    assert waited(house, SwapPhase.RECLAIM) == ["12.4 GiB of memory to come back"]
+
+
+async def test_a_swap_that_is_over_waits_for_nothing(house: Any, make_profile: Any) -> None:
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    await house.clock.drive(house.supervisor.stop("a"))
+    assert [(swap.waits_for, swap.until) for swap in house.swaps()] == [(None, None)] * 2
+
+
+DEFAULT = SwapCause.DEFAULT
+
+
+def returning(rig: Rig, profile: str = "b") -> Rig:
+    """The same with a default, to which the box returns after 100 s."""
+    feed(rig, PolicyRead(Patience(), 100, DefaultProfile(profile=profile, after_s=100)))
+    return rig
+
+
+def at(rig: Rig, now: float) -> list[Any]:
+    rig.now = now
+    return feed(rig, Tick())
+
+
+BACK = [BeginSwap("b", ("a",), DEFAULT), Evict("b", ("a",))]
+
+
+def test_it_comes_in_the_place_of_one_that_nobody_uses() -> None:
+    rig = returning(with_a())
+    assert rig.scheduler.due == 100
+    assert at(rig, 99) == []
+    assert at(rig, 100) == BACK
+
+
+def test_every_use_begins_the_time_anew() -> None:
+    rig = returning(with_a())
+    rig.now = 60
+    feed(rig, arrive("1", "a"))
+    assert at(rig, 150) == []
+    assert rig.scheduler.due == 250
+    rig.now = 200
+    feed(rig, Leave("1"))
+    assert at(rig, 299) == []
+    assert at(rig, 300) == BACK
+
+
+def test_a_use_that_takes_the_short_way_counts_too() -> None:
+    rig = returning(with_a())
+    assert rig.scheduler.grant_at_once(arrive("1", "a"), 50.0) == "a"
+    assert rig.scheduler.end_at_once("1", 60.0)
+    assert at(rig, 100) == []
+    assert rig.scheduler.due == 160
+    assert at(rig, 160) == BACK
+
+
+def test_an_empty_box_gets_it_too() -> None:
+    rig = returning(new())
+    assert at(rig, 100) == [BeginSwap("b", (), DEFAULT), Evict("b", ())]
+
+
+def test_what_a_person_stopped_stays_stopped_until_something_is_loaded() -> None:
+    rig = returning(with_a())
+    feed(rig, Stop(None), Evicted("a"), SwapDone(None))
+    assert at(rig, 10_000) == []
+    feed(rig, Use("c", SwapCause.USER), SwapDone("c"))
+    assert at(rig, 10_099) == []
+    assert at(rig, 10_100) == [BeginSwap("b", ("c",), DEFAULT), Evict("b", ("c",))]
+
+
+def test_a_pinned_engine_stays() -> None:
+    rig = with_a()
+    rig.records.profiles["a"] = ProfileFacts("f-a", pinned=True)
+    returning(rig)
+    assert at(rig, 100) == []
+    assert rig.scheduler.due == 200
+
+
+def test_a_request_that_waits_comes_first() -> None:
+    rig = returning(with_a())
+    rig.now = 100
+    assert feed(rig, arrive("1", "c")) == [BeginSwap("c", ("a",), REQUEST), Evict("c", ("a",))]
+    assert feed(rig, Evicted("a"), SwapDone("c")) == [Grant("1", "c")]
+
+
+def test_a_default_that_does_not_come_up_rests() -> None:
+    """Like any profile that failed; what left for it comes back."""
+    rig = returning(with_a())
+    assert at(rig, 100) == BACK
+    feed(rig, Evicted("a"))
+    assert feed(rig, SwapFailed("b", ERROR)) == [BeginSwap("a", (), SwapCause.FALLBACK), Evict("a", ())]
+    feed(rig, SwapDone("a"))
+    assert at(rig, 110) == []
+
+
+def test_the_default_that_runs_needs_nothing() -> None:
+    rig = new()
+    feed(rig, Adopted("b", "f-b"))
+    returning(rig)
+    assert rig.scheduler.due is None
+    assert at(rig, 1000) == []
+
+
+def defaults(house: Any) -> list[DefaultProfile | None]:
+    """What was published."""
+    return [fact.default for fact in house.facts if isinstance(fact, DefaultChanged)]
+
+
+async def test_a_daemon_returns_to_its_default_and_tells_of_it(house: Any, make_profile: Any) -> None:
+    await house.open(
+        make_profile("big", gib=90, serves=("usual",)),
+        make_profile("small", gib=60),
+        default="usual",
+        default_after_s=300,
+    )
+    assert defaults(house)[-1] == DefaultProfile(profile="big", after_s=300)
+    await house.leased("small")
+    while house.runtime.running() != ["big"]:
+        house.clock.step()
+        await house.clock.rest()
+    await house.settled()
+    swap = house.swaps()[-1]
+    assert (swap.target, swap.evict, swap.cause) == ("big", ("small",), DEFAULT)
+
+
+async def test_a_default_that_is_no_profile_is_told(house: Any, make_profile: Any) -> None:
+    await house.open(make_profile("a", gib=20), default="nobody", policy={"a": Policy(pinned=True)})
+    await house.settled()
+    assert defaults(house) == [None]
+    assert any("`default` in config.toml" in notice.text for notice in house.notices())
 
 
 def test_a_hit_is_granted_at_once() -> None:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+import pytest
 from surroundings.rig import ERROR, REQUEST, Rig, arrive, beside, feed, new, small, with_a
 
-from sparkdash.domain.swap import SwapCause
+from sparkdash.domain.engine import EngineState
+from sparkdash.domain.memory import Holder, Holding
+from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
+from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError
+from sparkdash.settings import Policy
+from sparkdash.store import Store
 from sparkdash.supervisor.decide.moves import (
     Admitted,
     Adopted,
@@ -29,6 +39,268 @@ from sparkdash.supervisor.decide.moves import (
     Use,
 )
 from sparkdash.units import GIB
+
+
+async def test_two_that_fit_run_side_by_side_and_nobody_is_drained(house: Any, make_profile: Any) -> None:
+    """The first serves on while the second loads; requests for it are granted meanwhile."""
+    await house.open(make_profile("chat", gib=70), make_profile("coder", gib=30))
+    long = house.ask("chat")
+    await house.clock.drive(long.granted())
+    coming = house.ask("coder")
+    await house.loads("coder")
+    assert house.state("chat") is EngineState.READY
+    other = house.ask("chat")
+    await house.clock.rest()
+    assert other.has_lease
+    await house.clock.drive(coming.granted())
+    assert sorted(house.runtime.running()) == ["chat", "coder"]
+    swap = house.swaps()[-1]
+    assert (swap.evict, SwapPhase.DRAIN in swap.stage_s, SwapPhase.STOP in swap.stage_s) == ((), False, False)
+    assert EngineState.DRAINING not in house.states("chat")
+    for asking in (long, coming, other):
+        await asking.leave()
+
+
+async def test_an_idle_engine_serves_on_while_others_wait_for_its_place_behind_a_long_load(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    """A request for it, and one for `auto`, are granted at once; the one that will evict it has its turn once the load is over."""
+    await house.open(make_profile("a", gib=40), make_profile("slow", gib=40), make_profile("c", gib=100))
+    house.runtime.zoo["slow"] = behaviour(load_s=15)
+    await house.leased("a")
+    coming, next_one = house.ask("slow"), house.ask("c")
+    await house.loads("slow")
+    began = house.clock.time
+    hits = [house.ask("a"), house.ask("auto")]
+    await house.clock.rest()
+    assert all(hit.has_lease for hit in hits)
+    assert house.clock.time == began
+    for asking in (*hits, coming, next_one):
+        await house.clock.drive(asking.granted())
+        await asking.leave()
+    assert [swap.target for swap in house.swaps()] == ["a", "slow", "c"]
+
+
+async def test_an_engine_that_listens_already_does_not_wait_for_anothers_load(
+    house: Any, make_profile: Any, serve_engine: Any, unused_tcp_port: int
+) -> None:
+    """It takes no memory here: its request is granted while the other still loads, and each swap has phases of its own."""
+    port = unused_tcp_port
+    far = make_profile("far", gib=None, engine=EngineKind.OPENAI, image=None, models={}, url=f"http://127.0.0.1:{port}")
+    await house.open(make_profile("a"), far)
+    server = await serve_engine("far", port)
+    coming = house.ask("a")
+    await house.loads("a")
+    began = house.clock.time
+    asking = house.ask("far")
+    lease = await house.clock.drive(asking.granted())
+    assert lease.url.endswith(str(port))
+    assert (house.state("a"), house.clock.time - began < 1) == (EngineState.LOADING, True)
+    await asking.leave()
+    await house.clock.drive(coming.granted())
+    await coming.leave()
+    swaps = [(swap.target, swap.outcome, tuple(swap.stage_s)) for swap in house.swaps()]
+    assert swaps[0] == ("far", SwapOutcome.DONE, (SwapPhase.LOAD,))
+    assert swaps[1][:2] == ("a", SwapOutcome.DONE)
+    assert swaps[1][2][-2:] == (SwapPhase.LOAD, SwapPhase.WARM)
+    await server.cleanup()
+
+
+async def test_auto_is_the_engine_that_is_in_use(house: Any, make_profile: Any) -> None:
+    """Not the one that became ready last; and the snapshot is told, once requests come or go."""
+    await house.open(make_profile("chat", gib=30), make_profile("embeds", gib=10, args={"runner": "pooling"}))
+    await house.leased("chat")
+    await house.leased("embeds")
+    asking = house.ask("auto", task=Task.GENERATE)
+    lease = await house.clock.drive(asking.granted())
+    assert lease.profile.name == "chat"
+    await house.settled()
+    engines = house.supervisor.engines
+    assert engines["chat"].asked_at.keys() == {Task.GENERATE}
+    assert (engines["chat"].does, engines["embeds"].does) == (None, {Task.EMBED, Task.RERANK})
+    await asking.leave()
+
+
+async def test_the_third_evicts_exactly_the_one_that_was_named(house: Any, make_profile: Any) -> None:
+    """The plan, the swap and what happens agree: the one that nobody used for longest, with its reason."""
+    await house.open(make_profile("a", gib=40), make_profile("b", gib=40), make_profile("c", gib=40))
+    await house.leased("a")
+    house.clock.time += 300
+    await house.leased("b")
+    house.clock.time += 300
+    plan = await house.supervisor.plan("c")
+    assert (plan.evict, plan.beside, plan.fits) == (("a",), ("b",), True)
+    assert plan.reasons["a"].startswith("idle for 10m")
+    assert "frees 40.0 GiB" in plan.reasons["a"]
+    assert plan.verdict == "It fits once a has left, beside b."
+    assert (plan.need.total_bytes, plan.now_bytes, plan.reserve_bytes) == (40 * GIB, 40 * GIB, 10 * GIB)
+    await house.leased("c")
+    assert sorted(house.runtime.running()) == ["b", "c"]
+    swap = house.swaps()[-1]
+    assert (swap.evict, swap.reasons["a"]) == (plan.evict, plan.reasons["a"])
+
+
+async def test_what_can_never_fit_is_refused_at_once_with_the_figures(house: Any, make_profile: Any) -> None:
+    """Requests and people alike; nothing is evicted or begun."""
+    await house.open(make_profile("a"), make_profile("whale", gib=125))
+    await house.leased("a")
+    asking = house.ask("whale")
+    (error,) = await asyncio.gather(asking.granted(), return_exceptions=True)
+    assert (error.code, error.status) == ("does_not_fit", 503)
+    for figure in ("125.0 GiB", "weights", "10.0 GiB", "128.0 GiB"):
+        assert figure in error.message
+    with pytest.raises(AdmissionError, match=r"128\.0 GiB in all"):
+        await house.supervisor.use("whale", cause=SwapCause.USER)
+    assert (await house.supervisor.plan("whale")).verdict.startswith("It does not fit, whichever engines leave")
+    assert len(house.swaps()) == 1
+    assert house.state("a") is EngineState.READY
+
+
+async def test_a_refusal_names_who_else_holds_memory_where_that_was_looked_at(house: Any, make_profile: Any) -> None:
+    """The two largest, beside the words that everybody may see."""
+    sizes = {"open-webui": 34, "firefox\x1b[2J": 6, "tail": 2}
+    held = [Holding(kind=Holder.CONTAINER, name=name, bytes=size * GIB) for name, size in sizes.items()]
+    await house.open(make_profile("whale", gib=125), foreign=lambda: tuple(held))
+    (error,) = await asyncio.gather(house.ask("whale").granted(), return_exceptions=True)
+    assert error.holders == "Others hold memory: open-webui 34.0 GiB, firefox\\u001b[2J 6.0 GiB."
+    assert "open-webui" not in error.text()
+    held.clear()
+    (error,) = await asyncio.gather(house.ask("whale").granted(), return_exceptions=True)
+    assert error.holders is None
+
+
+async def test_a_pinned_engine_leaves_only_for_a_person(house: Any, make_profile: Any) -> None:
+    """A request is refused at once and told who stands in its way; `use` goes through."""
+    await house.open(make_profile("a"), make_profile("b"), policy={"a": Policy(pinned=True)})
+    await house.leased("a")
+    (error,) = await asyncio.gather(house.ask("b").granted(), return_exceptions=True)
+    assert (error.code, error.status) == ("pinned", 503)
+    assert "a is pinned" in error.message
+    assert "sparkdash use b" in error.hint
+    await house.supervisor.use("b", cause=SwapCause.USER)
+    await house.settled()
+    assert house.runtime.running() == ["b"]
+
+
+async def test_what_the_owner_edits_holds_from_the_next_decision_on(house: Any, make_profile: Any) -> None:
+    """Who is pinned, what is kept free, how many may wait; engines that run stay as they are."""
+    supervisor = await house.open(make_profile("a"), make_profile("b"), policy={"a": Policy(pinned=True)})
+    await house.leased("a")
+    supervisor.replace_settings(supervisor.settings.model_copy(update={"policy": {}, "reserve_gib": 50}))
+    await house.settled()
+    (error,) = await asyncio.gather(house.ask("b").granted(), return_exceptions=True)
+    assert (error.code, "50.0 GiB" in error.message) == ("does_not_fit", True)
+    assert house.state("a") is EngineState.READY
+    supervisor.replace_settings(supervisor.settings.model_copy(update={"reserve_gib": 10, "queue_limit": 1}))
+    waits = house.ask("b")
+    (error,) = await asyncio.gather(house.ask("b").granted(), return_exceptions=True)
+    assert error.code == "queue_full"
+    await house.clock.drive(waits.granted())
+    assert house.runtime.running() == ["b"]
+
+
+async def test_an_engine_that_nobody_uses_is_stopped_when_its_time_is_over(house: Any, make_profile: Any) -> None:
+    """Not before, not while it is in use, and what is pinned or has no limit stays."""
+    await house.open(
+        make_profile("a", gib=20),
+        make_profile("b", gib=20),
+        idle_ttl_s=600,
+        policy={"b": Policy(pinned=True)},
+    )
+    await house.leased("a")
+    await house.leased("b")
+    holder = house.ask("a")
+    await house.clock.drive(holder.granted())
+    house.clock.time += 700
+    await holder.leave()
+    left = house.clock.time
+    while house.state("a"):
+        house.clock.step()
+        await house.clock.rest()
+    assert 600 <= house.clock.time - left < 610
+    swap = house.swaps()[-1]
+    assert (swap.target, swap.evict, swap.cause) == (None, ("a",), SwapCause.IDLE)
+    assert "idle_ttl_s" in swap.reasons["a"]
+    assert house.runtime.running() == ["b"]
+
+
+async def test_preloads_come_up_in_their_order_as_far_as_they_fit(house: Any, make_profile: Any) -> None:
+    """What does not fit beside the others is told; a name that is no profile too."""
+    profiles = [make_profile("a", gib=60), make_profile("b", gib=70), make_profile("c", gib=40, serves=("small",))]
+    await house.open(*profiles, preload=("a", "b", "small", "nobody"))
+    await house.settled()
+    assert [(swap.target, swap.cause) for swap in house.swaps()] == [("a", SwapCause.PRELOAD), ("c", SwapCause.PRELOAD)]
+    codes = {notice.code: notice.text for notice in house.notices()}
+    assert codes.keys() == {"not_preloaded", "model_not_found"}
+    assert "b was not preloaded: it needs 70.0 GiB" in codes["not_preloaded"]
+    assert "nobody" in codes["model_not_found"]
+
+
+async def test_an_agent_in_the_middle_of_its_work_is_not_interrupted_for_every_question(
+    house: Any, make_profile: Any
+) -> None:
+    """Two agents take turns, each with a pause for its tools: few swaps, and the one who waits is served in the end."""
+    await house.open(make_profile("a"), make_profile("b"), min_dwell_s=30, max_wait_s=900)
+    waits: list[float] = []
+
+    async def agent(name: str) -> None:
+        for _ in range(10):
+            asked = house.clock.time
+            async with house.supervisor.lease(name, request_id=name, on_wait=lambda _: None):
+                waits.append(house.clock.time - asked)
+                await house.clock.sleep(2.0)
+            await house.clock.sleep(2.0)
+
+    await house.clock.drive(asyncio.gather(agent("a"), agent("b")))
+    await house.settled()
+    assert len(house.swaps()) <= 4, "without a dwell it is one for each of the twenty questions"
+    assert max(waits) < 60
+
+
+async def test_too_many_at_once_are_told_when_to_come_back(house: Any, make_profile: Any) -> None:
+    """429 and a Retry-After out of how long requests take here; before any was served nothing is claimed."""
+    await house.open(make_profile("a"), policy={"a": Policy(max_concurrency=2)})
+    first, second = house.ask("a"), house.ask("a")
+    await house.clock.drive(first.granted())
+    await house.clock.drive(second.granted())
+    (error,) = await asyncio.gather(house.ask("a").granted(), return_exceptions=True)
+    assert (error.code, error.status, error.retry_after) == ("too_many_requests", 429, None)
+    house.clock.time += 20
+    await first.leave()
+    third = house.ask("a")
+    await house.clock.drive(third.granted())
+    house.clock.time += 4
+    (error,) = await asyncio.gather(house.ask("a").granted(), return_exceptions=True)
+    assert error.retry_after == 10.0, "they take 20 s, one of the two is late, and two are served at once"
+    await second.leave()
+    await third.leave()
+
+
+async def test_a_need_that_was_learned_counts_instead_of_the_declared_one(house: Any, make_profile: Any) -> None:
+    """Declared 80, measured 30: the next time it runs beside the other."""
+    await house.open(make_profile("a", gib=60), make_profile("small", gib=80), store=Store(lambda _: None))
+    house.reader.sizes["small"] = 30 * GIB
+    assert (await house.supervisor.plan("small")).need.basis == "declared"
+    await house.leased("small")
+    await house.settled()
+    await house.clock.rest()
+    assert (await house.supervisor.plan("small")).need.total_bytes == 30 * GIB
+    await house.leased("a")
+    assert sorted(house.runtime.running()) == ["a", "small"]
+
+
+async def test_an_engine_that_failed_is_nobody_to_run_beside(house: Any, make_profile: Any, behaviour: Any) -> None:
+    """Its record stays to be seen; an estimate that says nearly the whole box is still tried alone."""
+    house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
+    most = make_profile("most", gib=None, engine_version="0.19", args={"gpu-memory-utilization": 0.9})
+    await house.open(make_profile("dies", gib=20), most)
+    await house.supervisor.use("dies", cause=SwapCause.USER)
+    await house.settled()
+    assert house.state("dies") is EngineState.FAILED
+    plan = await house.supervisor.plan("most")
+    assert (plan.need.basis, plan.fits) == ("estimated", None)
+    assert plan.need.total_bytes > 110 * GIB
+    assert (await house.leased("most")).profile.name == "most"
 
 
 def test_a_miss_that_waits_behind_a_load_keeps_nobody_from_the_engine_that_it_will_evict() -> None:

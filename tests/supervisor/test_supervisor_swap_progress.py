@@ -6,15 +6,263 @@ import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.event import EngineChanged, SwapChanged
 from sparkdash.domain.phrases import progress_text
-from sparkdash.domain.swap import Swap, SwapPhase
+from sparkdash.domain.swap import Step, Swap, SwapPhase
 from sparkdash.errors import AdmissionError
 from sparkdash.host.processes import proc
 from sparkdash.store import Store
+from sparkdash.supervisor.state.swap_record import BY_MEMORY, BY_TIME, NEARLY, Estimate, Steps, SwapEta
 from sparkdash.units import GIB
+
+STAGES = ("download", "weights", "compile", "kv", "graphs", "warmup", "http", "ready")
+
+
+def steps(**seconds: float) -> Steps:
+    """In this order; "_" stands for a space."""
+    return tuple(Step(name=name.replace("_", " "), s=s) for name, s in seconds.items())
+
+
+def says(course: SwapEta, stage: str, at: float, fraction: float | None = None) -> None:
+    """The log tells of a stage."""
+    course.heard(LoadProgress(stage=stage, fraction=fraction), at)
+
+
+ONCE = steps(reclaim=2, create=1, start=10, weights=60, weights_done=7, compile=20, warm=5)
+SLOWER = steps(reclaim=2, create=1, start=10, weights=90, weights_done=7, compile=20, warm=5)
+
+
+def test_nothing_known_is_nothing_said() -> None:
+    """A first load without a need, whose log names no share: no share and no time."""
+    course = SwapEta()
+    course.enter(SwapPhase.LOAD, 0)
+    says(course, "weights", 5)
+    assert course.estimate(30) == Estimate(None, None, None, None)
+    assert course.learned_from == 0
+
+
+def test_a_first_load_moves_with_the_memory_that_it_takes() -> None:
+    """Against the need, where one is known; it does not shrink with the engine, and tells nothing of what comes after."""
+    course = SwapEta(needs=100)
+    course.enter(SwapPhase.LOAD, 0)
+    assert course.estimate(0).fraction is None
+    for taken, share in ((10, 0.1), (60, 0.6), (40, 0.6), (130, BY_MEMORY)):
+        course.took(taken)
+        assert course.estimate(1) == Estimate(share)
+
+
+def test_a_first_load_goes_by_its_log_and_not_by_memory_that_others_move() -> None:
+    """Nine shards of fourteen: what a neighbour takes shows no more than the next shard, and a stuck load stays there."""
+    course = SwapEta(needs=100)
+    course.enter(SwapPhase.LOAD, 0)
+    for shard in range(1, 10):
+        says(course, "weights", shard * 10, shard / 14)
+        course.took(shard * 6)
+    assert course.estimate(91).fraction == pytest.approx(0.54)
+    course.took(1000)
+    for later in (100, 1000, 10_000):
+        assert course.estimate(later).fraction == pytest.approx(BY_MEMORY * 10 / 14)
+    says(course, "compile", 10_001)
+    assert course.estimate(10_002).fraction == pytest.approx(BY_MEMORY)
+
+
+def test_a_first_load_without_a_need_goes_by_its_log_alone() -> None:
+    course = SwapEta()
+    course.enter(SwapPhase.LOAD, 0)
+    says(course, "weights", 5, 0.5)
+    assert course.estimate(30) == Estimate(0.5 * BY_MEMORY)
+
+
+def test_one_earlier_load_tells_what_is_left_and_no_spread() -> None:
+    """What that load still took from the same step on, less what has passed of this step."""
+    course = SwapEta([ONCE])
+    course.enter(SwapPhase.RECLAIM, 0)
+    assert course.estimate(0) == Estimate(0.0, 105)
+    course.enter(SwapPhase.CREATE, 2)
+    course.enter(SwapPhase.LOAD, 3)
+    assert course.estimate(8).eta_s == 97
+    says(course, "weights", 13)
+    estimate = course.estimate(43)
+    assert (estimate.eta_s, estimate.low_s, estimate.high_s) == (62, None, None)
+    assert estimate.fraction == 43 / 105
+
+
+def test_several_earlier_loads_tell_the_spread() -> None:
+    """Median, least and most of what each of them still took."""
+    course = SwapEta([ONCE, SLOWER, ONCE])
+    course.enter(SwapPhase.LOAD, 0)
+    says(course, "weights", 10)
+    assert course.estimate(40)[1:] == (62, 62, 92)
+    assert course.estimate(85)[1:] == (32, 32, 47), "a step that takes longer than ever leaves the steps after it"
+
+
+def test_the_log_s_own_share_corrects_what_was_learned() -> None:
+    """A load of twice the usual speed: the further its weights, the less the learned time counts."""
+    course = SwapEta([ONCE])
+    course.enter(SwapPhase.LOAD, 0)
+    says(course, "weights", 10, 0.0)
+    says(course, "weights", 25, 0.5)
+    assert course.estimate(25).eta_s == 32 + 0.5 * 45 + 0.5 * 15
+    says(course, "weights", 37, 0.9)
+    assert abs((course.estimate(37).eta_s or 0) - (32 + 0.1 * 33 + 0.9 * 3)) < 1e-9
+
+
+def test_a_load_that_goes_as_it_went_is_foretold_exactly() -> None:
+    """Also between two shards, and when the log speaks first at 10 %."""
+    course = SwapEta([ONCE])
+    course.enter(SwapPhase.LOAD, 0)
+    says(course, "weights", 10, 0.1)
+    says(course, "weights", 40, 0.55)
+    assert abs((course.estimate(40).eta_s or 0) - 62) < 1e-9
+    says(course, "weights", 70, 1.0)
+    assert course.estimate(70).eta_s == 32
+    says(course, "weights", 72, 1.0)
+    assert course.estimate(73).eta_s == 29
+
+
+def test_a_stage_that_comes_back_is_a_step_of_its_own() -> None:
+    """A drafter's weights after the target's; and the record of it is what the next load is measured by."""
+    course = SwapEta()
+    course.enter(SwapPhase.LOAD, 0)
+    for at, stage, share in ((1, "weights", 0.0), (5, "weights", 1.0), (6, "weights", 0.0), (8, "weights", 1.0)):
+        says(course, stage, at, share)
+    course.enter(SwapPhase.WARM, 9)
+    says(course, "compile", 10)
+    record = course.steps(11)
+    assert record == steps(start=1, weights=4, weights_done=1, weights_2=2, weights_done_2=1, warm=2)
+    again = SwapEta([record])
+    again.enter(SwapPhase.LOAD, 0)
+    for at, share in ((1, 0.0), (5, 1.0), (6, 0.0)):
+        says(again, "weights", at, share)
+    assert again.estimate(6).eta_s == 5
+
+
+def test_the_drain_is_no_step() -> None:
+    """It is neither in what was done nor in what is left."""
+    course = SwapEta([ONCE])
+    course.enter(SwapPhase.DRAIN, 0)
+    assert course.estimate(100) == Estimate(0.0, 105)
+    course.enter(SwapPhase.STOP, 100)
+    course.enter(SwapPhase.RECLAIM, 104)
+    assert course.estimate(104) == Estimate(0.0, 105)
+    assert [s.name for s in course.steps(105)] == ["stop", "reclaim"]
+
+
+def test_a_load_that_stands_still_stays_where_it_is() -> None:
+    """Time without a word of the log is no way gone: not in a stage that the log tells shares of, and not in one that it does not."""
+    silent, told = SwapEta([ONCE]), SwapEta([ONCE])
+    for course in (silent, told):
+        course.enter(SwapPhase.LOAD, 0)
+    says(told, "weights", 10, 0.0)
+    says(told, "weights", 19, 0.15)
+    says(told, "weights", 28, 0.3)
+    assert told.estimate(28).fraction == pytest.approx((2 + 1 + 10 + 0.3 * 60) / 105)
+    assert told.estimate(628).fraction == pytest.approx((2 + 1 + 10 + 0.45 * 60) / 105), "one step ahead of the log"
+    assert silent.estimate(19).fraction == pytest.approx((2 + 1 + BY_TIME * 10) / 105)
+
+
+def test_a_load_whose_log_tells_nothing_is_never_said_to_be_almost_done() -> None:
+    """All that earlier swaps know is one long wait."""
+    course = SwapEta([steps(create=1, start=97, warm=2)])
+    course.enter(SwapPhase.LOAD, 0)
+    shares = [course.estimate(at).fraction for at in (48.5, 87.3, 97, 150)]
+    assert shares == pytest.approx([0.495, 0.883, 0.883, 0.883])
+    assert course.estimate(700) == Estimate(None, 0.0), "nothing like it was ever seen"
+    course.enter(SwapPhase.WARM, 151)
+    assert course.estimate(151).fraction == pytest.approx(0.98)
+
+
+def test_a_long_wait_before_the_load_says_nothing_of_the_load() -> None:
+    """Memory that comes back late is its own step's affair."""
+    course = SwapEta([ONCE])
+    course.enter(SwapPhase.RECLAIM, 0)
+    assert course.estimate(300)[:2] == (None, 0.0)
+    course.enter(SwapPhase.CREATE, 300)
+    course.enter(SwapPhase.LOAD, 301)
+    assert course.estimate(306)[:2] == (pytest.approx((2 + 1 + 5) / 105), 97)
+
+
+def test_a_load_that_hangs_where_earlier_ones_were_through_has_no_share() -> None:
+    """Its last stage but the warm-up is over, as far as was ever seen, and a new one does not end."""
+    course = SwapEta([steps(start=10, weights=90, weights_done=1, warm=2)])
+    course.enter(SwapPhase.LOAD, 0)
+    for at, share in ((10, 0.0), (100, 1.0)):
+        says(course, "weights", at, share)
+    says(course, "compile", 101)
+    assert course.estimate(105).fraction == pytest.approx(101 / 103)
+    assert course.estimate(120)[:2] == (None, 0.0)
+
+
+def test_what_takes_far_longer_than_ever_is_not_foretold() -> None:
+    """The rest after a step that does not end is no estimate; where the log tells how quick it goes, its pace is one."""
+    course, slow = SwapEta([ONCE, SLOWER]), SwapEta([ONCE, SLOWER])
+    for each in (course, slow):
+        each.enter(SwapPhase.LOAD, 0)
+    says(course, "weights", 10)
+    assert course.estimate(140).eta_s == 32, "longer than ever, by less than half"
+    assert course.estimate(160) == (None, 0.0, 0.0, 0.0)
+    says(course, "compile", 161)
+    assert (course.estimate(162).eta_s or 0) > 20, "a slow step is over, and the rest goes as it went"
+    assert course.estimate(400) == (None, 0.0, 0.0, 0.0)
+    says(slow, "weights", 10, 0.0)
+    says(slow, "weights", 610, 0.5)
+    assert (slow.estimate(610).eta_s or 0) > 300
+
+
+def test_a_stage_never_seen_before_leaves_what_comes_after_the_last_known_one() -> None:
+    """A new version prints a new line."""
+    course = SwapEta([ONCE])
+    course.enter(SwapPhase.LOAD, 0)
+    says(course, "weights", 10)
+    says(course, "download", 70)
+    assert course.estimate(90).eta_s == 32
+
+
+moments = st.lists(
+    st.tuples(
+        st.floats(0, 50),
+        st.one_of(
+            st.sampled_from(list(SwapPhase)),
+            st.tuples(st.sampled_from(STAGES), st.one_of(st.none(), st.floats(0, 1))),
+            st.integers(0, 200),
+        ),
+    ),
+    max_size=25,
+)
+pasts = st.lists(
+    st.lists(
+        st.builds(Step, name=st.sampled_from([*SwapPhase, "start", *STAGES, "weights done"]), s=st.floats(0, 500)),
+        unique_by=lambda step: step.name,
+        max_size=8,
+    ).map(tuple),
+    max_size=4,
+)
+
+
+@given(pasts, moments, st.one_of(st.none(), st.integers(1, 100)))
+def test_whatever_happens_it_never_goes_back_and_is_never_full(
+    past: list[Steps], what: list, needs: int | None
+) -> None:  # type: ignore[type-arg]
+    """In any order of phases and lines: monotone, below 1, low <= eta <= high, None where nothing is known."""
+    course, now, before = SwapEta(past, needs=needs), 0.0, 0.0
+    for pause, move in what:
+        now += pause
+        if isinstance(move, SwapPhase):
+            course.enter(move, now)
+        elif isinstance(move, int):
+            course.took(move)
+        else:
+            says(course, move[0], now, move[1])
+        found = course.estimate(now)
+        assert found.fraction is None or before <= found.fraction <= NEARLY
+        before = found.fraction or before
+        assert (found.eta_s is None) == (not past)
+        if found.low_s is not None and found.high_s is not None and found.eta_s is not None:
+            assert 0 <= found.low_s <= found.eta_s <= found.high_s
 
 
 async def test_progress_is_told_a_few_times_a_second_at_most(house: Any, make_profile: Any, behaviour: Any) -> None:

@@ -5,13 +5,238 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import structlog
 from running_collector import IMPATIENT_S, Watch, collecting, counting
 
+from sparkdash.domain.container import Stranger
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.metric import Metric
+from sparkdash.domain.metric import Gpu, Metric
 from sparkdash.domain.profile import EngineKind
+from sparkdash.errors import HostError
 from sparkdash.telemetry import source
 from sparkdash.units import GIB
+
+
+async def test_collector_memory_by_engine(watch: Watch, time: Any, box: Any, engine: Any) -> None:
+    """What an engine's processes hold is known while it loads; who has no known processes holds an unknown amount."""
+    watch.pids = {"coder": {7, 8}}
+    loading = EngineState.LOADING
+    watch.engines = {name: engine(None, name, state=loading) for name in ("coder", "other")}
+    watch.engines["broken"] = engine(None, "broken", state=EngineState.FAILED)
+    async with collecting(watch, time, box):
+        sample = await watch.until(lambda s: s.memory.engines.get("coder"))
+    assert sample.memory is not None
+    assert sample.memory.engines == {"coder": 1 << 30, "other": None}
+
+
+async def test_collector_asks_for_processes_seldom(watch: Watch, time: Any, box: Any, engine: Any) -> None:
+    """Process ids are asked for every few seconds, not with every tick."""
+    watch.pids = {"coder": {7}}
+    watch.engines = {"coder": engine(None, state=EngineState.LOADING)}
+    async with collecting(watch, time, box):
+        first = await watch.sample()
+        await watch.until(lambda s: s.at >= first.at + 20)
+        asked = len(watch.pids_asked)
+    assert 4 <= asked <= 5
+
+
+async def test_processes_of_started_engines_are_hardly_asked_for_while_nobody_looks(
+    watch: Watch, time: Any, box: Any, engine: Any
+) -> None:
+    """Each question costs a call of the runtime, beside engines that no longer fork."""
+    watch.pids = {"coder": {7}}
+    watch.engines = {"coder": engine(None)}
+    watch.listeners = 0
+    async with collecting(watch, time, box):
+        first = await watch.sample()
+        await watch.until(lambda s: s.at >= first.at + 100)
+        asked = len(watch.pids_asked)
+    assert 3 <= asked <= 5
+
+
+async def test_other_containers_are_weighed_with_every_tick_and_asked_for_seldom(
+    watch: Watch, time: Any, box: Any, engine: Any
+) -> None:
+    """Every 30 s while somebody watches, and when our engines change; a container whose processes nobody tells has no figure."""
+    comfy, mute = Stranger(name="comfy", gpu=True), Stranger(name="mute", ports=(18000,))
+    watch.strangers = {comfy: {7}, mute: set()}
+    async with collecting(watch, time, box):
+        sample = await watch.until(lambda s: s.memory and s.memory.strangers)
+        await watch.until(lambda s: s.at >= sample.at + 20)
+        asked = watch.strangers_asked
+        watch.engines = {"coder": engine(None, state=EngineState.LOADING)}
+        changed = await watch.sample()
+        await watch.until(lambda s: s.at >= changed.at + 3)
+        again = watch.strangers_asked
+        watch.listeners = 0
+        await watch.until(lambda s: s.at >= changed.at + 100)
+    assert (asked, again, watch.strangers_asked) == (1, 2, 2)
+    assert [each.bytes for each in sample.memory.strangers] == [1 << 30, None]
+
+
+async def test_collector_without_a_runtime(watch: Watch, time: Any, box: Any, engine: Any) -> None:
+    """A runtime that does not answer makes the figure unknown and no noise."""
+    watch.engines = {"coder": engine(None, state=EngineState.LOADING)}
+    watch.pids_broken = HostError("podman did not answer.")
+    async with collecting(watch, time, box):
+        first = await watch.sample()
+        sample = await watch.until(lambda s: s.at >= first.at + 3)
+    assert sample.memory is not None
+    assert sample.memory.engines == {"coder": None}
+    assert watch.notices == []
+
+
+async def test_collector_with_a_hanging_driver(watch: Watch, time: Any, box: Any) -> None:
+    """A driver that hangs is asked once, and memory is shown without it."""
+    box.gpu_free.clear()
+    async with collecting(watch, time, box, wait_s=IMPATIENT_S):
+        samples = [await watch.sample() for _ in range(3)]
+        box.gpu_free.set()
+        back = await watch.until(lambda s: s.gpu is not None)
+    assert [sample.gpu for sample in samples] == [None, None, None]
+    assert all(sample.memory is not None for sample in samples)
+    assert back.gpu is not None
+    assert back.gpu.name == "GB10"
+
+
+async def test_a_gpu_stuck_in_its_low_power_state_is_told_and_marks_the_samples(
+    watch: Watch, time: Any, box: Any
+) -> None:
+    """Once when it has lasted, and once when it is over."""
+    box.gpu_now = Gpu(utilization=0.96, sm_clock_mhz=799, power_w=19.5)
+    async with collecting(watch, time, box):
+        first = await watch.sample()
+        marked = await watch.until(lambda s: s.low_power)
+        assert not first.low_power
+        assert marked.at - first.at >= 30
+        await watch.sample()
+        box.gpu_now = Gpu(utilization=0.96, sm_clock_mhz=2281, power_w=92.5)
+        await watch.until(lambda s: not s.low_power)
+    assert [notice.code for notice in watch.notices] == ["low_power", "low_power_over"]
+    assert "96 % busy, 799 MHz, 19.5 W, held back by nothing). Unplug" in watch.notices[0].text
+
+
+async def test_collector_does_not_wait_for_a_slow_engine(
+    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow engine keeps its last values with their time, has one request in flight, and holds up no other."""
+    monkeypatch.setattr(source, "ANSWER_S", 600)
+    slow, quick = await new_engine(), await new_engine()
+    counting(slow, 40)
+    counting(quick, 20)
+    watch.engines = {"slow": engine(slow.url, "slow"), "quick": engine(quick.url, "quick")}
+    async with collecting(watch, time, box, wait_s=IMPATIENT_S):
+        last = await watch.until(lambda s: s.engines["slow"].get(Metric.DECODE) is not None)
+        slow.free.clear()
+        stuck = await watch.until(lambda s: s.engines["slow"].error and s.at - s.engines["slow"].at >= 2)
+        asked = slow.asked
+        since = stuck.engines["quick"].at
+        await watch.until(lambda s: s.engines["quick"].at > since and s.engines["quick"].error is None)
+        assert slow.asked == asked
+        slow.free.set()
+        again = await watch.until(lambda s: s.engines["slow"].error is None)
+    assert stuck.engines["slow"].get(Metric.DECODE) == last.engines["slow"].get(Metric.DECODE)
+    assert "no answer for" in (stuck.engines["slow"].error or "")
+    assert again.engines["slow"].at > stuck.engines["slow"].at
+    assert slow.at_once == 1
+
+
+async def test_collector_survives_a_dying_engine(
+    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
+) -> None:
+    """An engine that dies keeps its last values, says why there is nothing newer, and is asked less often."""
+    server = await new_engine()
+    counting(server, 40)
+    watch.engines = {"coder": engine(server.url)}
+    async with collecting(watch, time, box):
+        alive = await watch.until(lambda s: s.engines["coder"].get(Metric.DECODE) is not None)
+        await server.server.close()
+        dead = await watch.until(lambda s: s.engines["coder"].error)
+        assert "Nothing answers" in (dead.engines["coder"].error or "")
+        much_later = await watch.until(lambda s: s.at > dead.at + 20)
+    assert much_later.engines["coder"].values == alive.engines["coder"].values | dead.engines["coder"].values
+    assert much_later.engines["coder"].at == dead.engines["coder"].at
+
+
+async def test_collector_backs_off(watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any) -> None:
+    """After three failures in a row an engine is asked every five seconds, and every tick again once it answers."""
+    server = await new_engine()
+    server.status = 503
+    watch.engines = {"coder": engine(server.url)}
+    async with collecting(watch, time, box):
+        first = await watch.sample()
+        await watch.until(lambda s: s.at >= first.at + 22)
+        failed = server.asked
+        server.status, server.text = 200, "vllm:num_requests_running 0"
+        healed = await watch.until(lambda s: s.engines["coder"].error is None)
+        before = server.asked
+        await watch.until(lambda s: s.at >= healed.at + 5)
+    assert failed == 3 + 4
+    assert server.asked - before >= 5
+
+
+async def test_collector_goes_on_after_a_crash(watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any) -> None:
+    """A part that crashes is logged each time and told of once; the rest is measured, and so is it when it works again."""
+    server = await new_engine()
+    counting(server, 40)
+    watch.engines = {"coder": engine(server.url)}
+    box.broken = ZeroDivisionError("no memory at all")
+    with structlog.testing.capture_logs() as logs:
+        async with collecting(watch, time, box):
+            sample = await watch.until(lambda s: s.engines["coder"].get(Metric.DECODE) is not None)
+            box.broken = None
+            healed = await watch.until(lambda s: s.memory is not None)
+    assert sample.memory is None
+    assert healed.memory is not None
+    assert [notice.code for notice in watch.notices] == ["telemetry_failed"]
+    assert "no memory at all" in watch.notices[0].text
+    assert len(logs) >= 2
+
+
+async def test_collector_goes_on_when_a_whole_tick_crashes(watch: Watch, time: Any, box: Any) -> None:
+    """A tick that cannot even begin is told of once, and the next one comes in its time."""
+    watch.crashes = 3
+    with structlog.testing.capture_logs() as logs:
+        async with collecting(watch, time, box):
+            sample = await watch.sample()
+    assert sample.at == time.unix() - time.now + 1003
+    assert [notice.text for notice in watch.notices] == [
+        "A measurement failed and is tried again: RuntimeError: the books are closed"
+    ]
+    assert len(logs) == 3
+
+
+@pytest.mark.parametrize(("running", "between"), [(True, 5.0), (False, 15.0)])
+async def test_collector_is_slower_when_nobody_looks(
+    watch: Watch, time: Any, box: Any, engine: Any, running: bool, between: float
+) -> None:
+    """With no listener ticks are 5 s apart, 15 s when no engine runs, and a new listener waits a second at most."""
+    watch.listeners = 0
+    watch.engines = {"coder": engine(None, state=EngineState.READY if running else EngineState.FAILED)}
+    async with collecting(watch, time, box):
+        first, second = await watch.sample(), await watch.sample()
+        watch.listeners = 1
+        third = await watch.sample()
+    assert second.at - first.at == pytest.approx(between)
+    assert third.at - second.at <= 1.0
+    assert max(time.slept) <= 1.0
+
+
+async def test_collector_slow_ticks_are_no_gaps(
+    watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
+) -> None:
+    """Rates are known at five-second ticks too, and when ticks become fast again."""
+    server = await new_engine()
+    counting(server, 200)
+    watch.listeners = 0
+    watch.engines = {"coder": engine(server.url)}
+    async with collecting(watch, time, box):
+        await watch.sample()
+        slow = await watch.sample()
+        watch.listeners = 1
+        quick = await watch.sample()
+    assert slow.engines["coder"].get(Metric.DECODE) == pytest.approx(40.0)
+    assert quick.engines["coder"].get(Metric.DECODE) is not None
 
 
 def warmed_up(server: Any, asked: int) -> None:
