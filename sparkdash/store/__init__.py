@@ -1,7 +1,4 @@
-"""The store: a database of swaps, loads, requests and incidents that survives restarts.
-
-Owns: recording, and answering from memory how long a launch takes and how much memory it needs.
-"""
+"""The store: a database of swaps, loads, requests and incidents that survives restarts."""
 
 from sparkdash.store.store import Store
 

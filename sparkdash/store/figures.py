@@ -1,7 +1,7 @@
-"""Cells: count, minimum, mean and maximum of one figure in one bucket, packed side by side.
+"""Recorded figures: cells of one figure in one bucket, the running second, and the widths of buckets.
 
-A row of the database holds one cell for each figure of an engine or a box. The figure's position says where; a row that
-is too short, or a count of 0, means that the figure was not measured.
+A row of the database holds one cell (count, minimum, mean, maximum) for each figure of an engine or a box. The figure's
+position says where; a row that is too short, or a count of 0, means that the figure was not measured.
 
 Pure.
 """

@@ -1,7 +1,4 @@
-"""Usage of access keys, by day of UTC.
-
-Owns: the sums in memory, their rows, and reading them from another process. The store writes the rows in its thread.
-"""
+"""Usage of access keys by day of UTC: sums in memory, their rows, and reading them from another process."""
 
 from __future__ import annotations
 

@@ -214,7 +214,6 @@ def _figures(database: sqlite3.Connection) -> dict[str, Figures]:
 
 
 def _load_s(stages: str | None) -> float | None:
-    """Seconds of the container's start, the load and the warm-up."""
     if stages is None:
         return None
     found: dict[str, float] = json.loads(stages)

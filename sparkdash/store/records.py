@@ -1,8 +1,4 @@
-"""Records: everything that the store is told, and what it answers from memory.
-
-Owns: the part of the database that stays in memory, and the rows that are not written yet. Must not know when and how
-rows are written: the store itself does.
-"""
+"""Records: everything that the store is told, what it answers from memory, and rows that are not written yet."""
 
 from __future__ import annotations
 
@@ -41,7 +37,6 @@ class Learned:
         self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
         self._steps: defaultdict[str, deque[Steps]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
         self._loads: defaultdict[str, dict[str, Weighing]] = defaultdict(dict)
-        """Loads by fingerprint, then by id, oldest first."""
 
         self._contiguity: deque[LoadContiguity] = deque(maxlen=CONTIGUITY_HELD)
 

@@ -1,6 +1,4 @@
-"""Conversion of values to rows and back.
-
-Owns: the statements and the order of the columns. Must not know the connection.
+"""Conversion of values to rows and back: the statements and the order of the columns.
 
 Pure.
 """

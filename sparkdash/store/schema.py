@@ -1,7 +1,4 @@
-"""Schema of the database file: tables, version, and upgrade of older files.
-
-Owns: SQL. Must not know threads, nor the use of the rows. All functions block; the store calls them in its thread.
-"""
+"""Schema of the database file: tables, version, and upgrade of older files. All functions block."""
 
 from __future__ import annotations
 

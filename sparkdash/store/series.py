@@ -1,7 +1,6 @@
 """Reading recorded figures: series of one figure, and the last minutes of several.
 
-Owns: which tiers an answer is made of. The chosen tier lacks the running bucket, which finer tiers complete. Must not
-know threads, nor who may see what beyond the profiles of the selection.
+The tier of an answer lacks the running bucket, which finer tiers complete.
 """
 
 from __future__ import annotations
@@ -98,7 +97,6 @@ def _places(database: sqlite3.Connection, figures: Sequence[str]) -> dict[bool, 
 
 
 def _cells_at(packed: bytes, places: list[tuple[str, int]]) -> Iterator[tuple[str, Cell]]:
-    """Read the measured cells at these offsets of a row."""
     for name, offset in places:
         if offset < len(packed) and (cell := Cell._make(CELL.unpack_from(packed, offset))).n:
             yield name, cell

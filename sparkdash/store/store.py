@@ -1,8 +1,5 @@
 """Store: the database of the daemon, written by one named thread.
 
-Owns: the thread, and the part of the database that stays in memory. Must not know the use of the rows, nor what the
-thread does (`transactions`).
-
 Rule 1: callers never wait: writes are handed to the thread, reads answer from memory.
 Rule 2: a database that cannot be opened or written never stops the daemon. One Notice reports it, rows stay in memory,
         and later tries write them.
@@ -57,13 +54,11 @@ class Store(Records):
         self._begun = False
         """Whether the content of the database at its first opening is in memory."""
         self._writing = False
-        """Whether the thread is busy."""
         self._troubled = False
         """Whether the last try to open or write failed; the timer begins the next one."""
         self._waiting = False
         """Whether more rows are handed over as soon as the thread is free."""
         self._timer: asyncio.TimerHandle | None = None
-        """Begins the next write or the next try."""
 
     @classmethod
     @asynccontextmanager
@@ -172,7 +167,6 @@ class Store(Records):
             self._timer = None
 
     def _opened(self, work: Future[tuple[sqlite3.Connection, transactions.StoredState]]) -> None:
-        """Take over the result of another try to open the database."""
         self._writing = False
         unknown = not self._begun
         try:
@@ -216,7 +210,6 @@ class Store(Records):
                 self._hand_over()
 
     def _put_off(self, what: str, error: BaseException) -> None:
-        """Put writing off until the next try, which the timer begins."""
         self._pending.put_back(self._pending.take())
         if not self._troubled:
             self._troubled = True

@@ -1,8 +1,4 @@
-"""Transactions of the store's thread: reading a database once, and writing rows.
-
-Owns: the extent of a transaction, and what a failed one keeps. Must not know threads, nor the content in memory. All
-functions block.
-"""
+"""Transactions of the store's thread: reading a database once, writing rows, and the journal of rows told at once."""
 
 from __future__ import annotations
 

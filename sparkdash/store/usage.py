@@ -106,7 +106,6 @@ class UsageSums:
         self._sums: dict[UsageKey, UsageSum] = {}
         self._hour = 0
         self._known: set[tuple[str, str, str]] = set()
-        """Groups of the running hour."""
 
     def add(self, request: Request) -> None:
         """Add an ended request; side requests, such as token counts, do not count."""

@@ -1,8 +1,7 @@
 """Writing figures: seconds as they come, wider buckets as soon as they are complete, and what is deleted again.
 
-Owns: the extent of each tier. Must not know threads. Rule: a wider bucket is always made of the rows of the next finer
-tier, in the transaction that writes its last second, so a killed daemon loses no more of it than the seconds that were
-not written.
+A wider bucket is made of the rows of the next finer tier, in the transaction that writes its last second, so a killed
+daemon loses no more of it than the seconds that were not written.
 """
 
 from __future__ import annotations

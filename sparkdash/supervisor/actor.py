@@ -80,7 +80,6 @@ class Actor:
         self._profiles = dict(tools.catalog.profiles)
         """Profiles that the scheduler knows; the catalog may be a move ahead."""
         self._read: deque[Catalog] = deque()
-        """Catalogs whose moves are in the inbox."""
         self._inbox: deque[tuple[Move | Adoption, Waiter | None]] = deque()
         self._news = asyncio.Event()
         """Set while there is a move in the inbox, or figures to tell."""
@@ -340,7 +339,6 @@ class Actor:
             self._settle(Cancel)
 
     def _keep_parked(self) -> None:
-        """Publish and store which profiles are parked now."""
         for name, parked in self._tools.registry.park(self._scheduler.breaker.parked).items():
             if self._tools.store is not None:
                 self._tools.store.record_parked(name, parked)

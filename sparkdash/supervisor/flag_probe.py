@@ -1,9 +1,8 @@
 """Probe for the flags that the engines' programs list in their `--help`: asked once for each image or binary, and kept.
 
-Owns: when a program is asked. A program that answers within a moment is asked by the start that needs its flags. The
-others load their libraries first, which takes half a minute and a gigabyte: they are asked one after another while the
-box is quiet, and a start cancels the asking. Must not decide what a flag means. No start fails because flags are not
-known.
+A program that answers within a moment is asked by the start that needs its flags. The others load their libraries
+first, which takes half a minute and a gigabyte: they are asked one after another while the box is quiet, and a start
+cancels the asking. No start fails because flags are not known.
 """
 
 from __future__ import annotations
@@ -71,7 +70,6 @@ class FlagProbe:
         self._silent: set[Program] = set()
         """Programs that gave no list of flags; the next daemon tries again."""
         self._told: set[str] = set()
-        """Fingerprints of launches whose stray flags were reported."""
 
     async def known(self, profile: Profile, image_id: str) -> KnownFlags | None:
         """Flags of a profile's program, for its start; None while not known.

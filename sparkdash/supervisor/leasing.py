@@ -1,8 +1,7 @@
 """Leasing: the way of one request, from its arrival over waiting and holding an engine to its end.
 
-Owns: the claims of waiting and served requests. Must not decide who is served: the scheduler does.
-
-Rule: leaving is a post, not a wait: no cancellation can come between.
+Leaving is a post, not a wait: no cancellation can come between. A service elsewhere has no engine, no turn and no
+memory: its lease is granted at once, apart from the scheduler.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Planner: needs, memory and times for decisions and people, and the plan made of them.
-
-Owns: the answers to the scheduler's questions (`BoxFacts`), and Plan. Must not decide anything.
-"""
+"""Planner: needs, memory and times for decisions and people, and the plans made of them, for one profile or a set."""
 
 from __future__ import annotations
 
@@ -146,7 +143,6 @@ class Planner:
         return self._plan_start(profile, choice, there, hold, waits_for), scheduler.refusal(profile.name, choice)
 
     def _plan_running(self, profile: Profile, choice: Choice, residents: Iterable[str]) -> Plan:
-        """Describe a profile that runs already."""
         nodes = self._tools.registry.engines[profile.name].nodes
         plan = self._plan(profile, choice, residents, evict=())
         return plan.replace(nodes=nodes, fits=True, verdict="It runs already.", expected_s=0.0)
@@ -330,7 +326,6 @@ class SetPlanner:
                 raise error
 
     def _engines_here(self) -> list[str]:
-        """Profiles that hold memory of this box now, or load."""
         records = self._records
         return [name for name in dict.fromkeys((*records.residents, *filter(None, records.swaps))) if self._ours(name)]
 

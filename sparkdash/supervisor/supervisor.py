@@ -1,7 +1,4 @@
-"""Supervisor: the public face of this package, and how its parts are put together.
-
-Owns: the tasks that live as long as the actor. Must not touch the scheduler: the actor does.
-"""
+"""Supervisor: the public face of this package, and the tasks that live as long as the actor."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Telemetry: figures of the engines and the box, once a second.
-
-Owns: reading text expositions and /slots, the formulas, the loop that measures. Must not know the readers of samples.
-"""
+"""Telemetry: figures of the engines and the box, once a second."""
 
 from sparkdash.telemetry.collector import Collector, CollectorInputs
 

@@ -1,7 +1,6 @@
 """Collector: the loop that makes one telemetry sample after another.
 
-Owns: the rhythm, the choice of engines to ask, and joining engines, memory and GPU into one Sample. Must not know
-formulas, or the readers of samples. Rule: no tick waits for the slowest source; missing answers show their age.
+No tick waits for the slowest source; missing answers show their age.
 """
 
 from __future__ import annotations
@@ -344,7 +343,6 @@ class Collector:
         self._gpu_figures = GpuFigures(now, gpu.name, gpu.power_w, self._band.low_w(gpu.name, now), gpu.utilization)
 
     async def _keep(self, engines: dict[str, Engine]) -> None:
-        """Drop the sources of all other incarnations."""
         for name, source in list(self._sources.items()):
             if name not in engines or identity(engines[name]) != source.identity:
                 del self._sources[name]

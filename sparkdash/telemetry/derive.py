@@ -1,7 +1,5 @@
 """Formulas: from an engine's readings to the figures on the screens.
 
-Owns: windows, the effect of a reset, a gap or a late answer on them, and every formula. Must not know scrapes, names or
-clocks.
 Rule 1: only measured figures are shown. Rates need two readings of the same life of an engine; absent figures are None;
         an idle engine's rate is a measured 0.
 Rule 2: a gap between two readings loses nothing. The counters on both sides are true, so their difference is the sum of
@@ -59,7 +57,6 @@ class EngineHistory:
         self._totals = totals or EngineTotals()
         self._totals.rebase()
         self._first: Counters | None = None
-        """Counters of the engine when its figures began."""
         self._readings: deque[Reading] = deque()
         self._counted = Counters()
         """Last known value of each counter, as an answer may lack some."""

@@ -1,8 +1,5 @@
 """EnergyMeter: energy out of samples of the power, and its share for each of those who used it.
 
-Owns: the integration, what counts as a gap, and the division between busy and idle. Must not know sensors, requests or
-clocks: times come in.
-
 Pure.
 """
 

@@ -1,8 +1,7 @@
 """Parser for the engines' text expositions, in every dialect.
 
-Owns: the syntax. prometheus_client's two parsers each refuse or garble one dialect (vLLM's Rust frontend sends
-OpenMetrics, the rest sends the classic text), so this parser keys by sample name and ignores TYPE lines.
-Must not know which names matter.
+prometheus_client's two parsers each refuse or garble one dialect (vLLM's Rust frontend sends OpenMetrics, the rest
+sends the classic text), so this parser keys by sample name and ignores TYPE lines.
 
 Pure.
 """
@@ -125,7 +124,6 @@ def parse_exposition(text: str, wanted: Collection[str] | None = None) -> Scrape
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yield the lines up to the end that OpenMetrics marks."""
     if text.lstrip()[:1] in ("{", "["):
         return
     for line in text.split("\n"):

@@ -1,9 +1,13 @@
-"""Detection of a GB10's stuck low-power state: busy, slow, on little power, without a throttle reason.
+"""Power of the GPU: a GB10's stuck low-power state, and the power below which a GPU computes nothing.
 
-Owns: the thresholds, and how long a state must last. Must not know how a GPU is read.
-Seen on owners' boxes: 96 % busy at 799 MHz and 19.5 W with no throttle reason. Unplugging the power supply brought 2281
-MHz, 92.5 W and 1.7 times the decode rate; a reboot did not help (model-serving-minefield trap 124; NVIDIA forum threads
-376039, 361294, 366590). Healthy under load is 2.2-2.5 GHz and 50-95 W. Unverified on a GB10 of our own.
+Stuck, on owners' boxes: 96 % busy at 799 MHz and 19.5 W with no throttle reason. Unplugging the power supply brought
+2281 MHz, 92.5 W and 1.7 times the decode rate; a reboot did not help (model-serving-minefield trap 124; NVIDIA forum
+threads 376039, 361294, 366590). Healthy under load is 2.2-2.5 GHz and 50-95 W.
+
+A hung kernel shows 96 % utilization, so only the power tells it from work. A GB10 idles at 3-12 W, waits in a hung
+kernel at 13-27 W, and decodes at 45 W and more (vLLM issues #40926 and #49203, model-serving-minefield). Other GPUs
+differ by a factor of ten: their limit is learnt, halfway between the idle mean and the 10th percentile of the last
+hour's decoding. None of this is verified on a GB10 of our own.
 
 Pure.
 """

@@ -1,6 +1,4 @@
-"""The gateway's own count, joined to the figures that engines tell.
-
-Owns: which engines get it. Must not know how either is measured.
+"""Figures joined: the gateway's own count, the nodes' memory and links, and one reading for the judge of liveness.
 
 Pure.
 """

@@ -1,6 +1,4 @@
-"""Reading: one scrape of an engine, reduced to the figures that the formulas need.
-
-Owns: how an adapter's MetricNames pick figures out of a scrape. Must not know time or rates.
+"""Reading: one scrape of an engine, reduced by the adapter's MetricNames to the figures that the formulas need.
 
 Pure.
 """

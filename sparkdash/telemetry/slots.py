@@ -1,7 +1,6 @@
 """llama.cpp's /slots: live token counts, which its counters show only at the end of a request.
 
-Owns: the shapes of that answer over the years, and the sums of tokens over tasks that come and go. Only numbers are
-kept: older builds put prompts into the answer. Must not know HTTP or time.
+Only numbers are kept: older builds put prompts into the answer.
 
 Pure.
 """

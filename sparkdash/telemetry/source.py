@@ -1,8 +1,4 @@
-"""MetricsSource: repeated scrapes of one engine.
-
-Owns: one request in flight at most, the result of a failed scrape, and when to ask again. Must not know other engines,
-the box or the collector's loop.
-"""
+"""MetricsSource: repeated scrapes of one engine, one request in flight at most."""
 
 from __future__ import annotations
 
@@ -81,7 +77,6 @@ class MetricsSource:
         self._url = (engine.url or "").rstrip("/")
         self._names = names if names.recognised else None
         self._is_foreign = not names.recognised
-        """Whether the server may be any engine."""
         self._recognise_at = -math.inf
         self._pause_s = RECOGNISE_S[0]
         self._upstream = upstream

@@ -1,7 +1,5 @@
-"""EngineTotals: counts of one profile's engines since the daemon started, over all restarts.
+"""EngineTotals: counts of one profile's engines since the daemon started, over all restarts, without warm-ups.
 
-Owns: adding up the growth of counters that begin anew with each engine. The warm-up of an engine is left out. Must not
-know names of metrics, nor who reads the totals.
 Pure.
 """
 

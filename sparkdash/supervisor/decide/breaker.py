@@ -1,7 +1,5 @@
 """Breaker: profiles that are not tried for now, or not until a person says so, and why.
 
-Owns: the memory of failures and what follows from it. Must not know how a failure came about.
-
 Each start evicts other engines and takes minutes; clients re-post within seconds; restart loops have leaked driver
 memory until boxes died. Therefore:
 * After a failure a profile rests for two minutes: it is refused at once, with the reason. There is no Retry-After:

@@ -1,8 +1,5 @@
 """Decisions that follow from the records after every move: grants, and swaps that begin or are called off.
 
-Owns: when a swap may begin beside those under way, and when time itself decides. Must not know the moves: the scheduler
-records them.
-
 Pure.
 """
 
@@ -239,7 +236,6 @@ class Decisions:
         return self._start(None, _leave_because(leaving, "a person stopped it"), SwapCause.USER) if leaving else []
 
     def _to_be_stopped(self) -> set[str]:
-        """Return the nodes of the engines that a person wants stopped."""
         records = self._records
         there = (records.residents[name].nodes for name in records.stops if name in records.residents)
         coming = (records.swaps[name].nodes for name in records.stops if name in records.swaps)

@@ -136,7 +136,6 @@ class NodeQuestion:
         return True if known and self.makes_room(gone) else None
 
     def _is_sure(self, gone: Sequence[Occupant]) -> bool:
-        """Whether a shortage rests on measured figures alone."""
         return all(o.need.basis is Basis.LEARNED for o in self.there if o in gone) and not self._box.owed
 
     def why_it_must(self, one: Occupant) -> str | None:
@@ -323,7 +322,6 @@ def price(some: Sequence[Occupant]) -> tuple[int, int, int, list[float], float]:
 
 
 def _standing(one: Occupant) -> str:
-    """Why it is a fair choice."""
     if one.stuck:
         words = "it is stuck and serves nobody"
     elif one.busy:

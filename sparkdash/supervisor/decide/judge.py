@@ -1,8 +1,5 @@
 """Judge of liveness: decides whether an engine that holds work makes progress.
 
-Owns: what counts as progress, what excuses an engine that shows none, and the thresholds. Must not know how the signals
-are gathered, or what is done about a stuck engine.
-
 An engine is alive when work it holds makes progress. Its health route tells nothing: a vLLM whose GPU kernel never
 returns answers 200 on `/health`, `/v1/models` and `/metrics` for ever.
 
@@ -346,12 +343,10 @@ def _rate(now: float | None, before: float | None, seconds: float) -> float | No
 
 
 def _works(look: EngineSignals) -> bool:
-    """Whether the GPU computes."""
     return look.power_w is not None and look.low_w is not None and look.power_w >= look.low_w
 
 
 def _may_prefill(look: EngineSignals) -> bool:
-    """Whether the GPU computes, and a request may run."""
     return _works(look) and ((look.running or 0) > 0 or look.answers is None)
 
 

@@ -1,7 +1,6 @@
 """Moves and effects: the scheduler's inputs and outputs.
 
-Owns: both alphabets of the decision table. A move is imperative or past tense (what came in); an effect is an order to
-the actor (what must be done).
+A move is imperative or past tense (what came in); an effect is an order to the actor (what must be done).
 
 Pure.
 """

@@ -1,7 +1,8 @@
-"""Occupancy: the nodes as `fit` sees them, once the swaps under way are done.
+"""Occupancy: the nodes as `fit` sees them once the swaps under way are done, and on which of them an engine comes.
 
-Owns: how residents, leases and swaps become occupants, and the forecast of memory behind the swaps. Must not decide
-which profiles leave, nor on which node an engine comes: `fit` and `placement` do.
+A placement that evicts nobody goes before one that evicts. Of several the preferred one is taken: nodes where no swap
+moves memory, then those where the profile ran last, then this box, then the others in their order. Of placements that
+evict, the one whose evictions cost least. A node without a box (silent, refused) is no place.
 
 Pure.
 """

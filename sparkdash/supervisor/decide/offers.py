@@ -1,7 +1,7 @@
 """Offers: engines that come when no request waits for them and none must leave.
 
-Owns: which engines were ended because they were stuck (they come again, once each), which were evicted for a swap that
-failed (they fall back, once each), and what is to be preloaded. Must not know whether an offer can be taken.
+These are engines that were ended because they were stuck, engines that were evicted for a swap that failed (each comes
+again once), and preloads.
 
 Pure.
 """

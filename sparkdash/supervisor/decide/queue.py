@@ -1,6 +1,11 @@
-"""Request queue: waiting and served requests are granted, refused, cut, or told their place.
+"""Request queue: waiting and served requests are granted, refused, cut, or told their place; whose turn it is.
 
-Owns: the queue and the leases of the records. Must not know how swaps proceed, only whom one would evict.
+Rule 1: order of arrival, batch behind the rest; whoever has waited `max_wait_s` goes before everyone else.
+Rule 2: a request does not interrupt an engine in use before it has served `min_dwell_s`: agents ask one thing after
+        another, and without a dwell two of them would swap for every question. In use: a request is on it, or one was
+        `PAUSE_S` ago.
+Rule 3: a batch request does not interrupt an engine that people or agents use at all.
+Rule 4: `max_wait_s` ends both. Nobody is refused for having waited: that would throw its place away.
 
 Pure.
 """

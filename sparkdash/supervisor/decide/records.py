@@ -1,7 +1,5 @@
 """Records of the scheduler: tickets, leases, residents and pending swaps, with small questions about them.
 
-Owns: the data. Must not decide anything; the scheduler alone writes it.
-
 Pure.
 """
 

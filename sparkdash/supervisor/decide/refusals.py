@@ -1,7 +1,5 @@
 """Refusals: the errors that tell a request why it is not served.
 
-Owns: their codes, words and hints. Must not decide whether a request is refused.
-
 Pure.
 """
 

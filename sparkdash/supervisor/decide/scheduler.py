@@ -1,14 +1,13 @@
 """Scheduler: grants requests and orders swaps; DESIGN.md has the table and the reasons.
 
-Owns the records of tickets, leases and the swaps under way, and what each move changes of them; `residency` owns those of
-the engines that are there. `decisions` has what follows after every move. Must not know asyncio, clocks, containers.
+Here is what each move changes of the records; `decisions` has what follows after every move.
 
 * Rule 1: one move in, a list of effects out; the records already say what the effects order.
 * Rule 2: a swap begins only for a ticket, a person, an offer or an idle engine. One that gives memory back begins while
   no other swap moves memory. One that only takes memory may also begin beside others that only take. One that does
   neither begins at once.
 * Rule 3: what a lease holds is not evicted. A swap drains first; `Evict` is ordered when the last lease has left.
-* Rule 4: tickets are looked at in line (`fairness`). One whose engine runs is granted. The next one whose engine does
+* Rule 4: tickets are looked at in line (`queue`). One whose engine runs is granted. The next one whose engine does
   not run chooses the next swap, and nobody behind it may take an engine that this swap evicts. All who wait when a swap
   is done are granted together.
 * Rule 5: an offer (a fallback, a preload) evicts nobody. The return to the default profile evicts only engines that
@@ -204,7 +203,6 @@ class Residency:
         return self._cut(move.profile, move.error)
 
     def _recovered(self, profile: str) -> None:
-        """Let a recovered engine serve again."""
         if resident := self._records.residents.get(profile):
             resident.stuck = False
 

@@ -1,1 +1,1 @@
-"""Liveness of engines: signals, the judge of progress, HTTP probes, evidence, and the reasons for an engine's end."""
+"""Liveness of engines: what a look finds, questions over HTTP, and the reasons for an engine's end."""

@@ -1,8 +1,4 @@
-"""Engine end: when an engine ended by itself, and why.
-
-Owns: waiting for a container's end, and the words of a death from the memory guard, the engine and the kernel. Must not
-know what follows from a death.
-"""
+"""Engine end: when an engine ended by itself, and why: the word of the memory guard, of its log, of the kernel."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Looks: all signals of one engine at one moment, for the judge of liveness.
 
-Owns: whom to ask, and for how long. Must not know what the signals mean.
-
-Rule: no part is waited for longer than LOOK_S, whatever hangs: the engine, the runtime, or a process in the driver. A
-part that is late is None.
+No part is waited for longer than LOOK_S, whatever hangs: the engine, the runtime, or a process in the driver. A part
+that is late is None.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Short questions to an engine over HTTP: does it answer, does it generate, which version is it?
-
-Owns: the questions and their limits. Must not know what follows from an answer.
-"""
+"""Short questions to an engine over HTTP: does it answer, does it work, which version and model is it?"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Memory of the box: what launches need, the page cache, large free blocks, debts, and the memory guard's engines."""
+"""Memory of the box around a load: what launches take, the page cache, large free blocks."""

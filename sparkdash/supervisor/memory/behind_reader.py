@@ -1,10 +1,8 @@
 """BehindReader: weights that a load has read leave the page cache while it goes on, where memory is short.
 
-Owns: the watch on the weight files of one load, the pace of looks, and what is told. Must not know how an engine reads:
-its opens, closes and positions say it (`read_files`). Never fails a load, and never waits in it.
-
-A loader that maps its files (vLLM's default, llama.cpp's mmap) keeps what is mapped; each file goes once it is
-unmapped. One that reads (vLLM's eager, llama.cpp's none) leaves its pages behind: these go. Direct I/O leaves none.
+How an engine reads is seen by its opens, closes and positions. A loader that maps its files (vLLM's default,
+llama.cpp's mmap) keeps what is mapped; each file goes once it is unmapped. One that reads (vLLM's eager, llama.cpp's
+none) leaves its pages behind: these go. Direct I/O leaves none. Never fails a load, and never waits in it.
 """
 
 from __future__ import annotations

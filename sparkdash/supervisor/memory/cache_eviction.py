@@ -1,10 +1,8 @@
 """Weights in the page cache: which of them are let go of, and when.
 
-Owns: which files are in use, the order in which others go, and what is told. Must not know how the kernel is advised.
-
-Rule: cached weights are the kernel's while memory is plentiful, since they make the next load quick. They are let go of
-where a load would meet a full cache (it fills with blocks too small for the GPU's driver before MemAvailable falls),
-and where the owner wants that after each stop. Never a file that an engine uses or that loads.
+Cached weights are the kernel's while memory is plentiful, since they make the next load quick. They are let go of where
+a load would meet a full cache (it fills with blocks too small for the GPU's driver before MemAvailable falls), and
+where the owner wants that after each stop. Never a file that an engine uses or that loads.
 """
 
 from __future__ import annotations

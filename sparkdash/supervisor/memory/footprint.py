@@ -1,7 +1,5 @@
 """Footprint: memory that a launch takes, measured while it comes up and once more after a long prompt.
 
-Owns: when memory is looked at, and what may be learned from it. Must not know phases, logs or the store's rows.
-
 Two figures are taken, and each covers the other's blind spot:
 * what the engine's own processes hold: not disturbed by others, and blind to memory that no process shows (page-locked
   host memory, the driver's tables); without NVML's figures it is half of the truth, and not used for an engine on the
@@ -10,10 +8,9 @@ Two figures are taken, and each covers the other's blind spot:
   itself took or gave back, so it is believed over the first only when it is larger by more than UNSEEN, and never for
   an engine without a GPU, which has no such memory. Page cache does not count in either: see `domain.footprint`.
 
-Walking all processes takes time, in which a busy box moves memory: what moved is noise in both of two readings.
-
-On other nodes only the second is to be had (`node_footprint`). An engine on several nodes needs on each what it took of
-the one where it took most.
+Walking all processes takes time, in which a busy box moves memory: what moved is noise in both of two readings. Of
+another node only the fall is seen, and it is an engine's only where nothing else of ours was on the node. An engine on
+several nodes needs on each what it took of the one where it took most.
 
 Rule: a figure that may be another engine's is not learned from. A load is weighed in the background and never waits.
 """
@@ -124,11 +121,9 @@ class NodeMeter:
         self._beside: set[str] = set()
         """Other engines of ours that were on the node."""
         self._zero: int | None = None
-        """Available memory before the start."""
         self._lowest: int | None = None
         self._highest = 0
         self._last: int | None = None
-        """Available memory when the engine was weighed last."""
 
     async def before(self) -> int | None:
         """Read the node's available memory before the start; None where that fails, and nothing is learned then."""
@@ -223,7 +218,6 @@ class FootprintMeter:
         self._curve: list[tuple[float, int]] = []
         self._every, self._count = 1, 0
         self._beside: set[str] = set()
-        """Other engines that loaded at the same time."""
         self.last: MemoryReading | None = None
 
     async def before(self) -> None:
@@ -276,7 +270,6 @@ class FootprintMeter:
         )
 
     async def _weigh_here(self, engine: Engine) -> NodeWeight | None:
-        """Measure the part of this box."""
         if (zero := self._zero) is None:
             return None
         now = self.last = await self._look(engine)
@@ -382,7 +375,6 @@ class Footprints:
             self._tools.on_needs()
 
     def _still(self, engine: Engine) -> bool:
-        """Whether this incarnation still runs, and all of it."""
         now = self._tools.registry.engines.get(engine.profile)
         if now is None or now.state not in (EngineState.READY, EngineState.DRAINING):
             return False

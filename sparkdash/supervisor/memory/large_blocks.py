@@ -1,8 +1,5 @@
 """Large free blocks before a load: looked at, won back where they are few, and the load refused where that fails.
 
-Owns: when contiguity is looked at before a load, and in which order blocks are won back. Must not decide how many are
-enough (`contiguity`), nor how the page cache or the kernel is asked.
-
 The order is from what costs least: cached weights that no engine uses, then those of the newcomer too (it reads them
 again from the disk), then all caches and compaction, as root, where the owner installed the memory helper.
 """
@@ -118,7 +115,6 @@ def _warn(tools: Tools, target: Profile, seen: Contiguity, wanted: BlockDemand) 
 
 
 async def _win(tools: Tools, target: Profile, lacking: int) -> AsyncIterator[str]:
-    """Each step that did something, in words, as it is done."""
     keep: Collection[Path] = ()
     with suppress(TimeoutError):  # a disk hangs: no cached file is known to be the newcomer's
         async with asyncio.timeout(FILES_S):

@@ -1,7 +1,4 @@
-"""Incidents: the record of engines that stood still, kept over restarts, and the mean time to repair.
-
-Owns: which incidents are open, and their publication. Must not decide what is done about an engine: `repair` does.
-"""
+"""Incidents: the record of engines that stood still, kept over restarts, with its words."""
 
 from __future__ import annotations
 
@@ -92,9 +89,7 @@ class Incidents:
         self._clock = clock
         self._new_id = new_id
         self._all: dict[str, Incident] = {}
-        """Incidents by id, oldest first."""
         self._open: dict[str, str] = {}
-        """Ids of open incidents by profile."""
         self.interrupted: set[str] = set()
         """Profiles whose engines an earlier daemon had found stuck when it ended."""
 

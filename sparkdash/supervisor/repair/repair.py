@@ -1,8 +1,5 @@
 """Repair: what is done about an engine that holds requests and makes no progress.
 
-Owns: the looks at one incarnation while it has requests, and the steps of its repair. Must not judge (`liveness.judge`
-does), nor end the engine (`watch` does) or bring it up again (the scheduler does).
-
 Steps, each published with its time: the engine is told to be stuck; evidence is taken; its requests are cancelled, and
 it is watched whether that frees it; if not, it is given up. Of an engine with `on_stuck: tell`, or that is not ours, it
 is only told. Nobody looks at an engine without requests.
@@ -171,7 +168,6 @@ class Repair:
         return not self._is_ours or profile.on_stuck is OnStuck.TELL
 
     async def _repair(self, verdict: LivenessVerdict) -> None:
-        """All steps of an engine that is ours to restart."""
         self._begin(verdict, RepairStep.EVIDENCE)
         self._show(verdict, RepairStep.EVIDENCE)
         self._notice(Level.ERROR, STUCK, stuck_notice(self._name, verdict.why))

@@ -1,8 +1,5 @@
 """Watch over running engines, so that a death is known before the next request meets it.
 
-Owns: the tasks for each resident engine: one waits for its end, one looks at its health while it is used, and one
-whether its work makes progress (`repair`). Must not decide what a death means.
-
 An engine is dead when its container has ended. It is also dead when it says so itself, when three looks in a row find
 it broken, when it answers a request and the proof after it with nonsense, or when its work stands still: then it is
 ended, unless it ends by itself in a moment.

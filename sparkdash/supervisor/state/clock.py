@@ -1,4 +1,4 @@
-"""Time, handed in, so that tests own it."""
+"""Time, handed in, so that tests own it; and awaiting work within a limit of it, or to its end."""
 
 from __future__ import annotations
 

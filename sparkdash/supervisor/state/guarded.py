@@ -1,7 +1,7 @@
 """Guarded engines: the supervisor's side of the memory guard.
 
-Owns: the table of engines that the guard may kill, and what follows from its reports. Must not know how memory is
-watched or a process killed: `host.memory_guard` does both, in a thread that waits for nobody.
+`host.memory_guard` watches memory and kills, in a thread that waits for nobody; here are the table of engines that it
+may kill, what follows from its reports, and their words.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Logbook: last log lines of every engine, kept after its container is gone.
-
-Owns: log lines by profile. Must not know what they mean.
-"""
+"""Logbook: last log lines of every engine, kept after its container is gone."""
 
 from __future__ import annotations
 

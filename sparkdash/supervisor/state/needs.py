@@ -1,7 +1,6 @@
 """Needs: the memory that a launch takes; the one place that is asked.
 
-Owns: which source is believed, and the estimates at hand. A figure learned on this box goes before an estimate; an
-estimate starts from what the profile declares. Must not know how either is found.
+A figure learned on this box goes before an estimate; an estimate starts from what the profile declares.
 """
 
 from __future__ import annotations
@@ -34,9 +33,7 @@ class Needs:
         self._hf_home = hf_home
         self._box_bytes = box_bytes
         self._estimates: dict[str, Need] = {}
-        """Estimates by fingerprint."""
         self._targets: dict[str, WeightFacts] = {}
-        """Facts read of each target model, by fingerprint."""
         self._most_steps: dict[str, float | None] = {}
         """Ceiling of the decode steps per second, by fingerprint."""
 

@@ -1,7 +1,6 @@
-"""EngineRegistry: every engine's published state, with notices and parked profiles.
+"""EngineRegistry: every engine's published state, with notices, parked profiles, and memory not given back yet.
 
-Owns: Engine values and their publication (`swap.record` owns the swaps'). Must not know why anything happens. The actor
-and its transitions write the registry; everyone else reads frozen values.
+The actor and its transitions write it; everyone else reads frozen values.
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """A swap under way as people see it: its phases, its progress and the time left, published at each change.
 
-Owns: the Swap value and its publication. Must not know why anything happens, nor other swaps.
+A step is a phase, or within the load a stage of the engine's own log. The drain is no step: how long it takes depends
+on the requests that run. Neither is a copy to another node, which happens once. The share is a place on the course of
+earlier swaps. It moves with finished steps, with the log's own share of the present step, and with time only within the
+present step. A load that takes far longer than ever is on another course: its share and its time are unknown. Without
+an earlier swap there is no time, and the share is that of the weights in the log, or of the memory taken.
 """
 
 from __future__ import annotations
@@ -69,7 +73,6 @@ class SwapEta:
         self._step: str | None = None
         self._since = 0.0
         self._first: float | None = None
-        """Share of the stage when its step began."""
         self._share: float | None = None
         self._stride: float | None = None
         """Largest step between two shares that the log showed in this stage."""
@@ -77,7 +80,6 @@ class SwapEta:
         self._told: float | None = None
         """Share of the weights that the log has shown."""
         self._told_step = 0.0
-        """Largest step between two such shares."""
 
     def enter(self, phase: SwapPhase, now: float) -> None:
         """Enter this phase."""
@@ -147,7 +149,6 @@ class SwapEta:
         return f"{name} {count}"
 
     def _plain(self) -> str | None:
-        """Return the present step's name without its count."""
         name, _, count = (self._step or "").rpartition(" ")
         return name if name and count.isdecimal() else self._step
 
@@ -196,7 +197,6 @@ class SwapEta:
         return (1.0 - self._share) * learned + self._share * paced
 
     def _is_paced(self) -> bool:
-        """Whether the log shows the pace of the present step."""
         return self._share is not None and self._first is not None and self._first < self._share < 1.0
 
     def _is_overdue(self, now: float) -> bool:
@@ -364,7 +364,6 @@ class SwapRecord:
         return {**self.swap.stage_s, self.swap.phase: self._clock.monotonic() - self._phase_began}
 
     def _tell(self, swap: Swap) -> None:
-        """Publish the swap with an estimate made now."""
         estimate = self._course.estimate(self._clock.monotonic())
         self.swap = swap.replace(
             heard_at=self._heard_at,

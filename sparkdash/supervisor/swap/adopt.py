@@ -1,7 +1,4 @@
-"""Adoption: engines that an earlier daemon left running.
-
-Owns: what becomes of each container that carries our owner label. Containers of others belong to `strangers`.
-"""
+"""Containers that are there already: ours of an earlier daemon are adopted or removed; foreign ones are only named."""
 
 from __future__ import annotations
 
@@ -110,7 +107,6 @@ async def find_engines(tools: Tools, stuck: Collection[str] = ()) -> Adoption:
 
 
 async def _with_facts(tools: Tools, found: AdoptableEngine) -> AdoptableEngine:
-    """Add what the engine says about itself."""
     version, model_id = await version_of(tools, found.profile, found.url), None
     with suppress(SparkdashError):
         model_id = await served_model(tools, found.profile, found.url)
@@ -264,7 +260,6 @@ async def find_strangers(tools: Tools) -> dict[Stranger, set[int]]:
 
 
 async def _here(tools: Tools) -> dict[str, Stranger]:
-    """Foreign containers by container id."""
     here = await tools.runtime.containers({})
     return {each.id: one for each in here if (one := as_stranger(each, tools.owner, tools.settings))}
 

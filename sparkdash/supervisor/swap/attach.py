@@ -1,7 +1,4 @@
-"""Attached servers: whether the server at a profile's URL answers, and its name of the model.
-
-Owns: the requests to the server, and the text of a refusal. Must not know the registry.
-"""
+"""Attached servers: whether one answers, its name of the model, and those in use, kept over restarts."""
 
 from __future__ import annotations
 
@@ -87,7 +84,6 @@ class Attachments:
         self._tools = tools
         self._store = tools.store
         self._kept = dict(tools.store.attached) if tools.store else {}
-        """Fingerprints by profile, as the store has them."""
 
     async def take_back(self) -> list[Profile]:
         """Put servers that an earlier daemon used into the registry again; report those that do not answer.

@@ -1,13 +1,10 @@
 """From a started container to its first good answer.
 
-Owns: the engine's log while it loads, its progress, when it is given up, and the warm-up. Must not know what ran
-before, or who waits.
-
-Rule: a load has no time limit of its own (a 120B model from a slow disk takes an hour). It has a limit on standing
-still. Progress is a log line of a shape not seen before, or what the engine's processes read, write and hold
-(`process_progress`). Where the kernel does not tell what they read, the box's memory counts: more of it taken, or a
-growing page cache, unless another load is under way. No progress is a line that only repeats (vLLM's "No available
-shared memory broadcast block found in 60 seconds"), nor processor time: an engine that hangs spins.
+A load has no time limit of its own (a 120B model from a slow disk takes an hour). It has a limit on standing still.
+Progress is a log line of a shape not seen before, or what the engine's processes read, write and hold. Where the kernel
+does not tell what they read, the box's memory counts: more of it taken, or a growing page cache, unless another load is
+under way. No progress is a line that only repeats (vLLM's "No available shared memory broadcast block found in 60
+seconds"), nor processor time: an engine that hangs spins.
 """
 
 from __future__ import annotations
@@ -235,7 +232,6 @@ class Loading:
             raise self._bad_answer(error.message.rstrip(".")) from error
 
     async def _while_it_lives(self, work: Awaitable[T]) -> T:
-        """Await `work`, or raise the engine's death, whichever comes first."""
         doing = asyncio.ensure_future(work)
         try:
             await asyncio.wait({doing, self._end}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,7 @@
-"""Ending an engine so that nothing of it stays: not its container, not a process, and its memory is accounted for.
+"""Ending an engine so that nothing of it stays, and waiting for its memory before the next one starts.
 
-Owns: what is measured before a stop, what is told of leftovers, the end of one engine. Must not decide who is ended.
+On a GB10 memory has come back minutes after a container was gone, sometimes never; an engine that starts meanwhile
+miscounts what is free (vLLM aborts when free memory grows while it profiles).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Takeover: engines of an earlier daemon become ours, as soon as the runtime lists them.
-
-Owns: when that daemon's engines are looked for, and which of them are unknown because their files cannot be read. Must
-not decide which engine may be adopted: `adopt` does.
-"""
+"""Takeover: engines of an earlier daemon become ours, as soon as the runtime lists them."""
 
 from __future__ import annotations
 
@@ -57,7 +53,6 @@ class Takeover:
         self._is_looking = False
         """Whether a look is under way, or a task looks again."""
         self._is_late = False
-        """Whether another look was asked for meanwhile."""
         self._unknown: frozenset[str] = frozenset()
         """Containers that an earlier daemon left, whose profiles may be in files that cannot be read."""
 

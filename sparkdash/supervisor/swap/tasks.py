@@ -1,7 +1,4 @@
-"""Swap tasks: each transition under way as a task, and the records written at its end.
-
-Owns: the orders and tasks of the swaps. Must not decide when a swap begins or is cancelled.
-"""
+"""Swap tasks: each transition under way as a task, and the records written at its end."""
 
 from __future__ import annotations
 

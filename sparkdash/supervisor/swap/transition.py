@@ -1,8 +1,5 @@
 """Transition: one change of residents, from the first drain to the last warm-up token.
 
-Owns: the phases and their order, and what is cleaned away when one fails or is cancelled. Must not decide who leaves or
-who comes: a SwapOrder says so. `stopping` ends engines, `reclaim` makes room, `load` brings them up.
-
 Rule 1: what can be known to fail is looked at before anything is stopped.
 Rule 2: a stop or a start that has begun is finished, also when the swap is cancelled meanwhile: half of either would
     leave a container that nobody knows.
@@ -98,7 +95,6 @@ async def check_start(
 
 
 async def _check_here(tools: Tools, target: Profile, image_id: str | None, evict: Iterable[Engine]) -> None:
-    """Check what a start needs of this box."""
     image, runtime = target.image, tools.runtime
     if image_id is None:
         raise HostError(
