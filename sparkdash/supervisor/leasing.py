@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from copy import copy
 from itertools import count
 from types import MappingProxyType, TracebackType
@@ -23,7 +23,6 @@ from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.task import Task
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, HostError, SparkdashError, UpstreamError
-from sparkdash.settings import Settings
 from sparkdash.supervisor.decide import refusals
 from sparkdash.supervisor.decide.moves import STUCK, Arrive, Cut, Grant, Refuse, Wait
 from sparkdash.supervisor.liveness.look import HeldRequests
@@ -104,140 +103,6 @@ class LeaseClaim:
         asyncio.get_running_loop().call_soon(self._on_wait, position)
 
 
-class LeaseClaims:
-    """Claims of all requests that wait or are served."""
-
-    def __init__(self, lease_of: Callable[[str, LeaseClaim], Lease]) -> None:
-        self._lease_of = lease_of
-        self._open: dict[str, LeaseClaim] = {}
-
-    def __iter__(self) -> Iterator[LeaseClaim]:
-        return iter(self._open.values())
-
-    def add_claim(self, claim: LeaseClaim) -> None:
-        """Add the claim of a new request."""
-        self._open[claim.ticket] = claim
-
-    def leave(self, claim: LeaseClaim) -> bool:
-        """Remove the claim; False when it was removed before."""
-        return self._open.pop(claim.ticket, None) is not None
-
-    def carry_out(self, effect: Grant | Wait | Refuse | Cut) -> None:
-        """Tell those whom it concerns; who left meanwhile is not there, and its Leave is in the inbox."""
-        for ticket in effect.ids if isinstance(effect, Cut) else (effect.id,):
-            if claim := self._open.get(ticket):
-                self._tell(claim, effect)
-
-    def retire(self, error: SparkdashError, *, cut: bool) -> None:
-        """Refuse everyone who waits, as the daemon ends; with `cut` end every lease too."""
-        for claim in list(self._open.values()):
-            claim.refuse(error)
-            if cut:
-                claim.cut(error)
-
-    def _tell(self, claim: LeaseClaim, effect: Grant | Wait | Refuse | Cut) -> None:
-        match effect:
-            case Grant(profile=profile):
-                claim.grant(self._lease_of(profile, claim))
-            case Wait(position=position):
-                claim.wait(position)
-            case Refuse(error=error):
-                claim.refuse(error)
-            case Cut(error=error):
-                claim.cut(error)
-
-
-class Remotes:
-    """Leases for remote services. `settings` returns the present ones; `now` returns Unix seconds."""
-
-    def __init__(
-        self, settings: Callable[[], Settings], now: Callable[[], float], environment: Mapping[str, str] = os.environ
-    ) -> None:
-        self._settings = settings
-        self._now = now
-        self._environment = environment
-        self._busy: Counter[str] = Counter()
-
-    @contextmanager
-    def lease(self, profile: Profile, lost: asyncio.Future[SparkdashError]) -> Iterator[Lease]:
-        """Lease this service. An UpstreamError that leaves the context is reworded for a service elsewhere.
-
-        Raises:
-            AdmissionError: `max_concurrency` requests are on it already, or it cannot be used.
-            HostError: code `key_missing`: our environment lacks its key, or has what cannot be one.
-        """
-        if profile.cannot_run:
-            raise AdmissionError(f"{profile.name} cannot run here: {profile.cannot_run}.", code="cannot_run")
-        limit = self._settings().policy_of(profile.name).max_concurrency
-        if limit is not None and self._busy[profile.name] >= limit:
-            raise refusals.too_many(profile.name, limit, None)
-        lease = self._lease(profile, lost)
-        self._busy[profile.name] += 1
-        try:
-            yield lease
-        except UpstreamError as error:
-            raise _as_remote_error(profile, error) from None
-        finally:
-            self._busy[profile.name] -= 1
-
-    def _lease(self, profile: Profile, lost: asyncio.Future[SparkdashError]) -> Lease:
-        now, url = self._now(), profile.url or ""
-        engine = Engine(
-            profile=profile.name,
-            kind=profile.engine,
-            state=EngineState.READY,
-            since=now,
-            fingerprint=profile.fingerprint,
-            url=url,
-        )
-        names = adapter_of(profile).served_names(profile)
-        return Lease(profile, engine, url, names, lost, self._headers(profile))
-
-    def _headers(self, profile: Profile) -> dict[str, str]:
-        name = profile.key_env
-        if name is None:
-            return {}
-        if not (key := self._environment.get(name, "").strip()):
-            raise HostError(
-                f"{profile.name} needs the key of {host(profile)}, and the daemon's environment has no {name}.",
-                code="key_missing",
-                hint=f"Set {name} where the daemon is started, and start it again.",
-            )
-        if not key.isascii() or not key.isprintable():
-            raise HostError(
-                f"The key of {host(profile)} in {name} holds a character that no HTTP header takes.",
-                code="key_missing",
-                hint="Most often a quote or a dash of a word processor, or a second line. "
-                f"Set {name} anew where the daemon is started.",
-            )
-        return {"Authorization": f"Bearer {key}"}
-
-
-def host(profile: Profile) -> str:
-    """Return the service's host, for messages."""
-    return urlsplit(profile.url or "").netloc.rpartition("@")[2] or profile.name
-
-
-def not_started(profile: Profile) -> AdmissionError:
-    """Build the refusal to start, stop or plan a service elsewhere."""
-    return AdmissionError(
-        f"{profile.name} is a service elsewhere, at {host(profile)}: nothing of it starts or stops here.",
-        code="not_managed",
-        hint="Requests that name it go there.",
-    )
-
-
-def _as_remote_error(profile: Profile, error: UpstreamError) -> UpstreamError:
-    """Reword an engine's error for a remote service: its log is not on this box."""
-    if error.code in ("engine_unreachable", "engine_timeout"):
-        text, code = f"{profile.name} cannot be reached: {error.message}", "remote_unreachable"
-    elif error.code == "engine_died":
-        text, code = f"{profile.name}, a service at {host(profile)}, ended its answer too soon.", "remote_died"
-    else:
-        return error
-    return UpstreamError(text, code=code, hint="Is its `url` right, and this box online?")
-
-
 class Leasing:
     """Leases of all requests. `profiles` are those that the scheduler knows.
 
@@ -259,8 +124,9 @@ class Leasing:
         self._watch = watch
         self._arrive = arrive
         self._leave = leave
-        self._claims = LeaseClaims(self._granted)
-        self._remotes = Remotes(lambda: tools.settings, tools.clock.now)
+        self._claims: dict[str, LeaseClaim] = {}
+        """Claims of all requests that wait or are served, by ticket."""
+        self._busy_remotes: Counter[str] = Counter()
         self._names: dict[str, tuple[Profile, tuple[str, ...]]] = {}
         """Profile that each engine was started from, and the model names that it accepts, by profile."""
         self._relayed_at: dict[str, float] = {}
@@ -287,7 +153,7 @@ class Leasing:
 
     def held(self, engine: Engine) -> HeldRequests:
         """Count the requests that this incarnation holds, and find out when a byte of any answer last came."""
-        stays = [claim for claim in self._claims if isinstance(claim, _EngineLease) and claim.is_on(engine)]
+        stays = [claim for claim in self._claims.values() if isinstance(claim, _EngineLease) and claim.is_on(engine)]
         heard = [at for stay in stays if (at := stay.heard_at) is not None]
         if (over := self._relayed_at.get(engine.profile)) is not None:
             heard.append(over)
@@ -297,19 +163,49 @@ class Leasing:
     async def _remote_lease(
         self, profile: Profile, request_id: str, on_wait: Callable[[int], object]
     ) -> AsyncIterator[Lease]:
+        """Lease a service elsewhere. An UpstreamError that leaves the context is reworded for it.
+
+        Raises:
+            AdmissionError: `max_concurrency` requests are on it already, or it cannot be used.
+            HostError: code `key_missing`: our environment lacks its key, or has what cannot be one.
+        """
         claim = LeaseClaim(request_id, on_wait)
         self.add_claim(claim)
         try:
-            with self._remotes.lease(profile, claim.lost) as lease:
+            lease = self._remote(profile, claim)
+            self._busy_remotes[profile.name] += 1
+            try:
                 yield lease
+            except UpstreamError as error:
+                raise _as_remote_error(profile, error) from None
+            finally:
+                self._busy_remotes[profile.name] -= 1
         finally:
-            self._claims.leave(claim)
+            self._claims.pop(claim.ticket, None)
+
+    def _remote(self, profile: Profile, claim: LeaseClaim) -> Lease:
+        if profile.cannot_run:
+            raise AdmissionError(f"{profile.name} cannot run here: {profile.cannot_run}.", code="cannot_run")
+        limit = self._tools.settings.policy_of(profile.name).max_concurrency
+        if limit is not None and self._busy_remotes[profile.name] >= limit:
+            raise refusals.too_many(profile.name, limit, None)
+        url = profile.url or ""
+        engine = Engine(
+            profile=profile.name,
+            kind=profile.engine,
+            state=EngineState.READY,
+            since=self._tools.clock.now(),
+            fingerprint=profile.fingerprint,
+            url=url,
+        )
+        names = adapter_of(profile).served_names(profile)
+        return Lease(profile, engine, url, names, claim.lost, _remote_headers(profile))
 
     def add_claim(self, claim: LeaseClaim) -> None:
         """Add the claim of a new request. Raises DaemonError when the daemon ends."""
         if self.over:
             raise refusals.shutting_down()
-        self._claims.add_claim(claim)
+        self._claims[claim.ticket] = claim
 
     def at_once(self, claim: LeaseClaim, move: Arrive) -> Lease | None:
         """Return a lease if it is granted at once. None: the claim waits for it."""
@@ -318,7 +214,7 @@ class Leasing:
 
     def leave(self, claim: LeaseClaim) -> None:
         """End the request's stay. Idempotent."""
-        if self._claims.leave(claim):
+        if self._claims.pop(claim.ticket, None) is not None:
             self._leave(claim.ticket)
 
     def heard(self, profile: str, at: float) -> None:
@@ -349,13 +245,30 @@ class Leasing:
         raise UpstreamError(died.message, code=died.code, hint=died.hint) from None
 
     def carry_out(self, effect: Grant | Wait | Refuse | Cut) -> None:
-        """Tell those whom it concerns."""
-        self._claims.carry_out(effect)
+        """Tell those whom it concerns; who left meanwhile is not there, and its Leave is in the inbox."""
+        for ticket in effect.ids if isinstance(effect, Cut) else (effect.id,):
+            if claim := self._claims.get(ticket):
+                self._tell(claim, effect)
+
+    def _tell(self, claim: LeaseClaim, effect: Grant | Wait | Refuse | Cut) -> None:
+        match effect:
+            case Grant(profile=profile):
+                claim.grant(self._granted(profile, claim))
+            case Wait(position=position):
+                claim.wait(position)
+            case Refuse(error=error):
+                claim.refuse(error)
+            case Cut(error=error):
+                claim.cut(error)
 
     def retire(self, *, cut: bool) -> None:
         """Refuse new and waiting requests, as the daemon ends; with `cut` end every lease too. Idempotent."""
         self.over = True
-        self._claims.retire(refusals.shutting_down(), cut=cut)
+        error = refusals.shutting_down()
+        for claim in list(self._claims.values()):
+            claim.refuse(error)
+            if cut:
+                claim.cut(error)
 
     def _granted(self, name: str, claim: LeaseClaim) -> Lease:
         engine, started = self._tools.registry.engines[name], self._tools.registry.started[name]
@@ -433,3 +346,48 @@ class _EngineLease(LeaseClaim):
             self._leasing.heard(self._lease.profile.name, at)
         if isinstance(error, UpstreamError):
             await self._leasing.broke_off(self._lease, error)
+
+
+def _remote_headers(profile: Profile) -> dict[str, str]:
+    name = profile.key_env
+    if name is None:
+        return {}
+    if not (key := os.environ.get(name, "").strip()):
+        raise HostError(
+            f"{profile.name} needs the key of {host(profile)}, and the daemon's environment has no {name}.",
+            code="key_missing",
+            hint=f"Set {name} where the daemon is started, and start it again.",
+        )
+    if not key.isascii() or not key.isprintable():
+        raise HostError(
+            f"The key of {host(profile)} in {name} holds a character that no HTTP header takes.",
+            code="key_missing",
+            hint="Most often a quote or a dash of a word processor, or a second line. "
+            f"Set {name} anew where the daemon is started.",
+        )
+    return {"Authorization": f"Bearer {key}"}
+
+
+def host(profile: Profile) -> str:
+    """Return the service's host, for messages."""
+    return urlsplit(profile.url or "").netloc.rpartition("@")[2] or profile.name
+
+
+def not_started(profile: Profile) -> AdmissionError:
+    """Build the refusal to start, stop or plan a service elsewhere."""
+    return AdmissionError(
+        f"{profile.name} is a service elsewhere, at {host(profile)}: nothing of it starts or stops here.",
+        code="not_managed",
+        hint="Requests that name it go there.",
+    )
+
+
+def _as_remote_error(profile: Profile, error: UpstreamError) -> UpstreamError:
+    """Reword an engine's error for a remote service: its log is not on this box."""
+    if error.code in ("engine_unreachable", "engine_timeout"):
+        text, code = f"{profile.name} cannot be reached: {error.message}", "remote_unreachable"
+    elif error.code == "engine_died":
+        text, code = f"{profile.name}, a service at {host(profile)}, ended its answer too soon.", "remote_died"
+    else:
+        return error
+    return UpstreamError(text, code=code, hint="Is its `url` right, and this box online?")

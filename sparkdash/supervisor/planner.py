@@ -139,8 +139,10 @@ class Planner:
         there = dict.fromkeys((*records.residents, *filter(records.coming, filter(None, records.swaps))))
         if records.as_written(profile.name):  # an engine of an older version is restarted
             return self._plan_running(profile, choice, there), None
-        hold, waits_for = scheduler.hold(profile.name, choice), scheduler.waits_for(profile.name, choice)
-        return self._plan_start(profile, choice, there, hold, waits_for), scheduler.refusal(profile.name, choice)
+        hold = scheduler.occupancy.hold(profile.name, choice)
+        waits_for = scheduler.decisions.waits_for(profile.name, choice)
+        refusal = scheduler.occupancy.refusal(profile.name, choice)
+        return self._plan_start(profile, choice, there, hold, waits_for), refusal
 
     def _plan_running(self, profile: Profile, choice: Choice, residents: Iterable[str]) -> Plan:
         nodes = self._tools.registry.engines[profile.name].nodes

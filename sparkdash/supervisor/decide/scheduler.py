@@ -62,171 +62,6 @@ from sparkdash.supervisor.decide.queue import RequestQueue
 from sparkdash.supervisor.decide.records import USE, PendingSwap, Resident, SchedulerRecords, Stage, Ticket
 
 
-class PersonOrders:
-    """Applies people's orders to the scheduler's records."""
-
-    def __init__(
-        self,
-        records: SchedulerRecords,
-        occupancy: Occupancy,
-        queue: RequestQueue,
-        offers: Offers,
-        breaker: Breaker,
-        decisions: Decisions,
-    ) -> None:
-        self._records = records
-        self._occupancy = occupancy
-        self._queue = queue
-        self._offers = offers
-        self._breaker = breaker
-        self._decisions = decisions
-
-    def take(self, move: Use | Preload | Stop | Cancel | Release, now: float) -> list[Effect]:
-        """Record the order, which came at `now`; return what must be done."""
-        match move:
-            case Use():
-                return self._use(move, now)
-            case Preload(profiles=profiles, cause=cause):
-                self._offers.preload(profiles, cause)
-            case Stop(profile=profile):
-                return self._stop(profile)
-            case Cancel():
-                return self._cancel()
-            case Release(profile=profile):
-                self._breaker.release(profile)
-        return []
-
-    def _use(self, move: Use, now: float) -> list[Effect]:
-        if refusals.unstartable(move.profile, self._records.profiles.get(move.profile)):
-            return []
-        self._breaker.tried_again(move.profile)
-        self._records.queue.pop(USE, None)
-        self._records.queue[USE] = Ticket(USE, move.profile, move.cause, since=now)
-        return self._supersede(move.profile, now)
-
-    def _supersede(self, wanted: str, now: float) -> list[Effect]:
-        """Cancel loads that no request waits for in favour of a person's choice, unless both can load at the same
-        time.
-        """
-        records, choice = self._records, self._occupancy.choice(wanted, now, person=True)
-        if not records.managed(wanted) or self._occupancy.beside(wanted, choice):
-            return []
-        moving = {swap.target for swap in records.moving_on(records.touched(choice))} - {None, wanted}
-        return self._decisions.cancel_swaps(
-            [name for name in records.swaps if name in moving and not records.waiting_for(name)]
-        )
-
-    def _stop(self, profile: str | None) -> list[Effect]:
-        records = self._records
-        records.stops |= {name for name in records.residents if profile in (None, name)}
-        self._offers.stopped(profile)
-        waiting = [t for t in records.queue.values() if profile in (None, t.profile)]
-        refused = self._queue.refuse(waiting, refusals.stopped(profile))
-        coming = [name for name in records.swaps if name is not None and profile in (None, name)]
-        records.stops.update(coming)  # it may come up before it can be cancelled
-        # a stop waits until memory is at rest, but not for a copy: tickets begin that swap anew
-        copying = self._decisions.copying_on(records.stops)
-        return [*self._decisions.cancel_swaps(dict.fromkeys([*coming, *copying])), *refused]
-
-    def _cancel(self) -> list[Effect]:
-        effects: list[Effect] = []
-        for target, swap in list(self._records.swaps.items()):
-            if swap.stage is not Stage.CANCELLING:
-                waiting = [t for t in self._records.queue.values() if t.profile == target]
-                effects += [
-                    *self._decisions.cancel_swaps([target]),
-                    *self._queue.refuse(waiting, refusals.cancelled(target)),
-                ]
-        return effects
-
-
-class Residency:
-    """Applies moves about resident engines to the scheduler's records."""
-
-    def __init__(
-        self, records: SchedulerRecords, queue: RequestQueue, offers: Offers, breaker: Breaker, decisions: Decisions
-    ) -> None:
-        self._records = records
-        self._queue = queue
-        self._offers = offers
-        self._breaker = breaker
-        self._decisions = decisions
-
-    def take(self, move: EngineDied | EngineHeld | EngineRecovered | Evicted | WontStop, now: float) -> list[Effect]:
-        """Record a move about an engine that is there, which came at `now`."""
-        match move:
-            case EngineDied():
-                return self._died(move, now)
-            case EngineHeld():
-                return self._held(move)
-            case EngineRecovered(profile=profile):
-                self._recovered(profile)
-            case Evicted(profile=profile):
-                self._evicted(profile)
-            case WontStop(profile=profile):
-                self._wont_stop(profile)
-        return []
-
-    def came_up(self, profile: str, fingerprint: str | None, now: float, nodes: tuple[str, ...]) -> None:
-        """An engine of this profile is ready on these nodes; none for one that is not ours."""
-        residents, nodes = self._records.residents, nodes or (LOCAL,)
-        residents.pop(profile, None)
-        residents[profile] = Resident(fingerprint, self._records.managed(profile), now, nodes)
-        self._records.ran_on[profile] = nodes
-        self._breaker.came_up(profile)
-
-    def _died(self, move: EngineDied, now: float) -> list[Effect]:
-        """Cut the engine's leases; refuse its waiting requests if it may not start now; restart it if it was stuck."""
-        name, unwanted = move.profile, move.profile in self._records.leaving()
-        resident = self._records.residents.pop(name, None)
-        if resident is None:
-            return []
-        self._breaker.died(name, resident.fingerprint or "", move.error, now)
-        effects = self._cut(name, move.error)
-        self._records.stops.discard(name)
-        if refusal := self._breaker.refusal(name, now):
-            return (
-                effects
-                if self._records.coming(name)
-                else [*effects, *self._decisions.refuse_requests_for(name, refusal)]
-            )
-        if move.error.code == STUCK and not unwanted:
-            self._offers.repair(name)
-        return effects
-
-    def _held(self, move: EngineHeld) -> list[Effect]:
-        """Have the stuck engine serve nobody until it recovers or is replaced. Its drain is over."""
-        resident = self._records.residents.get(move.profile)
-        if resident is None:
-            return []
-        resident.stuck = True
-        return self._cut(move.profile, move.error)
-
-    def _recovered(self, profile: str) -> None:
-        if resident := self._records.residents.get(profile):
-            resident.stuck = False
-
-    def _wont_stop(self, profile: str) -> None:
-        """Note that an engine was told to end and is still there."""
-        if resident := self._records.residents.get(profile):
-            resident.ready = False
-
-    def _evicted(self, profile: str) -> None:
-        """Remove an evicted engine; it may fall back if the swap that evicted it fails."""
-        records = self._records
-        resident = records.residents.pop(profile, None)
-        records.stops.discard(profile)
-        cause = next((swap.target for swap in records.swaps.values() if profile in swap.evict), None)
-        if resident and resident.ready and cause is not None:
-            self._offers.evicted(profile, cause)
-
-    def _cut(self, profile: str, error: SparkdashError) -> list[Effect]:
-        """Cut the engine's leases; for good where a person stops it, as a returning request would start it again."""
-        stop = self._records.swaps.get(None)
-        is_stopped = profile in self._records.stops or (stop is not None and profile in stop.evict)
-        return self._queue.cut([profile], refusals.cut_short(error) if is_stopped else error)
-
-
 class Scheduler:
     """Hand it moves; carry its effects out in their order."""
 
@@ -234,26 +69,22 @@ class Scheduler:
         self, profiles: Mapping[str, ProfileFacts], *, queue_limit: int, facts: DecisionFacts, patience: Patience
     ) -> None:
         self.records = SchedulerRecords(dict(profiles))
-        self._occupancy = Occupancy(self.records, facts)
-        self._queue = RequestQueue(self.records, self._occupancy, patience, queue_limit)
+        self.occupancy = Occupancy(self.records, facts)
+        self._queue = RequestQueue(self.records, self.occupancy, patience, queue_limit)
         self._now = 0.0
         self.breaker = Breaker()
         self._offers = Offers()
-        self._decisions = Decisions(self.records, self._occupancy, self._queue, self._offers, self.breaker)
-        self._residency = Residency(self.records, self._queue, self._offers, self.breaker, self._decisions)
-        self._orders = PersonOrders(
-            self.records, self._occupancy, self._queue, self._offers, self.breaker, self._decisions
-        )
+        self.decisions = Decisions(self.records, self.occupancy, self._queue, self._offers, self.breaker)
 
     def handle(self, move: Move, now: float) -> list[Effect]:
         """Take note of the move, which came at `now` (monotonic seconds); what must be done."""
-        self._now = self._queue.now = self._decisions.now = now
-        self._decisions.default.note(move, now)
+        self._now = self._queue.now = self.decisions.now = now
+        self.decisions.default.note(move, now)
         return [
             *self._take(move),
-            *self._decisions.call_off(),
-            *self._decisions.serve(),
-            *self._decisions.evict(),
+            *self.decisions.call_off(),
+            *self.decisions.serve(),
+            *self.decisions.evict(),
             *self._queue.tell_places(),
         ]
 
@@ -262,7 +93,7 @@ class Scheduler:
 
         None: `handle` must look.
         """
-        name = move.profile or self._occupancy.auto(move.task, move.client)
+        name = move.profile or self.occupancy.auto(move.task, move.client)
         if name is None or self._time_has_come(now) or not self._queue.grant_at_once(move, name, now):
             return None
         return name
@@ -274,11 +105,7 @@ class Scheduler:
     @property
     def due(self) -> float | None:
         """Time at which a Tick is wanted, monotonic seconds: then time itself changes a decision."""
-        return self._decisions.due
-
-    def waits_for(self, target: str, choice: fit.Choice) -> tuple[str, ...]:
-        """Profiles whose loads must end before one of `target` may begin; empty where it may now, or is under way."""
-        return self._decisions.waits_for(target, choice)
+        return self.decisions.due
 
     def _time_has_come(self, now: float) -> bool:
         return self.due is not None and self.due <= now
@@ -301,15 +128,7 @@ class Scheduler:
 
     def choice(self, target: str, now: float, *, person: bool = True) -> fit.Choice:
         """Choose which engines would leave if `target` were next, and find out whether it fits."""
-        return self._occupancy.choice(target, now, person=person)
-
-    def refusal(self, target: str, choice: fit.Choice) -> SparkdashError | None:
-        """Why it cannot come now, `choice` being who would leave; None when it may be tried."""
-        return self._occupancy.refusal(target, choice)
-
-    def hold(self, target: str, choice: fit.Choice) -> SparkdashError | None:
-        """Return why no load of the profile may begin before an engine left; None when one may."""
-        return self._occupancy.hold(target, choice)
+        return self.occupancy.choice(target, now, person=person)
 
     # What came in, one method a move.
 
@@ -320,13 +139,13 @@ class Scheduler:
             case Leave(id=id_):
                 self._queue.leave(id_)
             case Use() | Preload() | Stop() | Cancel() | Release():
-                return self._orders.take(move, self._now)
+                return self._take_order(move)
             case CatalogRead(profiles=profiles):
                 return self._catalog(profiles)
             case PolicyRead(patience=patience, queue_limit=limit):
                 self._queue.apply_policy(patience, limit)
             case EngineDied() | EngineHeld() | EngineRecovered() | Evicted() | WontStop():
-                return self._residency.take(move, self._now)
+                return self._take_residency(move)
             case Adopted() | Copied() | DrainOver() | Admitted() | SwapDone() | SwapFailed() | SwapCancelled():
                 return self._take_swap(move)
             case Tick():
@@ -355,18 +174,18 @@ class Scheduler:
 
     def _adopted(self, move: Adopted) -> list[Effect]:
         if move.ready:
-            self._residency.came_up(move.profile, move.fingerprint, self._now, move.nodes)
+            self._came_up(move.profile, move.fingerprint, move.nodes)
             return []
         choice = fit.Choice(nodes=move.nodes)
         swap = PendingSwap(move.profile, choice, SwapCause.ADOPT, move.fingerprint, stage=Stage.LOADING)
-        return [self._decisions.begin(swap)]
+        return [self.decisions.begin(swap)]
 
     def _reached(self, target: str, stage: Stage) -> None:
         if (swap := self.records.coming(target)) is not None:
             swap.stage = stage
 
     def _arrive(self, move: Arrive) -> list[Effect]:
-        profile = move.profile or self._occupancy.auto(move.task, move.client)
+        profile = move.profile or self.occupancy.auto(move.task, move.client)
         if profile is None:
             return [Refuse(move.id, refusals.no_engine(move.task if self._anything_runs else None))]
         ticket = Ticket(
@@ -391,7 +210,7 @@ class Scheduler:
         """Why its engine will not come, when that is known already."""
         if self.records.runs(profile) or self.records.awaits_repair(profile):
             return None
-        choice = self._occupancy.choice(profile, self._now, person=False)
+        choice = self.occupancy.choice(profile, self._now, person=False)
         return self._queue.cannot_come(profile, choice) or self.breaker.refusal(profile, self._now)
 
     def _catalog(self, profiles: Mapping[str, ProfileFacts]) -> list[Effect]:
@@ -415,14 +234,14 @@ class Scheduler:
     def _end_swap(self, target: str | None, *, came: bool) -> PendingSwap | None:
         swap = self.records.swaps.pop(target, None)
         if swap is not None:
-            self._occupancy.ended(swap, came=came)
+            self.occupancy.ended(swap, came=came)
         return swap
 
     def _done(self, target: str | None) -> list[Effect]:
         swap = self._end_swap(target, came=True)
         if swap is None or swap.target is None:
             return []
-        self._residency.came_up(swap.target, swap.fingerprint, self._now, swap.choice.nodes)
+        self._came_up(swap.target, swap.fingerprint, swap.choice.nodes)
         self._offers.succeeded(swap.target)
         return self._queue.grant([t for t in self.records.queue.values() if t.profile == swap.target])
 
@@ -434,4 +253,136 @@ class Scheduler:
         self._offers.failed(swap.target)
         if (wish := self.records.queue.get(USE)) and wish.profile == swap.target:
             del self.records.queue[USE]
-        return self._decisions.refuse_requests_for(swap.target, error)
+        return self.decisions.refuse_requests_for(swap.target, error)
+
+    # Orders of people.
+
+    def _take_order(self, move: Use | Preload | Stop | Cancel | Release) -> list[Effect]:
+        match move:
+            case Use():
+                return self._use(move)
+            case Preload(profiles=profiles, cause=cause):
+                self._offers.preload(profiles, cause)
+            case Stop(profile=profile):
+                return self._stop(profile)
+            case Cancel():
+                return self._cancel()
+            case Release(profile=profile):
+                self.breaker.release(profile)
+        return []
+
+    def _use(self, move: Use) -> list[Effect]:
+        if refusals.unstartable(move.profile, self.records.profiles.get(move.profile)):
+            return []
+        self.breaker.tried_again(move.profile)
+        self.records.queue.pop(USE, None)
+        self.records.queue[USE] = Ticket(USE, move.profile, move.cause, since=self._now)
+        return self._supersede(move.profile)
+
+    def _supersede(self, wanted: str) -> list[Effect]:
+        """Cancel loads that no request waits for in favour of a person's choice, unless both can load at the same
+        time.
+        """
+        records, choice = self.records, self.occupancy.choice(wanted, self._now, person=True)
+        if not records.managed(wanted) or self.occupancy.beside(wanted, choice):
+            return []
+        moving = {swap.target for swap in records.moving_on(records.touched(choice))} - {None, wanted}
+        return self.decisions.cancel_swaps(
+            [name for name in records.swaps if name in moving and not records.waiting_for(name)]
+        )
+
+    def _stop(self, profile: str | None) -> list[Effect]:
+        records = self.records
+        records.stops |= {name for name in records.residents if profile in (None, name)}
+        self._offers.stopped(profile)
+        waiting = [t for t in records.queue.values() if profile in (None, t.profile)]
+        refused = self._queue.refuse(waiting, refusals.stopped(profile))
+        coming = [name for name in records.swaps if name is not None and profile in (None, name)]
+        records.stops.update(coming)  # it may come up before it can be cancelled
+        # a stop waits until memory is at rest, but not for a copy: tickets begin that swap anew
+        copying = self.decisions.copying_on(records.stops)
+        return [*self.decisions.cancel_swaps(dict.fromkeys([*coming, *copying])), *refused]
+
+    def _cancel(self) -> list[Effect]:
+        effects: list[Effect] = []
+        for target, swap in list(self.records.swaps.items()):
+            if swap.stage is not Stage.CANCELLING:
+                waiting = [t for t in self.records.queue.values() if t.profile == target]
+                effects += [
+                    *self.decisions.cancel_swaps([target]),
+                    *self._queue.refuse(waiting, refusals.cancelled(target)),
+                ]
+        return effects
+
+    # Engines that are there.
+
+    def _take_residency(self, move: EngineDied | EngineHeld | EngineRecovered | Evicted | WontStop) -> list[Effect]:
+        match move:
+            case EngineDied():
+                return self._died(move)
+            case EngineHeld():
+                return self._held(move)
+            case EngineRecovered(profile=profile):
+                self._recovered(profile)
+            case Evicted(profile=profile):
+                self._evicted(profile)
+            case WontStop(profile=profile):
+                self._wont_stop(profile)
+        return []
+
+    def _came_up(self, profile: str, fingerprint: str | None, nodes: tuple[str, ...]) -> None:
+        """An engine of this profile is ready on these nodes; none for one that is not ours."""
+        residents, nodes = self.records.residents, nodes or (LOCAL,)
+        residents.pop(profile, None)
+        residents[profile] = Resident(fingerprint, self.records.managed(profile), self._now, nodes)
+        self.records.ran_on[profile] = nodes
+        self.breaker.came_up(profile)
+
+    def _died(self, move: EngineDied) -> list[Effect]:
+        """Cut the engine's leases; refuse its waiting requests if it may not start self._now; restart it if it was stuck."""
+        name, unwanted = move.profile, move.profile in self.records.leaving()
+        resident = self.records.residents.pop(name, None)
+        if resident is None:
+            return []
+        self.breaker.died(name, resident.fingerprint or "", move.error, self._now)
+        effects = self._cut(name, move.error)
+        self.records.stops.discard(name)
+        if refusal := self.breaker.refusal(name, self._now):
+            return (
+                effects if self.records.coming(name) else [*effects, *self.decisions.refuse_requests_for(name, refusal)]
+            )
+        if move.error.code == STUCK and not unwanted:
+            self._offers.repair(name)
+        return effects
+
+    def _held(self, move: EngineHeld) -> list[Effect]:
+        """Have the stuck engine serve nobody until it recovers or is replaced. Its drain is over."""
+        resident = self.records.residents.get(move.profile)
+        if resident is None:
+            return []
+        resident.stuck = True
+        return self._cut(move.profile, move.error)
+
+    def _recovered(self, profile: str) -> None:
+        if resident := self.records.residents.get(profile):
+            resident.stuck = False
+
+    def _wont_stop(self, profile: str) -> None:
+        """Note that an engine was told to end and is still there."""
+        if resident := self.records.residents.get(profile):
+            resident.ready = False
+
+    def _evicted(self, profile: str) -> None:
+        """Remove an evicted engine; it may fall back if the swap that evicted it fails."""
+        records = self.records
+        resident = records.residents.pop(profile, None)
+        records.stops.discard(profile)
+        cause = next((swap.target for swap in records.swaps.values() if profile in swap.evict), None)
+        if resident and resident.ready and cause is not None:
+            self._offers.evicted(profile, cause)
+
+    def _cut(self, profile: str, error: SparkdashError) -> list[Effect]:
+        """Cut the engine's leases; for good where a person stops it, as a returning request would start it again."""
+        stop = self.records.swaps.get(None)
+        is_stopped = profile in self.records.stops or (stop is not None and profile in stop.evict)
+        return self._queue.cut([profile], refusals.cut_short(error) if is_stopped else error)
