@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 from surroundings.engines import pid_of
-from test_supervisor_nodes import SecondNode
+from surroundings.house import SecondNode
 
 from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.event import SwapChanged

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from surroundings.house import House, profile
-from test_supervisor_nodes import SecondNode
+from surroundings.house import House, SecondNode, profile
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Notice, SwapChanged

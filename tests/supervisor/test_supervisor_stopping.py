@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,14 +11,14 @@ from unittest.mock import patch
 
 import pytest
 from structlog.testing import capture_logs
-from surroundings.house import House, profile
+from surroundings.house import House, SecondNode, profile
 
 from sparkdash.domain.container import ENV_MARK, Leftovers
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level, SwapChanged
 from sparkdash.domain.history import MarkSelection
-from sparkdash.domain.metric import Memory, NodeSample
-from sparkdash.domain.node import LOCAL, NodeLaunch, NodeState, NodeStatus
+from sparkdash.domain.metric import Memory
+from sparkdash.domain.node import LOCAL, NodeStatus
 from sparkdash.domain.profile import MemoryNeed, Published
 from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
@@ -26,30 +26,6 @@ from sparkdash.store import Store
 from sparkdash.supervisor.memory.footprint import read_memory
 from sparkdash.supervisor.state.registry import HeldMemory, MemoryDebts
 from sparkdash.units import GIB
-
-
-class SecondNode:
-    """This box and spark2, whose memory nobody takes."""
-
-    names = (LOCAL, "spark2")
-    samples: Mapping[str, NodeSample] = {}
-
-    def __init__(self, house: House, status: NodeStatus = NodeStatus.REACHABLE) -> None:
-        self._house = house
-        self.states = {"spark2": NodeState(name="spark2", status=status, since=0.0, reason=None)}
-
-    def memory(self, node: str) -> Memory | None:
-        if node == LOCAL:
-            return self._house.reader.memory()
-        return Memory(total=128 * GIB, available=120 * GIB, free=120 * GIB)
-
-    async def fresh_memory(self, node: str) -> Memory:
-        found = self.memory(node)
-        assert found is not None
-        return found
-
-    def launch_on(self, names: tuple[str, ...]) -> tuple[NodeLaunch, ...]:
-        return tuple(NodeLaunch(name=name, address="127.0.0.1", hf_home="/hf", cache_dir="/cache") for name in names)
 
 
 async def test_a_second_engine_that_does_not_fit_beside_the_first_comes_to_the_other_node(house: House) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from test_supervisor_nodes import SecondNode
+from surroundings.house import SecondNode
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.node import NodeStatus

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
@@ -12,12 +12,15 @@ from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, Fact, Notice, SwapChanged
 from sparkdash.domain.incident import no_evidence
+from sparkdash.domain.metric import Memory, NodeSample
+from sparkdash.domain.node import LOCAL, NodeLaunch, NodeState, NodeStatus
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
 from sparkdash.domain.swap import Swap
 from sparkdash.host.nodes import OneNode
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Lease, Supervisor, Tools
 from sparkdash.supervisor.decide.judge import Thresholds
+from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 from surroundings.box import FakeReader
 from surroundings.clock import FakeClock
@@ -249,3 +252,27 @@ class Asking:
             self._lease.set_result(lease)
             await self._go.wait()
             return lease
+
+
+class SecondNode:
+    """This box and spark2, whose memory nobody takes."""
+
+    names = (LOCAL, "spark2")
+    samples: Mapping[str, NodeSample] = {}
+
+    def __init__(self, house: House, status: NodeStatus = NodeStatus.REACHABLE) -> None:
+        self._house = house
+        self.states = {"spark2": NodeState(name="spark2", status=status, since=0.0, reason=None)}
+
+    def memory(self, node: str) -> Memory | None:
+        if node == LOCAL:
+            return self._house.reader.memory()
+        return Memory(total=128 * GIB, available=120 * GIB, free=120 * GIB)
+
+    async def fresh_memory(self, node: str) -> Memory:
+        found = self.memory(node)
+        assert found is not None
+        return found
+
+    def launch_on(self, names: tuple[str, ...]) -> tuple[NodeLaunch, ...]:
+        return tuple(NodeLaunch(name=name, address="127.0.0.1", hf_home="/hf", cache_dir="/cache") for name in names)
