@@ -199,7 +199,7 @@ class Leasing:
             url=url,
         )
         names = adapter_of(profile).served_names(profile)
-        return Lease(profile, engine, url, names, claim.lost, _remote_headers(profile))
+        return Lease(profile, engine, url, names, claim.lost, remote_headers(profile))
 
     def add_claim(self, claim: LeaseClaim) -> None:
         """Add the claim of a new request. Raises DaemonError when the daemon ends."""
@@ -348,7 +348,12 @@ class _EngineLease(LeaseClaim):
             await self._leasing.broke_off(self._lease, error)
 
 
-def _remote_headers(profile: Profile) -> dict[str, str]:
+def remote_headers(profile: Profile) -> dict[str, str]:
+    """Return the headers of a service elsewhere: its key out of our environment.
+
+    Raises:
+        HostError: code `key_missing`: our environment lacks the key, or has what cannot be one.
+    """
     name = profile.key_env
     if name is None:
         return {}

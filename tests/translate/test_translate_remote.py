@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +19,8 @@ from sparkdash.gateway.relay.admitted import RequestContext
 from sparkdash.gateway.relay.remote import remote_refusal
 from sparkdash.gateway.shared.bodies import BodyBudget
 from sparkdash.settings import Policy, Settings
-from sparkdash.supervisor.leasing import Remotes
+from sparkdash.supervisor.leasing import Leasing, remote_headers
+from sparkdash.supervisor.state.clock import SystemClock
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -151,13 +151,12 @@ async def test_nobody_starts_or_stops_it(box: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ["sk-\u2026abc", "sk-1\nX-Evil: 1", "sk-1\x7f"])
-async def test_a_key_that_no_header_takes_is_named_and_not_shown(key: str) -> None:
+async def test_a_key_that_no_header_takes_is_named_and_not_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pasted with a word processor's dots, or two lines of a file."""
-    remotes = Remotes(Settings, lambda: 0.0, {"FAR": key})
+    monkeypatch.setenv("FAR", key)
     far = Profile(name="far", engine=EngineKind.REMOTE, url="https://far.example/v1", key_env="FAR")
-    lost: asyncio.Future[SparkdashError] = asyncio.get_running_loop().create_future()
-    with pytest.raises(HostError, match="in FAR holds a character") as caught, remotes.lease(far, lost):
-        pass
+    with pytest.raises(HostError, match="in FAR holds a character") as caught:
+        remote_headers(far)
     assert "sk-" not in caught.value.text()
 
 
@@ -169,19 +168,24 @@ async def test_a_retry_after_beyond_all_numbers_is_a_day() -> None:
 
 
 async def test_the_owners_limit_holds() -> None:
-    held = [Settings(policy={"far": Policy(max_concurrency=1)})]
-    remotes = Remotes(lambda: held[0], lambda: 0.0, {})
+    tools: Any = SimpleNamespace(settings=Settings(policy={"far": Policy(max_concurrency=1)}), clock=SystemClock())
+    nobody: Any = None
+    leasing = Leasing(tools, dict, nobody, arrive=nobody, leave=nobody)
     far = Profile(name="far", engine=EngineKind.REMOTE, url="https://far.example/v1")
-    lost: asyncio.Future[SparkdashError] = asyncio.get_running_loop().create_future()
-    with remotes.lease(far, lost) as first:
+
+    def lease() -> Any:
+        return leasing.lease(far, "r", print, False, None, None, None)
+
+    async with lease() as first:
         assert (first.headers, first.names) == ({}, ("far",))
-        with pytest.raises(AdmissionError, match="far") as caught, remotes.lease(far, lost):
-            pass
+        with pytest.raises(AdmissionError, match="far") as caught:
+            async with lease():
+                pass
         assert caught.value.code == "too_many_requests"
-        held[0] = Settings()  # the owner edits the file, which says that it holds at once
-        with remotes.lease(far, lost):
+        tools.settings = Settings()  # the owner edits the file, which says that it holds at once
+        async with lease():
             pass
-    with remotes.lease(far, lost):
+    async with lease():
         pass
 
 
