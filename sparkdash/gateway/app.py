@@ -15,11 +15,12 @@ from fastapi import FastAPI
 
 from sparkdash.access.key import Scope as KeyScope
 from sparkdash.api.answers import GatewayHealth
+from sparkdash.domain.engine import EngineState
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway import control
 from sparkdash.gateway.admission import access, audit, guard
 from sparkdash.gateway.admission.access import READ, AccessControl, Caller, CallerMemo
-from sparkdash.gateway.apis import ollama, pages, raw_upstream
+from sparkdash.gateway.apis import ollama, pages
 from sparkdash.gateway.apis.models import model_list_handler
 from sparkdash.gateway.apis.pages import serve_metrics
 from sparkdash.gateway.control.fastapi_app import build_control_app
@@ -27,11 +28,48 @@ from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.channel import ClientGone, Receive, Scope, Send, replay_body
 from sparkdash.gateway.http.exchange import Exchange, ParsedHead
 from sparkdash.gateway.http.headers import HeaderList
-from sparkdash.gateway.protocol.route import METRICS, OLLAMA, Dialect, find_route, is_plain
+from sparkdash.gateway.protocol import problems
+from sparkdash.gateway.protocol.route import METRICS, OLLAMA, Dialect, Route, find_route, is_plain, raw_route
 from sparkdash.gateway.relay import passthrough
-from sparkdash.limits import CONTROL_BODY_MIB
+from sparkdash.gateway.relay.destinations import is_remote
+from sparkdash.limits import CONTROL_BODY_MIB, shown
 from sparkdash.settings import Settings
 from sparkdash.wire import RequestChannel
+
+
+async def serve_raw(deps: Deps, exchange: Exchange) -> None:
+    """Relay one request to the engine that its path names."""
+    try:
+        route = _route(deps, exchange)
+    except SparkdashError as error:
+        await exchange.refuse(error)
+        return
+    await passthrough.relay_request(deps, exchange, route)
+
+
+def _route(deps: Deps, exchange: Exchange) -> Route:
+    catalog = deps.catalog()
+    # exact names only: the part after a slash may belong to the engine's path
+    route = raw_route(exchange.raw_path, lambda name: catalog.exactly(name) is not None)
+    if route is None or route.profile is None:
+        path = shown(exchange.raw_path)
+        raise problems.status_error(404, f"{path} is not an engine path for clients (/upstream/PROFILE/PATH)")
+    if exchange.method == "POST" or exchange.upgraded is not None:
+        return route
+    found = catalog.find(route.profile)
+    if is_remote(found):
+        return route
+    profile = found.name
+    engine = deps.bus.snapshot.engines.get(profile)
+    if engine is None or engine.state is not EngineState.READY:
+        raise AdmissionError(
+            f"{profile} is not loaded, and a {exchange.method} loads nothing.",
+            code="not_loaded",
+            status=404,
+            hint="Start it with `sparkdash use`, or POST to it.",
+        )
+    return route
+
 
 __all__ = ["Deps", "Gateway", "build"]
 
@@ -174,7 +212,7 @@ class Gateway:
         if path.startswith("/api/"):
             return self._serve_control
         if path.startswith("/upstream/"):
-            return raw_upstream.serve_raw
+            return serve_raw
         return model_list_handler(head) or passthrough.relay_request
 
     async def _serve_control(self, deps: Deps, exchange: Exchange) -> None:

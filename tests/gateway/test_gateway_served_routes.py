@@ -10,7 +10,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.task import ROUTE_PATHS
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.protocol.route import find_route
-from sparkdash.gateway.relay.served_routes import refuse_unserved, server_path
+from sparkdash.gateway.relay.destinations import refuse_unserved, server_path
 
 
 def profile(engine: str = "generic", **server: Any) -> Profile:

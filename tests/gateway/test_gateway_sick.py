@@ -10,7 +10,7 @@ import pytest
 
 from sparkdash.domain.lease import RequestState
 from sparkdash.errors import BadAnswerError, EngineDeadError, UpstreamError
-from sparkdash.gateway.protocol import soundness
+from sparkdash.gateway.protocol import problems
 from sparkdash.settings import Settings
 
 VLLM_DEAD = (
@@ -218,7 +218,7 @@ async def test_a_client_that_hangs_up_at_the_last_words_of_a_dead_engine_has_its
 )
 def test_an_answer_is_not_taken_for_a_bad_one(body: bytes) -> None:
     """Blanks may be sent before a body; an error that blames the request is an answer; `error` may be null."""
-    assert soundness.answer_fault(body) is None
+    assert problems.answer_fault(body) is None
 
 
 async def test_a_page_that_follows_a_200_for_a_model_list_passes(house: Any) -> None:

@@ -21,8 +21,7 @@ from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import HostError, UpstreamError
 from sparkdash.gateway import child_process as room
 from sparkdash.gateway.protocol.route import find_route
-from sparkdash.gateway.translate.needed import needs_translation
-from sparkdash.gateway.translate.translator import Translator
+from sparkdash.gateway.translate.translator import Translator, needs_translation
 
 STAND_IN = """
 import os, socket, sys, threading

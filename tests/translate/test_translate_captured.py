@@ -14,9 +14,8 @@ from typer.testing import CliRunner
 from sparkdash import paths
 from sparkdash.bench.plan import suites
 from sparkdash.cli.main import app
-from sparkdash.gateway.translate import chat_of_request
-from sparkdash.gateway.translate.chat_of_request import chats_of_requests
-from sparkdash.gateway.translate.translator import Translator
+from sparkdash.gateway.translate import translator
+from sparkdash.gateway.translate.translator import Translator, chats_of_requests
 
 RECORDED: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "data" / "client-requests.json").read_text("utf-8")
@@ -85,7 +84,7 @@ def test_without_the_translator_other_chats_are_taken_and_it_is_named(monkeypatc
 
 async def test_a_client_of_the_stand_in_that_breaks_off_ends_nothing() -> None:
     """The stand-in is a server on loopback: whoever connects and leaves changes nothing."""
-    async with chat_of_request._Engine().serving() as engine:
+    async with translator._Engine().serving() as engine:
         port = int(engine.url.rpartition(":")[2])
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\n{")

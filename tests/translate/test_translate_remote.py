@@ -16,7 +16,7 @@ from sparkdash.gateway.protocol.peek import PeekedBody
 from sparkdash.gateway.protocol.route import find_route
 from sparkdash.gateway.relay import fallbacks
 from sparkdash.gateway.relay.admitted import RequestContext
-from sparkdash.gateway.relay.remote import remote_refusal
+from sparkdash.gateway.relay.destinations import remote_refusal
 from sparkdash.gateway.shared.bodies import BodyBudget
 from sparkdash.settings import Policy, Settings
 from sparkdash.supervisor.leasing import Leasing, remote_headers

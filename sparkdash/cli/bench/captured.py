@@ -94,7 +94,7 @@ def _chats(requests: Sequence[CapturedRequest]) -> tuple[tuple[Chat, ...], int]:
     from sparkdash import log
     from sparkdash.bench.plan.captured_requests import ROUTE, different_chats
     from sparkdash.errors import HostError
-    from sparkdash.gateway.translate.chat_of_request import chats_of_requests
+    from sparkdash.gateway.translate.translator import chats_of_requests
     from sparkdash.units import counted
 
     foreign = [one for one in requests if one[0] != ROUTE]

@@ -13,12 +13,13 @@ from typing import Any
 from sparkdash.access.key import Key
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.local_files import Shelf, Stock
-from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
+from sparkdash.domain.profile import AUTO, EngineKind, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.weights import WeightFacts
+from sparkdash.engines import argv
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.admission.access import permitted_name, visible_error, visible_snapshot
-from sparkdash.gateway.apis import abilities, models, ollama_wire
+from sparkdash.gateway.apis import models, ollama_wire
 from sparkdash.gateway.apis.ollama_wire import (
     AnswerSummary,
     OllamaRequest,
@@ -32,9 +33,23 @@ from sparkdash.gateway.http.channel import ClientGone, Message, Scope, replay_bo
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay import passthrough
-from sparkdash.gateway.relay.model_names import resolve_model
+from sparkdash.gateway.relay.destinations import resolve_model
 from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.sse import Lines
+
+_TOLD_TOOLS = {EngineKind.VLLM: "enable-auto-tool-choice", EngineKind.SGLANG: "tool-call-parser"}
+
+
+def takes_tools(profile: Profile) -> bool:
+    """Whether the engine reads tool calls; vLLM and SGLang do so only with a flag."""
+    wanted = _TOLD_TOOLS.get(profile.engine)
+    return wanted is None or bool(argv.lookup(profile.args, wanted))
+
+
+def thinks(profile: Profile) -> bool:
+    """Whether the engine separates reasoning from the answer."""
+    return bool(argv.lookup(profile.args, "reasoning-parser"))
+
 
 HEADERS = [(b"content-type", b"application/json; charset=utf-8")]
 _LINES = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
@@ -503,7 +518,7 @@ def _model_info(name: str, profile: ProfileSummary, weights: WeightFacts | None)
 
 
 def _capabilities(profile: Profile, summary: ProfileSummary) -> list[str]:
-    can = {"tools": abilities.takes_tools(profile), "thinking": abilities.thinks(profile), "vision": summary.sees}
+    can = {"tools": takes_tools(profile), "thinking": thinks(profile), "vision": summary.sees}
     return ["completion", *(word for word, does in can.items() if does)]
 
 

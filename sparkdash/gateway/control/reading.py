@@ -33,7 +33,7 @@ from sparkdash.gateway.control.routes import (
     serves_raw,
 )
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.relay.model_names import meant_profile
+from sparkdash.gateway.relay.destinations import meant_profile
 from sparkdash.limits import COUNT
 from sparkdash.rules.secret import redact_profile
 

@@ -30,7 +30,7 @@ from sparkdash.domain.swap import Plan, SetPlan, SwapCause
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.routes import CallerDeps, CallerKey, LeaseToken, serves
 from sparkdash.gateway.deps import CapturedRequest, Deps
-from sparkdash.gateway.relay.model_names import meant_profile
+from sparkdash.gateway.relay.destinations import meant_profile
 from sparkdash.gateway.relay.replay import is_redacted, replay_request, replayed_route, wants_stream
 from sparkdash.limits import shown
 

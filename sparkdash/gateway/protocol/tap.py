@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 from sparkdash.gateway.protocol import counts
 from sparkdash.gateway.protocol.counts import TokenUsage
+from sparkdash.gateway.protocol.problems import is_error
 from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.gateway.protocol.soundness import is_error
 from sparkdash.sse import ends_frame
 
 TAIL = 8 * 1024

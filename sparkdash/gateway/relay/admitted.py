@@ -24,8 +24,7 @@ from sparkdash.gateway.protocol.peek import (
     peek_form,
 )
 from sparkdash.gateway.protocol.route import Route
-from sparkdash.gateway.relay.model_names import find_profile, resolve_model
-from sparkdash.gateway.relay.served_routes import refuse_unserved
+from sparkdash.gateway.relay.destinations import find_profile, refuse_unserved, resolve_model
 from sparkdash.gateway.shared.bodies import BodyShare, Upload
 from sparkdash.limits import shown
 from sparkdash.units import MIB

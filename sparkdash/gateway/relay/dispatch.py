@@ -16,15 +16,12 @@ from sparkdash.gateway.admission.access import key_check, offered_protocols
 from sparkdash.gateway.http.channel import ClientStuck
 from sparkdash.gateway.http.headers import HeaderPairs, headers_for_engine
 from sparkdash.gateway.protocol.prepare import PreparedBody, engine_name
-from sparkdash.gateway.relay import fallbacks, remote
+from sparkdash.gateway.relay import destinations, fallbacks
 from sparkdash.gateway.relay.admitted import RequestContext
-from sparkdash.gateway.relay.model_names import find_profile
+from sparkdash.gateway.relay.destinations import find_profile, refuse_unserved, server_path
 from sparkdash.gateway.relay.reply import Reply, log_hint
-from sparkdash.gateway.relay.served_routes import refuse_unserved, server_path
 from sparkdash.gateway.shared.bodies import Upload, UploadBody
-from sparkdash.gateway.translate import words
-from sparkdash.gateway.translate.needed import TRANSLATED, needs_translation
-from sparkdash.gateway.translate.translator import Translator
+from sparkdash.gateway.translate.translator import ENGINE, FAULT, TRANSLATED, Translator, needs_translation
 from sparkdash.supervisor import Lease
 from sparkdash.units import MIB, duration
 from sparkdash.upstream import EngineResponse, UpgradedEngine, encode_headers
@@ -150,7 +147,7 @@ async def dispatch_request(
         HostError: there is no translator, and the engine needs one; or a remote service refused.
     """
     refuse_unserved(lease.profile, context.route)  # `auto` may mean a server with other routes
-    deps, is_remote = context.deps, remote.is_remote(lease.profile)
+    deps, is_remote = context.deps, destinations.is_remote(lease.profile)
     translator = deps.translator if context.route.path in TRANSLATED else None
     sent_at = deps.monotonic()
     needed = False if translator is None else _must_translate(context, lease, translator)
@@ -181,7 +178,7 @@ async def dispatch_websocket(
 
     Raises UpstreamError: the engine did not answer.
     """
-    deps, local = context.deps, None if remote.is_remote(lease.profile) else lease
+    deps, local = context.deps, None if destinations.is_remote(lease.profile) else lease
     try:
         async with asyncio.timeout(HANDSHAKE_S) as limit, _open_websocket(context, lease) as answer:
             limit.reschedule(None)
@@ -206,9 +203,9 @@ def _open_websocket(context: RequestContext, lease: Lease) -> AbstractAsyncConte
     head, path = context.exchange.head, server_path(lease.profile, context.route.path)
     if query := query_for_engine(head.query, context.peeked.model, lease.names):
         path = f"{path}?{query}"
-    if remote.is_remote(lease.profile):
-        url, called = remote.remote_url(lease.profile, lease.url, path), None
-        passed = list(remote.headers_for_remote(head.raw_headers, lease.headers))
+    if destinations.is_remote(lease.profile):
+        url, called = destinations.remote_url(lease.profile, lease.url, path), None
+        passed = list(destinations.headers_for_remote(head.raw_headers, lease.headers))
     else:
         url, called = lease.url.rstrip("/") + path, lease.profile.name
         passed = headers_for_engine(head.raw_headers, b"", lease.headers)
@@ -226,9 +223,11 @@ def _must_translate(context: RequestContext, lease: Lease, translator: Translato
 
 async def _raise_remote_refusal(context: RequestContext, lease: Lease, answer: EngineResponse) -> None:
     """Raise HostError for an answer of a remote service that is reworded, or that a fallback may replace."""
-    if remote.is_reworded(answer.status, others=bool(fallbacks.fallback_names(context))):
+    if destinations.is_reworded(answer.status, others=bool(fallbacks.fallback_names(context))):
         again = next((value.decode("latin-1") for name, value in answer.headers if name == b"retry-after"), None)
-        raise remote.remote_refusal(lease.profile, answer.status, await answer.read(WORDS_LIMIT), lease.headers, again)
+        raise destinations.remote_refusal(
+            lease.profile, answer.status, await answer.read(WORDS_LIMIT), lease.headers, again
+        )
 
 
 def _prepare(context: RequestContext, lease: Lease) -> PreparedBody:
@@ -252,8 +251,8 @@ def _open(
         path = f"{path}?{head.query}"
     if is_remote:
         url, headers = (
-            remote.remote_url(lease.profile, lease.url, path),
-            encode_headers(remote.headers_for_remote(head.raw_headers, lease.headers)),
+            destinations.remote_url(lease.profile, lease.url, path),
+            encode_headers(destinations.headers_for_remote(head.raw_headers, lease.headers)),
         )
     else:
         url, headers = lease.url.rstrip("/") + path, head.for_engine(lease.headers)
@@ -266,14 +265,14 @@ async def _open_translated(
     context: RequestContext, lease: Lease, translator: Translator
 ) -> AsyncIterator[EngineResponse]:
     headers = {
-        words.ENGINE: remote.remote_url(lease.profile, lease.url, "/v1"),
+        ENGINE: destinations.remote_url(lease.profile, lease.url, "/v1"),
         "content-type": "application/json",
         **lease.headers,
     }
     async with translator.open(
         context.route.path, headers_for_engine((), b"", headers), _prepare(context, lease).body
     ) as answer:
-        if not any(name == words.FAULT for name, _ in answer.headers):
+        if not any(name == FAULT for name, _ in answer.headers):
             yield answer
             return
         why = (await answer.read()).decode("utf-8", "replace")

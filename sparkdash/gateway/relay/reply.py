@@ -18,7 +18,7 @@ from sparkdash.errors import AdmissionError, BadAnswerError, EngineDeadError, Sp
 from sparkdash.gateway.http.channel import ClientStuck, FlowControl
 from sparkdash.gateway.http.exchange import STREAM_HEADERS
 from sparkdash.gateway.http.headers import headers_for_client
-from sparkdash.gateway.protocol import frames, problems, soundness
+from sparkdash.gateway.protocol import frames, problems
 from sparkdash.gateway.protocol.counts import error_code
 from sparkdash.gateway.protocol.prepare import AS_IT_IS, PreparedBody
 from sparkdash.gateway.protocol.problems import client_status, overflow_error
@@ -232,9 +232,9 @@ class Reply:
     def _check_first(self, first: bytes, lease: Lease) -> None:
         name, engine = lease.profile.name, lease.profile.engine
         if self._framed:
-            if self._tap.failed and soundness.calls_itself_dead(engine, first):
+            if self._tap.failed and problems.calls_itself_dead(engine, first):
                 raise EngineDeadError(f"{name} reported in its stream that it is dead.", hint=log_hint(name))
-        elif fault := soundness.answer_fault(first):
+        elif fault := problems.answer_fault(first):
             raise bad_answer_error(lease.profile.name, fault)
 
     def _check_last_words(self, piece: bytes, push: Callable[[bytes], object]) -> None:
@@ -243,7 +243,7 @@ class Reply:
         if lease is None or found is None:
             return
         before, words = piece[: found.start()], piece[found.start() :]
-        if soundness.calls_itself_dead(lease.profile.engine, words):
+        if problems.calls_itself_dead(lease.profile.engine, words):
             name = lease.profile.name
             if before:
                 push(before if self._splice is None else self._splice.feed(before))
@@ -251,7 +251,7 @@ class Reply:
 
     def _reports_death(self) -> bool:
         lease = self._lease
-        return lease is not None and soundness.calls_itself_dead(lease.profile.engine, self._tap.tail())
+        return lease is not None and problems.calls_itself_dead(lease.profile.engine, self._tap.tail())
 
     def _mark_begun(self) -> None:
         """Mark the answer begun: no other engine can answer any more."""
@@ -276,7 +276,7 @@ class Reply:
         """Handle an engine's own error: the client gets it once a probe shows that the engine lives."""
         body, name = await answer.read(), lease.profile.name
         text = f"{name} answered {answer.status}: {engine_error_text(body)}"
-        if soundness.calls_itself_dead(lease.profile.engine, body):
+        if problems.calls_itself_dead(lease.profile.engine, body):
             raise EngineDeadError(text, hint=log_hint(name))
         if why := await self._deps.supervisor.sickness(lease.profile, lease.url):
             raise UpstreamError(f"{text}; {why}.", code="engine_died", hint=log_hint(name))
@@ -310,7 +310,7 @@ class Reply:
         """Put an engine's refusal into an answer that has already begun with status 200."""
         body, lease = await answer.read(ERROR_LIMIT), self._lease
         whole = lease is not None and answer.status == OK and answer.content_type != EVENT_STREAM
-        if lease is not None and whole and (fault := soundness.answer_fault(body)):
+        if lease is not None and whole and (fault := problems.answer_fault(body)):
             raise bad_answer_error(lease.profile.name, fault)
         raise reworded_error(answer.status, body)
 

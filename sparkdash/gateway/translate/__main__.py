@@ -15,7 +15,7 @@ from sparkdash.gateway.child_process import JSON, Message, Receive, Send, read_b
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.route import Dialect, find_route
 from sparkdash.gateway.translate import litellm_calls
-from sparkdash.gateway.translate.words import ENGINE, FAULT, UNREACHABLE
+from sparkdash.gateway.translate.translator import ENGINE, FAULT, UNREACHABLE
 
 STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
 
