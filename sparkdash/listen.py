@@ -1,7 +1,4 @@
-"""Listeners of the daemon: its sockets, its lock, and a uvicorn that sleeps while no request comes.
-
-Owns: binding, the one-daemon rule, and the server's life. Must not know what is served.
-"""
+"""Listeners of the daemon: its sockets, its lock, and a uvicorn that sleeps while no request comes."""
 
 from __future__ import annotations
 

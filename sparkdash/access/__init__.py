@@ -1,4 +1,1 @@
-"""Access to the gateway: keys with their rights, and the audit log.
-
-Owns: the file of keys and the audit log. Must not know HTTP.
-"""
+"""Access to the gateway: keys with their rights, and the audit log."""

@@ -1,9 +1,8 @@
 """Keys: named secrets with their rights and limits.
 
-Owns: the model of a key, making and comparing secrets. Must not know files or HTTP.
-Rule: the secret itself exists only where it is made and shown, once; everywhere else its digest is used. The digest is
-plain SHA-256: a slow hash (bcrypt, argon2) protects secrets that can be guessed, which 256 random bits cannot. It would
-cost milliseconds with every request.
+Rule: the secret itself exists only where it is made and shown, once; everywhere else its digest is used. The digest
+is plain SHA-256: a slow hash (bcrypt, argon2) protects secrets that can be guessed, which 256 random bits cannot. It
+would cost milliseconds with every request.
 
 Pure.
 """

@@ -1,7 +1,4 @@
-"""Keyring: the file of keys, `keys.json` in the config folder, which only its owner may read.
-
-Owns: reading, adding and revoking, each change whole or not at all. Must not know how keys are checked.
-"""
+"""Keyring: the file of keys, `keys.json` in the config folder, which only its owner may read."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """The gateway as one application: which handler a request belongs to, and whether its caller may use it.
 
-Owns: admission in order (page, caller, limits), the choice of the handler, and the audit of changes.
 `/v1/*` never passes through FastAPI. See DESIGN.md for the way of a request through the rooms.
 """
 

@@ -1,11 +1,9 @@
 """Upstream: the only HTTP client for engines: a GET, a raw stream, a short chat.
 
-Owns: connections to engines, and the names of their failures. Must not know profiles, leases or clients. `client` is
-the face, `pool` keeps idle connections, `connection` speaks HTTP/1.1 on one socket on top of `response_parser`,
-`response_head` and `engine_response` are the parts of an answer, `body_source` is a request's body that is read while
-it is sent, `upgraded` is a socket after an upgrade, `engine_text` reads what engines say. Rule 1: bytes of an
-answer are handed on as they came; nothing is decoded, decompressed or collected. Rule 2: leaving an answer before its
-end closes the connection, which is how an engine learns to stop.
+`client` is the face, `pool` keeps idle connections, `connection` speaks HTTP/1.1 on one socket, and `engine_response` is
+an answer and what engines say in it. Rule 1:
+bytes of an answer are handed on as they came; nothing is decoded, decompressed or collected. Rule 2: leaving an
+answer before its end closes the connection, which is how an engine learns to stop.
 """
 
 from sparkdash.upstream.client import SmallResponse, Upstream

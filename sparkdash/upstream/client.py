@@ -1,8 +1,4 @@
-"""Upstream: requests to engines, each with its answer.
-
-Owns: the form of a request on the wire, and the one retry. Must not know what is asked, but for the warm-up's short
-chat.
-"""
+"""Upstream: requests to engines, each with its answer."""
 
 from __future__ import annotations
 

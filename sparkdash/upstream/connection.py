@@ -1,9 +1,7 @@
 """EngineConnection: HTTP/1.1 on one socket to an engine, one request at a time.
 
-Owns: how much of an answer is buffered until somebody takes it, and when the engine has to wait. Must not know who
-asks, nor where the connection is kept between two requests.
-Rule 1: a piece of a body goes from the socket to its taker in one call: no task, no queue, no copy of ours. One read is
-one piece, however many HTTP chunks it brought. Only the last piece goes to the task that waits for the end.
+Rule 1: a piece of a body goes from the socket to its taker in one call: no task, no queue, no copy of ours. One read
+is one piece, however many HTTP chunks it brought. Only the last piece goes to the task that waits for the end.
 Rule 2: while nobody takes the body, at most BUFFER_LIMIT is kept; the rest waits in the engine's socket.
 """
 

@@ -1,7 +1,6 @@
 """Pool: connections to engines between two requests.
 
-Owns: where an engine is, opening a connection to it, and which connections are kept for how long. Must not know what
-is asked. Rule: nothing wakes the process while no connection is kept.
+Rule: nothing wakes the process while no connection is kept.
 """
 
 from __future__ import annotations

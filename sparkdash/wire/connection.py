@@ -1,8 +1,4 @@
-"""ClientConnection: HTTP/1.1 with one client.
-
-Owns: how long a request's head may take, in which order requests are answered, and how long a connection without a
-request is kept. Must not know what is served.
-"""
+"""ClientConnection: HTTP/1.1 with one client."""
 
 from __future__ import annotations
 

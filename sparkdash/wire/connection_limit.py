@@ -1,8 +1,8 @@
 """Limit of open connections, and the choice of which one closes when there is no room for a new client.
 
-Owns: those decisions, and the figures that are reported. The longest idle connection closes first: its client opens
-another with its next request. A client without room gets an answer, and is never dropped in silence. Must not know HTTP
-beyond that one answer. A request costs nothing here: idle connections are looked for when room is needed.
+The longest idle connection closes first: its client opens another with its next request. A client without room gets
+an answer, and is never dropped in silence. A request costs nothing here: idle connections are looked for when room is
+needed.
 """
 
 from __future__ import annotations

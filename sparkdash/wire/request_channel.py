@@ -1,7 +1,7 @@
 """RequestChannel: one request's end of its client's connection.
 
-Owns: the form of the answer on the wire. There are two ways to answer: by ASGI's messages, and by calls that need
-neither a scope nor a message or a task for each piece. Must not know what is served.
+There are two ways to answer: by ASGI's messages, and by calls that need neither a scope nor a message or a task for
+each piece.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Access: identifies the caller of a request, and applies the limits of its key.
-
-Owns: where a request carries its key, when none is needed, and the text of every refusal.
-Must not know how keys are stored.
-"""
+"""Access: identifies the caller of a request, and applies the limits of its key."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Audit: one line for each change through /api.
-
-Owns: what of a request is kept, and that no token is. Must not know where the line is written.
-"""
+"""Audit: one line for each change through /api."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Guard: which web pages may call the gateway, and under which host names it answers.
 
-Owns: checks of Host (against a name that is made to resolve to this box), and of Origin and content type (against forms
-and scripts that post across sites).
 Rule: an editor's or an app's own pages may call the engines, by an allow-list; no foreign page ever reaches /api.
 
 Pure.

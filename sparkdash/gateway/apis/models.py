@@ -1,7 +1,8 @@
 """Items of GET /v1/models.
 
-Owns: one item shape from which every kind of client reads its own keys. A Snapshot in, JSON out.
-Rule: `context` is the *configured* one, so that it is right while a profile is not loaded; unknown values are left out.
+A Snapshot in, JSON out.
+Rule: `context` is the *configured* one, so that it is right while a profile is not loaded; unknown values are left
+out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Ollama's API for clients that speak nothing else (VS Code's and JetBrains' Ollama, Home Assistant, Codex --oss).
 
-Owns: /api/version, tags, ps, show, chat, generate, embed, pull. A chat goes through `passthrough` as an ordinary
-request; ollama_wire translates both ways. Must not know leases, except to load a model.
+A chat goes through `passthrough` as an ordinary request; ollama_wire translates both ways.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Translates a chat between Ollama's format and OpenAI's: the request one way, the answer back.
 
-Owns: which keys correspond. Keys without a counterpart are left out both ways (`keep_alive`, `num_ctx`, `template`: a
-profile decides those). Must not know HTTP, leases or time; moments and durations are passed in.
+Keys without a counterpart are left out both ways (`keep_alive`, `num_ctx`, `template`: a profile decides those).
 Source of the shapes: Ollama's docs/api.md and its Python client 0.6.
 
 Pure.

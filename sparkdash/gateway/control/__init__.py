@@ -1,8 +1,4 @@
-"""Control: handlers of the `/api` routes.
-
-Owns: one handler for each row of `sparkdash.api.control`. Must not decide anything: the supervisor does, and errors are
-raised as they are (`fastapi_app` renders them).
-"""
+"""Control: handlers of the `/api` routes."""
 
 from fastapi import APIRouter, Depends, Request
 

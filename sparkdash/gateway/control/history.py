@@ -1,7 +1,4 @@
-"""Control routes that read the recorded past.
-
-Owns: periods that are left out, and the limits of the parameters. Must not know how the past is stored.
-"""
+"""Control routes that read the recorded past."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Control routes for measuring: the exclusive lease, and where a run is.
-
-Owns: the order of their steps, and the notices. Must not know who may come in meanwhile: `exclusive` does.
-"""
+"""Control routes for measuring: the exclusive lease, and where a run is."""
 
 from __future__ import annotations
 

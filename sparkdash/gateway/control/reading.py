@@ -1,6 +1,6 @@
 """Control routes that only read.
 
-Owns: the limits of their query parameters. Must not change anything, but that edited profiles are read first.
+Must not change anything, but that edited profiles are read first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Control routes that say which engine runs, and which profiles are A and B.
-
-Owns: which of two marked profiles is the other. Must not decide who runs: the supervisor does.
-"""
+"""Control routes that say which engine runs, and which profiles are A and B."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Control routes for upkeep: images, profiles, the demo's traffic, the end of the daemon.
-
-Owns: their order. Must not know how any of it is done.
-"""
+"""Control routes for upkeep: images, profiles, the demo's traffic, the end of the daemon."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """`python -m sparkdash.gateway.count --fd N`: the counter, a child process of the daemon.
 
-Owns: the answers to the gateway, and the memory limit for strangers' templates. Counts run one after the other: most
-take milliseconds, and the gateway ends one that does not stop.
+Counts run one after the other: most take milliseconds, and the gateway ends one that does not stop.
 """
 
 from __future__ import annotations

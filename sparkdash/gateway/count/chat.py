@@ -1,7 +1,6 @@
 """Translates the messages of Anthropic's protocol into those that chat templates take.
 
-Owns: the translation as vLLM 0.32 does it, as each choice changes the count: which texts are joined with what, and
-when a tool's result becomes a message of its own. `tests/real` compares it with the engine.
+`tests/real` compares it with the engine.
 
 Pure.
 """

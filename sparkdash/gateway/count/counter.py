@@ -1,7 +1,4 @@
-"""TokenCounter: asks a child process for the tokens of a request whose engine is not loaded.
-
-Owns: the question, its time limit, and the reason when there is no count. Must not know how a count is made.
-"""
+"""TokenCounter: asks a child process for the tokens of a request whose engine is not loaded."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Template: a model's chat template, compiled in a sandbox, and the message format that it expects.
 
-Owns: the environment that templates are written for (Jinja with transformers' additions, and no more). Loaded in the
-counter's process only.
+Loaded in the counter's process only.
 """
 
 from __future__ import annotations

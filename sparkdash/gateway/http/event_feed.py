@@ -1,6 +1,5 @@
 """Feed: the bus as server-sent events.
 
-Owns: the wire form of events, encoded once for all listeners, and the heartbeat. Must not know what facts mean.
 A slow reader delays no other reader: its own queue overflows, and a snapshot resyncs it.
 """
 

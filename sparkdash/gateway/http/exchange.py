@@ -1,8 +1,4 @@
-"""Exchange: one HTTP request and its one answer.
-
-Owns: reading a body within its limits, starting the answer once, and sending its pieces. Must not know engines or
-leases.
-"""
+"""Exchange: one HTTP request and its one answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Headers: access by name, and which of them cross the gateway.
 
-Owns: hop-by-hop rules (RFC 9110 section 7.6.1), the client's secrets and the engine's CORS headers that stop here, and
-the sandbox of an engine's pages.
 Pure.
 """
 

@@ -1,6 +1,6 @@
 """Text of a whole answer: reasoning, text and tool calls, from a stream or from one JSON document.
 
-Owns: where each protocol keeps its text. Ids and times are left out, so that equal answers have equal texts.
+Ids and times are left out, so that equal answers have equal texts.
 """
 
 from __future__ import annotations

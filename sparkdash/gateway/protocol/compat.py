@@ -1,6 +1,5 @@
 """Compat rules: requests that clients send and engines are known to refuse, or to answer more slowly.
 
-Owns: one named rule each, by engine, version and protocol. Must not know profiles or connections.
 Rule 1: a rule with nothing to do costs one search in the body; only what it changes is rewritten.
 Rule 2: every rule is named in docs/requests.md, and a profile can switch it off (`mends_off`).
 Rule 3: an engine of unknown version is treated as the newest.

@@ -1,7 +1,7 @@
 """Counts: token counts, stop reason and error code in the last bytes of an engine's answer, in each protocol.
 
-Owns: the keys and their places. Takes the end of an answer, and of /v1/messages its beginning. Must not know how an
-answer came. Rule: tokens are counted by the engine (usage, or llama.cpp's timings), never here.
+Takes the end of an answer, and of /v1/messages its beginning. Rule: tokens are counted by the engine (usage, or
+llama.cpp's timings), never here.
 
 Searching bytes is sound: inside a JSON string every quote is escaped, so `"key":"` cannot occur in a text.
 

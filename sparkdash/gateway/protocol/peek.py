@@ -1,7 +1,5 @@
 """Peek: the few keys of a request's body that the gateway reads, without parsing the rest.
 
-Owns: `model`, `stream`, `stream_options` and `service_tier` of JSON or of a multipart form. Must not know other keys:
-unknown ones are the engine's business and never an error here.
 Cost: 0.6 ms for a JSON of 570 kB (measured); only these values become Python objects.
 
 Pure.

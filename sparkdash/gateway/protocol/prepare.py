@@ -1,8 +1,6 @@
 """Prepare: changes of a request's body for the engine that answers it, and what must change in the answer.
 
-Owns: the order of the changes: keys that the profile strips, sets and fills in, the mode, the engine's own model name,
-the token counts, and last the compat rules. Rule: where nothing applies, the engine gets the client's own bytes and the
-client the engine's.
+Rule: where nothing applies, the engine gets the client's own bytes and the client the engine's.
 
 Pure.
 """

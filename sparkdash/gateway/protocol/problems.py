@@ -1,7 +1,7 @@
 """Problems: a SparkdashError in the format of each kind of client.
 
-Owns: error bodies, their text and statuses. Rule: clients show only `message`, so the hint is in it too.
-Programs find the hint apart, with our own code, and `src` tells sparkdash's errors from an engine's.
+Rule: clients show only `message`, so the hint is in it too. Programs find the hint apart, with our own code, and
+`src` tells sparkdash's errors from an engine's.
 
 Pure.
 """

@@ -1,6 +1,5 @@
 """Rewrite: changes a few bytes of a request's body and leaves the rest as they are.
 
-Owns: splicing top-level members of a JSON body, and a name in a form. Must not know why anything is changed.
 Rule: unchanged parts stay byte for byte, so that a prompt hits the prefix cache as the client wrote it; a body that
 needs nothing is returned as the same object.
 

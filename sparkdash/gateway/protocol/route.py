@@ -1,6 +1,5 @@
 """Route: what a path of the engine API means.
 
-Owns: which paths are relayed, how they are spelled upstream, which protocol they speak and what they need.
 Rule: an unknown path has no route, and the client gets a 404: probing clients take a 200 for a yes.
 
 Pure.

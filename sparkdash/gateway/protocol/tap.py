@@ -1,9 +1,8 @@
 """Tap: reads an answer while it passes by.
 
-Owns: times of the first and last text, the tail of an answer for those who read its end (`counts`), and whether the end
-has come. Times are passed in.
-Rule 1: once text has begun, a chunk is stored with its time and nothing is searched. The time of the last text and the
-counts are found once, at the end, in the tail. The tail is short, so that a chunk's memory is soon reused.
+Times are passed in.
+Rule 1: once text has begun, a chunk is stored with its time and nothing is searched. The time of the last text and
+the counts are found once, at the end, in the tail. The tail is short, so that a chunk's memory is soon reused.
 Rule 2: a chunk is neither a frame nor a token. Frames may be split anywhere; one chunk may hold many tokens.
 Rule 3: without the engine's own counts there is no rate.
 

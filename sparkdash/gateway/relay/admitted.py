@@ -1,7 +1,4 @@
-"""Admission of a request whose body is understood: its model, its key's models, its urgency.
-
-Owns: what is refused before a request waits. Must not know how it waits, nor how its body was read.
-"""
+"""Admission of a request whose body is understood: its model, its key's models, its urgency."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Capture: requests of clients and the text of their answers, written to files. Off unless the owner switches it on.
 
-Owns: the files, their size, and what never gets into them: keys and cookies (only harmless headers are kept), and text
-that looks like a secret. One line of JSON per request, with the keys that are needed to send it again; one per answer.
-Must not know engines. Rule: only the owner can read the file (0600), and capturing never fails a request.
+One line of JSON per request, with the keys that are needed to send it again; one per answer.
+Rule: only the owner can read the file (0600), and capturing never fails a request.
 """
 
 from __future__ import annotations

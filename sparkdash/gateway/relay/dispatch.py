@@ -1,8 +1,4 @@
-"""Dispatch: sends one request to the engine that was granted, in a form that this engine understands.
-
-Owns: where the request is sent, and whether the translator carries it. Must not know how a lease is got, nor what
-becomes of the answer (`reply` does).
-"""
+"""Dispatch: sends one request to the engine that was granted, in a form that this engine understands."""
 
 from __future__ import annotations
 

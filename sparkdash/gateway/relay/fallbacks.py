@@ -1,6 +1,5 @@
 """Fallbacks: which profile answers when the requested one cannot.
 
-Owns: which profiles those are, which failures allow it, and how it is announced. Must not know leases.
 Rule 1: only before the first byte, and only for generated text: another model's embeddings would be wrong.
 Rule 2: only the requested profile's own list, in its order; fallbacks of a fallback are not followed.
 Rule 3: a person's decision (stop, cancel) and a mistake in the request are no reason.

@@ -1,9 +1,7 @@
 """Passthrough: the life of one request between a client and an engine.
 
-Owns: the lease and the wait for it, and what becomes of a request when a client leaves or an engine dies. `reply` owns
-what the client gets. Must not know how engines start.
-Rule 1: a true status while that is possible; after `hold_headers_s` a waiting stream gets 200 and keep-alives, and a
-later failure is told inside the stream.
+`reply` owns what the client gets. Rule 1: a true status while that is possible; after `hold_headers_s` a waiting
+stream gets 200 and keep-alives, and a later failure is told inside the stream.
 Rule 2: while no byte of an engine's answer has gone out, an engine's death costs the request only time, once.
 """
 

@@ -1,7 +1,6 @@
 """Replay of a captured request on another profile, on the way of every request.
 
-Owns: the request that passthrough gets, and what comes back: the row of the replay and whether both answers are the
-same. Rule: neither body nor answer leaves this module but as figures.
+Rule: neither body nor answer leaves this module but as figures.
 """
 
 from __future__ import annotations

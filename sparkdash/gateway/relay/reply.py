@@ -1,7 +1,5 @@
 """Reply: the answer to one client, from the first keep-alive to the last byte.
 
-Owns: relaying an engine's answer, reading it as it passes, and the error when there is none. Must not know leases or
-engines, nor what the bytes mean (`tap`, `frames` and `splices` do).
 Rule: on the hot path a chunk costs one note in the tap and one write, both in the call that brings it: no task, JSON,
 log line or lock.
 """

@@ -1,7 +1,7 @@
 """RequestRow: the public row of one request, from arrival to end.
 
-Owns: when RequestChanged is published. The end is published at once. Earlier changes (arrival, place, grant, first
-token) are published together when the row publisher's turn comes, never per chunk. Must not know HTTP.
+The end is published at once. Earlier changes (arrival, place, grant, first token) are published together when the row
+publisher's turn comes, never per chunk.
 """
 
 from __future__ import annotations

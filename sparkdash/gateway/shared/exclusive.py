@@ -1,6 +1,5 @@
 """Exclusive: the gateway reserved for one client that measures, or shared so that no second measurement begins.
 
-Owns: the holder, the lease's time, and the refusal of others. Must not know engines or requests.
 Rule 1: a holder that stops renewing loses the lease: nothing must clean up after a killed process.
 Rule 2: running requests go on when the lease is taken; only later ones are refused. Stopping is never refused.
 """

@@ -1,8 +1,7 @@
 """TrafficMeter: what the gateway itself counts of the requests that pass through it.
 
-Owns: the running requests' progress, each profile's rates and counters, and which request used which energy. Must not
-know HTTP or telemetry's loop. Rule: nothing happens per chunk. Answers are looked at when the sampler asks (`look`),
-and at their end.
+Must not know HTTP or telemetry's loop. Rule: nothing happens per chunk. Answers are looked at when the sampler asks
+(`look`), and at their end.
 """
 
 from __future__ import annotations

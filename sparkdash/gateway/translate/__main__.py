@@ -1,6 +1,6 @@
 """`python -m sparkdash.gateway.translate --fd N`: the translator, a child process of the daemon.
 
-Owns: the answers to the gateway. `children.serve` owns the server and its life.
+`child_process` has the server and its life.
 """
 
 from __future__ import annotations

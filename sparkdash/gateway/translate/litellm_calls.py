@@ -1,8 +1,8 @@
 """Calls litellm: a request of one protocol in, the answer of the same protocol out, sent to the engine as a chat.
 
-Owns: which keys of a client's body reach litellm, and its answers as bytes. Loaded in the translator's process only.
-Rule: a client's keys never become litellm's own options (`api_base`, `mock_response`, …): keys outside the protocol go
-into `extra_body`, which the engine gets unchanged.
+Loaded in the translator's process only.
+Rule: a client's keys never become litellm's own options (`api_base`, `mock_response`, …): keys outside the protocol
+go into `extra_body`, which the engine gets unchanged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Translator: client of the translator process, with early start and what it has learned of engines.
 
-Must not know requests, engines or litellm. `children.process` owns the process; an engine's key comes with each
-request.
+An engine's key comes with each request.
 """
 
 from __future__ import annotations
