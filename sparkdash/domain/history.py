@@ -19,7 +19,6 @@ from sparkdash.domain.swap import Plan
 
 UsageGroup = Literal["profile", "client", "key", "hour", "day"]
 RequestOrder = Literal["newest", "ttft", "wait", "duration", "output"]
-Visible = frozenset[str] | None
 
 MOST_POINTS = 5_000
 """Buckets of one series."""
@@ -37,7 +36,6 @@ class SeriesSelection:
     profile: str = ""
     node: str
     points: int
-    visible: Visible = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +46,6 @@ class RecentSelection:
     since: float
     until: float
     step_s: float
-    visible: Visible = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +58,6 @@ class UsageSelection:
     profile: str | None = None
     client: str | None = None
     offset_s: int = 0
-    visible: Visible = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +75,6 @@ class RequestSelection:
     limit: int = 100
     after: str | None = None
     id: str | None = None
-    visible: Visible = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +85,6 @@ class MarkSelection:
     until: float
     profile: str | None = None
     limit: int
-    visible: Visible = None
 
 
 class FigureInfo(Frozen):

@@ -32,7 +32,6 @@ from sparkdash.domain.history import (
     TimelineMark,
     UsageReport,
     UsageSelection,
-    Visible,
 )
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory import LoadContiguity
@@ -74,10 +73,6 @@ def _conditions(asked: RequestSelection, order: str) -> tuple[list[str], dict[st
     chosen = {name: found for name, found in _filters(asked).items() if found[1] is not None}
     where = [f"{order} IS NOT NULL", *(condition for condition, _ in chosen.values())]
     given = {name: value for name, (_, value) in chosen.items()}
-    if asked.visible is not None:
-        own = {f"own{number}": name for number, name in enumerate(sorted(asked.visible))}
-        where.append(f"profile IN (:{', :'.join(own)})" if own else "FALSE")
-        given |= own
     if asked.after is not None:
         where.append(f"({order}, rowid) < (:value, :row)")
         given |= _page(asked.after)
@@ -229,14 +224,8 @@ def read_marks(database: sqlite3.Connection, asked: MarkSelection) -> MarkList:
     """List the events of a period, oldest first; of more than `limit` the newest."""
     marks: list[TimelineMark] = []
     for query, parse in _SOURCES:
-        given = {
-            "since": asked.since,
-            "until": asked.until,
-            "profile": asked.profile,
-            "limit": asked.limit + 1 if asked.visible is None else -1,
-        }
-        found = map(parse, database.execute(query, given))
-        marks += (mark for mark in found if asked.visible is None or mark.profile in asked.visible)
+        given = {"since": asked.since, "until": asked.until, "profile": asked.profile, "limit": asked.limit + 1}
+        marks += map(parse, database.execute(query, given))
     marks.sort(key=lambda mark: mark.at)
     return MarkList(marks=tuple(marks[-asked.limit :]), cut=len(marks) > asked.limit)
 
@@ -312,9 +301,9 @@ class RecordedHistory:
         self._run = run
         self._clock = clock
 
-    async def figures(self, visible: Visible = None) -> FigureList:
+    async def figures(self) -> FigureList:
         """List the recorded figures, and what has records."""
-        return await self._run(partial(series.read_figures, visible=visible))  # type: ignore[no-any-return]
+        return await self._run(series.read_figures)  # type: ignore[no-any-return]
 
     async def series(self, selection: SeriesSelection) -> Series:
         """Read one figure over a period."""

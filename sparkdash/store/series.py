@@ -17,7 +17,6 @@ from sparkdash.domain.history import (
     RecordedSubject,
     Series,
     SeriesSelection,
-    Visible,
     all_figures,
     unit_of,
 )
@@ -38,15 +37,13 @@ _BUCKETS = (
 )
 
 
-def read_figures(database: sqlite3.Connection, visible: Visible) -> FigureList:
+def read_figures(database: sqlite3.Connection) -> FigureList:
     """List the figures, and the engines and boxes with records."""
     found = database.execute("SELECT profile, node, first, last FROM history_subjects ORDER BY profile, node")
     return FigureList(
         figures=all_figures(),
         subjects=tuple(
-            RecordedSubject(profile=profile, node=node, first=first, last=last)
-            for profile, node, first, last in found
-            if not profile or visible is None or profile in visible
+            RecordedSubject(profile=profile, node=node, first=first, last=last) for profile, node, first, last in found
         ),
     )
 
@@ -66,7 +63,6 @@ def read_recent(database: sqlite3.Connection, asked: RecentSelection) -> RecentF
     subjects = {
         number: (profile, node)
         for number, profile, node in database.execute("SELECT id, profile, node FROM history_subjects")
-        if not profile or asked.visible is None or profile in asked.visible
     }
     places = _places(database, asked.figures)
     found: dict[tuple[str, str, str], list[tuple[int, Cell]]] = {}

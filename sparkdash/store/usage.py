@@ -350,7 +350,7 @@ def read_usage(database: sqlite3.Connection, asked: UsageSelection) -> UsageRepo
             total.plus(group)
     rows = [group.totals(name, start) for (name, start), group in groups.items()]
     rows.sort(key=lambda one: (one.start or 0.0, -one.requests, one.group))
-    whole = asked.profile is None and asked.client is None and asked.visible is None
+    whole = asked.profile is None and asked.client is None
     busy, idle = (read_increase(database, name, begin, end) if whole else None for name in (ENERGY_BUSY, ENERGY_IDLE))
     return UsageReport(
         since=float(begin),
@@ -405,7 +405,7 @@ def _tables(asked: UsageSelection) -> _Tables:
     """Return the tables with the fewest rows that tell apart what is asked for."""
     if asked.client is not None or asked.by in ("client", "key"):
         return _WHOLE
-    whole = asked.profile is None and asked.visible is None and asked.by != "profile"
+    whole = asked.profile is None and asked.by != "profile"
     return _OF_BOX if whole else _OF_PROFILES
 
 
@@ -433,6 +433,4 @@ def _days(database: sqlite3.Connection, period: UsageSpan, rolled: int, offset_s
 def _rows(database: sqlite3.Connection, asked: UsageSelection, spans: list[UsageSpan]) -> Iterator[UsageRow]:
     wanted = [(column, name) for column, name in (("profile", asked.profile), ("client", asked.client)) if name]
     for span in spans:
-        for row in select_rows(database, span, wanted):
-            if asked.visible is None or row[1] in asked.visible:
-                yield row
+        yield from select_rows(database, span, wanted)

@@ -24,8 +24,8 @@ class AskedHistory:
 
     asked: list[Any] = field(default_factory=list)
 
-    async def figures(self, visible: Any = None) -> FigureList:
-        self.asked.append(visible)
+    async def figures(self) -> FigureList:
+        self.asked.append(None)
         return FigureList()
 
     async def series(self, selection: Any) -> Series:
@@ -75,7 +75,7 @@ async def test_a_period_ends_now_and_is_as_long_as_the_route_says(house: Any, pa
     series, usage, marks, recent, requests, _ = past.asked
     assert [round(one.until - one.since) for one in (series, usage, marks, recent)] == [3600, 86400, 86400, 600]
     assert (requests.since, requests.until, requests.limit, requests.sort) == (None, None, 100, "newest")
-    assert (series.profile, series.node, series.points, series.visible) == ("", "local", 300, None)
+    assert (series.profile, series.node, series.points) == ("", "local", 300)
 
 
 async def test_what_was_asked_arrives(house: Any, past: AskedHistory) -> None:

@@ -60,7 +60,7 @@ async def test_past_requests_come_whole_newest_first_page_by_page(store: Store) 
 
 
 async def test_each_filter_leaves_out_what_does_not_fit(store: Store) -> None:
-    """Alone and together; a key for some models gets its own."""
+    """Alone and together."""
     newest = PAST[::-1]
     assert await ask(store, profile="alpha") == [one for one in newest if one.profile == "alpha"]
     assert await ask(store, client="aider") == [one for one in newest if one.client == "aider"]
@@ -70,10 +70,9 @@ async def test_each_filter_leaves_out_what_does_not_fit(store: Store) -> None:
     since, until = START + 60.0, START + 80.0
     within = [one for one in newest if since <= (one.finished_at or 0) < until]
     assert await ask(store, since=since, until=until) == within
-    assert await ask(store, visible=frozenset({"beta/fast"}), client="codex") == [
+    assert await ask(store, profile="beta/fast", client="codex") == [
         one for one in newest if one.profile == "beta/fast" and one.client == "codex"
     ]
-    assert await ask(store, visible=frozenset()) == []
 
 
 @pytest.mark.parametrize("sort", ["ttft", "wait", "duration", "output"])
@@ -88,13 +87,6 @@ async def test_the_greatest_come_first_over_all_pages(store: Store, sort: str) -
     told = await ask(store, sort=sort)
     assert sorted(one.id for one in told) == sorted(one.id for one in PAST if figure(one) is not None)
     assert [figure(one) for one in told] == sorted(map(figure, told), reverse=True)
-
-
-async def test_a_key_without_any_model_sees_no_request(store: Store) -> None:
-    """Not even with a filter that finds some."""
-    assert PAST
-    assert await ask(store, visible=frozenset()) == []
-    assert await ask(store, visible=frozenset(), sort="ttft", profile=PAST[0].profile) == []
 
 
 async def test_a_page_that_no_answer_gave_is_refused(store: Store) -> None:
@@ -120,14 +112,14 @@ async def test_marks_are_what_happened_in_order(store: Store) -> None:
         ("incident", 400, None, "a", "open"), ("notice", 500, None, None, "x"),
     ]  # fmt: skip
     assert told[1].text == "a, request: failed after 30 s: engine_crash"
-    own = await store.history.marks(MarkSelection(since=0, until=1000, limit=10, visible=frozenset({"b"})))
+    own = await store.history.marks(MarkSelection(since=0, until=1000, limit=10, profile="b"))
     assert [one.text for one in own.marks] == ["Memory ran short."]
     last = await store.history.marks(MarkSelection(since=0, until=1000, profile="a", limit=2))
     assert ([one.at for one in last.marks], last.cut) == ([200, 400], True)
 
 
 async def test_a_stop_is_a_mark_of_all_that_it_stopped(store: Store) -> None:
-    """Found under the name of each; a key for some models sees it where no other name is told."""
+    """Found under the name of each."""
     store.record_swap(swap("100", 3).replace(target=None, evict=("a", "b")), "")
     store.record_swap(swap("200", 4).replace(target=None, evict=("b",)), "")
     of_a, of_b = [
@@ -137,8 +129,6 @@ async def test_a_stop_is_a_mark_of_all_that_it_stopped(store: Store) -> None:
         ("Stop of a and b, request: 3 s", None), ("Stop of b, request: 4 s", "b"),
     ]  # fmt: skip
     assert of_a == of_b[:1]
-    own = await store.history.marks(MarkSelection(since=0, until=1000, limit=9, visible=frozenset({"b"})))
-    assert own.marks == of_b[1:]
     assert store.expected_s("") is None
 
 
