@@ -9,7 +9,160 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.lease import RequestState
+from sparkdash.gateway.http.channel import ASGI_BUFFER_LIMIT, AsgiChannel
+from sparkdash.gateway.relay.passthrough import CancelScope
 from sparkdash.settings import Settings
+from sparkdash.wire import ResponseHeaders
+
+BODY = b'{"model":"alpha","stream":true}'
+REQUEST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
+
+
+async def test_the_first_of_two_requests_at_once_hears_that_its_client_left(house: Any) -> None:
+    """The second waits behind it on the same connection, and is the only one that the server's own books have."""
+    left = asyncio.Event()
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(b"data: 1\n\n")
+        await wire.client_left()
+        left.set()
+
+    house.engine.script = script
+    host, port = house.base.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(REQUEST + REQUEST)
+    await reader.readuntil(b"data: 1\n\n")
+    writer.transport.abort()
+    await asyncio.wait_for(left.wait(), 60)
+    row = await house.ended()
+    assert (row.state, row.error, len(house.engine.seen)) == (RequestState.GONE, "client_gone", 1)
+
+
+async def test_two_requests_at_once_are_answered_in_order(house: Any) -> None:
+    """Each whole, the second after the first."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        await wire.chunk(b"data: %d\n\n" % len(house.engine.seen))
+        await wire.end()
+
+    house.engine.script = script
+    host, port = house.base.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(REQUEST + REQUEST)
+    told = [(await reader.readuntil(b"0\r\n\r\n")).partition(b"\r\n\r\n")[2] for _ in range(2)]
+    writer.transport.abort()
+    assert told == [b"9\r\ndata: %d\n\n\r\n0\r\n\r\n" % number for number in (1, 2)]
+
+
+async def test_a_stretch_ends_with_its_own_reason() -> None:
+    """Of two inside one another each raises its own, where it is left; one that is over is not ended any more."""
+    outer, inner, loop, seen = CancelScope(), CancelScope(), asyncio.get_running_loop(), []
+
+    async def nested() -> None:
+        with outer:
+            try:
+                with inner:
+                    loop.call_soon(inner.cancel, ValueError("inner"))
+                    await asyncio.Event().wait()
+            except ValueError as error:
+                seen.append(str(error))
+            inner.cancel(ValueError("late"))
+            await asyncio.sleep(0)
+            loop.call_soon(outer.cancel, ValueError("outer"))
+            await asyncio.Event().wait()
+
+    with pytest.raises(ValueError, match="outer"):
+        await nested()
+    assert seen == ["inner"]
+
+
+@pytest.mark.parametrize("order", [("interrupt", "cancel"), ("cancel", "interrupt")])
+async def test_the_end_of_all_comes_before_an_interruption(order: tuple[str, str]) -> None:
+    """A client leaves in the turn in which its engine dies: nothing is tried again for it."""
+    stretch, loop, seen = CancelScope(), asyncio.get_running_loop(), []
+
+    async def tries() -> None:
+        with stretch:
+            for reasons in (("interrupt",), order, ("never",)):
+                for reason in reasons:
+                    loop.call_soon(getattr(stretch, reason), ValueError(reason))
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    why = stretch.take_reason()
+                    seen.append(str(why))
+                    if str(why) != "interrupt":
+                        raise (why or AssertionError) from None
+
+    with pytest.raises(ValueError, match="cancel"):
+        await tries()
+    assert seen == ["interrupt", "cancel"]
+
+
+async def test_a_task_that_is_cancelled_besides_stays_cancelled() -> None:
+    """The daemon ends at the moment at which a client leaves."""
+    stretch, begun = CancelScope(), asyncio.Event()
+
+    async def work() -> None:
+        with stretch:
+            begun.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await begun.wait()
+    stretch.cancel(ValueError("gone"))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_pump_keeps_the_order_and_tells_when_it_is_full() -> None:
+    """Over plain ASGI, too, whoever writes is told to wait, and what the client's leaving means."""
+    sent: list[Any] = []
+    told: list[str] = []
+    go_on = asyncio.Event()
+
+    async def send(message: Any) -> None:
+        await go_on.wait()
+        sent.append(message.get("body", message.get("status")))
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    pump = AsgiChannel({}, receive, send)
+    pump.on_disconnect(lambda: told.append("gone"))
+    pump.flow(lambda: told.append("full"), lambda: told.append("room"))
+    pump.start(200, ResponseHeaders([]))
+    pump.write(b"x" * (ASGI_BUFFER_LIMIT + 1))
+    assert told == ["full"]
+    go_on.set()
+    await pump.sent()
+    await pump.end(b"end")
+    assert sent == [200, b"x" * (ASGI_BUFFER_LIMIT + 1), b"end"]
+    assert told == ["full", "full", "gone", "room", "full", "room"]
+    pump.detach()
+
+
+@pytest.mark.parametrize(
+    ("version", "host", "status"),
+    [
+        (b"1.1", b"", b"400"),
+        (b"1.1", b"Host: localhost\r\nHost: localhost\r\n", b"400"),
+        (b"1.1", b"Host: localhost\r\n", b"200"),
+        (b"1.0", b"", b"200"),
+    ],
+)
+async def test_http_1_1_has_one_host(house: Any, version: bytes, host: bytes, status: bytes) -> None:
+    """RFC 9112, section 3.2; HTTP/1.0 knew none."""
+    at, port = house.base.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(at, int(port))
+    writer.write(b"GET /health HTTP/%b\r\n%bConnection: close\r\n\r\n" % (version, host))
+    head, _, body = (await asyncio.wait_for(reader.read(), 60)).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 " + status)
+    assert "Host" in json.loads(body)["error"]["message"] if status == b"400" else json.loads(body)["status"] == "ok"
+    writer.close()
 
 
 async def cancel(house: Any, request_id: str) -> int:

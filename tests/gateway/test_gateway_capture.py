@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import stat
+import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted import Seen, Wire
 
+from sparkdash.domain.history import PastRequests
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.errors import SparkdashError
+from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.relay import capture
-from sparkdash.gateway.relay.capture import Capture, without_secrets
+from sparkdash.gateway.relay.capture import Capture, find_captured, without_secrets
 
 KEY = "sk-proj-0123456789abcdefghij"
 
@@ -118,3 +128,185 @@ def test_what_does_not_is_left_alone() -> None:
     """Prose and code about keys."""
     text = 'the api key is in "key" of config; max_tokens: 5, "tokens": "many", secretary = 1'
     assert without_secrets(text) == text
+
+
+SECRET_WORDS = "the moon over Trieste"
+
+
+def chat(*words: str, reason: str = "stop", thought: str = "") -> bytes:
+    """A streamed chat that says these words, with its counts."""
+    deltas: list[dict[str, Any]] = [{"reasoning": thought}] if thought else []
+    deltas += [{"content": word} for word in words]
+    chunks = [{"choices": [{"index": 0, "delta": one}]} for one in deltas]
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+    chunks.append({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": len(deltas)}})
+    return b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in chunks) + b"data: [DONE]\n\n"
+
+
+def answers(house: Any, body: bytes, *, stream: bool = True) -> None:
+    """Have the engine give this answer from now on."""
+
+    async def script(_seen: Seen, wire: Wire) -> None:
+        if not stream:
+            return await wire.answer(body)
+        await wire.head()
+        await wire.chunk(body)
+        await wire.end()
+        return None
+
+    house.engine.script = script
+
+
+class HeardCapture(Capture):
+    """Says when it has looked at an answer, which is after the client has it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.done = threading.Event()
+
+    def keep_answer(self, exchange: Exchange, dialect: Dialect, at: float) -> None:
+        super().keep_answer(exchange, dialect, at)
+        self.done.set()
+
+
+class Past:
+    """The recorded past: nothing but requests by id."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Any] = {}
+
+    async def requests(self, selection: Any) -> PastRequests:
+        return PastRequests(requests=tuple(row for row in self.rows.values() if row.id == selection.id))
+
+
+@pytest.fixture
+def folder(house: Any, tmp_path: Path) -> Path:
+    """The capture's folder; what is captured there is found by its id."""
+    kept = tmp_path / "state"
+    house.past = Past()
+    house.rebuild = lambda **changes: house.app.__init__(replace(house.app._deps, **changes))
+    house.capture = HeardCapture(kept)
+    house.rebuild(
+        capture=house.capture, captured=partial(find_captured, kept), history=house.past,
+        record=lambda row: house.past.rows.__setitem__(row.id, row),
+    )  # fmt: skip
+    return kept
+
+
+async def capture_one(house: Any, answer: bytes, **more: Any) -> str:
+    """Have a client ask for alpha, and return the id of its request."""
+    answers(house, answer, stream=more.get("stream", True))
+    body = {"model": "alpha", "stream": True, "messages": [{"role": "user", "content": SECRET_WORDS}], **more}
+    return await captured(house, "/v1/chat/completions", body)
+
+
+async def captured(house: Any, path: str, body: dict[str, Any]) -> str:
+    """Post a client's request, and return its id once its answer was looked at."""
+    house.capture.done.clear()
+    await house.client.post(path, json=body, headers={"user-agent": "codex_cli_rs/1"})
+    assert await asyncio.to_thread(house.capture.done.wait, 30)
+    return str(next(reversed(house.past.rows)))
+
+
+async def replay(house: Any, request: str, on: str = "beta/fast", *, begin: bool = True) -> Any:
+    return await house.client.post("/api/replay", json={"request": request, "on": on, "begin": begin})
+
+
+async def test_a_replay_tells_both_answers_figures_and_where_they_differ(house: Any, folder: Path) -> None:
+    """The engine gets the captured body under the other profile's name; the caller gets figures alone."""
+    first = await capture_one(house, chat("Hello", " world", thought="hm"))
+    answers(house, chat("Hello", " there!", thought="hm"))
+    answered = await replay(house, first)
+    told = answered.json()
+    assert told["match"] == {"identical": False, "before": 14, "after": 15, "differs_at": 10}
+    assert (told["original"]["id"], told["original"]["profile"], told["original"]["client"]) == (
+        first,
+        "alpha",
+        "codex",
+    )
+    assert (told["answer"]["profile"], told["answer"]["client"]) == ("beta/fast", "sparkdash-replay")
+    assert told["answer"]["completion_tokens"] == 3
+    assert (told["profile"], told["plan"]["profile"], told["stream"]) == ("beta/fast", "beta/fast", True)
+    sent = json.loads(house.engine.seen[-1].body)
+    assert (sent["model"], sent["messages"][0]["content"]) == ("beta/fast", SECRET_WORDS)
+    assert SECRET_WORDS not in answered.text
+    assert "Hello" not in answered.text
+
+
+async def test_equal_answers_are_identical_and_a_replay_is_not_captured(house: Any, folder: Path) -> None:
+    """Otherwise replays would become prompts of a suite."""
+    first = await capture_one(house, chat("same"))
+    assert (await replay(house, first)).json()["match"] == {
+        "identical": True, "before": 4, "after": 4, "differs_at": None,
+    }  # fmt: skip
+    assert len((folder / "captured.jsonl").read_text().splitlines()) == 1
+    assert len((folder / "captured-answers.jsonl").read_text().splitlines()) == 1
+
+
+async def test_a_plan_sends_nothing(house: Any, folder: Path) -> None:
+    """It says what the replay would stop."""
+    first = await capture_one(house, chat("one"))
+    told = (await replay(house, first, begin=False)).json()
+    assert (told["answer"], told["match"], told["plan"]["fits"]) == (None, None, True)
+    assert len(house.engine.seen) == 1
+
+
+async def test_a_request_that_was_not_captured_says_how_to_capture(house: Any, folder: Path) -> None:
+    """While the capture is off the hint names the setting; while it is on, the request is too old."""
+    answered = await replay(house, "abc")
+    assert (answered.status_code, answered.json()["error"]["code"]) == (404, "not_captured")
+    assert "came before" in answered.json()["error"]["message"]
+    house.rebuild(capture=None)
+    assert "`capture = true` in config.toml" in (await replay(house, "abc")).json()["error"]["message"]
+
+
+async def test_a_request_captured_earlier_is_replayed_while_the_capture_is_off(house: Any, folder: Path) -> None:
+    """The file still has it."""
+    first = await capture_one(house, chat("one"))
+    house.rebuild(capture=None)
+    assert (await replay(house, first)).json()["match"]["identical"] is True
+
+
+async def test_what_cannot_be_replayed_is_refused(house: Any, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A body that was too long, a request for no text, and a remote service."""
+    caplog.set_level(logging.DEBUG)
+    embedded = await captured(house, "/v1/embeddings", {"model": "alpha", "input": SECRET_WORDS})
+    assert (await replay(house, embedded)).json()["error"]["code"] == "not_replayable"
+    long = await capture_one(house, chat("one"), pad="x" * 2**20)
+    answered = await replay(house, long)
+    assert (answered.status_code, answered.json()["error"]["code"]) == (404, "body_not_kept")
+    house.catalog.profiles["cloud"] = Profile(name="cloud", engine=EngineKind.REMOTE, url="https://cloud.example")
+    first = await capture_one(house, chat("one"))
+    assert (await replay(house, first, "cloud")).json()["error"]["code"] == "remote_profile"
+    assert SECRET_WORDS not in caplog.text
+
+
+async def test_an_engine_that_fails_is_told_in_the_row(house: Any, folder: Path) -> None:
+    """There is no answer to compare with."""
+    first = await capture_one(house, chat("one"))
+    house.supervisor.error = SparkdashError("It does not fit.", code="does_not_fit")
+    told = (await replay(house, first)).json()
+    assert (told["answer"]["state"], told["answer"]["error"], told["match"]) == ("failed", "does_not_fit", None)
+
+
+async def test_secrets_that_were_left_out_are_told(house: Any, folder: Path) -> None:
+    """The replay is then of another text than the request."""
+    first = await capture_one(house, chat("one"), api_key="hunter2")
+    assert (await replay(house, first, begin=False)).json()["redacted"] is True
+
+
+async def test_a_whole_answer_is_compared_too(house: Any, folder: Path) -> None:
+    """Tool calls count."""
+    call = {"function": {"name": "look", "arguments": "{}"}}
+    answer = {"choices": [{"message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    first = await capture_one(house, json.dumps(answer).encode(), stream=False)
+    told = (await replay(house, first)).json()
+    assert (told["stream"], told["match"]["identical"], told["match"]["before"]) == (False, True, len("look{}"))
+
+
+async def test_the_captured_answer_is_the_owners_alone_and_without_secrets(house: Any, folder: Path) -> None:
+    """As the request."""
+    await capture_one(house, chat("the key is sk-proj-0123456789abcdefghij"))
+    file = folder / "captured-answers.jsonl"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert json.loads(file.read_text())["text"] == "the key is [redacted]"

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.event import EVENT, Event, Level, Notice, SampleTaken
+from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.state import Snapshot, apply
 from sparkdash.gateway.http import event_feed
+from sparkdash.settings import Settings
 
 
 @asynccontextmanager
@@ -163,3 +165,25 @@ async def test_a_daemon_that_ends_ends_the_feed(house: Any) -> None:
         assert told == ["the last"]
     async with listening(house) as frames:
         assert [name async for name, _, _ in frames if name] == ["snapshot"]
+
+
+NAME = "web\x1b[2Jui"
+FOUND = MemoryAccount(at=1.0, total=10, holdings=(Holding(kind=Holder.CONTAINER, name=NAME, bytes=10),))
+
+
+async def test_the_account_is_told_as_it_is(engine: Any, tools: Any) -> None:
+    """Names come from outside and stay what they are; JSON escapes what would steer a terminal."""
+
+    async def memory() -> MemoryAccount:
+        return FOUND
+
+    async with tools.living_house(engine, Settings(), memory=memory) as house:
+        answer = await house.client.get("/api/memory")
+    assert MemoryAccount.model_validate_json(answer.content) == FOUND
+    assert b"\x1b" not in answer.content
+
+
+async def test_a_simulated_box_has_no_account(house: Any) -> None:
+    """The demo's."""
+    answer = await house.client.get("/api/memory")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "no_memory_account")
