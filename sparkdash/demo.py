@@ -32,7 +32,7 @@ from sparkdash.settings import Settings
 from sparkdash.units import GIB
 
 if TYPE_CHECKING:
-    from sparkdash.sim.nodes.simulated_boxes import SimulatedBoxes
+    from sparkdash.sim.nodes import SimulatedBoxes
 
 LOG = structlog.get_logger("sparkdash.demo")
 FIRST = "gpt-oss-120b"
@@ -95,7 +95,7 @@ def _watch(options: DemoOptions) -> int:
 
 async def _sweep(folder: Path) -> None:
     """Stop engines that outlived a killed child."""
-    from sparkdash.sim.nodes.simulated_boxes import left_runtimes
+    from sparkdash.sim.nodes import left_runtimes
 
     for runtime in left_runtimes(folder):
         for left in await runtime.containers({}):
@@ -147,7 +147,7 @@ def _own_folders() -> Iterator[Path]:
 
 def twins(speed: float, nodes: int = 1) -> Catalog:
     """Return the shipped profiles as simulated twins, which run `speed` times faster on that many boxes."""
-    from sparkdash.sim.rehearsal import simulated_twin
+    from sparkdash.sim.traffic import simulated_twin
 
     shipped = catalog.load_catalog([paths.shipped_profiles()])
     return Catalog(
@@ -156,7 +156,7 @@ def twins(speed: float, nodes: int = 1) -> Catalog:
 
 
 async def _live(folder: Path, options: DemoOptions) -> None:
-    from sparkdash.daemon.log_limits import limit_logs
+    from sparkdash.host.log_limit import limit_logs
     from sparkdash.sim.traffic import Traffic
 
     sources: list[Traffic] = []
@@ -212,7 +212,7 @@ async def _live(folder: Path, options: DemoOptions) -> None:
 
 
 def _boxes(folder: Path, count: int, settings: Settings) -> SimulatedBoxes:
-    from sparkdash.sim.nodes.simulated_boxes import one_box, several_boxes
+    from sparkdash.sim.nodes import one_box, several_boxes
 
     reserve = int(settings.reserve_gib * GIB)
     return one_box(folder) if count == 1 else several_boxes(folder, count, owner=paths.owner(), reserve=reserve)

@@ -85,8 +85,7 @@ async def _tried(hooks: list[Hook], event: HookEventKind) -> list[dict[str, Any]
     import socket
     import time
 
-    from sparkdash.hooks.events import example_event
-    from sparkdash.hooks.run import run_hook
+    from sparkdash.hooks import example_event, run_hook
     from sparkdash.upstream import Upstream
 
     results: list[dict[str, Any]] = []

@@ -11,7 +11,7 @@ from sparkdash.units import GIB, MIB, one_line, size
 
 if TYPE_CHECKING:
     from sparkdash.domain.memory import Holding, MemoryAccount
-    from sparkdash.host.memory_account import Sources
+    from sparkdash.host.memory.account import Sources
 
 SMALL = 16 * MIB
 """Smaller holders share one row."""
@@ -69,7 +69,7 @@ def read_account() -> MemoryAccount:
             raise
         import asyncio
 
-        from sparkdash.host.memory_account import account_for_memory
+        from sparkdash.host.memory.account import account_for_memory
 
         return asyncio.run(account_for_memory(_sources()))
 
@@ -136,6 +136,6 @@ def _sources() -> Sources:
     from sparkdash import paths, settings
     from sparkdash.cli.local import make_runtime
     from sparkdash.host.box import BoxReader
-    from sparkdash.host.memory_account import Sources
+    from sparkdash.host.memory.account import Sources
 
     return Sources(runtime=make_runtime(settings.load_settings()), gpu=BoxReader().gpu, owner=paths.owner())

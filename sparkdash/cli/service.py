@@ -28,10 +28,10 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def install_helper(user: str | None, *, root: Path | None, yes: bool, force: bool, dry_run: bool) -> None:
     """Print the two files, then write them if run as root and confirmed; otherwise raise with the command to type."""
-    from sparkdash.host.memory_helper import installer, unit_files
+    from sparkdash.host.memory import helper
 
     name, uid = _who(user)
-    files = unit_files.files(name, uid)
+    files = helper.files(name, uid)
     for file in files:
         print_text(f"# {file.path} (mode {file.mode:04o})\n{file.text}")
     if dry_run:
@@ -39,7 +39,7 @@ def install_helper(user: str | None, *, root: Path | None, yes: bool, force: boo
     if not _may_write(root):
         _hand_over("install", "--user", name)
     _ask(f"Write these {len(files)} files below {root}?" if root else f"Write these {len(files)} files?", yes=yes)
-    written = installer.install(files, root or Path("/"), force=force)
+    written = helper.install(files, root or Path("/"), force=force)
     print_note(f"Wrote {' and '.join(written)}.")
     if root is None:
         print_note(f"{name} can test it (the kernel drops its caches): {join(_start(uid))}")
@@ -47,13 +47,13 @@ def install_helper(user: str | None, *, root: Path | None, yes: bool, force: boo
 
 def uninstall_helper(*, root: Path | None, force: bool, dry_run: bool) -> None:
     """Remove the files; without root, raise with the command to type."""
-    from sparkdash.host.memory_helper import installer, unit_files
+    from sparkdash.host.memory import helper
 
     if dry_run:
-        return print_text(f"rm {unit_files.RULE}\nrm {unit_files.UNIT}\nsystemctl daemon-reload")
+        return print_text(f"rm {helper.RULE}\nrm {helper.UNIT}\nsystemctl daemon-reload")
     if not _may_write(root):
         _hand_over("uninstall")
-    removed = installer.uninstall(root or Path("/"), force=force)
+    removed = helper.uninstall(root or Path("/"), force=force)
     return print_note(f"Removed {' and '.join(removed)}." if removed else "The memory helper is not installed.")
 
 
@@ -90,7 +90,7 @@ def _hand_over(*words: str) -> None:
 
 
 def _start(uid: int) -> tuple[str, ...]:
-    from sparkdash.host.memory_helper.unit_files import START
+    from sparkdash.host.memory.helper import START
 
     return START if uid == 0 else ("sudo", "-n", *START)
 
@@ -161,7 +161,7 @@ def install(
         refuse_misplaced_options(helper, port=port, no_start=no_start)
         return install_helper(user, root=root, yes=yes, force=force, dry_run=dry_run)
     refuse_misplaced_options(helper, user=user, root=root, yes=yes)
-    from sparkdash.host import systemd_unit as unit
+    from sparkdash.host import systemd as unit
 
     path, text = _path(), _text(port)
     steps = _steps("daemon-reload", f"enable {unit.NAME}", f"restart {unit.NAME}")
@@ -200,7 +200,7 @@ def uninstall(
     if helper:
         return uninstall_helper(root=root, force=force, dry_run=dry_run)
     refuse_misplaced_options(helper, root=root)
-    from sparkdash.host import systemd_unit as unit
+    from sparkdash.host import systemd as unit
 
     path, before, after = _path(), _steps(f"disable --now {unit.NAME}"), _steps("daemon-reload")
     if dry_run:
@@ -230,7 +230,7 @@ def status(as_json: AsJson = False) -> None:
       sparkdash service status --json | jq -r .systemd.ActiveState
     """
     from sparkdash.host import systemd
-    from sparkdash.host import systemd_unit as unit
+    from sparkdash.host import systemd as unit
 
     path = _path()
     written = path.read_text() if path.exists() else None
@@ -260,10 +260,10 @@ def status(as_json: AsJson = False) -> None:
 
 def _unit_properties() -> tuple[dict[str, str] | None, str | None]:
     """Return the unit's properties, or None and the reason why systemd does not answer."""
-    from sparkdash.host import systemd, systemd_unit
+    from sparkdash.host import systemd
 
     try:
-        said = systemd.systemctl("show", systemd_unit.NAME, *(f"--property={name}" for name in SHOWN))
+        said = systemd.systemctl("show", systemd.NAME, *(f"--property={name}" for name in SHOWN))
     except HostError as error:
         return None, error.message
     return dict(line.split("=", 1) for line in said.splitlines() if "=" in line), None
@@ -287,18 +287,18 @@ def _yes(fact: bool | None) -> str:
 
 
 def _path() -> Path:
-    from sparkdash.host import systemd, systemd_unit
+    from sparkdash.host import systemd
 
-    return systemd.unit_folder() / systemd_unit.NAME
+    return systemd.unit_folder() / systemd.NAME
 
 
 def _text(port: int | None) -> str:
     from sparkdash import paths
     from sparkdash.client.launch import COMMAND
-    from sparkdash.host import systemd_unit
+    from sparkdash.host import systemd
 
     command = [*COMMAND, *(["--port", str(port)] if port else [])]
-    return systemd_unit.text(command, paths.config_dir() / "environment", os.environ)
+    return systemd.text(command, paths.config_dir() / "environment", os.environ)
 
 
 def _steps(*commands: str) -> list[str]:
@@ -314,9 +314,9 @@ def _run(steps: Sequence[str]) -> None:
 
 
 def _refuse_strangers(path: Path, *, force: bool) -> None:
-    from sparkdash.host import systemd_unit
+    from sparkdash.host import systemd
 
-    if path.exists() and not force and not systemd_unit.ours(path.read_text(errors="replace")):
+    if path.exists() and not force and not systemd.ours(path.read_text(errors="replace")):
         raise HostError(
             f"{path} was not written by sparkdash.",
             code="unit_not_ours",
@@ -330,10 +330,10 @@ def _refuse_second_daemon() -> None:
     Asking systemd first also reveals, before anything is written, whether there is a user manager.
     """
     from sparkdash.client.client import Client
-    from sparkdash.host import systemd_unit
+    from sparkdash.host import systemd
     from sparkdash.host.systemd import systemctl
 
-    state = systemctl("show", systemd_unit.NAME, "--property=ActiveState").strip().partition("=")[2]
+    state = systemctl("show", systemd.NAME, "--property=ActiveState").strip().partition("=")[2]
     with Client() as client:
         if state == "active" or not client.health():
             return

@@ -226,14 +226,14 @@ def _answering() -> tuple[str | None, bool]:
 
 def _service() -> bool | None:
     from sparkdash.errors import HostError
-    from sparkdash.host import systemd, systemd_unit
+    from sparkdash.host import systemd
 
     try:
         systemd.systemctl("show-environment")
     except HostError as error:
         if error.code == "no_user_manager":
             return None
-    return (systemd.unit_folder() / systemd_unit.NAME).exists()
+    return (systemd.unit_folder() / systemd.NAME).exists()
 
 
 def _problems(known: Settings) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
 
 import structlog
@@ -16,19 +16,21 @@ import structlog
 from sparkdash import __version__, paths
 from sparkdash.api.answers import BenchPlan, SettingList
 from sparkdash.api.requests import SettingBody, StartRunBody
-from sparkdash.daemon import reloading
+from sparkdash.daemon import config_file, reloading
 from sparkdash.daemon.daemon import Daemon
-from sparkdash.domain.event import Level, Notice
+from sparkdash.daemon.reloading import publish_profiles
+from sparkdash.domain.event import Event, Level, MeasuringChanged, Notice
 from sparkdash.domain.finding import Diagnosis, Finding
 from sparkdash.domain.local_files import Item, NodeStock, Shelf, Stock
-from sparkdash.domain.memory import MemoryAccount
+from sparkdash.domain.memory import Holding, MemoryAccount
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.errors import SparkdashError
-from sparkdash.host import memory_account
-from sparkdash.host.hub.local_weights import Presence
+from sparkdash.host.local_weights import Presence
+from sparkdash.host.memory.account import Sources, account_for_memory
 from sparkdash.host.shelf import Image, stock_of
 from sparkdash.nodes.shipping.stock import stock_of_nodes
 from sparkdash.settings import Settings, settings_file
+from sparkdash.units import GIB
 
 LOG = structlog.get_logger("sparkdash")
 
@@ -89,16 +91,12 @@ async def start_bench_run(daemon: Daemon, wish: StartRunBody) -> BenchPlan:
 
 async def settings_list(daemon: Daemon, read: Callable[[], Settings]) -> SettingList:
     """List the settings of config.toml."""
-    from sparkdash.daemon import settings_list
-
-    return await asyncio.to_thread(settings_list.list_settings, settings_file(), daemon.supervisor.settings, read)
+    return await asyncio.to_thread(config_file.list_settings, settings_file(), daemon.supervisor.settings, read)
 
 
 async def change_setting(daemon: Daemon, read: Callable[[], Settings], wish: SettingBody) -> SettingList:
     """Change one setting in config.toml, and apply what holds at once. Raises SparkdashError."""
-    from sparkdash.daemon import settings_list as listed
-
-    await asyncio.to_thread(listed.change_setting, settings_file(), wish.key, wish.value)
+    await asyncio.to_thread(config_file.change_setting, settings_file(), wish.key, wish.value)
     await reloading.reread_settings(daemon)
     return await settings_list(daemon, read)
 
@@ -123,8 +121,8 @@ async def run_doctor(daemon: Daemon, names: Sequence[str]) -> Diagnosis:
 
 async def memory_of_box(daemon: Daemon) -> MemoryAccount:
     """Account for all memory of the box by holder. Raises HostError."""
-    return await memory_account.account_for_memory(
-        memory_account.Sources(
+    return await account_for_memory(
+        Sources(
             runtime=daemon.parts.runtime,
             gpu=daemon.parts.reader.gpu,
             owner=paths.owner(),
@@ -165,3 +163,81 @@ async def shutdown(daemon: Daemon, stop_engines: bool) -> None:
         LOG.warning("an engine is left behind", code=error.code, why=error.text())
     finally:
         daemon.server.stop()
+
+
+FIRST_S = 5.0
+"""Pause after the start, which has more urgent work for the cores."""
+
+
+async def watch_runs(daemon: Daemon) -> None:
+    """Read the speed-ups, then again whenever a measurement has ended, until the bus ends."""
+    subscription = daemon.bus.subscribe(samples=False, requests=False)
+    try:
+        await asyncio.sleep(FIRST_S)
+        await read_again(daemon)
+        async for item in subscription:
+            if isinstance(item, Event) and isinstance(item.fact, MeasuringChanged) and item.fact.measuring is None:
+                await read_again(daemon)
+    finally:
+        subscription.leave()
+
+
+async def read_again(daemon: Daemon) -> None:
+    """Read the speed-ups, and publish the profiles where one changed. Runs that cannot be read change nothing."""
+    await asyncio.to_thread(import_module, "sparkdash.bench.processes")
+    from sparkdash.bench.processes import read_speed_ups
+
+    try:
+        found = await read_speed_ups(simulated=daemon.parts.simulated)
+    except SparkdashError as error:
+        LOG.warning("the speed-ups of measured runs cannot be read", error=str(error))
+        return
+    daemon.speed_ups = {one.profile: one for one in found}
+    publish_profiles(daemon, daemon.supervisor.catalog)
+
+
+SHARED_S = 1.0
+"""Age up to which an account serves the next caller."""
+RECENT_S = 60.0
+"""Age up to which an account still names the largest holders."""
+LARGE = GIB
+"""Least memory of a holder that is named."""
+
+
+class MemoryAccounts:
+    """Cache of the last account. `look` makes one; `monotonic` is the clock."""
+
+    def __init__(self, look: Callable[[], Awaitable[MemoryAccount]], monotonic: Callable[[], float]) -> None:
+        self._look = look
+        self._monotonic = monotonic
+        self._task: asyncio.Task[MemoryAccount] | None = None
+        self._last: tuple[float, MemoryAccount] | None = None
+
+    async def now(self) -> MemoryAccount:
+        """Return an account that is at most SHARED_S old. Raises whatever `look` raises."""
+        if (known := self._within(SHARED_S)) is not None:
+            return known
+        if self._task is None:
+            self._task = asyncio.create_task(self._take(), name="memory account")
+            self._task.add_done_callback(self._over)
+        return await asyncio.shield(self._task)  # one caller's cancellation must not end it for the others
+
+    def foreign(self) -> tuple[Holding, ...]:
+        """Large holders that are not ours, largest first, without waiting; none without a recent account."""
+        known = self._within(RECENT_S)
+        return () if known is None else known.foreign(LARGE)
+
+    def _within(self, seconds: float) -> MemoryAccount | None:
+        if self._last is None or self._monotonic() - self._last[0] > seconds:
+            return None
+        return self._last[1]
+
+    async def _take(self) -> MemoryAccount:
+        found = await self._look()
+        self._last = self._monotonic(), found
+        return found
+
+    def _over(self, task: asyncio.Task[MemoryAccount]) -> None:
+        self._task = None
+        if not task.cancelled():
+            task.exception()  # retrieved, so that asyncio does not warn when no caller is left

@@ -15,19 +15,18 @@ from typing import NamedTuple
 from sparkdash import listen
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
-from sparkdash.daemon.config_revision import SettingsReader
-from sparkdash.daemon.handover import Handover
+from sparkdash.daemon.config_file import SettingsReader
+from sparkdash.daemon.listeners import Handover
 from sparkdash.daemon.other_nodes import OtherNodes
 from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.domain.profile import SpeedUp
 from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.hooks import HookDispatcher
-from sparkdash.host.memory_guard.guard import MemoryGuard
-from sparkdash.host.memory_helper.helper import MemoryHelper
-from sparkdash.host.nodes import Nodes
+from sparkdash.host.memory.guard import MemoryGuard
+from sparkdash.host.memory.helper import MemoryHelper
 from sparkdash.host.reader import HostReader
-from sparkdash.host.runtime import Runtime
+from sparkdash.host.runtime import Nodes, Runtime
 from sparkdash.prometheus import MetricsExporter
 from sparkdash.settings import Settings
 from sparkdash.store import Store

@@ -7,22 +7,50 @@ wrong state is worse than none. Must not know what any part does, nor how it is 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 from collections.abc import Awaitable, Callable
 
 import structlog
 
 from sparkdash import listen
-from sparkdash.daemon import signals
+from sparkdash.daemon import reloading
 from sparkdash.daemon.build import build_daemon
+from sparkdash.daemon.control_actions import watch_runs
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.listeners import open_listeners
 from sparkdash.daemon.reloading import watch_files
-from sparkdash.daemon.speed_ups import watch_runs
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import SparkdashError
 
 LOG = structlog.get_logger("sparkdash")
+ENDING = (signal.SIGINT, signal.SIGTERM)
+STDIN = 0
+
+
+def install_handlers(loop: asyncio.AbstractEventLoop, daemon: Daemon) -> None:
+    """Install the signal handlers of `daemon` on the loop."""
+    for number in ENDING:
+        loop.add_signal_handler(number, daemon.server.stop)
+    loop.add_signal_handler(signal.SIGHUP, _hung_up, daemon, _on_terminal())
+
+
+def _hung_up(daemon: Daemon, from_terminal: bool) -> None:
+    if from_terminal and not _on_terminal():
+        daemon.server.stop()
+        return
+    LOG.info("reading profiles and settings again", asked_by="SIGHUP")
+    task = asyncio.create_task(reloading.reload(daemon), name="reload")
+    daemon.background_tasks.add(task)
+    task.add_done_callback(daemon.background_tasks.discard)
+
+
+def _on_terminal() -> bool:
+    """Whether standard input is a terminal that still exists."""
+    return os.isatty(STDIN)
+
+
 RESTART_S = (1.0, 5.0, 30.0)
 """Pauses before telemetry is started again; the last one repeats."""
 ADOPTED_S = 2.0
@@ -46,7 +74,7 @@ async def serve(parts: Parts, *, ready: Callable[[Daemon], None] | None = None) 
 
 async def _live(daemon: Daemon, sockets: list[socket.socket], ready: Callable[[Daemon], None] | None) -> None:
     loop = asyncio.get_running_loop()
-    signals.install_handlers(loop, daemon)
+    install_handlers(loop, daemon)
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(daemon.supervisor.run(), name="supervisor"),

@@ -6,19 +6,179 @@ Must not know what is served.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from array import array
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import structlog
 
 from sparkdash import listen, paths
 from sparkdash.access.keyring import Keyring, keys_file
-from sparkdash.daemon.handover import Handover
-from sparkdash.errors import ProfileError
+from sparkdash.domain.event import Level, Notice
+from sparkdash.errors import HostError, ProfileError
 from sparkdash.settings import Settings
+from sparkdash.wire import Crowding
+
+MICRO = 1e-6
+_NOTIFY_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+
+
+@dataclass(frozen=True, slots=True)
+class Notifier:
+    """Address of systemd's socket and the watchdog's time; None without systemd, or without a watchdog."""
+
+    address: str | None = None
+    watchdog_s: float | None = None
+
+    def tell(self, *words: str, descriptors: Sequence[int] = ()) -> None:
+        """Send words such as "READY=1" and descriptors, in one datagram. Never fails without systemd."""
+        if self.address is None:
+            return
+        # a leading @ is an abstract socket's NUL; never wait: a full queue is systemd's own trouble
+        where = "\0" + self.address[1:] if self.address.startswith("@") else self.address
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            # not socket.send_fds, which drops the address
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
+            sender.sendmsg(["\n".join(words).encode()], rights, 0, where)
+
+    async def attend(self, stopping: Awaitable[object], status: str) -> None:
+        """Send READY now, WATCHDOG while the event loop runs, STOPPING when `stopping` is done.
+
+        The loop itself sends the pings: a stuck loop sends none, and systemd restarts the daemon.
+        """
+        self.tell("READY=1", f"STATUS={status}")
+        pinging = None if self.watchdog_s is None else asyncio.ensure_future(self._ping(self.watchdog_s / 2))
+        try:
+            await stopping
+        finally:
+            if pinging is not None:
+                pinging.cancel()
+            self.tell("STOPPING=1")
+
+    async def _ping(self, every_s: float) -> None:
+        while True:
+            self.tell("WATCHDOG=1")
+            await asyncio.sleep(every_s)
+
+
+def notifier_from_environment(environ: MutableMapping[str, str] = os.environ) -> Notifier:
+    """Read systemd's variables and remove them, so that no child inherits them."""
+    address, usec, pid = (environ.pop(name, None) for name in _NOTIFY_VARIABLES)
+    ours = pid is None or pid == str(os.getpid())
+    watchdog_s = int(usec) * MICRO if usec and usec.isdecimal() and ours else None
+    return Notifier(address or None, watchdog_s or None)
+
+
+FIRST = 3
+"""First descriptor that is handed over (SD_LISTEN_FDS_START)."""
+TCP, UNIX = "sparkdash-tcp", "sparkdash-unix"
+"""Names of sparkdash's sockets in systemd's store."""
+_VARIABLES = ("LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID")
+
+Named = tuple[str, socket.socket]
+"""A socket, and the name that the parent gave it."""
+
+
+@dataclass
+class Handover:
+    """Sockets that a parent handed over; none without such a parent."""
+
+    inherited: tuple[Named, ...] = ()
+    notifier: Notifier = field(default_factory=Notifier)
+
+    @property
+    def outlives(self) -> bool:
+        """Whether systemd keeps the sockets open once this daemon has ended."""
+        return bool(self.inherited) or self.notifier.address is not None
+
+    def tcp(self, host: str, port: int) -> socket.socket | None:
+        """Take the inherited socket of this address, any port for port 0; None: there is none, so bind one.
+
+        Raises:
+            HostError: code `socket_mismatch`: a socket unit listens elsewhere.
+        """
+        tcp = [(name, sock) for name, sock in self.inherited if sock.family in (socket.AF_INET, socket.AF_INET6)]
+        hosts = _hosts(host) if tcp else set()
+        return self._take(tcp, f"{host}:{port}", lambda at: at[0] in hosts and port in (0, at[1]))
+
+    def unix(self, path: Path) -> socket.socket | None:
+        """Take the inherited unix socket of this path; None: there is none, so bind one. Raises HostError as `tcp`."""
+        unix = [(name, sock) for name, sock in self.inherited if sock.family == socket.AF_UNIX]
+        return self._take(unix, str(path), lambda at: at == str(path))
+
+    def keep(self, tcp: socket.socket, unix: socket.socket) -> None:
+        """Leave sockets that were bound here with systemd, which keeps as many as FileDescriptorStoreMax= allows."""
+        held = [sock for _, sock in self.inherited]
+        for name, sock in ((TCP, tcp), (UNIX, unix)):
+            if sock not in held:
+                self.notifier.tell("FDSTORE=1", f"FDNAME={name}", descriptors=(sock.fileno(),))
+
+    def _take(self, candidates: list[Named], wanted: str, fits: Callable[[Any], bool]) -> socket.socket | None:
+        found = None
+        for name, sock in candidates:
+            if fits(sock.getsockname()):
+                found = sock
+            elif name in (TCP, UNIX):
+                self.notifier.tell("FDSTOREREMOVE=1", f"FDNAME={name}")
+                sock.close()
+            else:
+                raise HostError(
+                    f"The socket unit {name} listens on {_shown(sock)}, and the settings say {wanted}.",
+                    code="socket_mismatch",
+                    hint="ListenStream= of the unit and the settings (host, port, SPARKDASH_RUNTIME_DIR) must agree.",
+                )
+        return found
+
+
+def inherited_sockets(notifier: Notifier, environ: MutableMapping[str, str] = os.environ) -> Handover:
+    """Take the sockets that systemd handed to this process.
+
+    The variables are removed, so that no child takes them for its own.
+
+    Raises:
+        HostError: code `socket_unusable`: what is named is no socket.
+    """
+    count, names, pid = (environ.pop(name, "") for name in _VARIABLES)
+    if pid != str(os.getpid()) or not count.isdecimal():
+        return Handover((), notifier)
+    called = names.split(":") if names else []
+    inherited = tuple(
+        (called[index] if index < len(called) else "unknown", _socket(FIRST + index)) for index in range(int(count))
+    )
+    return Handover(inherited, notifier)
+
+
+def _socket(descriptor: int) -> socket.socket:
+    try:
+        os.set_inheritable(descriptor, False)  # engines must not hold the port
+        sock = socket.socket(fileno=descriptor)
+    except OSError as error:
+        raise HostError(
+            f"LISTEN_FDS names descriptor {descriptor}, which is no open socket: {error.strerror}.",
+            code="socket_unusable",
+            hint="Unset LISTEN_FDS and LISTEN_PID, or have systemd start sparkdash.",
+        ) from None
+    sock.setblocking(False)
+    return sock
+
+
+def _hosts(host: str) -> set[str]:
+    """Addresses to which a socket for this host may be bound."""
+    return {str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+
+
+def _shown(sock: socket.socket) -> str:
+    name = sock.getsockname()
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
+
 
 LOG = structlog.get_logger("sparkdash")
 
@@ -81,3 +241,32 @@ def _tls(settings: Settings) -> listen.Tls | None:
     tls = listen.Tls(settings.tls_cert.expanduser(), settings.tls_key.expanduser())
     tls.check()
     return tls
+
+
+_MEND = "Raise the limit of open files: `LimitNOFILE=` of the service, or `ulimit -n` before `sparkdash serve`."
+
+
+def publish_notice(publish: Callable[[Notice], object], met: Crowding) -> None:
+    """Publish a notice about the reached limit, and log it."""
+    LOG.warning(
+        "the limit of connections is met",
+        most=met.most,
+        closed_idle=met.closed,
+        refused=met.refused,
+        client=met.address,
+    )
+    publish(Notice(level=Level.WARNING, code="connections_full", text=notice_text(met)))
+
+
+def notice_text(met: Crowding) -> str:
+    """Text of the notice: the limit, which connections were closed or refused, and what to do."""
+    closed = f"{met.closed} idle {_connections(met.closed)} closed for new clients" if met.closed else ""
+    refused = f"{met.refused} new {_connections(met.refused)} refused" if met.refused else ""
+    done = " and ".join(filter(None, (closed, refused)))
+    if met.address is not None:
+        return f"{met.address} uses half of the {met.most} connections, the most for one address: {done}."
+    return f"{met.most} connections are open, as many as the limit of open files allows: {done}. {_MEND}"
+
+
+def _connections(number: int) -> str:
+    return "connection was" if number == 1 else "connections were"

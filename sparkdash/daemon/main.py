@@ -16,13 +16,13 @@ import uvloop
 
 from sparkdash import log, paths
 from sparkdash.bench.plan import sweep_file
-from sparkdash.daemon import handover, systemd_notify
+from sparkdash.daemon import listeners
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.lifecycle import serve
-from sparkdash.daemon.log_limits import limit_logs
 from sparkdash.host.box import BoxReader
-from sparkdash.host.memory_guard.guard import MemoryGuard
-from sparkdash.host.memory_helper.helper import MemoryHelper
+from sparkdash.host.log_limit import limit_logs
+from sparkdash.host.memory.guard import MemoryGuard
+from sparkdash.host.memory.helper import MemoryHelper
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 
@@ -43,8 +43,8 @@ def run(load_settings: Callable[[], Settings]) -> None:
     raise_file_limit()
     sweep_file.delete_stale_files()
     faulthandler.enable()  # systemd's watchdog ends us with SIGABRT: the journal then says where the loop was stuck
-    notifier, settings = systemd_notify.notifier_from_environment(), load_settings()
-    inherited = handover.inherited_sockets(notifier)
+    notifier, settings = listeners.notifier_from_environment(), load_settings()
+    inherited = listeners.inherited_sockets(notifier)
     parts = Parts(
         settings=settings,
         runtime=_runtime(settings),
@@ -98,7 +98,7 @@ def _processes() -> Path:
     return paths.state_dir() / "processes"
 
 
-async def _attended(daemon: Daemon, notifier: systemd_notify.Notifier) -> None:
+async def _attended(daemon: Daemon, notifier: listeners.Notifier) -> None:
     """Tell systemd that the daemon is ready once the engines of an earlier daemon are known."""
     await daemon.supervisor.adopted()
     await notifier.attend(daemon.server.stopping(), f"serving {daemon.url}/v1 with {daemon.parts.runtime.name}")

@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.load import FolderRead, ProfileFileWatch, combine_folders, read_folder
-from sparkdash.host.files.inotify import Inotify
+from sparkdash.host.inotify import Inotify
 from sparkdash.host.thread import in_thread
 
 T = TypeVar("T")

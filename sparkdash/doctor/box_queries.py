@@ -18,11 +18,11 @@ from sparkdash.domain.memory import LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.profile import ApiProtocol, Profile
 from sparkdash.engines.capabilities import lacks_protocol
-from sparkdash.host import memory_account
 from sparkdash.host.box import BoxReader
 from sparkdash.host.command import CommandResult, run_command
-from sparkdash.host.kernel_log.lines import KernelFindings
-from sparkdash.host.kernel_log.reader import KernelLog
+from sparkdash.host.kernel_lines import KernelFindings
+from sparkdash.host.kernel_log import KernelLog
+from sparkdash.host.memory.account import Sources, account_for_memory
 from sparkdash.host.nvml import Nvml
 from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes.process import Process
@@ -105,9 +105,7 @@ async def account(settings: Settings) -> MemoryAccount:
     reader = BoxReader()
     runtime = Process(paths.state_dir() / "processes") if settings.runtime == "process" else Podman(settings.runtime)
     try:
-        return await memory_account.account_for_memory(
-            memory_account.Sources(runtime=runtime, gpu=reader.gpu, owner=paths.owner())
-        )
+        return await account_for_memory(Sources(runtime=runtime, gpu=reader.gpu, owner=paths.owner()))
     finally:
         reader.close()
 

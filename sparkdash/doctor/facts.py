@@ -17,7 +17,7 @@ from typing import TypeVar
 from sparkdash.domain.memory import LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.host.command import CommandResult
-from sparkdash.host.kernel_log.lines import KernelFindings
+from sparkdash.host.kernel_lines import KernelFindings
 from sparkdash.settings import Settings
 from sparkdash.units import KIB
 

@@ -25,7 +25,7 @@ from sparkdash.domain.memory import LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import SparkdashError
 from sparkdash.host.command import CommandResult
-from sparkdash.host.kernel_log.lines import KernelFindings
+from sparkdash.host.kernel_lines import KernelFindings
 from sparkdash.settings import Settings
 
 FILE_LIMIT = 1 << 20

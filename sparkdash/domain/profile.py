@@ -47,7 +47,7 @@ class SimSpec(Frozen):
     time_scale: float = Field(default=1.0, gt=0)
     """Factor by which everything runs faster; for tests."""
     fault: str | None = None
-    """Name of a fault (sparkdash.sim.engine.faults)."""
+    """Name of a fault (sparkdash.sim.faults)."""
     fault_after_s: float | None = Field(default=None, ge=0)
     """Serving time until the fault begins; not for faults of the start."""
     fault_after_tokens: int | None = Field(default=None, ge=1)

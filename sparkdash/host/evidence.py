@@ -23,8 +23,8 @@ import structlog
 from sparkdash import __version__
 from sparkdash.domain.incident import Evidence, EvidenceRequest
 from sparkdash.host import command
-from sparkdash.host.kernel_log.lines import KernelFindings
-from sparkdash.host.kernel_log.reader import NOT_READABLE, KernelLog
+from sparkdash.host.kernel_lines import KernelFindings
+from sparkdash.host.kernel_log import NOT_READABLE, KernelLog
 from sparkdash.host.processes.proc import PROC
 from sparkdash.host.thread import in_thread
 from sparkdash.limits import INCIDENTS

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sparkdash.domain.profile import ModelRef, ProfileSummary
 from sparkdash.errors import HostError
-from sparkdash.host.hub.local_weights import Presence, find_weights, sum_presence
+from sparkdash.host.local_weights import Presence, find_weights, sum_presence
 from sparkdash.host.runtime import Runtime
 
 

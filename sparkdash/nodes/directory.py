@@ -18,9 +18,8 @@ import structlog
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeLaunch, NodeState
 from sparkdash.errors import HostError, SparkdashError
-from sparkdash.host.nodes import node_unknown
 from sparkdash.host.reader import HostReader
-from sparkdash.host.runtime import Runtime
+from sparkdash.host.runtime import Runtime, node_unknown
 from sparkdash.nodes import facts, ssh_errors
 from sparkdash.nodes.connection import NodeConnection
 from sparkdash.nodes.link.common import chosen_links, common_links

@@ -17,9 +17,7 @@ from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import EngineChanged, Fact, GuardChanged, ProfilesChanged, SwapChanged
 from sparkdash.domain.lease import Request
 from sparkdash.domain.state import Snapshot
-from sparkdash.prometheus.request_totals import OTHER, RequestTotals
-from sparkdash.prometheus.scraped_state import ScrapedState
-from sparkdash.prometheus.swap_totals import SwapTotals
+from sparkdash.prometheus.totals import OTHER, RequestTotals, ScrapedState, SwapTotals
 from sparkdash.telemetry.totals import EngineTotals
 
 

@@ -1,19 +1,496 @@
-"""The text of a page of metrics, classic or OpenMetrics.
-
-Owns: the order of the families. Must not know the daemon. Loads prometheus_client.
-"""
+"""The page of metrics, classic or OpenMetrics: its families of figures, and their names. Loads prometheus_client."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 
-from sparkdash.prometheus.families import box, engine, gateway
-from sparkdash.prometheus.scraped_state import ScrapedState
+from sparkdash.domain.engine import Engine, EngineState, LivenessState
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.memory import GuardLevel
+from sparkdash.domain.metric import Gpu, Memory, Metric, NodeSample
+from sparkdash.domain.node import LOCAL
+from sparkdash.prometheus.totals import OTHER, QUEUE, SWAP, WAITS, ScrapedState
+from sparkdash.telemetry.reading import Counters
+from sparkdash.telemetry.totals import LatencyHistogram
+
+ENGINE = ("profile", "engine", "node")
+"""Labels of an engine's metrics."""
+Rows = Iterable[tuple[Sequence[str], float | None]]
+"""Values of the labels, and the figure; None is unknown and left out."""
+
+
+def gauge(name: str, documentation: str, labels: Sequence[str], rows: Rows) -> MetricFamily:
+    """Make a gauge."""
+    family = GaugeMetricFamily(f"sparkdash_{name}", documentation, labels=labels)
+    for values, figure in rows:
+        if figure is not None:
+            family.add_metric(values, figure)
+    return family
+
+
+def counter(name: str, documentation: str, labels: Sequence[str], rows: Rows) -> MetricFamily:
+    """Make a counter; `name` is without `_total`."""
+    family = CounterMetricFamily(f"sparkdash_{name}", documentation, labels=labels)
+    for values, figure in rows:
+        if figure is not None:
+            family.add_metric(values, figure)
+    return family
+
+
+def histogram(
+    name: str, documentation: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], LatencyHistogram]]
+) -> MetricFamily:
+    """Make a histogram of seconds."""
+    family = HistogramMetricFamily(f"sparkdash_{name}", documentation, labels=labels)
+    for values, counted in rows:
+        family.add_metric(values, list(counted.cumulative()), counted.sum_s)
+    return family
+
+
+NODE = ("node",)
+GPU = ("node", "gpu")
+ONLY_GPU = "0"
+HERTZ = 1e6
+"""Hertz in a megahertz."""
+WATT_HOUR = 3600.0
+"""Joules in a watt-hour."""
+
+
+def box_families(state: ScrapedState) -> Iterator[MetricFamily]:
+    """Make the families."""
+    daemon = state.snapshot.daemon
+    yield gauge("build_info", "Version of sparkdash, always 1.", ("version",), [([daemon.version], 1.0)])
+    yield gauge(
+        "start_time_seconds", "Start of the daemon, Unix seconds: all counters begin there.", (),
+        [((), daemon.started_at)],
+    )  # fmt: skip
+    yield from _memory(_memories(state))
+    yield from _gpus(_all_gpus(state))
+    yield from _guard(state)
+    nodes = state.snapshot.sample.nodes if state.snapshot.sample else {}
+    yield from _links(nodes)
+    yield from _energy(state)
+    yield gauge("store_bytes", "Size of the database on disk.", (), [((), state.store_bytes)])
+    yield gauge("store_limit_bytes", "Largest size of the database.", (), [((), state.store_limit_bytes)])
+
+
+def _memories(state: ScrapedState) -> dict[str, Memory]:
+    """Memory of each node that is known, this one's under LOCAL."""
+    sample = state.snapshot.sample
+    if sample is None:
+        return {}
+    found = {name: node.memory for name, node in sample.nodes.items() if node.memory is not None}
+    return found | ({LOCAL: sample.memory} if sample.memory is not None else {})
+
+
+def _memory(memories: Mapping[str, Memory]) -> Iterator[MetricFamily]:
+    yield gauge(
+        "memory_bytes", "Memory by owner: a profile, other, cache, free, kept. Adds up to the total.",
+        ("node", "owner"),
+        (([node, owner], held) for node, memory in memories.items() for owner, held in memory_by_owner(memory).items()),
+    )  # fmt: skip
+    yield gauge("memory_total_bytes", "Memory of the node.", NODE, (([n], m.total) for n, m in memories.items()))
+    yield gauge(
+        "memory_available_bytes", "Memory that programs can get, by the kernel's own estimate.", NODE,
+        (([node], memory.available) for node, memory in memories.items()),
+    )  # fmt: skip
+    yield gauge(
+        "memory_pressure_ratio", "Share of the last 10 s in which all tasks waited for memory, 0 to 1.", NODE,
+        (([node], memory.pressure) for node, memory in memories.items()),
+    )  # fmt: skip
+
+
+def memory_by_owner(memory: Memory) -> dict[str, int]:
+    """Divide the whole memory among its owners; the sum is the total.
+
+    An engine of unknown size is part of `other`. `kept` is the part of the free memory that admission keeps.
+    """
+    left = memory.total
+    found: dict[str, int] = {}
+
+    def take(owner: str, held: int) -> None:
+        nonlocal left
+        found[owner] = found.get(owner, 0) + min(max(held, 0), left)
+        left -= min(max(held, 0), left)
+
+    kept = min(memory.reserve, memory.free)
+    take("kept", kept)
+    take("free", memory.free - kept)
+    for profile, held in memory.engines.items():
+        if held is not None:
+            take(profile, held)
+    take("cache", memory.page_cache or 0)
+    take("other", left)
+    return found
+
+
+def _all_gpus(state: ScrapedState) -> dict[str, Gpu]:
+    sample = state.snapshot.sample
+    if sample is None:
+        return {}
+    found = {name: node.gpu for name, node in sample.nodes.items() if node.gpu is not None}
+    return found | ({LOCAL: sample.gpu} if sample.gpu is not None else {})
+
+
+def _gpus(gpus: Mapping[str, Gpu]) -> Iterator[MetricFamily]:
+    yield gauge(
+        "gpu_utilization_ratio", "Share of time in which the GPU computed, 0 to 1.", GPU,
+        (([node, ONLY_GPU], gpu.utilization) for node, gpu in gpus.items()),
+    )  # fmt: skip
+    yield gauge(
+        "gpu_clock_hertz", "Clock of the GPU's multiprocessors.", GPU,
+        (([node, ONLY_GPU], None if gpu.sm_clock_mhz is None else gpu.sm_clock_mhz * HERTZ)
+         for node, gpu in gpus.items()),
+    )  # fmt: skip
+    yield gauge(
+        "gpu_temperature_celsius", "Temperature of the GPU.", GPU,
+        (([node, ONLY_GPU], gpu.temperature_c) for node, gpu in gpus.items()),
+    )  # fmt: skip
+    yield gauge(
+        "gpu_power_watts", "Power of the GPU, without the rest of the box.", GPU,
+        (([node, ONLY_GPU], gpu.power_w) for node, gpu in gpus.items()),
+    )  # fmt: skip
+
+
+def _guard(state: ScrapedState) -> Iterator[MetricFamily]:
+    guard = state.snapshot.guard
+    if guard is None:
+        return
+    words = ("off", *GuardLevel)
+    current = "off" if guard.mode == "off" else guard.level
+    rows: Rows = (([LOCAL, word], float(word == current)) for word in words)
+    yield gauge("guard_state", "1 for the memory guard's level, 0 for every other one.", ("node", "state"), rows)
+    yield counter("guard_acts", "Engines that the memory guard ended.", ("node", "act"), [
+        ([LOCAL, "kill"], state.swaps.kills)
+    ])  # fmt: skip
+
+
+def _energy(state: ScrapedState) -> Iterator[MetricFamily]:
+    sample = state.snapshot.sample
+    energy = sample.energy if sample else None
+    used = () if energy is None else (("busy", energy.busy_wh), ("idle", energy.idle_wh))
+    sensor = "" if energy is None else energy.sensor
+    yield counter(
+        "energy_joules", "Energy by the named sensor, while requests ran (busy) and while none did (idle).",
+        ("node", "sensor", "use"),
+        (([LOCAL, sensor, use], hours * WATT_HOUR) for use, hours in used),
+    )  # fmt: skip
+    served = {} if sample is None else {name: engine.gateway for name, engine in sample.engines.items()}
+    yield counter(
+        "energy_profile_joules", "Energy while requests of the profile ran, shared by tokens with other profiles.",
+        ("profile",),
+        (([name], figures.energy_wh * WATT_HOUR)
+         for name, figures in served.items() if figures is not None and figures.energy_wh is not None),
+    )  # fmt: skip
+
+
+def _links(nodes: Mapping[str, NodeSample]) -> Iterator[MetricFamily]:
+    links = [(node, link) for node, sample in nodes.items() for link in sample.links]
+    both = [
+        ([node, link.name, direction], total)
+        for node, link in links
+        for direction, total in (("received", link.received_bytes), ("sent", link.sent_bytes))
+    ]
+    yield counter(
+        "link_bytes", "Bytes over the link since the connection to the node was made.",
+        ("node", "device", "direction"), both,
+    )  # fmt: skip
+    yield counter(
+        "link_errors", "Receive and transmit errors of the link since the connection to the node was made.",
+        ("node", "device"),
+        (([node, link.name], link.errors) for node, link in links),
+    )  # fmt: skip
+
+
+SOURCED = (*ENGINE, "source")
+STATES = ("serving", "loading", "stalled", "stuck", "stopping", "failed")
+SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
+_ENDS = {EngineState.STOPPING: "stopping", EngineState.FAILED: "failed"}
+Sourced = tuple[float | None, float | None]
+"""Figure by the engine, and by the gateway."""
+
+
+def engine_families(state: ScrapedState) -> Iterator[MetricFamily]:
+    """Make the families."""
+    yield from _states(state)
+    yield from _tokens(state)
+    yield from _prefix_cache(state)
+    yield from _speculation(state)
+    yield from _gauges(state)
+    yield from _loads(state)
+    yield counter(
+        "scrape_failures", "Failed scrapes of the engine's own metrics.", ENGINE,
+        ((state.engine_labels(name), each.failed_scrapes) for name, each in state.engines.items()),
+    )  # fmt: skip
+    yield histogram(
+        "scrape_seconds", "Duration of the scrapes of the engine's own metrics.", ENGINE,
+        ((state.engine_labels(name), each.scrapes) for name, each in state.engines.items()),
+    )  # fmt: skip
+
+
+def _states(state: ScrapedState) -> Iterator[MetricFamily]:
+    engines = state.snapshot.engines
+    current = {name: _state(state, engine) for name, engine in engines.items()}
+    yield gauge(
+        "engine_state", "1 for the engine's state, 0 for every other one.", (*ENGINE, "state"),
+        (([*state.engine_labels(name), word], float(word == is_in))
+         for name, is_in in current.items() for word in STATES),
+    )  # fmt: skip
+    yield gauge(
+        "engine_info", "Version and image of the engine, always 1.",
+        (*ENGINE, "version", "image_digest", "speculation", "context"),
+        (([*state.engine_labels(name), *_about(state, engine)], 1.0) for name, engine in engines.items()),
+    )  # fmt: skip
+
+
+def _state(state: ScrapedState, engine: Engine) -> str:
+    if engine.state in SERVING:
+        is_stuck = engine.liveness is not None and engine.liveness.state is LivenessState.STUCK
+        return "stuck" if is_stuck else "serving"
+    if (word := _ENDS.get(engine.state)) is not None:
+        return word
+    swap = state.snapshot.swap_to(engine.profile)
+    return "stalled" if swap is not None and swap.still_since is not None else "loading"
+
+
+def _about(state: ScrapedState, engine: Engine) -> tuple[str, str, str, str]:
+    """Values of the info labels; empty where unknown."""
+    profile = state.summaries.get(engine.profile)
+    if profile is None:
+        return engine.version or "", "", "", ""
+    digest = (profile.image or "").partition("@")[2]
+    return engine.version or profile.engine_version or "", digest, profile.speculation or "", str(profile.context or "")
+
+
+def _tokens(state: ScrapedState) -> Iterator[MetricFamily]:
+    tokens, counted = state.requests.tokens, _counted(state)
+    names = sorted({*tokens, *counted})
+
+    def rows(figures: Iterable[tuple[str, Sourced]]) -> Rows:
+        for name, (by_engine, by_gateway) in figures:
+            figure, source = (by_gateway, "gateway") if by_engine is None else (by_engine, "engine")
+            yield [*state.engine_labels(name), source], figure
+
+    def of_gateway(name: str, field: str) -> float | None:
+        figure: float | None = getattr(tokens[name], field) if name in tokens else None
+        return figure
+
+    def told(name: str) -> Counters:
+        return counted.get(name, Counters())
+
+    def prompt_computed(name: str) -> float | None:
+        prompt, cached = of_gateway(name, "prompt"), of_gateway(name, "cached")
+        return None if prompt is None else prompt - (cached or 0)
+
+    yield counter(
+        "output_tokens", "Generated tokens.", SOURCED,
+        rows((name, (told(name).generated, of_gateway(name, "output"))) for name in names),
+    )  # fmt: skip
+    yield counter(
+        "reasoning_tokens", "Tokens of reasoning, within the generated ones.", SOURCED,
+        rows((name, (None, of_gateway(name, "reasoning"))) for name in names),
+    )  # fmt: skip
+    yield counter(
+        "prompt_tokens", "Tokens of prompts, cached ones included.", SOURCED,
+        rows((name, (_prompted(told(name)), of_gateway(name, "prompt"))) for name in names),
+    )  # fmt: skip
+    yield counter(
+        "prompt_cached_tokens", "Tokens of prompts that were found in the prefix cache.", SOURCED,
+        rows((name, (told(name).hits, of_gateway(name, "cached"))) for name in names),
+    )  # fmt: skip
+    yield counter(
+        "prompt_computed_tokens", "Tokens of prompts that were really computed.", SOURCED,
+        rows((name, (_computed(told(name)), prompt_computed(name))) for name in names),
+    )  # fmt: skip
+    yield counter(
+        "prefill_seconds", "Sum of the requests' times to first token, the engine's own queue included.", SOURCED,
+        rows((name, (told(name).ttft_sum, of_gateway(name, "prefill_s"))) for name in names),
+    )  # fmt: skip
+
+
+def _counted(state: ScrapedState) -> dict[str, Counters]:
+    return {name: totals.counters for name, totals in state.engines.items()}
+
+
+def _prompted(told: Counters) -> float | None:
+    """Prompt tokens by the engine: its own counter, else those computed and those found."""
+    if told.prompted is not None:
+        return told.prompted
+    return None if told.prefilled is None or told.hits is None else told.prefilled + told.hits
+
+
+def _computed(told: Counters) -> float | None:
+    if told.prefilled is not None or told.prompted is None or told.hits is None:
+        return told.prefilled
+    return max(0.0, told.prompted - told.hits)
+
+
+def _prefix_cache(state: ScrapedState) -> Iterator[MetricFamily]:
+    unit = (*ENGINE, "unit")
+    counted = _counted(state)
+    yield counter(
+        "prefix_queries", "Tokens that were looked up in the prefix cache.", unit,
+        (([*state.engine_labels(name), "token"], told.queries) for name, told in counted.items()),
+    )  # fmt: skip
+    yield counter(
+        "prefix_hits", "Tokens that were found in the prefix cache.", unit,
+        (([*state.engine_labels(name), "token"], told.hits) for name, told in counted.items()),
+    )  # fmt: skip
+
+
+def _speculation(state: ScrapedState) -> Iterator[MetricFamily]:
+    counted = _counted(state)
+    yield counter(
+        "draft_steps", "Steps of speculation.", ENGINE,
+        ((state.engine_labels(name), told.drafts) for name, told in counted.items()),
+    )  # fmt: skip
+    yield counter(
+        "draft_tokens", "Tokens that speculation proposed.", ENGINE,
+        ((state.engine_labels(name), told.draft_tokens) for name, told in counted.items()),
+    )  # fmt: skip
+    yield counter(
+        "draft_accepted_tokens", "Proposed tokens that were accepted, by position from 0 where the engine tells it.",
+        (*ENGINE, "position"),
+        (row for name in counted for row in _accepted(state, name)),
+    )  # fmt: skip
+
+
+def _accepted(state: ScrapedState, name: str) -> Rows:
+    totals, labels = state.engines[name], state.engine_labels(name)
+    if totals.accepted_at:
+        return [([*labels, str(position)], count) for position, count in sorted(totals.accepted_at.items())]
+    return [([*labels, ""], totals.counters.accepted)]
+
+
+def _gauges(state: ScrapedState) -> Iterator[MetricFamily]:
+    sampled = state.snapshot.sample.engines if state.snapshot.sample else {}
+    engines = [name for name in state.snapshot.engines if name in sampled]
+
+    def rows(metric: Metric) -> Rows:
+        return ((state.engine_labels(name), sampled[name].get(metric)) for name in engines)
+
+    yield gauge("kv_capacity_tokens", "Tokens that the KV cache can hold.", ENGINE, rows(Metric.KV_CAPACITY))
+    yield gauge("kv_used_ratio", "Used share of the KV cache, 0 to 1.", ENGINE, rows(Metric.KV_USED))
+    yield gauge(
+        "context_limit_tokens", "Longest context of one request.", ENGINE,
+        ((state.engine_labels(name), profile.context)
+         for name in state.snapshot.engines if (profile := state.summaries.get(name))),
+    )  # fmt: skip
+    yield gauge(
+        "engine_requests", "Requests inside the engine by phase.", (*ENGINE, "phase"),
+        (row for name, engine in state.snapshot.engines.items() if engine.state in SERVING
+         for row in _phases(state, name)),
+    )  # fmt: skip
+
+
+def _phases(state: ScrapedState, name: str) -> Rows:
+    """Requests that wait inside the engine, compute their prompt, or decode.
+
+    How many run is the engine's own figure where it tells one; how many of them compute their prompt is the gateway's.
+    """
+    mine = [request.state for request in state.snapshot.requests.values() if request.profile == name]
+    prefill, decoding = mine.count(RequestState.PREFILL), mine.count(RequestState.STREAMING)
+    sample = state.snapshot.sample.engines.get(name) if state.snapshot.sample else None
+    running = sample.get(Metric.RUNNING) if sample else None
+    if running is not None:
+        prefill = min(prefill, int(running))
+        decoding = int(running) - prefill
+    labels = state.engine_labels(name)
+    yield [*labels, "waiting"], sample.get(Metric.WAITING) if sample else None
+    yield [*labels, "prefill"], prefill
+    yield [*labels, "decoding"], decoding
+
+
+def _loads(state: ScrapedState) -> Iterator[MetricFamily]:
+    loads = [swap for swap in state.snapshot.swaps_under_way if swap.target is not None]
+    yield gauge(
+        "load_progress_ratio", "Share of the swap that is done, 0 to 1; absent when nothing loads.", ENGINE,
+        ((state.engine_labels(swap.target or ""), swap.fraction) for swap in loads),
+    )  # fmt: skip
+    yield gauge(
+        "load_last_sign_seconds", "Time since the last line of the loading engine's log.", ENGINE,
+        ((state.engine_labels(swap.target or ""), state.now - swap.heard_at)
+         for swap in loads if swap.heard_at is not None),
+    )  # fmt: skip
+
+
+CLIENT = ("profile", "client")
+
+
+def gateway_families(state: ScrapedState) -> Iterator[MetricFamily]:
+    """Make the families."""
+    requests, swaps = state.requests, state.swaps
+    yield counter(
+        "requests",
+        "Requests that ended at the gateway.",
+        ("profile", "client", "route", "code", "finish"),
+        requests.requests.items(),
+    )
+    yield histogram(
+        "request_duration_seconds",
+        "Time from a request's arrival to its end, waits included.",
+        CLIENT,
+        requests.durations.items(),
+    )
+    yield histogram(
+        "time_to_first_token_seconds",
+        "Time from sending a request to the engine until its first text, without the wait for an engine.",
+        CLIENT,
+        requests.first_tokens.items(),
+    )
+    yield histogram(
+        "time_per_output_token_seconds",
+        "Mean time between two tokens of one answer.",
+        CLIENT,
+        requests.per_token.items(),
+    )
+    yield histogram(
+        "wait_seconds",
+        "Time that a request waited for its engine; requests without a wait are not in it.",
+        ("profile", "reason"),
+        requests.waits.items(),
+    )
+    yield from _queue(state)
+    yield counter("swaps", "Changes of the running profiles that ended.", ("profile", "outcome"), swaps.swaps.items())
+    yield histogram(
+        "swap_stage_seconds", "Time that a swap spent in each stage.", ("profile", "stage"), swaps.stages.items()
+    )
+
+
+def _queue(state: ScrapedState) -> Iterator[MetricFamily]:
+    """Make the gauges of the requests that wait now."""
+    waiting: defaultdict[tuple[str, str], list[Request]] = defaultdict(list)
+    for request in state.snapshot.requests.values():
+        if request.state is RequestState.WAITING:
+            waiting[_profile(state, request), _reason(state, request)].append(request)
+    yield gauge(
+        "queue_requests",
+        "Requests that wait for an engine.",
+        ("profile", "reason"),
+        ((labels, len(each)) for labels, each in waiting.items()),
+    )
+    yield gauge(
+        "queue_oldest_seconds",
+        "Age of the oldest request that waits.",
+        ("profile", "reason"),
+        ((labels, max(state.now - one.started_at for one in each)) for labels, each in waiting.items()),
+    )
+
+
+def _profile(state: ScrapedState, request: Request) -> str:
+    return request.profile if request.profile in state.summaries else OTHER
+
+
+def _reason(state: ScrapedState, request: Request) -> str:
+    swap = state.snapshot.swap_to(request.profile)
+    return QUEUE if swap is None else WAITS.get(swap.phase, SWAP)
 
 
 @dataclass(frozen=True)
@@ -28,7 +505,7 @@ class _Collected(Collector):
 
 def collect_families(state: ScrapedState) -> tuple[MetricFamily, ...]:
     """Collect all families that have a sample."""
-    found = (*box.families(state), *engine.families(state), *gateway.families(state))
+    found = (*box_families(state), *engine_families(state), *gateway_families(state))
     return tuple(family for family in found if family.samples)
 
 

@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
-from sparkdash.sim.process.engine_process import run_process
-from sparkdash.sim.process.worker_process import run_worker
+from sparkdash.sim.process import run_process, run_worker
 
 
 def main() -> int:

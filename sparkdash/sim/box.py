@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.host.reader import GpuReading
-from sparkdash.sim.process.memory_claims import MemoryClaim, read_claims
+from sparkdash.sim.process import MemoryClaim, read_claims
 from sparkdash.units import GIB
 
 TOTAL = 127_600_748 * 1024

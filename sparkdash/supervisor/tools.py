@@ -21,12 +21,11 @@ from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import EngineError, HostError, SparkdashError
 from sparkdash.host.flag_store import FlagStore
-from sparkdash.host.kernel_log.reader import KernelLog
-from sparkdash.host.memory_guard.guard import MemoryGuard
-from sparkdash.host.memory_helper.helper import MemoryHelper
-from sparkdash.host.nodes import Nodes
+from sparkdash.host.kernel_log import KernelLog
+from sparkdash.host.memory.guard import MemoryGuard
+from sparkdash.host.memory.helper import MemoryHelper
 from sparkdash.host.reader import HostReader
-from sparkdash.host.runtime import Runtime
+from sparkdash.host.runtime import Nodes, Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor.decide.judge import EngineSignals, Thresholds

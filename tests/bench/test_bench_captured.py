@@ -24,8 +24,8 @@ from sparkdash.bench.run import Arm, Mode
 from sparkdash.cli.main import app
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.errors import AdmissionError, ProfileError
-from sparkdash.sim.api import prompt as prompt_module
-from sparkdash.sim.process.engine_process import serving
+from sparkdash.sim import prompt as prompt_module
+from sparkdash.sim.process import serving
 
 MARK = "the client's secret garden"
 

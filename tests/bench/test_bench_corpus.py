@@ -20,7 +20,7 @@ from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Kind, Mode, Run
 from sparkdash.cli.bench import measure
 from sparkdash.errors import AdmissionError
-from sparkdash.sim.engine.tokens import tokenize
+from sparkdash.sim.speed import tokenize
 
 ARMS = (Arm(name="A", profile="a"), Arm(name="B", profile="b"))
 SUITE = Suite(suite="tiny", version="1", about="", cells=(CellGroup(context=(0, 256), output=(24,)),))

@@ -11,7 +11,7 @@ import pytest
 from sparkdash.bench.plan import prompt_text, prompts
 from sparkdash.bench.plan.prompts import PromptIndex
 from sparkdash.bench.run import CellKey, Kind
-from sparkdash.sim.engine.tokens import tokenize
+from sparkdash.sim.speed import tokenize
 
 GOLDEN = {"prose": "2296df97fbdc", "code": "e5081cb5ae52", "json": "1c6db707e3fd", "chat": "7370c27efb83"}
 """SHA-256 of 2000 words of each class, its beginning. When it changes, prose.VERSION must."""

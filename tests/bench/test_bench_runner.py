@@ -25,9 +25,9 @@ from sparkdash.bench.run import Arm, Kind, LaunchSlot, Mode
 from sparkdash.cli.bench import measure
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.errors import AdmissionError, UpstreamError
-from sparkdash.sim.api import prompt as prompt_module
-from sparkdash.sim.api.app import App
-from sparkdash.sim.process.engine_process import serving
+from sparkdash.sim import prompt as prompt_module
+from sparkdash.sim.app import App
+from sparkdash.sim.process import serving
 from tests.shared.alternating import alternating
 
 SUITE = Suite(suite="tiny", version="1", about="", cells=(CellGroup(context=(0, 256), output=(24, 40)),))

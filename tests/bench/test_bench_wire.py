@@ -25,9 +25,9 @@ from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.engines import measuring
 from sparkdash.errors import UpstreamError
-from sparkdash.sim.api.app import App
-from sparkdash.sim.api.http_server import HttpRequest
-from sparkdash.sim.process.engine_process import serving
+from sparkdash.sim.app import App
+from sparkdash.sim.http_server import HttpRequest
+from sparkdash.sim.process import serving
 
 DECODE, PREFILL = 50.0, 4000.0
 QUESTION = "word " * 400

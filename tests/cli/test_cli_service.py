@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fake_daemon import FakeDaemon
 
-from sparkdash.host import systemd_unit
+from sparkdash.host import systemd
 
 Run = Callable[..., Any]
 NO_BUS = "Failed to connect to bus: No medium found"
@@ -72,11 +72,11 @@ def test_install_writes_enables_and_starts(
 
 def test_the_unit_keeps_engines_and_answers_the_watchdog(own_folders: Path) -> None:
     """What the design asks of systemd, each in one line."""
-    text = systemd_unit.text(["/x/python", "-m", "sparkdash", "serve"], Path("/c/environment"), {})
+    text = systemd.text(["/x/python", "-m", "sparkdash", "serve"], Path("/c/environment"), {})
     for line in ("Type=notify", "NotifyAccess=main", "KillMode=process", "OOMPolicy=continue", "Restart=on-failure",
                  "RestartPreventExitStatus=2 7", "WatchdogSec=60", "WantedBy=default.target"):  # fmt: skip
         assert f"\n{line}\n" in text
-    assert systemd_unit.ours(text)
+    assert systemd.ours(text)
 
 
 @pytest.mark.parametrize(
@@ -86,16 +86,16 @@ def test_the_unit_keeps_engines_and_answers_the_watchdog(own_folders: Path) -> N
 )  # fmt: skip
 def test_unusual_paths_are_written_as_systemd_reads_them(path: str, written: str) -> None:
     """Spaces, specifiers, variables, quotes (systemd.syntax(7))."""
-    text = systemd_unit.text([path, "serve"], Path("/c"), {})
+    text = systemd.text([path, "serve"], Path("/c"), {})
     assert f"ExecStart={written} serve\n" in text
-    assert systemd_unit.program(text) == path
+    assert systemd.program(text) == path
 
 
 def test_a_dry_run_changes_nothing(sparkdash: Run, systemctl: Systemctl, unit: Path) -> None:
     """It shows the unit, its place, and the commands."""
     done = sparkdash("service", "install", "--dry-run")
     assert done.code == 0
-    assert done.out.startswith(f"# {unit}\n{systemd_unit.MARK}")
+    assert done.out.startswith(f"# {unit}\n{systemd.MARK}")
     assert "# systemctl --user restart sparkdash.service" in done.out
     assert not unit.exists()
     assert sparkdash("service", "uninstall", "--dry-run").out.splitlines() == [
@@ -125,7 +125,7 @@ def test_a_unit_of_somebody_else_stays(sparkdash: Run, systemctl: Systemctl, uni
     assert "/mine" in unit.read_text()
     assert systemctl.asked == []
     assert sparkdash("service", "install", "--force").code == 0
-    assert systemd_unit.ours(unit.read_text())
+    assert systemd.ours(unit.read_text())
 
 
 def test_without_a_user_manager_nothing_is_written(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.host.memory_helper import unit_files as texts
+from sparkdash.host.memory import helper as texts
 
 Run = Callable[..., Any]
 

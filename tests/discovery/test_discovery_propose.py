@@ -10,7 +10,7 @@ from sparkdash.discovery.found import Discovered, FoundContainer, FoundFile, Fou
 from sparkdash.discovery.propose import BoxState, attached_profiles, first_profile, plain_name, propose
 from sparkdash.domain.images import ImageBuild
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
-from sparkdash.host.hub.local_weights import Presence
+from sparkdash.host.local_weights import Presence
 from sparkdash.host.shelf import Image, ProfileStock
 
 GIB = 2**30

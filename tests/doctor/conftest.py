@@ -22,8 +22,8 @@ from sparkdash.domain.finding import Finding
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.host.command import CommandResult
-from sparkdash.host.kernel_log.lines import KernelFindings, findings, read_line
-from sparkdash.host.memory_helper import unit_files
+from sparkdash.host.kernel_lines import KernelFindings, findings, read_line
+from sparkdash.host.memory import helper
 from sparkdash.settings import Settings
 from sparkdash.units import GIB
 
@@ -78,7 +78,7 @@ HEALTHY = {
     "/etc/subuid": "lab:100000:65536\n",
     "/etc/subgid": "lab:100000:65536\n",
     "/var/lib/systemd/linger/lab": "",
-    unit_files.UNIT: unit_files.TEXT,
+    helper.UNIT: helper.TEXT,
     "/home/lab/.cache/huggingface/token": "hf_this_is_never_read",
     "/proc/driver/nvidia/version": (
         "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.142  Release Build  (dvs-builder)\n"

@@ -18,7 +18,7 @@ from sparkdash.domain.finding import Status
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
-from sparkdash.host.memory_helper import unit_files
+from sparkdash.host.memory import helper
 from sparkdash.units import GIB, KIB
 
 
@@ -133,9 +133,9 @@ DEFECTS = {
     "a box that is not looked through": Defect(lambda s: setattr(s, "account", HostError("/proc was not read within 10 s.")), "memory-holders", Status.UNKNOWN, "was not read within 10 s"),
     "no large block of memory free": Defect(lambda s: s.write("/proc/buddyinfo", box.recorded("gb10-7-days")["/proc/buddyinfo"]), "contiguity", Status.WARN, "fragmented: 0 of 200", "reboot"),
     "memory full of page cache": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(MemFree=3 << 20, Cached=90 << 20)), "page-cache", Status.NOTE, "90.0 GiB page cache", "drop_caches"),
-    "no memory helper": Defect(lambda s: s.remove(unit_files.UNIT), "memory-helper", Status.NOTE, "not installed", "service install --helper"),
-    "an older memory helper": Defect(lambda s: s.write(unit_files.UNIT, f"{unit_files.MARK}, long ago\n"), "memory-helper", Status.NOTE, "another version", "service install --helper"),
-    "somebody's own memory helper": Defect(lambda s: s.write(unit_files.UNIT, "[Service]\n"), "memory-helper", Status.NOTE, "not written by sparkdash"),
+    "no memory helper": Defect(lambda s: s.remove(helper.UNIT), "memory-helper", Status.NOTE, "not installed", "service install --helper"),
+    "an older memory helper": Defect(lambda s: s.write(helper.UNIT, f"{helper.MARK}, long ago\n"), "memory-helper", Status.NOTE, "another version", "service install --helper"),
+    "somebody's own memory helper": Defect(lambda s: s.write(helper.UNIT, "[Service]\n"), "memory-helper", Status.NOTE, "not written by sparkdash"),
     "a memory helper that systemd has not read": Defect(lambda s: s.commands.update({SHOWN: CommandResult(0, "LoadState=not-found\nActiveState=inactive\nResult=success\n", "")}), "memory-helper", Status.WARN, "has not read it", "daemon-reload"),
     "a memory helper that failed": Defect(lambda s: s.commands.update({SHOWN: CommandResult(0, "LoadState=loaded\nActiveState=failed\nResult=timeout\nExecMainStatus=15\n", "")}), "memory-helper", Status.WARN, "failed the last time (timeout, code 15)", "journalctl -u sparkdash-memory"),
     "a memory helper without systemd": Defect(lambda s: s.commands.pop(SHOWN), "memory-helper", Status.UNKNOWN, "systemd does not answer"),

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.daemon import handover
+from sparkdash.daemon import listeners
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -100,7 +100,7 @@ def test_clients_that_keep_asking_are_all_answered_over_two_restarts(box: Any, s
     port, over = int(box.url.rpartition(":")[2]), Event()
     process = systemd.start(box, {})
     systemd.until_ready()
-    assert set(systemd.store) == {handover.TCP, handover.UNIX}
+    assert set(systemd.store) == {listeners.TCP, listeners.UNIX}
     box.post("/api/use", {"profile": "quick"})
     box.until(lambda state: state["engines"].get("quick", {}).get("state") == "ready")
     with ThreadPoolExecutor(CLIENTS) as pool, ExitStack() as ends:
@@ -122,11 +122,11 @@ def test_clients_that_keep_asking_are_all_answered_over_two_restarts(box: Any, s
 def test_a_stored_socket_of_another_port_is_dropped(box: Any, systemd: Systemd) -> None:
     """The port was edited: the daemon listens where the settings say, and systemd forgets the old socket."""
     with socket.create_server(("127.0.0.1", 0)) as old:
-        systemd.start(box, {handover.TCP: old})
+        systemd.start(box, {listeners.TCP: old})
         said = systemd.until_ready()
-    assert f"FDSTOREREMOVE=1\nFDNAME={handover.TCP}" in said
+    assert f"FDSTOREREMOVE=1\nFDNAME={listeners.TCP}" in said
     assert box.get("/health")
-    assert systemd.store[handover.TCP].getsockname() == ("127.0.0.1", int(box.url.rpartition(":")[2]))
+    assert systemd.store[listeners.TCP].getsockname() == ("127.0.0.1", int(box.url.rpartition(":")[2]))
 
 
 def test_a_socket_unit_that_listens_elsewhere_is_told(box: Any, systemd: Systemd) -> None:
@@ -143,5 +143,5 @@ def test_a_socket_unit_that_listens_elsewhere_is_told(box: Any, systemd: Systemd
 def test_sockets_meant_for_another_process_are_left_alone() -> None:
     """LISTEN_PID names who is meant; the variables are taken out all the same, as no child of ours is meant either."""
     environ = {"LISTEN_FDS": "1", "LISTEN_PID": "1", "LISTEN_FDNAMES": "x", "HOME": "/"}
-    found = handover.inherited_sockets(handover.Notifier(), environ)
+    found = listeners.inherited_sockets(listeners.Notifier(), environ)
     assert (found.inherited, found.outlives, environ) == ((), False, {"HOME": "/"})

@@ -11,7 +11,7 @@ import uvloop
 
 from sparkdash import catalog, daemon, log, settings
 from sparkdash.host.box import BoxReader
-from sparkdash.host.memory_guard.guard import MemoryGuard
+from sparkdash.host.memory.guard import MemoryGuard
 from sparkdash.host.nvml import Nvml
 from sparkdash.host.podman.podman import Podman
 

@@ -35,10 +35,10 @@ from sparkdash.gateway import app as gateway
 from sparkdash.gateway.shared.bodies import BodyBudget
 from sparkdash.host import command
 from sparkdash.host.box import BoxReader
-from sparkdash.host.nodes import OneNode
 from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes import leftovers
 from sparkdash.host.reader import GpuReading, HostReader
+from sparkdash.host.runtime import OneNode
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Supervisor, Tools
 from sparkdash.supervisor.decide.judge import Thresholds

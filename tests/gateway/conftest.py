@@ -41,8 +41,8 @@ from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.shared.bodies import BodyBudget
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.settings import Settings
-from sparkdash.sim.api import http_server
-from sparkdash.sim.api.app import App
+from sparkdash.sim import http_server
+from sparkdash.sim.app import App
 from sparkdash.upstream import Upstream
 
 SSE = Path(__file__).parent.parent / "data" / "sse"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sparkdash import listen
-from sparkdash.daemon import connection_notices
+from sparkdash.daemon import listeners
 from sparkdash.wire import ConnectionLimit, Crowding, connection_limit
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -228,5 +228,5 @@ def test_the_limit_follows_from_that_of_open_files(files: int, most: int, monkey
 def test_the_owner_is_told_what_was_met_and_what_became_of_whom(met: Crowding, said: str) -> None:
     """As a notice and in the log."""
     told: list[Any] = []
-    connection_notices.publish_notice(told.append, met)
+    listeners.publish_notice(told.append, met)
     assert said in told[0].text

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from sparkdash.daemon.alerting import Alerting
+from sparkdash.daemon.samples import Alerting, AlertWatch
 from sparkdash.domain.event import AlertsChanged, Fact, Notice, SampleTaken
 from sparkdash.domain.metric import EngineSample, Gpu, Metric, Sample
 from sparkdash.domain.state import DaemonInfo, Snapshot
-from sparkdash.hooks.alert_watch import AlertWatch
-from sparkdash.hooks.events import HookEventFinder
+from sparkdash.hooks import HookEventFinder
 from sparkdash.settings import Alert, HookEventKind
 
 SLOW = Alert(figure="ttft_p95_s", above=5, for_s=10, profiles=("big*",))

@@ -17,6 +17,7 @@ import pytest
 import typer
 from aiohttp import web
 
+from sparkdash import hooks as hooks_room
 from sparkdash.bus import Bus
 from sparkdash.cli.hooks import HookAction, hooks
 from sparkdash.domain.engine import Engine, EngineState, Failure
@@ -27,10 +28,7 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import HostError
-from sparkdash.hooks import dispatcher
-from sparkdash.hooks.dispatcher import HookDispatcher
-from sparkdash.hooks.events import HookEventFinder, HookEventKind, example_event
-from sparkdash.hooks.run import run_hook
+from sparkdash.hooks import HookDispatcher, HookEventFinder, HookEventKind, example_event, run_hook
 from sparkdash.settings import Hook
 from sparkdash.upstream import Upstream
 
@@ -285,12 +283,12 @@ async def test_few_run_at_a_time_and_a_flood_is_cut(monkeypatch: pytest.MonkeyPa
         await asyncio.sleep(0.001)
         running -= 1
 
-    monkeypatch.setattr(dispatcher, "run_hook", slow)
+    monkeypatch.setattr(hooks_room, "run_hook", slow)
     house = Listening(Hook(command=("x",)))
     async with house.running():
         house.publish(*(came(number) for number in range(400)))
-    assert most == dispatcher.AT_ONCE
-    assert total <= dispatcher.AT_ONCE + dispatcher.WAITING
+    assert most == hooks_room.AT_ONCE
+    assert total <= hooks_room.AT_ONCE + hooks_room.WAITING
 
 
 def test_the_command_line_lists_and_tries_them(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.host.memory_guard.pressure_alarm import PressureAlarm, open_trigger
+from sparkdash.host.memory.guard import PressureAlarm, open_trigger
 
 LONG = 60.0
 """Seconds that no test waits for."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.domain.metric import Gpu
-from sparkdash.host.board_power import AGAIN_S, BoardPower
+from sparkdash.host.box import AGAIN_S, BoardPower
 from sparkdash.telemetry.energy import Power
 from sparkdash.telemetry.joins import total_power
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.memory import Contiguity
-from sparkdash.host import contiguity
+from sparkdash.host.memory import contiguity
 from sparkdash.units import GIB, MIB
 
 RECORDED = Path(__file__).parent.parent / "data/contiguity"

@@ -21,7 +21,7 @@ from sparkdash.domain.incident import Evidence, EvidenceRequest
 from sparkdash.domain.profile import EngineKind
 from sparkdash.host import evidence
 from sparkdash.host.evidence import EvidenceTaker
-from sparkdash.host.kernel_log.reader import KernelLog
+from sparkdash.host.kernel_log import KernelLog
 from sparkdash.host.processes import proc
 
 TOKEN = "hf_notarealtokenbutlongenough"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.host.files.file_opens import FileOpens, OpenReport
+from sparkdash.host.inotify import FileOpens, OpenReport
 
 READ = "import sys; f = open(sys.argv[1], 'rb', 0); f.read(int(sys.argv[2])); print(flush=True); sys.stdin.read()"
 

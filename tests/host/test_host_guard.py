@@ -20,11 +20,9 @@ import pytest
 from sparkdash.domain.container import ContainerInfo, ContainerState
 from sparkdash.domain.memory import GuardLevel
 from sparkdash.errors import HostError
-from sparkdash.host.memory_guard import decisions, wedge_signs
-from sparkdash.host.memory_guard.decisions import GuardReport, Victim
-from sparkdash.host.memory_guard.guard import MemoryGuard
-from sparkdash.host.memory_guard.kill import KillTarget
-from sparkdash.host.memory_guard.pressure_alarm import PressureAlarm
+from sparkdash.host.memory import guard_decisions, wedge_signs
+from sparkdash.host.memory.guard import KillTarget, MemoryGuard, PressureAlarm
+from sparkdash.host.memory.guard_decisions import GuardReport, Victim
 from sparkdash.settings import Settings
 
 GIB_KB = 1 << 20
@@ -349,8 +347,8 @@ def test_a_guard_that_sleeps_long_looks_at_once_at_pressure_and_when_a_load_begi
     box: Box, guarded: Any, engine: Any, monkeypatch: pytest.MonkeyPatch, wakes: str
 ) -> None:
     """Where the kernel would tell of pressure, and nothing loads, the next look may be far away."""
-    monkeypatch.setattr(decisions, "SLOW_S", 1000.0)
-    monkeypatch.setattr(decisions, "FASTEST", 1)
+    monkeypatch.setattr(guard_decisions, "SLOW_S", 1000.0)
+    monkeypatch.setattr(guard_decisions, "FASTEST", 1)
     asleep, wait = threading.Event(), PressureAlarm.wait
 
     def told(self: PressureAlarm, seconds: float) -> bool:

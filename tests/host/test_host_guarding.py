@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.memory import Floors, GuardLevel
-from sparkdash.host.memory_guard.decisions import (
+from sparkdash.host.memory.guard_decisions import (
     EVERY_S,
     FROZEN,
     KILL_S,

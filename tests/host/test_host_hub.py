@@ -18,11 +18,9 @@ from huggingface_hub import constants
 
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import HostError
-from sparkdash.host.files.page_cache import cached_bytes
-from sparkdash.host.hub.download import Hub, wanted_files
-from sparkdash.host.hub.failures import as_host_error
-from sparkdash.host.hub.local_weights import find_weights
-from sparkdash.host.hub.meter import DownloadMeter
+from sparkdash.host.hub_download import DownloadMeter, Hub, as_host_error, wanted_files
+from sparkdash.host.local_weights import find_weights
+from sparkdash.host.memory.page_cache import cached_bytes
 
 REF = ModelRef(hf="org/big")
 TOKEN = "hf_neverToBeSeen"
@@ -149,7 +147,7 @@ async def test_a_file_too_big_for_plain_http_is_the_librarys(
     hub: FakeHub, mine: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes whole, beside the others."""
-    monkeypatch.setattr("sparkdash.host.hub.download.OVER_HTTP", 500_000)
+    monkeypatch.setattr("sparkdash.host.hub_download.OVER_HTTP", 500_000)
     steps = await fetched(mine)
     assert steps[-1].done
     assert bytes_of(tmp_path, SHARDS[0]) == MEGABYTE
@@ -160,7 +158,7 @@ async def test_without_xet_such_a_file_is_refused_with_the_reason(
     hub: FakeHub, mine: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The library's refusal in our words."""
-    monkeypatch.setattr("sparkdash.host.hub.download.OVER_HTTP", 500_000)
+    monkeypatch.setattr("sparkdash.host.hub_download.OVER_HTTP", 500_000)
     monkeypatch.setattr(constants, "MAX_HTTP_DOWNLOAD_SIZE", 500_000)
     with pytest.raises(HostError, match="which the hub serves through xet only") as caught:
         await fetched(mine)

@@ -11,7 +11,7 @@ from math import prod
 import pytest
 
 from sparkdash.errors import HostError, ProfileError
-from sparkdash.host.hub import weight_headers
+from sparkdash.host import hub_download
 
 CONFIG = {
     "model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -96,14 +96,14 @@ def hub() -> Iterator[str]:
 
 def test_one_file_is_read_from_its_header(hub: str) -> None:
     """The weights behind it are not there, so they cannot have been asked for."""
-    found = weight_headers.read_weight_headers("org/one", endpoint=hub)
+    found = hub_download.read_weight_headers("org/one", endpoint=hub)
     assert (found.origin, found.bytes.head, found.parameters) == ("org/one", 128000, 64000)
     assert found.kv_bytes_per_token() == 2 * 2 * 2 * 16 * 2
 
 
 def test_all_shards_of_an_index_are_read_with_their_quantization(hub: str) -> None:
     """A header beyond the first 100 kB is asked for again; the sidecar counts."""
-    found = weight_headers.read_weight_headers("org/two", endpoint=hub)
+    found = hub_download.read_weight_headers("org/two", endpoint=hub)
     assert (found.bytes.head, found.bytes.dense) == (128000, 2000 * 32)
     assert (found.quantization, found.kv_dtype) == ("nvfp4", "fp8")
 
@@ -121,7 +121,7 @@ def test_all_shards_of_an_index_are_read_with_their_quantization(hub: str) -> No
 def test_what_the_hub_does_not_give_is_said_in_our_words(hub: str, name: str, code: str, told: str) -> None:
     """No address of the hub gets into a message."""
     with pytest.raises((HostError, ProfileError), match=told) as error:
-        weight_headers.read_weight_headers(name, endpoint=hub)
+        hub_download.read_weight_headers(name, endpoint=hub)
     assert error.value.code == code
     assert "http" not in error.value.text()
 
@@ -129,4 +129,4 @@ def test_what_the_hub_does_not_give_is_said_in_our_words(hub: str, name: str, co
 def test_no_hub_is_told_at_once() -> None:
     """A port where nobody listens."""
     with pytest.raises(HostError, match="The hub cannot be reached"):
-        weight_headers.read_weight_headers("org/one", endpoint="http://127.0.0.1:1")
+        hub_download.read_weight_headers("org/one", endpoint="http://127.0.0.1:1")

@@ -21,9 +21,18 @@ from sparkdash.domain.images import (
     read_provenance,
 )
 from sparkdash.errors import AdmissionError, HostError
-from sparkdash.host import build_keeper, image_build
 from sparkdash.host.command import stdout_lines
-from sparkdash.host.image_build import LOGS, TAIL, Box, BuildJob, BuildReader, build_command, check_room, kept_child
+from sparkdash.host.podman import build_keeper, image_build
+from sparkdash.host.podman.image_build import (
+    LOGS,
+    TAIL,
+    Box,
+    BuildJob,
+    BuildReader,
+    build_command,
+    check_room,
+    kept_child,
+)
 from sparkdash.units import GIB
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.host.kernel_log.lines import (
+from sparkdash.host.kernel_lines import (
     KEPT,
     KernelKind,
     KernelLine,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.host.kernel_log.lines import KernelKind, KernelLine
-from sparkdash.host.kernel_log.reader import KernelLog, KernelTail
+from sparkdash.host.kernel_lines import KernelKind, KernelLine
+from sparkdash.host.kernel_log import KernelLog, KernelTail
 
 NO_MEMORY = "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)"
 NOW = 1_800_000_000.0
@@ -123,7 +123,7 @@ async def test_a_journal_that_is_closed_to_us_or_hangs_is_unknown(
     journalctl: Callable[[str], str], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None, which is not the same as nothing found; nobody follows it either."""
-    monkeypatch.setattr("sparkdash.host.kernel_log.reader.READ_S", 0.5)
+    monkeypatch.setattr("sparkdash.host.kernel_log.READ_S", 0.5)
     log = log_of(journalctl=journalctl(says))
     assert await log.since(NOW) is None
     async with log.follow() as tail:
@@ -140,7 +140,7 @@ async def test_no_way_to_the_log_is_unknown() -> None:
 
 async def test_an_endless_journal_is_cut(journalctl: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read by then counts."""
-    monkeypatch.setattr("sparkdash.host.kernel_log.reader.OUTPUT_LIMIT", 100_000)
+    monkeypatch.setattr("sparkdash.host.kernel_log.OUTPUT_LIMIT", 100_000)
     found = await log_of(journalctl=journalctl(f"yes '{NOW:.6f} spark kernel: {NO_MEMORY}'")).since(NOW)
     assert found is not None
     assert found.count(KernelKind.DRIVER_MEMORY) > 500

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.host.files.line_splitter import LineSplitter
+from sparkdash.host.command import LineSplitter
 
 
 def split(*chunks: bytes, limit: int = 100) -> list[str]:

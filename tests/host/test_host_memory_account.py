@@ -21,8 +21,9 @@ from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import HostError
-from sparkdash.host.memory_account import Sources, account_for_memory, reading
-from sparkdash.host.memory_account.division import ProcessMemory
+from sparkdash.host.memory import account
+from sparkdash.host.memory.account import Sources, account_for_memory
+from sparkdash.host.memory.account_division import ProcessMemory
 from sparkdash.host.nvml import NOTHING, Nvml
 from sparkdash.host.reader import GpuReading
 from sparkdash.units import GIB, KIB, MIB
@@ -145,7 +146,7 @@ async def test_our_engines_are_known_without_the_daemon(gb10_proc: Path) -> None
 
 async def test_a_runtime_that_hangs_costs_names_only(gb10_proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its limit the containers have their short ids."""
-    monkeypatch.setattr(reading, "RUNTIME_S", 0.05)
+    monkeypatch.setattr(account, "RUNTIME_S", 0.05)
     add(gb10_proc, 20, anonymous=GIB // KIB, cgroup=f"0::/libpod-{ID}.scope")
     found = await account_for_memory(sources(gb10_proc, runtime=FakeRuntime(hangs=True)))
     assert row(found, ID[:12]).bytes == GIB
@@ -163,7 +164,7 @@ async def test_another_runtime_that_hangs(
     gb10_proc: Path, program: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its containers keep their short ids."""
-    monkeypatch.setattr(reading, "RUNTIME_S", 0.05)
+    monkeypatch.setattr(account, "RUNTIME_S", 0.05)
     add(gb10_proc, 20, anonymous=GIB // KIB, cgroup=f"0::/system.slice/docker-{ID}.scope")
     program("docker", "exec sleep 60")
     assert row(await account_for_memory(sources(gb10_proc)), ID[:12]).bytes == GIB
@@ -177,7 +178,7 @@ async def test_processes_that_vanish_or_are_rubbish_are_left_out(gb10_proc: Path
     (gb10_proc / "52").mkdir()
     (gb10_proc / "52/status").write_bytes(b"Name:\t\xff\xfe\nRssAnon:\t12 kB\n")
     (gb10_proc / "53").symlink_to("nowhere")
-    found, _ = reading.read_processes(gb10_proc)
+    found, _ = account.read_processes(gb10_proc)
     assert sorted(one.pid for one in found) == [52, 4242]
     assert adds_up(await account_for_memory(sources(gb10_proc)))
 
@@ -246,8 +247,8 @@ def test_hidden_processes_are_counted_as_unreadable(tmp_path: Path, monkeypatch:
     def refuse(_path: str) -> bytes:
         raise PermissionError
 
-    monkeypatch.setattr(reading, "_text", refuse)
-    assert reading.read_processes(tmp_path) == ((), 1)
+    monkeypatch.setattr(account, "_text", refuse)
+    assert account.read_processes(tmp_path) == ((), 1)
 
 
 class BusyGpu:
@@ -355,7 +356,7 @@ def test_a_large_python_program_is_named_by_its_script(tmp_path: Path, argv: tup
     """Never by an argument, which may hold a secret; a process that hangs is not asked."""
     (tmp_path / "7").mkdir()
     (tmp_path / "7/cmdline").write_bytes("\0".join([*argv, ""]).encode())
-    large = ProcessMemory(7, 1, "python3", 1000, reading.SCRIPT_LARGE, 0)
-    assert reading.script_names([large], tmp_path) == ({7: name} if name else {})
+    large = ProcessMemory(7, 1, "python3", 1000, account.SCRIPT_LARGE, 0)
+    assert account.script_names([large], tmp_path) == ({7: name} if name else {})
     others = replace(large, stuck=True), replace(large, anonymous=1), replace(large, name="node")
-    assert reading.script_names(others, tmp_path) == {}
+    assert account.script_names(others, tmp_path) == {}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
-from sparkdash.host.memory_account.division import (
+from sparkdash.host.memory.account_division import (
     KnownOwners,
     MemoryFigures,
     Owner,

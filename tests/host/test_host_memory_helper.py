@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from sparkdash.host.command import CommandResult
-from sparkdash.host.memory_helper import unit_files
-from sparkdash.host.memory_helper.helper import MemoryHelper
+from sparkdash.host.memory import helper
+from sparkdash.host.memory.helper import MemoryHelper
 
 
 @pytest.fixture
 def unit(tmp_path: Path) -> Path:
     """The installed unit."""
-    file = tmp_path / unit_files.NAME
-    file.write_text(unit_files.TEXT)
+    file = tmp_path / helper.NAME
+    file.write_text(helper.TEXT)
     return file
 
 
@@ -87,14 +87,14 @@ async def test_root_needs_no_sudo(unit: Path) -> None:
 )
 def test_the_rule_is_one_command_for_one_user(user: str, who: str) -> None:
     """No name is read as anything but that user."""
-    lines = unit_files.rule(user, 1000).splitlines()
+    lines = helper.rule(user, 1000).splitlines()
     assert lines[1:] == [f"{who} ALL=(root) NOPASSWD: /usr/bin/systemctl start sparkdash-memory.service"]
-    assert lines[0].startswith(unit_files.MARK)
+    assert lines[0].startswith(helper.MARK)
 
 
 def test_the_unit_writes_two_files_and_nothing_else() -> None:
     """What it does, in order, and what keeps it from more. ProtectKernelTunables would keep it from that too."""
-    lines = unit_files.TEXT.splitlines()
+    lines = helper.TEXT.splitlines()
     assert [line.removeprefix("ExecStart=") for line in lines if line.startswith("ExecStart=")] == [
         "/bin/sync",
         "/bin/sh -c 'echo 3 >/proc/sys/vm/drop_caches'",
@@ -109,13 +109,13 @@ def test_the_unit_writes_two_files_and_nothing_else() -> None:
 
 def test_root_gets_no_rule() -> None:
     """It may start any unit."""
-    assert [file.path for file in unit_files.files("root", 0)] == [unit_files.UNIT]
+    assert [file.path for file in helper.files("root", 0)] == [helper.UNIT]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
 def test_systemd_finds_nothing_wrong_with_the_unit(unit: Path) -> None:
     """It reads every line, and knows each of them."""
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False)
-    ours = [line for line in done.stderr.splitlines() if unit_files.NAME in line]
+    ours = [line for line in done.stderr.splitlines() if helper.NAME in line]
     assert not ours
     assert done.returncode == 0, done.stderr

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sparkdash.domain.profile import ModelRef
-from sparkdash.host.files import page_cache
-from sparkdash.host.hub import local_weights
+from sparkdash.host import local_weights
+from sparkdash.host.memory import page_cache
 from sparkdash.units import MIB
 
 

@@ -17,10 +17,9 @@ import uvloop
 
 from sparkdash.domain.container import LABEL_OWNER, ContainerSpec, ContainerState
 from sparkdash.errors import HostError
-from sparkdash.host.files import log_limit
+from sparkdash.host import log_limit
 from sparkdash.host.processes import proc
-from sparkdash.host.processes.process import Process
-from sparkdash.host.processes.record import ProcessRecord, ProcessRecords
+from sparkdash.host.processes.process import Process, ProcessRecord, ProcessRecords
 
 STAY = "sleep 300 & wait"
 START = """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.host.processes import leftovers, suspended
+from sparkdash.host.processes import leftovers
 
 ID = "ab" * 32
 V2 = f"0::/user.slice/user@1000.service/user.slice/libpod-{ID}.scope/container"
@@ -41,25 +41,25 @@ def test_cgroup_v2(tmp_path: Path, root: Path, mount: str) -> None:
     ours = group(root, f"{slice_}/libpod-{ID}.scope", "cgroup.freeze", "1\n")
     inner = group(root, f"{slice_}/libpod-{ID}.scope/container", "cgroup.freeze", "0\n")
     above = group(root, slice_, "cgroup.freeze", "1\n")
-    assert suspended.is_frozen([7], ID, proc, root)
-    suspended.resume({7: ""}, ID, proc, root)
+    assert leftovers.is_container_frozen([7], ID, proc, root)
+    leftovers.resume({7: ""}, ID, proc, root)
     assert [each.read_text().strip() for each in (ours, inner, above)] == ["0", "0", "1"]
-    assert not suspended.is_frozen([7], ID, proc, root)
+    assert not leftovers.is_container_frozen([7], ID, proc, root)
 
 
 @pytest.mark.parametrize("state", ["FROZEN", "FREEZING"])
 def test_cgroup_v1(tmp_path: Path, root: Path, state: str) -> None:
     proc = process(tmp_path, V1)
     file = group(root, f"freezer/libpod_parent/libpod-{ID}", "freezer.state", state)
-    suspended.resume({7: ""}, ID, proc, root)
+    leftovers.resume({7: ""}, ID, proc, root)
     assert file.read_text() == "THAWED"
 
 
 def test_a_process_of_no_container_and_one_that_is_gone(tmp_path: Path, root: Path) -> None:
     proc = process(tmp_path, V2.replace(ID, "cd" * 32))
     file = group(root, f"user.slice/user@1000.service/user.slice/libpod-{'cd' * 32}.scope", "cgroup.freeze", "1")
-    assert not suspended.is_frozen([7, 8], ID, proc, root)
-    suspended.resume({7: "", 8: ""}, ID, proc, root)
+    assert not leftovers.is_container_frozen([7, 8], ID, proc, root)
+    leftovers.resume({7: "", 8: ""}, ID, proc, root)
     assert file.read_text() == "1"
 
 
@@ -70,7 +70,7 @@ def test_a_process_is_continued_before_the_kernel_shows_that_it_was_stopped() ->
         assert shell.stdout is not None
         assert shell.stdout.readline() == "up\n"
         try:
-            suspended.resume(leftovers.births([shell.pid]), None)
+            leftovers.resume(leftovers.births([shell.pid]), None)
             assert shell.wait(10) == 0
             assert shell.stdout.read() == "continued\n"
         finally:

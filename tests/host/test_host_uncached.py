@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.host.files import page_cache
-from sparkdash.host.files.uncached import WINDOW, Uncached, flush_uncached, read_uncached
+from sparkdash.host.memory import page_cache
+from sparkdash.host.memory.page_cache import WINDOW, Uncached, flush_uncached, read_uncached
 from sparkdash.units import MIB
 
 SIZE = 4 * WINDOW

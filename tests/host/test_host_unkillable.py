@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.host.processes import unkillable
+from sparkdash.host.processes import leftovers
 
 ME = os.getpid()
 
@@ -31,13 +31,13 @@ def proc(tmp_path: Path, state: str, wchan: str = "0", groups: str = "") -> Path
     ],
 )
 def test_its_state_and_place(tmp_path: Path, state: str, wchan: str, words: str) -> None:
-    assert unkillable.describe_stuck(ME, proc(tmp_path, state, wchan)) == f"{ME} (VLLM::Engine) {words}"
+    assert leftovers.describe_stuck(ME, proc(tmp_path, state, wchan)) == f"{ME} (VLLM::Engine) {words}"
 
 
 def test_a_frozen_control_group(tmp_path: Path) -> None:
     (tmp_path / "cgroup/a").mkdir(parents=True)
     (tmp_path / "cgroup/a/cgroup.events").write_text("populated 1\nfrozen 1\n")
-    told = unkillable.describe_stuck(ME, proc(tmp_path, "D", groups="0::/a"), tmp_path / "cgroup")
+    told = leftovers.describe_stuck(ME, proc(tmp_path, "D", groups="0::/a"), tmp_path / "cgroup")
     assert told == f"{ME} (VLLM::Engine) is in a frozen control group"
 
 
@@ -46,25 +46,25 @@ def test_somebody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", refused)
-    told = unkillable.describe_stuck(ME, proc(tmp_path, "S"))
+    told = leftovers.describe_stuck(ME, proc(tmp_path, "S"))
     assert told.startswith(f"{ME} (VLLM::Engine) belongs to ")
     assert told.endswith(", whose processes sparkdash may not end")
 
 
 def test_one_that_ended_meanwhile(tmp_path: Path) -> None:
-    assert unkillable.describe_stuck(ME, tmp_path) == f"{ME} has ended by now"
+    assert leftovers.describe_stuck(ME, tmp_path) == f"{ME} has ended by now"
 
 
 def test_who_froze_a_process_is_told_to_thaw_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver has no part in it."""
-    monkeypatch.setattr(unkillable, "is_frozen", lambda *_: True)
-    error = unkillable.unkillable_error("sparkdash-a", {ME}, 5.0)
+    monkeypatch.setattr(leftovers, "is_frozen", lambda *_: True)
+    error = leftovers.unkillable_error("sparkdash-a", {ME}, 5.0)
     assert error.message.endswith("is in a frozen control group.")
-    assert error.hint == unkillable.THAW
+    assert error.hint == leftovers.THAW
 
 
 def test_as_an_error() -> None:
-    error = unkillable.unkillable_error("sparkdash-a", {ME}, 5.0)
+    error = leftovers.unkillable_error("sparkdash-a", {ME}, 5.0)
     assert error.message.startswith(f"sparkdash-a does not end: 5.0s after SIGKILL process {ME} (")
     assert error.code == "unkillable"
     assert "restart of the box" in (error.hint or "")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.host.memory_guard.wedge_signs import HALF_S, SILENT_S, Sign, Signs, Vitals, Wedge
+from sparkdash.host.memory.wedge_signs import HALF_S, SILENT_S, Sign, Signs, Vitals, Wedge
 from sparkdash.units import GIB
 
 COURSES = sorted((Path(__file__).parent.parent / "data/wedges").glob("*.txt"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.domain.profile import ModelRef
-from sparkdash.host.hub.local_weights import Presence, find_weights, missing_parts, sum_presence
+from sparkdash.host.local_weights import Presence, find_weights, missing_parts, sum_presence
 
 COMMIT = "c" * 40
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.memory import Floors
-from sparkdash.host.memory_guard.decisions import GuardJudge, GuardReading, Victim, cheapest_victim
+from sparkdash.host.memory.guard_decisions import GuardJudge, GuardReading, Victim, cheapest_victim
 from sparkdash.nodes.agent.lease import FIGURES, GuardedContainer, make_lease
 from sparkdash.nodes.agent.remote.guard_rules import KillCandidate, Look, Rules, worst
 from sparkdash.settings import Settings

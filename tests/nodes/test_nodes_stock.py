@@ -15,7 +15,7 @@ from sparkdash.domain.node import NodeLaunch, NodeState, NodeStatus
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult, run_command
-from sparkdash.host.hub.local_weights import find_weights
+from sparkdash.host.local_weights import find_weights
 from sparkdash.nodes.shipping import stock_script
 from sparkdash.nodes.shipping.stock import stock_of_nodes
 

@@ -57,8 +57,8 @@ from exact_server import ExactServer
 from sparkdash.bench import run_folder as runs
 from sparkdash.bench.plan import prompt_text
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
-from sparkdash.sim.engine.tokens import text_of, tokenize
-from sparkdash.sim.process.engine_process import serving
+from sparkdash.sim.process import serving
+from sparkdash.sim.speed import text_of, tokenize
 
 MODEL = "alpha"
 """As relays.serve_gateway calls it."""

@@ -31,8 +31,8 @@ from sparkdash.domain.event import Fact, SwapChanged  # noqa: E402
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount, Profile  # noqa: E402
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase  # noqa: E402
 from sparkdash.host.box import BoxReader  # noqa: E402
-from sparkdash.host.nodes import OneNode  # noqa: E402
 from sparkdash.host.podman.podman import Podman  # noqa: E402
+from sparkdash.host.runtime import OneNode  # noqa: E402
 from sparkdash.settings import Settings  # noqa: E402
 from sparkdash.supervisor import Supervisor, Tools  # noqa: E402
 from sparkdash.upstream import Upstream  # noqa: E402

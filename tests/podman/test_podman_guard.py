@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.host.memory_guard.kill import KillTarget
+from sparkdash.host.memory.guard import KillTarget
 
 pytestmark = pytest.mark.full
 

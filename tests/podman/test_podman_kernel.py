@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.container import ContainerInfo
-from sparkdash.host.kernel_log.lines import KernelKind, explains, is_of, meaning
-from sparkdash.host.kernel_log.reader import KernelLog
+from sparkdash.host.kernel_lines import KernelKind, explains, is_of, meaning
+from sparkdash.host.kernel_log import KernelLog
 from sparkdash.units import MIB
 
 pytestmark = [pytest.mark.full, pytest.mark.podman]

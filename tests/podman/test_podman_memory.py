@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.memory import Holder, Holding, MemoryAccount
-from sparkdash.host.memory_account import Sources, account_for_memory
+from sparkdash.host.memory.account import Sources, account_for_memory
 from sparkdash.host.nvml import NOTHING
 from sparkdash.host.reader import GpuReading
 from sparkdash.units import GIB, MIB

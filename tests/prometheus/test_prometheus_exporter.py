@@ -13,8 +13,7 @@ from sparkdash.bus import Bus
 from sparkdash.domain.event import ProfilesChanged, SwapChanged
 from sparkdash.domain.swap import SwapOutcome
 from sparkdash.prometheus import MetricsExporter, page
-from sparkdash.prometheus.request_totals import OTHER
-from sparkdash.prometheus.scraped_state import ScrapedState
+from sparkdash.prometheus.totals import OTHER, ScrapedState
 
 
 async def test_it_counts_what_the_bus_tells_and_what_the_gateway_records() -> None:

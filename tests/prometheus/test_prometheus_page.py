@@ -14,11 +14,18 @@ from sparkdash.domain.lease import RequestState
 from sparkdash.domain.memory import Guard, GuardKill
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.swap import SwapOutcome, SwapPhase
-from sparkdash.prometheus.families.box import memory_by_owner
-from sparkdash.prometheus.page import collect_families, write_page
-from sparkdash.prometheus.request_totals import MOST_CLIENTS, OTHER, RequestTotals
-from sparkdash.prometheus.scraped_state import ScrapedState
-from sparkdash.prometheus.swap_totals import DRAIN, MEMORY, QUEUE, SWAP, SwapTotals
+from sparkdash.prometheus.page import collect_families, memory_by_owner, write_page
+from sparkdash.prometheus.totals import (
+    DRAIN,
+    MEMORY,
+    MOST_CLIENTS,
+    OTHER,
+    QUEUE,
+    SWAP,
+    RequestTotals,
+    ScrapedState,
+    SwapTotals,
+)
 
 UNITS = ("seconds", "bytes", "joules", "celsius", "ratio", "hertz", "watts", "tokens")
 PLAIN = {

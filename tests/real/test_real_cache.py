@@ -22,7 +22,7 @@ import tiny_profiles
 import yaml
 
 from sparkdash.catalog import yaml_writer
-from sparkdash.host.files import page_cache
+from sparkdash.host.memory import page_cache
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]
 

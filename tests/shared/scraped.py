@@ -21,9 +21,7 @@ from sparkdash.domain.metric import (
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
-from sparkdash.prometheus.request_totals import RequestTotals
-from sparkdash.prometheus.scraped_state import ScrapedState
-from sparkdash.prometheus.swap_totals import QUEUE, SwapTotals
+from sparkdash.prometheus.totals import QUEUE, RequestTotals, ScrapedState, SwapTotals
 from sparkdash.telemetry.reading import Counters, Gauges, Reading
 from sparkdash.telemetry.totals import EngineTotals
 

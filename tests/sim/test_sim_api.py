@@ -12,8 +12,8 @@ import pytest
 
 from sparkdash.domain.profile import Profile
 from sparkdash.engines import registry
-from sparkdash.sim.api.app import App
-from sparkdash.sim.process.engine_process import serving
+from sparkdash.sim.app import App
+from sparkdash.sim.process import serving
 
 if TYPE_CHECKING:
     import openai

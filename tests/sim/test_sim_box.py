@@ -12,7 +12,7 @@ import pytest
 
 from sparkdash.host.reader import HostReader
 from sparkdash.sim.box import OTHER, TOTAL, SimBox
-from sparkdash.sim.process.memory_claims import ClaimFile
+from sparkdash.sim.process import ClaimFile
 from sparkdash.units import GIB
 
 

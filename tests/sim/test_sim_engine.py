@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.profile import SimSpec, SimSpeed
-from sparkdash.sim.engine import prose
-from sparkdash.sim.engine.generation import SimulatedRequest
-from sparkdash.sim.engine.prefix_cache import PrefixCache
-from sparkdash.sim.engine.simulated_engine import SimulatedEngine
-from sparkdash.sim.engine.timing import SimulatedTiming, SimulationClock, expected_accepted
-from sparkdash.sim.engine.tokens import tokenize
+from sparkdash.sim import prose
+from sparkdash.sim.engine import SimulatedEngine, SimulatedRequest
+from sparkdash.sim.speed import PrefixCache, SimulatedTiming, SimulationClock, expected_accepted, tokenize
 
 SPEEDS = (SimSpeed(context=0, decode_tok_s=50, prefill_tok_s=1000),)
 

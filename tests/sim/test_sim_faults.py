@@ -10,8 +10,8 @@ import pytest
 
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import ProfileError
-from sparkdash.sim.engine.faults import behaviour
-from sparkdash.sim.process.engine_process import serving
+from sparkdash.sim.faults import behaviour
+from sparkdash.sim.process import serving
 
 MakeProfile = Callable[..., Profile]
 

@@ -17,12 +17,11 @@ from sparkdash.domain.profile import EngineKind, Profile, SimSpec
 from sparkdash.engines import registry
 from sparkdash.engines.adapter import LaunchContext
 from sparkdash.errors import HostError
-from sparkdash.host.nodes import Nodes
+from sparkdash.host.runtime import Nodes
 from sparkdash.nodes.node_runtimes import NodeRuntimes
 from sparkdash.sim.box import SimBox
-from sparkdash.sim.nodes.simulated_boxes import SimulatedBoxes, several_boxes
-from sparkdash.sim.nodes.simulated_nodes import SimulatedNodes
-from sparkdash.sim.process.memory_claims import ClaimFile, read_claims
+from sparkdash.sim.nodes import SimulatedBoxes, SimulatedNodes, several_boxes
+from sparkdash.sim.process import ClaimFile, read_claims
 from sparkdash.units import GIB
 
 OWNER = "test"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.profile import Profile
-from sparkdash.sim.api.prompt_orders import OrderedCall, PromptOrders, read_orders
-from sparkdash.sim.process.engine_process import serving
+from sparkdash.sim.process import serving
+from sparkdash.sim.prompt import OrderedCall, PromptOrders, read_orders
 
 pytestmark = pytest.mark.usefixtures("openai_sdk", "anthropic_sdk")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.sim.engine.prefix_cache import PrefixCache
+from sparkdash.sim.speed import PrefixCache
 
 
 def words(text: str) -> list[bytes]:

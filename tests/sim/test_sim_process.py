@@ -17,8 +17,8 @@ import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines import registry
-from sparkdash.sim.engine import faults
-from sparkdash.sim.process.memory_claims import read_claims
+from sparkdash.sim import faults
+from sparkdash.sim.process import read_claims
 from sparkdash.units import GIB
 
 READY = "Application startup complete."

@@ -13,8 +13,8 @@ from leaping import LeapingClock
 
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import ProfileError
-from sparkdash.sim.api.app import App
-from sparkdash.sim.process.engine_process import serving
+from sparkdash.sim.app import App
+from sparkdash.sim.process import serving
 from sparkdash.telemetry.exposition import Scrape
 
 MakeProfile = Callable[..., Profile]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.sim.engine import prose
-from sparkdash.sim.engine.tokens import text_of, token_id, token_of, tokenize
+from sparkdash.sim import prose
+from sparkdash.sim.speed import text_of, token_id, token_of, tokenize
 
 
 @given(st.text())

@@ -16,9 +16,9 @@ import pytest
 from programs import Program
 
 from sparkdash.domain.profile import Profile
-from sparkdash.sim.api.http_server import HttpRequest, HttpResponse, serve_http
-from sparkdash.sim.engine.prose import seeded_random
-from sparkdash.sim.process.engine_process import serving
+from sparkdash.sim.http_server import HttpRequest, HttpResponse, serve_http
+from sparkdash.sim.process import serving
+from sparkdash.sim.prose import seeded_random
 from sparkdash.sim.traffic import HABITS, ClientHabit, Conversation, Traffic
 
 Eventually = Callable[[Callable[[], bool]], Awaitable[None]]

@@ -10,7 +10,7 @@ import pytest
 from sparkdash.catalog import load_catalog
 from sparkdash.domain.profile import EngineKind, MemoryNeed, Profile, Published, SimSpec
 from sparkdash.engines import registry
-from sparkdash.sim.rehearsal import acceptance, simulated_twin, speeds
+from sparkdash.sim.traffic import acceptance, simulated_twin, speeds
 
 SHIPPED = load_catalog((Path(__file__).parents[2] / "profiles",)).profiles
 

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from sparkdash.domain.event import Level
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind, ModelRef
-from sparkdash.host.files import page_cache
-from sparkdash.host.files.page_cache import ForgottenFiles
-from sparkdash.host.hub import local_weights
+from sparkdash.host import local_weights
+from sparkdash.host.memory import page_cache
+from sparkdash.host.memory.page_cache import ForgottenFiles
 from sparkdash.supervisor.memory import cache_eviction
 from sparkdash.supervisor.memory.behind_reader import LOOK_S, MARGIN, QUICKEST, STEP, BehindReader, ReadFiles
 from sparkdash.units import GIB, MIB

@@ -17,7 +17,7 @@ from sparkdash.domain.incident import Evidence, EvidenceRequest
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import EngineError, HostError
-from sparkdash.host.kernel_log.lines import KernelFindings, findings, read_line
+from sparkdash.host.kernel_lines import KernelFindings, findings, read_line
 from sparkdash.host.processes import proc
 from sparkdash.store import Store
 from sparkdash.supervisor.liveness.engine_end import REMOVAL_S, with_kernel

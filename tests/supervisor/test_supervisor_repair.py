@@ -29,7 +29,7 @@ from sparkdash.domain.event import IncidentsChanged, Level, Notice
 from sparkdash.domain.incident import RECENT_INCIDENTS, Evidence, EvidenceRequest, IncidentEnd
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapCause
-from sparkdash.host.kernel_log.lines import KernelFindings, findings, read_line
+from sparkdash.host.kernel_lines import KernelFindings, findings, read_line
 from sparkdash.store import Store
 from sparkdash.store.schema import INCIDENTS_KEPT
 from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer

@@ -17,7 +17,7 @@ from surroundings.simulated_box import (
 from surroundings.simulated_supervisor import Aware
 from thorough import tries
 
-from sparkdash.host.memory_guard import decisions
+from sparkdash.host.memory import guard_decisions
 from sparkdash.supervisor.swap import stopping
 from sparkdash.units import gib
 
@@ -55,7 +55,7 @@ def test_random_swap_sequences_never_freeze_the_box_that_a_blind_swapper_freezes
     with capsys.disabled():
         print(
             f"\nSIMULATED box, {SEQUENCES} sequences, {swaps} swaps, {together} loads at the same time as another, falls of up to {PACE} GiB a second. sparkdash: frozen (under"
-            f" {gib(decisions.FROZEN)}) 0 times, under the guard's floor ({gib(FLOORS.kill)}) 0 times, lowest available"
+            f" {gib(guard_decisions.FROZEN)}) 0 times, under the guard's floor ({gib(FLOORS.kill)}) 0 times, lowest available"
             f" {gib(lowest, 2)}, {kills} kills by the guard, longest wait {longest:.0f} s, {beside} ended with engines side by"
             f" side. A swapper that does not look at memory: frozen {frozen} times."
         )

@@ -12,11 +12,11 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from scraped import ALPHA, NOW, ended, scraped_state, swap
 
+from sparkdash import tracing
 from sparkdash.domain.event import Fact, Notice
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.tracing import RequestTracer, traces_wanted
-from sparkdash.tracing import request_tracer as module
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def publishing(told: list[Fact]) -> Any:
 async def test_a_collector_gets_a_span_for_each_request_with_its_parts_below_it(
     collector: list[ExportTraceServiceRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CLOSE_S", 60.0)
+    monkeypatch.setattr(tracing, "CLOSE_S", 60.0)
     told: list[Fact] = []
     loaded = swap("1", stage_s={SwapPhase.LOAD: 18.0}, ended_at=NOW - 2)
     snapshot = scraped_state().snapshot.replace(swaps=(loaded,))
@@ -80,7 +80,7 @@ async def test_without_its_extra_the_daemon_says_so_and_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setitem(sys.modules, "sparkdash.tracing.otlp", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     told: list[Fact] = []
     async with RequestTracer(lambda: scraped_state().snapshot, publishing(told)) as tracer:
         tracer.record(ended())

@@ -7,7 +7,7 @@ from scraped import ALPHA, NOW, ended, swap
 
 from sparkdash.domain.lease import RequestState
 from sparkdash.domain.swap import SwapPhase
-from sparkdash.tracing.span_plan import PlannedSpan, plan_spans
+from sparkdash.tracing import PlannedSpan, plan_spans
 
 
 def times(span: PlannedSpan) -> list[tuple[str, float, float]]:

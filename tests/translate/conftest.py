@@ -22,7 +22,7 @@ from sparkdash.domain.profile import EngineKind, ModelRef, Profile, SimSpec, Sim
 from sparkdash.host.box import BoxReader
 from sparkdash.host.processes.process import Process
 from sparkdash.settings import Settings
-from sparkdash.sim.process.engine_process import serving
+from sparkdash.sim.process import serving
 from sparkdash.supervisor.liveness import probe
 from sparkdash.upstream import pool
 

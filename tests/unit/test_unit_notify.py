@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash.daemon import systemd_notify
-from sparkdash.daemon.systemd_notify import Notifier
+from sparkdash.daemon import listeners
+from sparkdash.daemon.listeners import Notifier
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_nobody_listening_is_no_error(address: str | None) -> None:
 def test_the_variables_are_taken_out_of_the_environment() -> None:
     """podman would answer to them as well, and a container's monitor would be taken for the daemon."""
     environ = {"NOTIFY_SOCKET": "/run/x", "WATCHDOG_USEC": "60000000", "WATCHDOG_PID": str(os.getpid()), "HOME": "/"}
-    assert systemd_notify.notifier_from_environment(environ) == Notifier("/run/x", 60.0)
+    assert listeners.notifier_from_environment(environ) == Notifier("/run/x", 60.0)
     assert environ == {"HOME": "/"}
 
 
@@ -120,7 +120,7 @@ def test_the_variables_are_taken_out_of_the_environment() -> None:
 )  # fmt: skip
 def test_the_watchdog_is_ours_only_when_it_names_us(environ: dict[str, str], watchdog_s: float | None) -> None:
     """WATCHDOG_PID names who is meant (sd_watchdog_enabled(3))."""
-    assert systemd_notify.notifier_from_environment(dict(environ)).watchdog_s == watchdog_s
+    assert listeners.notifier_from_environment(dict(environ)).watchdog_s == watchdog_s
 
 
 async def test_the_real_daemon_tells_systemd(

@@ -9,7 +9,7 @@ from recorded import START, asked, sample
 from stored import rows, swap
 
 from sparkdash.bus import Bus
-from sparkdash.daemon.past import record_notices, recording_samples, restore_past
+from sparkdash.daemon.samples import record_notices, recording_samples, restore_past
 from sparkdash.domain.event import Level, Notice, RequestChanged, SampleTaken
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.store import Store

@@ -18,7 +18,7 @@ from sparkdash.daemon.daemon import Parts
 from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.domain.event import Notice
 from sparkdash.domain.state import Snapshot
-from sparkdash.host.files import inotify
+from sparkdash.host import inotify
 
 PROFILE = "profile: {name}\nengine: vllm\nimage: i\nmodels: {{target: {{path: /m}}}}\n"
 PATIENCE_S = 30

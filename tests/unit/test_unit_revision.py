@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.daemon.config_revision import LIVE, SettingsReader, compare_settings
+from sparkdash.daemon.config_file import LIVE, SettingsReader, compare_settings
 from sparkdash.domain.event import Notice
 from sparkdash.errors import ProfileError
 from sparkdash.settings import Policy, Settings, load_settings

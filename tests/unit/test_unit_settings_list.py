@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.daemon.settings_list import change_setting, list_settings
+from sparkdash.daemon.config_file import change_setting, list_settings
 from sparkdash.errors import ProfileError
 from sparkdash.settings import Settings, load_settings
 

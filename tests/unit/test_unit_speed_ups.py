@@ -11,7 +11,7 @@ import pytest
 
 from sparkdash.bench import processes
 from sparkdash.bus import Bus
-from sparkdash.daemon import speed_ups
+from sparkdash.daemon import control_actions
 from sparkdash.domain.event import Measuring, MeasuringChanged
 from sparkdash.domain.profile import SpeedUp
 from sparkdash.domain.state import DaemonInfo, Snapshot
@@ -24,8 +24,8 @@ GAINED = SpeedUp(profile="coder/eagle", plain="coder", ratio=1.36, cells=2, run=
 def daemon(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A daemon with a bus; what it publishes of profiles is kept as the speed-ups at that time."""
     told: asyncio.Queue[dict[str, SpeedUp]] = asyncio.Queue()
-    monkeypatch.setattr(speed_ups, "FIRST_S", 0.0)
-    monkeypatch.setattr(speed_ups, "publish_profiles", lambda one, _catalog: told.put_nowait(one.speed_ups))
+    monkeypatch.setattr(control_actions, "FIRST_S", 0.0)
+    monkeypatch.setattr(control_actions, "publish_profiles", lambda one, _catalog: told.put_nowait(one.speed_ups))
     info = DaemonInfo(version="1", host="h", pid=1, started_at=0.0, runtime="none", url="u")
     return SimpleNamespace(
         bus=Bus(Snapshot(seq=0, at=0.0, daemon=info), lambda: 1.0),
@@ -47,7 +47,7 @@ async def test_speed_ups_are_read_at_the_start_and_after_each_measurement(
         return next(answers)
 
     monkeypatch.setattr(processes, "read_speed_ups", read)
-    watch = asyncio.create_task(speed_ups.watch_runs(cast("Any", daemon)))
+    watch = asyncio.create_task(control_actions.watch_runs(cast("Any", daemon)))
     async with asyncio.timeout(30):
         assert await daemon.told.get() == {}
         going_on = Measuring(run="r", doing="measuring", arm="a", launch=1, launches=2, done=1, cells=2, share=0.5)
@@ -68,6 +68,6 @@ async def test_runs_that_cannot_be_read_change_nothing(daemon: Any, monkeypatch:
 
     monkeypatch.setattr(processes, "read_speed_ups", fails)
     daemon.speed_ups = {"coder/eagle": GAINED}
-    await speed_ups.read_again(cast("Any", daemon))
+    await control_actions.read_again(cast("Any", daemon))
     assert daemon.speed_ups == {"coder/eagle": GAINED}
     assert daemon.told.empty()

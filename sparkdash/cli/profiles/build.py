@@ -26,7 +26,7 @@ from sparkdash.units import DASH, GIB, duration, gib, percent, size
 
 if TYPE_CHECKING:
     from sparkdash.domain.profile import Profile
-    from sparkdash.host.image_build import Box, BuildJob, BuildStep, BuiltImage
+    from sparkdash.host.podman.image_build import Box, BuildJob, BuildStep, BuiltImage
 
 LABEL = 15
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be fetched and run; do nothing.")]
@@ -60,7 +60,7 @@ def build(
 
 async def _build(name: str, *, dry_run: bool, again: bool, yes: bool, as_json: bool) -> None:
     from sparkdash.cli.local import configured_catalog
-    from sparkdash.host.image_build import build_job, local_images, look_at_box
+    from sparkdash.host.podman.image_build import build_job, local_images, look_at_box
     from sparkdash.settings import load_settings
 
     catalog = configured_catalog()
@@ -87,7 +87,7 @@ async def _build(name: str, *, dry_run: bool, again: bool, yes: bool, as_json: b
 
 def _next(found: Profile) -> None:
     """Name the next command: the weights, or the start."""
-    from sparkdash.host.hub.local_weights import find_weights
+    from sparkdash.host.local_weights import find_weights
     from sparkdash.settings import load_settings
 
     home = load_settings().hf_home.expanduser()
@@ -96,7 +96,7 @@ def _next(found: Profile) -> None:
 
 
 def _show(job: BuildJob, box: Box, *, current: bool, as_json: bool, dry_run: bool) -> None:
-    from sparkdash.host.image_build import build_command, is_interrupted
+    from sparkdash.host.podman.image_build import build_command, is_interrupted
 
     if as_json:
         facts = {name: getattr(job, name) for name in ("image", "profile", "digest")}
@@ -122,7 +122,7 @@ def _page(facts: Iterable[tuple[str, str]], box: Box, columns: int) -> Iterator[
 
 def build_facts(job: BuildJob) -> Iterator[tuple[str, str]]:
     """List what is fetched, what runs, and what it takes, each with its label."""
-    from sparkdash.host.image_build import build_command
+    from sparkdash.host.podman.image_build import build_command
 
     build = job.build
     yield "said by", job.profile
@@ -157,7 +157,7 @@ def _ask(job: BuildJob, *, yes: bool) -> None:
 
 
 async def _run(job: BuildJob, box: Box, *, as_json: bool) -> None:
-    from sparkdash.host.image_build import BuiltImage, build_image
+    from sparkdash.host.podman.image_build import BuiltImage, build_image
 
     line = LiveLine()
     try:

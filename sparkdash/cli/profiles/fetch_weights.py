@@ -1,6 +1,6 @@
 """Fetch weights with a progress bar, and print what is missing.
 
-Owns: the texts and the bar. Must not know: how weights are fetched: `host.hub` does.
+Owns: the texts and the bar. Must not know: how weights are fetched: `host.hub_download` does.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from sparkdash.cli.local import local_images
 from sparkdash.cli.output import LiveLine, format_table, print_json, print_json_line, print_note, print_text
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import HostError
-from sparkdash.host.hub import failures
-from sparkdash.host.hub.download import Hub, Plan
-from sparkdash.host.hub.failures import KEPT
-from sparkdash.host.hub.local_weights import Presence, find_weights
-from sparkdash.host.hub.meter import WeightsProgress
+from sparkdash.host import hub_download
+from sparkdash.host.hub_download import KEPT, Hub, Plan, WeightsProgress
+from sparkdash.host.local_weights import Presence, find_weights
 from sparkdash.host.runtime import Runtime
 from sparkdash.host.shelf import Image
 from sparkdash.settings import Settings
@@ -42,7 +40,7 @@ class WeightsFetch:
         self._as_json = as_json
         if (other := os.environ.get("HF_HOME")) and Path(other).expanduser() != self._home:
             print_note(f"HF_HOME is {other}, but sparkdash uses `hf_home` of config.toml: {self._home}.")
-        self._hub = Hub(self._home, endpoint=failures.hub_url())
+        self._hub = Hub(self._home, endpoint=hub_download.hub_url())
         self._plan: Plan = asyncio.run(self._hub.plan(profile.weights))
         self._hub.check_space(self._plan)
 

@@ -119,7 +119,7 @@ def profile_image(profile: Profile, *, here: bool | None) -> ProfileImage:
 
 def older_images(own: Iterable[Profile], profiles: Mapping[str, Profile]) -> list[Profile]:
     """List the profiles whose built image is older than their `build:`; without podman none."""
-    from sparkdash.host.image_build import current_digests
+    from sparkdash.host.podman.image_build import current_digests
 
     listed = [one for one in own if one.image]
     found = _provenance(one.image or "" for one in listed)
@@ -143,7 +143,7 @@ def _judged(
 
 
 def _provenance(images: Iterable[str | None]) -> dict[str, Provenance]:
-    from sparkdash.host.image_build import local_images
+    from sparkdash.host.podman.image_build import local_images
 
     names = [*dict.fromkeys(filter(None, images))]
     if not names:
@@ -157,7 +157,7 @@ def _provenance(images: Iterable[str | None]) -> dict[str, Provenance]:
 
 def _current() -> dict[str, str]:
     from sparkdash.cli.local import configured_catalog
-    from sparkdash.host.image_build import current_digests
+    from sparkdash.host.podman.image_build import current_digests
 
     return current_digests(configured_catalog().profiles.values())
 

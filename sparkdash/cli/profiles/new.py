@@ -107,11 +107,11 @@ def _model(model: str, known: Settings, *, offline: bool) -> tuple[dict[str, str
             asked = "Leave out --offline to read the headers from the hub."
             missing.hint = f"Did you mean {' or '.join(close)}?" if close else asked
             raise
-        from sparkdash.host.hub import failures, weight_headers
+        from sparkdash.host import hub_download
 
-        endpoint = failures.hub_url()
+        endpoint = hub_download.hub_url()
         print_note(f"{missing.message} Reading its headers from the hub.")
-        return {"hf": model}, weight_headers.read_weight_headers(model, endpoint=endpoint)
+        return {"hf": model}, hub_download.read_weight_headers(model, endpoint=endpoint)
 
 
 def _engine(chosen: EngineChoice | None, facts: WeightFacts) -> EngineChoice:

@@ -14,7 +14,7 @@ from sparkdash.doctor.check import CheckResult, check, note, ok, unknown, warn
 from sparkdash.doctor.checks.gpu import MODULE, loaded_driver
 from sparkdash.doctor.facts import Facts, UnreadFact, meminfo
 from sparkdash.domain.memory import BLOCK, Contiguity, LoadContiguity
-from sparkdash.host import contiguity as host
+from sparkdash.host.memory import contiguity as host
 from sparkdash.supervisor.decide import contiguity
 from sparkdash.units import duration, gib, size
 

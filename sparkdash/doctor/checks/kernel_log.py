@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from sparkdash.doctor.check import CheckResult, check, ok, unknown, warn
 from sparkdash.doctor.facts import Facts
-from sparkdash.host.kernel_log.lines import KernelLine, advice, meaning
+from sparkdash.host.kernel_lines import KernelLine, advice, meaning
 
 
 @check("kernel-log", "The kernel reported nothing in the last day that harms engines.", kernel=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from sparkdash.doctor.check import CheckResult, check, note, ok, unknown, warn
 from sparkdash.doctor.facts import Facts
-from sparkdash.host.memory_helper.unit_files import NAME, START, TEXT, UNIT, ours
+from sparkdash.host.memory.helper import NAME, START, TEXT, UNIT, ours
 
 SHOWN = ("systemctl", "show", NAME, "--property=LoadState,ActiveState,Result,ExecMainStatus")
 INSTALL = "`sparkdash service install --helper` shows what it writes, and the command for it."

@@ -27,7 +27,7 @@ from sparkdash.domain.container import (
 )
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult, stdout_lines
-from sparkdash.host.podman import answers, argv, container_log, stopping
+from sparkdash.host.podman import answers, argv, podman_host
 from sparkdash.host.podman.podman_host import LocalPodmanHost, PodmanHost
 from sparkdash.host.processes import leftovers
 
@@ -126,7 +126,7 @@ class Podman:
         except ValueError as error:  # a NUL in a profile's word
             raise answers.failed(self.name, "run", str(error)) from None
         finally:  # a container survives the kill of its `run`
-            removal = asyncio.ensure_future(self._call(argv.remove(self.name, spec.name), stopping.REMOVE_S))
+            removal = asyncio.ensure_future(self._call(argv.remove(self.name, spec.name), podman_host.REMOVE_S))
             removal.add_done_callback(lambda done: done.cancelled() or done.exception())
             with suppress(HostError):
                 await asyncio.shield(removal)
@@ -151,8 +151,8 @@ class Podman:
     async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
         """Send SIGTERM, SIGKILL after the grace, remove, end remaining processes; a missing container is success."""
         info = await self._last_seen(name)
-        stop = stopping.ContainerStop(self._call, self._host, self.name, name, info)
-        left = await stopping.stop_container(stop, math.ceil(grace_s), before_removal)
+        stop = podman_host.ContainerStop(self._call, self._host, self.name, name, info)
+        left = await podman_host.stop_container(stop, math.ceil(grace_s), before_removal)
         self._known.pop(name, None)
         return left
 
@@ -187,7 +187,7 @@ class Podman:
 
     def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
         """Read lines of both streams, in the order of podman's monitor. Raises HostError(code="no_such_container")."""
-        return container_log.read_container_log(self._host.commands, self.name, name, follow=follow, tail=tail)
+        return podman_host.read_container_log(self._host.commands, self.name, name, follow=follow, tail=tail)
 
     async def wait(self, name: str) -> int:
         """Wait for the container's end; return its exit code, or -1 if it was removed before."""
@@ -244,7 +244,7 @@ class Podman:
         ours = LABEL_PROFILE in present.labels and present.labels.get(LABEL_OWNER) == spec.labels.get(LABEL_OWNER)
         if not ours:
             raise answers.name_taken(self.name, spec.name)
-        await stopping.remove_container(self._call, self.name, spec.name)
+        await podman_host.remove_container(self._call, self.name, spec.name)
 
     async def _run(self, spec: ContainerSpec) -> ContainerInfo:
         made = False
@@ -262,7 +262,7 @@ class Podman:
     async def _clear(self, spec: ContainerSpec, *, made: bool) -> None:
         """Remove the container of a failed start; if the runtime fails, end its processes directly."""
         try:
-            await (stopping.remove_container(self._call, self.name, spec.name) if made else self._make_room(spec))
+            await (podman_host.remove_container(self._call, self.name, spec.name) if made else self._make_room(spec))
         except HostError:  # not reported: only the first reason can be fixed
             if own := spec.env.get(ENV_MARK):
                 await self._host.end(await self._host.members_of_engine(own))

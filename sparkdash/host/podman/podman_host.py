@@ -6,17 +6,75 @@ Owns: the contract, and this box. Must not know podman's command lines.
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, ContainerSpec, Leftovers, engine_mark
+from sparkdash.domain.container import (
+    CONTAINER_PREFIX,
+    LABEL_OWNER,
+    ContainerInfo,
+    ContainerSpec,
+    Leftovers,
+    engine_mark,
+)
 from sparkdash.errors import HostError
 from sparkdash.host import meminfo
-from sparkdash.host.command import Commands, LocalPrograms
-from sparkdash.host.podman import abandoned_commands, argv
-from sparkdash.host.processes import in_container, leftovers, suspended
+from sparkdash.host.command import CommandResult, Commands, LocalPrograms, stdout_lines
+from sparkdash.host.podman import answers, argv
+from sparkdash.host.processes import leftovers, proc
 from sparkdash.host.processes.leftovers import Births
 from sparkdash.host.thread import in_thread
+
+
+def find_abandoned_commands(program: str, owner: str) -> tuple[leftovers.Births, leftovers.Births]:
+    """Find commands that start a container of ours, and commands that end one."""
+
+    def of(words: list[str], *verbs: str) -> bool:
+        return Path(words[0]).name == program and len(words) > 1 and words[1] in verbs
+
+    label, ours = f"{LABEL_OWNER}={owner}", proc.family(os.getpid())
+    runs = leftovers.processes_called(lambda words: of(words, "run") and label in words)
+    ends = leftovers.processes_called(lambda words: of(words, "stop", "rm") and words[-1].startswith(CONTAINER_PREFIX))
+    return _but(runs, ours), _but(ends, ours)
+
+
+def _but(processes: leftovers.Births, ours: Collection[int]) -> leftovers.Births:
+    return {pid: birth for pid, birth in processes.items() if pid not in ours}
+
+
+async def read_container_log(
+    commands: Commands, program: str, name: str, *, follow: bool, tail: int | None
+) -> AsyncIterator[str]:
+    """Read lines of both streams, in the order of the program's monitor.
+
+    A missing container shows by a single line of complaint and an exit code, so no check comes first.
+
+    Raises:
+        HostError: no_such_container, or runtime_missing.
+    """
+    complaint, count = "", 0
+    try:
+        async with commands.child(argv.logs(program, name, follow=follow, tail=tail)) as process:
+            async for line in stdout_lines(process):
+                count += 1
+                if count == 1 and answers.gone(line):
+                    complaint = line  # the program's own, unless more lines or success follow
+                    continue
+                if count == 2 and complaint:
+                    yield complaint
+                yield line
+            code = await process.wait()
+    except OSError as error:
+        raise answers.not_begun(program, error) from None
+    if complaint and count == 1:
+        if code:
+            raise HostError(f"There is no container {name}.", code="no_such_container")
+        yield complaint
+
 
 SETTLE_S = 30.0
 """Longest wait for commands of an earlier daemon."""
@@ -107,15 +165,15 @@ class LocalPodmanHost:
 
     async def pids_of(self, container_id: str) -> set[int]:
         """Pids of the container's processes, from their control groups."""
-        return await in_container.pids_of(container_id)
+        return await leftovers.pids_of(container_id)
 
     async def just_started(self, spec: ContainerSpec, container_id: str) -> ContainerInfo | None:
         """Describe a container that has just started; None if its first process is not found."""
-        return await in_container.just_started(spec, container_id)
+        return await leftovers.just_started(spec, container_id)
 
     async def has_ended(self, container: ContainerInfo) -> bool:
         """Wait for the end of the container's first process; False at once if the kernel cannot tell."""
-        return await in_container.has_ended(container)
+        return await leftovers.has_ended(container)
 
     async def members(self, container: ContainerInfo | None) -> Births | None:
         """Processes of the container, by its control group and its mark; None if the scan took too long."""
@@ -134,11 +192,11 @@ class LocalPodmanHost:
 
     async def is_frozen(self, container: ContainerInfo, members: Births) -> bool:
         """Whether the container is paused, or one of its processes stopped."""
-        return await in_thread(lambda: suspended.is_frozen(members, container.id))
+        return await in_thread(lambda: leftovers.is_container_frozen(members, container.id))
 
     async def resume(self, container: ContainerInfo, members: Births) -> None:
         """Let stopped processes of the container run on."""
-        await in_thread(lambda: suspended.resume(members, container.id))
+        await in_thread(lambda: leftovers.resume(members, container.id))
 
     async def end(self, *looks: Births | None) -> Leftovers:
         """Send SIGKILL to processes that still live, and wait for their end; None stands for a late scan."""
@@ -150,7 +208,7 @@ class LocalPodmanHost:
 
     async def settle_commands(self, program: str, owner: str) -> None:
         """Wait for podman commands of a killed daemon, and end a hanging `run`."""
-        runs, ends = await asyncio.to_thread(abandoned_commands.find_abandoned_commands, program, owner)
+        runs, ends = await asyncio.to_thread(find_abandoned_commands, program, owner)
         hung = await leftovers.wait_for_all(runs | ends, SETTLE_S)
         await leftovers.end_processes({pid: birth for pid, birth in hung.items() if pid in runs})
 
@@ -174,3 +232,82 @@ def folder_not_made(spec: ContainerSpec, source: str, words: str) -> HostError:
         code="mount_missing",
         hint="Correct the path in the profile or config.toml, or make the folder yourself.",
     )
+
+
+LATE_S = 20.0
+"""Time for `stop` beyond its grace; then the processes are killed directly."""
+REMOVE_S = 60.0
+"""Deadline of `rm`."""
+RESUME_S = 10.0
+"""Deadline of resuming a suspended container."""
+
+Call = Callable[[list[str], float], Awaitable[CommandResult]]
+"""Runs a command line of the runtime with a deadline. Raises HostError."""
+
+
+@dataclass(frozen=True)
+class ContainerStop:
+    """Container to be stopped, and the calls that stop it."""
+
+    call: Call
+    host: PodmanHost
+    program: str
+    name: str
+    info: ContainerInfo | None
+    """Container as last seen; None if it was never seen."""
+
+
+async def stop_container(stop: ContainerStop, grace_s: int, before_removal: Awaitable[None] | None) -> Leftovers:
+    """Stop and remove a container. See Runtime.stop."""
+    host = stop.host
+    members = await host.members(stop.info)
+    if stop.info is not None and members:
+        await _resume(stop, stop.info, members)
+    stopped = await _stop(stop, grace_s)
+    if stopped is None:
+        return await host.end(members, await host.members(stop.info))
+    killed: Births = {}
+    if not stopped:
+        killed = {**(members or {}), **(await host.members(stop.info) or {})}
+        await host.end(killed)
+    if before_removal is not None:
+        await before_removal
+    try:
+        await remove_container(stop.call, stop.program, stop.name)
+    except HostError as error:
+        if left := await host.still_living(killed):
+            raise leftovers.unkillable_error(stop.name, left, leftovers.KILLED_S) from None
+        if not killed:
+            raise
+        return Leftovers(unremoved=error.message)
+    return await host.end(members, await host.members(stop.info))
+
+
+async def remove_container(call: Call, program: str, name: str) -> None:
+    """Remove the container by force; a missing one is success."""
+    done = await call(argv.remove(program, name), REMOVE_S)
+    if done.code and not answers.gone(done.err):
+        raise answers.failed(program, "rm", done.err)
+
+
+async def _stop(stop: ContainerStop, grace_s: int) -> bool | None:
+    """Return whether the runtime stopped the container; None if it no longer exists."""
+    try:
+        done = await stop.call(argv.stop(stop.program, stop.name, grace_s), grace_s + LATE_S)
+    except HostError as error:
+        if error.code != "runtime_timeout":
+            raise
+        return False
+    if done.code and answers.gone(done.err):
+        return None
+    return not done.code
+
+
+async def _resume(stop: ContainerStop, info: ContainerInfo, members: Births) -> None:
+    """Resume a paused container or stopped processes, which could not receive SIGTERM otherwise."""
+    with suppress(TimeoutError, HostError):
+        async with asyncio.timeout(RESUME_S):
+            if await stop.host.is_frozen(info, members):
+                # else the runtime still calls the container paused
+                await stop.call(argv.unpause(stop.program, info.name), RESUME_S)
+            await stop.host.resume(info, members)

@@ -13,16 +13,77 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pwd
 import re
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from sparkdash.domain.container import ENV_MARK, Leftovers
-from sparkdash.host.processes import proc, unkillable
+from sparkdash.domain.container import ENV_MARK, ContainerInfo, ContainerSpec, ContainerState, Leftovers
+from sparkdash.errors import HostError
+from sparkdash.host.processes import leftovers, proc
+from sparkdash.host.processes.activity import CGROUP, is_frozen, parse_stat
 from sparkdash.host.processes.proc import PROC
 from sparkdash.host.thread import in_thread
+from sparkdash.units import duration
+
+_STATES = {
+    "D": "waits in the kernel (state D), where no signal reaches it",
+    "R": "runs in the kernel (state R) and does not come back from it",
+}
+FROZEN = "is in a frozen control group"
+THAW = "Thaw the group from where it was frozen; then the process ends."
+HINT = (
+    "`dmesg` shows the reason, mostly the GPU's driver. Its memory comes back once the kernel releases the process, or "
+    "with a restart of the box."
+)
+
+
+def describe_stuck(pid: int, proc: Path = PROC, root: Path = CGROUP) -> str:
+    """Describe it: "4712 (python3) waits in the kernel (state D), where no signal reaches it, in uvm_spin_loop"."""
+    found = parse_stat(_told(proc / str(pid) / "stat").encode())
+    if found is None:
+        return f"{pid} has ended by now"
+    who = f"{pid} ({found.name})"
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return f"{who} belongs to {_owner(pid, proc)}, whose processes sparkdash may not end"
+    except ProcessLookupError:
+        return f"{who} has ended by now"
+    if is_frozen(_told(proc / str(pid) / "cgroup"), root):
+        return f"{who} {FROZEN}"
+    place = _told(proc / str(pid) / "wchan").strip()
+    where = f", in {place}" if place not in ("", "0") else ""
+    return f"{who} {_STATES.get(found.state, f'is in state {found.state}')}{where}"
+
+
+def unkillable_error(name: str, pids: Collection[int], waited_s: float) -> HostError:
+    """Error for an engine whose processes still exist so many seconds after SIGKILL."""
+    told = [describe_stuck(pid) for pid in sorted(pids)]
+    one = "process" if len(pids) == 1 else "processes"
+    text = f"{name} does not end: {duration(waited_s)} after SIGKILL {one} {'; '.join(told)}."
+    hint = THAW if all(each.endswith(FROZEN) for each in told) else HINT
+    return HostError(text, code="unkillable", hint=hint)
+
+
+def _owner(pid: int, proc: Path) -> str:
+    with suppress(OSError):
+        uid = (proc / str(pid)).stat().st_uid
+        with suppress(KeyError):
+            return pwd.getpwuid(uid).pw_name
+        return f"user {uid}"
+    return "another user"
+
+
+def _told(file: Path) -> str:
+    try:
+        return file.read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
 
 SCAN_S = 10.0
 """Time limit of a scan of all processes. It takes milliseconds, but much more on a box that is frozen."""
@@ -112,7 +173,7 @@ async def end_processes(*looks: Births | None) -> Leftovers:
     return Leftovers(
         ended=tuple(sorted(pid for pid, has_ended in ends.items() if has_ended)),
         stuck=stuck,
-        stuck_how=tuple(map(unkillable.describe_stuck, stuck)),
+        stuck_how=tuple(map(describe_stuck, stuck)),
         unseen=None in looks,
     )
 
@@ -202,3 +263,111 @@ def is_in(container: str | None, pid: int, root: Path = PROC) -> bool:
         return False
     own = {prefix + container + suffix for prefix in ("", "libpod-", "docker-") for suffix in ("", ".scope")}
     return any(not own.isdisjoint(line.rpartition(":")[2].split("/")) for line in groups.splitlines())
+
+
+_V1 = ("freezer.state", ("FROZEN", "FREEZING"), "THAWED")
+_V2 = ("cgroup.freeze", ("1",), "0")
+
+
+def is_container_frozen(pids: Iterable[int], container: str, proc: Path = PROC, root: Path = CGROUP) -> bool:
+    """Whether a control group of this container is frozen."""
+    return any(_frozen(pids, container, proc, root))
+
+
+def resume(processes: Mapping[int, str], container: str | None, proc: Path = PROC, root: Path = CGROUP) -> None:
+    """Thaw the container's control groups and continue all of its processes, as far as permitted.
+
+    SIGCONT goes to every process, as it also cancels a SIGSTOP that is still pending on a busy box.
+    """
+    for file, word in _frozen(processes, container, proc, root) if container else ():
+        with contextlib.suppress(OSError):
+            file.write_text(word)
+    for pid, birth in processes.items():
+        _continue(pid, birth)
+
+
+def _continue(pid: int, birth: str) -> None:
+    """Send SIGCONT through a pidfd, as the pid might be reused."""
+    with contextlib.suppress(OSError):
+        held = os.pidfd_open(pid)
+        try:
+            if leftovers.births([pid]).get(pid) == birth:
+                signal.pidfd_send_signal(held, signal.SIGCONT)
+        finally:
+            os.close(held)
+
+
+def _frozen(pids: Iterable[int], container: str, proc: Path, root: Path) -> list[tuple[Path, str]]:
+    """Files that thaw the container's frozen control groups, each with the text to write."""
+    folders = {folder for pid in pids for folder in _groups(_bytes_of(proc / str(pid) / "cgroup"), container, root)}
+    found = []
+    for folder in sorted(folders):
+        for name, frozen, thawed in (_V1, _V2):
+            with contextlib.suppress(OSError):
+                if (folder / name).read_text().strip() in frozen:
+                    found.append((folder / name, thawed))
+    return found
+
+
+def _groups(told: bytes, container: str, root: Path) -> set[Path]:
+    """Folders of a process's control groups that belong to the container: its own, and those within it."""
+    found = set()
+    for line in told.decode("utf-8", "replace").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and "freezer" not in controllers.split(","):
+            continue
+        mounts = [root / "freezer"] if controllers else [root, root / "unified"]
+        parts = path.strip("/").split("/")
+        for end in range(len(parts), 0, -1):
+            if container in "/".join(parts[:end]):
+                found |= {mount.joinpath(*parts[:end]) for mount in mounts}
+    return found
+
+
+def _bytes_of(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
+
+
+LOOK_S = 1.0
+"""Time limit of reading the control groups of all processes, which takes milliseconds."""
+
+
+async def pids_of(container_id: str) -> set[int]:
+    """Pids of the living processes in the container with that full id; empty if none is found within LOOK_S."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LOOK_S):
+            return await in_thread(lambda: leftovers.processes_in_containers([container_id])[container_id])
+    return set()
+
+
+async def just_started(spec: ContainerSpec, container_id: str) -> ContainerInfo | None:
+    """Describe a container that has just started, as the runtime would; None if its first process is not found."""
+    members = await pids_of(container_id)
+    first = [pid for pid in members if (found := proc.stat(pid)) is not None and found.parent not in members]
+    if len(first) != 1:
+        return None
+    return ContainerInfo(
+        id=container_id,
+        name=spec.name,
+        state=ContainerState.RUNNING,
+        image=spec.image,
+        labels=spec.labels,
+        pid=first[0],
+        started_at=time.time(),
+        gpu=any("nvidia" in device for device in spec.devices),
+    )
+
+
+async def has_ended(container: ContainerInfo) -> bool:
+    """Wait for the end of the container's first process; False at once if the kernel cannot tell."""
+    pid = container.pid
+    if pid is None:
+        return False
+    birth = leftovers.births([pid]).get(pid)
+    if birth is not None and not leftovers.is_in(container.id, pid):
+        return False
+    return birth is None or await leftovers.wait_until_gone(pid, birth, None)

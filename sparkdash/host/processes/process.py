@@ -11,11 +11,16 @@ import contextlib
 import errno
 import os
 import platform
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from sparkdash.domain.base import Frozen
 from sparkdash.domain.container import (
     LABEL_OWNER,
     ContainerInfo,
@@ -26,13 +31,97 @@ from sparkdash.domain.container import (
     engine_mark,
 )
 from sparkdash.errors import HostError
-from sparkdash.host.command import command_output
-from sparkdash.host.files.line_splitter import LineSplitter
-from sparkdash.host.files.log_limit import first_kept, open_at
-from sparkdash.host.processes import leftovers, proc, suspended, unkillable
-from sparkdash.host.processes.record import ProcessRecord, ProcessRecords, unwritable
+from sparkdash.host.command import LineSplitter, command_output
+from sparkdash.host.log_limit import first_kept, open_at
+from sparkdash.host.processes import leftovers, proc
 from sparkdash.host.thread import in_thread
 from sparkdash.redaction import MASK, is_secret_variable
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+class ProcessRecord(Frozen):
+    """Started process. `birth` is its `proc.birth`, which no later process has."""
+
+    name: str
+    pid: int
+    birth: str
+    labels: dict[str, str]
+    argv: tuple[str, ...]
+    stop_signal: str | None = None
+    """Name of the signal that asks it to end; None: SIGTERM."""
+    started_at: float
+    """Unix seconds."""
+    ended: bool = False
+    exit_code: int | None = None
+    """Exit code; None while the process runs, and for another's child."""
+
+
+def unwritable(folder: Path, error: OSError) -> HostError:
+    """Error for a folder in which nothing can be written."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = "Make room on its disk." if full else "Make it writable, or choose another with SPARKDASH_STATE_DIR."
+    code = "disk_full" if full else "state_unwritable"
+    return HostError(f"Nothing can be written in {folder}: {error.strerror}.", code=code, hint=hint)
+
+
+class ProcessRecords:
+    """Folder of records. Only their owner may read the files, as an argv may hold secrets."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, name: str) -> ProcessRecord | None:
+        """Read the record of that name; None if it is missing or damaged."""
+        try:
+            return ProcessRecord.model_validate_json(self._file(name).read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def all(self) -> list[ProcessRecord]:
+        """Read all records, sorted by name."""
+        found = (self.get(file.stem) for file in sorted(self._folder.glob("*.json")))
+        return [record for record in found if record]
+
+    def put(self, record: ProcessRecord) -> None:
+        """Write a record, whole or not at all. Raises HostError if that fails."""
+        file, fresh = self._file(record.name), self._file(record.name, "new")
+        try:
+            fresh.touch(mode=0o600)
+            fresh.write_text(record.model_dump_json(indent=1))
+            fresh.replace(file)
+        except OSError as error:
+            with suppress(OSError):
+                fresh.unlink(missing_ok=True)
+            raise unwritable(self._folder, error) from None
+
+    def forget(self, name: str) -> None:
+        """Remove record and log. Idempotent."""
+        self._file(name).unlink(missing_ok=True)
+        self.log(name).unlink(missing_ok=True)
+
+    def prepare(self) -> None:
+        """Make the folder. Raises HostError if that fails."""
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(self._folder, error) from None
+
+    def logs(self) -> list[Path]:
+        """Log files of all engines."""
+        return list(self._folder.glob("*.log"))
+
+    def log(self, name: str) -> Path:
+        """Path of the process's log."""
+        return self._file(name, "log")
+
+    def _file(self, name: str, kind: str = "json") -> Path:
+        if not _NAME.fullmatch(name):
+            raise HostError(
+                f"{name!r} cannot be the name of a process.", code="bad_name", hint="Letters, digits, . _ -"
+            )
+        return self._folder / f"{name}.{kind}"
+
 
 UNKNOWN_EXIT = -1
 """Exit code of another's child, as the kernel reports the code to the parent only."""
@@ -115,12 +204,12 @@ class Process:
             return Leftovers()
         family = leftovers.births(self._family(record))
         if _alive(record):
-            suspended.resume(family, None)
+            leftovers.resume(family, None)
             _signal_group(record.pid, signal.Signals[record.stop_signal or "SIGTERM"])
             if not await _ended(record, grace_s):
                 _signal_group(record.pid, signal.SIGKILL)
                 if not await _ended(record, KILLED_S):
-                    raise unkillable.unkillable_error(name, {record.pid}, KILLED_S)
+                    raise leftovers.unkillable_error(name, {record.pid}, KILLED_S)
         left = await leftovers.end_processes(family, leftovers.births(self._family(record)), await _marked(record))
         self._settled(record)
         if before_removal is not None:

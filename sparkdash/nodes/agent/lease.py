@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sparkdash.host.memory_guard import decisions
+from sparkdash.host.memory import guard_decisions
 from sparkdash.settings import Settings
 
 TTL_S = 60.0
 """Time without renewal after which a guard without engines ends: four renewals."""
 FIGURES: dict[str, float] = {
-    name: getattr(decisions, name)
+    name: getattr(guard_decisions, name)
     for name in (
         "EVERY_S", "QUICK_S", "KILL_S", "REACH_S", "FALL_S", "SAMPLES", "MARGIN", "PRESSED", "RISE", "ROSE_S", "OWED_S",
         "WORSE",
@@ -43,7 +43,7 @@ def make_lease(settings: Settings, total: int, containers: Iterable[GuardedConta
     """Return the lease for a node with `total` bytes of memory."""
     if settings.guard == "off":
         return {"stop": True}
-    floors = decisions.choose_floors(settings, total)
+    floors = guard_decisions.choose_floors(settings, total)
     return {
         "act": settings.guard == "act",
         "ttl_s": TTL_S,

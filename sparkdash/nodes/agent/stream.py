@@ -15,8 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from sparkdash.errors import HostError
-from sparkdash.host.command import CommandResult
-from sparkdash.host.files.line_splitter import LineSplitter
+from sparkdash.host.command import CommandResult, LineSplitter
 from sparkdash.nodes.agent.program import FIGURES, program_argv, program_text
 from sparkdash.nodes.agent.tick import LINE_LIMIT, AgentTick, parse_tick
 from sparkdash.units import duration, one_line

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sparkdash.errors import HostError
-from sparkdash.host.hub.meter import Stopped
+from sparkdash.host.hub_download import Stopped
 from sparkdash.nodes.shipping import copy_errors
 from sparkdash.nodes.shipping.copy_meter import CopyMeter
 from sparkdash.nodes.shipping.known_sums import KnownSums

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 
 from sparkdash.domain.local_files import CopyKind, CopyProgress, CopyStep
-from sparkdash.host.hub.meter import DownloadMeter, Stopped
+from sparkdash.host.hub_download import DownloadMeter, Stopped
 
 
 class CopyMeter:

@@ -10,7 +10,7 @@ import time
 
 from sparkdash.domain.node import LOCAL
 from sparkdash.errors import HostError
-from sparkdash.host.files.uncached import read_uncached
+from sparkdash.host.memory.page_cache import read_uncached
 from sparkdash.nodes.shipping import copy_errors
 from sparkdash.nodes.shipping.copy_context import CopyContext
 from sparkdash.nodes.shipping.receiver import IDLE_S

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 from sparkdash.domain.local_files import CopyItem, CopyKind, CopyPlan, CopyProgress
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import HostError
-from sparkdash.host.hub.local_weights import find_weights, repository_folder, split_repository
+from sparkdash.host.local_weights import find_weights, repository_folder, split_repository
 from sparkdash.host.thread import in_thread
 from sparkdash.nodes.shipping.copy_context import CopyContext, Sessions
 from sparkdash.nodes.shipping.copy_meter import CopyMeter

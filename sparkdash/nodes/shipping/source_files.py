@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 from sparkdash.catalog.checkpoint.weights import locate_checkpoint
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import HostError, ProfileError
-from sparkdash.host.hub.download import wanted_files
-from sparkdash.host.hub.local_weights import repository_folder, split_model_files, split_repository
+from sparkdash.host.hub_download import wanted_files
+from sparkdash.host.local_weights import repository_folder, split_model_files, split_repository
 from sparkdash.nodes.shipping.receiver import MOST_NAMES
 from sparkdash.nodes.shipping.remote_files import PART, refuse_name, refuse_target
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from sparkdash.domain.node import Node
 from sparkdash.errors import HostError
-from sparkdash.host.nodes import node_unknown
+from sparkdash.host.runtime import node_unknown
 from sparkdash.nodes import node_file, ssh_command, ssh_errors, ssh_folder
 
 PROBE_S = 2.0

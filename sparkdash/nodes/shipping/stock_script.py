@@ -1,7 +1,7 @@
 """Models that the box of this file has complete, printed as a JSON list of booleans. It is piped to `python3 -` there.
 
 Owns: reading the disk there, with the standard library alone and Python 3.8 or newer. It imports nothing of sparkdash.
-A model is complete by the rules of `host.hub.local_weights`.
+A model is complete by the rules of `host.local_weights`.
 
 Arguments: the Hugging Face folder, which may begin with `~`; a JSON list of models, each with `hf` and `revision` or
 with `path`.

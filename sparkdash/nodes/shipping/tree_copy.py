@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sparkdash.domain.local_files import CopyStep
 from sparkdash.domain.node import LOCAL
-from sparkdash.host.files.uncached import read_uncached
+from sparkdash.host.memory.page_cache import read_uncached
 from sparkdash.nodes.shipping import copy_errors
 from sparkdash.nodes.shipping.copy_context import CopyContext
 from sparkdash.nodes.shipping.file_lane import FileLane, file_ident

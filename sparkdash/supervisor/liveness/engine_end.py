@@ -17,7 +17,7 @@ from sparkdash.domain.node import LOCAL, NodeState
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.logs import KILLED
 from sparkdash.errors import EngineError, SparkdashError
-from sparkdash.host.kernel_log.lines import KernelKind, KernelLine, advice, explains, holds_up, is_of, meaning
+from sparkdash.host.kernel_lines import KernelKind, KernelLine, advice, explains, holds_up, is_of, meaning
 from sparkdash.supervisor.state.clock import bounded
 from sparkdash.supervisor.tools import Tools
 

@@ -20,8 +20,8 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.estimate import fills_cache
 from sparkdash.errors import SparkdashError
-from sparkdash.host.files import page_cache
-from sparkdash.host.files.file_opens import FileOpens
+from sparkdash.host.inotify import FileOpens
+from sparkdash.host.memory import page_cache
 from sparkdash.host.thread import in_thread
 from sparkdash.supervisor.memory import cache_eviction
 from sparkdash.supervisor.tools import Tools

@@ -17,8 +17,8 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import SparkdashError
-from sparkdash.host.files import page_cache
-from sparkdash.host.hub import local_weights
+from sparkdash.host import local_weights
+from sparkdash.host.memory import page_cache
 from sparkdash.host.thread import in_thread
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration, gib

@@ -1,6 +1,6 @@
 """Guarded engines: the supervisor's side of the memory guard.
 
-`host.memory_guard` watches memory and kills, in a thread that waits for nobody; here are the table of engines that it
+`host.memory.guard` watches memory and kills, in a thread that waits for nobody; here are the table of engines that it
 may kill, what follows from its reports, and their words.
 """
 
@@ -19,10 +19,9 @@ from sparkdash.domain.event import Fact, GuardChanged, Level, Notice
 from sparkdash.domain.memory import Floors, GuardKill, GuardLevel, Need
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
-from sparkdash.host.memory_guard.decisions import GuardReport, Victim
-from sparkdash.host.memory_guard.guard import MemoryGuard
-from sparkdash.host.memory_guard.kill import KillTarget
-from sparkdash.host.memory_guard.wedge_signs import Sign, Wedge
+from sparkdash.host.memory.guard import KillTarget, MemoryGuard
+from sparkdash.host.memory.guard_decisions import GuardReport, Victim
+from sparkdash.host.memory.wedge_signs import Sign, Wedge
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings

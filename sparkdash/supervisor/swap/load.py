@@ -25,7 +25,7 @@ from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines.generic.known_servers import server_of
 from sparkdash.engines.logs import detail
 from sparkdash.errors import EngineError, HostError, SparkdashError, UpstreamError
-from sparkdash.host.kernel_log.lines import KernelKind
+from sparkdash.host.kernel_lines import KernelKind
 from sparkdash.host.processes import proc
 from sparkdash.host.thread import in_thread
 from sparkdash.supervisor.liveness import engine_end

@@ -16,7 +16,7 @@ from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import LOCAL, NodeLaunch, NodeState, NodeStatus
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
 from sparkdash.domain.swap import Swap
-from sparkdash.host.nodes import OneNode
+from sparkdash.host.runtime import OneNode
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Lease, Supervisor, Tools
 from sparkdash.supervisor.decide.judge import Thresholds

@@ -22,7 +22,7 @@ from typing import Any
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import EngineError
-from sparkdash.host.memory_guard import decisions
+from sparkdash.host.memory import guard_decisions
 from sparkdash.settings import Settings
 from sparkdash.supervisor.state.registry import HeldMemory
 from sparkdash.units import GIB
@@ -31,7 +31,7 @@ TOTAL, SYSTEM = int(121.7 * GIB), 5 * GIB
 PACE = 2.5
 """GiB a second that the quickest load takes; the quickest that was reported took 1.9 (see `guarding`)."""
 SETTINGS = Settings(reserve_gib=10, drain_s=120, reclaim_s=300)
-FLOORS = decisions.choose_floors(SETTINGS, TOTAL)
+FLOORS = guard_decisions.choose_floors(SETTINGS, TOTAL)
 PROFILES = {name: Profile(name=name, engine=EngineKind.VLLM, image="image") for name in "abcd"}
 DIED = EngineError("It died.", code="engine_crash")
 
@@ -149,7 +149,7 @@ class Box:
 
     def release(self, engine: Engine) -> None:
         """Its container is gone; the driver gives the memory back in its own time, and once in a while not all."""
-        held, dead = engine.held(self.now), self.now + decisions.KILL_S
+        held, dead = engine.held(self.now), self.now + guard_decisions.KILL_S
         most = max(held, engine.held(dead))
         kind = self.rng.random()
         lag, span = (0.2, 2.0) if kind < 0.7 else (2.0, 40.0) if kind < 0.95 else (60.0, 120.0)
@@ -211,6 +211,6 @@ class Blind:
     def until(self, when: float) -> None:
         while not self.frozen and self.box._events and self.box._events[0][0] <= when:
             self.box.step()
-            self.frozen = self.box.lowest < decisions.FROZEN
+            self.frozen = self.box.lowest < guard_decisions.FROZEN
         if when < float("inf"):
             self.box.now = when

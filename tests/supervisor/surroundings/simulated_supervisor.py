@@ -13,9 +13,9 @@ from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
-from sparkdash.host.memory_guard import decisions
-from sparkdash.host.memory_guard.decisions import GuardJudge, GuardReading, Victim
-from sparkdash.host.nodes import OneNode
+from sparkdash.host.memory import guard_decisions
+from sparkdash.host.memory.guard_decisions import GuardJudge, GuardReading, Victim
+from sparkdash.host.runtime import OneNode
 from sparkdash.supervisor.decide.moves import (
     Admitted,
     Arrive,
@@ -293,7 +293,7 @@ class Aware:
         if not self.looking and self.box.available - growing * GIB < FLOORS.hold:
             self.looking = True
             self.judge.reset()
-            self.box.at(self.box.now + self.box.rng.uniform(0, decisions.EVERY_S), self._look)
+            self.box.at(self.box.now + self.box.rng.uniform(0, guard_decisions.EVERY_S), self._look)
 
     def _look(self) -> None:
         self.looking = False
@@ -302,9 +302,9 @@ class Aware:
         again_s = verdict.again_s
         if verdict.kill:
             victims = [self._victim(name) for name in (*self.running, *self.loading)]
-            if victim := decisions.cheapest_victim(victims, FLOORS.hold - look.available):
+            if victim := guard_decisions.cheapest_victim(victims, FLOORS.hold - look.available):
                 self.judge.killed(look)
-                self.kills, again_s = self.kills + 1, decisions.KILL_S
+                self.kills, again_s = self.kills + 1, guard_decisions.KILL_S
                 self._kill(victim.profile)
         if self.loading or (self.running and self.box.available < FLOORS.kill):
             self.looking = True

@@ -1,6 +1,6 @@
 """Rules of a node's memory guard: when memory is too short, and which engine to kill.
 
-Owns: the rules of `host.memory_guard.decisions`, stated once more for a script that runs without this project. All
+Owns: the rules of `host.memory.guard_decisions`, stated once more for a script that runs without this project. All
 figures come from there, as the guard's lease; a test compares every decision of the two. Must not know how memory is
 read or an engine killed. Runs on nodes: see `remote`.
 

@@ -1,0 +1,221 @@
+"""Settings read again after an edit of `config.toml`, while the daemon runs.
+
+Owns: which keys apply at once, the notices about the others, and the meaning of a missing or empty file. Must not know
+the effect of the values.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import json
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+
+from sparkdash.api.answers import Setting, SettingList
+from sparkdash.domain.event import Level, Notice
+from sparkdash.errors import HostError, ProfileError, SparkdashError
+from sparkdash.paths import lock_file, replace_file
+from sparkdash.settings import Settings, parse_settings, set_toml_value
+from sparkdash.units import counted
+
+LIVE = frozenset(
+    {
+        "reserve_gib", "guard", "guard_warn_gib", "guard_hold_gib", "guard_kill_gib", "contiguity", "drain_s",
+        "stop_grace_s", "reclaim_s", "drop_page_cache", "no_progress_s", "warm_s", "side_by_side", "idle_ttl_s",
+        "policy", "hooks", "alerts", "any", "sets", "default", "default_after_s", "min_dwell_s", "max_wait_s",
+        "queue_limit", "sample_s",
+    }
+)  # fmt: skip
+"""Keys that a running daemon applies after an edit; the others decide its composition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """Effect of an edit on a running daemon."""
+
+    settings: Settings
+    """Settings from now on."""
+    taken: tuple[str, ...]
+    """Changed keys that apply now."""
+    waiting: tuple[str, ...]
+    """Changed keys that apply after a restart of the daemon."""
+
+
+def compare_settings(now: Settings, read: Settings) -> Revision:
+    """Compare the present settings with those just read."""
+    changed = [key for key in Settings.model_fields if getattr(now, key) != getattr(read, key)]
+    # the existence of the guard is decided at the daemon's start
+    live = LIVE - {"guard"} if "off" in (now.guard, read.guard) else LIVE
+    taken = tuple(key for key in changed if key in live)
+    settings = Settings.model_validate({**dict(now), **{key: getattr(read, key) for key in taken}})
+    return Revision(settings, taken, tuple(key for key in changed if key not in live))
+
+
+class SettingsReader:
+    """Reader of the edited file, which reports each state of the file once."""
+
+    def __init__(self, load: Callable[[], Settings], publish: Callable[[Notice], object], file: Path) -> None:
+        self._load = load
+        self._publish = publish
+        self._file = file
+        self._told: tuple[str, ...] = ()
+
+    async def read(self, now: Settings) -> Settings | None:
+        """Read the settings again; None if nothing applies now. An invalid file changes nothing, and is reported."""
+        try:
+            size, read = await asyncio.to_thread(self._look)
+        except SparkdashError as error:
+            self._tell(Level.WARNING, error.code, f"{error.text()} The settings from before stay in force.")
+            return None
+        found = compare_settings(now, read)
+        if size == 0 and (found.taken or found.waiting):  # valid, but a full disk empties a file during a write
+            kept = ", ".join(found.taken + found.waiting)
+            text = f"config.toml is empty; {kept} keep their values. Delete the file to use the defaults."
+            self._tell(Level.WARNING, "settings_empty", text)
+            return None
+        if found.waiting:
+            text = f"config.toml was edited: {', '.join(found.waiting)} will apply after a restart of the daemon."
+            self._tell(Level.WARNING, "restart_needed", text)
+        else:
+            self._told = ()
+        if not found.taken:
+            return None
+        keys = ", ".join(found.taken)
+        gone = f"config.toml is gone: the defaults now apply to {keys}."
+        text = gone if size is None else f"config.toml was read again: its values now apply to {keys}."
+        self._publish(Notice(level=Level.INFO, code="settings_read", text=text))
+        return found.settings
+
+    def _look(self) -> tuple[int | None, Settings]:
+        """Return the file's size, None without a file, and its settings."""
+        try:
+            size = self._file.stat().st_size
+        except OSError:
+            size = None
+        return size, self._load()
+
+    def _tell(self, level: Level, code: str, text: str) -> None:
+        if self._told != (code, text):
+            self._told = (code, text)
+            self._publish(Notice(level=level, code=code, text=text))
+
+
+UNSET = "-"
+"""Text of a value that is not given."""
+
+
+def list_settings(file: Path, in_force: Settings, read: Callable[[], Settings]) -> SettingList:
+    """List the settings: values `in_force` in the running daemon, and those that `read` would give to the next one."""
+    try:
+        later = read()
+    except ProfileError:  # the daemon keeps what it has, and says so in a notice
+        later = in_force
+    given, default = _given(file), Settings()
+    rows = tuple(_row(name, in_force, later, default, given) for name in Settings.model_fields)
+    pinned = tuple(name for name, policy in in_force.policy.items() if policy.pinned)
+    return SettingList(file=str(file), settings=rows, pinned=pinned, preload=later.preload)
+
+
+def change_setting(file: Path, key: Sequence[str], value: str | None) -> None:
+    """Write one value into the file, or remove it. The file stays as it is when the result is not valid.
+
+    Raises:
+        ProfileError: unknown key or value, or a layout that cannot be changed.
+        HostError: `config_unwritable`.
+    """
+    try:
+        file = file.resolve()  # a link into somebody's collection of settings stays a link
+        with lock_file(file):
+            old = file.read_text("utf-8") if file.exists() else ""
+            mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
+            parse_settings(old, file)
+            new = set_toml_value(old, key, None if value is None else _toml(key, value))
+            parse_settings(new, file)
+            if new != old:
+                replace_file(file, new.encode(), mode)
+    except OSError as error:
+        raise HostError(f"{file} cannot be changed: {error.strerror}.", code="config_unwritable") from error
+
+
+def _row(name: str, in_force: Settings, later: Settings, default: Settings, given: Mapping[str, Any]) -> Setting:
+    now, then = getattr(in_force, name), getattr(later, name)
+    return Setting(
+        name=name,
+        value=value_text(now),
+        default=value_text(getattr(default, name)),
+        meaning=_meanings().get(name, ""),
+        given=name in given or f"SPARKDASH_{name.upper()}" in os.environ,
+        live=name in LIVE,
+        waits=value_text(then) if then != now else None,
+        editable=not isinstance(now, Mapping | BaseModel) and name not in ("hooks", "alerts"),
+    )
+
+
+def value_text(value: Any) -> str:
+    """Format a value as TOML; a table as the number of its entries, since it may hold addresses with secrets."""
+    if value is None:
+        return UNSET
+    if isinstance(value, bool | int | float):
+        return f"{value:g}" if isinstance(value, float) else str(value).lower()
+    if isinstance(value, BaseModel | Mapping):
+        return _table_text(value)
+    return _list_text(value) if isinstance(value, tuple | list) else json.dumps(str(value), ensure_ascii=False)
+
+
+def _table_text(value: BaseModel | Mapping[str, Any]) -> str:
+    if isinstance(value, BaseModel):
+        return f"{{ {', '.join(f'{name} = {value_text(one)}' for name, one in value)} }}"
+    return ", ".join(map(str, value)) or UNSET
+
+
+def _list_text(value: Sequence[Any]) -> str:
+    if value and isinstance(value[0], BaseModel):
+        return counted(len(value), "table")
+    return f"[{', '.join(map(value_text, value))}]"
+
+
+def _toml(key: Sequence[str], text: str) -> str:
+    """Return the TOML of a person's text: bare words become a text, and a list where the setting is one."""
+    told = text.strip()
+    field = Settings.model_fields.get(key[0]) if len(key) == 1 else None
+    if field is not None and _is_word_list(field.annotation) and not told.startswith("["):
+        return json.dumps([one.strip() for one in told.split(",") if one.strip()], ensure_ascii=False)
+    try:
+        held = tomllib.loads(f"x = {told}")
+    except tomllib.TOMLDecodeError:
+        return json.dumps(told, ensure_ascii=False)
+    return told if list(held) == ["x"] else json.dumps(told, ensure_ascii=False)
+
+
+def _is_word_list(annotation: Any) -> bool:
+    return get_origin(annotation) is tuple and get_args(annotation)[0] in (str, Path)
+
+
+def _given(file: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+@lru_cache(maxsize=1)
+def _meanings() -> Mapping[str, str]:
+    """Return the first sentence below each field of Settings, from its source."""
+    source = ast.parse(inspect.getsource(Settings))
+    lines = [line for one in source.body if isinstance(one, ast.ClassDef) for line in one.body]
+    found: dict[str, str] = {}
+    for field, below in pairwise(lines):
+        told = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else None
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(told, str):
+            found[field.target.id] = " ".join(told.split("\n\n")[0].split())
+    return found

@@ -1,0 +1,184 @@
+"""Page cache of single files: counting their cached bytes, and advising the kernel to drop them.
+
+Owns: the advice to the kernel, and its count of cached pages. Must not know whose files they are, or the purpose.
+Rule: read-only and scoped. `/proc/sys/vm/drop_caches` needs root and drops every program's cache. This advice needs the
+right to read a file, drops the clean pages of that file alone, and leaves pages that a process has mapped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from sparkdash.units import GIB
+
+PIECE = GIB
+"""Bytes of one advice, so that a time limit holds within a large file. 1 GiB takes 4 to 60 ms (Linux 6.18)."""
+_CACHESTAT = 451
+"""Number of cachestat(2), the same on every architecture (Linux 6.5)."""
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenFiles:
+    """Result of the advice for several files."""
+
+    files: int
+    size: int
+    """Bytes of those files, in memory or not."""
+    skipped: int
+    """Files that could not be opened, whose file system takes no advice, or for which there was no time."""
+
+
+def forget(file: Path) -> int:
+    """Advise the kernel to drop the pages of `file` (posix_fadvise(2), POSIX_FADV_DONTNEED); return its size.
+
+    Raises:
+        OSError: the file cannot be read, or its file system takes no advice.
+    """
+    opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
+        return os.fstat(opened).st_size
+    finally:
+        os.close(opened)
+
+
+def forget_files(files: Iterable[Path], limit_s: float, advise: Callable[[Path], int] = forget) -> ForgottenFiles:
+    """Advise the kernel to drop each file, and begin none after `limit_s`. Blocks: call it in a thread."""
+    until, sizes, skipped = time.monotonic() + limit_s, [], 0
+    for file in files:
+        try:
+            if time.monotonic() >= until:
+                raise TimeoutError
+            sizes.append(advise(file))
+        except OSError:  # harmless: the file stays cached
+            skipped += 1
+    return ForgottenFiles(len(sizes), sum(sizes), skipped)
+
+
+def cached_bytes(descriptor: int) -> int | None:
+    """Return the cached bytes of an open file; None before kernel 6.5, or where this user neither owns nor may write
+    the file.
+    """
+    asked, told = (ctypes.c_uint64 * 2)(0, 0), (ctypes.c_uint64 * 5)()
+    if _LIBC.syscall(_CACHESTAT, descriptor, ctypes.byref(asked), ctypes.byref(told), 0) != 0:
+        return None
+    return int(told[0]) * resource.getpagesize()
+
+
+def forget_up_to(files: Iterable[Path], wanted: int, limit_s: float) -> int | None:
+    """Drop files from the cache in turn until `wanted` bytes are freed or `limit_s` is over. Blocks: use a thread.
+
+    Returns the freed bytes; None if this user may not count the cached pages of an advised file.
+    """
+    until, gone, counted = time.monotonic() + limit_s, 0, True
+    for file in files:
+        if gone >= wanted or time.monotonic() >= until:
+            break
+        with suppress(OSError):  # removed or not readable: try the next one
+            opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                before = cached_bytes(opened)
+                if before == 0:
+                    continue
+                _in_pieces(opened, until)
+                after = cached_bytes(opened)
+            finally:
+                os.close(opened)
+            if before is None or after is None:
+                counted = False
+            else:
+                gone += max(0, before - after)
+    return gone if counted or gone >= wanted else None
+
+
+def forget_range(descriptor: int, start: int, end: int) -> int | None:
+    """Drop the pages between two offsets of an open file; return the freed bytes, None if they cannot be counted.
+
+    Raises:
+        OSError: the file system takes no advice.
+    """
+    before = cached_bytes(descriptor)
+    if before == 0:
+        return 0
+    os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
+    after = cached_bytes(descriptor)
+    return None if before is None or after is None else max(0, before - after)
+
+
+def _in_pieces(descriptor: int, until: float) -> None:
+    for start in range(0, os.fstat(descriptor).st_size, PIECE):
+        if time.monotonic() >= until:
+            return
+        os.posix_fadvise(descriptor, start, PIECE, os.POSIX_FADV_DONTNEED)
+
+
+WINDOW = 64 << 20
+"""Bytes that may stay cached behind the current offset."""
+_PIECE = 1 << 20
+
+
+def read_uncached(file: Path, start: int = 0) -> Iterator[memoryview]:
+    """Read `file` from `start` in pieces of 1 MiB, each valid until the next, and drop pages once read; mapped ones
+    stay.
+    """
+    buffer, at, told = memoryview(bytearray(_PIECE)), start, start
+    with file.open("rb", buffering=0) as opened:
+        opened.seek(start)
+        while count := opened.readinto(buffer):
+            yield buffer[:count]
+            at += count
+            if at - told >= WINDOW:
+                _advise(opened.fileno(), told, at)
+                told = at
+        _advise(opened.fileno(), told, 0)
+
+
+class Uncached:
+    """File opened for writing, flushed to disk and dropped from the cache window by window; otherwise as the file.
+
+    Only clean pages can be dropped, so each window waits for the disk: 64 MiB take 30 ms at 2 GB/s.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._settled = file.tell()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, data: bytes) -> int:
+        """Write; flush and drop each full window."""
+        count = self._file.write(data)
+        if (at := self._file.tell()) - self._settled >= WINDOW:
+            self._file.flush()
+            os.fdatasync(self._file.fileno())
+            _advise(self._file.fileno(), self._settled, at)
+            self._settled = at
+        return count
+
+
+def flush_uncached(file: Path) -> None:
+    """Flush `file` to disk and drop it from the page cache."""
+    opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fdatasync(opened)
+        _advise(opened, 0, 0)
+    finally:
+        os.close(opened)
+
+
+def _advise(descriptor: int, start: int, end: int) -> None:
+    """Advise the kernel to drop a range, up to the file's end with `end` 0; ignored by some file systems."""
+    try:
+        os.posix_fadvise(descriptor, start, end - start if end else 0, os.POSIX_FADV_DONTNEED)
+    except OSError:
+        return

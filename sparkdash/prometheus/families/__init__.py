@@ -1,1 +1,0 @@
-"""Families of metrics by what they tell of: engines, the gateway, the box."""

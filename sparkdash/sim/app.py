@@ -1,0 +1,382 @@
+"""Triggers of an engine's faults: at once, after some seconds, or after some tokens of one answer.
+
+Owns: the fault that is still to come. Must not know what a fault does. A profile sets it with `fault`,
+`fault_after_s` and `fault_after_tokens` of its `sim`; POST /sim/fault of the engine's own port sets another while
+it serves: `{"fault": "frozen-core", "after_s": 5, "after_tokens": 20}`, each but the first optional; `{"fault":
+null}` heals. With both, the fault begins at whichever comes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import sparkdash
+from sparkdash.domain.profile import Profile, SimSpec
+from sparkdash.engines import argv
+from sparkdash.errors import ProfileError
+from sparkdash.sim import formats, prompt, prose
+from sparkdash.sim.engine import RefusedError, SimulatedEngine, bad_json, too_long, too_many, unknown_model
+from sparkdash.sim.faults import AT_START, HEALTHY, Behaviour, Hang, behaviour
+from sparkdash.sim.formats import NEWER, PROTOCOLS, GeneratedAnswer, GenerationRoute, compact
+from sparkdash.sim.http_server import HttpRequest, HttpResponse
+from sparkdash.sim.metrics import SimulatedGauges, exposition, garbled
+from sparkdash.sim.speed import (
+    PrefixCache,
+    SimulatedTiming,
+    SimulationClock,
+    WallClock,
+    text_of,
+    token_id,
+    token_of,
+    tokenize,
+)
+from sparkdash.units import GIB
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRequest:
+    """Fault to begin, and when. Without a time the fault's own default holds."""
+
+    fault: str | None = None
+    after_s: float | None = None
+    after_tokens: float | None = None
+
+    def behaviour(self) -> Behaviour:
+        """Return the behaviour to begin.
+
+        Raises:
+            ProfileError: no such fault, or one that an engine has from its start or not at all.
+        """
+        if self.fault in AT_START:
+            raise ProfileError(
+                f"The fault {self.fault!r} cannot begin while the engine serves.",
+                code="unknown_fault",
+                hint="Set it as the profile's sim.fault, without fault_after_s and fault_after_tokens.",
+            )
+        return behaviour(self.fault)
+
+
+def parse_fault_request(given: Mapping[str, Any]) -> FaultRequest:
+    """Parse the body of POST /sim/fault. Raises RefusedError."""
+    fault = given.get("fault")
+    if not isinstance(fault, str | None):
+        raise RefusedError("fault: the name of a fault, or null", param="fault")
+    times = {name: given.get(name) for name in ("after_s", "after_tokens")}
+    for name, value in times.items():
+        if isinstance(value, bool) or not isinstance(value, int | float | None):
+            raise RefusedError(f"{name}: a number", param=name)
+    order = FaultRequest(fault, **times)
+    try:
+        order.behaviour()
+    except ProfileError as error:
+        raise RefusedError(error.text(), param="fault") from None
+    return order
+
+
+class FaultTrigger:
+    """Begins the faults of one engine. `run` is its task, from the moment the engine serves."""
+
+    def __init__(self, engine: SimulatedEngine, clock: SimulationClock, spec: SimSpec) -> None:
+        """Raises ProfileError as `Order.behaviour` does; a fault of the start holds already."""
+        self._engine = engine
+        self._clock = clock
+        self._scale = spec.time_scale
+        self._pending: Behaviour | None = None
+        self._order = FaultRequest(spec.fault, spec.fault_after_s, spec.fault_after_tokens)
+        self._armed = asyncio.Event()
+        engine.on_tokens = self._produced
+        if self._order == FaultRequest(spec.fault) and spec.fault in AT_START:
+            engine.change(behaviour(spec.fault))
+        else:
+            self.arm(self._order)
+
+    def arm(self, order: FaultRequest) -> None:
+        """Schedule a fault; null heals at once. Raises ProfileError as `FaultRequest.behaviour`."""
+        coming = order.behaviour()
+        if order.after_s is None and order.after_tokens is None:
+            order = replace(order, after_tokens=coming.after_tokens)
+        self._order = order
+        if order.fault is None or (order.after_s is None and order.after_tokens is None):
+            self._pending = None
+            self._engine.change(coming)
+        else:
+            self._pending = coming
+            self._armed.set()
+
+    async def run(self) -> None:
+        """Begin faults at their times, until cancelled."""
+        while True:
+            await self._armed.wait()
+            self._armed.clear()
+            order = self._order
+            if order.after_s is not None:
+                await self._clock.sleep_until(self._clock.now() + order.after_s / self._scale)
+                if order is self._order:
+                    self._begin()
+
+    def _produced(self, tokens: int) -> None:
+        if self._order.after_tokens is not None and tokens >= self._order.after_tokens:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._pending is not None:
+            coming, self._pending = self._pending, None
+            self._engine.change(coming)
+
+
+KV_SHARE = 0.25
+"""Share of an engine's memory that its KV cache takes, when the profile does not say."""
+SEATS = 16
+"""Default number of concurrent requests (the profile's max-num-seqs overrides it); the usual maximum on a Spark."""
+FILLING = b" padding"
+"""Token that pads prompts with a long prefill."""
+SALT = "Parameter 'cache_salt' must be at most 128 characters and must not contain '@', '/', '\\\\', or NUL."
+"""Error message of vLLM 0.32."""
+_UNSALTED = re.compile(r"[@/\\\0]|^.{129}", re.DOTALL)
+Route = Callable[[HttpRequest], Awaitable[HttpResponse]]
+
+
+class App:
+    """Routes of one profile's engine. `handle` goes to the HTTP server, `run` to a task."""
+
+    def __init__(self, profile: Profile, clock: SimulationClock | None = None) -> None:
+        """Raises ProfileError for a fault that the zoo does not know."""
+        spec = profile.sim or SimSpec()
+        self.profile = profile
+        self.served = argv.served_names(profile)
+        cache = PrefixCache(spec.kv_tokens)
+        self.context = min(profile.context or spec.kv_tokens, cache.capacity)
+        clock = clock or WallClock()
+        speed = AT_START[spec.fault].speed if spec.fault in AT_START else 1.0
+        seats = argv.parse_token_count(argv.lookup(profile.args, "max-num-seqs")) or SEATS
+        self.engine = SimulatedEngine(SimulatedTiming(spec, speed), cache, clock, seats=seats)
+        self.trigger = FaultTrigger(self.engine, clock, spec)
+        self._kv_bytes = int(kv_share(profile) * spec.memory_gib * GIB)
+        self._created = int(time.time())
+        self._routes: dict[str, dict[str, Route]] = {
+            "/health": {"GET": self._empty},
+            "/ping": {"GET": self._empty, "POST": self._empty},
+            "/version": {"GET": self._version},
+            "/load": {"GET": self._load},
+            "/metrics": {"GET": self._metrics},
+            "/v1/models": {"GET": self._models},
+            "/v1/messages/count_tokens": {"POST": self._count},
+            "/v1/embeddings": {"POST": self._embeddings},
+            "/tokenize": {"POST": self._tokenize},
+            "/detokenize": {"POST": self._detokenize},
+            "/reset_prefix_cache": {"POST": self._reset},
+            "/is_sleeping": {"GET": self._is_sleeping},
+            "/wake_up": {"POST": self._wake_up},
+            "/sim/fault": {"POST": self._fault},
+        }
+        for path, protocol in PROTOCOLS.items():
+            self._routes[path] = {"POST": partial(self._generate, protocol)}
+        if self.behaviour.only_chat:
+            for path in NEWER:
+                del self._routes[path]
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """Current behaviour of the engine."""
+        return self.engine.behaviour
+
+    async def run(self) -> None:
+        """Run the engine and its fault trigger until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.engine.run())
+            tasks.create_task(self.trigger.run())
+
+    async def handle(self, request: HttpRequest) -> HttpResponse:
+        """Answer one request. A client's mistake becomes vLLM's error object."""
+        methods = self._routes.get(request.path.rstrip("/") or "/")
+        if methods is None:
+            return HttpResponse(b'{"detail":"Not Found"}', 404)
+        route = methods.get("GET" if request.method == "HEAD" else request.method)
+        if route is None:
+            return HttpResponse(b'{"detail":"Method Not Allowed"}', 405)
+        try:
+            return await route(request)
+        except RefusedError as refusal:
+            return HttpResponse(refusal.body(), refusal.status)
+
+    # generation
+
+    async def _generate(self, protocol: GenerationRoute, request: HttpRequest) -> HttpResponse:
+        body = self._body(request)
+        ask = protocol.read(body)
+        answer = self._begin(body, ask)
+        if ask.stream:
+            chunks = _guarded(answer, protocol.stream(answer, body))
+            return HttpResponse(chunks, content_type="text/event-stream; charset=utf-8")
+        try:
+            await answer.whole()
+        finally:
+            answer.drop()
+        return HttpResponse(protocol.whole(answer))
+
+    def _begin(self, body: dict[str, Any], ask: prompt.GenerationRequest) -> GeneratedAnswer:
+        """Check the limits and hand the prompt to the engine."""
+        _check_salt(body)
+        tokens = tokenize(ask.text)
+        self._check_length(ask.limit, len(tokens))
+        seed = f"{ask.seed}/{ask.text}"
+        limit = ask.limit or self.context - len(tokens)
+        if self.behaviour.prefill_s:
+            limit = min(limit, self.context // 8)
+            tokens += [FILLING] * (self.context - len(tokens) - limit)
+        words = prose.cut_answer(*self._words(ask, seed), limit=limit, stops=ask.stops)
+        kind = body.get("response_format")
+        formatted = isinstance(kind, dict) and kind.get("type") != "text"
+        run = self.engine.submit(tokens, words, limit=limit, seed=seed, formatted=formatted)
+        thinks = (self.profile.sim or SimSpec()).reasoning_tokens
+        return GeneratedAnswer(self.engine, run, str(body.get("model")), reasoning_tokens=thinks, call=ask.orders.call)
+
+    def _check_length(self, limit: int | None, prompt: int) -> None:
+        """Raise RefusedError when prompt and answer exceed the context."""
+        if limit is not None and limit > self.context:
+            raise too_many(limit, self.context)
+        if prompt + (limit or 1) > self.context:
+            raise too_long(self.context, prompt, limit)
+
+    def _words(self, ask: prompt.GenerationRequest, seed: str) -> tuple[Iterator[bytes], int | None]:
+        """Return (tokens of the answer, number after which it ends by itself)."""
+        if self.behaviour.empty_answers:
+            return iter(()), None
+        if ask.orders.call:
+            arguments = tokenize(ask.orders.call.arguments)
+            return iter(arguments), len(arguments)
+        length = ask.orders.tokens or max(prose.natural_length(seed), ask.min_tokens)
+        said = prose.answer_tokens(self.profile.name, seed, ask.orders.returned)
+        return said, None if ask.ignore_eos else length
+
+    def _json(self, request: HttpRequest) -> dict[str, Any]:
+        try:
+            body = json.loads(request.body)
+        except UnicodeDecodeError:
+            raise bad_json(0) from None
+        except json.JSONDecodeError as error:
+            raise bad_json(error.pos) from None
+        if not isinstance(body, dict):
+            raise bad_json(0)
+        return body
+
+    def _body(self, request: HttpRequest) -> dict[str, Any]:
+        body = self._json(request)
+        model = body.get("model")
+        if model is not None and model not in self.served:
+            raise unknown_model(str(model), self.served)
+        body["model"] = model or self.profile.name
+        return body
+
+    # the small routes
+
+    async def _empty(self, _: HttpRequest) -> HttpResponse:
+        return HttpResponse(content_type=None)
+
+    async def _version(self, _: HttpRequest) -> HttpResponse:
+        return HttpResponse(compact({"version": f"{sparkdash.__version__}+sim"}))
+
+    async def _load(self, _: HttpRequest) -> HttpResponse:
+        return HttpResponse(compact({"server_load": len(self.engine.running) + len(self.engine.waiting)}))
+
+    async def _metrics(self, _: HttpRequest) -> HttpResponse:
+        page = garbled() if self.behaviour.garbled_metrics else exposition(self.engine.counters, self.gauges())
+        return HttpResponse(page.encode(), content_type="text/plain; version=1.0.0; charset=utf-8")
+
+    def gauges(self) -> SimulatedGauges:
+        """Return the current gauges."""
+        cache, told = self.engine.cache, self.engine.reported
+        return SimulatedGauges(
+            model=self.profile.name, running=told.running, waiting=told.waiting, deferred=told.deferred,
+            kv_usage=told.kv_usage, asleep=self.asleep, block=cache.block, blocks=cache.blocks, context=self.context,
+            kv_bytes=self._kv_bytes,
+        )  # fmt: skip
+
+    async def _models(self, _: HttpRequest) -> HttpResponse:
+        cards: list[dict[str, Any]] = [
+            {
+                "id": name, "object": "model", "created": self._created, "owned_by": "sparkdash-sim",
+                "root": self.profile.name, "parent": None, "max_model_len": self.context, "permission": [],
+            }
+            for name in self.served
+        ]  # fmt: skip
+        return HttpResponse(compact({"object": "list", "data": cards}))
+
+    async def _count(self, request: HttpRequest) -> HttpResponse:
+        body = self._body(request)
+        turns = [{"role": "system", "content": body["system"]}] if body.get("system") else []
+        return HttpResponse(compact({"input_tokens": len(tokenize(prompt.counted_prompt(body, turns)))}))
+
+    async def _tokenize(self, request: HttpRequest) -> HttpResponse:
+        body = self._body(request)
+        text = body["prompt"] if isinstance(body.get("prompt"), str) else prompt.counted_prompt(body)
+        ids = [token_id(token) for token in tokenize(text)]
+        return HttpResponse(
+            compact({"count": len(ids), "max_model_len": self.context, "tokens": ids, "token_strs": None})
+        )
+
+    async def _detokenize(self, request: HttpRequest) -> HttpResponse:
+        ids = self._body(request).get("tokens")
+        try:
+            tokens = [token_of(number) for number in ids or ()]
+        except (ValueError, TypeError, AttributeError) as error:
+            raise RefusedError(f"tokens: {error}", param="tokens") from None
+        return HttpResponse(compact({"prompt": text_of(tokens)}))
+
+    async def _reset(self, _: HttpRequest) -> HttpResponse:
+        self.engine.cache.clear()
+        return HttpResponse(compact({"success": True}))
+
+    async def _embeddings(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse(compact(formats.embed(self._body(request))))
+
+    # faults
+
+    async def _fault(self, request: HttpRequest) -> HttpResponse:
+        order = parse_fault_request(self._json(request))
+        # after the answer: the fault may stop this process
+        asyncio.get_running_loop().call_soon(self.trigger.arm, order)
+        return HttpResponse(compact({"fault": order.fault}))
+
+    async def _is_sleeping(self, _: HttpRequest) -> HttpResponse:
+        return HttpResponse(compact({"is_sleeping": self.asleep}))
+
+    async def _wake_up(self, _: HttpRequest) -> HttpResponse:
+        if self.asleep:
+            self.engine.change(HEALTHY)
+        return HttpResponse(content_type=None)
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the engine was put to sleep and has nothing left to do."""
+        return self.behaviour.hang is Hang.SLEEP and not self.engine.running
+
+
+def _check_salt(body: dict[str, Any]) -> None:
+    salt = body.get("cache_salt")
+    if salt is not None and (not isinstance(salt, str) or not salt or _UNSALTED.search(salt)):
+        raise RefusedError(SALT, param="cache_salt")
+
+
+def kv_share(profile: Profile) -> float:
+    """Return the share of the engine's memory that is KV cache, as far as the profile tells."""
+    need = profile.memory
+    if need.total_bytes and need.kv_gib is not None:
+        return need.kv_gib * GIB / need.total_bytes
+    return KV_SHARE
+
+
+async def _guarded(answer: GeneratedAnswer, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield the chunks; a client that leaves aborts its request at once."""
+    try:
+        async for chunk in chunks:
+            yield chunk
+    finally:
+        answer.drop()

@@ -1,0 +1,404 @@
+"""Counters and histograms of the simulated engine, updated at the same moments as vLLM's.
+
+Owns: counters and histograms with vLLM's buckets. Must not know how they are shown.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+TTFT_LE = (
+    0.001,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+    5.0,
+    7.5,
+    10.0,
+    20.0,
+    40.0,
+    80.0,
+    160.0,
+    640.0,
+    2560.0,
+)
+ITL_LE = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
+LATENCY_LE = (
+    0.3,
+    0.5,
+    0.8,
+    1.0,
+    1.5,
+    2.0,
+    2.5,
+    5.0,
+    10.0,
+    15.0,
+    20.0,
+    30.0,
+    40.0,
+    50.0,
+    60.0,
+    120.0,
+    240.0,
+    480.0,
+    960.0,
+    1920.0,
+    7680.0,
+)
+TOKENS_LE = tuple(float(m * 10**e) for e in range(6) for m in (1, 2, 5))
+STEP_LE = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0)
+
+
+class Histogram:
+    """Cumulative histogram of Prometheus."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def cumulative(self) -> Iterator[tuple[str, int]]:
+        """Yield (le, count up to it), "+Inf" last."""
+        seen = 0
+        for bound, count in zip((*self.bounds, None), self.counts, strict=True):
+            seen += count
+            yield ("+Inf" if bound is None else repr(bound)), seen
+
+
+def _latency() -> Histogram:
+    return Histogram(LATENCY_LE)
+
+
+def _lengths() -> Histogram:
+    return Histogram(TOKENS_LE)
+
+
+@dataclass(slots=True)
+class SimulatedCounters:
+    """All counters that only grow."""
+
+    positions: int
+    """Draft tokens per step; 0 without speculation."""
+    queries: int = 0
+    hits: int = 0
+    prompt: int = 0
+    prompt_cached: int = 0
+    generated: int = 0
+    preemptions: int = 0
+    drafts: int = 0
+    accepted_at: list[int] = field(default_factory=list)
+    finished: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
+    )
+    ttft: Histogram = field(default_factory=lambda: Histogram(TTFT_LE))
+    itl: Histogram = field(default_factory=lambda: Histogram(ITL_LE))
+    tpot: Histogram = field(default_factory=lambda: Histogram(ITL_LE))
+    e2e: Histogram = field(default_factory=_latency)
+    queue: Histogram = field(default_factory=_latency)
+    inference: Histogram = field(default_factory=_latency)
+    prefill: Histogram = field(default_factory=_latency)
+    decode: Histogram = field(default_factory=_latency)
+    step_tokens: Histogram = field(default_factory=lambda: Histogram(STEP_LE))
+    prompt_lengths: Histogram = field(default_factory=_lengths)
+    generated_lengths: Histogram = field(default_factory=_lengths)
+    limits: Histogram = field(default_factory=_lengths)
+    computed_lengths: Histogram = field(default_factory=_lengths)
+
+    @property
+    def prompt_computed(self) -> int:
+        """Prompt tokens that were not found in the cache."""
+        return self.prompt - self.prompt_cached
+
+    def __post_init__(self) -> None:
+        self.accepted_at = [0] * self.positions
+
+    def admitted(self, prompt: int, hit: int) -> None:
+        """Count a prefix cache lookup, once per request at admission."""
+        self.queries += prompt
+        self.hits += hit
+
+    def first_token(self, prompt: int, cached: int, seconds: float) -> None:
+        """Count all prompt tokens, with the first token."""
+        self.prompt += prompt
+        self.prompt_cached += cached
+        self.ttft.observe(seconds)
+
+    def drafted(self, accepted: int) -> None:
+        """Count a request's step with a draft."""
+        self.drafts += 1
+        for position in range(accepted):
+            self.accepted_at[position] += 1
+
+    def stepped(self, tokens: int) -> None:
+        """Count an engine step with output: generated tokens, and computed ones of prompts that gave their first
+        token.
+        """
+        self.step_tokens.observe(tokens)
+
+    def done(
+        self, reason: str, *, prompt: int, cached: int, generated: int, limit: int,
+        queue_s: float, prefill_s: float, decode_s: float,
+    ) -> None:  # fmt: skip
+        """A request finished by itself."""
+        self.finished[reason] += 1
+        self.queue.observe(queue_s)
+        self.prefill.observe(prefill_s)
+        self.decode.observe(decode_s)
+        self.inference.observe(prefill_s + decode_s)
+        self.e2e.observe(queue_s + prefill_s + decode_s)
+        if generated > 1:
+            self.tpot.observe(decode_s / (generated - 1))
+        self.prompt_lengths.observe(prompt)
+        self.generated_lengths.observe(generated)
+        self.limits.observe(limit)
+        self.computed_lengths.observe(prompt - cached)
+
+
+STARTED = time.time()
+"""Approximate start of this process, in Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedGauges:
+    """Current values of the engine's gauges."""
+
+    model: str
+    running: int
+    waiting: int
+    deferred: int
+    """Waiting requests that are deferred."""
+    kv_usage: float
+    asleep: bool
+    block: int
+    blocks: int
+    context: int
+    kv_bytes: int
+
+
+class _Page:
+    """Lines of an exposition under construction."""
+
+    def __init__(self, model: str) -> None:
+        self.lines: list[str] = []
+        self._labels = {"engine": "0", "model_name": model}
+
+    def bare(self, name: str, kind: str, value: float, text: str, **labels: str) -> None:
+        self._head(name, kind, text)
+        self._line(name, labels, value)
+
+    def gauge(self, name: str, text: str, children: Mapping[tuple[str, str] | None, float]) -> None:
+        self._head(name, "gauge", text)
+        for extra, value in children.items():
+            self._line(name, self._with(extra), value)
+
+    def counter(self, name: str, text: str, children: Mapping[tuple[str, str] | None, float]) -> None:
+        self._head(f"{name}_total", "counter", text)
+        for extra, value in children.items():
+            self._line(f"{name}_total", self._with(extra), value)
+        self._head(f"{name}_created", "gauge", text)
+        for extra in children:
+            self._line(f"{name}_created", self._with(extra), STARTED)
+
+    def histogram(self, name: str, text: str, values: Histogram) -> None:
+        self._head(name, "histogram", text)
+        for bound, count in values.cumulative():
+            self._line(f"{name}_bucket", self._with(("le", bound)), count)
+        self._line(f"{name}_count", self._labels, sum(values.counts))
+        self._line(f"{name}_sum", self._labels, values.total)
+        self._head(f"{name}_created", "gauge", text)
+        self._line(f"{name}_created", self._labels, STARTED)
+
+    def info(self, name: str, text: str, labels: Mapping[str, str]) -> None:
+        self.bare(name, "gauge", 1.0, text, **labels, engine="0")
+
+    def _with(self, extra: tuple[str, str] | None) -> dict[str, str]:
+        return dict(sorted((*self._labels.items(), extra))) if extra else self._labels
+
+    def _head(self, name: str, kind: str, text: str) -> None:
+        self.lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+
+    def _line(self, name: str, labels: Mapping[str, str], value: float) -> None:
+        shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+        self.lines.append(f"{name}{{{shown}}} {float(value)!r}" if shown else f"{name} {float(value)!r}")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def exposition(counters: SimulatedCounters, gauges: SimulatedGauges) -> str:
+    """Return the whole page, as vLLM answers `GET /metrics`."""
+    page = _Page(gauges.model)
+    _process(page)
+    if counters.positions:
+        _speculation(page, counters)
+    _state(page, counters, gauges)
+    _tokens(page, counters)
+    _histograms(page, counters)
+    _config(page, gauges)
+    return "\n".join(page.lines) + "\n"
+
+
+def garbled() -> str:
+    """Return an invalid exposition, as broken engines serve it."""
+    return (
+        "<html><body>502 Bad Gateway</body></html>\n"
+        "# TYPE vllm:generation_tokens_total counter\n"
+        'vllm:generation_tokens_total{engine="0",model_name="x" 12.0\n'
+        'vllm:num_requests_running{engine="0"} NaN\n'
+        "vllm:kv_cache_usage_perc{} +Inf\n"
+        'vllm:time_to_first_token_seconds_bucket{le="0.1"} 3\n'
+        'vllm:time_to_first_token_seconds_bucket{le="0.25"} -1\n'
+        'vllm:prompt_tokens_total{engine="0"} twelve\n'
+        "vllm:prefix_cache_que"
+    )
+
+
+def _process(page: _Page) -> None:
+    major, minor, patch = platform.python_version_tuple()
+    page.bare(
+        "python_info", "gauge", 1.0, "Python platform information",
+        implementation=platform.python_implementation(), major=major, minor=minor, patchlevel=patch,
+    )  # fmt: skip
+    page.bare("process_start_time_seconds", "gauge", STARTED, "Start time of the process since unix epoch in seconds.")
+    page.bare(
+        "process_cpu_seconds_total", "counter", time.process_time(), "Total user and system CPU time spent in seconds."
+    )
+    page.bare(
+        "sparkdash_sim_info", "gauge", 1.0, "This engine is simulated; every figure is invented.", pid=str(os.getpid())
+    )
+
+
+def _speculation(page: _Page, counters: SimulatedCounters) -> None:
+    page.counter("vllm:spec_decode_num_drafts", "Number of spec decoding drafts.", {None: counters.drafts})
+    page.counter(
+        "vllm:spec_decode_num_draft_tokens", "Number of draft tokens.", {None: counters.drafts * counters.positions}
+    )
+    page.counter(
+        "vllm:spec_decode_num_accepted_tokens", "Number of accepted tokens.", {None: sum(counters.accepted_at)}
+    )
+    page.counter(
+        "vllm:spec_decode_num_accepted_tokens_per_pos",
+        "Accepted tokens per draft position.",
+        {("position", str(position)): count for position, count in enumerate(counters.accepted_at)},
+    )
+
+
+def _state(page: _Page, counters: SimulatedCounters, gauges: SimulatedGauges) -> None:
+    page.gauge("vllm:num_requests_running", "Number of requests in model execution batches.", {None: gauges.running})
+    page.gauge("vllm:num_requests_waiting", "Number of requests waiting to be processed.", {None: gauges.waiting})
+    page.gauge(
+        "vllm:num_requests_waiting_by_reason",
+        "Number of waiting requests by reason.",
+        {("reason", "capacity"): gauges.waiting - gauges.deferred, ("reason", "deferred"): gauges.deferred},
+    )
+    page.gauge(
+        "vllm:engine_sleep_state",
+        "Engine sleep state.",
+        {
+            ("sleep_state", "awake"): not gauges.asleep,
+            ("sleep_state", "weights_offloaded"): gauges.asleep,
+            ("sleep_state", "discard_all"): 0,
+        },
+    )
+    page.gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", {None: gauges.kv_usage})
+    page.counter(
+        "vllm:num_preemptions", "Cumulative number of preemption from the engine.", {None: counters.preemptions}
+    )
+
+
+def _tokens(page: _Page, counters: SimulatedCounters) -> None:
+    page.counter(
+        "vllm:prefix_cache_queries",
+        "Prefix cache queries, in terms of number of queried tokens.",
+        {None: counters.queries},
+    )
+    page.counter(
+        "vllm:prefix_cache_hits", "Prefix cache hits, in terms of number of cached tokens.", {None: counters.hits}
+    )
+    page.counter("vllm:prompt_tokens", "Number of prefill tokens processed.", {None: counters.prompt})
+    page.counter(
+        "vllm:prompt_tokens_by_source",
+        "Number of prompt tokens by source.",
+        {
+            ("source", "local_compute"): counters.prompt - counters.prompt_cached,
+            ("source", "local_cache_hit"): counters.prompt_cached,
+            ("source", "external_kv_transfer"): 0,
+        },
+    )
+    page.counter(
+        "vllm:prompt_tokens_cached",
+        "Number of cached prompt tokens (local + external).",
+        {None: counters.prompt_cached},
+    )
+    page.counter("vllm:generation_tokens", "Number of generation tokens processed.", {None: counters.generated})
+    page.counter(
+        "vllm:request_success",
+        "Count of successfully processed requests.",
+        {("finished_reason", reason): count for reason, count in counters.finished.items()},
+    )
+
+
+def _histograms(page: _Page, counters: SimulatedCounters) -> None:
+    for name, text, values in (
+        ("request_prompt_tokens", "Number of prefill tokens processed.", counters.prompt_lengths),
+        ("request_generation_tokens", "Number of generation tokens processed.", counters.generated_lengths),
+        ("iteration_tokens_total", "Histogram of number of tokens per engine_step.", counters.step_tokens),
+        ("request_params_max_tokens", "Histogram of the max_tokens request parameter.", counters.limits),
+        ("time_to_first_token_seconds", "Histogram of time to first token in seconds.", counters.ttft),
+        ("inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", counters.itl),
+        (
+            "request_time_per_output_token_seconds",
+            "Histogram of time_per_output_token_seconds per request.",
+            counters.tpot,
+        ),
+        ("e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", counters.e2e),
+        ("request_queue_time_seconds", "Histogram of time spent in WAITING phase for request.", counters.queue),
+        ("request_inference_time_seconds", "Histogram of time spent in RUNNING phase for request.", counters.inference),
+        ("request_prefill_time_seconds", "Histogram of time spent in PREFILL phase for request.", counters.prefill),
+        ("request_decode_time_seconds", "Histogram of time spent in DECODE phase for request.", counters.decode),
+        (
+            "request_prefill_kv_computed_tokens",
+            "Histogram of new KV tokens computed during prefill.",
+            counters.computed_lengths,
+        ),
+    ):
+        page.histogram(f"vllm:{name}", text, values)
+
+
+def _config(page: _Page, gauges: SimulatedGauges) -> None:
+    size = gauges.blocks * gauges.block
+    page.info(
+        "vllm:cache_config_info",
+        "Information of the LLMEngine CacheConfig",
+        {
+            "block_size": str(gauges.block),
+            "cache_dtype": "auto",
+            "enable_prefix_caching": "True",
+            "kv_cache_max_concurrency": str(size / gauges.context),
+            "kv_cache_memory_bytes": str(gauges.kv_bytes),
+            "kv_cache_size_tokens": str(size),
+            "num_gpu_blocks": str(gauges.blocks),
+            "prefix_caching_hash_algo": "sha256",
+        },
+    )

@@ -1,0 +1,456 @@
+"""Process of one simulated engine: bind, load, serve, stop.
+
+Owns: the port, the log, the claim on the box's memory, signals, and the faults of a process. Must not know: routes,
+scheduling. As with vLLM the port is bound but closed until the load is over: clients are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from sparkdash.domain.profile import Profile, SimSpec
+from sparkdash.sim import boot_log
+from sparkdash.sim.app import App, kv_share
+from sparkdash.sim.engine import GpuMeter
+from sparkdash.sim.faults import HEALTHY, Hang
+from sparkdash.sim.http_server import serve_http
+from sparkdash.sim.speed import SimulationClock
+from sparkdash.units import GIB
+
+FOLDER_VARIABLE = "SPARKDASH_SIM_DIR"
+HEAD_FOLDER_VARIABLE = "SPARKDASH_SIM_HEAD_DIR"
+"""Folder of the box that serves, for workers on other simulated boxes."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryClaim:
+    """Share of the box that one process uses."""
+
+    pid: int
+    started: int
+    """The kernel's start time of the process, in ticks: a pid that was used again is another process."""
+    memory: int
+    """Size in bytes."""
+    busy: float
+    """Share of the GPU's time, 0..1."""
+    profile: str
+    power_w: float | None = None
+    """Watts above the idle box; None: the usual power for that share."""
+
+
+class ClaimFile:
+    """Claim file of one process. Remove it at the end; a claim whose process is gone counts as removed."""
+
+    def __init__(self, profile: str, folder: Path | None = None, pid: int | None = None) -> None:
+        place = os.environ.get(FOLDER_VARIABLE)
+        self._folder = folder or (Path(place) if place else None)
+        self._pid = pid or os.getpid()
+        self._started = process_start(self._pid) or 0
+        self._profile = profile
+        self._last: MemoryClaim | None = None
+
+    def write(self, memory: int, busy: float = 0.0, power_w: float | None = None) -> None:
+        """Write the current use: bytes, share 0..1, and watts."""
+        claim = MemoryClaim(self._pid, self._started, memory, round(busy, 2), self._profile, power_w)
+        if self._folder is None or claim == self._last:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        part = self._folder / f".{self._pid}.part"
+        part.write_text(json.dumps(asdict(claim)))
+        part.replace(self._folder / f"{self._pid}.json")
+        self._last = claim
+
+    def remove(self) -> None:
+        """Remove the claim. Idempotent."""
+        if self._folder is not None:
+            (self._folder / f"{self._pid}.json").unlink(missing_ok=True)
+        self._last = None
+
+
+def read_claims(folder: Path) -> list[MemoryClaim]:
+    """Return the claims of living processes. A stopped process holds its memory and leaves the GPU idle."""
+    found = []
+    for path in folder.glob("*.json"):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            claim = MemoryClaim(**json.loads(path.read_text()))
+            state, began = _state(claim.pid)
+            if began == claim.started:
+                found.append(replace(claim, busy=0.0, power_w=0.0) if state == "T" else claim)
+    return found
+
+
+def process_start(pid: int) -> int | None:
+    """Return the start of a process in the kernel's ticks since boot; None when it is gone or a zombie."""
+    return _state(pid)[1]
+
+
+def _state(pid: int) -> tuple[str, int | None]:
+    """Return (the kernel's letter for the process's state, `process_start`)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return "", None
+    return fields[0], None if fields[0] in "ZX" else int(fields[19])
+
+
+COMPILER = "ptxas"
+ROUNDS = 50_000
+"""Rounds of a hash that releases the interpreter's lock; some 20 ms."""
+
+
+class Spinner:
+    """Keeps one core busy while switched on."""
+
+    def __init__(self) -> None:
+        self._on = threading.Event()
+
+    def switch(self, *, on: bool) -> None:
+        """Start, or stop within milliseconds. Idempotent."""
+        if not on:
+            self._on.clear()
+        elif not self._on.is_set():
+            self._on = threading.Event()
+            self._on.set()
+            threading.Thread(target=_spin, args=(self._on,), daemon=True).start()
+
+
+def _spin(on: threading.Event) -> None:
+    while on.is_set():
+        _burn()
+
+
+def _burn() -> None:
+    hashlib.pbkdf2_hmac("sha256", b"", b"", ROUNDS)
+
+
+def start_compiler(seconds: float) -> None:
+    """Fork a child in this process group that burns a core for so long, or until its parent is gone."""
+    parent = os.getpid()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # it leaves no zombie
+    if os.fork():
+        return
+    os.closerange(0, 1024)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    Path("/proc/self/comm").write_text(COMPILER)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and os.getppid() == parent:
+        _burn()
+    os._exit(0)
+
+
+CLAIM_S = 0.25
+"""Interval of claim checks; the claim is written when it changed."""
+STATS_S = 10.0
+"""Interval of vLLM's throughput log."""
+ORPHAN_S = 120.0
+"""Time that an orphan holds memory before it ends by itself."""
+
+
+@asynccontextmanager
+async def serving(
+    profile: Profile, *, port: int = 0, clock: SimulationClock | None = None
+) -> AsyncIterator[tuple[App, str]]:
+    """Serve a loaded engine inside this process, for tests; yields its App and its root URL."""
+    app = App(profile, clock)
+    stepping = asyncio.create_task(app.run(), name=f"sim {profile.name}")
+    sock = _bind(port, pretend_taken=False)
+    if sock is None:
+        raise OSError(errno.EADDRINUSE, boot_log.port_in_use(port))
+    site = await serve_http(app.handle, sock)
+    try:
+        yield app, f"http://127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        site.close()
+        stepping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await stepping
+
+
+async def run_process(profile: Profile, port: int) -> int:
+    """Run a whole engine process; return its exit code. Raises ProfileError for an unknown fault."""
+    app = App(profile)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, partial(_signalled, app, stop))
+    sock = _bind(port, pretend_taken=app.behaviour.port_taken)
+    if sock is None:
+        _print(boot_log.port_in_use(port))
+        return 1
+    claim = ClaimWriter(profile, app)
+    try:
+        return await _until(stop, _work(app, sock, claim))
+    finally:
+        sock.close()
+        claim.release()
+
+
+class ClaimWriter:
+    """Writes this engine's share of the box: its memory as it loads, and its GPU use."""
+
+    def __init__(self, profile: Profile, app: App) -> None:
+        self._app = app
+        self._bytes = (profile.sim or SimSpec()).memory_gib * GIB
+        self._began = time.monotonic()
+        self._meter = GpuMeter(self._began)
+        pid = _fork_orphan() if app.behaviour.orphan else None
+        self._orphaned = pid is not None
+        self._file = ClaimFile(profile.name, pid=pid)
+        self.loaded = 0.0
+        """Share of the memory in use, 0..1."""
+
+    def tell(self) -> None:
+        """Write the current claim."""
+        now, engine = time.monotonic(), self._app.engine
+        share, watts = self._meter.read(now, engine.work.spent(now), engine.behaviour.hang)
+        leaked = engine.behaviour.leak_gib_s * (now - self._began) * GIB
+        self._file.write(int(self.loaded * self._bytes + leaked), share, round(watts, 1))
+
+    def release(self) -> None:
+        """Remove the claim; an orphan keeps it."""
+        if not self._orphaned:
+            self._file.remove()
+
+
+async def _work(app: App, sock: socket.socket, holder: ClaimWriter) -> int:
+    port = sock.getsockname()[1]
+    async with asyncio.TaskGroup() as tasks:
+        telling = tasks.create_task(_every(CLAIM_S, holder.tell))
+        code = await _load(app, port, holder)
+        if code:
+            telling.cancel()
+            return code
+        change = _Change(app, holder)
+        app.engine.on_change, app.engine.on_compile = change.carry_out, start_compiler
+        change.carry_out()
+        tasks.create_task(app.run())
+        tasks.create_task(_every(STATS_S, _Stats(app).log))
+        site = await serve_http(app.handle, sock, log=partial(_access, app))
+        _say_all(boot_log.serving(port))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            site.close()
+    return 0
+
+
+async def _load(app: App, port: int, holder: ClaimWriter) -> int:
+    """Print the load as it proceeds; return 0, or the exit code of a load that dies."""
+    spec = app.profile.sim or SimSpec()
+    load_s = spec.load_s / spec.time_scale / app.behaviour.speed
+    lines = chain(
+        boot_log.opening(app.profile, app.context, port),
+        boot_log.loading(
+            app.profile, load_s=load_s, memory_gib=spec.memory_gib, kv_gib=kv_share(app.profile) * spec.memory_gib,
+            kv_tokens=app.engine.cache.capacity, context=app.context,
+        ),
+    )  # fmt: skip
+    began = time.monotonic()
+    for line in lines:
+        await _pause(began + line.at * load_s)
+        if app.behaviour.stuck_at is not None and line.at >= app.behaviour.stuck_at:
+            await asyncio.Event().wait()
+        if app.behaviour.dies_at is not None and line.at >= app.behaviour.dies_at:
+            _say_all(boot_log.out_of_memory())
+            return 1
+        holder.loaded = line.memory or holder.loaded
+        _print(line.text, bar=line.bar)
+    await _pause(began + load_s)
+    holder.loaded = 1.0
+    return 0
+
+
+class _Change:
+    """Applies changes of behaviour to the process."""
+
+    def __init__(self, app: App, holder: ClaimWriter) -> None:
+        self._app, self._holder = app, holder
+        self._spinner = Spinner()
+
+    def carry_out(self) -> None:
+        behaviour = self._app.behaviour
+        if behaviour.dies:
+            _say_all(boot_log.fatal())
+            os._exit(1)
+        self._spinner.switch(on=behaviour.hang is Hang.SPIN)
+        if behaviour.hang is Hang.PROCESS:
+            self._app.engine.behaviour = HEALTHY  # as soon as somebody lets it go on
+            self._holder.tell()
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class _Stats:
+    """Throughput log of vLLM. Silent after two periods without tokens, whether the engine is idle or stuck."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._prompt = self._generated = 0
+        self._before = False
+
+    def log(self) -> None:
+        counters, gauges = self._app.engine.counters, self._app.gauges()
+        prompt, generated = counters.prompt_computed, counters.generated
+        rates = (prompt - self._prompt) / STATS_S, (generated - self._generated) / STATS_S
+        self._prompt, self._generated = prompt, generated
+        moved, before, self._before = any(rates), self._before, any(rates)
+        if self._app.behaviour.quiet or not (moved or before):
+            return
+        hit = counters.hits / counters.queries if counters.queries else 0.0
+        _print(
+            boot_log.log_line(
+                "APIServer",
+                f"[loggers.py:275] Engine 000: Avg prompt throughput: {rates[0]:.1f} tokens/s, Avg generation "
+                f"throughput: "
+                f"{rates[1]:.1f} tokens/s, Running: {gauges.running} reqs, Waiting: {gauges.waiting} reqs, "
+                f"GPU KV cache usage: {gauges.kv_usage:.1%}, Prefix cache hit rate: {hit:.1%}",
+            )
+        )
+
+
+def _bind(port: int, *, pretend_taken: bool) -> socket.socket | None:
+    # asyncio sends small pieces at once only through a socket that says that it is TCP
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(("127.0.0.1", port))
+    except OSError:
+        pretend_taken = True
+    if not pretend_taken:
+        return sock
+    sock.close()
+    return None
+
+
+def _signalled(app: App, stop: asyncio.Event) -> None:
+    if app.behaviour.ignores_signals:
+        _print(boot_log.log_line("APIServer", "[launcher.py:1] signal ignored (simulated fault wont-stop)", "WARNING"))
+    else:
+        stop.set()
+
+
+async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, int]) -> int:
+    """Return the work's result, or 0 once `stop` is set."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        return working.result()
+    _print("INFO:     Shutting down")
+    working.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await working
+    _print("INFO:     Application shutdown complete.")
+    return 0
+
+
+async def _every(seconds: float, action: Callable[[], None]) -> None:
+    while True:
+        action()
+        await asyncio.sleep(seconds)
+
+
+async def _pause(until: float) -> None:
+    await asyncio.sleep(max(0.0, until - time.monotonic()))
+
+
+def _fork_orphan() -> int:
+    """Fork a child in the same process group that outlives its parent and holds the memory. SIGTERM ends it."""
+    child = os.fork()
+    if child:
+        return child
+    os.closerange(0, 1024)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    time.sleep(ORPHAN_S)
+    os._exit(0)
+
+
+def _say_all(lines: Iterator[str]) -> None:
+    for line in lines:
+        _print(line)
+
+
+def _access(app: App, line: str) -> None:
+    """Print an access line, except for probes that come every second."""
+    if '"GET ' not in line and not app.behaviour.quiet:
+        _print(line)
+
+
+def _print(line: str, *, bar: bool = False) -> None:
+    stream = sys.stderr if bar else sys.stdout
+    stream.write(line if bar else line + "\n")
+    stream.flush()
+
+
+CONTEXT = 32768
+
+
+async def run_worker(profile: Profile, port: int) -> int:
+    """Run a worker until it is told to stop; return 0."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    claim = ClaimFile(profile.name)
+    try:
+        await _worker_work(profile, port, claim, stop)
+    finally:
+        claim.remove()
+    return 0
+
+
+async def _worker_work(profile: Profile, port: int, claim: ClaimFile, stop: asyncio.Event) -> None:
+    spec = profile.sim or SimSpec()
+    size = spec.memory_gib * GIB
+    load_s = spec.load_s / spec.time_scale
+    context = profile.context or CONTEXT
+    began = time.monotonic()
+    lines = list(boot_log.opening(profile, context, port))
+    lines += boot_log.loading(
+        profile, load_s=load_s, memory_gib=spec.memory_gib, kv_gib=0.0, kv_tokens=spec.kv_tokens, context=context
+    )
+    loaded = 0.0
+    for line in lines:
+        if await _ended(stop, began + line.at * load_s - time.monotonic()):
+            return
+        loaded = line.memory or loaded
+        claim.write(int(loaded * size))
+        stream = sys.stderr if line.bar else sys.stdout
+        stream.write(line.text if line.bar else line.text + "\n")
+        stream.flush()
+    while not await _ended(stop, CLAIM_S):
+        busy, watts = _head_use(profile.name)
+        claim.write(int(size), busy, watts)
+
+
+async def _ended(stop: asyncio.Event, seconds: float) -> bool:
+    """Wait that long, or until the worker is told to stop; return whether it was."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(max(0.0, seconds)):
+            await stop.wait()
+    return stop.is_set()
+
+
+def _head_use(profile: str) -> tuple[float, float | None]:
+    """Return the head's share of its GPU and its watts: both ranks compute at the same time."""
+    folder = os.environ.get(HEAD_FOLDER_VARIABLE)
+    claims = read_claims(Path(folder)) if folder else []
+    return next(((claim.busy, claim.power_w) for claim in claims if claim.profile == profile), (0.0, None))
