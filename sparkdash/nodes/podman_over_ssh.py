@@ -157,11 +157,7 @@ class RemotePodmanHost:
         found = await self._ask("all", owner)
         return {mark: _births(processes) for mark, processes in found.items()}
 
-    async def is_frozen(self, container: ContainerInfo, members: Births) -> bool:  # noqa: ARG002 - the protocol's
-        """Return False: podman there resumes a container before it stops it, or kills it."""
-        return False
-
-    async def resume(self, container: ContainerInfo, members: Births) -> None:
+    async def resume(self, members: Births) -> None:
         """Do nothing."""
 
     async def end(self, *looks: Births | None) -> Leftovers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,11 @@ from sparkdash.host.processes import leftovers
 ME = os.getpid()
 
 
-def proc(tmp_path: Path, state: str, wchan: str = "0", groups: str = "") -> Path:
+def proc(tmp_path: Path, state: str, wchan: str = "0") -> Path:
     folder = tmp_path / str(ME)
     folder.mkdir()
     (folder / "stat").write_text(f"{ME} (VLLM::Engine) {state} 1 {'1 ' * 40}")
     (folder / "wchan").write_text(wchan)
-    (folder / "cgroup").write_text(groups)
     return tmp_path
 
 
@@ -34,13 +34,6 @@ def test_its_state_and_place(tmp_path: Path, state: str, wchan: str, words: str)
     assert leftovers.describe_stuck(ME, proc(tmp_path, state, wchan)) == f"{ME} (VLLM::Engine) {words}"
 
 
-def test_a_frozen_control_group(tmp_path: Path) -> None:
-    (tmp_path / "cgroup/a").mkdir(parents=True)
-    (tmp_path / "cgroup/a/cgroup.events").write_text("populated 1\nfrozen 1\n")
-    told = leftovers.describe_stuck(ME, proc(tmp_path, "D", groups="0::/a"), tmp_path / "cgroup")
-    assert told == f"{ME} (VLLM::Engine) is in a frozen control group"
-
-
 def test_somebody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(pid: int, number: int) -> None:
         raise PermissionError
@@ -55,16 +48,22 @@ def test_one_that_ended_meanwhile(tmp_path: Path) -> None:
     assert leftovers.describe_stuck(ME, tmp_path) == f"{ME} has ended by now"
 
 
-def test_who_froze_a_process_is_told_to_thaw_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver has no part in it."""
-    monkeypatch.setattr(leftovers, "is_frozen", lambda *_: True)
-    error = leftovers.unkillable_error("sparkdash-a", {ME}, 5.0)
-    assert error.message.endswith("is in a frozen control group.")
-    assert error.hint == leftovers.THAW
-
-
 def test_as_an_error() -> None:
     error = leftovers.unkillable_error("sparkdash-a", {ME}, 5.0)
     assert error.message.startswith(f"sparkdash-a does not end: 5.0s after SIGKILL process {ME} (")
     assert error.code == "unkillable"
     assert "restart of the box" in (error.hint or "")
+
+
+def test_a_process_is_continued_before_the_kernel_shows_that_it_was_stopped() -> None:
+    """On a busy box the signal that stops a process takes hold when the process runs again; until then its state is R."""
+    script = "trap 'echo continued; exit' CONT; echo up; while :; do sleep 0.01; done"
+    with subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        assert shell.stdout.readline() == "up\n"
+        try:
+            leftovers.resume(leftovers.births([shell.pid]))
+            assert shell.wait(10) == 0
+            assert shell.stdout.read() == "continued\n"
+        finally:
+            shell.kill()

@@ -124,12 +124,8 @@ class PodmanHost(Protocol):
         """Living processes of every engine of this owner, by the engine's mark."""
         ...
 
-    async def is_frozen(self, container: ContainerInfo, members: Births) -> bool:
-        """Whether the container is paused, or one of its processes stopped."""
-        ...
-
-    async def resume(self, container: ContainerInfo, members: Births) -> None:
-        """Let stopped processes of the container run on."""
+    async def resume(self, members: Births) -> None:
+        """Let stopped processes run on."""
         ...
 
     async def end(self, *looks: Births | None) -> Leftovers:
@@ -190,13 +186,9 @@ class LocalPodmanHost:
         """Living processes of every engine of this owner, by the engine's mark."""
         return await asyncio.to_thread(leftovers.processes_of_owner, owner)
 
-    async def is_frozen(self, container: ContainerInfo, members: Births) -> bool:
-        """Whether the container is paused, or one of its processes stopped."""
-        return await in_thread(lambda: leftovers.is_container_frozen(members, container.id))
-
-    async def resume(self, container: ContainerInfo, members: Births) -> None:
-        """Let stopped processes of the container run on."""
-        await in_thread(lambda: leftovers.resume(members, container.id))
+    async def resume(self, members: Births) -> None:
+        """Let stopped processes run on."""
+        await in_thread(lambda: leftovers.resume(members))
 
     async def end(self, *looks: Births | None) -> Leftovers:
         """Send SIGKILL to processes that still live, and wait for their end; None stands for a late scan."""
@@ -239,7 +231,7 @@ LATE_S = 20.0
 REMOVE_S = 60.0
 """Deadline of `rm`."""
 RESUME_S = 10.0
-"""Deadline of resuming a suspended container."""
+"""Deadline of letting stopped processes run on."""
 
 Call = Callable[[list[str], float], Awaitable[CommandResult]]
 """Runs a command line of the runtime with a deadline. Raises HostError."""
@@ -261,8 +253,10 @@ async def stop_container(stop: ContainerStop, grace_s: int, before_removal: Awai
     """Stop and remove a container. See Runtime.stop."""
     host = stop.host
     members = await host.members(stop.info)
-    if stop.info is not None and members:
-        await _resume(stop, stop.info, members)
+    if members:
+        with suppress(TimeoutError, HostError):
+            async with asyncio.timeout(RESUME_S):  # a stopped process could not receive SIGTERM
+                await host.resume(members)
     stopped = await _stop(stop, grace_s)
     if stopped is None:
         return await host.end(members, await host.members(stop.info))
@@ -301,13 +295,3 @@ async def _stop(stop: ContainerStop, grace_s: int) -> bool | None:
     if done.code and answers.gone(done.err):
         return None
     return not done.code
-
-
-async def _resume(stop: ContainerStop, info: ContainerInfo, members: Births) -> None:
-    """Resume a paused container or stopped processes, which could not receive SIGTERM otherwise."""
-    with suppress(TimeoutError, HostError):
-        async with asyncio.timeout(RESUME_S):
-            if await stop.host.is_frozen(info, members):
-                # else the runtime still calls the container paused
-                await stop.call(argv.unpause(stop.program, info.name), RESUME_S)
-            await stop.host.resume(info, members)

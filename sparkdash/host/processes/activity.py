@@ -1,6 +1,6 @@
 """Activity of an engine's processes: CPU time, stopped processes, compilers, bytes read from storage.
 
-Owns: reading and adding up /proc and the control group. Must not know engines, or the meaning of the figures.
+Owns: reading and adding up /proc. Must not know engines, or the meaning of the figures.
 
 Rule: only files that the kernel answers without the process's memory lock. A process that hangs in the driver holds
 that lock, and a reader of its `cmdline` would hang too.
@@ -17,8 +17,6 @@ from pathlib import Path
 from sparkdash.host.processes.proc import PROC
 from sparkdash.units import one_line
 
-CGROUP = Path("/sys/fs/cgroup")
-
 # Triton runs ptxas (since 3.5 also ptxas-blackwell) and a C compiler for its launchers. CUDA's nvcc runs cicc,
 # cudafe++, ptxas, fatbinary and nvlink; FlashInfer and DeepGEMM run ninja with nvcc; torch's inductor and TVM run a C++
 # compiler; CUDA 13's tile compiler is tileiras. The kernel keeps 15 characters of a name.
@@ -28,8 +26,6 @@ _COMPILERS = re.compile(
 )
 _STOPPED = frozenset("Tt")
 _IN_KERNEL = "D"
-_FROZEN = b"frozen 1"
-_V1_FROZEN = b"FROZEN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +36,7 @@ class Activity:
     """CPU time of the processes and their ended children; falls when a process without a parent among them ends."""
     processes: int
     stopped: tuple[str, ...] = ()
-    """Names of processes stopped by a signal or a debugger, or frozen with their control group."""
+    """Names of processes stopped by a signal or a debugger."""
     in_kernel: int = 0
     """Number of processes that wait in the kernel, where no signal reaches them."""
     compilers: tuple[str, ...] = ()
@@ -86,7 +82,7 @@ def is_compiler(name: str) -> bool:
     return _COMPILERS.fullmatch(name) is not None
 
 
-def read_activity(pids: Iterable[int], proc: Path = PROC, cgroup: Path = CGROUP) -> Activity | None:
+def read_activity(pids: Iterable[int], proc: Path = PROC) -> Activity | None:
     """Read the activity of one container's processes; None if none of them exists.
 
     Blocks for up to a millisecond for each process: call it in a thread.
@@ -94,16 +90,15 @@ def read_activity(pids: Iterable[int], proc: Path = PROC, cgroup: Path = CGROUP)
     found = {pid: stat for pid in pids if (stat := parse_stat(_told(f"{proc}/{pid}/stat")))}
     if not found:
         return None
-    frozen = is_frozen(_told(f"{proc}/{min(found)}/cgroup").decode("utf-8", "replace"), cgroup)
-    return _sum_up(list(found.values()), _sum_read_bytes(found, proc), frozen=frozen)
+    return _sum_up(list(found.values()), _sum_read_bytes(found, proc))
 
 
-def _sum_up(stats: list[ActivityStat], read_bytes: int | None, *, frozen: bool) -> Activity:
+def _sum_up(stats: list[ActivityStat], read_bytes: int | None) -> Activity:
     return Activity(
         cpu_s=sum(stat.ticks for stat in stats) / os.sysconf("SC_CLK_TCK"),
         processes=len(stats),
-        stopped=tuple(sorted(stat.name for stat in stats if frozen or stat.state in _STOPPED)),
-        in_kernel=0 if frozen else sum(stat.state == _IN_KERNEL for stat in stats),
+        stopped=tuple(sorted(stat.name for stat in stats if stat.state in _STOPPED)),
+        in_kernel=sum(stat.state == _IN_KERNEL for stat in stats),
         compilers=tuple(sorted({stat.name for stat in stats if is_compiler(stat.name)})),
         read_bytes=read_bytes,
     )
@@ -121,18 +116,3 @@ def _told(file: str | Path) -> bytes:
             return opened.read()
     except OSError:
         return b""
-
-
-def is_frozen(groups: str, root: Path) -> bool:
-    """Whether the control group in these lines of /proc/<pid>/cgroup, or one above it, is frozen."""
-    for line in groups.splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        inside = path.lstrip("/")
-        if not inside:
-            continue
-        if not controllers and _FROZEN in _told(root / inside / "cgroup.events").splitlines():
-            return True
-        if controllers == "freezer" and _told(root / "freezer" / inside / "freezer.state").strip() == _V1_FROZEN:
-            return True
-    return False

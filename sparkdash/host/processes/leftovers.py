@@ -11,7 +11,6 @@ Nothing here reads the environment of a process that hangs in the kernel: the re
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import pwd
 import re
@@ -23,8 +22,8 @@ from pathlib import Path
 
 from sparkdash.domain.container import ENV_MARK, ContainerInfo, ContainerSpec, ContainerState, Leftovers
 from sparkdash.errors import HostError
-from sparkdash.host.processes import leftovers, proc
-from sparkdash.host.processes.activity import CGROUP, is_frozen, parse_stat
+from sparkdash.host.processes import proc
+from sparkdash.host.processes.activity import parse_stat
 from sparkdash.host.processes.proc import PROC
 from sparkdash.host.thread import in_thread
 from sparkdash.units import duration
@@ -33,15 +32,13 @@ _STATES = {
     "D": "waits in the kernel (state D), where no signal reaches it",
     "R": "runs in the kernel (state R) and does not come back from it",
 }
-FROZEN = "is in a frozen control group"
-THAW = "Thaw the group from where it was frozen; then the process ends."
 HINT = (
     "`dmesg` shows the reason, mostly the GPU's driver. Its memory comes back once the kernel releases the process, or "
     "with a restart of the box."
 )
 
 
-def describe_stuck(pid: int, proc: Path = PROC, root: Path = CGROUP) -> str:
+def describe_stuck(pid: int, proc: Path = PROC) -> str:
     """Describe it: "4712 (python3) waits in the kernel (state D), where no signal reaches it, in uvm_spin_loop"."""
     found = parse_stat(_told(proc / str(pid) / "stat").encode())
     if found is None:
@@ -53,8 +50,6 @@ def describe_stuck(pid: int, proc: Path = PROC, root: Path = CGROUP) -> str:
         return f"{who} belongs to {_owner(pid, proc)}, whose processes sparkdash may not end"
     except ProcessLookupError:
         return f"{who} has ended by now"
-    if is_frozen(_told(proc / str(pid) / "cgroup"), root):
-        return f"{who} {FROZEN}"
     place = _told(proc / str(pid) / "wchan").strip()
     where = f", in {place}" if place not in ("", "0") else ""
     return f"{who} {_STATES.get(found.state, f'is in state {found.state}')}{where}"
@@ -65,8 +60,7 @@ def unkillable_error(name: str, pids: Collection[int], waited_s: float) -> HostE
     told = [describe_stuck(pid) for pid in sorted(pids)]
     one = "process" if len(pids) == 1 else "processes"
     text = f"{name} does not end: {duration(waited_s)} after SIGKILL {one} {'; '.join(told)}."
-    hint = THAW if all(each.endswith(FROZEN) for each in told) else HINT
-    return HostError(text, code="unkillable", hint=hint)
+    return HostError(text, code="unkillable", hint=HINT)
 
 
 def _owner(pid: int, proc: Path) -> str:
@@ -135,7 +129,7 @@ def processes_called(is_it: Callable[[list[str]], bool], root: Path = PROC) -> B
     """Living processes whose command line matches; processes that hang in the kernel are skipped."""
     boot, found = proc.boot(root), Births()
     for it in _living(root):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             if it.stuck:
                 continue
             words = (root / str(it.pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
@@ -152,7 +146,7 @@ async def wait_for_all(processes: Mapping[int, str], limit_s: float) -> Births:
 
 async def scan_for_engine(mark: str, container: str | None) -> Births | None:
     """Run `processes_of_engine` in a thread of its own, from the event loop; None if it took too long."""
-    with contextlib.suppress(TimeoutError):
+    with suppress(TimeoutError):
         async with asyncio.timeout(SCAN_S):
             return await in_thread(lambda: processes_of_engine(mark, container))
     return None
@@ -199,7 +193,7 @@ async def _end(pid: int, birth: str) -> bool:
     try:
         if births([pid]).get(pid) != birth:
             return True
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             signal.pidfd_send_signal(held, signal.SIGKILL)
         return await _over(held, KILLED_S)
     except PermissionError:  # root's container, a user's daemon
@@ -265,71 +259,20 @@ def is_in(container: str | None, pid: int, root: Path = PROC) -> bool:
     return any(not own.isdisjoint(line.rpartition(":")[2].split("/")) for line in groups.splitlines())
 
 
-_V1 = ("freezer.state", ("FROZEN", "FREEZING"), "THAWED")
-_V2 = ("cgroup.freeze", ("1",), "0")
+def resume(processes: Mapping[int, str]) -> None:
+    """Continue all of these processes, as far as permitted: SIGTERM waits until a stopped process continues.
 
-
-def is_container_frozen(pids: Iterable[int], container: str, proc: Path = PROC, root: Path = CGROUP) -> bool:
-    """Whether a control group of this container is frozen."""
-    return any(_frozen(pids, container, proc, root))
-
-
-def resume(processes: Mapping[int, str], container: str | None, proc: Path = PROC, root: Path = CGROUP) -> None:
-    """Thaw the container's control groups and continue all of its processes, as far as permitted.
-
-    SIGCONT goes to every process, as it also cancels a SIGSTOP that is still pending on a busy box.
+    SIGCONT goes to every process, as it also cancels a SIGSTOP that is still pending on a busy box. It goes through a
+    pidfd, as the pid might be reused.
     """
-    for file, word in _frozen(processes, container, proc, root) if container else ():
-        with contextlib.suppress(OSError):
-            file.write_text(word)
     for pid, birth in processes.items():
-        _continue(pid, birth)
-
-
-def _continue(pid: int, birth: str) -> None:
-    """Send SIGCONT through a pidfd, as the pid might be reused."""
-    with contextlib.suppress(OSError):
-        held = os.pidfd_open(pid)
-        try:
-            if leftovers.births([pid]).get(pid) == birth:
-                signal.pidfd_send_signal(held, signal.SIGCONT)
-        finally:
-            os.close(held)
-
-
-def _frozen(pids: Iterable[int], container: str, proc: Path, root: Path) -> list[tuple[Path, str]]:
-    """Files that thaw the container's frozen control groups, each with the text to write."""
-    folders = {folder for pid in pids for folder in _groups(_bytes_of(proc / str(pid) / "cgroup"), container, root)}
-    found = []
-    for folder in sorted(folders):
-        for name, frozen, thawed in (_V1, _V2):
-            with contextlib.suppress(OSError):
-                if (folder / name).read_text().strip() in frozen:
-                    found.append((folder / name, thawed))
-    return found
-
-
-def _groups(told: bytes, container: str, root: Path) -> set[Path]:
-    """Folders of a process's control groups that belong to the container: its own, and those within it."""
-    found = set()
-    for line in told.decode("utf-8", "replace").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if controllers and "freezer" not in controllers.split(","):
-            continue
-        mounts = [root / "freezer"] if controllers else [root, root / "unified"]
-        parts = path.strip("/").split("/")
-        for end in range(len(parts), 0, -1):
-            if container in "/".join(parts[:end]):
-                found |= {mount.joinpath(*parts[:end]) for mount in mounts}
-    return found
-
-
-def _bytes_of(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError:
-        return b""
+        with suppress(OSError):
+            held = os.pidfd_open(pid)
+            try:
+                if births([pid]).get(pid) == birth:
+                    signal.pidfd_send_signal(held, signal.SIGCONT)
+            finally:
+                os.close(held)
 
 
 LOOK_S = 1.0
@@ -340,7 +283,7 @@ async def pids_of(container_id: str) -> set[int]:
     """Pids of the living processes in the container with that full id; empty if none is found within LOOK_S."""
     with suppress(TimeoutError):
         async with asyncio.timeout(LOOK_S):
-            return await in_thread(lambda: leftovers.processes_in_containers([container_id])[container_id])
+            return await in_thread(lambda: processes_in_containers([container_id])[container_id])
     return set()
 
 
@@ -367,7 +310,7 @@ async def has_ended(container: ContainerInfo) -> bool:
     pid = container.pid
     if pid is None:
         return False
-    birth = leftovers.births([pid]).get(pid)
-    if birth is not None and not leftovers.is_in(container.id, pid):
+    birth = births([pid]).get(pid)
+    if birth is not None and not is_in(container.id, pid):
         return False
-    return birth is None or await leftovers.wait_until_gone(pid, birth, None)
+    return birth is None or await wait_until_gone(pid, birth, None)

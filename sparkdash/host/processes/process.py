@@ -204,7 +204,7 @@ class Process:
             return Leftovers()
         family = leftovers.births(self._family(record))
         if _alive(record):
-            leftovers.resume(family, None)
+            leftovers.resume(family)
             _signal_group(record.pid, signal.Signals[record.stop_signal or "SIGTERM"])
             if not await _ended(record, grace_s):
                 _signal_group(record.pid, signal.SIGKILL)

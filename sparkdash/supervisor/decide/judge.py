@@ -72,7 +72,7 @@ class EngineSignals:
     """CPU time that all its processes have used."""
     processes: int | None = None
     stopped: int | None = None
-    """Number of processes that were stopped by a signal, or are frozen with their control group."""
+    """Number of processes that were stopped by a signal."""
     stopped_names: tuple[str, ...] = ()
     """Names of the stopped processes, each once."""
     in_kernel: int | None = None
