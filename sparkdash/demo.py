@@ -1,9 +1,9 @@
 """`sparkdash demo`: the whole product on a simulated box.
 
-Owns: the demo's composition. Every profile that ships becomes its simulated twin, engines are processes, the box is
-`sim.box`, and a little traffic keeps the screens alive. Every figure is marked SIMULATED. Rule: it uses folders of
-its own and never touches the owner's daemon, containers or books. Only runs of the bench, which `sparkdash ab` keeps
-among the owner's, are shared: it shows the simulated ones.
+Every profile that ships becomes its simulated twin, engines are processes, the box is `sim.box`, and a little traffic
+keeps the screens alive. Every figure is marked SIMULATED. Rule: it uses folders of its own and never touches the
+owner's daemon, containers or books. Only runs of the bench, which `sparkdash ab` keeps among the owner's, are shared:
+it shows the simulated ones.
 """
 
 from __future__ import annotations

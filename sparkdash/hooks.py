@@ -1,7 +1,4 @@
-"""HookDispatcher: listens to the bus, and runs the hooks that want an event.
-
-Owns: how many hooks run and wait, and which failures were told. Must not know what a hook does.
-"""
+"""HookDispatcher: listens to the bus, and runs the hooks that want an event."""
 
 from __future__ import annotations
 

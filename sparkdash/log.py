@@ -1,7 +1,7 @@
 """Logging: one line per event, to stderr, in structlog's key=value form.
 
-Owns: how the daemon's log looks. Rule: never a prompt, a key, or a body; ids, names and figures only.
-Rule 2: a log that cannot be written (a full disk, a terminal that is gone) ends nothing.
+Rule: never a prompt, a key, or a body; ids, names and figures only. Rule 2: a log that cannot be written (a full disk,
+a terminal that is gone) ends nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The daemon: composition of all rooms, and the lifetime of each part.
-
-Owns: composition, the order of start and stop, what happens when a part crashes. Must not know what any part does.
-"""
+"""The daemon: composition of all rooms, and the lifetime of each part."""
 
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.lifecycle import expected_error, serve

@@ -1,7 +1,4 @@
-"""Composition of the daemon: with `build_gateway` the only module that knows every concrete class.
-
-Owns: making each part out of its dependencies. Must not know what a part does, nor when it begins.
-"""
+"""Composition of the daemon: with `build_gateway` the only module that knows every concrete class."""
 
 from __future__ import annotations
 

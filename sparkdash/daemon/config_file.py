@@ -1,8 +1,4 @@
-"""Settings read again after an edit of `config.toml`, while the daemon runs.
-
-Owns: which keys apply at once, the notices about the others, and the meaning of a missing or empty file. Must not know
-the effect of the values.
-"""
+"""Settings read again after an edit of `config.toml`, while the daemon runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Control requests that concern no engine: bench, doctor, memory, shelf, shutdown.
-
-Owns: loading those rooms on first use. Must not know what they do.
-"""
+"""Control requests that concern no engine: bench, doctor, memory, shelf, shutdown."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Parts that a daemon is made of, and the state of a running daemon.
-
-Owns: nothing but the two lists. Must not know how a part is made, nor in which order the parts end.
-"""
+"""Parts that a daemon is made of, and the state of a running daemon."""
 
 from __future__ import annotations
 

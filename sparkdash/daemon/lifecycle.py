@@ -1,8 +1,4 @@
-"""Lifecycle of the daemon: the order of start and stop, and what happens when a part crashes.
-
-Owns: restarts of telemetry (logged, counted, shown), and the end of the daemon after a crash in the supervisor, as
-wrong state is worse than none. Must not know what any part does, nor how it is made.
-"""
+"""Lifecycle of the daemon: the order of start and stop, and what happens when a part crashes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Listening sockets of the daemon, with their TLS files, keys and lock.
-
-Owns: refusing to listen beyond loopback without a key, and the two sockets for as long as the daemon lives.
-Must not know what is served.
-"""
+"""Listening sockets of the daemon, with their TLS files, keys and lock."""
 
 from __future__ import annotations
 

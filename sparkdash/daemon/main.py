@@ -1,7 +1,4 @@
-"""Entry point of the real daemon, and its parts on this box; the demo has others.
-
-Owns: which runtime the settings mean, and what only the real daemon does (systemd, limits, the garbage collector).
-"""
+"""Entry point of the real daemon, and its parts on this box; the demo has others."""
 
 from __future__ import annotations
 

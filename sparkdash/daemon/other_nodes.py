@@ -1,7 +1,6 @@
 """Other nodes of the daemon: their connections, figures, and the runtime of engines on all nodes.
 
-Owns: putting the room `nodes` together. Without a registered node nothing of it runs; the first one is taken up when
-its file is read again. Must not know what a part does.
+Without a registered node nothing of it runs; the first one is taken up when its file is read again.
 """
 
 from __future__ import annotations

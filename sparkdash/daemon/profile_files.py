@@ -1,7 +1,6 @@
 """Profile folders and config.toml, read in threads.
 
-Owns: the content of each folder at its last answer, and one thread at a time for each folder. A folder on a mount that
-hangs blocks neither the loop nor another folder. Must not know when to look, nor who uses the profiles.
+A folder on a mount that hangs blocks neither the loop nor another folder.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Profiles and settings read again while the daemon serves.
-
-Owns: when the files are read, and handing the result to the supervisor and the screens. Must not know their content.
-"""
+"""Profiles and settings read again while the daemon serves."""
 
 from __future__ import annotations
 

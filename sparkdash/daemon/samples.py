@@ -1,7 +1,4 @@
-"""Alerting: publishes the alerts of each sample when they change, and names figures that do not exist.
-
-Owns: what was published last. Must not know: how a limit is judged, who hears of it.
-"""
+"""Alerting: publishes the alerts of each sample when they change, and names figures that do not exist."""
 
 from __future__ import annotations
 

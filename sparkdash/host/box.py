@@ -1,7 +1,4 @@
-"""BoxReader: figures of the real box.
-
-Owns: joining the kernel's and NVML's figures. Must not know: engines, profiles, how much is enough.
-"""
+"""BoxReader: figures of the real box."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Command-line programs run from the event loop, each with a deadline.
-
-Owns: the child's deadline, and its end when the caller is cancelled or stops listening. Must not know the program, or
-the meaning of its output.
-"""
+"""Command-line programs run from the event loop, each with a deadline."""
 
 from __future__ import annotations
 

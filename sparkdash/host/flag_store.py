@@ -1,8 +1,4 @@
-"""Store of the flags that programs list, kept between daemons.
-
-Owns: one small JSON file for each program of an image or of the box, and its validity: as long as the image has the
-same id, and the program's file the same size and time. Must not know how a program is asked.
-"""
+"""Store of the flags that programs list, kept between daemons."""
 
 from __future__ import annotations
 

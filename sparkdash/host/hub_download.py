@@ -1,7 +1,6 @@
 """Download of weights from the Hugging Face hub into the owner's cache, through huggingface_hub.
 
-Owns: which files of a repository an engine reads, how much of them is missing, whether that fits on the disk, and the
-download. Must not know: profiles, terminals, containers. The first call loads the library, never an import.
+The first call loads the library, never an import.
 
 Rule 1: received bytes are kept. The library (2.x) fetches a file under a new name each time and removes it after an
         interruption. So large files are fetched here, through the library's own `http_get`, to `blobs/HASH.incomplete`,

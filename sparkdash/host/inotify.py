@@ -1,7 +1,4 @@
-"""Watch on folders by inotify(7).
-
-Owns: the descriptor, and which changes count. Must not know the content of the folders, nor who reads them.
-"""
+"""Watch on folders by inotify(7)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Lines of the kernel's log that explain why engines fail, and their meaning.
 
-Owns: the patterns, the meaning of a line, and the choice of the line that explains a death. Must not know where lines
-are read (`reader`). Sources: the kernel's own message texts (mm/oom_kill.c, kernel/hung_task.c, mm/page_alloc.c),
-NVIDIA's list of Xid errors, and reports from GB10 owners. Most hangs of a GB10 leave no line at all.
+Sources: the kernel's own message texts (mm/oom_kill.c, kernel/hung_task.c, mm/page_alloc.c), NVIDIA's list of Xid
+errors, and reports from GB10 owners. Most hangs of a GB10 leave no line at all.
 
 Pure.
 """

@@ -1,7 +1,6 @@
 """Reader of the kernel's log, as far as this user may read it.
 
-Owns: the two sources. /dev/kmsg needs root or CAP_SYSLOG if `kernel.dmesg_restrict` is 1; journalctl needs the group
-adm or systemd-journal. Must not know the meaning of a line (`lines`).
+/dev/kmsg needs root or CAP_SYSLOG if `kernel.dmesg_restrict` is 1; journalctl needs the group adm or systemd-journal.
 Rule: read on demand only. Nothing runs while no engine loads and no caller asks.
 """
 

@@ -1,7 +1,6 @@
 """Weights on this box, found without a network and without the hub's library.
 
-Owns: when a folder of weights is complete, and where the Hugging Face cache keeps a repository. Must not know how
-weights are fetched. Reads folder entries and one small index file; never weights.
+Reads folder entries and one small index file; never weights.
 
 Rule: a partial download does not count. A folder is complete if it has every shard that its index or the shards' own
 names (`-00001-of-00005`) list.

@@ -1,8 +1,7 @@
 """Size limit for logs of processes that outlive the daemon, applied while they write.
 
-Owns: freeing a file's beginning, and finding the kept rest or its last lines. The beginning becomes a hole that takes
-no disk space. The end stays where the process writes and a reader reads, so no line is lost. On a file system without
-holes the file is emptied. Must not know whose logs they are. All functions block.
+The beginning becomes a hole that takes no disk space. The end stays where the process writes and a reader reads, so no
+line is lost. On a file system without holes the file is emptied. All functions block.
 """
 
 from __future__ import annotations

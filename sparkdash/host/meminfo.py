@@ -1,7 +1,6 @@
 """Memory figures of the kernel.
 
-Owns: /proc/meminfo and /proc/pressure/memory. Must not know: NVML, engines, how much is enough. Rule: cheap (two small
-reads, no subprocess, no driver), as the memory guard must work when all else hangs.
+Rule: cheap (two small reads, no subprocess, no driver), as the memory guard must work when all else hangs.
 """
 
 from __future__ import annotations

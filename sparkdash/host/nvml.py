@@ -1,6 +1,5 @@
 """GPU figures through NVML, NVIDIA's management library.
 
-Owns: every call into the library, their thread, and their deadline. Must not know: engines, the meaning of memory.
 On a GB10 many calls answer "not supported", which is remembered and not asked again. nvmlDeviceGetMemoryInfo is called
 once, for its total alone: a GPU that shares the system's memory has none (not supported, or zero), and only
 /proc/meminfo has its free memory. Without the library a reading costs nothing.

@@ -1,7 +1,6 @@
 """Images and weights of profiles on this box, for lists and for `pull --offline`.
 
-Owns: one query of the runtime for all images, and one look at each model. Must not know how either is fetched. Rule: a
-list never waits long, so a silent runtime leaves the images unknown. A runtime that is not installed has none.
+Rule: a list never waits long, so a silent runtime leaves the images unknown. A runtime that is not installed has none.
 """
 
 from __future__ import annotations

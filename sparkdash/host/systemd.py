@@ -1,8 +1,4 @@
-"""The user's systemd, through systemctl.
-
-Owns: the folder of user units, calling systemctl with a deadline, and the meaning of refusals. Must not know a unit's
-content.
-"""
+"""The user's systemd, through systemctl."""
 
 from __future__ import annotations
 

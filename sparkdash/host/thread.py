@@ -1,7 +1,6 @@
 """Blocking work beside the event loop, in a daemon thread.
 
-Owns: the thread. Unlike an executor's, it does not delay the end of the program, so Ctrl-C is prompt even during a
-blocking read.
+Unlike an executor's, it does not delay the end of the program, so Ctrl-C is prompt even during a blocking read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """The page of metrics that Prometheus reads, `GET /metrics`.
 
-Owns: the names of the metrics, and counters that outlive engines. Must not know HTTP, nor how a figure is measured.
 Rule: an unknown figure is absent, never 0. Labels hold names of profiles, nodes and programs, and no prompt, id, key or
 path. Nothing is done per chunk of an answer.
 """

@@ -1,8 +1,4 @@
-"""MetricsExporter: counts while the daemon lives, and writes the page when it is asked for.
-
-Owns: which facts are counted, and when prometheus_client is loaded: at the first scrape, as it takes 60 ms and 13 MB.
-Must not know the names of metrics.
-"""
+"""MetricsExporter: counts while the daemon lives, and writes the page when it is asked for."""
 
 from __future__ import annotations
 

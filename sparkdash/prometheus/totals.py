@@ -1,6 +1,5 @@
 """RequestTotals: finished requests of the gateway as counters and histograms.
 
-Owns: the labels of requests, bounded in number whatever clients send. Must not know how a page of metrics is written.
 Pure.
 """
 

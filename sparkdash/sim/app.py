@@ -1,9 +1,8 @@
 """Triggers of an engine's faults: at once, after some seconds, or after some tokens of one answer.
 
-Owns: the fault that is still to come. Must not know what a fault does. A profile sets it with `fault`,
-`fault_after_s` and `fault_after_tokens` of its `sim`; POST /sim/fault of the engine's own port sets another while
-it serves: `{"fault": "frozen-core", "after_s": 5, "after_tokens": 20}`, each but the first optional; `{"fault":
-null}` heals. With both, the fault begins at whichever comes first.
+A profile sets it with `fault`, `fault_after_s` and `fault_after_tokens` of its `sim`; POST /sim/fault of the engine's
+own port sets another while it serves: `{"fault": "frozen-core", "after_s": 5, "after_tokens": 20}`, each but the first
+optional; `{"fault": null}` heals. With both, the fault begins at whichever comes first.
 """
 
 from __future__ import annotations

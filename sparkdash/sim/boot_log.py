@@ -1,7 +1,6 @@
 """Start-up log of vLLM, line by line, stretched over a profile's load time.
 
-Owns: the stages, their shares of the time and of the memory, and what a real vLLM 0.3x prints for them. Must not
-know how time passes or where lines go. Lines that begin with a carriage return are a tqdm bar's, for stderr.
+Lines that begin with a carriage return are a tqdm bar's, for stderr.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """SimBox: a simulated DGX Spark for the demo and for tests.
 
-Owns: a HostReader whose memory and GPU follow from the claims of simulated engines. Must not know: engines, HTTP.
 Nothing is measured: the GPU's name says "simulated". Three effects are modelled because sparkdash must handle them:
 memory comes back some time after a process has ended (on real boxes a minute and more), weights pass through the page
 cache, and the GPU warms and cools slowly.

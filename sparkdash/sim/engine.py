@@ -1,6 +1,5 @@
 """Simulated engine: a scheduler in steps like vLLM's, with time instead of arithmetic.
 
-Owns: the queue, the batch, the prefix cache, speculative draws, the counters. Must not know: HTTP, processes.
 A step admits waiting requests, computes at most PREFILL_BUDGET prompt tokens and gives every decoding request its next
 tokens; SimulatedTiming decides how long it lasts. Preemption is vLLM's: when the cache is full, the request admitted
 last returns to the queue. Everything but `stream` runs in one task; time comes from an injected clock. As in vLLM,

@@ -1,7 +1,4 @@
-"""State of one answer while it is generated, independent of any protocol.
-
-Owns: the text and token counts gathered so far, and the id. Must not know HTTP or event shapes.
-"""
+"""State of one answer while it is generated, independent of any protocol."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A small HTTP/1.1 server on httptools: enough for an engine, and quick to start.
-
-Owns: connections, keep-alive, chunked answers, back-pressure, and what happens when a client leaves: the task that
-answers it is cancelled in the same moment. Must not know what is served.
-"""
+"""A small HTTP/1.1 server on httptools: enough for an engine, and quick to start."""
 
 from __future__ import annotations
 

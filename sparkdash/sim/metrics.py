@@ -1,7 +1,4 @@
-"""Counters and histograms of the simulated engine, updated at the same moments as vLLM's.
-
-Owns: counters and histograms with vLLM's buckets. Must not know how they are shown.
-"""
+"""Counters and histograms of the simulated engine, updated at the same moments as vLLM's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Simulated nodes: a second Spark beside the simulated one, with its own memory and GPU, and the link between them.
 
-Owns: states, figures and launch facts of the simulated nodes; that one falls silent when it is told to. Must not know:
-engines, profiles. Rule: nothing is measured; the host name, the driver and the runtime say "simulated".
+Rule: nothing is measured; the host name, the driver and the runtime say "simulated".
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Process of one simulated engine: bind, load, serve, stop.
 
-Owns: the port, the log, the claim on the box's memory, signals, and the faults of a process. Must not know: routes,
-scheduling. As with vLLM the port is bound but closed until the load is over: clients are refused.
+As with vLLM the port is bound but closed until the load is over: clients are refused.
 """
 
 from __future__ import annotations

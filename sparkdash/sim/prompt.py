@@ -1,6 +1,5 @@
 """Parsing of the four generation protocols into one prompt text and its limits.
 
-Owns: the chat template, content parts, and the fields of each protocol that limit an answer. Must not know: answers.
 The template puts tools and system text first and every turn after the last. A conversation's next prompt therefore
 begins with all of the previous one and its answer, as prefix caching requires.
 """

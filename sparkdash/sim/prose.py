@@ -1,7 +1,4 @@
-"""Text of the simulated engine: plain, seeded, endless, and marked as invented.
-
-Owns: pseudo-prose and pseudo-code from a seed, and the cut at limits and stop strings. Must not know HTTP or speed.
-"""
+"""Text of the simulated engine: plain, seeded, endless, and marked as invented."""
 
 from __future__ import annotations
 

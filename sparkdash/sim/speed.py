@@ -1,7 +1,5 @@
 """Durations of a SimSpec, as functions of context and of concurrent requests.
 
-Owns: the formulas, and the clock that time is read from. Must not know requests or HTTP.
-
 * Prefill of `n` tokens at context `c`: `n / prefill(c)`.
 * One decode step of `s` streams: `mean(E / decode(c)) * s ** 0.45`, where E = 1 + expected accepted drafts. The
   decode speeds of a spec are net, speculation included, so a step of E tokens takes E of their intervals. All

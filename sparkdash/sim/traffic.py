@@ -1,6 +1,5 @@
 """Traffic of the demo: simulated clients that talk to `auto`, as people's tools do.
 
-Owns: the clients, their messages, their pace, and the switch. Must not know: the gateway beyond its URL.
 The clients never cause a swap, since `auto` means whatever runs. They repeat a failed request later. The User-Agent of
 each request begins with "sparkdash-demo/".
 """

@@ -1,7 +1,7 @@
 """The account of the box's memory, read on demand. A late read is left out, and the account still adds up.
 
-Of a process only files are read that the kernel answers without the process's memory lock: `cmdline` takes that
-lock, and a reader hangs with a hanging process: it is read with a time limit, for names alone.
+Of a process only files are read that the kernel answers without the process's memory lock: `cmdline` takes that lock,
+and a reader hangs with a hanging process: it is read with a time limit, for names alone.
 """
 
 from __future__ import annotations

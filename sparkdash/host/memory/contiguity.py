@@ -1,8 +1,8 @@
 """Contiguity of the free memory, by /proc/buddyinfo and /proc/vmstat.
 
-Owns: reading those files. Must not know how much is enough. Rule: cheap (three reads, well under 1 ms) and without
-root, which /proc/pagetypeinfo would need. Orders and the page size are read, not assumed: kernels of Sparks have 4
-KiB pages and blocks of up to 32 MiB, or 64 KiB pages and blocks of up to 512 MiB; x86 ends at 4 MiB.
+Rule: cheap (three reads, well under 1 ms) and without root, which /proc/pagetypeinfo would need. Orders and the page
+size are read, not assumed: kernels of Sparks have 4 KiB pages and blocks of up to 32 MiB, or 64 KiB pages and blocks of
+up to 512 MiB; x86 ends at 4 MiB.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Thread of the memory guard: reads memory twice a second, and kills an engine before the kernel freezes.
 
-Owns: the thread, its open files, and the kill. Must not know: NVML, the runtime, the event loop. `decisions` and
-`wedge_signs` decide, and the engines that may be killed are handed over beforehand.
+`decisions` and `wedge_signs` decide, and the engines that may be killed are handed over beforehand.
 
 On a Spark an over-commit ends no process: the whole box freezes until it is unplugged. So:
 Rule 1: a look reads files that are already open, and a kill signals processes that are already known.

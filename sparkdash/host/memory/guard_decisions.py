@@ -1,8 +1,5 @@
 """Decisions of the memory guard: when memory is too short, and which engine to kill.
 
-Owns: the floors of a box, the level of a reading, when to kill and whom. Must not know how memory is read, how an
-engine is killed, or what a thread is.
-
 Sources: GB10 owners kill under 8 GiB (HF nvidia/GLM-5.3-Flash-FP4-Local discussion 7) or guard with 8 GiB during loads
 (tonyd2wild's field report). A floor of 2 GiB killed an engine that was steady at 1.5-1.9 GiB (model-serving-minefield
 134). Available memory was seen to fall by 17-19 GiB in 10 s. The defaults (12, 8 and 5 GiB) lie between. They and the

@@ -1,8 +1,6 @@
 """MemoryHelper: the installed unit that frees and compacts the box's memory as root.
 
-Owns: whether the unit is installed, starting it with a deadline, and the freed bytes. Must not know when that is
-useful, nor what the unit does. Rule: it never asks for a password (`sudo -n`), and no caller waits longer than the
-deadline.
+Rule: it never asks for a password (`sudo -n`), and no caller waits longer than the deadline.
 """
 
 from __future__ import annotations

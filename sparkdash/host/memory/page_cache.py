@@ -1,6 +1,5 @@
 """Page cache of single files: counting their cached bytes, and advising the kernel to drop them.
 
-Owns: the advice to the kernel, and its count of cached pages. Must not know whose files they are, or the purpose.
 Rule: read-only and scoped. `/proc/sys/vm/drop_caches` needs root and drops every program's cache. This advice needs the
 right to read a file, drops the clean pages of that file alone, and leaves pages that a process has mapped.
 """

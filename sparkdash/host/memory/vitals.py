@@ -1,6 +1,5 @@
 """Kernel figures for the memory guard, read from files that stay open.
 
-Owns: /proc/meminfo, vmstat, buddyinfo and pressure/memory as open files. Must not know the meaning of the figures.
 Rule: a look is `pread` and a search. It opens no file and starts no process, as both may fail on a box short of memory.
 A look at /proc/vmstat takes 30 µs.
 """

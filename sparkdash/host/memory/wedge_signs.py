@@ -1,7 +1,5 @@
 """Signs that a box is about to freeze while an engine loads, with memory still available.
 
-Owns: the signs and their thresholds. Must not know how figures are read, or what follows from a sign.
-
 Available memory alone does not announce a freeze ("wedge"), and neither does any other single figure:
 * RECLAIM: the kernel scans pages and reclaims hardly any. It scanned 97 pages for each reclaimed one in the 232 s
   before a GB10 froze, and 1.07 over the 22 h before (MiaAI-Lab/DeepSeek-v4.1-Flash-DGX-Sparks#23). The kernel itself

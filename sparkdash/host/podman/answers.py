@@ -1,6 +1,5 @@
 """Answers and complaints of podman and docker, as values and errors of ours.
 
-Owns: the shape of `inspect`, and the meaning of complaints. Must not know how the programs are run.
 Known shapes: podman 4.3.1 as run here; 4.9 and 5 from their sources; docker from its API's documentation.
 
 Pure.

@@ -1,7 +1,5 @@
 """Command lines of podman and docker, which differ in a few flags only.
 
-Owns: every argv that `podman` runs. Must not know how they are run, or their output.
-
 Never: `--ipc=host` (podman refuses it together with `--shm-size`, and orphans would share memory), a restart policy
 (the supervisor decides what runs), `--rm` (the log of a dead engine must stay readable), `--init` (podman only
 recommends its package; every engine ends on SIGTERM by itself).

@@ -1,8 +1,8 @@
 """Program that runs a build and ends it, with all its processes, once whoever began it is gone.
 
 `podman build` that is killed leaves the step of the Containerfile running, and a build that outlives a killed
-`sparkdash build` would go on unseen. The end of standard input is the sign: it comes however the parent ends.
-Run as a script, so it imports nothing of sparkdash.
+`sparkdash build` would go on unseen. The end of standard input is the sign: it comes however the parent ends. Run as a
+script, so it imports nothing of sparkdash.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Podman: engines as containers, through the command line of podman or docker.
 
-Owns: calling the program, one child per call, each with a deadline (a Spark short of memory has kept podman busy for
-minutes). Must not know: profiles' meaning, what an engine is. `argv` makes the command lines, `answers` reads the
-output. The command line is used rather than the socket: it needs no service, is the same in 4.3 and 5, and a person can
-repeat it by hand.
+`argv` makes the command lines, `answers` reads the output. The command line is used rather than the socket: it needs no
+service, is the same in 4.3 and 5, and a person can repeat it by hand.
 """
 
 from __future__ import annotations

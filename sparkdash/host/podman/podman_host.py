@@ -1,7 +1,4 @@
-"""Box that a podman runs on: its commands, and what its kernel tells of containers' processes.
-
-Owns: the contract, and this box. Must not know podman's command lines.
-"""
+"""Box that a podman runs on: its commands, and what its kernel tells of containers' processes."""
 
 from __future__ import annotations
 

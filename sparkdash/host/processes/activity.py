@@ -1,7 +1,5 @@
 """Activity of an engine's processes: CPU time, stopped processes, compilers, bytes read from storage.
 
-Owns: reading and adding up /proc. Must not know engines, or the meaning of the figures.
-
 Rule: only files that the kernel answers without the process's memory lock. A process that hangs in the driver holds
 that lock, and a reader of its `cmdline` would hang too.
 """

@@ -1,11 +1,9 @@
 """Processes of an engine, whatever their parent, and the end of those that outlived it.
 
-Owns: finding an engine's processes among all, and ending them. Must not know why an engine ended.
-
 Three marks, as each can be lost. The control group names the container, except for plain processes. The environment
 holds SPARKDASH_ENGINE, unless the program wrote its title over it, as vLLM's workers do. The third mark is the list of
-processes from while the engine ran, each with its birth, so that a reused pid is never mistaken.
-Nothing here reads the environment of a process that hangs in the kernel: the reader would hang too.
+processes from while the engine ran, each with its birth, so that a reused pid is never mistaken. Nothing here reads the
+environment of a process that hangs in the kernel: the reader would hang too.
 """
 
 from __future__ import annotations

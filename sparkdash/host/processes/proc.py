@@ -1,7 +1,6 @@
 """Facts about single processes, from /proc.
 
-Owns: reading /proc/<pid>. Must not know the purpose. A process that has ended, or may not be read, is None or left out,
-as processes end between listing and reading.
+A process that has ended, or may not be read, is None or left out, as processes end between listing and reading.
 """
 
 from __future__ import annotations

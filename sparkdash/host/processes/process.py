@@ -1,7 +1,7 @@
 """Runtime of engines as plain processes, for boxes without containers and for the demo.
 
-Owns: starting, finding again, and ending processes. Each leads a session of its own, writes to a file and not to a pipe
-(engines outlive the daemon), and has a record in the state folder. Must not know: profiles' meaning.
+Each leads a session of its own, writes to a file and not to a pipe (engines outlive the daemon), and has a record in
+the state folder.
 """
 
 from __future__ import annotations
