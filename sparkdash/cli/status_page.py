@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from textwrap import fill
 
 from sparkdash.cli.output import LiveLine, format_table
-from sparkdash.domain.container import Stranger
+from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.engine import Engine, EngineState, Liveness
 from sparkdash.domain.event import Measuring, Notice
 from sparkdash.domain.lease import Request
@@ -163,7 +163,7 @@ def _age(world: Snapshot) -> str:
     return f"  ({duration(old)} ago)" if old > STALE_S else ""
 
 
-def _stranger(each: Stranger) -> str:
+def _stranger(each: ForeignContainer) -> str:
     takes = [gib(each.bytes), *(["a GPU"] if each.gpu else []), *(f"port {port}" for port in each.ports)]
     return f"{each.name} ({each.image or 'no image'}) has {', '.join(takes)}; not started by sparkdash, left alone"
 

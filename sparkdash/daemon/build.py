@@ -187,7 +187,7 @@ def _daemon(
             engines=lambda: supervisor.engines,
             reader=parts.reader,
             pids=supervisor.pids,
-            strangers=supervisor.strangers,
+            foreign=supervisor.foreign_containers,
             publish=recording_samples(alerting.publish, store),
             settings=lambda: supervisor.settings,
             listeners=lambda: bus.listeners,

@@ -112,7 +112,7 @@ class ContainerInfo(Frozen):
         return tuple(filter(None, self.labels.get(LABEL_NODES, "").split(","))) or (self.node,)
 
 
-class Stranger(Frozen):
+class ForeignContainer(Frozen):
     """Foreign container that uses what the engines need. It is shown and never touched."""
 
     name: str

@@ -199,8 +199,6 @@ class Weighing(Frozen):
     """Memory held after the first prompt of LONG_PROMPT tokens or more; None before one."""
     spoilt: str | None = None
     """Reason why the load does not count, in words; None when it counts."""
-    curve: tuple[tuple[float, int], ...] = ()
-    """Fall of MemAvailable as (seconds since the start, bytes), others' memory included. At most 200 points."""
 
     @property
     def counts(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import field_validator
 
 from sparkdash.domain.base import Frozen
-from sparkdash.domain.container import Stranger
+from sparkdash.domain.container import ForeignContainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ class Memory(Frozen):
     """Memory of each profile's processes. On a GB10: the sum of NVML's per-process figures, plus the resident host
     memory where NVML is silent.
     """
-    strangers: tuple[Stranger, ...] = ()
+    strangers: tuple[ForeignContainer, ...] = ()
     """Other containers that use what the engines need."""
     reserve: int = 0
     """Memory that admission keeps free."""

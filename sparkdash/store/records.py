@@ -207,7 +207,7 @@ class Records:
 
     def record_load(self, seen: Weighing, profile: str, fingerprint: str) -> None:
         """Record the memory of a load; the same id again replaces the earlier record."""
-        self._learned.learn_memory(fingerprint, seen.replace(curve=()))
+        self._learned.learn_memory(fingerprint, seen)
         self._write(rows.PUT_LOAD, rows.load_row(seen, profile, fingerprint))
 
     @property

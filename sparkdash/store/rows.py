@@ -34,7 +34,7 @@ PUT_REQUEST = f"INSERT OR REPLACE INTO requests VALUES ({', '.join('?' for _ in 
 PUT_LOAD = (
     "INSERT INTO loads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at,"
     " measure = excluded.measure, steady_bytes = excluded.steady_bytes, peak_bytes = excluded.peak_bytes,"
-    " after_prompt_bytes = excluded.after_prompt_bytes, spoilt = excluded.spoilt, curve = excluded.curve"
+    " after_prompt_bytes = excluded.after_prompt_bytes, spoilt = excluded.spoilt"
 )
 """Updates in place: the last loads go by the order of writing, as the clock may have been set."""
 PUT_KILL = "INSERT INTO kills VALUES (?, ?, ?, ?, ?, ?)"
@@ -185,10 +185,9 @@ def parse_parked(row: Sequence[Any]) -> tuple[str, Parked]:
 def load_row(seen: Weighing, profile: str, fingerprint: str) -> Row:
     """Make a row for PUT_LOAD."""
     measure = seen.measure.value if seen.measure else None
-    curve = json.dumps([[round(at, 1), taken] for at, taken in seen.curve])
     return (
         seen.id, seen.at, profile, fingerprint, measure, seen.steady_bytes, seen.peak_bytes, seen.after_prompt_bytes,
-        seen.spoilt, curve,
+        seen.spoilt, "[]",
     )  # fmt: skip
 
 
@@ -208,7 +207,7 @@ def parse_contiguity(row: Sequence[Any]) -> LoadContiguity:
 
 
 def parse_load(row: Sequence[Any]) -> WeighedLoad:
-    """Parse a row of GET_LOADS; the curve stays in the file."""
+    """Parse a row of GET_LOADS."""
     id_, at, fingerprint, measure, steady, peak, after = row
     seen = Weighing(
         id=id_, at=at, measure=Measure(measure), steady_bytes=steady, peak_bytes=peak, after_prompt_bytes=after

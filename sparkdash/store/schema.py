@@ -28,7 +28,7 @@ REQUESTS_KEPT = 100_000
 SWAPS_KEPT = 10_000
 """Rows of swaps, about 10 MB; times are learned from all of them at each start."""
 LOADS_KEPT = 2_000
-"""Rows of loads, about 8 MB: a curve has at most 200 points."""
+"""Rows of loads, less than a megabyte; their column `curve` is no longer filled."""
 CONTIGUITY_KEPT = 2_000
 """Rows of loads' contiguity, about 2 MB."""
 KILLS_KEPT = 1_000

@@ -237,7 +237,7 @@ class Actor:
             self._begin_watch(profile)
         if await self.takeover.look(self._running()):
             self._refresh()
-        self._running().create_task(adopt.report_strangers(self._tools), name="tell of strangers")
+        self._running().create_task(adopt.report_foreign(self._tools), name="tell of foreign containers")
         if self._tools.settings.default is not None:
             self.replace_settings(self._tools.settings)
         self.post(Preload(tuple(preloads)))

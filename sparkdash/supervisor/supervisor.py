@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 
 from sparkdash.catalog import Catalog
-from sparkdash.domain.container import PullProgress, Stranger
+from sparkdash.domain.container import ForeignContainer, PullProgress
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Level
 from sparkdash.domain.images import ImageOrigin, how_to_get, image_origin
@@ -258,9 +258,9 @@ class Supervisor:
         engine = self._tools.registry.engines.get(profile)
         return await self._tools.runtime.pids(engine.container) if engine and engine.container else set()
 
-    async def strangers(self) -> dict[Stranger, set[int]]:
+    async def foreign_containers(self) -> dict[ForeignContainer, set[int]]:
         """Return foreign containers that take what our engines need, with host process ids. Raises HostError."""
-        return await adopt.find_strangers(self._tools)
+        return await adopt.find_foreign(self._tools)
 
     def incidents(self) -> IncidentList:
         """Times that an engine stood still, newest first, and the mean time to repair."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from sparkdash.domain.container import Stranger
+from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact, Level, Notice, SampleTaken
 from sparkdash.domain.metric import (
@@ -35,10 +35,11 @@ from sparkdash.host.reader import GpuReading, HostReader
 from sparkdash.settings import Settings
 from sparkdash.telemetry import gpu_power, joins
 from sparkdash.telemetry.gpu_power import LowPowerDetector, PowerBand
-from sparkdash.telemetry.joins import NOTHING_PASSED, LooksAtTraffic, total_power, with_gateway
-from sparkdash.telemetry.source import MetricsFetcher, MetricsSource, identity
+from sparkdash.telemetry.joins import NOTHING_PASSED, total_power, with_gateway
+from sparkdash.telemetry.source import MetricsSource, identity
 from sparkdash.telemetry.totals import EngineTotals
 from sparkdash.units import GIB
+from sparkdash.upstream import Upstream
 
 FRESH_S = 5.0
 """Validity of an answer: each costs a call of the runtime, and engines rarely fork after their start."""
@@ -97,12 +98,12 @@ class ForeignContainers:
     """Last known other containers in `known`, with their host process ids."""
 
     def __init__(
-        self, ask: Callable[[], Awaitable[Mapping[Stranger, set[int]]]], monotonic: Callable[[], float]
+        self, ask: Callable[[], Awaitable[Mapping[ForeignContainer, set[int]]]], monotonic: Callable[[], float]
     ) -> None:
-        self.known: Mapping[Stranger, set[int]] = {}
+        self.known: Mapping[ForeignContainer, set[int]] = {}
         self._ask = ask
         self._monotonic = monotonic
-        self._task: asyncio.Task[Mapping[Stranger, set[int]]] | None = None
+        self._task: asyncio.Task[Mapping[ForeignContainer, set[int]]] | None = None
         self._asked_at: float | None = None
         self._beside: frozenset[str] = frozenset()
 
@@ -152,13 +153,13 @@ WITHOUT_PROCESSES = frozenset({EngineState.ABSENT, EngineState.FAILED})
 class CollectorInputs:
     """Sources and sinks of the collector, and its clocks."""
 
-    upstream: MetricsFetcher
+    upstream: Upstream
     engines: Callable[[], Mapping[str, Engine]]
     """All engines by profile."""
     reader: HostReader
     pids: Callable[[str], Awaitable[set[int]]]
     """Host processes of one profile's container."""
-    strangers: Callable[[], Awaitable[Mapping[Stranger, set[int]]]]
+    foreign: Callable[[], Awaitable[Mapping[ForeignContainer, set[int]]]]
     """Containers that are not ours, with their host processes."""
     publish: Callable[[Fact], Any]
     settings: Callable[[], Settings]
@@ -166,8 +167,8 @@ class CollectorInputs:
     """Last figures of the other nodes by name; answers at once."""
     pace_nodes: Callable[[float], None] = lambda _: None
     """Told the interval of ticks, at each tick."""
-    traffic: LooksAtTraffic | None = None
-    """The gateway's own count; None without a gateway."""
+    traffic: Callable[..., TrafficLook] | None = None
+    """Looks at the gateway's own count (`TrafficMeter.look`); None without a gateway."""
     listeners: Callable[[], int] = lambda: 1
     """Number of subscribers to the samples."""
     names: Callable[[Engine], MetricNames] = lambda engine: adapter(engine.kind).metrics
@@ -186,7 +187,7 @@ class Collector:
         self._inputs = inputs
         self._monotonic = inputs.monotonic
         self._processes = Processes(inputs.pids, inputs.monotonic)
-        self._strangers = ForeignContainers(inputs.strangers, inputs.monotonic)
+        self._foreign = ForeignContainers(inputs.foreign, inputs.monotonic)
         self._power = LowPowerDetector()
         self._sources: dict[str, MetricsSource] = {}
         self._totals: dict[str, EngineTotals] = {}
@@ -313,7 +314,7 @@ class Collector:
         watched = self._inputs.listeners() > 0
         quiet = not watched and all(engines[name].state in ASKED for name in alive)
         self._taken(lambda: self._processes.refresh(alive, quiet=quiet), None)
-        self._taken(lambda: self._strangers.refresh(alive, watched=watched), None)
+        self._taken(lambda: self._foreign.refresh(alive, watched=watched), None)
         await asyncio.wait([self._gpu, *asked], timeout=self._inputs.wait_s)
 
     def _watch_power(self, reading: GpuReading) -> None:
@@ -386,10 +387,10 @@ class Collector:
         before, self._worked = self._worked, joins.working(engines, samples)
         return joins.with_link_share(samples, before & self._worked, nodes, engines) if nodes else samples
 
-    def _weighed(self, reading: GpuReading) -> tuple[Stranger, ...]:
+    def _weighed(self, reading: GpuReading) -> tuple[ForeignContainer, ...]:
         return tuple(
             each.replace(bytes=self._inputs.reader.engine_bytes(pids, reading) if pids else None)
-            for each, pids in self._strangers.known.items()
+            for each, pids in self._foreign.known.items()
         )
 
     def _taken(self, part: Callable[[], T], otherwise: T) -> T:
@@ -410,7 +411,7 @@ class Collector:
 
     async def _close(self) -> None:
         sources, self._sources = self._sources.values(), {}
-        await asyncio.gather(self._processes.close(), self._strangers.close(), *(source.close() for source in sources))
+        await asyncio.gather(self._processes.close(), self._foreign.close(), *(source.close() for source in sources))
         if self._gpu is not None:
             self._gpu.cancel()
             await asyncio.gather(self._gpu, return_exceptions=True)

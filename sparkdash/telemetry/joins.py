@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from itertools import zip_longest
-from typing import Protocol
 
 from sparkdash.domain.container import CONTAINER_PREFIX
 from sparkdash.domain.engine import Engine
@@ -35,14 +34,6 @@ def total_power(gpu: Gpu | None, others: Iterable[Gpu | None] = ()) -> Power | N
     if not more:
         return Power(watts, sensor)
     return Power((gpu.power_w or watts) + sum(more), f"{GPU_ONLY}, {1 + len(more)} boxes")
-
-
-class LooksAtTraffic(Protocol):
-    """Protocol of the gateway's `TrafficMeter.look`."""
-
-    def __call__(self, now: float, unix: float, power: Power | None, *, busy: bool = False) -> TrafficLook:
-        """Return the figures as of `now` (monotonic; `unix` is the same moment) and the energy by this power."""
-        ...
 
 
 def with_gateway(

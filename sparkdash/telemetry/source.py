@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 import structlog
 
@@ -20,7 +19,7 @@ from sparkdash.telemetry.derive import EngineHistory
 from sparkdash.telemetry.joins import figures_of
 from sparkdash.telemetry.reading import Reading, reading_of, sample_names
 from sparkdash.telemetry.totals import EngineTotals
-from sparkdash.upstream import SmallResponse
+from sparkdash.upstream import SmallResponse, Upstream
 
 LOG = structlog.get_logger("sparkdash.telemetry")
 ANSWER_S = 3.0
@@ -45,14 +44,6 @@ NOT_IMPLEMENTED = 501
 """Status of a llama-server for a route that was switched off (`--no-slots`)."""
 
 
-class MetricsFetcher(Protocol):
-    """Protocol of `upstream.Upstream`, as far as telemetry needs it."""
-
-    async def get(self, url: str, *, timeout_s: float) -> SmallResponse:
-        """Send one GET; return the answer whatever its status. Raises UpstreamError."""
-        ...
-
-
 class Unreadable(Exception):  # noqa: N818 - not a failure of ours: what the engine answered cannot be used
     """Raised for an answer without usable figures; the text says why."""
 
@@ -68,7 +59,7 @@ class MetricsSource:
         self,
         engine: Engine,
         names: MetricNames,
-        upstream: MetricsFetcher,
+        upstream: Upstream,
         clock: Callable[[], float],
         monotonic: Callable[[], float],
         totals: EngineTotals | None = None,

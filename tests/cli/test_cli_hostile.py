@@ -23,7 +23,7 @@ from sparkdash.bench.run import Arm, Mode
 from sparkdash.cli import output
 from sparkdash.cli.doctor import finding_lines as doctors_lines
 from sparkdash.cli.main import app
-from sparkdash.domain.container import PullProgress, Stranger
+from sparkdash.domain.container import ForeignContainer, PullProgress
 from sparkdash.domain.engine import EngineState, Failure, Liveness, LivenessState, Parked
 from sparkdash.domain.event import Fact, Level, Measuring, Notice, SwapChanged
 from sparkdash.domain.finding import Finding, Status
@@ -160,7 +160,7 @@ def evil_world(world: Snapshot) -> dict[str, Any]:
         "swap": swap("new"),
         "sample": {"at": BIRTH, "memory": Memory(
             total=1, available=1, free=1, engines={"old": 1},
-            strangers=(Stranger(name="other", image="i", bytes=1, gpu=True, ports=()),),
+            strangers=(ForeignContainer(name="other", image="i", bytes=1, gpu=True, ports=()),),
         )},
     }  # fmt: skip
     found = {name: poisoned(value) for name, value in values.items() if name != "sample"}

@@ -7,7 +7,7 @@ from typing import Any
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine, sample, summary, swap
 
 from sparkdash.cli.status_page import status_lines
-from sparkdash.domain.container import Stranger
+from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import Level, Measuring, Notice
 from sparkdash.domain.lease import Request, RequestState
@@ -226,7 +226,7 @@ def test_what_was_told_again_is_told_once(daemon: FakeDaemon) -> None:
 
 def test_a_container_that_is_not_ours_is_told_with_what_it_takes(daemon: FakeDaemon) -> None:
     """It is where the memory went."""
-    comfy = Stranger(name="comfy", image="comfyui:1", gpu=True, ports=(18001,), bytes=12 * GIB)
+    comfy = ForeignContainer(name="comfy", image="comfyui:1", gpu=True, ports=(18001,), bytes=12 * GIB)
     memory = Memory(total=121 * GIB, available=90 * GIB, free=80 * GIB, strangers=(comfy,))
     told = " ".join(text(daemon, sample=sample(memory=memory)).split())
     assert "others comfy (comfyui:1) has 12.0 GiB, a GPU, port 18001; not started by sparkdash, left alone" in told

@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sparkdash.domain.container import Stranger
+from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Fact, Notice, SampleTaken
 from sparkdash.domain.metric import Sample
 from sparkdash.settings import Settings
 from sparkdash.telemetry import Collector, CollectorInputs
-from sparkdash.telemetry.joins import LooksAtTraffic
 from sparkdash.upstream import Upstream
 
 
@@ -30,8 +29,8 @@ class Watch:
         self.pids_asked: list[str] = []
         self.pids_broken: Exception | None = None
         self.listeners = 1
-        self.strangers: dict[Stranger, set[int]] = {}
-        self.strangers_asked = 0
+        self.foreign: dict[ForeignContainer, set[int]] = {}
+        self.foreign_asked = 0
         self.collector: Collector
 
     def look(self) -> dict[str, Engine]:
@@ -46,9 +45,9 @@ class Watch:
             raise self.pids_broken
         return self.pids.get(profile, set())
 
-    async def strangers_there(self) -> dict[Stranger, set[int]]:
-        self.strangers_asked += 1
-        return self.strangers
+    async def foreign_there(self) -> dict[ForeignContainer, set[int]]:
+        self.foreign_asked += 1
+        return self.foreign
 
     async def sample(self) -> Sample:
         while True:
@@ -69,7 +68,7 @@ IMPATIENT_S = 0.25
 
 @asynccontextmanager
 async def collecting(
-    watch: Watch, time: Any, box: Any, *, wait_s: float = 60, traffic: LooksAtTraffic | None = None, **settings: Any
+    watch: Watch, time: Any, box: Any, *, wait_s: float = 60, traffic: Any = None, **settings: Any
 ) -> AsyncIterator[Watch]:
     """A tick waits for answers as long as a busy test machine may need, where it is not about those that do not come."""
     async with Upstream() as upstream:
@@ -79,7 +78,7 @@ async def collecting(
                 engines=watch.look,
                 reader=box,
                 pids=watch.pids_of,
-                strangers=watch.strangers_there,
+                foreign=watch.foreign_there,
                 publish=watch.facts.put_nowait,
                 settings=lambda: Settings(**settings),
                 clock=time.unix,

@@ -127,7 +127,7 @@ async def looking(url: str, pid: int) -> AsyncIterator[Callable[[], Awaitable[En
                 engines=lambda: {"a": engine},
                 reader=Box(),  # type: ignore[arg-type]
                 pids=pids,
-                strangers=nothing,
+                foreign=nothing,
                 publish=lambda _: None,
                 settings=lambda: Settings(sample_s=0.1),
             )

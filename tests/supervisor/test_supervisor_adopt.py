@@ -11,14 +11,21 @@ import pytest
 from surroundings.foreign import Foreign
 
 from sparkdash.catalog import ProfileProblem
-from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerState, Leftovers, Stranger
+from sparkdash.domain.container import (
+    LABEL_OWNER,
+    LABEL_PROFILE,
+    ContainerInfo,
+    ContainerState,
+    ForeignContainer,
+    Leftovers,
+)
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level, UnadoptedChanged
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import DaemonError, EngineError
 from sparkdash.settings import Settings
 from sparkdash.store import Store
-from sparkdash.supervisor.swap.adopt import as_stranger
+from sparkdash.supervisor.swap.adopt import as_foreign
 
 
 async def let_pass(house: Any, steps: int = 5) -> None:
@@ -310,17 +317,17 @@ def container(**facts: Any) -> ContainerInfo:
 @pytest.mark.parametrize(
     ("facts", "shown"),
     [
-        ({"gpu": True}, Stranger(name="comfy", image="comfyui:1", gpu=True)),
-        ({"labels": {LABEL_PROFILE: "a", LABEL_OWNER: "other"}}, Stranger(name="comfy", image="comfyui:1")),
-        ({"ports": (80, 8484, 18999)}, Stranger(name="comfy", image="comfyui:1", ports=(8484, 18999))),
+        ({"gpu": True}, ForeignContainer(name="comfy", image="comfyui:1", gpu=True)),
+        ({"labels": {LABEL_PROFILE: "a", LABEL_OWNER: "other"}}, ForeignContainer(name="comfy", image="comfyui:1")),
+        ({"ports": (80, 8484, 18999)}, ForeignContainer(name="comfy", image="comfyui:1", ports=(8484, 18999))),
         ({"ports": (80,)}, None),
         ({"gpu": True, "state": ContainerState.EXITED}, None),
         ({"gpu": True, "labels": {LABEL_OWNER: "me"}}, None),
     ],
 )
-def test_who_takes_of_what_our_engines_need(facts: dict[str, Any], shown: Stranger | None) -> None:
+def test_who_takes_of_what_our_engines_need(facts: dict[str, Any], shown: ForeignContainer | None) -> None:
     """A GPU, another sparkdash's memory, a port that is ours to give; one that has ended takes nothing."""
-    assert as_stranger(container(**facts), "me", SETTINGS) == shown
+    assert as_foreign(container(**facts), "me", SETTINGS) == shown
 
 
 async def test_a_running_engine_is_adopted_and_serves_without_a_start(house: Any, make_profile: Any) -> None:

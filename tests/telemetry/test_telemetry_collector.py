@@ -8,7 +8,7 @@ import pytest
 import structlog
 from running_collector import IMPATIENT_S, Watch, collecting, counting
 
-from sparkdash.domain.container import Stranger
+from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.metric import Gpu, Metric
 from sparkdash.domain.profile import EngineKind
@@ -58,19 +58,19 @@ async def test_other_containers_are_weighed_with_every_tick_and_asked_for_seldom
     watch: Watch, time: Any, box: Any, engine: Any
 ) -> None:
     """Every 30 s while somebody watches, and when our engines change; a container whose processes nobody tells has no figure."""
-    comfy, mute = Stranger(name="comfy", gpu=True), Stranger(name="mute", ports=(18000,))
-    watch.strangers = {comfy: {7}, mute: set()}
+    comfy, mute = ForeignContainer(name="comfy", gpu=True), ForeignContainer(name="mute", ports=(18000,))
+    watch.foreign = {comfy: {7}, mute: set()}
     async with collecting(watch, time, box):
         sample = await watch.until(lambda s: s.memory and s.memory.strangers)
         await watch.until(lambda s: s.at >= sample.at + 20)
-        asked = watch.strangers_asked
+        asked = watch.foreign_asked
         watch.engines = {"coder": engine(None, state=EngineState.LOADING)}
         changed = await watch.sample()
         await watch.until(lambda s: s.at >= changed.at + 3)
-        again = watch.strangers_asked
+        again = watch.foreign_asked
         watch.listeners = 0
         await watch.until(lambda s: s.at >= changed.at + 100)
-    assert (asked, again, watch.strangers_asked) == (1, 2, 2)
+    assert (asked, again, watch.foreign_asked) == (1, 2, 2)
     assert [each.bytes for each in sample.memory.strangers] == [1 << 30, None]
 
 

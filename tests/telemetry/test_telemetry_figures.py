@@ -170,7 +170,7 @@ async def collector(time: Any, box: Any, options: dict[str, Any]) -> Any:
                 engines=lambda: engines,
                 reader=box,
                 pids=nothing,
-                strangers=nothing,
+                foreign=nothing,
                 publish=lambda _: None,
                 settings=lambda: Settings(**options),
                 clock=time.unix,

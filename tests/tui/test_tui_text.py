@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.domain.container import Stranger
+from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.swap import SwapCause
 from sparkdash.tui import text
@@ -108,7 +108,7 @@ def test_an_engine_of_unknown_size_is_not_guessed() -> None:
 
 def test_a_container_that_is_not_ours_has_a_stretch_of_its_own() -> None:
     """What others hold is neither guessed nor called ours."""
-    theirs = memory(engines={"gpt-oss-120b": 40 * GIB}, strangers=(Stranger(name="comfy", bytes=20 * GIB),))
+    theirs = memory(engines={"gpt-oss-120b": 40 * GIB}, strangers=(ForeignContainer(name="comfy", bytes=20 * GIB),))
     assert "gpt-oss-120b 40.0" in text.plain_text(memory_legend(theirs, 100))
     assert "theirs: comfy 20.0" in text.plain_text(memory_legend(theirs, 100))
     assert sum(part.bytes or 0 for part in memory_parts(theirs)) == theirs.total

@@ -36,7 +36,7 @@ class BoxMemory:
     """Memory that can be taken, with what engines that ended lately are known to give back."""
     reserve: int = 0
     """Bytes that are kept free."""
-    owed: bool = False
+    more_is_coming: bool = False
     """More is on its way back than was measured."""
     holders: str | None = None
     """Other large holders of memory, in a sentence, if they were looked at lately."""
@@ -136,7 +136,7 @@ class NodeQuestion:
         return True if known and self.makes_room(gone) else None
 
     def _is_sure(self, gone: Sequence[Occupant]) -> bool:
-        return all(o.need.basis is Basis.LEARNED for o in self.there if o in gone) and not self._box.owed
+        return all(o.need.basis is Basis.LEARNED for o in self.there if o in gone) and not self._box.more_is_coming
 
     def why_it_must(self, one: Occupant) -> str | None:
         """Why an engine of this node must leave, whatever the figures say; None when it need not."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +11,7 @@ import structlog
 
 from sparkdash.domain.engine import Failure
 from sparkdash.domain.incident import Evidence, EvidenceRequest
-from sparkdash.domain.node import LOCAL, NodeState
+from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.logs import KILLED
 from sparkdash.errors import EngineError, SparkdashError
@@ -188,9 +186,8 @@ async def crash_error(
             log_tail=failure.log_tail[-TAIL:],
         )
     failure = await with_kernel(tools, profile.name, container, failure, since)
-    message = name_addresses(failure.message.rstrip("."), tools.nodes.states)
     return EngineError(
-        f"{profile.name} {what}. {message}.",
+        f"{profile.name} {what}. {failure.message.rstrip('.')}.",
         code=failure.code,
         hint=failure.hint_for(profile.name),
         container_exit=code,
@@ -207,12 +204,3 @@ def lost_error(tools: Tools, profile: Profile, lost: SparkdashError, what: str) 
         hint=lost.hint,
         log_tail=adapter.classify(tools.logbook.tail(profile.name, TAIL), None).log_tail,  # which masks secrets
     )
-
-
-def name_addresses(text: str, states: Mapping[str, NodeState]) -> str:
-    """Put the name of a node before each of its addresses."""
-    for name, state in states.items():
-        for link in state.facts.links if state.facts else ():
-            if link.address:
-                text = re.sub(rf"(?<![\d.]){re.escape(link.address)}(?![\d.])", f"{name} ({link.address})", text)
-    return text

@@ -174,8 +174,6 @@ class NodeMeter:
 
 
 LOG = structlog.get_logger("sparkdash.supervisor")
-CURVE = 200
-"""Points of a curve that are kept; when it is full every second one goes."""
 UNSEEN = GIB
 """Bytes beyond the processes' figure by which MemAvailable must have fallen to be believed; less is the box's own
 noise.
@@ -212,11 +210,8 @@ class FootprintMeter:
         self._began_with: int | None = None
         """Available memory of the serving node before the start."""
         self._zero: MemoryReading | None = None
-        self._began = 0.0
         self._lowest: int | None = None
         self._highest = 0
-        self._curve: list[tuple[float, int]] = []
-        self._every, self._count = 1, 0
         self._beside: set[str] = set()
         self.last: MemoryReading | None = None
 
@@ -227,7 +222,6 @@ class FootprintMeter:
                 self._zero = await self._look(None)
         found = {node: await meter.before() for node, meter in self._node_meters.items()}
         self._began_with = found.get(self._nodes[0], self._zero.available if self._zero else None)
-        self._began = self._tools.clock.monotonic()
 
     def note(self, available: int, node: str = LOCAL) -> int:
         """Add a sample of a node's MemAvailable during the load; return this load's share, 0 once another engine loads
@@ -242,12 +236,6 @@ class FootprintMeter:
         self._beside.update(engine.profile for engine in others)
         self._lowest = available if self._lowest is None else min(self._lowest, available)
         self._highest = max(self._highest, available)
-        if self._count % self._every == 0:
-            self._curve.append((self._tools.clock.monotonic() - self._began, zero - available))
-        self._count += 1
-        if len(self._curve) == CURVE:
-            del self._curve[1::2]
-            self._every *= 2
         return 0 if self._beside else zero - available
 
     async def after(self, id_: str, engine: Engine) -> Weighing | None:
@@ -266,7 +254,6 @@ class FootprintMeter:
             steady_bytes=steady,
             peak_bytes=peak,
             spoilt=next(filter(None, (each.spoilt for each in weights)), None),
-            curve=tuple(self._curve),
         )
 
     async def _weigh_here(self, engine: Engine) -> NodeWeight | None:

@@ -17,7 +17,7 @@ from sparkdash.domain.container import (
     LABEL_PROFILE,
     ContainerInfo,
     ContainerState,
-    Stranger,
+    ForeignContainer,
 )
 from sparkdash.domain.event import Level
 from sparkdash.domain.node import LOCAL
@@ -252,19 +252,19 @@ async def remove_container(tools: Tools, container: ContainerInfo, why: str) -> 
     return True
 
 
-async def find_strangers(tools: Tools) -> dict[Stranger, set[int]]:
+async def find_foreign(tools: Tools) -> dict[ForeignContainer, set[int]]:
     """Return the foreign containers that run now, with host process ids. Raises HostError when the runtime fails."""
     found = await _here(tools)
     pids = await asyncio.to_thread(leftovers.processes_in_containers, found.keys()) if found else {}
     return {one: pids[id_] for id_, one in found.items()}
 
 
-async def _here(tools: Tools) -> dict[str, Stranger]:
+async def _here(tools: Tools) -> dict[str, ForeignContainer]:
     here = await tools.runtime.containers({})
-    return {each.id: one for each in here if (one := as_stranger(each, tools.owner, tools.settings))}
+    return {each.id: one for each in here if (one := as_foreign(each, tools.owner, tools.settings))}
 
 
-def as_stranger(container: ContainerInfo, owner: str, settings: Settings) -> Stranger | None:
+def as_foreign(container: ContainerInfo, owner: str, settings: Settings) -> ForeignContainer | None:
     """Describe a foreign container that uses the GPU or our ports; None when it is ours, has ended, or is in nobody's
     way.
     """
@@ -274,10 +274,10 @@ def as_stranger(container: ContainerInfo, owner: str, settings: Settings) -> Str
     ports = tuple(port for port in container.ports if first <= port <= last or port == settings.port)
     if not (LABEL_PROFILE in container.labels or container.gpu or ports):
         return None
-    return Stranger(name=container.name, image=container.image, gpu=container.gpu, ports=ports)
+    return ForeignContainer(name=container.name, image=container.image, gpu=container.gpu, ports=ports)
 
 
-async def report_strangers(tools: Tools) -> None:
+async def report_foreign(tools: Tools) -> None:
     """Publish a notice of foreign containers, once. Runtime failures are reported elsewhere."""
     with suppress(SparkdashError):
         if found := [f"{each.name} ({each.image or 'no image'})" for each in (await _here(tools)).values()]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sparkdash.domain.container import Stranger
+from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.memory import Guard, GuardLevel
 from sparkdash.domain.metric import Memory
 from sparkdash.tui.layout import is_compact
@@ -163,8 +163,8 @@ def _marks(memory: Memory, longest: int, most: int) -> list[Line]:
     return [*marks, *(_mark(part, part.name) for part in stretches if part.name in FIXED)]
 
 
-def _theirs(stranger: Stranger) -> str:
-    return f"theirs: {stranger.name}"
+def _theirs(foreign: ForeignContainer) -> str:
+    return f"theirs: {foreign.name}"
 
 
 def _mark(part: Part, name: str) -> Line:
