@@ -11,11 +11,12 @@ from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.document import Document, KeyPath, walk_strings
 from sparkdash.catalog.schema import EXTENDS, Section, is_variant
 from sparkdash.domain.node import RANK_ARGS
-from sparkdash.domain.profile import AUTO, MOST_NODES, PLACEHOLDER, EngineKind, Profile, placeholders
+from sparkdash.domain.profile import AUTO, MOST_NODES, PLACEHOLDER, Profile, placeholders
 from sparkdash.domain.server import FIGURES, ServerSpec
 from sparkdash.domain.task import ROUTE_PATHS, ServerRoute
-from sparkdash.engines.generic.known_servers import known_server, server_of
+from sparkdash.engines.generic.known_servers import described_server, known_server, server_of
 from sparkdash.engines.generic.trial import PROVABLE
+from sparkdash.engines.registry import adapter
 
 SERVER_PLACEHOLDERS = frozenset({"port", "name", "model_id", "revision"})
 """Placeholders of a generic server beside those of its models."""
@@ -77,9 +78,6 @@ def _figures(section: Section, server: ServerSpec) -> Iterator[ProfileProblem]:
 OURS = ("host", "port", "served-model-name")
 """Arguments that sparkdash sets itself."""
 
-ON_NODES = (EngineKind.VLLM, EngineKind.SGLANG, EngineKind.SIM)
-"""Engines that sparkdash starts on several nodes."""
-
 CLIENTS_OWN = frozenset({"model", "stream", "messages", "input", "prompt"})
 """Request keys that no profile may change."""
 
@@ -136,7 +134,7 @@ def _build(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
 def _nodes(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     """Find wishes about nodes that sparkdash cannot meet."""
     kind = profile.engine
-    elsewhere = kind in (EngineKind.OPENAI, EngineKind.REMOTE)
+    elsewhere = kind.is_external
     if profile.cannot_run:
         return
     if elsewhere and profile.nodes > 1:
@@ -144,7 +142,7 @@ def _nodes(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     elif profile.nodes > MOST_NODES:
         text = f"{profile.nodes} nodes are more than sparkdash starts an engine on"
         yield section.problem(("nodes",), text, f"Write {MOST_NODES} or 1.")
-    elif profile.nodes > 1 and kind not in ON_NODES:
+    elif profile.nodes > 1 and not adapter(kind).runs_on_nodes:
         text = f"sparkdash starts {kind.value} on one node only"
         yield section.problem(("nodes",), text, "Write 1, or use vLLM or SGLang.")
     if profile.node is not None and (elsewhere or profile.nodes > 1):
@@ -204,21 +202,21 @@ def _engine_needs(section: Section, profile: Profile) -> Iterator[ProfileProblem
     kind = profile.engine
     if profile.cannot_run:
         return  # it is shown, never started: what no source tells may be left open
-    if kind is EngineKind.REMOTE:
+    if kind.is_remote:
         yield from _base_url(section, profile)
         return
     if profile.key_env is not None:
         yield section.problem(("key_env",), "is only for engine 'remote'", "Remove it.")
-    if kind is EngineKind.OPENAI:
+    if kind.is_external:
         yield from _url(section, profile)
         return
-    if kind is EngineKind.GENERIC:
+    if described_server(profile):
         yield from server_problems(section, profile)
         return
     if profile.server is not None:
         yield section.problem(("server",), "is only for engine 'generic'", "Remove it.")
     yield from _server_keys(section, profile)
-    if kind is not EngineKind.SIM:
+    if not kind.is_simulated:
         yield from _container_needs(section, profile)
 
 
@@ -289,7 +287,7 @@ def _arguments(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
         elif key.replace("_", "-") in RANK_ARGS:
             text, hint = "is set by sparkdash for each node", "Remove it, and write `nodes: 2` beside `args`."
             yield section.problem(("args", key), text, hint, code="reserved-name")
-        elif key.replace("_", "-") in OURS and profile.engine is not EngineKind.GENERIC:
+        elif key.replace("_", "-") in OURS and not described_server(profile):
             yield section.problem(
                 ("args", key), "is set by sparkdash", "Remove it; give aliases under `serves`.", code="reserved-name"
             )
@@ -299,7 +297,7 @@ def _unknown_models(section: Section, profile: Profile) -> Iterator[ProfileProbl
     for key in ("args", "env", "command"):
         for path, value in walk_strings((key,), getattr(profile, key)):
             for name in PLACEHOLDER.findall(value):
-                ours = profile.engine is EngineKind.GENERIC and name in SERVER_PLACEHOLDERS
+                ours = name in SERVER_PLACEHOLDERS and described_server(profile)
                 if name not in profile.models and not ours:
                     text = f"names the model {{{name}}}, which is not under `models`"
                     yield section.problem(path, text, _models(profile, name), code="unknown-name")

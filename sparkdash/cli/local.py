@@ -20,8 +20,7 @@ from sparkdash.domain.node import LOCAL, Link, Node, NodeLaunch
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.task import Task
-from sparkdash.engines.adapter import LaunchContext
-from sparkdash.engines.capabilities import tasks_of
+from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.estimate import estimate_launch
 from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.engines.registry import adapter_of
@@ -159,7 +158,7 @@ def profile_summaries() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...]]:
 
 def profiles_without_text() -> frozenset[str]:
     """Return the profiles that are known to write no text: speech, embeddings, pictures."""
-    known = {name: tasks_of(profile, None) for name, profile in configured_catalog().profiles.items()}
+    known = {name: adapter_of(profile).tasks(profile, None) for name, profile in configured_catalog().profiles.items()}
     return frozenset(name for name, tasks in known.items() if tasks is not None and Task.GENERATE not in tasks)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from sparkdash.catalog.catalog import NO_TAG
 from sparkdash.catalog.importers.values import aliases
 from sparkdash.discovery.found import LLAMA_SWAP, SPARKRUN, Discovered, FoundServer, Outlook, Step
-from sparkdash.domain.profile import EngineKind, ProfileSummary
+from sparkdash.domain.profile import ProfileSummary
 from sparkdash.host.shelf import ProfileStock
 from sparkdash.units import counted, gib
 
@@ -44,7 +44,7 @@ def attached_profiles(
 
 def taken_names(profiles: Iterable[ProfileSummary]) -> frozenset[str]:
     """Return the names that no attached server may get: those of all other profiles, aliases included."""
-    others = [one for one in profiles if one.engine is not EngineKind.OPENAI]
+    others = [one for one in profiles if one.engine.is_remote or not one.engine.is_external]
     return frozenset(one.name.partition("/")[0] for one in others).union(*(one.serves for one in others))
 
 
@@ -135,7 +135,7 @@ def _served_profile(state: BoxState) -> tuple[ProfileSummary, str] | None:
         return by_name[state.running], "it runs already"
     for profile in _attachable_writers(state):
         found = by_name.get(profile["profile"])
-        if found is not None and found.engine is EngineKind.OPENAI:
+        if found is not None and found.engine.is_external:
             return found, "a server that runs has it"
     return None
 
@@ -284,11 +284,12 @@ def _first_token(state: BoxState, coming: str | None) -> Proposal:
 def _can_run(one: ProfileSummary, state: BoxState) -> bool:
     room = None if state.box_bytes is None else state.box_bytes - state.reserve_bytes
     fits = one.needs_bytes is not None and (room is None or one.needs_bytes <= room)
-    able = one.cannot_run is None and one.nodes == 1 and one.engine not in _ELSEWHERE
+    able = one.cannot_run is None and one.nodes == 1 and not _is_elsewhere(one)
     return able and fits and one.name not in state.without_text
 
 
-_ELSEWHERE = (EngineKind.OPENAI, EngineKind.REMOTE, EngineKind.SIM)
+def _is_elsewhere(one: ProfileSummary) -> bool:
+    return one.engine.is_external or one.engine.is_simulated
 
 
 def _can_be_pulled(one: ProfileSummary) -> bool:
@@ -306,7 +307,7 @@ def _image_here(one: ProfileSummary, stock: Mapping[str, ProfileStock]) -> bool:
 
 
 def _needs_fetching(one: ProfileSummary, stock: Mapping[str, ProfileStock]) -> bool:
-    if one.engine in _ELSEWHERE:
+    if _is_elsewhere(one):
         return False
     found = stock.get(one.name)
     image = one.image is not None and not _image_here(one, stock)

@@ -17,7 +17,7 @@ from sparkdash.doctor.facts import Disk, Listener, ProfilesSeen
 from sparkdash.domain.memory import LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.profile import ApiProtocol, Profile
-from sparkdash.engines.capabilities import lacks_protocol
+from sparkdash.engines.registry import adapter_of
 from sparkdash.host.box import BoxReader
 from sparkdash.host.command import CommandResult, run_command
 from sparkdash.host.kernel_lines import KernelFindings
@@ -121,4 +121,4 @@ async def kernel_log() -> KernelFindings | None:
 
 
 def _lacks_one(profile: Profile) -> bool:
-    return any(lacks_protocol(profile, None, protocol) for protocol in ApiProtocol)
+    return any(adapter_of(profile).lacks_protocol(profile, None, protocol) for protocol in ApiProtocol)

@@ -150,4 +150,4 @@ class Engine(Frozen):
     @property
     def is_foreign(self) -> bool:
         """Whether the server runs by itself: sparkdash uses it, and can neither start nor stop it."""
-        return self.kind is EngineKind.OPENAI
+        return self.kind.is_external

@@ -130,12 +130,12 @@ PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
 
 ArgValue = bool | int | float | str | list[Any] | dict[str, Any] | None
 """Value of an engine flag. True is a bare flag; False and None leave it out; a dict or list is passed as JSON, except
-the lists of `domain.list_args`.
+the lists of the engine's `ListArgs`.
 """
 
 
 class EngineKind(StrEnum):
-    """Engine kind, which selects the dialect."""
+    """Engine kind. Kind X is described in `sparkdash/engines/X`; its line here registers it."""
 
     VLLM = "vllm"
     SGLANG = "sglang"
@@ -149,6 +149,21 @@ class EngineKind(StrEnum):
     """Remote service with OpenAI's API at `url`: a cloud, another box. Never started, stopped or watched."""
     SIM = "sim"
     """The simulated engine. All its figures are labelled simulated."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is a service elsewhere, which nobody here starts, stops or watches."""
+        return self is EngineKind.REMOTE
+
+    @property
+    def is_external(self) -> bool:
+        """Whether its servers run by themselves, at a URL."""
+        return self in (EngineKind.OPENAI, EngineKind.REMOTE)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether all figures are simulated."""
+        return self is EngineKind.SIM
 
 
 class ApiProtocol(StrEnum):

@@ -1,6 +1,4 @@
-"""Engines: how each kind is started, probed, read and understood.
+"""Engines: what is known of each kind, in one folder or file of its own, and what they share beside them.
 
-Owns: the contract of a dialect (adapter), one dialect per engine kind (dialects), and what they share. Must not know:
-asyncio, sockets, files, clocks.
 Pure.
 """

@@ -1,144 +1,44 @@
-"""EngineAdapter: the contract of every dialect.
+"""EngineAdapter: everything that the rest of the house asks about an engine.
 
-An adapter is a stateless value. It turns a profile into a container, names the paths to probe, maps the engine's
-metric names to those of sparkdash, and reads its log. It never talks to an engine itself.
+An adapter is a stateless value: it turns a profile into a container, names the paths to probe and the metrics, reads
+the log, estimates the memory, and knows what requests its server takes. It never talks to an engine itself. An engine
+overrides what differs; what stands here holds for an engine of which nothing more is known.
 Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
-from sparkdash.domain.node import NodeLaunch
-from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
-from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.domain.memory import Need, Term
+from sparkdash.domain.profile import ApiProtocol, EngineKind, MendName, Profile
+from sparkdash.domain.task import Task
+from sparkdash.domain.weights import WeightFacts
+from sparkdash.engines import argv, logs, memory_terms
+from sparkdash.engines.argv import NO_LISTS, ListArgs, version_of
+from sparkdash.engines.containers import LaunchContext, is_own_program, program
+from sparkdash.engines.flag_table import FlagSource
+from sparkdash.engines.probes import MetricNames, Probes
+from sparkdash.engines.proposal import (
+    KnownImage,
+    KvCachePlan,
+    MemoryBudget,
+    OwnerChoices,
+    Proposal,
+    begin_proposal,
+    plan_cache,
+)
+from sparkdash.engines.rule import Rule
 
-
-@dataclass(frozen=True, slots=True)
-class Probes:
-    """Paths below the engine's root URL. None: the engine has no such route."""
-
-    alive: str
-    """Answers 200 when the HTTP server is up; cheap enough for 1 Hz (never SGLang's /health)."""
-    models: str | None = "/v1/models"
-    alive_has: Mapping[str, str | bool | int | float] = field(default_factory=dict)
-    """Keys and values that the JSON of `alive` must have."""
-    version: str | None = None
-    """JSON with a "version" key."""
-    chat: str | None = "/v1/chat/completions"
-    """Path of the warm-up generation."""
-
-
-@dataclass(frozen=True, slots=True)
-class MetricNames:
-    """Engine's own names of the samples that telemetry derives from.
-
-    Each entry lists candidates, newest first; the first present wins. Counters are summed over labels. Empty: the
-    engine does not report the figure.
-    """
-
-    path: str | None
-    """Path of the text exposition; None when there is none."""
-    recognised: bool = True
-    """False for a server that may be any engine: `expositions` finds out whose names it uses."""
-    generated: tuple[str, ...] = ()
-    """Counter of generated tokens that moves while a request runs."""
-    prefilled: tuple[str, ...] = ()
-    """Counter of prompt tokens really computed."""
-    prefilled_label: tuple[str, str] | None = None
-    """(label, value) that picks the computed tokens out of `prefilled`. A candidate without the label is summed whole;
-    so are the candidates of the label fields below.
-    """
-    prompted: tuple[str, ...] = ()
-    """Counter of all prompt tokens, cached ones included. `prompted` less `prefix_hits` replaces an absent `prefilled`
-    (vLLM before 0.16).
-    """
-    timed_prompt: tuple[str, ...] = ()
-    """Counter of computed prompt tokens that moves together with `prompt_seconds`."""
-    prompt_seconds: tuple[str, ...] = ()
-    """Counter of the seconds spent computing prompts, summed over requests."""
-    generated_label: tuple[str, str] | None = None
-    decode_gauge: tuple[str, ...] = ()
-    """Gauge of the rate itself in tokens per second; used where `generated` is absent (SGLang before 0.5.8)."""
-    prefix_hits: tuple[str, ...] = ()
-    prefix_hits_label: tuple[str, tuple[str, ...]] | None = None
-    """(label, values) summed as hits."""
-    prefix_queries: tuple[str, ...] = ()
-    """Counter of looked-up tokens."""
-    prefix_misses: tuple[str, ...] = ()
-    """When set and present, queries = hits + misses; otherwise `prefix_queries` counts."""
-    prefix_misses_label: tuple[str, tuple[str, ...]] | None = None
-    """(label, values) summed as misses."""
-    kv_used: tuple[str, ...] = ()
-    """Gauge 0..1; the mean over labels."""
-    kv_capacity: tuple[str, ...] = ()
-    """Gauge in tokens."""
-    kv_info: tuple[str, ...] = ()
-    """Info series with labels kv_cache_size_tokens, or num_gpu_blocks and block_size."""
-    running: tuple[str, ...] = ()
-    waiting: tuple[str, ...] = ()
-    deferred: tuple[str, ...] = ()
-    """Gauge of those waiting requests that wait for a grammar, remote KV or the like, and not for room."""
-    deferred_label: tuple[str, str] | None = None
-    awake: tuple[str, ...] = ()
-    """Gauge that is 0 while the engine sleeps."""
-    awake_label: tuple[str, str] | None = None
-    moving: tuple[str, ...] = ()
-    """Further counters and gauges whose change shows that the engine works. All that are present are taken. None of
-    them may move in an engine that does no work.
-    """
-    is_live: bool = True
-    """Whether these figures move while a request runs, and not only when one ends."""
-    drafts: tuple[str, ...] = ()
-    draft_tokens: tuple[str, ...] = ()
-    accepted: tuple[str, ...] = ()
-    accepted_at: tuple[str, ...] = ()
-    """Counter of accepted tokens by draft position."""
-    drafted_at: tuple[str, ...] = ()
-    """Counter of drafted tokens by draft position. Without `drafts`, the count of the most drafted position is the
-    number of drafts.
-    """
-    verified: tuple[str, ...] = ()
-    """Counter of verified drafts with Atlas's labels `k` and `outcome`, in place of all of the above."""
-    position_label: str = "position"
-    """Label of `accepted_at` and `drafted_at` that holds the position, counted from 0."""
-    acceptance_gauge: tuple[str, ...] = ()
-    acceptance_length_gauge: tuple[str, ...] = ()
-    """Gauges that already hold the ratio (SGLang); used when the counters are absent."""
-    ttft: tuple[str, ...] = ()
-    """Histogram's base name, seconds."""
-    preemptions: tuple[str, ...] = ()
-    started: tuple[str, ...] = ("process_start_time_seconds",)
-    """A change of this gauge means that the engine restarted."""
-    slots: str | None = None
-    """Path of llama.cpp's /slots, whose token counts move during a request; the counters move only at its end."""
-    moving_without_slots: tuple[str, ...] = ()
-    """As `moving`, where /slots is switched off."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchContext:
-    """Supervisor's decisions about one launch, which an adapter needs beside the profile."""
-
-    port: int
-    containerised: bool
-    """Whether the engine runs in a container. The process runtime has no image, no mounts, and host paths as they are.
-    """
-    hf_home: str
-    """Owner's Hugging Face cache on the host, mounted when a model comes from the hub."""
-    cache_dir: str
-    """Host folder of this image's compile caches, mounted so that the second start is fast."""
-    labels: dict[str, str] = field(default_factory=dict)
-    flags: KnownFlags | None = None
-    """Flags that the profile's program lists in its `--help`; None while not known."""
-    nodes: tuple[NodeLaunch, ...] = ()
-    """Nodes of the launch, the one that serves first; empty: the daemon's own box alone."""
-    master_port: int = 0
-    """Free port on the serving node's link by which the ranks of several nodes find each other."""
+POOLING = frozenset({Task.EMBED, Task.RERANK})
+_ENCODERS = ("bert", "roberta", "mpnet", "gte", "t5encoder")
+"""Parts of the `model_type` of models that only encode text."""
+NO_MENDS: frozenset[MendName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,66 +52,281 @@ class HelpCommand:
     """
 
 
-class EngineAdapter(Protocol):
-    """Dialect of one engine kind."""
+class Prompting(NamedTuple):
+    """Deviations of a profile from its model's own prompt rendering."""
+
+    template: str | None = None
+    """Another chat template: its path as the engine sees it, or the template itself."""
+    words: Mapping[str, Any] = {}
+    """Variables given to the template with every request."""
+    in_parts: bool | None = None
+    """Whether messages reach the template as lists of parts; None: as the template itself iterates them."""
+
+
+class Counting(NamedTuple):
+    """Request that returns the number of tokens of a prompt."""
+
+    path: str
+    body: dict[str, Any]
+    templated: bool
+    """Whether the count includes the chat template."""
+
+
+class CommandLine(NamedTuple):
+    """Command line of an engine's server, as an import of somebody's recipe reads it. Flags are without hyphens."""
+
+    model: tuple[str, ...]
+    """Flags that name the model."""
+    is_model_positional: bool = True
+    """Whether the model may be a word of its own."""
+    names: str = ""
+    """Flag of the served names."""
+    drafter: str = ""
+    """Flag of the drafting model."""
+    short: Mapping[str, str] = MappingProxyType({})
+    """Long names of short flags and synonyms."""
+    resolves_long: bool = False
+    """Whether `short` also has synonyms that are written with two hyphens."""
+    attached: Mapping[str, str] = MappingProxyType({})
+    """Short flags whose digit is attached to them, with their long names, hyphens included: `-O3`."""
+    old_speculation: Mapping[str, str] = MappingProxyType({})
+    """Flags of old recipes, and their keys in `--speculative-config`."""
+    ours: frozenset[tuple[str, ...]] = frozenset()
+    """Flags, with their values, that sparkdash adds by itself, and that an import therefore drops."""
+
+
+class EngineAdapter:
+    """One engine kind; its folder registers one instance as ENGINE."""
 
     kind: EngineKind
+    title: str
+    """Name on the screen."""
+    managed: bool = True
+    """Whether sparkdash starts and stops such engines."""
     probes: Probes
     metrics: MetricNames
-    managed: bool
-    """False when sparkdash neither starts nor stops such engines (kind `openai`)."""
-
-    death_words: tuple[bytes, ...]
+    metric_prefix: str | None = None
+    """Beginning of the lines by which a text exposition is recognised as this engine's."""
+    program: tuple[str, ...] = ()
+    """Default program, before the arguments."""
+    phrases: Sequence[logs.Phrase] = ()
+    """Lines of the start-up log that report progress."""
+    causes: Sequence[logs.Cause] = ()
+    """Causes of failed starts, tried before those that all engines share."""
+    death_words: tuple[bytes, ...] = ()
     """Words in an error body or error event that mean that the engine behind the HTTP server is dead. Empty where the
     connection merely breaks.
     """
-
-    speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None]
+    speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({})
     """First version with each protocol; None: no known release has it. A protocol that is absent here is unknown, or
     as old as the engine.
     """
+    runs_on_nodes: bool = False
+    """Whether sparkdash starts the engine on several nodes."""
+    lists: ListArgs = NO_LISTS
+    flag_source: FlagSource | None = None
+    """The engine's flags by version, as read in its sources."""
+    renamed_flags: Mapping[str, tuple[str, str]] = MappingProxyType({})
+    """Former flags: the replacement, and its form in a profile."""
+    command_line: CommandLine | None = None
+    known_image: KnownImage | None = None
+    """Image for a Spark that a first profile names."""
+    owned_by: str | None = None
+    """`owned_by` of the server's cards in /v1/models."""
+    takes_vllm_keys: bool = False
+    """Whether the server takes vLLM's request keys: for a forced length, an unshared prompt and counts in each chunk."""
+    usage_on_request: bool = False
+    """Whether the engine counts a stream's tokens if `stream_options.include_usage` is sent, and only then."""
+    ranks_texts: bool = False
+    """Whether the server reranks in words of its own: `texts` for `documents`."""
+    share_flags: tuple[str, ...] = ()
+    """Flags whose value is a share of the memory."""
+    tool_flag: str | None = None
+    """Flag without which the engine reads no tool calls."""
+
+    def __repr__(self) -> str:
+        return f"<engine {self.kind}>"
+
+    def of(self, profile: Profile) -> EngineAdapter:
+        """Return the adapter of a profile of this kind."""
+        return self
+
+    # -- its launch
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """Build the container for `profile`.
 
         Raises:
-            ProfileError: the profile lacks what this engine needs (an image, a model).
+            ProfileError: the profile lacks what this engine needs (an image, a model), or is not started from here.
         """
-        ...
+        raise NotImplementedError
 
     def help(self, profile: Profile) -> HelpCommand | None:
         """Build the command that lists the program's flags.
 
         None when the command may be another program, which would ignore `--help` and serve.
         """
-        ...
+        words = program(profile, self.program)
+        if not self.program or not is_own_program(words, self.program):
+            return None
+        return HelpCommand((*words, "--help"), quick=False)
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """List every model name that the engine accepts: the profile's name and its aliases. The warm-up uses the
         first.
         """
-        ...
+        return argv.served_names(profile)
 
     def context(self, profile: Profile) -> int | None:
         """Configured context length in tokens, known without starting the engine."""
-        ...
+        return profile.context
 
     def speculation(self, profile: Profile) -> str | None:
         """Describe the speculation, such as "eagle3 k=1"; None without."""
-        ...
+        return None
+
+    def rules(self) -> tuple[Rule, ...]:
+        """List the known mistakes in profiles of this engine."""
+        return ()
+
+    # -- its log
 
     def read_log(self, line: str) -> LoadProgress | None:
         """Read the progress that one line of the start-up log reports, or None. `line` has no newline or carriage
         return.
         """
-        ...
+        return logs.match_progress(line, self.phrases)
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:
         """Read the KV cache's element type, as the engine resolved it, from its start-up log; None when it is not
         there.
         """
-        ...
+        return None
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
         """Classify a failed start by its last log lines; code engine_crash when no known cause matches."""
-        ...
+        return logs.classify(lines, exit_code, self.causes)
+
+    # -- its memory
+
+    def fixed_need(self, profile: Profile) -> Need | None:
+        """Return the need that no estimate precedes; None for an engine that has to be estimated."""
+        return None
+
+    def memory_terms(
+        self,
+        profile: Profile,
+        facts: memory_terms.Facts,
+        box_bytes: int | None,
+    ) -> Iterator[Term]:
+        """Yield weights, drafter and kv, or utilization alone, as the engine allocates them."""
+        yield from ()
+
+    def loader_terms(self, profile: Profile) -> Iterator[Term]:
+        """Yield what the loader of the weights keeps beside them."""
+        yield from ()
+
+    def overhead(self, profile: Profile, *, is_shared: bool) -> Term:
+        """Return the term beyond weights and cache. `is_shared`: the engine takes a share of the box for those."""
+        return memory_terms.overhead_term(profile)
+
+    def sizes_by_free_memory(self, profile: Profile) -> bool:
+        """Whether the engine sizes itself by free memory while it loads, and so mistakes others' memory for its own."""
+        return False
+
+    def fills_page_cache(self, profile: Profile) -> bool:
+        """Whether the launch fills the page cache with its weights before it reads them."""
+        return False
+
+    # -- a first profile for a model
+
+    def propose(
+        self, name: str, model: dict[str, str], facts: WeightFacts, box: MemoryBudget, choices: OwnerChoices
+    ) -> Proposal:
+        """Propose the profile `name` for a model that `facts` describe."""
+        proposal = begin_proposal(name, self.kind.value, facts)
+        proposal.take_image(self.known_image, choices)
+        proposal.profile["models"] = {"target": model}
+        self.propose_flags(proposal, facts, plan_cache(facts, box, choices), box)
+        return proposal
+
+    def propose_flags(
+        self, proposal: Proposal, facts: WeightFacts, cache: KvCachePlan | None, box: MemoryBudget
+    ) -> None:
+        """Fill in the flags of the first profile."""
+
+    # -- what it can do
+
+    def tasks(self, profile: Profile, target: WeightFacts | None) -> frozenset[Task] | None:
+        """Return the tasks that the engine can do; None while unknown. `target`: its model's weights, once read."""
+        kind = (target.architecture if target else None) or ""
+        return POOLING if any(part in kind.lower() for part in _ENCODERS) else None
+
+    def reads_images(self, profile: Profile, target: WeightFacts | None) -> bool | None:
+        """Whether the launch reads images; None while unknown."""
+        return None
+
+    def takes_tools(self, profile: Profile) -> bool:
+        """Whether the engine reads tool calls, by its command line."""
+        return self.tool_flag is None or bool(argv.lookup(profile.args, self.tool_flag))
+
+    def prompting(self, profile: Profile) -> Prompting | str:
+        """Describe how the engine renders prompts; where unknown, the reason as the end of a sentence."""
+        return f"how an engine of kind {self.kind} writes prompts is not known here"
+
+    def lacks_protocol(self, profile: Profile, version: str | None, protocol: ApiProtocol) -> bool | None:
+        """Whether the engine lacks this protocol; None when only the engine knows.
+
+        `version` is the engine's own report; without it the profile's version counts.
+        """
+        if profile.protocols is not None:
+            return protocol not in profile.protocols
+        if protocol not in self.speaks_since:
+            return None
+        first, found = self.speaks_since[protocol], version_of(version or profile.engine_version)
+        if first is None:
+            return True
+        return None if found is None else found < first
+
+    def needs_mends(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[MendName]:
+        """Name the corrections (docs/requests.md) that requests for this engine need, beside those of every engine.
+
+        An unknown version counts as the newest. `harmony`: it serves a gpt-oss model.
+        """
+        return NO_MENDS
+
+    def takes_tool_type(self, kind: object, *, harmony: bool) -> bool:
+        """Whether the engine takes a tool of this type in a request of the Responses API."""
+        return kind == "function"
+
+    # -- how it is measured
+
+    def forced_length(self, tokens: int) -> dict[str, Any]:
+        """Keys for an answer of exactly `tokens`, where the engine supports it; elsewhere at most that many."""
+        return {"max_tokens": tokens} | ({"min_tokens": tokens, "ignore_eos": True} if self.takes_vllm_keys else {})
+
+    def uncached_prompt(self, salt: str) -> dict[str, Any]:
+        """Keys that exclude prefixes of earlier requests with another salt."""
+        return {"cache_salt": salt} if self.takes_vllm_keys else {}
+
+    def usage_counts(self) -> dict[str, Any]:
+        """Keys for token counts in `usage`, and in every chunk where the engine supports it."""
+        in_chunks = {"continuous_usage_stats": True} if self.takes_vllm_keys else {}
+        return {"stream_options": {"include_usage": True} | in_chunks}
+
+    def count_request(self, model: str, content: str) -> Counting | None:
+        """Build the request that counts the tokens of a user's message; None when the engine has no route for it."""
+        return None
+
+    def tokenize_request(self, model: str, text: str) -> Counting | None:
+        """Build the request that counts the bare tokens of a text, to tell tokenizers apart; None without a route."""
+        return None
+
+    # -- what others' recipes say of it
+
+    def recognise(self, words: Sequence[str], name: str, image: str) -> tuple[Sequence[str], Sequence[str]] | None:
+        """Recognise the engine in a command line; return the profile's `command` and the words after the program.
+
+        `name`: the first word without folder and version. `image`: where the words follow an image's own entrypoint.
+        """
+        return None

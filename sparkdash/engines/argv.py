@@ -8,19 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparkdash.domain.container import CONTAINER_PREFIX
-from sparkdash.domain.list_args import NO_LISTS, ListArgs
 from sparkdash.domain.profile import AUTO, PLACEHOLDER, ArgValue, ModelRef, Profile
 from sparkdash.errors import ProfileError
-
-
-def version_of(text: str | None) -> tuple[int, ...] | None:
-    """Parse the leading numbers of a version; None when it does not begin with two ("b6123", a commit)."""
-    found = re.match(r"v?(\d+(?:\.\d+)+)", text or "")
-    return tuple(map(int, found[1].split("."))) if found else None
-
 
 HOST = "127.0.0.1"
 """Address that engines listen on: loopback only, since clients use the gateway."""
@@ -28,6 +20,18 @@ HOST = "127.0.0.1"
 _SIZE = re.compile(r"(\d+)([KMGT]?)|(\d+(?:\.\d+)?)([kmgt])")
 """Sizes that vLLM's human_readable_int takes (0.32.0, utils/argparse_utils.py): no fraction before a capital letter."""
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+class ListArgs(NamedTuple):
+    """Flags of one engine that take lists; names with hyphens."""
+
+    several: frozenset[str] = frozenset()
+    """Flags whose values follow as words: `--sizes 1 2 4`."""
+    repeated: frozenset[str] = frozenset()
+    """Flags given once per value: `--middleware a --middleware b`."""
+
+
+NO_LISTS = ListArgs()
 
 
 def container_name(profile: str) -> str:
@@ -130,6 +134,28 @@ def parse_share(value: ArgValue) -> float | None:
     except ValueError:
         return None
     return found if found is not None and 0 <= found <= 1 else None
+
+
+def version_of(text: str | None) -> tuple[int, ...] | None:
+    """Parse the leading numbers of a version; None when it does not begin with two ("b6123", a commit)."""
+    found = re.match(r"v?(\d+(?:\.\d+)+)", text or "")
+    return tuple(map(int, found[1].split("."))) if found else None
+
+
+def version_pair(text: str | None) -> tuple[int, int] | None:
+    """Parse major and minor of "0.19.1"; None without such a number."""
+    hit = re.match(r"(\d+)\.(\d+)", text or "")
+    return (int(hit[1]), int(hit[2])) if hit else None
+
+
+def parse_object(value: ArgValue) -> dict[str, Any] | None:
+    """Parse a flag's JSON object, given as one or as text; empty where the flag is not given, None for anything else."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return {} if value is None else value if isinstance(value, dict) else None
 
 
 def overlay_args(defaults: Iterable[tuple[str, ArgValue]], args: Mapping[str, ArgValue]) -> dict[str, ArgValue]:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
 from sparkdash.domain.container import LABEL_FINGERPRINT, LABEL_NODES, LABEL_PORT, LABEL_PROFILE, ContainerSpec
-from sparkdash.domain.node import LOCAL
+from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.profile import Mount, Profile
-from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.argv import container_name, fill_placeholders
+from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.errors import ProfileError
 
 HF_TARGET = "/sparkdash/huggingface"
@@ -29,6 +29,27 @@ _CACHE_ENV = {
     "TORCHINDUCTOR_CACHE_DIR": f"{CACHE_TARGET}/inductor",
     "CUDA_CACHE_PATH": f"{CACHE_TARGET}/cuda",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchContext:
+    """Supervisor's decisions about one launch, which an adapter needs beside the profile."""
+
+    port: int
+    containerised: bool
+    """Whether the engine runs in a container. The process runtime has no image, no mounts, and host paths as they are.
+    """
+    hf_home: str
+    """Owner's Hugging Face cache on the host, mounted when a model comes from the hub."""
+    cache_dir: str
+    """Host folder of this image's compile caches, mounted so that the second start is fast."""
+    labels: dict[str, str] = field(default_factory=dict)
+    flags: KnownFlags | None = None
+    """Flags that the profile's program lists in its `--help`; None while not known."""
+    nodes: tuple[NodeLaunch, ...] = ()
+    """Nodes of the launch, the one that serves first; empty: the daemon's own box alone."""
+    master_port: int = 0
+    """Free port on the serving node's link by which the ranks of several nodes find each other."""
 
 
 def from_hub(profile: Profile) -> bool:

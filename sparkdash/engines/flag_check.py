@@ -1,5 +1,9 @@
-"""Check of a profile's args against the flag table of its engine: unknown flags, wrong values, flags given twice.
+"""Check of a profile's args: by the flag table of its engine, and by what its program lists in `--help`.
 
+By the table: unknown flags, wrong values, flags given twice. A complaint is certain when the table has the very
+version, and the image is the engine's own and no fork's: its parser refuses the line. Wrong types, limits and arities
+are certain in forks too, where every version of the table agrees. A flag that `--help` does not list is never refused:
+a help text may leave out flags that its program still takes.
 Pure.
 """
 
@@ -12,12 +16,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from sparkdash.domain.profile import PLACEHOLDER, ArgValue, EngineKind, Profile
-from sparkdash.engines.flag_table import FlagFacts, FlagTable, Versions, flag_table, nearby
+from sparkdash.domain.profile import PLACEHOLDER, ArgValue, Profile
+from sparkdash.engines.flag_table import FlagFacts, FlagSource, FlagTable, Versions, nearby
+from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.engines.registry import adapter_of
 from sparkdash.redaction import masked
 
+NOT_LISTED = "flag-not-listed"
+"""Code of the finding about a flag that is not listed, and its name under a profile's `silence`."""
 _COUNT = re.compile(r"[+-]?\d+|\d+(\.\d+)?[kmgt]|\d+[KMGT]")
 """Numbers that vLLM's human_readable_int takes."""
 _INT = r"[+-]?\d+(_\d+)*"
@@ -81,7 +89,7 @@ def _of_word(table: FlagTable, facts: FlagFacts, place: int, value: Any) -> Valu
         return None
     if (choices := facts.choices(place)) is not None and not _is_among(facts, choices, value):
         return _of_choice(table, facts, place, choices, value)
-    if not _converts(kind, value, _C_INT if table.kind is EngineKind.LLAMACPP else _INT):
+    if not _converts(kind, value, _C_INT if table.syntax.reads_c_numbers else _INT):
         return ValueComplaint(f"{_shown(value)} is not {_WANTED[kind]}", f"Write {_wanted(facts, place)}.")
     return _of_limits(facts, value)
 
@@ -200,23 +208,6 @@ def _is_open(value: Any) -> bool:
     return isinstance(value, str) and ("$" in value or PLACEHOLDER.fullmatch(value) is not None)
 
 
-NAMES = {
-    EngineKind.VLLM: "vLLM",
-    EngineKind.SGLANG: "SGLang",
-    EngineKind.LLAMACPP: "llama.cpp",
-    EngineKind.TRTLLM: "TensorRT-LLM",
-}
-_OWN_IMAGES = re.compile(
-    r"(docker\.io/)?(vllm/vllm-openai|lmsysorg/sglang)[:@]|nvcr\.io/nvidia/(vllm|sglang|tensorrt-llm/release)[:@]"
-    r"|ghcr\.io/ggml-org/llama\.cpp[:@]"
-)
-"""Images that the engine's own makers, or NVIDIA, build from the released source."""
-_IN_TAG = re.compile(
-    r"(?:vllm-openai|sglang):v(\d+\.\d+[\w.]*)"
-    r"|llama\.cpp:\S*?-(b\d{4,6}|v\d+\.\d+\.\d+)"
-    r"|tensorrt-llm/release:(\d+\.\d+\.\d+)"
-)
-"""Version in the tag of such an image."""
 MOST_GUESSES = 20
 """Unknown flags of a profile for which the nearest name is looked up; each takes 3 ms."""
 LONGEST = 80
@@ -246,10 +237,10 @@ class FlagComplaint:
 
 def flag_complaints(profile: Profile) -> Iterator[FlagComplaint]:
     """Judge each of the profile's args that reaches the command line; flags under `fork_flags` are left alone."""
-    table = flag_table(profile.engine)
-    if table is None:
+    source = adapter_of(profile).flag_source
+    if source is None:
         return
-    judge = _Judge(profile, table)
+    judge = _Judge(profile, source)
     own = {key.lstrip("-").replace("_", "-") for key in profile.fork_flags}
     seen: dict[str, str] = {}
     for key, value in profile.args.items():
@@ -259,31 +250,20 @@ def flag_complaints(profile: Profile) -> Iterator[FlagComplaint]:
         yield from judge.again(key, seen)
 
 
-def engine_version(profile: Profile) -> str | None:
-    """The version that the profile names, else that in the tag of the engine's own image."""
-    if profile.engine_version:
-        return profile.engine_version
-    hit = _IN_TAG.search(profile.image or "")
-    return next((one for one in hit.groups() if one), None) if hit else None
-
-
-def is_own_image(profile: Profile) -> bool:
-    """Whether the profile runs the engine as its makers publish it."""
-    return profile.image is None or _OWN_IMAGES.match(profile.image) is not None
-
-
 class _Judge:
-    def __init__(self, profile: Profile, table: FlagTable) -> None:
-        self._table = table
-        self._versions: Versions = table.meant(engine_version(profile))
-        self._certain = self._versions.exact and is_own_image(profile)
-        self._engine = f"{NAMES[table.kind]} {self._versions.text}"
+    def __init__(self, profile: Profile, source: FlagSource) -> None:
+        version = profile.engine_version or source.tagged_version(profile.image or "")
+        self._table = source.table
+        self._nests = source.syntax.nests
+        self._versions: Versions = self._table.meant(version)
+        self._certain = self._versions.exact and source.is_own_image(profile.image)
+        self._engine = f"{source.title} {self._versions.text}"
         self._guesses = MOST_GUESSES
 
     def entry(self, key: str, value: ArgValue) -> Iterator[FlagComplaint]:
         """Complain about one flag and its value."""
         head, dot, path = key.partition(".")
-        facts = self._table.find(head if self._table.kind is EngineKind.VLLM else key)
+        facts = self._table.find(head if self._nests else key)
         if facts is None:
             yield self._unknown(key)
             return
@@ -291,7 +271,7 @@ class _Judge:
         if not here:
             yield self._absent(key, facts)
             return
-        if dot and self._table.kind is EngineKind.VLLM:
+        if dot and self._nests:
             value = _nested(path, value)
         yield from self._deprecated(key, facts, here)
         negated = head.replace("_", "-").startswith("no-") and not _is_spelling(self._table, facts, head)
@@ -380,3 +360,36 @@ def _nested(path: str, value: ArgValue) -> ArgValue:
     for part in reversed(path.split(".")):
         made = {part.rstrip("+"): made}
     return made
+
+
+class UnlistedFlag(NamedTuple):
+    """Flag of a profile that its program does not list."""
+
+    key: str
+    """Flag as the profile writes it."""
+    instead: str | None
+    """Likely intended flag, as a profile writes it."""
+
+    @property
+    def hint(self) -> str:
+        """Word the advice about the flag."""
+        return f"Write `{self.instead}` instead, or remove it." if self.instead else "Remove it."
+
+
+def unlisted_flags(profile: Profile, known: KnownFlags) -> tuple[UnlistedFlag, ...]:
+    """Find the profile's own arguments that its program does not list; empty where its owner silenced the finding."""
+    if NOT_LISTED in profile.silence:
+        return ()
+    engine = adapter_of(profile)
+    abbreviated = engine.flag_source is None or engine.flag_source.syntax.abbreviates
+    given = [key for key, value in profile.args.items() if value is not None and value is not False and len(key) > 1]
+    return tuple(
+        UnlistedFlag(key, _instead(key, known, engine.renamed_flags))
+        for key in given
+        if not known.takes(f"--{key}", abbreviated=abbreviated)
+    )
+
+
+def _instead(key: str, known: KnownFlags, renamed: Mapping[str, tuple[str, str]]) -> str | None:
+    name, words = renamed.get(key.replace("_", "-"), (None, None))
+    return words if name and known.has(name) else known.nearest(f"--{key}")

@@ -1,8 +1,7 @@
 """Flag table of one engine: every flag's spellings, arity, type, choices and limits, each with its versions.
 
-Owns: reading the package's own data files, and which versions a profile's words may mean. Must not know profiles'
-values. A table is read when first asked for.
-
+Owns: reading `flags.json` of an engine's folder, and which versions a profile's words may mean. A table is read when
+first asked for.
 Pure.
 """
 
@@ -13,22 +12,60 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, Literal
 
-from sparkdash.domain.profile import EngineKind
-
 Takes = Literal["none", "toggle", "one", "optional", "many", "append", "pair"]
 """Values after a flag: none; none, and `--no-…` exists; one; none or one; several words; one each time; two."""
-_SEPARATED = (EngineKind.TRTLLM,)
-"""Engines whose parser takes a flag's hyphens and underscores literally."""
-_ABBREVIATED = (EngineKind.VLLM, EngineKind.SGLANG)
-"""Engines whose parser (argparse) takes the beginning of a long flag."""
-_CANDIDATES = (EngineKind.TRTLLM,)
-"""Engines of which release candidates were read: a release may differ."""
 _BUILD = re.compile(r"b?(\d{4,6})")
+
+
+@dataclass(frozen=True, slots=True)
+class FlagSyntax:
+    """Habits of an engine's argument parser."""
+
+    abbreviates: bool = False
+    """Whether it takes the beginning of a long flag (argparse)."""
+    is_literal: bool = False
+    """Whether hyphens and underscores are different characters to it."""
+    nests: bool = False
+    """Whether `--a.b 1` is its short way to a JSON object."""
+    reads_c_numbers: bool = False
+    """Whether it leaves what follows the digits of a number (std::stoi)."""
+    has_builds: bool = False
+    """Whether versions are build numbers, all digits of which count."""
+    has_candidates: bool = False
+    """Whether release candidates were read: a release may differ."""
+
+
+class FlagSource:
+    """An engine's flags by version, as read in its sources, and how its own images are recognised.
+
+    `module` is the file beside which `flags.json` lies. `version_in_tag` finds the version in an own image's tag.
+    """
+
+    def __init__(self, module: str, title: str, syntax: FlagSyntax, *, own_images: str, version_in_tag: str) -> None:
+        self.title = title
+        self.syntax = syntax
+        self._file = Path(module).with_name("flags.json")
+        self._own_images = own_images
+        self._version_in_tag = version_in_tag
+
+    @cached_property
+    def table(self) -> FlagTable:
+        """The engine's flags, read once."""
+        return FlagTable(self.syntax, json.loads(self._file.read_bytes()))
+
+    def is_own_image(self, image: str | None) -> bool:
+        """Whether the image is one that the engine's own makers, or NVIDIA, build from the released source."""
+        return image is None or re.match(self._own_images, image) is not None
+
+    def tagged_version(self, image: str) -> str | None:
+        """Return the version in the tag of such an image."""
+        hit = re.search(self._version_in_tag, image)
+        return hit[1] if hit else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +170,8 @@ class FlagFacts:
 class FlagTable:
     """All flags of one engine."""
 
-    def __init__(self, kind: EngineKind, data: Mapping[str, Any]) -> None:
-        self.kind = kind
+    def __init__(self, syntax: FlagSyntax, data: Mapping[str, Any]) -> None:
+        self.syntax = syntax
         self.versions: tuple[str, ...] = tuple(data["versions"])
         self.all = frozenset(range(len(self.versions)))
         self._spans: dict[str, frozenset[int]] = {"": self.all}
@@ -153,14 +190,14 @@ class FlagTable:
 
     def normal(self, word: str) -> str:
         """A flag's word as the engine compares it."""
-        if self.kind in _SEPARATED or not word.startswith("--"):
+        if self.syntax.is_literal or not word.startswith("--"):
             return word
         return f"--{word[2:].replace('_', '-')}"
 
     def find(self, key: str) -> FlagFacts | None:
         """The flag that a profile's key becomes on the command line; None without one."""
         word = self.normal(f"--{key}" if len(key) > 1 else f"-{key}")
-        if (hit := self.by_word.get(word)) is not None or self.kind not in _ABBREVIATED or len(key) == 1:
+        if (hit := self.by_word.get(word)) is not None or not self.syntax.abbreviates or len(key) == 1:
             return hit
         first = bisect_left(self._sorted, word)
         beginning = takewhile(lambda known: known.startswith(word), islice(self._sorted, first, None))
@@ -183,24 +220,17 @@ class FlagTable:
         if version is None or found is None:
             return Versions(tuple(sorted(self.all)), False, f"{self.versions[0]} to {self.versions[-1]}")
         numbers = [_number(one) for one in self.versions]
-        if self.kind is not EngineKind.LLAMACPP:
+        if not self.syntax.has_builds:
             found = found[: len(numbers[0] or ())]
         if found in numbers:
             place = numbers.index(found)
-            return Versions((place,), self.kind not in _CANDIDATES, self.versions[place])
+            return Versions((place,), not self.syntax.has_candidates, self.versions[place])
         return _between(numbers, found, version)
 
     def _run(self, run: str) -> range:
         since, _, until = run.partition(":")
         start = self.versions.index(since) if since else 0
         return range(start, self.versions.index(until) if until else len(self.versions))
-
-
-@cache
-def flag_table(kind: EngineKind) -> FlagTable | None:
-    """The table of an engine kind, read once; None for a kind without one."""
-    file = Path(__file__).parent / kind / "flags.json"
-    return FlagTable(kind, json.loads(file.read_bytes())) if file.is_file() else None
 
 
 def _between(numbers: Sequence[tuple[int, ...] | None], found: tuple[int, ...], version: str) -> Versions:

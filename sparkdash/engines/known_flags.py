@@ -1,8 +1,6 @@
 """Flags that an engine's program knows, as its own `--help` lists them.
 
-Owns: parsing help texts of argparse (vLLM, SGLang), click (TensorRT-LLM) and llama.cpp, and finding a profile's flags
-that are not listed. Must not know how a program is asked. An unlisted flag is never refused: a help text may leave out
-flags that its program still takes.
+Parses help texts of argparse (vLLM, SGLang), click (TensorRT-LLM) and llama.cpp.
 Pure.
 """
 
@@ -12,12 +10,7 @@ import difflib
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
-from sparkdash.domain.profile import EngineKind, Profile
-
-NOT_LISTED = "flag-not-listed"
-"""Code of the finding about a flag that is not listed, and its name under a profile's `silence`."""
 _DEFINITION = re.compile(r" {0,8}(--?[A-Za-z].*)")
 """Start of a line that defines flags; lines of prose are indented further (24 columns in argparse, 40 in llama.cpp)."""
 _VALUES = re.compile(r"\{[^}]*\}|<[^>]*>|\[[^\]]*\]")
@@ -29,17 +22,6 @@ FEWEST = 8
 """Fewest flags of an engine's help; a text with fewer is an error, or another program's usage."""
 LONGEST = 4096
 """Longest line that is read, in characters; vLLM's longest list of choices takes 300."""
-RENAMED = {
-    "no-mmap": ("load-mode", "load-mode: none"),
-    "mmap": ("load-mode", "load-mode: mmap"),
-    "mlock": ("load-mode", "load-mode: mlock"),  # with mapping off, as sparkdash has always had it
-    "direct-io": ("load-mode", "load-mode: dio"),
-    "no-direct-io": ("load-mode", "load-mode: none"),
-    "draft": ("spec-draft-n-max", "spec-draft-n-max"),
-    "draft-max": ("spec-draft-n-max", "spec-draft-n-max"),
-    "draft-min": ("spec-draft-n-min", "spec-draft-n-min"),
-}
-"""Former flags of llama.cpp: the replacement as of November 2026, and its form in a profile."""
 
 
 @dataclass(frozen=True)
@@ -88,36 +70,6 @@ def parse_help(text: str) -> KnownFlags | None:
             found.append(flags)
     known = KnownFlags(tuple(found))
     return known if len(found) >= FEWEST and known.has("help") else None
-
-
-class UnlistedFlag(NamedTuple):
-    """Flag of a profile that its program does not list."""
-
-    key: str
-    """Flag as the profile writes it."""
-    instead: str | None
-    """Likely intended flag, as a profile writes it."""
-
-    @property
-    def hint(self) -> str:
-        """Word the advice about the flag."""
-        return f"Write `{self.instead}` instead, or remove it." if self.instead else "Remove it."
-
-
-def unlisted_flags(profile: Profile, known: KnownFlags) -> tuple[UnlistedFlag, ...]:
-    """Find the profile's own arguments that its program does not list; empty where its owner silenced the finding."""
-    if NOT_LISTED in profile.silence:
-        return ()
-    abbreviated = profile.engine is not EngineKind.LLAMACPP  # the others read their arguments with argparse or click
-    given = [key for key, value in profile.args.items() if value is not None and value is not False and len(key) > 1]
-    return tuple(
-        UnlistedFlag(key, _instead(key, known)) for key in given if not known.takes(f"--{key}", abbreviated=abbreviated)
-    )
-
-
-def _instead(key: str, known: KnownFlags) -> str | None:
-    name, words = RENAMED.get(key.replace("_", "-"), (None, None))
-    return words if name and known.has(name) else known.nearest(f"--{key}")
 
 
 def _hyphens(flag: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.redaction import masked
@@ -25,24 +26,30 @@ _PREFIX = re.compile(
 _NODE = re.compile(r"\[[a-z0-9][a-z0-9-]{0,30}\] (?=\()")  # [spark2] before the lines of another node's vLLM
 
 
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compile when first needed: most programs that know an engine read no log."""
+    return re.compile(pattern)
+
+
 @dataclass(frozen=True, slots=True)
 class Phrase:
     """Log line that reports progress. The pattern may name `pct`, or `done` and `total`; else `fraction` holds."""
 
     stage: str
-    pattern: re.Pattern[str]
+    pattern: str
     fraction: float | None = None
 
 
 def phrase(stage: str, pattern: str, fraction: float | None = None) -> Phrase:
     """Make a Phrase from a regular expression, searched anywhere in the line."""
-    return Phrase(stage, re.compile(pattern), fraction)
+    return Phrase(stage, pattern, fraction)
 
 
 def match_progress(line: str, phrases: Sequence[Phrase]) -> LoadProgress | None:
     """Return the progress of the first matching phrase; None when none matches."""
     for known in phrases:
-        if hit := known.pattern.search(line):
+        if hit := _compiled(known.pattern).search(line):
             return LoadProgress(stage=known.stage, fraction=_fraction(known, hit), detail=detail(line))
     return None
 
@@ -87,14 +94,14 @@ class Cause:
     """
 
     code: str
-    pattern: re.Pattern[str]
+    pattern: str
     message: str
     hint: str
 
 
 def cause(code: str, pattern: str, message: str, hint: str) -> Cause:
     """Make a Cause from a regular expression, searched anywhere in a line, ignoring case."""
-    return Cause(code, re.compile(pattern, re.IGNORECASE), message, hint)
+    return Cause(code, f"(?i){pattern}", message, hint)
 
 
 COMMON: tuple[Cause, ...] = (
@@ -215,7 +222,7 @@ def classify(lines: Sequence[str], exit_code: int | None, own: Sequence[Cause] =
     clean = [masked(line) for line in lines]
     tail = tuple(clean[-TAIL:])
     for known in (*own, *COMMON):
-        if line := _last(clean, known.pattern):
+        if line := _last(clean, _compiled(known.pattern)):
             message = f"{known.message}: {detail(line)}"
             return Failure(code=known.code, message=message, hint=known.hint, exit_code=exit_code, log_tail=tail)
     code, message, hint = _unknown(clean, exit_code)

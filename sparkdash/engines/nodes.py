@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from sparkdash.domain.container import LABEL_HEAD, ContainerSpec
 from sparkdash.domain.node import RANK_ARGS, Link, NodeLaunch
 from sparkdash.domain.profile import MOST_NODES, Profile
-from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.argv import lookup, parse_token_count
-from sparkdash.engines.containers import NO_VARIABLES, SHM_SIZE, build_container
+from sparkdash.engines.containers import NO_VARIABLES, SHM_SIZE, LaunchContext, build_container
 from sparkdash.errors import ProfileError
 
 RDMA_DEVICES = "/dev/infiniband"

@@ -1,18 +1,16 @@
-"""Dialect of any server that already speaks OpenAI's API at a URL. sparkdash neither starts nor stops it.
+"""Any server that already speaks OpenAI's API at a URL. sparkdash neither starts nor stops it.
 
 Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.domain.engine import Failure, LoadProgress
-from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
-from sparkdash.engines import logs
-from sparkdash.engines.adapter import HelpCommand, LaunchContext, MetricNames, Probes
+from sparkdash.domain.memory import Basis, Need, Term
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines.adapter import EngineAdapter
+from sparkdash.engines.containers import LaunchContext
+from sparkdash.engines.probes import MetricNames, Probes
 from sparkdash.errors import ProfileError
 
 
@@ -21,30 +19,24 @@ def root(url: str) -> str:
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
-class OpenAI:
+class OpenAI(EngineAdapter):
     """Adapter of an attached server: has paths to probe, but no container and no log.
 
-    `expositions` recognises the engine behind the server by its metrics.
+    Which engine it is is found out by its metrics (`registry.recognise_exposition`).
     """
 
     kind = EngineKind.OPENAI
+    title = "OpenAI API"
     managed = False
-    speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({})
     probes = Probes(alive="/v1/models")
-    death_words: tuple[bytes, ...] = ()  # which engine it is is not known
     metrics = MetricNames(path=None, recognised=False, started=())
 
-    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:  # noqa: ARG002 - the contract's
-        """Raise ProfileError: an attached server is not started."""
+    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         raise ProfileError(
             f"Profile {profile.name} stands for a server at {profile.url}, which sparkdash does not start.",
             code="not_managed",
             hint="Start it by its own means; sparkdash uses it as soon as it answers.",
         )
-
-    def help(self, profile: Profile) -> HelpCommand | None:  # noqa: ARG002 - the contract's signature
-        """Return None: sparkdash does not start the server."""
-        return None
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """List the profile's name for the server's model; else the profile's names, until the server has listed its
@@ -55,22 +47,9 @@ class OpenAI:
         target = profile.models.get("target")
         return (target.ref,) if target else (profile.name, *profile.serves)
 
-    def context(self, profile: Profile) -> int | None:
-        """Configured context in tokens, from the profile."""
-        return profile.context
+    def fixed_need(self, profile: Profile) -> Need | None:
+        source = f"runs at {profile.url} by its own means; sparkdash starts nothing"
+        return Need(basis=Basis.DECLARED, terms=(Term(name="steady", bytes=0, source=source),))
 
-    def speculation(self, profile: Profile) -> str | None:  # noqa: ARG002 - the contract's signature
-        """Return None: the server does not report it."""
-        return None
 
-    def read_log(self, line: str) -> LoadProgress | None:  # noqa: ARG002 - the contract's signature
-        """Return None: the server's log is not available."""
-        return None
-
-    def kv_dtype(self, lines: Sequence[str]) -> str | None:  # noqa: ARG002 - see EngineAdapter
-        """Return None: the server's log is not available."""
-        return None
-
-    def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
-        """Classify a failed start, this engine's own causes first."""
-        return logs.classify(lines, exit_code)
+ENGINE = OpenAI()

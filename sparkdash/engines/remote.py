@@ -1,67 +1,72 @@
-"""Dialect of a service elsewhere that speaks OpenAI's API: a cloud, or another box.
+"""Remote service with OpenAI's API at a URL: a cloud, another box. Never started, stopped or watched.
 
-Unlike an `openai` server, the service is never probed: it has no engine here, takes no place in the queue, and gets
-exactly the requests that name it.
 Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from urllib.parse import urlsplit
 
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.domain.engine import Failure, LoadProgress
+from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
-from sparkdash.engines import logs
-from sparkdash.engines.adapter import HelpCommand, LaunchContext, MetricNames, Probes
+from sparkdash.engines.adapter import EngineAdapter
+from sparkdash.engines.containers import LaunchContext
+from sparkdash.engines.probes import MetricNames, Probes
+from sparkdash.engines.rule import Hit, Rule, Severity
 from sparkdash.errors import ProfileError
 
+NEAR = frozenset({"localhost", "127.0.0.1", "::1"})
 
-class Remote:
+
+class Remote(EngineAdapter):
     """Adapter of a remote service: has a model name, but no container, probes, metrics or log."""
 
     kind = EngineKind.REMOTE
+    title = "remote"
     managed = False
     # Most speak chat completions alone; one that speaks more says so in its profile (`protocols`).
     speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType(
         {ApiProtocol.RESPONSES: None, ApiProtocol.MESSAGES: None}
     )
     probes = Probes(alive="/models", models=None, chat=None)
-    death_words: tuple[bytes, ...] = ()  # nobody here can end or start it
     metrics = MetricNames(path=None, started=())
+    usage_on_request = True
 
-    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:  # noqa: ARG002 - the contract's
-        """Raise ProfileError: a remote service is not started."""
+    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         raise ProfileError(
             f"Profile {profile.name} stands for a service at {profile.url}, which nobody starts from here.",
             code="not_managed",
         )
 
-    def help(self, profile: Profile) -> HelpCommand | None:  # noqa: ARG002 - the contract's signature
-        """Return None: sparkdash does not start the service."""
-        return None
-
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """List the single name that the service knows."""
         return (profile.model_id or profile.name,)
 
-    def context(self, profile: Profile) -> int | None:
-        """Configured context in tokens, from the profile."""
-        return profile.context
+    def rules(self) -> tuple[Rule, ...]:
+        return RULES
 
-    def speculation(self, profile: Profile) -> str | None:  # noqa: ARG002 - the contract's signature
-        """Return None: the service does not report it."""
-        return None
+    def fixed_need(self, profile: Profile) -> Need | None:
+        source = f"runs at {profile.url} by its own means; sparkdash starts nothing"
+        return Need(basis=Basis.DECLARED, terms=(Term(name="steady", bytes=0, source=source),))
 
-    def read_log(self, line: str) -> LoadProgress | None:  # noqa: ARG002 - the contract's signature
-        """Return None: the service has no log here."""
-        return None
 
-    def kv_dtype(self, lines: Sequence[str]) -> str | None:  # noqa: ARG002 - the contract's signature
-        """Return None: the service has no log here."""
-        return None
+def _in_clear(profile: Profile) -> Iterator[Hit]:
+    address = urlsplit(profile.url or "")
+    if profile.key_env and address.scheme == "http" and address.hostname not in NEAR:
+        yield Hit(("url",), "sends the key and every prompt in clear text", "Write https://, or go through `ssh -L`.")
 
-    def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
-        """Classify a failed start, this engine's own causes first."""
-        return logs.classify(lines, exit_code)
+
+RULES = (
+    Rule(
+        "remote-in-clear",
+        Severity.WARNING,
+        "a remote service with a key is reached over http",
+        "RFC 6750, section 5.3: bearer tokens only over TLS",
+        _in_clear,
+    ),
+)
+
+ENGINE = Remote()

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.weights import BF16_BITS, Attention, Unread, WeightFacts
-from sparkdash.engines.estimate import GGML_BITS, SIXTEEN
+from sparkdash.engines.memory_terms import GGML_BITS, SIXTEEN
 
 DRAFTLESS = ("ngram", "suffix")
 """Methods that draft from the text itself and read no weights."""

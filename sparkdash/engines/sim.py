@@ -1,4 +1,4 @@
-"""Dialect of the simulated engine: vLLM's surface on sparkdash's own program.
+"""The simulated engine: vLLM's surface on sparkdash's own program, `python -m sparkdash.sim`.
 
 Pure.
 """
@@ -6,48 +6,47 @@ Pure.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from sparkdash.domain.container import LABEL_HEAD, LABEL_NODES, ContainerSpec
-from sparkdash.domain.engine import Failure, LoadProgress
-from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
-from sparkdash.engines import argv, containers, logs
-from sparkdash.engines.adapter import HelpCommand, LaunchContext
+from sparkdash.domain.memory import Basis, Need, Term
+from sparkdash.domain.profile import EngineKind, Profile, SimSpec
+from sparkdash.engines import containers
+from sparkdash.engines.adapter import Counting, EngineAdapter, HelpCommand
+from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.vllm import surface
+from sparkdash.units import GIB
 
 MODULE = "sparkdash.sim"
 
 
-class Sim:
-    """Adapter of `python -m sparkdash.sim`, which looks like vLLM."""
+class Sim(EngineAdapter):
+    """Adapter of the simulation, which looks like vLLM."""
 
     kind = EngineKind.SIM
-    managed = True
-    speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({})
+    title = "sim"
+    program = (sys.executable, "-m", MODULE)
     probes = surface.PROBES
     death_words = surface.DEATH_WORDS
     metrics = surface.METRICS
+    phrases = surface.PHRASES
+    runs_on_nodes = True
+    owned_by = "sparkdash-sim"
+    takes_vllm_keys = True
+    usage_on_request = True
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """Build the process of the simulation; the process runtime needs no GPU for it."""
         words = [
-            *containers.program(profile, (sys.executable, "-m", MODULE)),
+            *containers.program(profile, self.program),
             *("--port", str(launch.port), "--profile-json", _facts(profile)),
         ]
         head = containers.build_container(profile, launch, words, rank=0).replace(devices=())
         return _placed(head, launch)
 
-    def help(self, profile: Profile) -> HelpCommand | None:  # noqa: ARG002 - the contract's signature
-        """Return None: the simulator is a part of sparkdash."""
+    def help(self, profile: Profile) -> HelpCommand | None:
         return None
 
-    def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """List the names that the profile is served under."""
-        return argv.served_names(profile)
-
     def context(self, profile: Profile) -> int | None:
-        """Configured context in tokens, from the profile."""
         return surface.context(profile.args) or profile.context
 
     def speculation(self, profile: Profile) -> str | None:
@@ -56,17 +55,17 @@ class Sim:
         imitated = profile.sim.speculation if profile.sim else None
         return imitated or surface.speculation(profile.args) or (f"simulated k={depth}" if depth else None)
 
-    def read_log(self, line: str) -> LoadProgress | None:
-        """Read the progress in one line of the start-up log."""
-        return logs.match_progress(line, surface.PHRASES)
+    def fixed_need(self, profile: Profile) -> Need | None:
+        if profile.memory.total_bytes is not None:
+            return None
+        size = int((profile.sim or SimSpec()).memory_gib * GIB)
+        return Need(basis=Basis.DECLARED, terms=(Term(name="steady", bytes=size, source="sim.memory_gib: simulated"),))
 
-    def kv_dtype(self, lines: Sequence[str]) -> str | None:  # noqa: ARG002 - see EngineAdapter
-        """Return None: the simulation has no KV cache."""
-        return None
+    def count_request(self, model: str, content: str) -> Counting | None:
+        return surface.count_request(model, content)
 
-    def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
-        """Classify a failed start, this engine's own causes first."""
-        return logs.classify(lines, exit_code)
+    def tokenize_request(self, model: str, text: str) -> Counting | None:
+        return surface.tokenize_request(model, text)
 
 
 def _placed(head: ContainerSpec, launch: LaunchContext) -> ContainerSpec:
@@ -91,3 +90,6 @@ def _facts(profile: Profile) -> str:
     Reports print the command line, so defaults and purely descriptive keys are left out.
     """
     return profile.model_dump_json(exclude_defaults=True, exclude={"about", "published", "silence", "source"})
+
+
+ENGINE = Sim()

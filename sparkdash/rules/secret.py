@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from sparkdash.catalog.document import KeyPath, walk_strings
 from sparkdash.domain.profile import Profile
+from sparkdash.engines.rule import Hit, Rule, Severity
 from sparkdash.redaction import is_secret, is_secret_flag, is_secret_variable, masked_values, never
-from sparkdash.rules.rule import Hit, Rule, Severity
 
 NAME = "secret-literal"
 _KEYS = {

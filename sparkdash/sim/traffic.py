@@ -189,7 +189,7 @@ def simulated_twin(profile: Profile, *, time_scale: float = 1.0, nodes: int = 1)
     `time_scale` is how many times faster than real everything runs, `nodes` the number of simulated boxes: what lacks
     only boxes can run on them.
     """
-    if profile.engine is EngineKind.SIM:
+    if profile.engine.is_simulated:
         spec = (profile.sim or SimSpec()).replace(time_scale=time_scale)
         return profile.replace(sim=spec)
     adapter = registry.adapter_of(profile)

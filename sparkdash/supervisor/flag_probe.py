@@ -18,7 +18,8 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.engines import containers
 from sparkdash.engines.adapter import EngineAdapter
-from sparkdash.engines.known_flags import KnownFlags, parse_help, unlisted_flags
+from sparkdash.engines.flag_check import unlisted_flags
+from sparkdash.engines.known_flags import KnownFlags, parse_help
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.host.flag_store import FlagStore, identity
 from sparkdash.host.reader import HostReader

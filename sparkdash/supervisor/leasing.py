@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from sparkdash.domain.base import per_request
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import Profile
 from sparkdash.domain.task import Task
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, HostError, SparkdashError, UpstreamError
@@ -147,7 +147,7 @@ class Leasing:
         """Lease an engine as described at Supervisor.lease; without a profile, one that runs."""
         if profile is None:
             return _EngineLease(self, None, request_id, on_wait, batch, task, client, progress)
-        if profile.engine is EngineKind.REMOTE:
+        if profile.engine.is_remote:
             return self._remote_lease(profile, request_id, on_wait)
         return _EngineLease(self, profile.name, request_id, on_wait, batch, task, client, progress)
 

@@ -8,11 +8,9 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.memory import Need
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import Plan, PlanNode, SetMember, SetPlan, SwapCause
 from sparkdash.domain.task import Task
-from sparkdash.engines.capabilities import tasks_of
-from sparkdash.engines.estimate import sizes_by_free_memory
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.limits import shown
 from sparkdash.rules.secret import secret_at
@@ -81,7 +79,7 @@ class Planner:
     def tasks(self, profile: str) -> frozenset[Task] | None:
         """Tasks that the profile's engine can do; None: not known."""
         found = self._profile(profile)
-        return tasks_of(found, self._tools.needs.target(found)) if found else None
+        return self._tools.adapter(found).tasks(found, self._tools.needs.target(found)) if found else None
 
     def most_steps_s(self, profile: str) -> float | None:
         """Return the ceiling of the engine's decode steps per second; None while unknown."""
@@ -110,11 +108,11 @@ class Planner:
 
     def profile_facts(self, profile: Profile) -> ProfileFacts:
         """Return the facts that decisions need of one profile."""
-        policy = self._tools.settings.policy_of(profile.name)
+        policy, adapter = self._tools.settings.policy_of(profile.name), self._tools.adapter(profile)
         return ProfileFacts(
             profile.fingerprint,
-            managed=self._tools.adapter(profile).managed,
-            loads_alone=sizes_by_free_memory(profile),
+            managed=adapter.managed,
+            loads_alone=adapter.sizes_by_free_memory(profile),
             cannot_run=profile.cannot_run,
             nearest=profile.nearest,
             secret_at=secret_at(profile),
@@ -333,7 +331,7 @@ class SetPlanner:
 
     def _row(self, profile: Profile) -> SetMember:
         runs = self._records.as_written(profile.name)
-        if profile.engine is EngineKind.REMOTE:
+        if profile.engine.is_remote:
             return SetMember(profile=profile.name, needs_bytes=0, runs=True)
         needs = self._planner.need(profile.name).room_bytes if self._ours(profile.name) else 0
         return SetMember(profile=profile.name, needs_bytes=needs, runs=runs)

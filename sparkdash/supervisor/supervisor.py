@@ -14,12 +14,11 @@ from sparkdash.domain.images import ImageOrigin, how_to_get, image_origin
 from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.lease import Request
 from sparkdash.domain.memory import Need
-from sparkdash.domain.profile import AUTO, EngineKind, Profile
+from sparkdash.domain.profile import AUTO, Profile
 from sparkdash.domain.swap import Plan, SetPlan, SwapCause
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
-from sparkdash.engines.adapter import MetricNames
-from sparkdash.engines.capabilities import reads_images
+from sparkdash.engines.probes import MetricNames
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import HostError, ProfileError, SparkdashError
 from sparkdash.host.runtime import Runtime
@@ -210,7 +209,7 @@ class Supervisor:
 
     def sees(self, profile: Profile) -> bool | None:
         """Whether a launch reads pictures; None is not known. `on_needs` is called when more is."""
-        return reads_images(profile, self.target(profile))
+        return self._tools.adapter(profile).reads_images(profile, self.target(profile))
 
     def served(self, request: Request) -> None:
         """Note a finished request. After a long prompt the engine is weighed again, in the background."""
@@ -321,6 +320,6 @@ class Supervisor:
     def _here(self, name: str) -> Profile:
         """Raises AdmissionError: unknown, or a service elsewhere."""
         profile = self.catalog.find(name)
-        if profile.engine is EngineKind.REMOTE:
+        if profile.engine.is_remote:
             raise not_started(profile)
         return profile

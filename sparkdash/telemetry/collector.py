@@ -28,7 +28,7 @@ from sparkdash.domain.metric import (
     TrafficLook,
 )
 from sparkdash.domain.node import LOCAL
-from sparkdash.engines.adapter import MetricNames
+from sparkdash.engines.probes import MetricNames
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import SparkdashError
 from sparkdash.host.reader import GpuReading, HostReader

@@ -12,7 +12,7 @@ from sparkdash.domain.container import CONTAINER_PREFIX
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import EngineFigures, EngineSample, GatewayFigures, Gpu, Metric, NodeSample, TrafficLook
 from sparkdash.domain.phrases import link_share
-from sparkdash.engines.adapter import MetricNames
+from sparkdash.engines.probes import MetricNames
 from sparkdash.telemetry.energy import GPU_ONLY, WHOLE_BOX, Power
 from sparkdash.telemetry.reading import Reading
 

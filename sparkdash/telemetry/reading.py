@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
-from sparkdash.engines.adapter import MetricNames
+from sparkdash.engines.probes import MetricNames
 from sparkdash.telemetry.exposition import ParsedSample, Scrape
 from sparkdash.telemetry.slots import Slots, SlotTally
 

@@ -11,8 +11,8 @@ import structlog
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import EngineFigures, EngineSample
-from sparkdash.engines import expositions
-from sparkdash.engines.adapter import MetricNames
+from sparkdash.engines import registry
+from sparkdash.engines.probes import MetricNames
 from sparkdash.errors import UpstreamError
 from sparkdash.telemetry import exposition, slots
 from sparkdash.telemetry.derive import EngineHistory
@@ -200,10 +200,10 @@ class MetricsSource:
             return None
         self._recognise_at = self._monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, RECOGNISE_S[1])
-        for path in expositions.PATHS:
+        for path in registry.METRIC_PATHS:
             reply = await self._get(path)
             text = reply.body.decode("utf-8", "replace") if reply.status == 200 else ""
-            if names := expositions.recognise_exposition(path, text):
+            if names := registry.recognise_exposition(path, text):
                 self._pause_s = RECOGNISE_S[0]
                 return names
             if text.lstrip().startswith("["):  # reading TensorRT-LLM's JSON consumes it, and another client may need it

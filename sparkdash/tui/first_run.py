@@ -14,11 +14,8 @@ from typing import Protocol
 
 from sparkdash.domain.finding import Finding, Status
 from sparkdash.domain.local_files import Stock
-from sparkdash.domain.profile import EngineKind, ProfileSummary
+from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
-
-ELSEWHERE = (EngineKind.OPENAI, EngineKind.REMOTE)
-"""Kinds of engines that sparkdash does not start: their memory is not a question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,7 @@ def fitting(snapshot: Snapshot) -> list[ProfileSummary] | None:
         one
         for one in snapshot.profiles
         if one.cannot_run is None
-        and one.engine not in ELSEWHERE
+        and not one.engine.is_external
         and one.nodes == 1
         and one.needs_bytes is not None
         and one.needs_bytes + memory.reserve <= memory.total

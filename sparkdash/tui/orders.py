@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from sparkdash import paths
 from sparkdash.domain.engine import Engine
-from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError, SparkdashError
@@ -196,7 +195,7 @@ class UserOrders(_Orders):
         profile = snapshot.profile(name) if snapshot else None
         if profile is None or snapshot is None:
             return
-        if profile.engine is EngineKind.REMOTE:
+        if profile.engine.is_remote:
             self._host.say(f"{name} is a remote service: it needs nothing on this box.")
         elif profile.cannot_run:
             await self._host.ask(f"{name} cannot run as published", partial(dialog_texts.cannot_run_lines, profile))

@@ -23,7 +23,8 @@ from sparkdash.bench.plan.suites import CLASSES
 from sparkdash.bench.records import RequestSample
 from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
-from sparkdash.engines import measuring
+from sparkdash.engines import model_list
+from sparkdash.engines.registry import adapter
 from sparkdash.errors import UpstreamError
 from sparkdash.sim.app import App
 from sparkdash.sim.http_server import HttpRequest
@@ -59,8 +60,8 @@ async def timed(profile: Profile, body: dict[str, Any]) -> StreamedAnswer:
 def body(tokens: int) -> dict[str, Any]:
     return {
         "messages": [{"role": "user", "content": QUESTION}],
-        **measuring.forced_length(EngineKind.SIM, tokens),
-        **measuring.usage_counts(EngineKind.SIM),
+        **adapter(EngineKind.SIM).forced_length(tokens),
+        **adapter(EngineKind.SIM).usage_counts(),
     }
 
 
@@ -205,7 +206,7 @@ async def test_a_request_over_the_wire() -> None:
 
 async def test_without_a_tokenize_route_prompts_are_nearly_as_long_as_meant(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every class of text, from a few short requests: within 3 %."""
-    monkeypatch.setattr(measuring, "count_request", lambda *_: None)
+    monkeypatch.setattr(adapter(EngineKind.SIM), "count_request", lambda *_: None)
     async with serving(sim(time_scale=100)) as (_app, url), BenchClient(url) as wire:
         measured = MeasuredEngine(client=wire, kind=EngineKind.SIM, model="sim", engine_url=url)
         counter = await measured.counter()
@@ -273,8 +274,8 @@ async def test_a_server_of_another_kind_is_told(models: str, words: str, monkeyp
 @pytest.mark.parametrize(("owner", "kind"), [("vllm", "vllm"), ("llamacpp", "llamacpp"), ("someone", "openai")])
 def test_an_engine_is_known_by_its_models(owner: str, kind: str) -> None:
     """Servers write who serves into their list."""
-    assert measuring.engine_kind_of({"data": [{"id": "m", "owned_by": owner}]}) == kind
-    assert measuring.engine_kind_of({}) is EngineKind.OPENAI
+    assert model_list.engine_kind_of({"data": [{"id": "m", "owned_by": owner}]}) == kind
+    assert model_list.engine_kind_of({}) is EngineKind.OPENAI
 
 
 @pytest.mark.parametrize(
@@ -288,7 +289,7 @@ def test_an_engine_is_known_by_its_models(owner: str, kind: str) -> None:
 )
 def test_a_simulated_engine_is_known_also_behind_a_gateway(card: dict[str, str], simulated: bool) -> None:
     """What is measured of it at a --url is labelled too."""
-    assert measuring.is_simulated({"data": [{"id": "m", **card}]}, "m") is simulated
+    assert model_list.is_simulated({"data": [{"id": "m", **card}]}, "m") is simulated
 
 
 @pytest.mark.parametrize(("model", "simulated"), [("real", False), ("sim", True), ("auto", False), ("unlisted", True)])
@@ -299,4 +300,4 @@ def test_of_a_gateway_that_has_both_the_one_that_is_measured_decides(model: str,
         {"id": "sim", "root": "sim", "description": "SIMULATED: a model"},
         {"id": "auto", "root": "real", "description": "whatever runs now"},
     ]
-    assert measuring.is_simulated({"data": cards}, model) is simulated
+    assert model_list.is_simulated({"data": cards}, model) is simulated

@@ -12,7 +12,7 @@ from sparkdash.catalog import load_catalog, summarize
 from sparkdash.catalog.importers.podman_line import import_podman_line
 from sparkdash.catalog.quadlet_unit import quadlet_unit
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.registry import adapter_of
 from sparkdash.host.podman import argv
 from sparkdash.tui.lines.words import engine_name

@@ -13,7 +13,7 @@ from sparkdash.catalog.importers import write
 from sparkdash.cli.profiles.import_export import ExportFormat, _exported
 from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES, ContainerSpec
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.registry import adapter, adapter_of
 from sparkdash.paths import shipped_profiles
 

@@ -10,8 +10,7 @@ import pytest
 from sparkdash import catalog
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.task import Task
-from sparkdash.engines.capabilities import tasks_of
-from sparkdash.engines.registry import adapter
+from sparkdash.engines.registry import adapter, adapter_of
 from sparkdash.paths import shipped_profiles
 
 CATALOG = catalog.load_catalog([shipped_profiles()])
@@ -110,7 +109,8 @@ def test_the_published_matrix_is_complete() -> None:
 )
 def test_each_kind_of_model_is_asked_only_for_its_own_work(name: str, tasks: set[Task]) -> None:
     """So that `auto` never means a speech or search model for a chat."""
-    assert tasks_of(CATALOG.profiles[name], None) == tasks
+    profile = CATALOG.profiles[name]
+    assert adapter_of(profile).tasks(profile, None) == tasks
 
 
 def test_every_model_of_today_names_its_source() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.containers import LaunchContext
 
 LOGS = Path(__file__).parents[1] / "data" / "engine-logs"
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain import list_args
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines import argv
-from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import ProfileError
@@ -51,12 +50,12 @@ def test_lists_become_what_the_engine_takes(profile: Make, launch: LaunchContext
     }
     told = _words(profile(args=args), launch)
     assert told.endswith('--cudagraph_capture_sizes 1 2 --middleware a.A --middleware b.B --allowed-origins ["*"]')
-    assert argv.flag_words({"cuda-graph-bs": [1, 2]}, {}, list_args.list_args_of(EngineKind.SGLANG)) == [
+    assert argv.flag_words({"cuda-graph-bs": [1, 2]}, {}, adapter(EngineKind.SGLANG).lists) == [
         "--cuda-graph-bs",
         "1",
         "2",
     ]
-    assert argv.flag_words({"cuda-graph-bs": [1, 2]}, {}, list_args.list_args_of(EngineKind.LLAMACPP)) == [
+    assert argv.flag_words({"cuda-graph-bs": [1, 2]}, {}, adapter(EngineKind.LLAMACPP).lists) == [
         "--cuda-graph-bs",
         "[1,2]",
     ]

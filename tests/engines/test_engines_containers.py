@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.adapter import LaunchContext
-from sparkdash.engines.containers import CACHE_TARGET, HF_TARGET
+from sparkdash.engines.containers import CACHE_TARGET, HF_TARGET, LaunchContext
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import ProfileError
 

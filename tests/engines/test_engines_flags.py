@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.list_args import list_args_of
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.flag_check import FlagComplaint, flag_complaints
-from sparkdash.engines.flag_table import flag_table
+from sparkdash.engines.registry import adapter
 
 IMAGES = {
     "vllm": "vllm/vllm-openai:v0.32.0",
@@ -192,8 +191,9 @@ def test_trtllm_takes_its_separators_literally() -> None:
 
 @pytest.mark.parametrize("kind", [EngineKind.VLLM, EngineKind.SGLANG, EngineKind.LLAMACPP, EngineKind.TRTLLM])
 def test_every_span_of_a_table_names_its_versions(kind: EngineKind) -> None:
-    table = flag_table(kind)
-    assert table is not None
+    source = adapter(kind).flag_source
+    assert source is not None
+    table = source.table
     for flag in table.flags:
         assert flag.spellings
         for place in flag.present:
@@ -202,7 +202,7 @@ def test_every_span_of_a_table_names_its_versions(kind: EngineKind) -> None:
 
 
 def test_engines_without_a_table_are_not_judged() -> None:
-    assert flag_table(EngineKind.SIM) is None
+    assert adapter(EngineKind.SIM).flag_source is None
 
 
 def test_sixty_profiles_are_judged_well_under_a_second() -> None:
@@ -214,10 +214,12 @@ def test_sixty_profiles_are_judged_well_under_a_second() -> None:
 
 
 def test_the_lists_of_sglang_are_those_of_its_table() -> None:
-    table = flag_table(EngineKind.SGLANG)
-    assert table is not None
-    several = {flag.name for flag in table.flags if flag.present and flag.takes(max(flag.present)) == "many"}
-    assert several == list_args_of(EngineKind.SGLANG).several
+    engine = adapter(EngineKind.SGLANG)
+    assert engine.flag_source is not None
+    several = {
+        flag.name for flag in engine.flag_source.table.flags if flag.present and flag.takes(max(flag.present)) == "many"
+    }
+    assert several == engine.lists.several
 
 
 ODD: list[Any] = [
@@ -229,8 +231,9 @@ ODD: list[Any] = [
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp", "trtllm"])
 def test_no_value_of_any_flag_breaks_the_check(engine: str) -> None:
     """Nor an odd key, nor an odd version."""
-    table = flag_table(EngineKind(engine))
-    assert table is not None
+    source = adapter(EngineKind(engine)).flag_source
+    assert source is not None
+    table = source.table
     keys = [flag.name for flag in table.flags] + [f"no-{flag.name}" for flag in table.flags if flag.present]
     for version in (None, "999.1", "b99999", "main", table.versions[0]):
         given: dict[str, Any] = {}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import ProfileError
 from sparkdash.host.podman import argv

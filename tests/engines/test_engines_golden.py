@@ -12,7 +12,7 @@ import pytest
 from sparkdash import catalog
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.node import Link, NodeLaunch
-from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.registry import adapter_of
 from sparkdash.paths import shipped_profiles
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.known_flags import KnownFlags, parse_help, unlisted_flags
+from sparkdash.engines.flag_check import unlisted_flags
+from sparkdash.engines.known_flags import KnownFlags, parse_help
 
 Make = Callable[..., Profile]
 

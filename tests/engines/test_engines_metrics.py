@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.domain.profile import EngineKind
-from sparkdash.engines import expositions
-from sparkdash.engines.registry import adapter
+from sparkdash.engines.registry import adapter, recognise_exposition
 
 NAMES = Path(__file__).parents[1] / "data" / "metric-names"
 NO_NAMES = ("path", "slots", "recognised", "is_live")
@@ -50,14 +49,14 @@ def test_a_server_that_is_not_ours_is_known_by_its_names(kind: str) -> None:
     }
     text = "\n".join(f"{name} 1" for name in (NAMES / f"{sample[kind]}.txt").read_text().split())
     assert adapter(EngineKind.OPENAI).metrics.recognised is False
-    names = expositions.recognise_exposition("/v1/metrics", f"# HELP something\n{text}\n")
+    names = recognise_exposition("/v1/metrics", f"# HELP something\n{text}\n")
     assert names == replace(adapter(EngineKind(kind)).metrics, path="/v1/metrics")
 
 
 @pytest.mark.parametrize("text", ["", "process_start_time_seconds 1\nte_request_count 7", '[{"iter": 1}]', "<html>"])
 def test_figures_of_an_unknown_server_are_nobodys(text: str) -> None:
     """What is not known is not guessed."""
-    assert expositions.recognise_exposition("/metrics", text) is None
+    assert recognise_exposition("/metrics", text) is None
 
 
 def test_liveness_of_sglang_never_generates() -> None:

@@ -12,7 +12,7 @@ import pytest
 from sparkdash.domain.container import LABEL_HEAD, LABEL_NODES, ContainerSpec, with_marks
 from sparkdash.domain.node import Link, NodeLaunch
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.registry import adapter
 from sparkdash.engines.vllm import ray
 from sparkdash.errors import ProfileError

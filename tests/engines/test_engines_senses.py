@@ -9,7 +9,7 @@ import pytest
 
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.weights import WeightBytes, WeightFacts
-from sparkdash.engines.capabilities import reads_images
+from sparkdash.engines.registry import adapter_of
 
 EYES = WeightFacts(origin="here", format="safetensors", bytes=WeightBytes(), sees=True)
 GEMMA = EYES.model_copy(update={"architecture": "gemma3"})
@@ -45,4 +45,5 @@ def test_by_its_weights_and_its_command_line(
     profile: Callable[..., Profile], fields: dict[str, Any], target: WeightFacts | None, expected: bool | None
 ) -> None:
     """What the weights have, the flags may leave out; what nobody read is not known."""
-    assert reads_images(profile(**fields), target) is expected
+    made = profile(**fields)
+    assert adapter_of(made).reads_images(made, target) is expected

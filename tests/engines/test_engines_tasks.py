@@ -9,8 +9,7 @@ import pytest
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
-from sparkdash.engines.capabilities import tasks_of
-from sparkdash.engines.estimate import sizes_by_free_memory
+from sparkdash.engines.registry import adapter
 
 E = EngineKind
 
@@ -35,14 +34,14 @@ def test_the_command_line_tells_what_it_can_be_asked_for(
     kind: EngineKind, args: dict[str, Any], tasks: set[Task] | None
 ) -> None:
     """None where only the engine knows."""
-    assert tasks_of(Profile(name="p", engine=kind, args=args), None) == tasks
+    assert adapter(kind).tasks(Profile(name="p", engine=kind, args=args), None) == tasks
 
 
 @pytest.mark.parametrize(("kind", "tasks"), [("xlm-roberta", {Task.EMBED, Task.RERANK}), ("qwen3", None)])
 def test_a_model_that_only_reads_writes_nothing(kind: str, tasks: set[Task] | None) -> None:
     """vLLM finds that out by itself, and so needs no flag."""
     facts = WeightFacts.model_construct(architecture=kind)
-    assert tasks_of(Profile(name="p", engine=E.VLLM), facts) == tasks
+    assert adapter(E.VLLM).tasks(Profile(name="p", engine=E.VLLM), facts) == tasks
 
 
 @pytest.mark.parametrize(
@@ -60,4 +59,4 @@ def test_a_model_that_only_reads_writes_nothing(kind: str, tasks: set[Task] | No
 )
 def test_who_sizes_itself_by_what_is_free_while_it_loads(kind: EngineKind, facts: dict[str, Any], sizes: bool) -> None:
     """Such an engine must not see another take memory meanwhile."""
-    assert sizes_by_free_memory(Profile(name="p", engine=kind, **facts)) is sizes
+    assert adapter(kind).sizes_by_free_memory(Profile(name="p", engine=kind, **facts)) is sizes

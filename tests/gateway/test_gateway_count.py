@@ -16,7 +16,8 @@ import pytest
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount, Profile
-from sparkdash.engines.capabilities import Prompting, prompting
+from sparkdash.engines.adapter import Prompting
+from sparkdash.engines.registry import adapter
 from sparkdash.gateway import child_process
 from sparkdash.gateway.count import __main__
 from sparkdash.gateway.count import counter as room
@@ -229,12 +230,12 @@ def test_what_a_profile_says_of_prompts_is_heeded(model: Path) -> None:
     ],
 )
 def test_flags_that_change_prompts(args: dict[str, Any], expected: Prompting | str) -> None:
-    assert prompting(Profile(name="p", engine=EngineKind.VLLM, args=args)) == expected
+    assert adapter(EngineKind.VLLM).prompting(Profile(name="p", engine=EngineKind.VLLM, args=args)) == expected
 
 
 def test_prompts_of_other_engines_are_not_guessed() -> None:
     """SGLang hands a template its tools in another shape, to begin with."""
-    said = prompting(Profile(name="p", engine=EngineKind.SGLANG))
+    said = adapter(EngineKind.SGLANG).prompting(Profile(name="p", engine=EngineKind.SGLANG))
     assert isinstance(said, str)
     assert "sglang" in said
 

@@ -11,6 +11,7 @@ import pytest
 
 from sparkdash.domain.profile import EngineKind, MendName, ModelRef, Profile
 from sparkdash.engines.argv import version_of
+from sparkdash.engines.registry import adapter
 from sparkdash.gateway.protocol.compat import COMPAT_RULES, CompatTarget, apply_rules, rules_for
 from sparkdash.gateway.protocol.peek import peek_body
 from sparkdash.gateway.protocol.prepare import RequestPreparer
@@ -21,11 +22,11 @@ DOCS = Path(__file__).parent.parent.parent / "docs" / "requests.md"
 RECORDED: list[dict[str, Any]] = json.loads(DATA.read_text())
 """One of each kind of request that 19 real clients were seen to send; long texts are cut."""
 ALL = list(MendName)
-OLD_VLLM = CompatTarget(EngineKind.VLLM, (0, 22, 1))
-NEW_VLLM = CompatTarget(EngineKind.VLLM, (0, 33, 0))
-HARMONY = CompatTarget(EngineKind.VLLM, (0, 33, 0), harmony=True)
+OLD_VLLM = CompatTarget(adapter(EngineKind.VLLM), (0, 22, 1))
+NEW_VLLM = CompatTarget(adapter(EngineKind.VLLM), (0, 33, 0))
+HARMONY = CompatTarget(adapter(EngineKind.VLLM), (0, 33, 0), harmony=True)
 TARGETS = [
-    CompatTarget(kind, version, harmony)
+    CompatTarget(adapter(kind), version, harmony)
     for kind in EngineKind
     for version in (None, (0, 1))
     for harmony in (False, True)
@@ -76,7 +77,7 @@ def test_todays_claude_is_taken_by_an_old_vllm() -> None:
 
 def test_a_new_vllm_gets_what_it_understands() -> None:
     """Only the billing line is gone; an unknown version counts as new."""
-    for target in (NEW_VLLM, CompatTarget(EngineKind.VLLM)):
+    for target in (NEW_VLLM, CompatTarget(adapter(EngineKind.VLLM))):
         assert through(CLAUDE, "/v1/messages", target) == CLAUDE | {"system": CLAUDE["system"][1:]}
 
 

@@ -26,6 +26,7 @@ from thorough import FULL
 
 from sparkdash import limits
 from sparkdash.domain.profile import EngineKind
+from sparkdash.engines.registry import adapter
 from sparkdash.gateway.apis import ollama_wire
 from sparkdash.gateway.protocol import compat
 from sparkdash.gateway.protocol.route import Dialect, find_route
@@ -308,7 +309,7 @@ def test_many_system_turns_are_folded_in_one_pass() -> None:
     turns = [{"role": "user", "content": "x"}, *({"role": "system", "content": "y"} for _ in range(100_000))]
     body = json.dumps({"model": "m", "messages": turns}).encode()
     rules = compat.rules_for(body, Dialect.MESSAGES, ())
-    assert took(lambda: compat.apply_rules(body, rules, compat.CompatTarget(EngineKind.VLLM, (0, 22)))) < 2
+    assert took(lambda: compat.apply_rules(body, rules, compat.CompatTarget(adapter(EngineKind.VLLM), (0, 22)))) < 2
 
 
 @pytest.mark.parametrize("unit", ["-eyJ0123456789", "eyJ0123456789.", '"api_key" ', "Bearer ", "sk-", '\\"token\\" : '])

@@ -8,7 +8,7 @@ import pytest
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
-from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.registry import adapter
 from sparkdash.host.podman import argv
 from sparkdash.host.processes.process import Process

@@ -14,16 +14,14 @@ import pytest
 from sparkdash import catalog
 from sparkdash.catalog import importers, yaml_writer
 from sparkdash.catalog.importers import write
-from sparkdash.domain import list_args
 from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
 from sparkdash.engines import argv
-from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_check import flag_complaints
-from sparkdash.engines.flag_table import flag_table
 from sparkdash.engines.known_flags import parse_help
-from sparkdash.engines.proposal import MemoryBudget, OwnerChoices, propose
+from sparkdash.engines.proposal import MemoryBudget, OwnerChoices
 from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
 from sparkdash.units import GIB
@@ -178,9 +176,9 @@ def test_its_help_lists_every_flag_of_the_parser(parser: Parser, engine: Path) -
 
 def test_the_table_of_list_flags_is_the_parser_s_own(parser: Parser) -> None:
     """Every flag of vLLM that takes several words or is repeated, and no other."""
-    assert {kind: frozenset(names) for kind, names in parser.lists().items()} == list_args.list_args_of(
+    assert {kind: frozenset(names) for kind, names in parser.lists().items()} == adapter(
         EngineKind.VLLM
-    )._asdict()
+    ).lists._asdict()
 
 
 PLATFORM = {"mm-processor-device"}
@@ -189,8 +187,9 @@ PLATFORM = {"mm-processor-device"}
 
 def test_the_flag_table_is_the_parser_s_own(parser: Parser) -> None:
     """Every spelling, arity and choice of the real parser of 0.32, and none beyond them."""
-    table = flag_table(EngineKind.VLLM)
-    assert table is not None
+    source = adapter(EngineKind.VLLM).flag_source
+    assert source is not None
+    table = source.table
     (place,) = table.meant("0.32").places
     seen = set()
     for real in parser.table():
@@ -226,7 +225,7 @@ def test_the_table_refuses_and_takes_what_the_parser_does(parser: Parser) -> Non
         profile = Profile.model_validate(
             {"name": "x", "engine": "vllm", "image": "vllm/vllm-openai:v0.32.0", "args": args}
         )
-        (said,) = parser.says([["org/x", *argv.flag_words(args, {}, list_args.list_args_of(EngineKind.VLLM))]])
+        (said,) = parser.says([["org/x", *argv.flag_words(args, {}, adapter(EngineKind.VLLM).lists)]])
         assert (said == "") is is_taken, (args, said)
         assert ([one.message for one in flag_complaints(profile)] == []) is is_taken, args
 
@@ -258,7 +257,7 @@ def test_vllm_takes_every_proposed_command_line(parser: Parser) -> None:
     box, wish = MemoryBudget(127_600_748 * 1024, 10 * GIB), OwnerChoices(image="x", engine_version="0.32.0")
     texts = {}
     for name, facts in HEADERS.items():
-        made = propose(name, EngineKind.VLLM, {"hf": "org/x"}, facts, box, wish)
+        made = adapter(EngineKind.VLLM).propose(name, {"hf": "org/x"}, facts, box, wish)
         texts[name] = yaml_writer.annotated_yaml(made.profile, made.reasons, ())
     profiles = write.load_imported(texts).profiles
     assert sorted(profiles) == ["dense", "mtp", "mtp/mtp", "oss"]

@@ -9,8 +9,8 @@ import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.flag_check import flag_complaints
-from sparkdash.engines.flag_table import flag_table
 from sparkdash.engines.known_flags import parse_help
+from sparkdash.engines.registry import adapter
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(60)]
 
@@ -22,9 +22,10 @@ def program(llama: Path) -> Path:
 
 def test_the_table_has_the_very_flags_that_the_help_lists(program: Path) -> None:
     """Each spelling, and none beyond them; the newest tree of the table is this program's source."""
-    table = flag_table(EngineKind.LLAMACPP)
+    source = adapter(EngineKind.LLAMACPP).flag_source
     known = parse_help(subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout)
-    assert table is not None
+    assert source is not None
+    table = source.table
     assert known is not None
     newest = len(table.versions) - 1
     spellings = {

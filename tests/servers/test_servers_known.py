@@ -17,7 +17,7 @@ import pytest
 from sparkdash.catalog import yaml_writer
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.server import ServerKind
-from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.generic.known_servers import KNOWN
 from sparkdash.engines.generic.trial import silence
 from sparkdash.engines.registry import adapter_of

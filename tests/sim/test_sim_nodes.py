@@ -15,7 +15,7 @@ from sparkdash.domain.event import NodesChanged
 from sparkdash.domain.node import LOCAL, NodeStatus
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec
 from sparkdash.engines import registry
-from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.containers import LaunchContext
 from sparkdash.errors import HostError
 from sparkdash.host.runtime import Nodes
 from sparkdash.nodes.node_runtimes import NodeRuntimes

@@ -13,11 +13,12 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory import LONG_PROMPT, Basis, Measure
 from sparkdash.domain.node import LOCAL
-from sparkdash.engines.estimate import estimate_launch, sizes_by_free_memory
+from sparkdash.engines.estimate import estimate_launch
+from sparkdash.engines.memory_terms import BOX_BYTES
+from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import HostError
 from sparkdash.host.reader import GpuReading
 from sparkdash.paths import shipped_profiles
-from sparkdash.rules.memory import BOX_BYTES
 from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor.decide.fit import BoxMemory, Occupant, choose
@@ -48,7 +49,7 @@ def test_the_second_of_the_pair_comes_and_nobody_leaves(first: str, second: str)
 
 def test_both_of_the_pair_load_at_the_same_time() -> None:
     """Neither sizes itself by what is free, so neither has to wait for the other's load."""
-    assert not any(sizes_by_free_memory(PROFILES[name]) for name in (STRONG, QUICK))
+    assert not any(adapter_of(PROFILES[name]).sizes_by_free_memory(PROFILES[name]) for name in (STRONG, QUICK))
 
 
 def test_the_pair_is_one_image_and_each_has_a_published_rate() -> None:

@@ -16,7 +16,7 @@ from running_collector import Watch
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.domain.profile import EngineKind
-from sparkdash.engines.adapter import MetricNames
+from sparkdash.engines.probes import MetricNames
 from sparkdash.engines.registry import adapter
 from sparkdash.host.reader import GpuReading
 from sparkdash.telemetry.derive import Derived, EngineHistory

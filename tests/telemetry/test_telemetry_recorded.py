@@ -10,7 +10,7 @@ import pytest
 
 from sparkdash.domain.metric import Metric
 from sparkdash.domain.profile import EngineKind
-from sparkdash.engines.adapter import MetricNames
+from sparkdash.engines.probes import MetricNames
 from sparkdash.telemetry.derive import Derived, EngineHistory
 from sparkdash.telemetry.reading import Reading
 

@@ -86,7 +86,7 @@ class DaemonLauncher:
             engine_url=engine.url,
             defaults=profile.request,
         )
-        if profile.engine in url_server.UNMANAGED:
+        if adapter(profile.engine).owned_by is None:  # any engine may be behind it
             measured.keys = await url_server.attached_keys(self._bench_client, measured.model, engine.url)
         found = await profile_provenance(profile, engine, world, measured, await self._log(profile.name))
         observer = _BoxObserver(self._client, profile.name)

@@ -22,7 +22,7 @@ from sparkdash.bench.plan.corpus_text import CorpusText
 from sparkdash.bench.plan.prompts import CORPUS
 from sparkdash.bench.plan.suites import CLASSES
 from sparkdash.domain.profile import EngineKind
-from sparkdash.engines import measuring
+from sparkdash.engines.model_list import token_count
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import UpstreamError
 from sparkdash.telemetry import exposition
@@ -60,7 +60,7 @@ class MeasuredEngine:
     def body(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> dict[str, Any]:
         """Build a greedy chat. `tokens` is exact where `forced`, otherwise the maximum."""
         said = {"messages": [{"role": "user", "content": content}]} if isinstance(content, str) else content
-        length = measuring.forced_length(self.speaks, tokens) if forced else {"max_tokens": tokens}
+        length = adapter(self.speaks).forced_length(tokens) if forced else {"max_tokens": tokens}
         return {
             **self.defaults,
             **said,
@@ -68,8 +68,8 @@ class MeasuredEngine:
             "temperature": 0.0,
             "seed": 0,
             **length,
-            **measuring.uncached_prompt(self.speaks, salt),
-            **measuring.usage_counts(self.speaks),
+            **adapter(self.speaks).uncached_prompt(salt),
+            **adapter(self.speaks).usage_counts(),
         }
 
     async def ask(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> StreamedAnswer:
@@ -85,7 +85,7 @@ class MeasuredEngine:
 
     async def _counted_first(self, answer: StreamedAnswer) -> StreamedAnswer:
         """Count the tokens of the answer's first moment by /tokenize, else estimate them."""
-        how = measuring.tokenize_request(self.speaks, self.model, answer.first_text) if self._tokenizes else None
+        how = adapter(self.speaks).tokenize_request(self.model, answer.first_text) if self._tokenizes else None
         if how is None or not answer.first_text:
             return first_chunk.estimated(answer)
         try:
@@ -93,7 +93,7 @@ class MeasuredEngine:
         except UpstreamError:
             self._tokenizes = False
             return first_chunk.estimated(answer)
-        tokens = measuring.token_count(told) if isinstance(told, dict) else None
+        tokens = token_count(told) if isinstance(told, dict) else None
         return first_chunk.estimated(answer) if tokens is None else first_chunk.counted(answer, tokens)
 
     async def counters(self) -> Reading | None:
@@ -156,7 +156,7 @@ class MeasuredEngine:
     async def tokenizer(self) -> str | None:
         """Return the SHA-256 of the token ids of a fixed text; None when the engine gives no ids."""
         pieces = prompt_text.text_pieces("chat", "tokenizer")
-        how = measuring.tokenize_request(self.speaks, self.model, "".join(next(pieces) for _ in range(PROBE_WORDS)))
+        how = adapter(self.speaks).tokenize_request(self.model, "".join(next(pieces) for _ in range(PROBE_WORDS)))
         if how is None:
             return None
         try:
@@ -234,11 +234,11 @@ class PromptTokenCounter:
 
     async def tokens(self, content: str) -> int | None:
         """Return the count of /tokenize; None when there is no such route."""
-        how = measuring.count_request(self.measured.speaks, self.measured.model, content)
+        how = adapter(self.measured.speaks).count_request(self.measured.model, content)
         if how is None:
             return None
         answer = await self.measured.client.post(how.path, how.body)
-        return measuring.token_count(answer) if isinstance(answer, dict) else None
+        return token_count(answer) if isinstance(answer, dict) else None
 
 
 def _sample(kind: str, words: int) -> str:

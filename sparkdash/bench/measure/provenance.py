@@ -15,9 +15,9 @@ from sparkdash.bench.measure.url_server import UrlServer
 from sparkdash.bench.records import Provenance
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import Gpu
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
-from sparkdash.engines.adapter import LaunchContext
+from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import SparkdashError
 from sparkdash.host import command
@@ -74,7 +74,7 @@ async def server_provenance(url: str, measured: MeasuredEngine, server: UrlServe
     return Provenance(
         profile=url,
         temperature=0.0,
-        engine=None if measured.kind is EngineKind.OPENAI else measured.kind.value,
+        engine=None if measured.kind.is_external else measured.kind.value,
         engine_version=await measured.version(),
         request_keys=server.keys.value if server.keys else None,
         model=measured.model,

@@ -13,14 +13,13 @@ from typing import Any
 
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.domain.profile import EngineKind
-from sparkdash.engines import measuring
+from sparkdash.engines import model_list
+from sparkdash.engines.registry import adapter
 from sparkdash.errors import SparkdashError, UpstreamError
 
 PROBE_TOKENS = 24
 PROBE = "Reply with the single word yes."
 """A request whose answer has more tokens than one word only where its length is forced."""
-UNMANAGED = frozenset({EngineKind.OPENAI, EngineKind.REMOTE, EngineKind.GENERIC})
-"""Kinds of a gateway's profiles behind which any engine may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +41,12 @@ async def identify(client: BenchClient, wanted: str | None) -> UrlServer:
         UpstreamError: nobody answers, or no OpenAI-compatible server does.
     """
     cards = await _models(client)
-    model = wanted or next(iter(measuring.served_models(cards)), None)
+    model = wanted or next(iter(model_list.served_models(cards)), None)
     if model is None:
         raise UpstreamError(f"{client.url} lists no model.", hint="Name one with --model.")
-    simulated = measuring.is_simulated(cards, model)
-    kind = measuring.engine_kind_of(cards)
-    keys = await _taken_keys(client, model) if kind is EngineKind.OPENAI else None
+    simulated = model_list.is_simulated(cards, model)
+    kind = model_list.engine_kind_of(cards)
+    keys = await _taken_keys(client, model) if kind.is_external else None
     return UrlServer(model, kind, simulated, keys)
 
 
@@ -67,20 +66,21 @@ async def attached_keys(client: BenchClient, model: str, engine_url: str | None)
     if engine_url is not None:
         with suppress(SparkdashError, ValueError):
             cards = json.loads(await client.get("/v1/models", url=engine_url))
-            kind = measuring.engine_kind_of(cards) if isinstance(cards, dict) else kind
-    return kind if kind is not EngineKind.OPENAI else await _taken_keys(client, model)
+            kind = model_list.engine_kind_of(cards) if isinstance(cards, dict) else kind
+    return await _taken_keys(client, model) if kind.is_external else kind
 
 
 async def _taken_keys(client: BenchClient, model: str) -> EngineKind | None:
     """Return VLLM when a server of unknown kind answers a request with vLLM's keys; None when it refuses them."""
+    vllm = adapter(EngineKind.VLLM)
     answer = await client.chat(
         {
             "model": model,
             "messages": [{"role": "user", "content": PROBE}],
             "temperature": 0.0,
-            **measuring.forced_length(EngineKind.VLLM, PROBE_TOKENS),
-            **measuring.uncached_prompt(EngineKind.VLLM, "probe"),
-            **measuring.usage_counts(EngineKind.VLLM),
+            **vllm.forced_length(PROBE_TOKENS),
+            **vllm.uncached_prompt("probe"),
+            **vllm.usage_counts(),
         }
     )
     return None if answer.error or answer.n != PROBE_TOKENS else EngineKind.VLLM

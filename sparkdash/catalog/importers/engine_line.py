@@ -10,18 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from sparkdash.catalog.importers.engine_flags import (
-    ADDRESS_FLAGS,
-    DRAFTER_FLAG,
-    MODEL_FLAGS,
-    NAME_FLAG,
-    OLD_SPECULATION,
-    OWN_FLAGS,
-    OWN_VALUES,
-    POSITIONAL_MODEL,
-    is_bare_flag,
-    long_name,
-)
 from sparkdash.catalog.importers.values import (
     ImportNotes,
     dotted_value,
@@ -30,24 +18,30 @@ from sparkdash.catalog.importers.values import (
     model_ref,
     typed_value,
 )
-from sparkdash.domain.list_args import ListArgs, list_args_of
 from sparkdash.domain.node import RANK_ARGS
-from sparkdash.domain.profile import EngineKind
+from sparkdash.engines.adapter import CommandLine, EngineAdapter
+from sparkdash.engines.registry import all_adapters
 from sparkdash.redaction import is_secret_variable
 
 _PYTHON = re.compile(r"python[\d.]*")
-_SERVERS = {"llama-server": "llamacpp", "trtllm-serve": "trtllm"}
 _VERSION = re.compile(
     r"[-_](?=[0-9a-f]*\d)[0-9a-f]{7,40}$|[-_]?v?b?\d[\w.]*$|[-_](?:latest|main|master|nightly|cuda\d*|vulkan|rocm|cpu)$"
 )
 """Version, commit or build at the end of a program's name, as in llama-server-b4567."""
+_BARE = re.compile(
+    r"(enable|disable|no)-.*|trust-remote-code|enforce-eager|async-scheduling|jinja|metrics|mlock|cont-batching"
+    r"|embedding|verbose"
+)
+"""Flags without a value, so that the word after them can be the model."""
+ADDRESS_FLAGS = ("host", "port")
 
 
 @dataclass(slots=True)
 class EnginePart:
     """Engine part of a profile; `names` are the served names."""
 
-    kind: str
+    engine: EngineAdapter
+    syntax: CommandLine
     command: list[str] = field(default_factory=list)
     models: dict[str, dict[str, str]] = field(default_factory=dict)
     args: dict[str, Any] = field(default_factory=dict)
@@ -55,43 +49,43 @@ class EnginePart:
     nodes: int = 1
     """Nodes that the command line names."""
 
+    @property
+    def kind(self) -> str:
+        """The profile's `engine`."""
+        return self.engine.kind.value
+
+    @property
+    def nests(self) -> bool:
+        """Whether `--a.b 1` is the engine's short way to a JSON object."""
+        return self.engine.flag_source is not None and self.engine.flag_source.syntax.nests
+
+    def is_bare_flag(self, key: str) -> bool:
+        """Whether a flag is known to take no value: by the engine's flag table, else by its name."""
+        facts = self.engine.flag_source.table.find(key) if self.engine.flag_source else None
+        if facts is not None and facts.present:
+            return facts.takes(max(facts.present)) in ("none", "toggle")
+        return _BARE.fullmatch(key) is not None
+
+    def long_name(self, short: str) -> str | None:
+        """Return the long name of a short flag, both without hyphens; None for an unknown one."""
+        if short in self.syntax.short:
+            return self.syntax.short[short]
+        facts = self.engine.flag_source.table.by_word.get(f"-{short}") if self.engine.flag_source else None
+        if facts is None:
+            return None
+        negation = next((word[2:] for word in facts.spellings if word.startswith("--no-")), None)
+        return negation if negation and short.startswith("n") else facts.name
+
 
 def recognise_engine(words: list[str], image: str) -> tuple[EnginePart, list[str]] | None:
     """Return the engine that `words` start, with the words after its program; None without one."""
-    first = _VERSION.sub("", PurePosixPath(words[0]).name) if words else ""
-    if _PYTHON.fullmatch(first) and words[1:2] == ["-m"] and len(words) > 2:
-        return _module(words)
-    return _program(first, words) or _entrypoint(words, image)
-
-
-def _program(first: str, words: list[str]) -> tuple[EnginePart, list[str]] | None:
-    """Recognise an engine by the name of its program; a path to it becomes the profile's command."""
-    is_bare, has_verb = words[:1] == [first], words[1:2] == ["serve"]
-    if first in ("vllm", "sglang") and has_verb:
-        return EnginePart(first, [] if is_bare and first == "vllm" else words[:2]), words[2:]
-    if first in _SERVERS:
-        after = 2 if has_verb and first == "trtllm-serve" else 1
-        return EnginePart(_SERVERS[first], [] if is_bare else words[:1]), words[after:]
-    return None
-
-
-def _module(words: list[str]) -> tuple[EnginePart, list[str]] | None:
-    if words[2] == "vllm.entrypoints.openai.api_server":
-        return EnginePart("vllm"), words[3:]
-    if words[2] == "sglang.launch_server":
-        own = [] if words[0] == "python3" else words[:3]
-        return EnginePart("sglang", own), words[3:]
-    return None
-
-
-def _entrypoint(words: list[str], image: str) -> tuple[EnginePart, list[str]] | None:
-    """Recognise images whose own entrypoint is the server, so that its arguments follow the image at once."""
-    if re.search(r"(^|/)vllm-openai(:|@|$)", image):
-        return EnginePart("vllm"), words
-    if words[:1] == ["serve"] and (kind := re.search(r"sglang|vllm", image)):
-        return EnginePart(kind[0], ["sglang", "serve"] if kind[0] == "sglang" else []), words[1:]
-    if re.search(r"(^|/)llama\.cpp:[^/]*server", image):
-        return EnginePart("llamacpp", ["/app/llama-server"]), words
+    name = _VERSION.sub("", PurePosixPath(words[0]).name) if words else ""
+    if _PYTHON.fullmatch(name) and words[1:2] == ["-m"]:
+        image = ""  # the module is the program, whatever the image starts by itself
+    for engine in all_adapters():
+        if engine.command_line is not None and (found := engine.recognise(words, name, image)):
+            command, rest = found
+            return EnginePart(engine, engine.command_line, list(command)), list(rest)
     return None
 
 
@@ -101,11 +95,10 @@ def read_engine_line(engine: EnginePart, words: list[str], notes: ImportNotes) -
     Raises:
         ProfileError: the words name no model.
     """
-    positional, flags = _split(engine.kind, words, notes)
+    positional, flags = _split(engine, words, notes)
     _model_last(engine, positional, flags)
     _place(engine, flags, notes)
-    if engine.kind == "vllm":
-        _speculation(engine, notes)
+    _speculation(engine, notes)
     if not _models(engine, positional, notes):
         said = f": {' '.join(words)[:120]}" if words else "."
         raise import_refused(
@@ -117,11 +110,11 @@ def read_engine_line(engine: EnginePart, words: list[str], notes: ImportNotes) -
     return engine
 
 
-def _split(kind: str, words: list[str], notes: ImportNotes) -> tuple[list[str], list[tuple[str, list[str]]]]:
+def _split(engine: EnginePart, words: list[str], notes: ImportNotes) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """Split into the words that belong to no flag, and each flag with its values."""
     positional: list[str] = []
     flags: list[tuple[str, list[str]]] = []
-    named = kind not in POSITIONAL_MODEL or any(_names_model(kind, word) for word in words)
+    named = not engine.syntax.is_model_positional or any(_names_model(engine, word) for word in words)
     index = 0
     while index < len(words):
         word = words[index]
@@ -132,11 +125,11 @@ def _split(kind: str, words: list[str], notes: ImportNotes) -> tuple[list[str], 
         elif not _is_flag(word):
             positional.append(word)
         else:
-            name, equals, value = _name_and_value(kind, word)
-            key = _key(kind, name, notes)
+            name, equals, value = _name_and_value(engine, word)
+            key = _key(engine, name, notes)
             values = [value] if equals else []
-            is_bare = equals or (is_bare_flag(kind, key) and not (named or positional))
-            while not is_bare and index < len(words) and _is_value(kind, key, words[index]):
+            is_bare = equals or (engine.is_bare_flag(key) and not (named or positional))
+            while not is_bare and index < len(words) and _is_value(engine, key, words[index]):
                 values.append(words[index])
                 index += 1
             if key:
@@ -148,32 +141,33 @@ def _is_flag(word: str) -> bool:
     return word.startswith("-") and re.match(r"--?[A-Za-z]", word) is not None
 
 
-def _is_value(kind: str, key: str, word: str) -> bool:
+def _is_value(engine: EnginePart, key: str, word: str) -> bool:
     """Whether a word after a flag is its value. A variable that nobody knows may stand for further flags."""
-    return not _is_flag(word) and not (is_bare_flag(kind, key) and word.startswith("$"))
+    return not _is_flag(word) and not (engine.is_bare_flag(key) and word.startswith("$"))
 
 
-def _names_model(kind: str, word: str) -> bool:
-    return word.startswith("--") and word[2:].partition("=")[0].replace("_", "-") in MODEL_FLAGS[kind]
+def _names_model(engine: EnginePart, word: str) -> bool:
+    return word.startswith("--") and word[2:].partition("=")[0].replace("_", "-") in engine.syntax.model
 
 
-def _name_and_value(kind: str, word: str) -> tuple[str, str, str]:
-    """Split `--flag=value`; `-O3` is vLLM's short form of a flag with its value."""
-    if kind == "vllm" and (hit := re.fullmatch(r"-O=?(\d)", word)):
-        return "--optimization-level", "=", hit[1]
+def _name_and_value(engine: EnginePart, word: str) -> tuple[str, str, str]:
+    """Split `--flag=value`, and the short form of a flag that has its value attached."""
+    for short, name in engine.syntax.attached.items():
+        if hit := re.fullmatch(rf"{short}=?(\d)", word):
+            return name, "=", hit[1]
     return word.partition("=")
 
 
-def _key(kind: str, name: str, notes: ImportNotes) -> str:
+def _key(engine: EnginePart, name: str, notes: ImportNotes) -> str:
     """Return the flag's long name without dashes, with hyphens where the engine takes either; "" when unknown."""
     key = name.lstrip("-")
-    if kind != "trtllm":
+    if engine.engine.flag_source is None or not engine.engine.flag_source.syntax.is_literal:
         head, dot, tail = key.partition(".")
         key = head.replace("_", "-") + dot + tail
     short, dot, path = key.partition(".")
-    if kind == "vllm" and dot and not name.startswith("--") and (known := long_name(kind, short)):
+    if engine.nests and dot and not name.startswith("--") and (known := engine.long_name(short)):
         return f"{known}.{path}"
-    if (known := long_name(kind, key)) and (not name.startswith("--") or kind in ("sglang", "llamacpp")):
+    if (known := engine.long_name(key)) and (not name.startswith("--") or engine.syntax.resolves_long):
         return known
     if not name.startswith("--") and len(key) > 1:
         notes.unknown(name, "a short flag that is not known, left out with its value; write the long one")
@@ -187,26 +181,22 @@ def _as_list(value: Any) -> list[Any]:
 
 def _model_last(engine: EnginePart, positional: list[str], flags: list[tuple[str, list[str]]]) -> None:
     """Find a model after a flag's value, as in `--max-model-len 4096 owner/name`, if none was named."""
-    if positional or any(key in MODEL_FLAGS[engine.kind] for key, _ in flags):
+    if positional or any(key in engine.syntax.model for key, _ in flags):
         return
     for key, values in flags:
-        if len(values) == 2 and key not in _lists(engine).several:
+        if len(values) == 2 and key not in engine.engine.lists.several:
             positional.append(values.pop())
             return
-
-
-def _lists(engine: EnginePart) -> ListArgs:
-    return list_args_of(EngineKind(engine.kind))
 
 
 def _place(engine: EnginePart, flags: list[tuple[str, list[str]]], notes: ImportNotes) -> None:
     for key, values in flags:
         flag = f"--{key}"
-        if key == NAME_FLAG[engine.kind]:
+        if key == engine.syntax.names:
             engine.names += [name for value in values for name in value.split(",")]
         elif key.startswith("-") or not key:
             notes.unknown(flag)
-        elif reason := _drop_reason(engine.kind, key, values):
+        elif reason := _drop_reason(engine.syntax, key, values):
             notes.dropped(flag, reason)
         else:
             _store(engine, key, values, notes)
@@ -214,7 +204,7 @@ def _place(engine: EnginePart, flags: list[tuple[str, list[str]]], notes: Import
             engine.nodes = int(values[0])
 
 
-def _drop_reason(kind: str, key: str, values: list[str]) -> str | None:
+def _drop_reason(syntax: CommandLine, key: str, values: list[str]) -> str | None:
     """Return why a flag is left out of the profile; None when it is kept."""
     if key in ADDRESS_FLAGS:
         return "sparkdash sets the address itself"
@@ -222,21 +212,21 @@ def _drop_reason(kind: str, key: str, values: list[str]) -> str | None:
         return "sparkdash sets it for each node of a profile with `nodes: 2`"
     if values and is_secret_variable(key.replace("-", "_")):
         return "a secret must not be in a profile; the gateway asks for keys"
-    if (key in OWN_FLAGS[kind] and not values) or (kind, key, *values) in OWN_VALUES:
+    if (key, *values) in syntax.ours:
         return "sparkdash sets it by itself"
     return None
 
 
 def _store(engine: EnginePart, key: str, values: list[str], notes: ImportNotes) -> None:
     """Add a flag with its values to the engine's args."""
-    lists, flag = _lists(engine), f"--{key}"
+    lists, flag = engine.engine.lists, f"--{key}"
     if key in lists.repeated and values:
         engine.args[key] = [*_as_list(engine.args.get(key)), *map(typed_value, values)]
     elif len(values) > 1 and key in lists.several:
         engine.args[key] = list(map(typed_value, values))
     elif len(values) > 1:
         notes.unknown(flag, f"has {len(values)} values, and is not known to take a list; left out")
-    elif engine.kind == "vllm" and "." in key:
+    elif engine.nests and "." in key:
         _dotted(engine.args, key, values, notes)
     else:
         if key in engine.args:
@@ -260,18 +250,21 @@ def _dotted(args: dict[str, Any], key: str, values: list[str], notes: ImportNote
 
 
 def _speculation(engine: EnginePart, notes: ImportNotes) -> None:
-    """Turn the speculation flags of old recipes into the one JSON value that vLLM takes."""
-    old = {key: engine.args.pop(key) for key in OLD_SPECULATION if key in engine.args}
+    """Turn the speculation flags of old recipes into the one JSON value that the engine takes."""
+    merged = engine.syntax.old_speculation
+    old = {key: engine.args.pop(key) for key in merged if key in engine.args}
     if old:
         config = engine.args.get("speculative-config")
-        given = {OLD_SPECULATION[key]: value for key, value in old.items()}
+        given = {merged[key]: value for key, value in old.items()}
         engine.args["speculative-config"] = given | (config if isinstance(config, dict) else {})
-        notes.rewritten(", ".join(f"--{key}" for key in old), "as speculative-config, which is what vLLM takes")
+        notes.rewritten(
+            ", ".join(f"--{key}" for key in old), f"as speculative-config, which is what {engine.engine.title} takes"
+        )
 
 
 def _models(engine: EnginePart, positional: list[str], notes: ImportNotes) -> bool:
     """Move the models from the words and args to the profile's models; return whether there is one."""
-    given = [engine.args.pop(key) for key in MODEL_FLAGS[engine.kind] if key in engine.args]
+    given = [engine.args.pop(key) for key in engine.syntax.model if key in engine.args]
     texts = [str(value) for value in (*positional[:1], *given) if value not in (True, "")]
     if not texts:
         return False
@@ -284,7 +277,7 @@ def _models(engine: EnginePart, positional: list[str], notes: ImportNotes) -> bo
 
 def _drafter(engine: EnginePart, target: str, notes: ImportNotes) -> None:
     """Move the drafting model from the args to the profile's models; a placeholder stays."""
-    key, holder = DRAFTER_FLAG[engine.kind], engine.args
+    key, holder = engine.syntax.drafter, engine.args
     if isinstance(config := engine.args.get("speculative-config"), dict):
         key, holder = "model", config
     drafter = holder.get(key)

@@ -15,10 +15,12 @@ from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.catalog import nearest
 from sparkdash.cli.local import configured_catalog, container_spec, stored_flags
 from sparkdash.cli.profiles.images import older_images
-from sparkdash.engines.known_flags import NOT_LISTED, KnownFlags, unlisted_flags
-from sparkdash.engines.registry import adapter_of
+from sparkdash.engines.flag_check import NOT_LISTED, unlisted_flags
+from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.engines.registry import adapter_of, all_adapters
 from sparkdash.errors import AdmissionError, ProfileError, SparkdashError
-from sparkdash.rules import RULES, Rule, RuleFinding, Severity, findings, flag_table
+from sparkdash.rules import RULES, Rule, RuleFinding, Severity, findings
+from sparkdash.rules.general import FLAG_RULE_NAMES, UNKNOWN
 
 
 def all_rules() -> list[dict[str, str]]:
@@ -44,7 +46,7 @@ def _told(rule: Rule) -> dict[str, str]:
         "name": rule.name,
         "level": rule.level.value,
         "about": rule.about,
-        "engines": ", ".join(kind.value for kind in rule.engines) or "any",
+        "engines": next((one.kind.value for one in all_adapters() if rule in one.rules()), "any"),
         "versions": rule.versions(),
         "evidence": rule.evidence,
     }
@@ -69,7 +71,7 @@ def check_catalog(found: Catalog) -> list[RuleFinding]:
 
 def import_findings(made: Catalog) -> list[RuleFinding]:
     """Return what the engines' flag tables say of imported profiles."""
-    return [one for one in findings(made) if one.rule in flag_table.NAMES]
+    return [one for one in findings(made) if one.rule in FLAG_RULE_NAMES]
 
 
 def start_warnings(name: str) -> list[str]:
@@ -160,7 +162,7 @@ def _listed_flags(found: Catalog) -> dict[str, KnownFlags]:
 
 def _is_judged_by_help(finding: RuleFinding, listed: Mapping[str, KnownFlags]) -> bool:
     """Whether each profile's own program was asked about the flag that the table calls unknown."""
-    return finding.rule == flag_table.UNKNOWN and all(name in listed for name in finding.profiles)
+    return finding.rule == UNKNOWN and all(name in listed for name in finding.profiles)
 
 
 def _not_listed(found: Catalog, listed: Mapping[str, KnownFlags]) -> Iterator[RuleFinding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkdash.domain.images import ImageOrigin, ImageState, ImageUser, Provenance, how_to_get, image_state
-from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary
+from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
 from sparkdash.host.shelf import ProfileStock
@@ -217,13 +217,13 @@ def row_state(
     """Say what a profile does or what it lacks; the first thing in the way comes first."""
     if summary.cannot_run:
         return "cannot run"
-    if summary.engine is EngineKind.REMOTE:
+    if summary.engine.is_remote:
         return "elsewhere"
     if world is not None and (parked := world.parked.get(summary.name)):
         return f"parked: {parked.failure.code}"
     if world is not None and (engine := world.engines.get(summary.name)):
         return engine.state.value + (", edited" if world.is_outdated(summary.name) else "")
-    idle = "stopped" if world is not None else "no daemon" if summary.engine is EngineKind.OPENAI else "can start"
+    idle = "stopped" if world is not None else "no daemon" if summary.engine.is_external else "can start"
     return _lacking(summary, here, image, runtime) or idle
 
 

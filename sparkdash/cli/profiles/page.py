@@ -14,9 +14,10 @@ from textwrap import wrap
 from sparkdash.cli.output import format_table
 from sparkdash.cli.profiles.images import ProfileImage, image_words
 from sparkdash.domain.memory import Need
-from sparkdash.domain.profile import EngineKind, Profile, Published
+from sparkdash.domain.profile import Profile, Published
+from sparkdash.domain.server import ServerSpec
 from sparkdash.domain.task import ROUTE_PATHS
-from sparkdash.engines.generic.known_servers import known_server, server_of
+from sparkdash.engines.generic.known_servers import described_server, known_server
 from sparkdash.engines.generic.trial import trial_of
 from sparkdash.engines.registry import adapter_of
 from sparkdash.units import DASH, gib, number, percent, tokens
@@ -99,7 +100,7 @@ def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
     yield from _server_facts(profile)
     if profile.protocols is not None:
         yield "protocols", ", ".join(profile.protocols)
-    if profile.engine is not EngineKind.REMOTE:
+    if not profile.engine.is_remote:
         yield "on stuck", profile.on_stuck.value
     if profile.fallbacks:
         yield "fallbacks", ", ".join(profile.fallbacks)
@@ -122,17 +123,17 @@ def _image_facts(profile: Profile, image: ProfileImage | None) -> Iterator[tuple
 
 
 def _server_facts(profile: Profile) -> Iterator[tuple[str, str]]:
-    if profile.engine is EngineKind.REMOTE:
+    if profile.engine.is_remote:
         yield "model there", profile.model_id or profile.name
         yield "key", f"in {profile.key_env}" if profile.key_env else DASH
-    if profile.engine is EngineKind.GENERIC:
-        yield from _generic_facts(profile)
-    if profile.engine is EngineKind.OPENAI:
+    elif profile.engine.is_external:
         yield "model there", profile.model_id or "as the server lists it"
+    elif (server := described_server(profile)) is not None:
+        yield from _generic_facts(profile, server)
 
 
-def _generic_facts(profile: Profile) -> Iterator[tuple[str, str]]:
-    server, known = server_of(profile), known_server(profile)
+def _generic_facts(profile: Profile, server: ServerSpec) -> Iterator[tuple[str, str]]:
+    known = known_server(profile)
     if known:
         yield "server", f"{known.title}, described after {known.source}; {known.tried}"
     yield "serves", ", ".join(ROUTE_PATHS[route] for route in server.routes)

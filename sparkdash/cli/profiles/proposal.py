@@ -18,10 +18,11 @@ from sparkdash.domain.memory import Need
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines.estimate import estimate_launch
-from sparkdash.engines.proposal import MemoryBudget, OwnerChoices, propose
+from sparkdash.engines.memory_terms import BOX_BYTES
+from sparkdash.engines.proposal import MemoryBudget, OwnerChoices
+from sparkdash.engines.registry import adapter
 from sparkdash.errors import ProfileError
 from sparkdash.rules import RuleFinding, Severity, findings
-from sparkdash.rules.memory import BOX_BYTES
 from sparkdash.settings import Settings
 from sparkdash.units import DASH, GIB, gib, tokens
 
@@ -51,7 +52,7 @@ def propose_checked(
         ProfileError: no image is known and none was given, or no valid profile can be made.
     """
     box = MemoryBudget(local.box_bytes() or BOX_BYTES, int(known.reserve_gib * GIB))
-    proposal = propose(_name(name), engine, ref, facts, box, wish)
+    proposal = adapter(engine).propose(_name(name), ref, facts, box, wish)
     if "image" not in proposal.profile and known.runtime != "process":
         raise ProfileError(
             f"No {engine.value} image for a Spark (arm64, SM121) is known.",

@@ -1,35 +1,39 @@
-"""Dialect of any server that sparkdash starts by its profile's own description (`server:`).
+"""Any server that sparkdash starts by its profile's own description (`server:`).
 
 Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.domain.engine import Failure, LoadProgress
+from sparkdash.domain.memory import Term
 from sparkdash.domain.profile import PLACEHOLDER, ApiProtocol, EngineKind, Profile
 from sparkdash.domain.server import ServerMetrics, ServerSpec
-from sparkdash.domain.task import ROUTE_PATHS, ServerRoute
+from sparkdash.domain.task import ROUTE_PATHS, ROUTE_TASKS, ServerRoute, Task
+from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
-from sparkdash.engines.adapter import HelpCommand, LaunchContext, MetricNames, Probes
-from sparkdash.engines.generic.known_servers import known_server
+from sparkdash.engines.adapter import EngineAdapter
+from sparkdash.engines.containers import LaunchContext
+from sparkdash.engines.generic.known_servers import known_server, server_of
+from sparkdash.engines.memory_terms import Facts, weights_term
+from sparkdash.engines.probes import MetricNames, Probes
+from sparkdash.engines.rule import Hit, KeyPath, Rule, Severity
 from sparkdash.errors import ProfileError
 
 UNKNOWN_METRICS = MetricNames(path=None, recognised=False, started=())
 """Metrics of a server that may be any engine: found out by looking."""
+_EVERYWHERE = re.compile(r"(?<![\d.])0\.0\.0\.0(?![\d.])|^\[?::\]?(?::\S*)?$")
 
 
-class Generic:
+class Generic(EngineAdapter):
     """Adapter of one described server; unlike other adapters it belongs to a profile."""
 
     kind = EngineKind.GENERIC
-    managed = True
-    speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({})
-    death_words: tuple[bytes, ...] = ()
+    title = "any server"
 
     def __init__(self, server: ServerSpec | None = None) -> None:
         self._server = server = server or ServerSpec()
@@ -42,8 +46,11 @@ class Generic:
             chat=chat if ServerRoute.CHAT in server.routes else None,
         )
         self.metrics = _metric_names(server.metrics)
-        self._phrases = tuple(logs.phrase(line.stage, line.pattern, line.fraction) for line in server.log)
-        self._causes = tuple(logs.cause(one.code, one.pattern, one.message, one.hint) for one in server.failures)
+        self.phrases = tuple(logs.phrase(line.stage, line.pattern, line.fraction) for line in server.log)
+        self.causes = tuple(logs.cause(one.code, one.pattern, one.message, one.hint) for one in server.failures)
+
+    def of(self, profile: Profile) -> EngineAdapter:
+        return Generic(server_of(profile))
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """Build the container or process that runs the server.
@@ -75,36 +82,34 @@ class Generic:
             stop_signal=None if server.stop_signal == "SIGTERM" else server.stop_signal,
         )
 
-    def help(self, profile: Profile) -> HelpCommand | None:  # noqa: ARG002 - the contract's signature
-        """Return None: the program may be any, and may serve instead."""
-        return None
-
     def served_names(self, profile: Profile) -> tuple[str, ...]:
         """List the server's name of the model: as the profile has it, else until the server has listed its own."""
-        if profile.model_id is not None:
-            return (profile.model_id,)
-        return (profile.name,)
-
-    def context(self, profile: Profile) -> int | None:
-        """Configured context in tokens, from the profile."""
-        return profile.context
+        return (profile.model_id or profile.name,)
 
     def speculation(self, profile: Profile) -> str | None:
         """Describe the speculation of a known server; None of any other, whose flags are not known."""
         known = known_server(profile)
         return known.speculation(profile.args) if known else None
 
-    def read_log(self, line: str) -> LoadProgress | None:
-        """Read the progress in one line of the start-up log, by the profile's own patterns."""
-        return logs.match_progress(line, self._phrases)
+    def rules(self) -> tuple[Rule, ...]:
+        return RULES
 
-    def kv_dtype(self, lines: Sequence[str]) -> str | None:  # noqa: ARG002 - see EngineAdapter
-        """Return None: the server's log has no known form."""
-        return None
+    def memory_terms(self, profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
+        """Yield its weights, where it has some; what else it takes, only its owner can say."""
+        if "target" in profile.models:
+            yield weights_term(profile, facts, mtp=False)
+        yield Term(name="kv", source="what the server takes beside its weights is not known; declare memory.kv_gib")
 
-    def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
-        """Classify a failed start, the profile's own causes first."""
-        return logs.classify(lines, exit_code, self._causes)
+    def tasks(self, profile: Profile, target: WeightFacts | None) -> frozenset[Task] | None:
+        return frozenset(ROUTE_TASKS[route] for route in self._server.routes if route in ROUTE_TASKS)
+
+    def lacks_protocol(self, profile: Profile, version: str | None, protocol: ApiProtocol) -> bool | None:
+        if profile.protocols is not None:
+            return protocol not in profile.protocols
+        if protocol.value not in self._server.routes:
+            return True
+        # the description of a known server is of one version, and the profile's may be older
+        return False if profile.server and "routes" in profile.server.model_fields_set else None
 
 
 def _metric_names(told: ServerMetrics | None) -> MetricNames:
@@ -154,3 +159,29 @@ def _refuse_unstartable(
             code="port_untold",
             hint="Put {port} into `command`, `args` or `env`, or give the fixed port as `server: {port: 8000}`.",
         )
+
+
+def _exposed(profile: Profile) -> Iterator[Hit]:
+    if server_of(profile).port is not None:
+        return  # a network of its own, whose port is published on the loopback
+    places: list[tuple[KeyPath, str]] = [(("command", number), word) for number, word in enumerate(profile.command)]
+    places += [(("args", key), str(value)) for key, value in profile.args.items()]
+    places += [(("env", key), value) for key, value in profile.env.items()]
+    for path, text in places:
+        if _EVERYWHERE.search(text):
+            message = "has the server listen on every address of the box, where no key protects it"
+            yield Hit(path, message, "Write 127.0.0.1: clients use the gateway.")
+
+
+RULES = (
+    Rule(
+        "server-exposed",
+        Severity.WARNING,
+        "a generic server on the box's network listens on every address",
+        "podman-run(1): --network host shares the interfaces of the box",
+        _exposed,
+    ),
+)
+
+
+ENGINE = Generic()

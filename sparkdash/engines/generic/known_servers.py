@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from sparkdash.domain.profile import ArgValue, Profile
+from sparkdash.domain.profile import ArgValue, EngineKind, Profile
 from sparkdash.domain.server import LogFailure, LogStage, ServerKind, ServerMetrics, ServerSpec
 from sparkdash.domain.task import ServerRoute
 
@@ -337,6 +337,11 @@ KNOWN: Mapping[ServerKind, KnownServer] = MappingProxyType({**LANGUAGE, **VECTOR
 def known_server(profile: Profile) -> KnownServer | None:
     """Return the known server that the profile names; None for any other."""
     return KNOWN.get(profile.server.kind) if profile.server and profile.server.kind else None
+
+
+def described_server(profile: Profile) -> ServerSpec | None:
+    """Return the description of the profile's server; None where the engine is no described server."""
+    return server_of(profile) if profile.engine is EngineKind.GENERIC else None
 
 
 def server_of(profile: Profile) -> ServerSpec:

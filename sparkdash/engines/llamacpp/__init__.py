@@ -1,1 +1,6 @@
-"""llama.cpp's llama-server."""
+"""llama.cpp's llama-server.
+
+Pure.
+"""
+
+from sparkdash.engines.llamacpp.engine import ENGINE as ENGINE

@@ -1,1 +1,6 @@
-"""SGLang."""
+"""SGLang.
+
+Pure.
+"""
+
+from sparkdash.engines.sglang.engine import ENGINE as ENGINE

@@ -1,1 +1,6 @@
-"""TensorRT-LLM's trtllm-serve."""
+"""TensorRT-LLM's trtllm-serve.
+
+Pure.
+"""
+
+from sparkdash.engines.trtllm.engine import ENGINE as ENGINE

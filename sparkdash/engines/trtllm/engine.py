@@ -1,22 +1,29 @@
-"""Dialect of TensorRT-LLM's trtllm-serve, 1.0 to 2026's main.
+"""TensorRT-LLM's trtllm-serve, 1.0 to 2026's main.
 
 Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
 from types import MappingProxyType
 
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.domain.engine import Failure, LoadProgress
-from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
+from sparkdash.domain.memory import Term
+from sparkdash.domain.profile import ApiProtocol, EngineKind, MendName, Profile
 from sparkdash.engines import argv, containers, logs
-from sparkdash.engines.adapter import HelpCommand, LaunchContext, MetricNames, Probes
+from sparkdash.engines.adapter import CommandLine, EngineAdapter, HelpCommand
+from sparkdash.engines.argv import lookup, parse_share, parse_token_count
+from sparkdash.engines.containers import LaunchContext
+from sparkdash.engines.flag_table import FlagSource, FlagSyntax
 from sparkdash.engines.logs import phrase
+from sparkdash.engines.memory_terms import Facts, weights_term
+from sparkdash.engines.probes import MetricNames, Probes
 from sparkdash.errors import ProfileError
 
-DEFAULT_PROGRAM = ("trtllm-serve",)
+SHARE = 0.9
+"""Default of free_gpu_memory_fraction: TensorRT-LLM's KvCacheConfig."""
 
 OPTION_FILES = ("extra-llm-api-options", "config")
 """Flags that name a YAML file of further options. Metrics need `return_perf_metrics: true` in it."""
@@ -34,25 +41,21 @@ PHRASES = (
     phrase("ready", r"Application startup complete", 1.0),
 )
 
-CAUSES = (
-    logs.cause(
-        "out_of_memory",
-        r"Cuda Runtime \(out of memory\)|Executor creation failed due to insufficient GPU memory",
-        "It found too little memory for its settings",
-        "Lower `kv_cache_free_gpu_memory_fraction` or `max_seq_len` in the profile, or stop what else holds memory.",
-    ),
-)
 
+class TrtLlm(EngineAdapter):
+    """Adapter of TensorRT-LLM's `trtllm-serve`.
 
-class TrtLlm:
-    """Adapter of TensorRT-LLM's `trtllm-serve`."""
+    Its speculation is set in the file of further options, which is not read here; no line of its log names the type of
+    the KV cache.
+    """
 
     kind = EngineKind.TRTLLM
-    managed = True
+    title = "TensorRT-LLM"
     # PR #18289 was merged after the last release that is known.
     speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({ApiProtocol.MESSAGES: None})
+    program = ("trtllm-serve",)
     probes = Probes(alive="/health", version="/version")
-    death_words: tuple[bytes, ...] = ()  # it ends itself by a signal, and says nothing of it
+    # No death words: it ends itself by a signal, and says nothing of it.
     # Each read consumes the JSON of /metrics, so the Prometheus exposition is used. Its counters move at request end.
     # Unprefixed names are those of 1.1 and 1.2.
     metrics = MetricNames(
@@ -76,6 +79,28 @@ class TrtLlm:
         ttft=("trtllm_time_to_first_token_seconds", "time_to_first_token_seconds"),
         started=(),
     )
+    metric_prefix = "trtllm_"
+    phrases = PHRASES
+    causes = (
+        logs.cause(
+            "out_of_memory",
+            r"Cuda Runtime \(out of memory\)|Executor creation failed due to insufficient GPU memory",
+            "It found too little memory for its settings",
+            "Lower `kv_cache_free_gpu_memory_fraction` or `max_seq_len` in the profile, or stop what else holds memory.",
+        ),
+    )
+    flag_source = FlagSource(
+        __file__,
+        "TensorRT-LLM",
+        FlagSyntax(is_literal=True, has_candidates=True),
+        own_images=r"nvcr\.io/nvidia/tensorrt-llm/release[:@]",
+        version_in_tag=r"tensorrt-llm/release:(\d+\.\d+\.\d+)",
+    )
+    command_line = CommandLine(model=("model",))
+    owned_by = "tensorrt_llm"
+    takes_vllm_keys = True
+    usage_on_request = True
+    share_flags = ("kv-cache-free-gpu-memory-fraction", "free-gpu-memory-fraction")
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """Build the container of trtllm-serve. A file of further options is mounted at its own path."""
@@ -88,40 +113,51 @@ class TrtLlm:
             )
         model = argv.target_model(profile)
         words = [
-            *containers.program(profile, DEFAULT_PROGRAM),
+            *containers.program(profile, self.program),
             *(model.ref, "--host", argv.HOST, "--port", str(launch.port)),
             *argv.flag_words(profile.args, profile.models),
         ]
-        options = argv.lookup(profile.args, *OPTION_FILES)
+        options = lookup(profile.args, *OPTION_FILES)
         files = [options] if isinstance(options, str) and options.startswith("/") else []
         return containers.build_container(profile, launch, words, shm_size=containers.SHM_SIZE, files=files)
 
     def help(self, profile: Profile) -> HelpCommand | None:
-        """Build the command that lists TensorRT-LLM's flags; None for another program."""
-        words = containers.program(profile, DEFAULT_PROGRAM)
-        own = containers.is_own_program(words[:1], DEFAULT_PROGRAM) and words[1:] in ([], ["serve"])
+        words = containers.program(profile, self.program)
+        own = containers.is_own_program(words[:1], self.program) and words[1:] in ([], ["serve"])
         return HelpCommand((words[0], "serve", "--help"), quick=False) if own else None
 
-    def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """List the profile's names; trtllm-serve accepts any."""
-        return argv.served_names(profile)
-
     def context(self, profile: Profile) -> int | None:
-        """Configured context in tokens, from the profile."""
-        return argv.parse_token_count(argv.lookup(profile.args, "max-seq-len")) or profile.context
+        return parse_token_count(lookup(profile.args, "max-seq-len")) or profile.context
 
-    def speculation(self, profile: Profile) -> str | None:  # noqa: ARG002 - the contract's signature
-        """Return None: speculation is set in the file of further options, which is not read here."""
-        return None
+    def memory_terms(self, profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
+        """Terms of TensorRT-LLM: the KV cache takes a share of what the weights leave free (free_gpu_memory_fraction)."""
+        weights = weights_term(profile, facts, mtp=True)
+        yield weights
+        flag = "kv-cache-free-gpu-memory-fraction"
+        given = lookup(profile.args, flag)
+        part = SHARE if given is None else parse_share(given)
+        if lookup(profile.args, *OPTION_FILES) is not None:
+            yield Term(name="kv", source="decided in the file of further options, which is not read")
+        elif part is None or box_bytes is None or weights.bytes is None:
+            yield Term(name="kv", source=f"{flag} is a share of what the weights leave, and that is not known")
+        else:
+            size = ceil(max(0, box_bytes - weights.bytes) * part)
+            yield Term(name="kv", bytes=size, source=f"{flag} {part:g} of what the weights leave, at most")
 
-    def read_log(self, line: str) -> LoadProgress | None:
-        """Read the progress in one line of the start-up log."""
-        return logs.match_progress(line, PHRASES)
+    def sizes_by_free_memory(self, profile: Profile) -> bool:
+        """Yes: its cache is sized by what the weights leave free."""
+        return True
 
-    def kv_dtype(self, lines: Sequence[str]) -> str | None:  # noqa: ARG002 - see EngineAdapter
-        """Return None: no line of the log names the type."""
-        return None
+    def needs_mends(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[MendName]:
+        """No version is known to take what Claude Code sends since 2026."""
+        return frozenset(
+            {MendName.MESSAGES_SYSTEM_TURNS, MendName.MESSAGES_NEW_KEYS, MendName.RESPONSES_CLIENT_METADATA}
+        )
 
-    def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
-        """Classify a failed start, this engine's own causes first."""
-        return logs.classify(lines, exit_code, CAUSES)
+    def recognise(self, words: Sequence[str], name: str, image: str) -> tuple[Sequence[str], Sequence[str]] | None:
+        if name != "trtllm-serve":
+            return None
+        return [] if words[0] == name else words[:1], words[2 if words[1:2] == ["serve"] else 1 :]
+
+
+ENGINE = TrtLlm()

@@ -1,1 +1,6 @@
-"""vLLM."""
+"""vLLM.
+
+Pure.
+"""
+
+from sparkdash.engines.vllm.engine import ENGINE as ENGINE

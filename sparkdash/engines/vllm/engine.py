@@ -1,4 +1,4 @@
-"""Dialect of vLLM, 0.16 to 0.33.
+"""vLLM, 0.16 to 0.33: `vllm serve`.
 
 Pure.
 """
@@ -6,18 +6,23 @@ Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from sparkdash.domain import list_args
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.domain.engine import Failure, LoadProgress
-from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
+from sparkdash.domain.memory import Term
+from sparkdash.domain.profile import ApiProtocol, ArgValue, EngineKind, MendName, Profile
+from sparkdash.domain.task import Task
+from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
-from sparkdash.engines.adapter import HelpCommand, LaunchContext
-from sparkdash.engines.vllm import flags, nodes, surface
-
-DEFAULT_PROGRAM = ("vllm", "serve")
+from sparkdash.engines.adapter import NO_MENDS, POOLING, CommandLine, Counting, EngineAdapter, HelpCommand, Prompting
+from sparkdash.engines.argv import lookup, parse_object
+from sparkdash.engines.containers import LaunchContext
+from sparkdash.engines.flag_table import FlagSource, FlagSyntax
+from sparkdash.engines.memory_terms import Facts
+from sparkdash.engines.proposal import KnownImage, KvCachePlan, MemoryBudget, Proposal
+from sparkdash.engines.rule import Rule
+from sparkdash.engines.vllm import flags, memory, nodes, surface
 
 # Without it the usage of an answer does not tell how many prompt tokens came from the prefix cache.
 DEFAULT_FLAGS = (("enable-prompt-tokens-details", True),)
@@ -29,31 +34,66 @@ QUANTIZED_KV = re.compile(r"Using (\S+) data type to store kv cache")
 # what is left of it is the model's dtype.
 CONFIG = re.compile(r"Initializing a V\d LLM engine.*?\bdtype=torch\.(?P<model>\w+).*?\bkv_cache_dtype=(?P<kv>\w+)")
 
-PHRASES = (*nodes.PHRASES, *surface.PHRASES)
+_POOLS = {
+    "runner": ("pooling",),
+    "convert": ("embed", "classify", "reward"),
+    "task": ("embed", "embedding", "classify", "score", "reward"),
+}
+"""Flags that turn a model into a pooling model: `--task` until 0.14, the others since."""
+_RENDERED_ELSEWHERE = ("tokenizer", "tokenizer-mode", "tokenizer-revision", "exclude-tools-when-tool-choice-none")
+"""Flags that render prompts differently from the model's own files, unless set to `auto` or `hf`."""
+_HARMONY_TOOLS = frozenset({"function", "web_search_preview", "code_interpreter", "container"})
+"""Tool types that vLLM takes for gpt-oss; it answers 400 to others, up to 0.33 at least."""
 
-CAUSES = (
-    logs.cause(
-        "out_of_memory",
-        r"Free memory on device .* is less than desired|No available memory for the cache blocks"
-        r"|larger than the available KV cache memory",
-        "It found too little memory for its settings",
-        "Lower `gpu-memory-utilization` or `max-model-len` in the profile, or stop what else holds memory.",
-    ),
-)
 
-
-class Vllm:
+class Vllm(EngineAdapter):
     """Adapter of `vllm serve`."""
 
     kind = EngineKind.VLLM
-    managed = True
+    title = "vLLM"
     # vLLM PRs #20504 and #22627; 0.11.0 was seen to lack messages.
     speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType(
         {ApiProtocol.RESPONSES: (0, 10), ApiProtocol.MESSAGES: (0, 11, 1)}
     )
+    program = ("vllm", "serve")
     probes = surface.PROBES
     death_words = surface.DEATH_WORDS
     metrics = surface.METRICS
+    metric_prefix = "vllm:"
+    phrases = (*nodes.PHRASES, *surface.PHRASES)
+    causes = (
+        logs.cause(
+            "out_of_memory",
+            r"Free memory on device .* is less than desired|No available memory for the cache blocks"
+            r"|larger than the available KV cache memory",
+            "It found too little memory for its settings",
+            "Lower `gpu-memory-utilization` or `max-model-len` in the profile, or stop what else holds memory.",
+        ),
+    )
+    runs_on_nodes = True
+    lists = flags.LISTS
+    flag_source = FlagSource(
+        __file__,
+        "vLLM",
+        FlagSyntax(abbreviates=True, nests=True),
+        own_images=r"(docker\.io/)?vllm/vllm-openai[:@]|nvcr\.io/nvidia/vllm[:@]",
+        version_in_tag=r"vllm-openai:v(\d+\.\d+[\w.]*)",
+    )
+    command_line = CommandLine(
+        model=("model",),
+        names="served-model-name",
+        short=MappingProxyType(flags.SHORT),
+        attached=MappingProxyType({"-O": "--optimization-level"}),
+        old_speculation=MappingProxyType(flags.OLD_SPECULATION),
+        ours=frozenset({("enable-prompt-tokens-details",)}),
+    )
+    owned_by = "vllm"
+    known_image = KnownImage(
+        "nvcr.io/nvidia/vllm:26.04-py3", "0.19.0", "NVIDIA's build for arm64 and SM121; it holds vLLM 0.19.0"
+    )
+    takes_vllm_keys = True
+    usage_on_request = True
+    tool_flag = "enable-auto-tool-choice"
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """Build the container of `vllm serve`. Raises ProfileError for flags that this vLLM is known to refuse."""
@@ -61,51 +101,117 @@ class Vllm:
         model = argv.target_model(profile, pinnable=True)
         defaults = DEFAULT_FLAGS + (QUIET_FLAGS if flags.is_quiet(profile, launch.flags) else ())
         words = [
-            *containers.program(profile, DEFAULT_PROGRAM),
+            *containers.program(profile, self.program),
             model.ref,
             *("--host", argv.HOST, "--port", str(launch.port)),
             *("--served-model-name", *self.served_names(profile)),
             *(("--revision", model.revision) if model.revision else ()),
-            *argv.flag_words(
-                argv.overlay_args(defaults, profile.args), profile.models, list_args.list_args_of(self.kind)
-            ),
+            *argv.flag_words(argv.overlay_args(defaults, profile.args), profile.models, self.lists),
         ]
         if profile.nodes > 1:
             return nodes.build_containers(profile, launch, words)
         return containers.build_container(profile, launch, words, shm_size=containers.SHM_SIZE)
 
     def help(self, profile: Profile) -> HelpCommand | None:
-        """Build the command that lists vLLM's flags; None for another program."""
-        words = containers.program(profile, DEFAULT_PROGRAM)
-        return (
-            HelpCommand((*words, "--help=all"), quick=False)
-            if containers.is_own_program(words, DEFAULT_PROGRAM)
-            else None
-        )
-
-    def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """List the served names; vLLM answers 404 to any other."""
-        return argv.served_names(profile)
+        found = super().help(profile)
+        return found and HelpCommand((*found.argv[:-1], "--help=all"), quick=False)
 
     def context(self, profile: Profile) -> int | None:
-        """Configured context in tokens, from the profile."""
         return surface.context(profile.args) or profile.context
 
     def speculation(self, profile: Profile) -> str | None:
-        """Describe the speculation settings of the profile; None without."""
         return surface.speculation(profile.args)
 
-    def read_log(self, line: str) -> LoadProgress | None:
-        """Read the progress in one line of the start-up log."""
-        return logs.match_progress(line, PHRASES)
+    def rules(self) -> tuple[Rule, ...]:
+        from sparkdash.engines.vllm.rules import RULES
+
+        return RULES
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:
-        """Read the KV cache's type from the start-up log."""
         if hit := logs.first_match(lines, QUANTIZED_KV):
             return hit[1]
         hit = logs.first_match(lines, CONFIG)
         return hit and (hit["model"] if hit["kv"] == "auto" else hit["kv"])
 
-    def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
-        """Classify a failed start, this engine's own causes first."""
-        return logs.classify(lines, exit_code, CAUSES)
+    def memory_terms(self, profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
+        return memory.memory_terms(profile, facts, box_bytes)
+
+    def loader_terms(self, profile: Profile) -> Iterator[Term]:
+        return memory.loader_terms(profile)
+
+    def overhead(self, profile: Profile, *, is_shared: bool) -> Term:
+        return memory.overhead(profile, is_shared=is_shared)
+
+    def sizes_by_free_memory(self, profile: Profile) -> bool:
+        return memory.sizes_by_free_memory(profile)
+
+    def fills_page_cache(self, profile: Profile) -> bool:
+        """Whether it prefetches: --safetensors-load-strategy=prefetch (weight_utils.py, 0.32)."""
+        return lookup(profile.args, "safetensors-load-strategy") == "prefetch"
+
+    def propose_flags(
+        self, proposal: Proposal, facts: WeightFacts, cache: KvCachePlan | None, box: MemoryBudget
+    ) -> None:
+        memory.propose(proposal, facts, cache, box)
+
+    def tasks(self, profile: Profile, target: WeightFacts | None) -> frozenset[Task] | None:
+        pools = any(lookup(profile.args, flag) in words for flag, words in _POOLS.items())
+        return POOLING if pools else super().tasks(profile, target)
+
+    def reads_images(self, profile: Profile, target: WeightFacts | None) -> bool | None:
+        if target is None:
+            return None
+        return target.sees and not lookup(profile.args, "language-model-only") and _image_limit(profile.args) != 0
+
+    def prompting(self, profile: Profile) -> Prompting | str:
+        args = profile.args
+        if changed := next(
+            (flag for flag in _RENDERED_ELSEWHERE if lookup(args, flag) not in (None, False, "auto", "hf")), None
+        ):
+            return f"its profile has --{changed}"
+        template, given = lookup(args, "chat-template"), lookup(args, "chat-template-content-format")
+        words = parse_object(lookup(args, "default-chat-template-kwargs"))
+        if words is None:
+            return "its profile's --default-chat-template-kwargs is no JSON object"
+        return Prompting(
+            template=None if template is None else str(template),
+            words=words,
+            in_parts={"openai": True, "string": False}.get(str(given)),
+        )
+
+    def needs_mends(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[MendName]:
+        """Before 0.23 it refuses what Claude Code sends since 2026; before 0.25, and for gpt-oss, unknown tool types."""
+        known = version or (999,)
+        found = NO_MENDS
+        if known < (0, 23):
+            found |= {MendName.MESSAGES_SYSTEM_TURNS, MendName.MESSAGES_NEW_KEYS}
+        return found | {MendName.RESPONSES_TOOL_TYPES} if harmony or known < (0, 25) else found
+
+    def takes_tool_type(self, kind: object, *, harmony: bool) -> bool:
+        return kind in _HARMONY_TOOLS if harmony else kind != "namespace"
+
+    def count_request(self, model: str, content: str) -> Counting | None:
+        return surface.count_request(model, content)
+
+    def tokenize_request(self, model: str, text: str) -> Counting | None:
+        return surface.tokenize_request(model, text)
+
+    def recognise(self, words: Sequence[str], name: str, image: str) -> tuple[Sequence[str], Sequence[str]] | None:
+        if words[1:3] == ["-m", "vllm.entrypoints.openai.api_server"]:
+            return [], words[3:]
+        if name == "vllm" and words[1:2] == ["serve"]:
+            return [] if words[0] == name else words[:2], words[2:]
+        if re.search(r"(^|/)vllm-openai(:|@|$)", image):
+            return [], words
+        return ([], words[1:]) if words[:1] == ["serve"] and "vllm" in image else None
+
+
+def _image_limit(args: Mapping[str, ArgValue]) -> object:
+    """Return the limit of images per prompt: the flag itself, or one of the image options."""
+    if (alone := lookup(args, "limit-mm-per-prompt.image")) is not None:
+        return alone
+    limit = (parse_object(lookup(args, "limit-mm-per-prompt")) or {}).get("image")
+    return limit.get("count") if isinstance(limit, dict) else limit
+
+
+ENGINE = Vllm()

@@ -7,11 +7,10 @@ Pure.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.argv import lookup
+from sparkdash.engines.argv import ListArgs, lookup, version_pair
 from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.errors import ProfileError
 
@@ -32,15 +31,65 @@ FIRST_WITHOUT = {"swap-space": (0, 18), "calculate-kv-scales": (0, 29)}
 """Oldest checked version that dropped the flag."""
 
 
+SHORT = {
+    "tp": "tensor-parallel-size",
+    "pp": "pipeline-parallel-size",
+    "dp": "data-parallel-size",
+    "sc": "speculative-config",
+    "cc": "compilation-config",
+    "ac": "attention-config",
+    "q": "quantization",
+    "n": "nnodes",
+    "r": "node-rank",
+    "ep": "enable-expert-parallel",
+    "dcp": "decode-context-parallel-size",
+    "pcp": "prefill-context-parallel-size",
+    "dpn": "data-parallel-rank",
+    "dpr": "data-parallel-start-rank",
+    "dpl": "data-parallel-size-local",
+    "dpa": "data-parallel-address",
+    "dpp": "data-parallel-rpc-port",
+    "dpb": "data-parallel-backend",
+    "dph": "data-parallel-hybrid-lb",
+    "dpe": "data-parallel-external-lb",
+    "asc": "api-server-count",
+    "O": "optimization-level",
+}
+"""Short flags of the argument parser of vLLM 0.32.0."""
+OLD_SPECULATION = {
+    "speculative-model": "model",
+    "speculative-method": "method",
+    "num-speculative-tokens": "num_speculative_tokens",
+    "speculative-draft-tensor-parallel-size": "draft_tensor_parallel_size",
+    "speculative-max-model-len": "max_model_len",
+}
+"""Flags of old recipes, and their keys in --speculative-config."""
+
+LISTS = ListArgs(
+    several=frozenset(
+        {
+            "allowed-media-domains", "api-key", "collect-detailed-traces", "cpu-offload-params",
+            "cudagraph-capture-sizes", "ignore-patterns", "kv-cache-dtype-skip-layers", "logits-processors",
+            "lora-modules",
+            "lora-target-modules",
+            "numa-bind-cpus", "numa-bind-nodes", "offload-params", "served-model-name",
+            "sleep-preserve-parameter-names",
+        }
+    ),
+    repeated=frozenset({"middleware"}),
+)  # fmt: skip
+"""Every flag with nargs "+", or one that is appended, in the argument parser of vLLM 0.32.0."""
+
+
 def too_new(profile: Profile) -> list[str]:
     """List the profile's flags that its vLLM does not have yet; none without a version."""
-    found = parse_version(profile.engine_version)
+    found = version_pair(profile.engine_version)
     return _given(profile, (name for name, last in LAST_WITHOUT.items() if found and found <= last))
 
 
 def removed(profile: Profile) -> list[str]:
     """List the profile's flags that its vLLM no longer has; none without a version."""
-    found = parse_version(profile.engine_version)
+    found = version_pair(profile.engine_version)
     return _given(profile, (name for name, first in FIRST_WITHOUT.items() if found and found >= first))
 
 
@@ -77,13 +126,7 @@ def is_quiet(profile: Profile, known: KnownFlags | None) -> bool:
     """
     if known is not None:
         return known.has("disable-access-log-for-endpoints")
-    return (parse_version(profile.engine_version) or (0, 0)) > (0, 16)
-
-
-def parse_version(text: str | None) -> tuple[int, int] | None:
-    """Parse major and minor of "0.19.1"; None without such a number."""
-    hit = re.match(r"(\d+)\.(\d+)", text or "")
-    return (int(hit[1]), int(hit[2])) if hit else None
+    return (version_pair(profile.engine_version) or (0, 0)) > (0, 16)
 
 
 def rewrite(profile: Profile) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import Profile
 from sparkdash.engines import nodes
-from sparkdash.engines.adapter import LaunchContext
 from sparkdash.engines.argv import lookup
+from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.logs import phrase
 from sparkdash.engines.vllm import ray
 from sparkdash.errors import ProfileError

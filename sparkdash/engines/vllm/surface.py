@@ -7,14 +7,13 @@ Pure.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any
 
 from sparkdash.domain.profile import ArgValue
-from sparkdash.engines.adapter import MetricNames, Probes
-from sparkdash.engines.argv import lookup, parse_token_count
+from sparkdash.engines.adapter import Counting
+from sparkdash.engines.argv import lookup, parse_object, parse_token_count
 from sparkdash.engines.logs import phrase
+from sparkdash.engines.probes import MetricNames, Probes
 
 PROBES = Probes(alive="/health", version="/version")
 
@@ -91,7 +90,7 @@ def context(args: Mapping[str, ArgValue]) -> int | None:
 
 def speculation(args: Mapping[str, ArgValue]) -> str | None:
     """Describe `--speculative-config`, or since 0.22 `--spec-method` and `--spec-tokens`, as "eagle3 k=1"."""
-    config = _speculative_config(args)
+    config = parse_object(lookup(args, "speculative-config")) or {}
     method = config.get("method") or lookup(args, "spec-method")
     depth = config.get("num_speculative_tokens") or lookup(args, "spec-tokens")
     if not method:
@@ -99,11 +98,12 @@ def speculation(args: Mapping[str, ArgValue]) -> str | None:
     return f"{method} k={depth}" if depth else str(method)
 
 
-def _speculative_config(args: Mapping[str, ArgValue]) -> dict[str, Any]:
-    value = lookup(args, "speculative-config")
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return {}
-    return value if isinstance(value, dict) else {}
+def count_request(model: str, content: str) -> Counting:
+    """Build the request that counts the tokens of a user's message in the chat template."""
+    body = {"model": model, "messages": [{"role": "user", "content": content}]}
+    return Counting("/tokenize", body, templated=True)
+
+
+def tokenize_request(model: str, text: str) -> Counting:
+    """Build the request that counts the bare tokens of a text."""
+    return Counting("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False}, templated=False)

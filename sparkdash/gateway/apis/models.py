@@ -14,9 +14,9 @@ from urllib.parse import unquote
 
 from sparkdash.access.key import Key
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
+from sparkdash.domain.profile import AUTO, ProfileSummary
 from sparkdash.domain.state import Snapshot
-from sparkdash.engines.measuring import GATEWAY, SIMULATED
+from sparkdash.engines.model_list import GATEWAY, SIMULATED
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.admission.access import READ, permitted_name, visible_snapshot
 from sparkdash.gateway.apis import models
@@ -160,11 +160,7 @@ def _context(context: int | None) -> dict[str, Any]:
 
 def model_status(snapshot: Snapshot, profile: ProfileSummary) -> dict[str, Any]:
     """Return the status of a model; a remote one counts as loaded, as it answers at once."""
-    return (
-        {"value": "loaded"}
-        if profile.engine is EngineKind.REMOTE
-        else engine_status(snapshot.engines.get(profile.name))
-    )
+    return {"value": "loaded"} if profile.engine.is_remote else engine_status(snapshot.engines.get(profile.name))
 
 
 def engine_status(engine: Engine | None) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from typing import Any
 from sparkdash.access.key import Key
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.local_files import Shelf, Stock
-from sparkdash.domain.profile import AUTO, EngineKind, Profile, ProfileSummary
+from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv
+from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.admission.access import permitted_name, visible_error, visible_snapshot
 from sparkdash.gateway.apis import models, ollama_wire
@@ -36,13 +37,10 @@ from sparkdash.gateway.relay.destinations import resolve_model
 from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.sse import Lines
 
-_TOLD_TOOLS = {EngineKind.VLLM: "enable-auto-tool-choice", EngineKind.SGLANG: "tool-call-parser"}
-
 
 def takes_tools(profile: Profile) -> bool:
     """Whether the engine reads tool calls; vLLM and SGLang do so only with a flag."""
-    wanted = _TOLD_TOOLS.get(profile.engine)
-    return wanted is None or bool(argv.lookup(profile.args, wanted))
+    return adapter_of(profile).takes_tools(profile)
 
 
 def thinks(profile: Profile) -> bool:

@@ -21,7 +21,7 @@ from sparkdash.api.requests import (
 from sparkdash.domain import lease
 from sparkdash.domain.event import ToggleChanged
 from sparkdash.domain.history import Replay, RequestSelection
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SetPlan, SwapCause
 from sparkdash.errors import AdmissionError
@@ -38,7 +38,7 @@ async def replay(
     """Plan a replay; with `begin` carry it out, and answer when it has ended. A caller that leaves ends it."""
     await deps.refresh()
     profile = deps.catalog().find(meant_profile(body.on, deps.catalog(), deps.choices(), lambda: deps.bus.snapshot))
-    if profile.engine is EngineKind.REMOTE:
+    if profile.engine.is_remote:
         raise AdmissionError(
             f"{profile.name} is a remote service: a captured request is replayed on this box's engines only.",
             code="remote_profile",

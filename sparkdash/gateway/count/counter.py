@@ -9,7 +9,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.capabilities import prompting
+from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.gateway.child_process import ChildProcess
 from sparkdash.gateway.count.messages import CountRequest, CountResult, encode_count_request
@@ -40,7 +40,7 @@ class TokenCounter(ChildProcess):
         Raises:
             AdmissionError: 404 `not_loaded`: only the engine could tell; 400 `invalid_request`.
         """
-        how = prompting(profile)
+        how = adapter_of(profile).prompting(profile)
         if isinstance(how, str):
             raise not_loaded_error(profile, how)
         if (model := profile.models.get("target")) is None:

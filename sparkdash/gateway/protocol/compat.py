@@ -2,7 +2,7 @@
 
 Rule 1: a rule with nothing to do costs one search in the body; only what it changes is rewritten.
 Rule 2: every rule is named in docs/requests.md, and a profile can switch it off (`mends_off`).
-Rule 3: an engine of unknown version is treated as the newest.
+Rule 3: which engine needs a rule, the engine's own folder says (`EngineAdapter.needs_mends`).
 
 Pure.
 """
@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sparkdash.domain.profile import EngineKind, MendName
+from sparkdash.domain.profile import MendName
+from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.gateway.protocol.frames import PROGRESS_MARK
 from sparkdash.gateway.protocol.rewrite import Edits, rewrite_body
 from sparkdash.gateway.protocol.route import Dialect
@@ -25,23 +26,21 @@ Changes = dict[str, Any]
 
 GONE = object()
 _BILLING = "x-anthropic-billing-header"
-_HARMONY_TOOLS = frozenset({"function", "web_search_preview", "code_interpreter", "container"})
-"""Tool types that vLLM takes for gpt-oss; it answers 400 to others, up to 0.33 at least."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompatTarget:
     """The engine that will read the request."""
 
-    kind: EngineKind
+    engine: EngineAdapter
     version: tuple[int, ...] | None = None
     """(0, 23) for "0.23…"; None: unknown."""
     harmony: bool = False
     """Whether it serves a gpt-oss model."""
 
-    def before(self, *version: int) -> bool:
-        """Whether the engine is known to be older."""
-        return self.version is not None and self.version < version
+    def needs(self, name: MendName) -> bool:
+        """Whether this engine, of this version, needs the correction."""
+        return name in self.engine.needs_mends(self.version, harmony=self.harmony)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,33 +82,6 @@ def _always(_target: CompatTarget) -> bool:
 
 def _harmony(target: CompatTarget) -> bool:
     return target.harmony
-
-
-def _trtllm(target: CompatTarget) -> bool:
-    return target.kind is EngineKind.TRTLLM
-
-
-def _old_messages(target: CompatTarget) -> bool:
-    """Whether the engine refuses what Claude Code sends since 2026.
-
-    vLLM before 0.23 does; no version of TensorRT-LLM is known to take it.
-    """
-    return target.kind is EngineKind.TRTLLM or (target.kind is EngineKind.VLLM and target.before(0, 23))
-
-
-def _picky_about_tools(target: CompatTarget) -> bool:
-    """Whether the engine refuses unknown tool types.
-
-    gpt-oss under vLLM and SGLang does, and vLLM before 0.25 (namespaces); of llama.cpp, older builds refuse what newer
-    ones skip.
-    """
-    match target.kind:
-        case EngineKind.VLLM:
-            return target.harmony or target.before(0, 25)
-        case EngineKind.SGLANG:
-            return target.harmony
-        case kind:
-            return kind is EngineKind.LLAMACPP
 
 
 def _without_billing(body: Body, _target: CompatTarget) -> Changes:
@@ -168,14 +140,13 @@ def _known_tools(body: Body, target: CompatTarget) -> Changes:
     tools = body.get("tools")
     if not isinstance(tools, list):
         return {}
-    kept = [tool for tool in tools if _takes(target, tool.get("type") if isinstance(tool, dict) else None)]
+    kept = [tool for tool in tools if _is_taken(tool, target)]
     return {} if len(kept) == len(tools) else {"tools": kept or GONE}
 
 
-def _takes(target: CompatTarget, kind: object) -> bool:
-    if target.kind is EngineKind.VLLM:
-        return kind in _HARMONY_TOOLS if target.harmony else kind != "namespace"
-    return kind == "function"
+def _is_taken(tool: object, target: CompatTarget) -> bool:
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    return target.engine.takes_tool_type(kind, harmony=target.harmony)
 
 
 def _open_reasoning(body: Body, _target: CompatTarget) -> Changes:
@@ -238,17 +209,24 @@ def _theirs(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(PROGRESS_MARK))
 
 
+def _engines_own(
+    name: MendName, dialects: frozenset[Dialect], needle: bytes, edit: Callable[[Body, CompatTarget], Changes]
+) -> CompatRule:
+    """Rule for the engines that name it among their mends."""
+    return CompatRule(name, dialects, needle, lambda target: target.needs(name), edit)
+
+
 _MESSAGES = frozenset({Dialect.MESSAGES})
 _RESPONSES = frozenset({Dialect.RESPONSES})
 _CHATS = frozenset({Dialect.CHAT, Dialect.MESSAGES})
 COMPAT_RULES = (
     CompatRule(MendName.CLAUDE_BILLING_LINE, _MESSAGES, _BILLING.encode(), _always, _without_billing),
-    CompatRule(MendName.MESSAGES_SYSTEM_TURNS, _MESSAGES, b'"system"', _old_messages, _folded),
-    CompatRule(MendName.MESSAGES_NEW_KEYS, _MESSAGES, b'"', _old_messages, _without_news),
-    CompatRule(MendName.RESPONSES_TOOL_TYPES, _RESPONSES, b'"tools"', _picky_about_tools, _known_tools),
+    _engines_own(MendName.MESSAGES_SYSTEM_TURNS, _MESSAGES, b'"system"', _folded),
+    _engines_own(MendName.MESSAGES_NEW_KEYS, _MESSAGES, b'"', _without_news),
+    _engines_own(MendName.RESPONSES_TOOL_TYPES, _RESPONSES, b'"tools"', _known_tools),
     CompatRule(MendName.RESPONSES_SEALED_REASONING, _RESPONSES, b'"encrypted_content"', _harmony, _open_reasoning),
     CompatRule(MendName.RESPONSES_MAX_TOKENS, _RESPONSES, b'"max_tokens"', _always, _renamed_limit),
-    CompatRule(MendName.RESPONSES_CLIENT_METADATA, _RESPONSES, b'"client_metadata"', _trtllm, _without_metadata),
+    _engines_own(MendName.RESPONSES_CLIENT_METADATA, _RESPONSES, b'"client_metadata"', _without_metadata),
     CompatRule(MendName.ECHOED_PROGRESS, _CHATS, PROGRESS_MARK.encode(), _always, _without_progress),
 )
 """All rules, in the order in which they are applied."""

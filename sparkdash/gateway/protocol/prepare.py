@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sparkdash.domain.base import per_request
-from sparkdash.domain.profile import EngineKind, MendName, Profile
-from sparkdash.domain.server import ServerKind
+from sparkdash.domain.profile import MendName, Profile
 from sparkdash.engines.argv import version_of
-from sparkdash.engines.generic.known_servers import server_of
+from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.protocol.compat import CompatTarget, apply_rules, rules_for
 from sparkdash.gateway.protocol.peek import NO_OPTIONS, PeekedBody
@@ -23,13 +22,6 @@ from sparkdash.gateway.protocol.route import Dialect, Route
 from sparkdash.gateway.protocol.splices import RERANK_PATHS, Ranking, as_texts
 from sparkdash.limits import shown
 
-COUNTS_ON_REQUEST = frozenset(
-    {EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TRTLLM, EngineKind.REMOTE, EngineKind.SIM}
-)
-"""Engines known to count a stream's tokens if `stream_options.include_usage` is sent, and only then.
-
-llama.cpp is not among them: its last chunk has `timings` in any case, and the option would move them into the chunk
-that is removed."""
 _COUNTS_ARE_ASKED_FOR = frozenset({Dialect.CHAT, Dialect.COMPLETIONS})
 _STREAM_OPTIONS = "stream_options"
 _USAGE = {"include_usage": True}
@@ -76,15 +68,9 @@ class _ProfileRules:
         """Derive the rules of a profile."""
         edits = profile.request or profile.request_set or profile.request_strip or profile.modes
         sets_usage = _STREAM_OPTIONS in profile.request or _STREAM_OPTIONS in profile.request_set
-        counts = _counts_on_request(profile) and not sets_usage
-        ranks = profile.engine is EngineKind.GENERIC and server_of(profile).kind is ServerKind.TEI
-        return cls(bool(edits), counts, frozenset(profile.mends_off), ranks, profile.mirror_reasoning)
-
-
-def _counts_on_request(profile: Profile) -> bool:
-    if profile.engine is EngineKind.GENERIC:
-        return server_of(profile).usage_in_stream
-    return profile.engine in COUNTS_ON_REQUEST
+        engine = adapter_of(profile)
+        counts = engine.usage_on_request and not sets_usage
+        return cls(bool(edits), counts, frozenset(profile.mends_off), engine.ranks_texts, profile.mirror_reasoning)
 
 
 def engine_name(peeked: PeekedBody, names: Sequence[str]) -> str | None:
@@ -193,7 +179,7 @@ def _lacks_usage(peeked: PeekedBody, route: Route) -> bool:
 def _target(profile: Profile, version: str | None) -> CompatTarget:
     words = (profile.name, *profile.serves, *(ref.ref for ref in profile.models.values()))
     return CompatTarget(
-        profile.engine,
+        adapter_of(profile),
         version_of(version or profile.engine_version),
         harmony=any(_HARMONY in word.lower() for word in words),
     )

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 from sparkdash.catalog.catalog import Catalog
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.profile import AUTO, EngineKind, Profile
+from sparkdash.domain.profile import AUTO, Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.task import ROUTE_PATHS, ServerRoute
-from sparkdash.engines.generic.known_servers import server_of
+from sparkdash.engines.generic.known_servers import described_server
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.gateway.http.headers import HeaderPairs
 from sparkdash.gateway.protocol.problems import REMOTE_REFUSED
@@ -41,7 +41,7 @@ _PASSES = frozenset(
 
 def is_remote(profile: Profile) -> bool:
     """Whether the profile is a remote service."""
-    return profile.engine is EngineKind.REMOTE
+    return profile.engine.is_remote
 
 
 def remote_url(profile: Profile, url: str, path: str) -> str:
@@ -182,12 +182,13 @@ def refuse_unserved(profile: Profile | None, route: Route) -> None:
 
     Paths of no known route are left to the server.
     """
-    if profile is None or profile.engine is not EngineKind.GENERIC or route.profile is not None:
+    server = described_server(profile) if profile is not None and route.profile is None else None
+    if profile is None or server is None:
         return
     wanted = _ROUTES.get(route.path)
     if wanted is None:
         return
-    served = server_of(profile).routes
+    served = server.routes
     if wanted in served or (wanted in _TRANSLATED and ServerRoute.CHAT in served):
         return
     raise AdmissionError(
@@ -200,7 +201,7 @@ def refuse_unserved(profile: Profile | None, route: Route) -> None:
 
 def server_path(profile: Profile, path: str) -> str:
     """Return the path of a request at the profile's server."""
-    if profile.engine is not EngineKind.GENERIC or profile.server is None:
+    if profile.server is None or (server := described_server(profile)) is None:
         return path
     route = _ROUTES.get(path)
-    return path if route is None else server_of(profile).paths.get(route, path)
+    return path if route is None else server.paths.get(route, path)

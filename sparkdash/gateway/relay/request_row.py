@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 from sparkdash.domain.event import RequestChanged
 from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.profile import EngineKind
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.limits import shown
@@ -61,9 +60,8 @@ def client_name(user_agent: str) -> str:
 
 def _runs_here(lease: Lease) -> bool:
     """Whether this box does the work of the lease: not a remote service, nor a server attached by another's address."""
-    return lease.profile.engine is not EngineKind.REMOTE and (
-        lease.profile.engine is not EngineKind.OPENAI or urlsplit(lease.url).hostname in LOOPBACK
-    )
+    kind = lease.profile.engine
+    return not kind.is_external or (not kind.is_remote and urlsplit(lease.url).hostname in LOOPBACK)
 
 
 class RequestRow:

@@ -16,7 +16,7 @@ from typing import Any
 
 from sparkdash.domain.event import Fact, Level, Notice
 from sparkdash.domain.profile import ApiProtocol, Profile
-from sparkdash.engines import capabilities
+from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import HostError, UpstreamError
 from sparkdash.gateway.child_process import ChildProcess
 from sparkdash.gateway.protocol.route import Route
@@ -89,7 +89,7 @@ TRANSLATED = {"/v1/messages": ApiProtocol.MESSAGES, "/v1/responses": ApiProtocol
 def needs_translation(profile: Profile, version: str | None, route: Route) -> bool | None:
     """Return whether to translate: False: not needed or impossible; None: only the engine's 404 tells."""
     protocol = TRANSLATED.get(route.path) if route.profile is None else None
-    return False if protocol is None else capabilities.lacks_protocol(profile, version, protocol)
+    return False if protocol is None else adapter_of(profile).lacks_protocol(profile, version, protocol)
 
 
 ENGINE = "x-sparkdash-engine"

@@ -7,14 +7,13 @@ from contextlib import suppress
 from typing import Any
 
 from sparkdash.domain.engine import Engine
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import Profile
 from sparkdash.domain.server import ServerSpec
 from sparkdash.domain.task import ServerRoute, Task
-from sparkdash.engines import listing
-from sparkdash.engines.adapter import Probes
-from sparkdash.engines.capabilities import tasks_of
-from sparkdash.engines.generic.known_servers import server_of
+from sparkdash.engines import model_list
+from sparkdash.engines.generic.known_servers import described_server
 from sparkdash.engines.generic.trial import Trial, trial_of
+from sparkdash.engines.probes import Probes
 from sparkdash.errors import EngineError, UpstreamError
 from sparkdash.supervisor.decide.judge import HealthAnswer
 from sparkdash.supervisor.tools import Tools
@@ -38,9 +37,9 @@ async def try_engine(tools: Tools, profile: Profile, url: str, limit_s: float, m
         EngineError: code `model_unclear`, as `served_model` says.
     """
     adapter = tools.adapter(profile)
-    if profile.engine is EngineKind.GENERIC:
+    if (server := described_server(profile)) is not None:
         name = model or await served_model(tools, profile, url) or adapter.served_names(profile)[0]
-        if trial := trial_of(server_of(profile), name):
+        if trial := trial_of(server, name):
             await _send(tools, url, trial, limit_s)
     elif _only_encodes(tools, profile):
         await _try_pooling(tools, url, model or adapter.served_names(profile)[0], limit_s)
@@ -51,7 +50,7 @@ async def try_engine(tools: Tools, profile: Profile, url: str, limit_s: float, m
 
 def _only_encodes(tools: Tools, profile: Profile) -> bool:
     """Whether its command line or its model makes the engine one of vectors or ranks, which refuses chats."""
-    tasks = tasks_of(profile, tools.needs.target(profile))
+    tasks = tools.adapter(profile).tasks(profile, tools.needs.target(profile))
     return tasks is not None and Task.GENERATE not in tasks
 
 
@@ -74,7 +73,7 @@ async def served_model(tools: Tools, profile: Profile, url: str) -> str | None:
     Raises:
         EngineError: code `model_unclear`: it lists several models, and the profile does not say which is meant.
     """
-    if profile.engine is not EngineKind.GENERIC or profile.model_id is not None:
+    if described_server(profile) is None or profile.model_id is not None:
         return None
     path = tools.adapter(profile).probes.models
     if path is None:
@@ -83,8 +82,8 @@ async def served_model(tools: Tools, profile: Profile, url: str) -> str | None:
         reply = await tools.upstream.get(url + path, timeout_s=LIST_S)
     except UpstreamError:
         return None
-    listed = listing.parse_model_list(reply.body if reply.status == 200 else b"")
-    if name := listing.model_of(profile, listed):
+    listed = model_list.parse_model_list(reply.body if reply.status == 200 else b"")
+    if name := model_list.model_of(profile, listed):
         return name
     shown = ", ".join(listed.models[:SHOWN])
     raise EngineError(

@@ -18,7 +18,6 @@ from typing import Self
 
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.estimate import fills_cache
 from sparkdash.errors import SparkdashError
 from sparkdash.host.inotify import FileOpens
 from sparkdash.host.memory import page_cache
@@ -121,7 +120,7 @@ class BehindReader:
         self._counted = True
 
     async def __aenter__(self) -> Self:
-        if not fills_cache(self._profile):
+        if not self._tools.adapter(self._profile).fills_page_cache(self._profile):
             self._task = asyncio.create_task(self._run(), name=f"cache {self._profile.name}")
         return self
 

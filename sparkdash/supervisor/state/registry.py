@@ -23,7 +23,7 @@ from sparkdash.domain.event import (
 )
 from sparkdash.domain.incident import RECENT_INCIDENTS, IncidentList
 from sparkdash.domain.node import LOCAL
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import DefaultProfile, Swap, SwapPhase
 from sparkdash.domain.task import Task
 from sparkdash.errors import EngineError, SparkdashError
@@ -186,7 +186,7 @@ class EngineRegistry:
             state=state,
             since=self._clock.now(),
             fingerprint=profile.fingerprint,
-            simulated=profile.engine is EngineKind.SIM,
+            simulated=profile.engine.is_simulated,
         )
 
     def move(self, name: str, state: EngineState) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
-from sparkdash.engines import listing, openai
+from sparkdash.engines import model_list, openai
 from sparkdash.errors import EngineError, UpstreamError
 from sparkdash.supervisor.liveness.probe import PROBE_S, UNLISTED
 from sparkdash.supervisor.tools import Tools
@@ -48,8 +48,8 @@ async def attach_server(tools: Tools, profile: Profile) -> Attached:
         )
     if reply.status != 200 and reply.status not in UNLISTED:
         raise _unreachable(profile, url, f"{path} answered {reply.status}", refused=reply.status in REFUSED)
-    listed = listing.parse_model_list(reply.body)
-    name = listing.model_of(profile, listed)
+    listed = model_list.parse_model_list(reply.body)
+    name = model_list.model_of(profile, listed)
     if name is None:
         raise EngineError(
             f"The server of {profile.name} at {url} has {len(listed.models)} models: {_some(listed.models)}.",

@@ -20,9 +20,9 @@ from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.incident import EvidenceRequest
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
-from sparkdash.engines.generic.known_servers import server_of
+from sparkdash.engines.generic.known_servers import described_server
 from sparkdash.engines.logs import detail
 from sparkdash.errors import EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.host.kernel_lines import KernelKind
@@ -109,8 +109,8 @@ async def describe_standstill(
     why = f"{profile.name} made no progress for {duration(still_s)}{where}: no new line in its log, no memory taken."
     kernel = await engine_end.standstill_reason(tools, profile.name, began_at)
     hint = "Its last lines may tell; raise `no_progress_s` in config.toml if this engine is only slow."
-    if profile.engine is EngineKind.GENERIC and (silent := await unreachable(tools, profile, url)):
-        hint = f"{silent}. {_ADDRESS if server_of(profile).port else _PORT} {hint}"
+    if (server := described_server(profile)) and (silent := await unreachable(tools, profile, url)):
+        hint = f"{silent}. {_ADDRESS if server.port else _PORT} {hint}"
     request = EvidenceRequest(
         profile=profile.name,
         kind=profile.engine,
@@ -222,7 +222,7 @@ class Loading:
                 the profile names none (`model_unclear`).
         """
         settings, limit = self._tools.settings, self._tools.settings.warm_s
-        if self._profile.engine is EngineKind.GENERIC:  # Ollama and its like load the model for their first request
+        if described_server(self._profile):  # Ollama and its like load the model for their first request
             limit = max(limit, settings.no_progress_s)
         try:
             await self._while_it_lives(try_engine(self._tools, self._profile, self._url, limit))
@@ -359,7 +359,7 @@ class Loading:
         )
 
     def _bad_answer(self, why: str) -> EngineError:
-        fails = "fails at its work" if self._profile.engine is EngineKind.GENERIC else "cannot generate"
+        fails = "fails at its work" if described_server(self._profile) else "cannot generate"
         return EngineError(
             f"{self._profile.name} answers its probes and {fails}: {why}.",
             code="bad_answer",

@@ -18,9 +18,9 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.memory import Basis
 from sparkdash.domain.node import LOCAL
-from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
-from sparkdash.engines.generic.known_servers import server_of
+from sparkdash.engines.generic.known_servers import described_server
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.supervisor.decide import refusals
 from sparkdash.supervisor.decide.fit import must_be_free
@@ -65,8 +65,8 @@ async def stop_engine(tools: Tools, engine: Engine, held: HeldMemory | None) -> 
 def grace_s(tools: Tools, name: str) -> float:
     """Seconds between the stop signal and SIGKILL: the profile's own for its server, else those of the settings."""
     profile = tools.registry.started.get(name)
-    own = server_of(profile).stop_s if profile and profile.engine is EngineKind.GENERIC else None
-    return tools.settings.stop_grace_s if own is None else own
+    server = described_server(profile) if profile else None
+    return tools.settings.stop_grace_s if server is None or server.stop_s is None else server.stop_s
 
 
 async def stop_all_engines(tools: Tools) -> None:

@@ -26,8 +26,9 @@ from sparkdash.domain.phrases import copy_share, copy_wait
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines import openai
-from sparkdash.engines.adapter import LaunchContext
-from sparkdash.engines.known_flags import KnownFlags, unlisted_flags
+from sparkdash.engines.containers import LaunchContext
+from sparkdash.engines.flag_check import unlisted_flags
+from sparkdash.engines.known_flags import KnownFlags
 from sparkdash.errors import EngineError, HostError
 from sparkdash.supervisor.decide.moves import Admitted, Copied, DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.liveness.engine_end import KILLED_S

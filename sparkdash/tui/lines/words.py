@@ -12,24 +12,14 @@ from sparkdash.domain.engine import Engine, EngineState, LivenessState
 from sparkdash.domain.lease import ASIDES, Request, RequestState
 from sparkdash.domain.memory import Basis
 from sparkdash.domain.phrases import time_left, waiting_on
-from sparkdash.domain.profile import AUTO, EngineKind, ProfileSummary
+from sparkdash.domain.profile import AUTO, ProfileSummary
 from sparkdash.domain.state import OPEN
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome
+from sparkdash.engines.registry import adapter
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.text import Line, Style, dimmed, styled
 from sparkdash.units import DASH, gib, tokens
 from sparkdash.units import age as age
-
-KINDS: dict[EngineKind, str] = {
-    EngineKind.VLLM: "vLLM",
-    EngineKind.SGLANG: "SGLang",
-    EngineKind.LLAMACPP: "llama.cpp",
-    EngineKind.TRTLLM: "TensorRT-LLM",
-    EngineKind.GENERIC: "any server",
-    EngineKind.OPENAI: "OpenAI API",
-    EngineKind.REMOTE: "remote",
-    EngineKind.SIM: "sim",
-}
 
 ENGINE: dict[EngineState, tuple[str, Style]] = {
     EngineState.ABSENT: ("○", Style.DIM),
@@ -84,7 +74,7 @@ def engine_name(profile: ProfileSummary | None, engine: Engine | None = None) ->
     if of is None:
         return DASH
     version = (engine.version if engine else None) or (profile.engine_version if profile else None)
-    name = (profile.server if profile and of is EngineKind.GENERIC else None) or KINDS[of]
+    name = (profile.server if profile and of is profile.engine else None) or adapter(of).title
     return f"{name} {version}" if version else name
 
 

@@ -19,7 +19,6 @@ from textual.screen import ModalScreen
 from sparkdash.domain.history import MarkKind, Replay, TimelineMark
 from sparkdash.domain.lease import Request
 from sparkdash.domain.phrases import about, caution_text, figure_rows, match_text, output_of_request
-from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.lines.dialog_texts import switch_question
@@ -38,7 +37,7 @@ def profiles_to_replay_on(snapshot: Snapshot, request: Request) -> tuple[str, ..
     """Return the profiles that a request can be replayed on: those that run, A and B, those that ran here
     before, then the others; its own last.
     """
-    able = [one.name for one in snapshot.profiles if not one.cannot_run and one.engine is not EngineKind.REMOTE]
+    able = [one.name for one in snapshot.profiles if not one.cannot_run and not one.engine.is_remote]
     marked = (snapshot.toggle_a, snapshot.toggle_b)
 
     def rank(name: str) -> tuple[object, ...]:

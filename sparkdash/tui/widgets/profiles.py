@@ -14,7 +14,7 @@ from sparkdash.domain.engine import Engine, EngineState, LivenessState
 from sparkdash.domain.images import how_to_get, image_origin
 from sparkdash.domain.local_files import Stock
 from sparkdash.domain.phrases import by_family, family_of, plan_boxes
-from sparkdash.domain.profile import EngineKind, ProfileSummary
+from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Figures, Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.tui.lines import words
@@ -194,7 +194,7 @@ def _figure(figure: str, cells: int) -> Line:
 
 
 def _state(snapshot: Snapshot, profile: ProfileSummary, stock: Stock | None) -> Line:
-    if profile.engine is EngineKind.REMOTE:
+    if profile.engine.is_remote:
         return styled("elsewhere", Style.DIM)
     if profile.name in snapshot.parked:
         return styled("✗ parked", Style.BAD)
@@ -281,7 +281,7 @@ def _verdict(
     if profile.cannot_run:
         nearest = f". Nearest that runs: {profile.nearest}" if profile.nearest else ""
         return wrap(f"✗ cannot run as published: {profile.cannot_run.rstrip('.')}{nearest}", width, Style.WARN, limit=2)
-    if profile.engine is EngineKind.REMOTE:
+    if profile.engine.is_remote:
         return wrap("remote service: nothing to start, no memory here; requests for it are forwarded", width, Style.DIM)
     if parked := snapshot.parked.get(profile.name):
         why = f"✗ parked, u releases it: {parked.failure.message} {parked.failure.hint or ''}"

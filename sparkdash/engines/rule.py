@@ -1,20 +1,20 @@
 """Rule: a known mistake, as data with a pure finder.
 
-Owns: the shape of rules, and when one applies. Must not know any rule.
-
+Rules of one engine are in its folder (`EngineAdapter.rules`), those of all engines in `sparkdash.rules`.
 Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sparkdash.catalog.document import KeyPath
-from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.engines.vllm.flags import parse_version
+from sparkdash.domain.profile import Profile
+from sparkdash.engines.argv import version_pair
 
+KeyPath = tuple[str | int, ...]
+"""Keys from a profile's top to a value."""
 Version = tuple[int, int]
 """Major and minor."""
 
@@ -50,8 +50,6 @@ class Rule:
     evidence: str
     """Document, issue or measurement behind the rule."""
     find: Callable[[Profile], Iterable[Hit]]
-    engines: tuple[EngineKind, ...] = ()
-    """Engine kinds concerned; empty: all."""
     since: Version | None = None
     before: Version | None = None
     yields: bool = False
@@ -60,12 +58,10 @@ class Rule:
     """Whether the rule also covers profiles that are never started (`cannot_run`)."""
 
     def applies(self, profile: Profile) -> bool:
-        """Whether the rule covers this profile's engine and version."""
-        if self.engines and profile.engine not in self.engines:
-            return False
+        """Whether the rule covers this profile and its engine's version."""
         if profile.cannot_run and not self.always:
             return False
-        return self._in_range(parse_version(profile.engine_version))
+        return self._in_range(version_pair(profile.engine_version))
 
     def versions(self) -> str:
         """Word the version range: "0.20 and newer", "before 0.20", "any"."""
@@ -83,6 +79,24 @@ def flag_path(profile: Profile, *names: str) -> KeyPath | None:
     """Return the path of the first of these arguments in the profile, in the profile's own spelling."""
     spelled = {key.replace("_", "-"): key for key, value in profile.args.items() if value is not None}
     return next((("args", spelled[name]) for name in names if name in spelled), None)
+
+
+def on_several_nodes(find: Callable[[Profile], Iterator[Hit]]) -> Callable[[Profile], Iterator[Hit]]:
+    """Restrict a finder to profiles for several nodes."""
+
+    def only(profile: Profile) -> Iterator[Hit]:
+        if profile.nodes > 1:
+            yield from find(profile)
+
+    return only
+
+
+def variables(profile: Profile) -> Iterator[tuple[KeyPath, str, str]]:
+    """Yield path, name and value of each variable, also of those for one node."""
+    yield from ((("env", name), name, value) for name, value in profile.env.items())
+    by_node: Mapping[str, Mapping[str, str]] = profile.env_by_node
+    for node, given in by_node.items():
+        yield from ((("env_by_node", node, name), name, value) for name, value in given.items())
 
 
 def _dotted(number: Version) -> str:

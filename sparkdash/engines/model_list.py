@@ -1,0 +1,109 @@
+"""Models that a server lists at /v1/models: who serves them, and the one that is meant.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines.registry import owner_of
+
+SIMULATED = "SIMULATED"
+"""Prefix of a simulated model's description in sparkdash's own gateway."""
+GATEWAY = "sparkdash"
+"""`owned_by` in /v1/models of sparkdash's own gateway."""
+
+
+class Listing(NamedTuple):
+    """Models of a server, in its order."""
+
+    names: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    """Names of distinct models: no adapters of another model, no further names of the same weights."""
+
+
+NOTHING = Listing()
+
+
+def parse_model_list(body: bytes) -> Listing:
+    """Parse the models in an answer of /v1/models; empty when it is no list. Never raises."""
+    try:
+        answer: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return NOTHING
+    named = [card for card in _cards(answer) if isinstance(card.get("id"), str)] if isinstance(answer, dict) else []
+    bases: dict[object, str] = {}
+    for card in named:
+        if not card.get("parent"):  # vLLM's LoRA adapters name the model that they belong to
+            bases.setdefault(_weights(card), card["id"])
+    return Listing(tuple(card["id"] for card in named), tuple(bases.values()))
+
+
+def model_of(profile: Profile, listing: Listing) -> str | None:
+    """Choose the server's name of the profile's model; None when the server lists several and none is the profile's.
+
+    The order of choice: the profile's `model_id`; a listed name that the profile knows; the only listed model. For a
+    server that lists nothing, the profile's own name.
+    """
+    if profile.model_id is not None:
+        return profile.model_id
+    target = profile.models.get("target")
+    known: tuple[str, ...] = (*((target.ref,) if target else ()), profile.name, *profile.serves)
+    if not listing.names:
+        return known[0]
+    if meant := next((name for name in known if name in listing.names), None):
+        return meant
+    return listing.models[0] if len(listing.models) == 1 else None
+
+
+def _weights(card: Mapping[str, Any]) -> object:
+    """Weights of a listed model. vLLM and SGLang name them as `root`, and list each further name of one model
+    separately.
+    """
+    root = card.get("root")
+    return root if isinstance(root, str) and root else (card["id"],)
+
+
+def engine_kind_of(models: Mapping[str, Any]) -> EngineKind:
+    """Return the engine kind behind an answer of /v1/models; `openai` when it does not say."""
+    owners = (owner_of(card.get("owned_by")) for card in _cards(models))
+    return next((owner.kind for owner in owners if owner), EngineKind.OPENAI)
+
+
+def served_models(models: Mapping[str, Any]) -> list[str]:
+    """List the names in an answer of /v1/models, in its order."""
+    return [str(card["id"]) for card in _cards(models) if "id" in card]
+
+
+def is_simulated(models: Mapping[str, Any], model: str) -> bool:
+    """Whether a model in an answer of /v1/models runs on a simulated engine, as sparkdash's own gateway marks it.
+
+    An unlisted name may be any of the listed ones.
+    """
+    listed = _cards(models)
+    mine = [card for card in listed if card.get("id") == model]
+    roots = [card.get("root") for card in mine]  # of `auto`, what runs now
+    asked = [card for card in listed if card in mine or card.get("id") in roots] or listed
+    return any(
+        ((owner := owner_of(card.get("owned_by"))) is not None and owner.kind.is_simulated)
+        or str(card.get("description")).startswith(SIMULATED)
+        for card in asked
+    )
+
+
+def token_count(answer: Mapping[str, Any]) -> int | None:
+    """Return the count in an answer of the route that counts tokens."""
+    count = answer.get("count")
+    if isinstance(count, int):
+        return count
+    tokens = answer.get("tokens")
+    return len(tokens) if isinstance(tokens, list) else None
+
+
+def _cards(models: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    cards = models.get("data")
+    return [card for card in cards if isinstance(card, Mapping)] if isinstance(cards, list) else []

@@ -1,0 +1,253 @@
+"""Rules of all engines: flags by the engine's table, containers, memory, several nodes.
+
+A rule by the flag table is an error where the engine is sure to refuse the line; a warning where the version is not
+named or the image is a fork.
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from sparkdash.domain.profile import Profile
+from sparkdash.engines.argv import lookup
+from sparkdash.engines.flag_check import FlagFault, flag_complaints
+from sparkdash.engines.memory_terms import BOX_BYTES
+from sparkdash.engines.registry import adapter_of
+from sparkdash.engines.rule import Hit, Rule, Severity, flag_path, on_several_nodes, variables
+from sparkdash.units import GIB
+
+FLAG_EVIDENCE = (
+    "read in the sources of vLLM 0.11 to 0.32, SGLang 0.5.3 to 0.5.23, llama.cpp b5640 to v0.5.0, TensorRT-LLM 1.3"
+)
+UNKNOWN = "unknown-flag"
+"""Name of the rule about flags that the table lacks."""
+FOREIGN = re.compile(r"(?:^|[-_./:])(?:amd64|x86[-_]64)(?:$|[-_./:])", re.IGNORECASE)
+"""An image reference that names the other architecture; a Spark is arm64."""
+MOVING = ("latest", "nightly", "main", "dev")
+"""Tags that move from image to image, also as the last part of a tag."""
+RUNTIME_FLAGS = ("device", "gpus", "hooks-dir", "privileged", "network", "security-opt", "ulimit")
+"""Flags of podman and docker that no engine has."""
+LINK_VARIABLES = (
+    "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include", "TP_SOCKET_IFNAME",
+    "UCX_NET_DEVICES",
+)  # fmt: skip
+"""Variables that name an interface or an RDMA device."""
+GID_INDEX = "NCCL_IB_GID_INDEX"
+ADDRESSES = ("VLLM_HOST_IP", "HOST_IP", "MASTER_ADDR", "RAY_ADDRESS")
+"""Variables with an address, which sparkdash sets for each node at a start."""
+SOCKETS = {"NCCL_IB_DISABLE": "1", "NCCL_NET": "socket"}
+"""Values, in small letters, by which NCCL leaves RDMA unused."""
+
+
+def _finder(fault: FlagFault) -> Callable[[Profile], Iterator[Hit]]:
+    def find(profile: Profile) -> Iterator[Hit]:
+        for one in flag_complaints(profile):
+            if one.fault is fault:
+                level = Severity.ERROR if one.certain else Severity.WARNING
+                yield Hit(("args", *one.path), one.message, one.hint, level)
+
+    return find
+
+
+def _trust(profile: Profile) -> Iterator[Hit]:
+    if lookup(profile.args, "trust-remote-code") is True:
+        text = "runs Python from the model's repository"
+        yield Hit(flag_path(profile, "trust-remote-code") or (), text, "Remove it, or silence this with the reason.")
+
+
+def _share(profile: Profile) -> Iterator[Hit]:
+    for name in adapter_of(profile).share_flags:
+        value = lookup(profile.args, name)
+        if isinstance(value, int | float) and not 0 < value <= 1:
+            yield Hit(
+                flag_path(profile, name) or (), f"{value} is no share of the memory", "Write a number such as 0.8."
+            )
+
+
+def _total(profile: Profile) -> Iterator[Hit]:
+    need = profile.memory
+    known = [part for part in (need.weights_gib, need.kv_gib, need.overhead_gib) if part is not None]
+    if sum(known) * GIB > BOX_BYTES * profile.nodes:
+        boxes = "the box has" if profile.nodes == 1 else f"{profile.nodes} boxes have"
+        text = f"adds up to {sum(known):.0f} GiB, and {boxes} {BOX_BYTES * profile.nodes / GIB:.1f}"
+        yield Hit(("memory",), text, "Use a smaller checkpoint or KV cache; for two boxes give `nodes: 2`.")
+
+
+def _ipc(profile: Profile) -> Iterator[Hit]:
+    path = flag_path(profile, "ipc", "shm-size")
+    if path:
+        text = "podman's, not the engine's; podman refuses --ipc=host together with --shm-size"
+        yield Hit(path, text, "Remove it; shared memory is `shm_size: 8g`, beside args.")
+
+
+def _restart(profile: Profile) -> Iterator[Hit]:
+    path = flag_path(profile, "restart")
+    if path:
+        yield Hit(path, "a restart policy would start an engine behind sparkdash's back", "Remove it.")
+
+
+def _runtime(profile: Profile) -> Iterator[Hit]:
+    for name in RUNTIME_FLAGS:
+        if path := flag_path(profile, name):
+            yield Hit(
+                path, "is a flag of podman or docker, not of the engine", "Remove it: sparkdash sets the container up."
+            )
+
+
+def _arch(profile: Profile) -> Iterator[Hit]:
+    if profile.image and FOREIGN.search(profile.image):
+        yield Hit(("image",), "is not for arm64, which a Spark is", "Name an image built for linux/arm64.")
+
+
+def _unpinned(profile: Profile) -> Iterator[Hit]:
+    image = profile.image or ""
+    if not image or "@sha256:" in image or image.startswith("localhost/"):
+        return  # what was built here changes only when its owner builds it again
+    tag = image.rsplit("/", 1)[-1].partition(":")[2] or "latest"
+    if re.split(r"[-_.]", tag)[-1] in MOVING or tag.split("-", 1)[0] in MOVING:
+        yield Hit(("image",), f"the tag {tag!r} moves", "Pin it: `image: name@sha256:…` (`podman image inspect`).")
+
+
+def _link(profile: Profile) -> Iterator[Hit]:
+    for name in LINK_VARIABLES:
+        if name in profile.env:
+            text = "is one name for all boxes, and names of interfaces differ from box to box"
+            yield Hit(("env", name), text, _found_at_start(name))
+
+
+def _gid(profile: Profile) -> Iterator[Hit]:
+    if GID_INDEX in profile.env:
+        text = "is one index for all boxes; it is 3 on most and 5 on some"
+        yield Hit(("env", GID_INDEX), text, _found_at_start(GID_INDEX))
+
+
+def _found_at_start(name: str) -> str:
+    return f"Remove it: sparkdash finds it on each box. To set it on one, write `env_by_node: {{NODE: {{{name}: …}}}}`."
+
+
+def _address(profile: Profile) -> Iterator[Hit]:
+    for name in ADDRESSES:
+        if name in profile.env:
+            yield Hit(
+                ("env", name), "gives all boxes one address", "Remove it: sparkdash sets each box's own at a start."
+            )
+
+
+def _sockets(profile: Profile) -> Iterator[Hit]:
+    for path, name, value in variables(profile):
+        if SOCKETS.get(name) == value.strip().lower():
+            text = "keeps NCCL off RDMA, and each step waits longer for the link"
+            yield Hit(path, text, "Remove it: sparkdash turns RDMA on where both boxes have it.")
+
+
+FLAG_RULES = (
+    Rule(
+        UNKNOWN,
+        Severity.ERROR,
+        "a flag that this version of the engine does not have",
+        FLAG_EVIDENCE,
+        _finder(FlagFault.UNKNOWN),
+        yields=True,
+    ),
+    Rule(
+        "flag-value",
+        Severity.ERROR,
+        "a value of the wrong type, outside the range, or none of the choices",
+        FLAG_EVIDENCE,
+        _finder(FlagFault.VALUE),
+        yields=True,
+    ),
+    Rule(
+        "flag-twice",
+        Severity.WARNING,
+        "two spellings of one flag",
+        FLAG_EVIDENCE,
+        _finder(FlagFault.TWICE),
+        yields=True,
+    ),
+    Rule(
+        "flag-deprecated",
+        Severity.WARNING,
+        "a flag that the engine will drop",
+        FLAG_EVIDENCE,
+        _finder(FlagFault.DEPRECATED),
+        yields=True,
+    ),
+)
+"""Rules by the flag tables of the engines."""
+FLAG_RULE_NAMES = frozenset(rule.name for rule in FLAG_RULES)
+RULES = (
+    *FLAG_RULES,
+    Rule(
+        "trust-remote-code",
+        Severity.WARNING,
+        "code from a model's repository runs in the engine",
+        "vLLM knows the architectures of the shipped profiles itself",
+        _trust,
+    ),
+    Rule(
+        "no-share-of-memory",
+        Severity.ERROR,
+        "a share of memory that is not above 0 and at most 1",
+        "a fraction by its help text: SGLang 0.5.23, server_args.py; TensorRT-LLM 1.3.0, commands/serve.py",
+        _share,
+    ),
+    Rule(
+        "more-than-box", Severity.ERROR, "a need larger than the memory", "MemTotal 121.69 GiB: nvitop PR#208", _total
+    ),
+    Rule(
+        "ipc-and-shm",
+        Severity.ERROR,
+        "--ipc=host with --shm-size",
+        "exit code 125 from podman 4.3.1; docker accepts it",
+        _ipc,
+    ),
+    Rule(
+        "restart-policy",
+        Severity.ERROR,
+        "a container that restarts by itself",
+        "two engines then meet in one memory",
+        _restart,
+    ),
+    Rule(
+        "runtime-flag", Severity.ERROR, "a flag of the container runtime among the engine's", "copied recipes", _runtime
+    ),
+    Rule("image-arch", Severity.ERROR, "an image that is not arm64", "a GB10 is aarch64", _arch),
+    Rule(
+        "unpinned-image",
+        Severity.WARNING,
+        "an image that is another one tomorrow",
+        "flags are image-specific: vLLM blog, 2026-06-01",
+        _unpinned,
+    ),
+    Rule(
+        "pinned-link",
+        Severity.WARNING,
+        "one interface or RDMA device named for all boxes",
+        "sparkrun@0041b8f finds them on each box, as names differ",
+        on_several_nodes(_link),
+    ),
+    Rule(
+        "pinned-gid-index",
+        Severity.WARNING,
+        "one GID index for all boxes",
+        "sparkrun@0041b8f reads it on each box; 5 instead of 3 in EXL3#47",
+        on_several_nodes(_gid),
+    ),
+    Rule(
+        "pinned-address",
+        Severity.ERROR,
+        "one address for all boxes",
+        "dgx-spark-playbooks@0db7c14, nvidia/vllm, sets VLLM_HOST_IP to each box's own",
+        on_several_nodes(_address),
+    ),
+    Rule(
+        "nccl-without-rdma",
+        Severity.WARNING,
+        "NCCL kept off RDMA",
+        "sparkrun@0041b8f sets NCCL_IB_DISABLE=0; sockets are a silent loss: vllm#42075",
+        on_several_nodes(_sockets),
+    ),
+)
