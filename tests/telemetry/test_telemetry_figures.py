@@ -9,12 +9,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from sparkdash.engines.expositions import ATLAS
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import EngineFigures, Gpu
 from sparkdash.domain.profile import EngineKind
-from sparkdash.engines.registry import adapter
+from sparkdash.engines.registry import ATLAS, adapter
 from sparkdash.settings import Settings
 from sparkdash.telemetry import Collector, CollectorInputs, slots, source
 from sparkdash.telemetry.derive import EngineHistory

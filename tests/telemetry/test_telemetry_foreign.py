@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from sparkdash.engines.expositions import ATLAS
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import Metric
 from sparkdash.domain.profile import EngineKind
-from sparkdash.engines.registry import adapter
+from sparkdash.engines.registry import ATLAS, adapter
 from sparkdash.telemetry.exposition import parse_exposition
 from sparkdash.telemetry.reading import reading_of
 from sparkdash.telemetry.source import RECOGNISE_S, MetricsSource
