@@ -1,7 +1,7 @@
 """The measured engine: requests in its dialect, its counters, and its token counts.
 
 Owns: the body of a measured request, reading the engine's counters, counting its tokens. Must not know: cells, order.
-How each engine kind wants measured requests: `engines/measuring`.
+How an engine wants measured requests, its adapter says (`engines`).
 """
 
 from __future__ import annotations
