@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.container import LABEL_SERVES, ContainerSpec
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import ProfileError
 
@@ -29,6 +29,7 @@ def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
         "[Container]",
         f"ContainerName={spec.name}",
         f"Image={_value(spec.image or '')}",
+        *([f"Label={_quoted(_serves(profile))}"] if profile.serves else []),
         f"PublishPort=127.0.0.1:{spec.port}:{spec.inner_port}" if spec.inner_port else "Network=host",
         *(f"AddDevice={device}" for device in spec.devices),
         *([f"ShmSize={spec.shm_size}"] if spec.shm_size else []),
@@ -47,6 +48,11 @@ def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
         "TimeoutStartSec=1800",
     ]
     return "\n".join(lines)
+
+
+def _serves(profile: Profile) -> str:
+    """Name the aliases, which the importer reads back; not every engine has a flag for them."""
+    return f"{LABEL_SERVES}={','.join(profile.serves)}"
 
 
 def _program(spec: ContainerSpec) -> list[str]:

@@ -39,7 +39,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.setenv("PATH", str(program.parent))
     server = ThreadingHTTPServer(("127.0.0.1", 0), ModelList)
     Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setattr(look, "PORTS", (server.server_port,))
+    monkeypatch.setattr(look, "PORTS", {server.server_port: "a server"})
     yield server
     server.shutdown()
     server.server_close()
