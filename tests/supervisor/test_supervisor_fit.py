@@ -273,7 +273,7 @@ def test_never_is_said_only_when_it_is_known(
 def test_memory_that_is_still_coming_back_is_no_reason_to_refuse() -> None:
     """How much will come is not known."""
     assert ask(60, 50).fits is False
-    assert ask(60, 50, owed=True).fits is None
+    assert ask(60, 50, more_is_coming=True).fits is None
 
 
 @pytest.mark.parametrize(

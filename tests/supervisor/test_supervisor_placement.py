@@ -150,7 +150,7 @@ def rooms(draw: st.DrawFn, nodes: tuple[str, ...]) -> dict[str, BoxMemory]:
             total=draw(st.sampled_from([128 * GIB, 128 * GIB, None])),
             available=None if free is None else free * GIB,
             reserve=draw(st.sampled_from([0, 10])) * GIB,
-            owed=draw(st.booleans()),
+            more_is_coming=draw(st.booleans()),
             side_by_side=draw(st.sampled_from([True, True, True, False])),
         )
 
