@@ -220,7 +220,9 @@ class EngineAdapter:
         box_bytes: int | None,
     ) -> Iterator[Term]:
         """Yield weights, drafter and kv, or utilization alone, as the engine allocates them."""
-        yield from ()
+        if memory_terms.TARGET in profile.models:
+            yield memory_terms.weights_term(profile, facts, mtp=False)
+        yield Term(name="kv", source="what the server takes beside its weights is not known; declare memory.kv_gib")
 
     def loader_terms(self, profile: Profile) -> Iterator[Term]:
         """Yield what the loader of the weights keeps beside them."""

@@ -10,16 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.domain.memory import Term
 from sparkdash.domain.profile import PLACEHOLDER, ApiProtocol, EngineKind, Profile
-from sparkdash.domain.server import ServerMetrics, ServerSpec
+from sparkdash.domain.server import ServerKind, ServerMetrics, ServerSpec
 from sparkdash.domain.task import ROUTE_PATHS, ROUTE_TASKS, ServerRoute, Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.generic.known_servers import known_server, server_of
-from sparkdash.engines.memory_terms import Facts, weights_term
 from sparkdash.engines.probes import MetricNames, Probes
 from sparkdash.engines.rule import Hit, KeyPath, Rule, Severity
 from sparkdash.errors import ProfileError
@@ -46,6 +44,8 @@ class Generic(EngineAdapter):
             chat=chat if ServerRoute.CHAT in server.routes else None,
         )
         self.metrics = _metric_names(server.metrics)
+        self.usage_on_request = server.usage_in_stream
+        self.ranks_texts = server.kind is ServerKind.TEI
         self.phrases = tuple(logs.phrase(line.stage, line.pattern, line.fraction) for line in server.log)
         self.causes = tuple(logs.cause(one.code, one.pattern, one.message, one.hint) for one in server.failures)
 
@@ -93,12 +93,6 @@ class Generic(EngineAdapter):
 
     def rules(self) -> tuple[Rule, ...]:
         return RULES
-
-    def memory_terms(self, profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
-        """Yield its weights, where it has some; what else it takes, only its owner can say."""
-        if "target" in profile.models:
-            yield weights_term(profile, facts, mtp=False)
-        yield Term(name="kv", source="what the server takes beside its weights is not known; declare memory.kv_gib")
 
     def tasks(self, profile: Profile, target: WeightFacts | None) -> frozenset[Task] | None:
         return frozenset(ROUTE_TASKS[route] for route in self._server.routes if route in ROUTE_TASKS)
