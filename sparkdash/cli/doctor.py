@@ -27,7 +27,7 @@ MARK, WIDEST = 9, 100
 
 def complete_check(incomplete: str) -> list[str]:
     """Complete the name of a check."""
-    from sparkdash.doctor.nodes.registered import check_list
+    from sparkdash.doctor.nodes.examine import check_list
 
     return [name for name, _ in check_list() if name.startswith(incomplete)]
 
@@ -55,7 +55,7 @@ def doctor(
     """
     import asyncio
 
-    from sparkdash.doctor.nodes.registered import check_list, examine_all, with_node_names
+    from sparkdash.doctor.nodes.examine import check_list, examine_all, with_node_names
 
     if list_them:
         told = [{"name": name, "about": about} for name, about in check_list(names or ())]

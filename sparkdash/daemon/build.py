@@ -172,7 +172,7 @@ def _daemon(
     bus, upstream, store = opened.bus, opened.upstream, opened.store
     holder: list[Daemon] = []
     others = _other_nodes(parts, bus, lambda: holder[0].supervisor.settings if holder else parts.settings)
-    nodes = others.directory if others else parts.nodes
+    nodes = others.nodes if others else parts.nodes
     accounts = MemoryAccounts(lambda: control_actions.memory_of_box(holder[0]), time.monotonic)
     supervisor = _supervisor(parts, profiles, opened, others, accounts, lambda: holder[0])
     if others is not None:
@@ -235,7 +235,7 @@ def _supervisor(
             publish=opened.bus.publish,
             settings=parts.settings,
             owner=paths.owner(),
-            nodes=(others.directory if others else parts.nodes) or OneNode(parts.reader),
+            nodes=(others.nodes if others else parts.nodes) or OneNode(parts.reader),
             shipper=others.shipper if others else None,
             killed_on_node=others.watch.kill_reason if others else not_killed,
             store=opened.store,

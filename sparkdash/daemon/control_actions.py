@@ -101,11 +101,11 @@ async def change_setting(daemon: Daemon, read: Callable[[], Settings], wish: Set
 async def run_doctor(daemon: Daemon, names: Sequence[str]) -> Diagnosis:
     """Run the doctor's checks on this box and the nodes; all of them without `names`."""
     await asyncio.to_thread(
-        import_module, "sparkdash.doctor.nodes.registered"
+        import_module, "sparkdash.doctor.nodes.examine"
     )  # 30 ms, rarely needed, and the loop must not wait
     from sparkdash import doctor
     from sparkdash.doctor.facts import DaemonSeen
-    from sparkdash.doctor.nodes.registered import examine_all, with_node_names
+    from sparkdash.doctor.nodes.examine import examine_all, with_node_names
 
     world, settings = daemon.bus.snapshot, daemon.supervisor.settings
     low_power = world.sample is not None and world.sample.low_power

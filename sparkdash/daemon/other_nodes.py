@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 from sparkdash import paths
 from sparkdash.domain.engine import Engine
@@ -18,15 +19,15 @@ from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.node import LOCAL, NodeState
 from sparkdash.errors import SparkdashError
 from sparkdash.host.reader import HostReader
-from sparkdash.host.runtime import Runtime
+from sparkdash.host.runtime import Nodes, OneNode, Runtime
 from sparkdash.nodes import node_file
 from sparkdash.nodes.agent.watch import NodeWatch, WatchInputs
-from sparkdash.nodes.cluster_runtime import ClusterRuntime
+from sparkdash.nodes.cluster.cluster_runtime import ClusterRuntime
+from sparkdash.nodes.cluster.group_end import link_notice
+from sparkdash.nodes.cluster.removal import FILE_NAME, OwedRemovals
 from sparkdash.nodes.directory import NodeDirectory, NodeInputs
-from sparkdash.nodes.group_link import link_notice
 from sparkdash.nodes.link.liveness import LookAtLink, look_at_link
-from sparkdash.nodes.owed import FILE_NAME, OwedRemovals
-from sparkdash.nodes.shipping.assemble import make_shipper
+from sparkdash.nodes.shipping.shipper import make_shipper
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Supervisor
 
@@ -47,8 +48,21 @@ class OtherNodesInputs:
     publish: Callable[[Fact], object]
 
 
+class OwnBoxFirst:
+    """Stands for this box's `own` part; from the first other box on, for the part of all boxes.
+
+    It does not turn back: engines of removed boxes are still to be ended.
+    """
+
+    def __init__(self, own: object, of_all: object, has_others: Callable[[], bool]) -> None:
+        self._own, self._of_all, self._has_others = own, of_all, has_others
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._of_all if self._has_others() else self._own, name)
+
+
 class OtherNodes:
-    """Other nodes; `run` until cancelled. `on_swept` gets each node on which nothing is left to remove."""
+    """Other nodes; `run` until cancelled. `runtime` and `nodes` are this box's until a second box is registered. `on_swept` gets each node on which nothing is left to remove."""
 
     def __init__(self, inputs: OtherNodesInputs) -> None:
         self._in = inputs
@@ -72,7 +86,7 @@ class OtherNodes:
             )
         )
         self.watch.on_guarded = self.directory.set_guarded
-        self.runtime = ClusterRuntime(
+        self._cluster = ClusterRuntime(
             inputs.local,
             self.directory,
             owner=owner,
@@ -80,16 +94,19 @@ class OtherNodes:
             silent_s=lambda: inputs.settings().node_silent_s,
         )
         self._engines: Callable[[], Mapping[str, Engine]] = dict
-        self.runtime.watch_link = self._watch_link
-        self.runtime.on_link = self._tell_link
+        self._cluster.watch_link = self._watch_link
+        self._cluster.on_link = self._tell_link
         self.shipper = make_shipper(settings, self._fast_address)
+        self._had_others = False
+        self.runtime = cast("Runtime", OwnBoxFirst(inputs.local, self._cluster, self._has_others))
+        self.nodes = cast("Nodes", OwnBoxFirst(OneNode(inputs.reader), self.directory, self._has_others))
         self._reread = asyncio.Event()
         """Set after the registry was read again."""
         self._tell_owed()
 
     def attach(self, supervisor: Supervisor, record_kill: Callable[[GuardKill], object]) -> None:
         """Have the supervisor look for engines on nodes that return, and the nodes' guards know its engines."""
-        self.runtime.upkeep.on_swept = lambda _: supervisor.node_returned()
+        self._cluster.upkeep.on_swept = lambda _: supervisor.node_returned()
         self._engines = lambda: supervisor.engines
         self.watch.attach(WatchInputs(lambda: supervisor.engines, self._in.settings, self._in.publish, record_kill))
 
@@ -102,7 +119,7 @@ class OtherNodes:
             self.reload_if_edited()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.directory.run(), name="node directory")
-            group.create_task(self.runtime.upkeep.run(), name="node upkeep")
+            group.create_task(self._cluster.upkeep.run(), name="node upkeep")
             while True:
                 await asyncio.sleep(LOOK_S)
                 self.reload_if_edited()
@@ -123,6 +140,10 @@ class OtherNodes:
         """Return once each node was tried and told its memory, or could not be, TRY_S at most."""
         await self.directory.first_tries(TRY_S)
 
+    def _has_others(self) -> bool:
+        self._had_others = self._had_others or len(self.directory.names) > 1
+        return self._had_others
+
     def _fast_address(self, node: str) -> str | None:
         try:
             return self.directory.launch_on((LOCAL, node))[1].address
@@ -137,7 +158,7 @@ class OtherNodes:
 
     def _tell_link(self, head: str, fault: str | None, left_s: float) -> None:
         name = next((name for name, engine in self._engines().items() if engine.container == head), head)
-        self._in.publish(link_notice(name, self.runtime.engine_nodes(head), fault, left_s))
+        self._in.publish(link_notice(name, self._cluster.engine_nodes(head), fault, left_s))
 
     def _stamp(self) -> tuple[int, int] | None:
         try:

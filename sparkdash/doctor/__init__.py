@@ -1,7 +1,6 @@
 """The doctor: faults of this box that keep engines from running well, each with its evidence and its cure.
 
-Owns: the checks (pure functions of Facts) and the probe that reads those facts. Rule: the doctor only reads; it never
-changes the box, and never waits without a limit.
+Rule: the doctor only reads; it never changes the box, and never waits without a limit.
 """
 
 from sparkdash.doctor.check import CHECKS, Check

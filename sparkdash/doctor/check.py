@@ -1,7 +1,5 @@
 """Checks of the doctor: their results, the facts that they declare, and the register of all.
 
-Owns: the form of a result and of a declaration. Must not know any check.
-
 Pure.
 """
 

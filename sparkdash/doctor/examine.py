@@ -1,18 +1,51 @@
-"""Run of the checks of this box: from their names to findings.
-
-Owns: the choice of checks, and keeping the others going when one fails.
-"""
+"""Run of the checks of this box: from their names to findings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
+from sparkdash.catalog.catalog import nearest
 from sparkdash.doctor import checks  # noqa: F401 - importing it fills the register
-from sparkdash.doctor.check import CHECKS, Check
-from sparkdash.doctor.choice import choose_checks, results_of
-from sparkdash.doctor.facts import Facts
+from sparkdash.doctor.check import CHECKS, Check, CheckResult, unknown
+from sparkdash.doctor.facts import Facts, UnreadFact
 from sparkdash.doctor.probe import Probe
 from sparkdash.domain.finding import Finding
+from sparkdash.errors import AdmissionError
+
+C = TypeVar("C")
+
+
+def choose_checks(register: Mapping[str, C], names: Iterable[str], *, listed_by: str) -> tuple[C, ...]:
+    """Checks of these names, in the order of the register; all without names.
+
+    `listed_by`: command that lists the names.
+
+    Raises:
+        AdmissionError: check_not_found.
+    """
+    wanted = list(names)
+    refuse_unknown(wanted, register, listed_by=listed_by)
+    return tuple(check for name, check in register.items() if not wanted or name in wanted)
+
+
+def refuse_unknown(names: Iterable[str], known: Collection[str], *, listed_by: str) -> None:
+    """Raise AdmissionError (check_not_found) for a name that is not known."""
+    for name in names:
+        if name not in known:
+            close = nearest(name, known)
+            hint = f"Did you mean {' or '.join(close)}?" if close else f"`{listed_by}` lists them."
+            raise AdmissionError(f"There is no check {name!r}.", code="check_not_found", hint=hint)
+
+
+def results_of(said: Iterator[CheckResult]) -> Iterator[CheckResult]:
+    """Yield a check's results; a fact that could not be read, or a fault of the check itself, becomes "unknown"."""
+    try:
+        yield from said
+    except UnreadFact as why:
+        yield unknown(f"{why}.")
+    except Exception as error:  # noqa: BLE001 - an unforeseen file must not hide the other findings
+        yield unknown(f"The check itself failed ({type(error).__name__}: {error}).")
 
 
 async def examine(probe: Probe, names: Iterable[str] = ()) -> tuple[Finding, ...]:

@@ -1,6 +1,5 @@
 """Facts read from a box, for the doctor's checks.
 
-Owns: access to the facts. Must not know how a fact is read, or what it means.
 Rule: a thing that does not exist is None. A thing that exists but could not be read raises UnreadFact, which makes the
 finding "unknown".
 
@@ -9,6 +8,8 @@ Pure.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -191,3 +192,58 @@ def file_system(path: str, mountinfo: str) -> str | None:
         if inside and len(point) >= len(best):
             best, kind = point, after.split()[0]
     return kind
+
+
+COMMAND = ("podman", "info", "--format", "json")
+
+_NUMBERS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class PodmanInfo:
+    """Facts that `podman info` prints; empty text for a missing one."""
+
+    version: str
+    graph_root: str
+    graph_driver: str
+    oci_runtime: str
+    network: str
+
+
+def parse_podman_info(done: CommandResult) -> PodmanInfo | None:
+    """Parse the result of COMMAND; None if it failed or is no JSON."""
+    try:
+        found = json.loads(done.out) if not done.code else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    return PodmanInfo(
+        version=_text(found, "version", "Version"),
+        graph_root=_text(found, "store", "graphRoot"),
+        graph_driver=_text(found, "store", "graphDriverName"),
+        oci_runtime=_text(found, "host", "ociRuntime", "name"),
+        network=_text(found, "host", "networkBackend"),
+    )
+
+
+def _text(found: object, *keys: str) -> str:
+    """Text at the end of a path of keys; empty if it is missing or no text."""
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def podman_info_of(facts: Facts) -> PodmanInfo:
+    """Return podman's facts on this box. Raises UnreadFact without them, which the check `podman` reports."""
+    done = facts.ran(COMMAND)
+    if done is None:
+        raise UnreadFact("podman is not installed")
+    if (info := parse_podman_info(done)) is None:
+        raise UnreadFact("`podman info` fails, see the check podman")
+    return info
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Parse a version: "4.9.3" -> (4, 9, 3). Keeps the first three numbers; empty without any."""
+    return tuple(int(number) for number in _NUMBERS.findall(version)[:3])

@@ -1,7 +1,4 @@
-"""Probe: reads every fact that the checks declare, all at once.
-
-Owns: the reads, each with a time limit; a read that takes too long is an UnreadFact. Must not know what a fact means.
-"""
+"""Probe: reads every fact that the checks declare, all at once."""
 
 from __future__ import annotations
 
@@ -17,10 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from sparkdash.doctor import box_queries, podman_info
+from sparkdash.doctor import box_queries
+from sparkdash.doctor import facts as podman_info
+from sparkdash.doctor.box_queries import gather_by_key, read_within
 from sparkdash.doctor.check import Check
 from sparkdash.doctor.facts import DaemonSeen, Disk, Facts, Listener, ProfilesSeen, UnreadFact
-from sparkdash.doctor.time_limits import gather_by_key, read_within
 from sparkdash.domain.memory import LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import SparkdashError

@@ -55,12 +55,10 @@ class CopyStep(StrEnum):
     """Step of a copy, in their order."""
 
     CHECK = "check"
-    """Files of both nodes are hashed, each at first sight only."""
-    SAVE = "save"
-    """The runtime writes the image's layers to a folder."""
+    """Files of both nodes are compared; what differs in its time only is hashed."""
     SEND = "send"
     LOAD = "load"
-    """The other node's runtime reads the layers."""
+    """The other node's runtime unpacks the image."""
 
 
 class CopyItem(Frozen):
@@ -86,8 +84,6 @@ class CopyPlan(Frozen):
     items: tuple[CopyItem, ...] = ()
     alike: bool = True
     """Whether the node must have the same as this box, as for an engine on both."""
-    trust_names: bool = False
-    """Whether files named by their checksum were taken for what the name says."""
 
     @property
     def missing(self) -> tuple[CopyItem, ...]:

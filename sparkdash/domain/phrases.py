@@ -327,16 +327,14 @@ def copy_wait(progress: CopyProgress) -> str:
     what = f"{progress.kind} {progress.name}"
     if progress.step is CopyStep.LOAD:
         return f"{what} to be loaded on {progress.node}"
-    if progress.step is CopyStep.SAVE:
-        return f"{what} to be written to files{_bytes(progress)}"
     if progress.step is CopyStep.CHECK:
-        return f"{what} to be compared with {progress.node}{_bytes(progress)}"
+        return f"{what} to be compared with {progress.node}"
     return f"{what} to reach {progress.node}{_bytes(progress)}"
 
 
 def copy_line(progress: CopyProgress) -> str:
     """Word the step: "send  43 %  26 GiB of 61 GiB  98 MiB/s  6m02s left"."""
-    if not progress.total_bytes:
+    if not progress.total_bytes or progress.step is CopyStep.CHECK:  # rsync does not tell how far its hashing is
         return _COPY_STEPS[progress.step]
     share = percent(progress.came_bytes / progress.total_bytes)
     rate = f"  {size(int(progress.bytes_per_s))}/s" if progress.bytes_per_s else ""
@@ -356,7 +354,7 @@ def copied_text(progress: CopyProgress) -> str:
     return f"{noun} {progress.name} {verb} on {progress.node}."
 
 
-_COPY_STEPS = {CopyStep.CHECK: "compare", CopyStep.SAVE: "save", CopyStep.SEND: "send", CopyStep.LOAD: "load"}
+_COPY_STEPS = {CopyStep.CHECK: "compare", CopyStep.SEND: "send", CopyStep.LOAD: "load"}
 
 
 def _bytes(progress: CopyProgress) -> str:

@@ -1,8 +1,4 @@
-"""Directory of nodes: all boxes that engines may run on, with their states, runtimes and addresses.
-
-Owns: one NodeLink for each entry of the registry, and the answers of `host.nodes.Nodes`. Must not know engines,
-profiles, or what a runtime is asked.
-"""
+"""Directory of nodes: all boxes that engines may run on, with their states, runtimes and addresses."""
 
 from __future__ import annotations
 
@@ -20,13 +16,60 @@ from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeLaunch, Node
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime, node_unknown
-from sparkdash.nodes import facts, ssh_errors
-from sparkdash.nodes.connection import NodeConnection
-from sparkdash.nodes.link.common import chosen_links, common_links
+from sparkdash.nodes.cluster.podman_over_ssh import remote_podman
+from sparkdash.nodes.link.liveness import called
+from sparkdash.nodes.link.shared_links import chosen_links, common_links
 from sparkdash.nodes.node_file import NodeTable
-from sparkdash.nodes.node_launch import address_of, launch_on_node, links_unknown, no_common_link
-from sparkdash.nodes.node_link import FACTS_EVERY_S, FigureStream, LinkOrders, NodeLink
-from sparkdash.nodes.podman_over_ssh import remote_podman
+from sparkdash.nodes.ssh import facts, ssh_errors
+from sparkdash.nodes.ssh.connection import NodeConnection
+from sparkdash.nodes.ssh.node_monitor import FACTS_EVERY_S, FigureStream, MonitorInputs, NodeMonitor
+
+LOOPBACK = "127.0.0.1"
+
+
+def launch_on_node(node: Node, found: NodeFacts, link: Link | None) -> NodeLaunch:
+    """Return what a launch on another node must know; `link` is the one that it shares with the launch's nodes."""
+    hf_home = node.hf_home or "~/.cache/huggingface"
+    return NodeLaunch(
+        name=node.name,
+        address=address_of(link),
+        hf_home=_expanded(hf_home, found.home),
+        cache_dir=f"{found.home}/.cache/sparkdash",
+        link=link,
+    )
+
+
+def address_of(link: Link | None) -> str:
+    """Return the address at which the launch's other nodes reach this one; loopback for a launch on one node."""
+    return LOOPBACK if link is None or link.address is None else link.address
+
+
+def no_common_link(offered: Mapping[str, list[Link]]) -> HostError:
+    """Make the error for nodes without a common network."""
+    seen = "; ".join(
+        f"{called(name)}: {', '.join(f'{link.interface} {link.address}/{link.prefix}' for link in links) or 'none'}"
+        for name, links in offered.items()
+    )
+    return HostError(
+        f"{' and '.join(map(called, offered))} share no network ({seen}).",
+        code="no_common_link",
+        hint="Give the fast link's interfaces addresses of one network on both boxes, and try again after some "
+        "seconds; docs/two-sparks.md says how.",
+    )
+
+
+def _expanded(path: str, home: str) -> str:
+    return home + path[1:] if path == "~" or path.startswith("~/") else path
+
+
+def links_unknown(name: str) -> HostError:
+    """Make the error for a node whose links have not been read yet."""
+    return HostError(
+        f"The links of {called(name)} are not known yet.",
+        code="node_unreachable",
+        hint="They are read within seconds after the start; try again.",
+    )
+
 
 LOG = structlog.get_logger("sparkdash")
 
@@ -65,7 +108,7 @@ class NodeDirectory:
 
     def __init__(self, inputs: NodeInputs) -> None:
         self._in = inputs
-        self._links: dict[str, NodeLink] = {}
+        self._monitors: dict[str, NodeMonitor] = {}
         self._runtimes: dict[str, Runtime] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -79,22 +122,22 @@ class NodeDirectory:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all nodes, LOCAL first, whether they can be reached or not."""
-        return (LOCAL, *self._links)
+        return (LOCAL, *self._monitors)
 
     @property
     def states(self) -> dict[str, NodeState]:
         """States of the other nodes by name."""
-        return {name: link.state.replace(link=self._interface(link)) for name, link in self._links.items()}
+        return {name: monitor.state.replace(link=self._interface(monitor)) for name, monitor in self._monitors.items()}
 
     @property
     def samples(self) -> Mapping[str, NodeSample]:
         """Last figures of the other nodes by name, and the link's of LOCAL; empty without other nodes."""
-        if not self._links:
+        if not self._monitors:
             return {}
         own = self._in.local_sample()
         found = {LOCAL: own} if own else {}
-        for name, link in self._links.items():
-            if link.figures is not None and (sample := link.figures.sample) is not None:
+        for name, monitor in self._monitors.items():
+            if monitor.figures is not None and (sample := monitor.figures.sample) is not None:
                 found[name] = sample
         return found
 
@@ -105,20 +148,20 @@ class NodeDirectory:
                 return self._in.reader.memory()
             except SparkdashError:
                 return None
-        link = self._links.get(node)
-        if link is None or link.figures is None or not link.reachable:
+        monitor = self._monitors.get(node)
+        if monitor is None or monitor.figures is None or not monitor.reachable:
             return None
-        sample = link.figures.sample
+        sample = monitor.figures.sample
         return sample.memory if sample is not None and time.time() - sample.at <= FRESH_S else None
 
     async def fresh_memory(self, node: str) -> Memory:
         """Read the node's memory now. Raises HostError: node_unknown, node_unreachable, memory_unknown."""
         if node == LOCAL:
             return self._in.reader.memory()
-        link = self._usable(node)
-        if link.figures is None:
+        monitor = self._usable(node)
+        if monitor.figures is None:
             raise HostError(f"The memory of {node} is not known.", code="memory_unknown")
-        return await link.figures.fresh_memory()
+        return await monitor.figures.fresh_memory()
 
     def launch_on(self, names: tuple[str, ...]) -> tuple[NodeLaunch, ...]:
         """Return what a launch on these nodes must know, in this order.
@@ -143,7 +186,7 @@ class NodeDirectory:
 
     def reachable(self, name: str) -> bool:
         """Whether calls to the node can be expected to succeed; True for LOCAL, False for an unknown name."""
-        return name == LOCAL or (name in self._links and self._links[name].reachable)
+        return name == LOCAL or (name in self._monitors and self._monitors[name].reachable)
 
     def runtime(self, name: str) -> Runtime:
         """Return the container runtime of another node. Raises HostError: node_unknown, node_unreachable, …"""
@@ -160,8 +203,8 @@ class NodeDirectory:
 
     async def cancel_forward(self, name: str, port: int) -> None:
         """End a forwarded port; success for an unknown node or port."""
-        if name in self._links:
-            await self._links[name].connection.cancel_forward(port)
+        if name in self._monitors:
+            await self._monitors[name].connection.cancel_forward(port)
 
     def on_return(self, callback: Callable[[str], None]) -> None:
         """Have `callback` called with a node's name each time it can be reached again, the first time included."""
@@ -169,13 +212,13 @@ class NodeDirectory:
 
     def set_owed(self, name: str, containers: tuple[str, ...]) -> None:
         """Set which containers are to be ended on the node as soon as it can be reached."""
-        if name in self._links:
-            self._links[name].note(owed=containers)
+        if name in self._monitors:
+            self._monitors[name].note(owed=containers)
 
     def set_guarded(self, name: str, guarded: bool) -> None:
         """Set whether the node's own memory guard runs there."""
-        if name in self._links:
-            self._links[name].note(guarded=guarded)
+        if name in self._monitors:
+            self._monitors[name].note(guarded=guarded)
 
     def reload(self) -> None:
         """Read the registry again: new nodes are connected, removed or edited ones disconnected, silent ones tried."""
@@ -184,16 +227,16 @@ class NodeDirectory:
         except SparkdashError as error:
             self._in.on_problem(error)
             return
-        before = {name: link.node for name, link in self._links.items()}
+        before = {name: monitor.node for name, monitor in self._monitors.items()}
         for name, node in before.items():
             if nodes.get(name) != node:
                 self._drop(name)
         for name, node in nodes.items():
-            if name in self._links:
-                self._links[name].try_again()
+            if name in self._monitors:
+                self._monitors[name].try_again()
             else:
                 self._add(node)
-        self._links = {name: self._links[name] for name in nodes}
+        self._monitors = {name: self._monitors[name] for name in nodes}
         if nodes != before:
             self._changed()
 
@@ -201,7 +244,7 @@ class NodeDirectory:
         """Keep all nodes connected until cancelled."""
         self._running = True
         try:
-            for name in self._links:
+            for name in self._monitors:
                 self._start(name)
             await self._read_local_facts()
         finally:
@@ -214,7 +257,7 @@ class NodeDirectory:
 
     async def first_tries(self, limit_s: float) -> None:
         """Wait until each node was tried once, well or not, `limit_s` at most."""
-        waits = [asyncio.ensure_future(link.settled.wait()) for link in self._links.values()]
+        waits = [asyncio.ensure_future(monitor.settled.wait()) for monitor in self._monitors.values()]
         if waits:
             _, late = await asyncio.wait(waits, timeout=limit_s)
             for each in late:
@@ -240,23 +283,23 @@ class NodeDirectory:
     def _read_facts_again(self) -> None:
         """Have the facts of all boxes read again: an interface may have got its address after the last time."""
         self._stale.set()
-        for link in self._links.values():
-            link.read_facts_again()
+        for monitor in self._monitors.values():
+            monitor.read_facts_again()
 
     def _add(self, node: Node) -> None:
         read = partial(facts.read_facts, program=self._in.program)
-        orders = LinkOrders(read, self._changed, self._back, self._in.on_restart)
-        link = NodeLink(node, orders, self._in.figures)
-        self._links[node.name] = link
-        self._runtimes[node.name] = remote_podman(link.connection, self._in.program)
+        orders = MonitorInputs(read, self._changed, self._back, self._in.on_restart)
+        monitor = NodeMonitor(node, orders, self._in.figures)
+        self._monitors[node.name] = monitor
+        self._runtimes[node.name] = remote_podman(monitor.connection, self._in.program)
         if self._running:
             self._start(node.name)
 
     def _start(self, name: str) -> None:
-        self._tasks[name] = asyncio.create_task(self._links[name].run(), name=f"node {name}")
+        self._tasks[name] = asyncio.create_task(self._monitors[name].run(), name=f"node {name}")
 
     def _drop(self, name: str) -> None:
-        del self._links[name], self._runtimes[name]
+        del self._monitors[name], self._runtimes[name]
         if task := self._tasks.pop(name, None):
             task.cancel()
             self._ending.add(task)
@@ -269,16 +312,16 @@ class NodeDirectory:
         for callback in self._returned:
             callback(name)
 
-    def _usable(self, name: str) -> NodeLink:
-        link = self._links.get(name)
-        if link is None:
+    def _usable(self, name: str) -> NodeMonitor:
+        monitor = self._monitors.get(name)
+        if monitor is None:
             raise node_unknown(name)
-        if not link.reachable:
-            raise link.reason or ssh_errors.unreachable(link.node, "the first connection is being made")
-        return link
+        if not monitor.reachable:
+            raise monitor.reason or ssh_errors.unreachable(monitor.node, "the first connection is being made")
+        return monitor
 
     def _node(self, name: str) -> Node | None:
-        return None if name == LOCAL else self._links[name].node
+        return None if name == LOCAL else self._monitors[name].node
 
     def _facts(self, name: str) -> NodeFacts:
         found = self._local if name == LOCAL else self._usable(name).state.facts
@@ -288,14 +331,14 @@ class NodeDirectory:
 
     def _launch(self, name: str, found: NodeFacts | None, link: Link | None) -> NodeLaunch:
         if name != LOCAL and found is not None:
-            return launch_on_node(self._links[name].node, found, link)
+            return launch_on_node(self._monitors[name].node, found, link)
         hf_home, cache_dir = self._in.hf_home, self._in.cache_dir
         return NodeLaunch(name=name, address=address_of(link), hf_home=hf_home, cache_dir=cache_dir, link=link)
 
-    def _interface(self, link: NodeLink) -> str | None:
+    def _interface(self, monitor: NodeMonitor) -> str | None:
         """Interface of a node that engines use towards this box; None while unknown."""
-        there = link.state.facts
+        there = monitor.state.facts
         if there is None or self._local is None:
-            return link.node.interface
-        links = common_links([chosen_links(self._local.links, None), chosen_links(there.links, link.node)])
+            return monitor.node.interface
+        links = common_links([chosen_links(self._local.links, None), chosen_links(there.links, monitor.node)])
         return links[1].interface if links else None

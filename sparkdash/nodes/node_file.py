@@ -1,7 +1,4 @@
-"""Registry of the other nodes: `nodes.toml` in the config folder, which only its owner may read.
-
-Owns: the file, each change whole or not at all. Must not know ssh, nor the states of nodes.
-"""
+"""Registry of the other nodes: `nodes.toml` in the config folder, which only its owner may read."""
 
 from __future__ import annotations
 

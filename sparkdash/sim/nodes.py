@@ -18,8 +18,8 @@ from sparkdash.domain.node import LOCAL, Link, NodeFacts, NodeLaunch, NodeState,
 from sparkdash.errors import HostError
 from sparkdash.host.processes.process import Process
 from sparkdash.host.runtime import Runtime
-from sparkdash.nodes.cluster_runtime import ClusterRuntime
-from sparkdash.nodes.owed import OwedRemovals
+from sparkdash.nodes.cluster.cluster_runtime import ClusterRuntime
+from sparkdash.nodes.cluster.removal import OwedRemovals
 from sparkdash.sim.box import SimBox
 from sparkdash.sim.process import FOLDER_VARIABLE, HEAD_FOLDER_VARIABLE
 

@@ -51,13 +51,9 @@ class Shipper(Protocol):
         node: str,
         *,
         alike: bool = True,
-        trust_names: bool = False,
         on_progress: Callable[[CopyProgress], object],
     ) -> CopyPlan:
-        """Find out what the node lacks of a profile. `alike`: it must have the same as this box.
-
-        `trust_names`: files that are named by their checksum are not hashed. Raises HostError.
-        """
+        """Find out what the node lacks of a profile. `alike`: it must have the same as this box. Raises HostError."""
         ...
 
     def copy(self, profile: Profile, plan: CopyPlan) -> AsyncGenerator[CopyProgress, None]:

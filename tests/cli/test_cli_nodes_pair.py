@@ -13,7 +13,7 @@ from sparkdash import paths
 from sparkdash.cli.nodes import bench_page, check
 from sparkdash.domain.finding import NodeFinding, Status
 from sparkdash.domain.node import LOCAL, Link, NodeFacts
-from sparkdash.nodes.link.record import LinkMeasurement, LinkRun, LinkTool, keep_run
+from sparkdash.nodes.link.bench import LinkMeasurement, LinkRun, LinkTool, keep_run
 
 Run = Callable[..., Any]
 
@@ -100,7 +100,7 @@ def test_the_exit_code_is_that_of_the_worst_finding(
         bad = NodeFinding(name="mtu", status=status, evidence="x.", fix="mend it", nodes=(LOCAL, "spark2"))
         return ok, bad
 
-    monkeypatch.setattr("sparkdash.doctor.nodes.registered.examine_registered", found)
+    monkeypatch.setattr("sparkdash.doctor.nodes.examine.examine_registered", found)
     monkeypatch.setattr(check.platform, "node", lambda: "spark1")
     done = sparkdash("nodes", "check")
     assert done.code == code

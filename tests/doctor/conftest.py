@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from sparkdash import __version__
-from sparkdash.doctor import Probe, examine, podman_info
-from sparkdash.doctor.checks.cdi import TOOLKIT
-from sparkdash.doctor.checks.memory_helper import SHOWN
+from sparkdash.doctor import Probe, examine, facts
+from sparkdash.doctor.checks.containers import TOOLKIT
+from sparkdash.doctor.checks.memory import SHOWN
 from sparkdash.doctor.facts import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.domain.finding import Finding
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, LoadContiguity, MemoryAccount
@@ -205,7 +205,7 @@ def spark(tmp_path: Path) -> Spark:
     for path, text in HEALTHY.items():
         box.write(path, text)
     box.commands = {
-        podman_info.COMMAND: info(),
+        facts.COMMAND: info(),
         SHOWN: CommandResult(0, "LoadState=loaded\nActiveState=inactive\nResult=success\nExecMainStatus=0\n", ""),
         TOOLKIT: CommandResult(0, "NVIDIA Container Toolkit CLI version 1.18.2\ncommit: x\n", ""),
     }

@@ -13,13 +13,12 @@ import pytest
 from sparkdash.doctor.nodes import NODE_CHECKS, examine_nodes, node_checks_named
 from sparkdash.doctor.nodes import remote_readings as script
 from sparkdash.doctor.nodes.examine import judge_pairs
-from sparkdash.doctor.nodes.facts import BoxFacts, PairFacts, ReachTrial, TwoNodeProfile
+from sparkdash.doctor.nodes.facts import BoxFacts, PairFacts, ReachTrial, TwoNodeProfile, parse_rdma_ports
 from sparkdash.doctor.nodes.probe import NodesProbe
-from sparkdash.doctor.nodes.readings import parse_rdma_ports
 from sparkdash.domain.finding import NodeFinding, Status
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts
 from sparkdash.errors import AdmissionError, HostError
-from sparkdash.nodes.link.box import Box, LocalPrograms
+from sparkdash.nodes.link.boxes import Box, LocalPrograms
 from sparkdash.settings import Settings
 from sparkdash.units import GIB
 

@@ -10,8 +10,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkdash.doctor import CHECKS, podman_info
-from sparkdash.doctor.checks.cdi import SPECS
+from sparkdash.doctor import CHECKS
+from sparkdash.doctor import facts as podman_info
+from sparkdash.doctor.checks.containers import SPECS
 from sparkdash.doctor.examine import judge
 from sparkdash.doctor.facts import Facts
 from sparkdash.domain.finding import Status

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from sparkdash.doctor import CHECKS, Probe, box_queries, examine, podman_info, probe
-from sparkdash.doctor.checks.cdi import TOOLKIT
-from sparkdash.doctor.checks.podman import DOCKER
+from sparkdash.doctor import CHECKS, Probe, box_queries, examine, probe
+from sparkdash.doctor import facts as podman_info
+from sparkdash.doctor.box_queries import read_within
+from sparkdash.doctor.checks.containers import DOCKER, TOOLKIT
 from sparkdash.doctor.facts import DaemonSeen, Disk, UnreadFact, file_system
-from sparkdash.doctor.time_limits import read_within
 from sparkdash.domain.finding import Status
 from sparkdash.errors import AdmissionError
 from sparkdash.host.command import CommandResult

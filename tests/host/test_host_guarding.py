@@ -10,16 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.memory import Floors, GuardLevel
+from sparkdash.host.guard_rules import EVERY_S, KILL_S, OWED_S, QUICK_S, REACH_S, GuardReading
 from sparkdash.host.memory.guard_decisions import (
-    EVERY_S,
     FROZEN,
-    KILL_S,
-    OWED_S,
-    QUICK_S,
-    REACH_S,
     SLOW_S,
     GuardJudge,
-    GuardReading,
     Victim,
     cheapest_victim,
     choose_floors,

@@ -10,7 +10,7 @@ from fake_cluster import OWNER, Made, engine_spec
 
 from sparkdash.domain.container import ContainerInfo, ContainerState, Leftovers
 from sparkdash.errors import HostError
-from sparkdash.nodes.group_end import GONE
+from sparkdash.nodes.cluster.group_end import GONE
 
 
 async def test_a_stop_ends_both_sides_and_reads_the_last_words_of_both_before(cluster: Cluster) -> None:

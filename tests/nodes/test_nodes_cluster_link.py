@@ -12,7 +12,7 @@ from fake_cluster import engine_spec
 from sparkdash.domain.metric import LinkSample, NodeSample
 from sparkdash.domain.node import LOCAL, Link, NodeLaunch
 from sparkdash.errors import HostError
-from sparkdash.nodes import group_link
+from sparkdash.nodes.cluster import group_end
 from sparkdash.nodes.link import liveness
 from sparkdash.nodes.link.liveness import LookAtLink, look_at_link
 
@@ -40,7 +40,7 @@ def cable(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cable:
     made = Cable()
     cluster.runtime.watch_link = made.watch
     for name, value in (("LOOK_EVERY_S", 0.01), ("TOLD_S", 0.05), ("LEAST_S", 0.3)):
-        monkeypatch.setattr(group_link, name, value)
+        monkeypatch.setattr(group_end, name, value)
     return made
 
 

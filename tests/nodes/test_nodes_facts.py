@@ -12,7 +12,7 @@ import pytest
 
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
-from sparkdash.nodes import facts, facts_script
+from sparkdash.nodes.ssh import facts, facts_script
 
 FAST, ADDRESS = "enp1s0f1np1", "192.168.100.2"
 

@@ -23,7 +23,7 @@ from sparkdash.domain.metric import Memory
 from sparkdash.errors import HostError
 from sparkdash.nodes.agent import figures as module
 from sparkdash.nodes.agent.figures import NodeFigures
-from sparkdash.nodes.agent.lease import GuardedContainer, make_lease
+from sparkdash.nodes.agent.node_guard import GuardedContainer, make_lease
 from sparkdash.nodes.agent.program import GUARD, program_argv, program_text
 from sparkdash.nodes.agent.remote.guard_files import GuardFolder
 from sparkdash.nodes.agent.tick import GuardAct

@@ -17,7 +17,7 @@ from sparkdash.domain.container import (
     ContainerState,
 )
 from sparkdash.domain.node import LOCAL
-from sparkdash.nodes.groups import EngineMembers, Member, alone, group_containers
+from sparkdash.nodes.cluster.groups import EngineMembers, Member, alone, group_containers
 
 HEAD, WORKER = "sparkdash-big", "sparkdash-big-worker"
 STATES = (None, *ContainerState)

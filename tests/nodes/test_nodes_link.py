@@ -13,12 +13,22 @@ import pytest
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
-from sparkdash.nodes.link import bench, box
-from sparkdash.nodes.link.bench import measure_link, parse_bandwidth, parse_iperf3, parse_latency, parse_nccl
-from sparkdash.nodes.link.box import NOT_FOUND, Box, LocalPrograms
-from sparkdash.nodes.link.common import crowded_networks, network_of, shared_links
-from sparkdash.nodes.link.piped import ask
-from sparkdash.nodes.link.record import LinkMeasurement, LinkRun, LinkTool, keep_run, kept_runs
+from sparkdash.nodes.link import bench
+from sparkdash.nodes.link import boxes as box
+from sparkdash.nodes.link.bench import (
+    LinkMeasurement,
+    LinkRun,
+    LinkTool,
+    keep_run,
+    kept_runs,
+    measure_link,
+    parse_bandwidth,
+    parse_iperf3,
+    parse_latency,
+    parse_nccl,
+)
+from sparkdash.nodes.link.boxes import NOT_FOUND, Box, LocalPrograms, ask
+from sparkdash.nodes.link.shared_links import crowded_networks, network_of, shared_links
 
 DATA = Path(__file__).parents[1] / "data/links"
 NODE = Node(name="spark2", ssh="lab@spark2", host_key="ssh-ed25519 AAAA")

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.metric import LinkSample
-from sparkdash.nodes.agent.clock_offset import ClockOffset, RoundTrip
-from sparkdash.nodes.agent.link_rates import LinkRates, counted
-from sparkdash.nodes.agent.tick import PortCount
+from sparkdash.nodes.agent.figures import ClockOffset, RoundTrip
+from sparkdash.nodes.agent.tick import LinkRates, PortCount, counted
 
 NARROW, WIDE = 2**32, 2**64
 

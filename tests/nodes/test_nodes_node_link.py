@@ -11,8 +11,8 @@ import pytest
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import Node, NodeFacts, NodeStatus
 from sparkdash.errors import HostError
-from sparkdash.nodes import node_link
-from sparkdash.nodes.node_link import LinkOrders, NodeLink
+from sparkdash.nodes.ssh import node_monitor
+from sparkdash.nodes.ssh.node_monitor import MonitorInputs, NodeMonitor
 
 NODE = Node(name="spark2", ssh="spark2", host_key="ssh-ed25519 AAAA")
 FACTS = NodeFacts(hostname="s2", arch="aarch64", home="/h", uid=1000, boot="boot-1")
@@ -80,9 +80,9 @@ class Lived:
         self.boot: str | None = "boot-1"
         self.changed = asyncio.Event()
         told = (self._changed, self.returned.append, self.restarted.append)
-        orders = LinkOrders(self._read_facts, *told, clock=lambda: 1000.0)
+        orders = MonitorInputs(self._read_facts, *told, clock=lambda: 1000.0)
         connect: Any = self.connection
-        self.link = NodeLink(NODE, orders, FiguresInMemory, connect)
+        self.link = NodeMonitor(NODE, orders, FiguresInMemory, connect)
 
     async def _read_facts(self, _: Any) -> NodeFacts:
         if self.facts:
@@ -104,7 +104,7 @@ class Lived:
 @pytest.fixture
 async def live(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Lived]]:
     """Makes running nodes whose pauses after silence take no time."""
-    monkeypatch.setattr(node_link, "RETRY_S", (0.0, 0.001))
+    monkeypatch.setattr(node_monitor, "RETRY_S", (0.0, 0.001))
     tasks: list[tuple[Lived, asyncio.Task[None]]] = []
 
     def make(*ends: HostError, **how: Any) -> Lived:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.nodes import owed as owed_file
-from sparkdash.nodes.owed import OwedRemoval, OwedRemovals
+from sparkdash.nodes.cluster import removal as owed_file
+from sparkdash.nodes.cluster.removal import OwedRemoval, OwedRemovals
 
 ONE = OwedRemoval(node="spark2", head="a", container="a-worker")
 TWO = OwedRemoval(node="spark3", head="a", container="a-worker")

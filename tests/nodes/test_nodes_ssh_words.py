@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sparkdash.domain.node import Node
-from sparkdash.nodes import ssh_command, ssh_errors, ssh_folder
-from sparkdash.nodes.fingerprint import fingerprint
+from sparkdash.nodes.ssh import ssh_command, ssh_errors, ssh_folder
+from sparkdash.nodes.ssh.ssh_command import fingerprint
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJWeGxv0lUQU1ZFNbPh1QJryx/l3ynAdohlAkSqLfmaI"
 PRINT = "SHA256:atW8p3qeyrw3CK0ncdcLDGs0xzBg+cmo36XrIXbJBGw"
@@ -104,7 +104,7 @@ def test_what_is_no_key_has_no_fingerprint(text: str) -> None:
 ALL = {
     "master": ssh_command.master(NODE, Path("/run/s"), Path("/run/k")),
     "call": ssh_command.call(NODE, Path("/run/s"), Path("/run/k"), "true"),
-    "transfer": ssh_command.transfer(NODE, Path("/run/k"), "true"),
+    "transfer": [*ssh_command.transfer(NODE, Path("/run/k")), "--", NODE.ssh, "true"],
 }
 
 

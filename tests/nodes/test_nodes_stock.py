@@ -33,7 +33,7 @@ FILES: dict[str, Sequence[str]] = {
     "no weights": ("refs/main=c1", "snapshots/c1/config.json"),
     "no reference": ("snapshots/c1/model.safetensors",),
     "another revision": ("refs/v2=c2", "snapshots/c2/model.safetensors"),
-    "a part that is being copied": ("refs/main=c1", "snapshots/c1/.model.safetensors.x.sparkdash-part"),
+    "a part that is being copied": ("refs/main=c1", "snapshots/c1/.model.safetensors.aB3dEf"),
     "of two quantisations": ("refs/main=c1", "snapshots/c1/m-Q4_K_M.gguf", "snapshots/c1/m-Q8_0-00001-of-00002.gguf"),
 }
 """Repositories by what they are like; `=` divides a file's name from its content."""
@@ -83,9 +83,10 @@ def test_a_model_at_a_path_is_complete_there_where_it_would_be_here(
     assert there(ref, tmp_path) is find_weights(ref, tmp_path).here
 
 
-def test_a_folder_that_is_being_copied_is_not_complete(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["m/.model.safetensors.aB3dEf", "m/.sparkdash-part/model.safetensors"])
+def test_a_folder_that_is_being_copied_is_not_complete(tmp_path: Path, name: str) -> None:
     """Else a folder of unknown files is an engine's own format."""
-    write(tmp_path, ["m/config.json", "m/.m.safetensors.ab.sparkdash-part"])
+    write(tmp_path, ["m/config.json", name])
     assert not there(ModelRef(path=str(tmp_path / "m")), tmp_path)
 
 

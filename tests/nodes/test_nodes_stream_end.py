@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.nodes.agent.stream import FiguresStream
+from sparkdash.nodes.agent.figures import FiguresStream
 
 
 class ClosedPipe:

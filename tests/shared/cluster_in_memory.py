@@ -11,8 +11,8 @@ from pathlib import Path
 from fake_cluster import OWNER, NodeInMemory, NodesInMemory
 
 from sparkdash.domain.container import LABEL_OWNER
-from sparkdash.nodes.cluster_runtime import ClusterRuntime
-from sparkdash.nodes.owed import OwedRemovals
+from sparkdash.nodes.cluster.cluster_runtime import ClusterRuntime
+from sparkdash.nodes.cluster.removal import OwedRemovals
 
 HEAD, WORKER = "sparkdash-big", "sparkdash-big-worker"
 LIMIT_S = 20.0

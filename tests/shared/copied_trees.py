@@ -1,55 +1,67 @@
-"""Trees of files to copy, a link that is cut after so many bytes, and what lies in a folder."""
+"""Trees of files to copy, a node that is a folder of this box, and a link that is cut after so many bytes."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sparkdash.domain.local_files import CopyKind
-from sparkdash.nodes.shipping.copy_context import CopyContext, Sessions
-from sparkdash.nodes.shipping.copy_meter import CopyMeter
-from sparkdash.nodes.shipping.known_sums import KnownSums
-from sparkdash.nodes.shipping.receiver_session import receiver_argv
-from sparkdash.nodes.shipping.tree_copy import TreeCopy
+from sparkdash.errors import HostError
+from sparkdash.nodes.shipping.child import CopyMeter, SshAccess
+from sparkdash.nodes.shipping.weights import WeightsCopy
 
-CUT = """
-import os, subprocess, sys
-left, child = int(sys.argv[1]), subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE)
-while left and (data := os.read(0, min(left, 65536))):
-    os.write(child.stdin.fileno(), data)
+SHELL = """
+import os, select, subprocess, sys
+home, left = sys.argv[1], int(sys.argv[2])
+child = subprocess.Popen(["/bin/sh", "-c", " ".join(sys.argv[4:])], stdin=subprocess.PIPE, cwd=home, env={**os.environ, "HOME": home})
+into = child.stdin.fileno()
+while left and child.poll() is None:
+    if not select.select([0], [], [], 0.01)[0]:
+        continue
+    if not (data := os.read(0, min(left, 65536))):
+        break
+    try:
+        os.write(into, data)
+    except BrokenPipeError:
+        break
     left -= len(data)
 if not left:
     child.kill()
-child.stdin.close()
+os.close(into)
 child.wait()
 sys.exit(255 if not left else child.returncode)
 """
-"""Passes so many bytes on to the receiver, then kills it."""
+"""Stands for ssh: runs a command in the node's home folder, and breaks after so many bytes towards it."""
+MOST = 10**12
 
 
-def receiver(home: Path) -> list[str]:
-    """Command of a receiver on a node with this home folder."""
-    return ["env", f"HOME={home}", sys.executable, *receiver_argv()[1:]]
+class FolderNode(SshAccess):
+    """Way to a node that is the folder `home`; its n-th rsync is cut after the n-th number of bytes."""
+
+    def __init__(self, home: Path, cuts: Iterable[int] = (), path: str | None = None) -> None:
+        self.home, self.cuts, self.path = home, list(cuts), path
+
+    def command(self, node: str, argv: Sequence[str]) -> Sequence[str]:
+        return ["env", f"--chdir={self.home}", f"HOME={self.home}", *argv]
+
+    def rsync_shell(self, node: str) -> tuple[list[str], str]:
+        path = ["env", f"PATH={self.path}"] if self.path else []
+        cut = self.cuts.pop(0) if self.cuts else MOST
+        return [*path, sys.executable, "-c", SHELL, str(self.home), str(cut)], "node"
+
+    def hf_home(self, node: str) -> str:
+        return "~/hf"
+
+    def refusal(self, node: str, words: str) -> HostError | None:
+        return None
 
 
-def context(home: Path, sums: Path, cuts: Iterable[int] = (), *, pauses_s: tuple[float, ...] = ()) -> CopyContext:
-    """Context of a copy to a node: its n-th connection is cut after the n-th number of bytes."""
-    left = list(cuts)
-
-    def command() -> list[str]:
-        plain = receiver(home)
-        return [sys.executable, "-c", CUT, str(left.pop(0)), *plain] if left else plain
-
-    meter = CopyMeter(CopyKind.WEIGHTS, "m", "spark2")
-    return CopyContext("spark2", Sessions(command), KnownSums(sums), meter, pauses_s=pauses_s)
-
-
-def tree_copy(home: Path, sums: Path, cuts: Iterable[int] = (), *, pauses_s: tuple[float, ...] = ()) -> TreeCopy:
+def weights_copy(home: Path, cuts: Iterable[int] = (), path: str | None = None) -> WeightsCopy:
     """Copier to such a node."""
-    return TreeCopy(context(home, sums, cuts, pauses_s=pauses_s))
+    return WeightsCopy(FolderNode(home, cuts, path), "spark2", CopyMeter(CopyKind.WEIGHTS, "m", "spark2"))
 
 
 def cached_model(hf_home: Path, repo: str, files: dict[str, bytes], commit: str = "c0ffee") -> Path:

@@ -18,7 +18,7 @@ from sparkdash.engines import registry
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.errors import HostError
 from sparkdash.host.runtime import Nodes
-from sparkdash.nodes.node_runtimes import NodeRuntimes
+from sparkdash.nodes.cluster.node_runtimes import NodeRuntimes
 from sparkdash.sim.box import SimBox
 from sparkdash.sim.nodes import SimulatedBoxes, SimulatedNodes, several_boxes
 from sparkdash.sim.process import ClaimFile, read_claims

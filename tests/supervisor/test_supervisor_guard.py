@@ -17,8 +17,9 @@ from sparkdash.domain.event import GuardChanged
 from sparkdash.domain.memory import BLOCK, Contiguity, Floors, GuardLevel, Holder, Holding
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, UpstreamError
+from sparkdash.host.guard_rules import GuardReading
 from sparkdash.host.kernel_lines import KernelKind, KernelLine
-from sparkdash.host.memory.guard_decisions import GuardReading, GuardReport, GuardVerdict, Victim
+from sparkdash.host.memory.guard_decisions import GuardReport, GuardVerdict, Victim
 from sparkdash.host.memory.wedge_signs import Sign, Wedge
 from sparkdash.store import Store
 from sparkdash.supervisor.liveness import engine_end

@@ -38,7 +38,6 @@ class ScriptedShipper:
         node: str,
         *,
         alike: bool = True,
-        trust_names: bool = False,
         on_progress: Callable[[CopyProgress], object],
     ) -> CopyPlan:
         self.asked.append((profile.name, node, alike))

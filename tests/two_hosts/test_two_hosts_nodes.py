@@ -16,11 +16,12 @@ from local_sshd import LocalSshd
 from sparkdash.domain.node import LOCAL, NodeFacts, NodeStatus
 from sparkdash.errors import HostError
 from sparkdash.host.box import BoxReader
-from sparkdash.nodes import facts, node_file, node_link, ssh_errors
-from sparkdash.nodes.connection import NodeConnection
+from sparkdash.nodes import node_file
 from sparkdash.nodes.directory import NodeDirectory, NodeInputs
-from sparkdash.nodes.fingerprint import fingerprint
-from sparkdash.nodes.node_link import LinkOrders, NodeLink
+from sparkdash.nodes.ssh import facts, node_monitor, ssh_errors
+from sparkdash.nodes.ssh.connection import NodeConnection
+from sparkdash.nodes.ssh.node_monitor import MonitorInputs, NodeMonitor
+from sparkdash.nodes.ssh.ssh_command import fingerprint
 
 pytestmark = [pytest.mark.podman]
 
@@ -43,11 +44,11 @@ async def read_facts(connection: NodeConnection) -> NodeFacts:
 async def test_a_node_is_reachable_silent_and_reachable_again_and_says_so(
     sshd: LocalSshd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_link, "RETRY_S", (0.05, 0.1))
+    monkeypatch.setattr(node_monitor, "RETRY_S", (0.05, 0.1))
     seen: list[NodeStatus] = []
     returned: list[str] = []
-    orders = LinkOrders(read_facts, lambda: seen.append(link.state.status), returned.append)
-    link = NodeLink(sshd.node, orders)
+    orders = MonitorInputs(read_facts, lambda: seen.append(link.state.status), returned.append)
+    link = NodeMonitor(sshd.node, orders)
     task = asyncio.create_task(link.run())
     try:
         await until(lambda: link.reachable)
@@ -79,7 +80,7 @@ async def test_a_node_with_another_key_is_refused_and_not_silent(sshd: LocalSshd
     sshd.stop()
     sshd.new_host_key()
     sshd.start()
-    link = NodeLink(node, LinkOrders(read_facts, lambda: None, lambda _: None))
+    link = NodeMonitor(node, MonitorInputs(read_facts, lambda: None, lambda _: None))
     task = asyncio.create_task(link.run())
     await asyncio.wait_for(link.settled.wait(), 30)
     assert link.state.status is NodeStatus.REFUSED

@@ -16,10 +16,10 @@ import pytest
 from local_sshd import LocalSshd
 
 from sparkdash.errors import HostError
-from sparkdash.nodes import connection as connections
-from sparkdash.nodes import host_keys
-from sparkdash.nodes.connection import NodeConnection
-from sparkdash.nodes.fingerprint import fingerprint
+from sparkdash.nodes.ssh import connection as connections
+from sparkdash.nodes.ssh import host_keys
+from sparkdash.nodes.ssh.connection import NodeConnection
+from sparkdash.nodes.ssh.ssh_command import fingerprint
 
 pytestmark = [pytest.mark.podman]
 
@@ -211,7 +211,7 @@ async def test_a_box_without_sshd_cannot_be_reached(node: NodeConnection, sshd: 
 async def test_a_box_without_ssh_says_how_to_install_it(
     node: NodeConnection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("sparkdash.nodes.master._ends_with_us", tuple)
+    monkeypatch.setattr("sparkdash.nodes.ssh.connection._ends_with_us", tuple)
     monkeypatch.setenv("PATH", str(tmp_path))
     found = await refusal(node)
     assert (found.code, found.hint) == ("ssh_missing", "Install it: `sudo apt-get install openssh-client`.")
@@ -374,7 +374,7 @@ async def test_more_streams_than_sshd_has_sessions_take_a_further_connection(
 async def test_a_followed_program_ends_on_the_node_when_this_side_is_killed(
     node: NodeConnection, tmp_path: Path
 ) -> None:
-    from sparkdash.nodes import ssh_command
+    from sparkdash.nodes.ssh import ssh_command
 
     followed = ["sh", "-c", f"echo $$ >{tmp_path}/pid; echo up; sleep 600"]
     async with node.stream(ssh_command.remote_until_input_ends(followed)) as process:

@@ -82,7 +82,7 @@ def add(
 
 
 async def _first_sight(name: str, target: str, port: int | None) -> tuple[str, int]:
-    from sparkdash.nodes import host_keys
+    from sparkdash.nodes.ssh import host_keys
 
     seen = await host_keys.resolve(target)
     return await host_keys.ask_host_key(name, target, port or seen.port), port or seen.port
@@ -115,15 +115,15 @@ def _accept(name: str, target: str, key: str, wanted: str | None, *, yes: bool) 
 
 
 def _fingerprint(key: str) -> str:
-    from sparkdash.nodes.fingerprint import fingerprint
+    from sparkdash.nodes.ssh.ssh_command import fingerprint
 
     return fingerprint(key)
 
 
 async def _log_in(node: Node, runtime: str) -> NodeFacts:
     """Read the facts of the node over its first connection. Raises HostError."""
-    from sparkdash.nodes.connection import NodeConnection
-    from sparkdash.nodes.facts import read_facts
+    from sparkdash.nodes.ssh.connection import NodeConnection
+    from sparkdash.nodes.ssh.facts import read_facts
 
     connection = NodeConnection(node)
     try:

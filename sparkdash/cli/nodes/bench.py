@@ -14,7 +14,7 @@ from sparkdash.cli.parameters import AsJson
 
 if TYPE_CHECKING:
     from sparkdash.domain.node import Node
-    from sparkdash.nodes.link.record import LinkRun
+    from sparkdash.nodes.link.bench import LinkRun
 
 
 def bench(
@@ -56,7 +56,7 @@ def bench(
 async def _measured(node: Node, seconds: float, nccl: bool, progress: Callable[[str], None]) -> LinkRun:
     from sparkdash import settings
     from sparkdash.nodes.link.bench import measure_link
-    from sparkdash.nodes.link.open_boxes import open_boxes
+    from sparkdash.nodes.link.boxes import open_boxes
 
     known = settings.load_settings()
     async with open_boxes((node,), known.runtime, str(known.hf_home.expanduser())) as boxes:
@@ -66,7 +66,7 @@ async def _measured(node: Node, seconds: float, nccl: bool, progress: Callable[[
 
 def _keep(run: LinkRun) -> None:
     """Keep the run; a full disk loses the file and not the figures."""
-    from sparkdash.nodes.link.record import keep_run
+    from sparkdash.nodes.link.bench import keep_run
 
     try:
         path = keep_run(run)
@@ -78,7 +78,7 @@ def _keep(run: LinkRun) -> None:
 
 def _last(node: str) -> LinkRun:
     from sparkdash.errors import AdmissionError
-    from sparkdash.nodes.link.record import kept_runs
+    from sparkdash.nodes.link.bench import kept_runs
 
     if not (runs := kept_runs(node)):
         raise AdmissionError(
@@ -91,7 +91,7 @@ def _last(node: str) -> LinkRun:
 
 def _print(run: LinkRun, as_json: bool) -> None:
     from sparkdash.cli.nodes.bench_page import run_lines
-    from sparkdash.nodes.link.record import PUBLISHED_LINK_FIGURES, WHY_PUBLISHED_IS_LOW
+    from sparkdash.nodes.link.bench import PUBLISHED_LINK_FIGURES, WHY_PUBLISHED_IS_LOW
 
     if as_json:
         published = {"figures": PUBLISHED_LINK_FIGURES, "note": WHY_PUBLISHED_IS_LOW}

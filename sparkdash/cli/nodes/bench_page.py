@@ -10,12 +10,7 @@ from textwrap import wrap
 
 from sparkdash.cli.output import fit_table
 from sparkdash.domain.node import LOCAL, Link
-from sparkdash.nodes.link.record import (
-    PUBLISHED_LINK_FIGURES,
-    WHY_PUBLISHED_IS_LOW,
-    LinkMeasurement,
-    LinkRun,
-)
+from sparkdash.nodes.link.bench import PUBLISHED_LINK_FIGURES, WHY_PUBLISHED_IS_LOW, LinkMeasurement, LinkRun
 from sparkdash.units import DASH, KIB, MIB, number
 
 HEAD = ("test", "from", "streams", "size", "Gb/s", "MB/s", "time")

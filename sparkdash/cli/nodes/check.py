@@ -45,7 +45,7 @@ def check(
 
     from sparkdash import settings
     from sparkdash.doctor.nodes import node_checks_named
-    from sparkdash.doctor.nodes.registered import examine_registered, with_node_names
+    from sparkdash.doctor.nodes.examine import examine_registered, with_node_names
 
     chosen = node_checks_named(only or ())
     if list_them:

@@ -1,7 +1,4 @@
-"""`sparkdash nodes copy`: bring a profile's image and weights from this box to another node.
-
-Owns: the order (find the profile, compare, copy) and what is printed. Must not know how bytes travel.
-"""
+"""`sparkdash nodes copy`: bring a profile's image and weights from this box to another node."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.nodes.parameters import complete_node
+from sparkdash.cli.nodes.known import complete_node
 from sparkdash.cli.output import LiveLine, format_table, print_json, print_json_line, print_note, print_text
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import AdmissionError, DaemonError, HostError, SparkdashError
@@ -39,10 +36,10 @@ def copy(
 ) -> None:
     """Copy the image and the weights of a profile to another box.
 
-    What is there and equal is skipped; files are compared by their checksums, each once. The bytes go over the fast
-    link where ssh answers there. An interrupted copy goes on where it ended, with the same command. Engines keep
-    running. A swap copies what is missing by itself; this command does it beforehand. With --json: one document per
-    step of progress.
+    Weights go by rsync, which both boxes need, and images by podman. What is there and equal is skipped. The bytes go
+    over the fast link where ssh answers there. Interrupted weights go on where they ended, with the same command.
+    Engines keep running. A swap copies what is missing by itself; this command does it beforehand. With --json: one
+    document per step of progress.
 
     \b
     Examples:
@@ -61,7 +58,7 @@ def copy(
     try:
         asyncio.run(work)
     except KeyboardInterrupt:
-        print_note("Interrupted. What arrived is kept there: the same command goes on where this one ended.")
+        print_note("Interrupted. Weights that arrived are kept there: the same command goes on where this one ended.")
         raise
 
 
@@ -95,7 +92,7 @@ def _needing(profile: Profile) -> Profile:
 
 def _node(to: str | None) -> str:
     from sparkdash.nodes import node_file
-    from sparkdash.nodes.shipping.ssh_access import registered_node
+    from sparkdash.nodes.shipping.child import registered_node
 
     if to is not None:
         return registered_node(to).name
@@ -116,7 +113,7 @@ def _node(to: str | None) -> str:
 
 
 def _shipper(world: Snapshot | None) -> NodeShipper:
-    from sparkdash.nodes.shipping.assemble import make_shipper
+    from sparkdash.nodes.shipping.shipper import make_shipper
     from sparkdash.settings import load_settings
 
     def fast_address(node: str) -> str | None:

@@ -6,10 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.nodes.parameters import complete_node
-
 if TYPE_CHECKING:
     from sparkdash.domain.node import Node
+
+
+def complete_node(incomplete: str) -> list[str]:
+    """Complete the name of a node of the registry."""
+    from sparkdash.nodes import node_file
+
+    try:
+        nodes = node_file.read_nodes(node_file.nodes_file())
+    except Exception:  # noqa: BLE001 - a Tab that fails must stay silent, whatever the reason
+        return []
+    return [node.name for node in nodes if node.name.startswith(incomplete)]
+
+
+NodeName = Annotated[str, typer.Argument(metavar="NAME", help="The node's name.", autocompletion=complete_node)]
 
 
 MaybeNodeName = Annotated[

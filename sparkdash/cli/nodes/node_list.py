@@ -27,7 +27,7 @@ def list_nodes(as_json: AsJson = False) -> None:
       sparkdash nodes list --json | jq '.nodes[] | [.name, .state.status]'
     """
     from sparkdash.nodes import node_file
-    from sparkdash.nodes.fingerprint import fingerprint
+    from sparkdash.nodes.ssh.ssh_command import fingerprint
 
     nodes = node_file.read_nodes(node_file.nodes_file())
     states = _states()
@@ -64,7 +64,7 @@ def _states() -> dict[str, NodeState]:
 
 
 def _row(node: Node, state: NodeState | None) -> tuple[str, ...]:
-    from sparkdash.nodes.fingerprint import fingerprint
+    from sparkdash.nodes.ssh.ssh_command import fingerprint
 
     facts = state.facts if state else None
     link = next((each for each in facts.links if each.interface == state.link), None) if facts and state else None

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sparkdash.cli.nodes.parameters import NodeName
+from sparkdash.cli.nodes.known import NodeName
 from sparkdash.cli.output import print_json, print_text
 from sparkdash.cli.parameters import AsJson
 

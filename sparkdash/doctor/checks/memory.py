@@ -1,19 +1,21 @@
-"""Checks of the box's shared memory, and of the safeguards for when it runs out.
-
-On a GB10 an over-commit of GPU memory freezes the kernel instead of ending a process (open-gpu-kernel-modules#1358,
-dgx-spark-playbooks#97).
+"""Checks of memory: limits, holders, the helper, and large free blocks.
 
 Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from sparkdash.doctor.check import CheckResult, check, note, ok, unknown, warn
-from sparkdash.doctor.facts import Facts, meminfo
-from sparkdash.units import GIB, KIB, gib, percent
+from sparkdash.doctor.checks.box import MODULE, loaded_driver
+from sparkdash.doctor.facts import Facts, UnreadFact, meminfo, require_read
+from sparkdash.domain.memory import BLOCK, Contiguity, GpuMemory, Holder, Holding, LoadContiguity, MemoryAccount
+from sparkdash.host.memory import contiguity as host
+from sparkdash.host.memory.helper import NAME, START, TEXT, UNIT, ours
+from sparkdash.supervisor.decide import contiguity
+from sparkdash.units import GIB, KIB, duration, gib, percent, size
 
 MEMINFO = "/proc/meminfo"
 SWAPS = "/proc/swaps"
@@ -186,3 +188,203 @@ def pressure(facts: Facts) -> Iterator[CheckResult]:
     share = float(dict(word.split("=", 1) for word in full.split()[1:])["avg10"]) / 100
     about = f"All tasks waited for memory {percent(share)} of the last 10 s ({PRESSURE})."
     yield warn(about, "sparkdash stop") if share >= BUSY_PRESSURE else ok(about)
+
+
+TOP, LEAST = 6, GIB
+"""Number of holders in the summary, and the least that each holds."""
+FOREIGN, FOREIGN_COUNT = 2 * GIB, 4
+"""Least memory of another program that is noted, and the number of notes."""
+LOST = 4 * GIB
+"""Least memory without a holder that is reported: an idle driver keeps less."""
+
+
+@check("memory-holders", "Holders of memory: other programs, GPU memory without a process.", account=True)
+def holders(facts: Facts) -> Iterator[CheckResult]:
+    """Report the largest holders; `sparkdash memory` has the whole table."""
+    found = require_read(facts.account)
+    if found is None:
+        yield unknown("The account of memory was not read.")
+        return
+    yield ok(f"{_summary(found)} (`sparkdash memory` has all).")
+    yield from _nobodys(found)
+    yield from _ownerless(found)
+    yield from _other_programs(found)
+
+
+def _ownerless(found: MemoryAccount) -> Iterator[CheckResult]:
+    """Report GPU memory of processes that cannot be seen."""
+    for one in found.holdings:
+        if one.kind is Holder.UNSEEN and (one.gpu_bytes or 0) >= LEAST:
+            look = f"ps -o pid,user,stat,wchan,args -p {one.pid}"
+            yield note(f"{one.name} holds {gib(one.gpu_bytes)} of GPU memory: {one.what}.", look)
+
+
+def _other_programs(found: MemoryAccount) -> Iterator[CheckResult]:
+    others = [one for one in found.foreign(FOREIGN) if one.kind is not Holder.UNACCOUNTED]
+    for one in others[:FOREIGN_COUNT]:
+        yield note(f"{one.name} ({one.kind.value}{_of(one)}) holds {gib(one.bytes)}.", one.remedy)
+
+
+def _summary(found: MemoryAccount) -> str:
+    named = [one for one in found.holdings if one.bytes >= LEAST or one.kind is Holder.FREE]
+    rows = [
+        *[one for one in named if one.kind is not Holder.FREE][:TOP],
+        *[one for one in named if one.kind is Holder.FREE],
+    ]
+    return f"Of {gib(found.total)}: {', '.join(f'{one.name} {size(one.bytes)}' for one in rows)}"
+
+
+def _nobodys(found: MemoryAccount) -> Iterator[CheckResult]:
+    for one in found.holdings:
+        if one.kind is not Holder.UNACCOUNTED or one.bytes < LOST:
+            continue
+        if found.gpu in (GpuMemory.NONE, GpuMemory.OWN):
+            yield note(f"{gib(one.bytes)} are in no process and in none of the kernel's figures: drivers hold them.")
+        elif not found.gpu_told:
+            yield note(f"The GPU driver or the kernel holds {gib(one.bytes)}; NVML does not report for which process.")
+        elif any(other.gpu_bytes for other in found.holdings):
+            yield note(
+                f"The GPU driver or the kernel holds {gib(one.bytes)} for no process that NVML names: "
+                "page-locked memory of running processes, or memory of ended ones.",
+                "sparkdash stop; only a reboot frees the rest",
+            )
+        else:
+            yield warn(
+                f"The GPU driver or the kernel holds {gib(one.bytes)} for no process: GPU memory of ended processes.",
+                "sudo reboot",
+            )
+
+
+def _of(one: Holding) -> str:
+    return f" of {one.user}'s" if one.user else ""
+
+
+SHOWN = ("systemctl", "show", NAME, "--property=LoadState,ActiveState,Result,ExecMainStatus")
+INSTALL = "`sparkdash service install --helper` shows what it writes, and the command for it."
+
+
+@check(
+    "memory-helper",
+    "The unit that frees and compacts memory before a load that fragmented memory would stop.",
+    reads=(UNIT,),
+    runs=(SHOWN,),
+)
+def memory_helper(facts: Facts) -> Iterator[CheckResult]:
+    """Check the unit's file and its last run; the sudo rule is in a folder that only root may read."""
+    unit = facts.file(UNIT)
+    if unit is None:
+        yield note(f"not installed ({UNIT} is not there): a load into fragmented memory is refused.", INSTALL)
+        return
+    if not ours(unit):
+        yield note(f"{UNIT} was not written by sparkdash; it is started as it is.")
+    elif unit != TEXT:
+        yield note(f"{UNIT} is of another version of sparkdash.", INSTALL)
+    done = facts.ran(SHOWN)
+    if done is None or done.code:
+        yield unknown(f"{UNIT} exists, but systemd does not answer.")
+        return
+    told = dict(line.partition("=")[::2] for line in done.out.splitlines())
+    if told.get("LoadState") != "loaded":
+        yield warn(f"{UNIT} exists, but systemd has not read it.", "sudo systemctl daemon-reload")
+    elif told.get("ActiveState") == "failed":
+        how = f"{told.get('Result')}, code {told.get('ExecMainStatus')}"
+        yield warn(f"{NAME} failed the last time ({how}).", f"journalctl -u {NAME} -n 20")
+    else:
+        start = " ".join(START)
+        yield ok(f"installed ({UNIT}); `sudo -n {start}` tries it, and drops the kernel's caches.")
+
+
+BUDDYINFO, VMSTAT, ZONEINFO, MEMINFO_FILE = "/proc/buddyinfo", "/proc/vmstat", "/proc/zoneinfo", "/proc/meminfo"
+BOOT, UPTIME = "/proc/sys/kernel/random/boot_id", "/proc/uptime"
+SYSCTLS = tuple(
+    f"/proc/sys/vm/{name}"
+    for name in ("compaction_proactiveness", "extfrag_threshold", "watermark_boost_factor", "watermark_scale_factor")
+)
+SHOWN_LOADS = 5
+"""Loads of a trend that are shown, from first to last."""
+WEDGED = ("7.0.0-1019-nvidia", "failed 7 boots of 7 with a workload that others run (open-gpu-kernel-modules#1358)")
+
+
+@check(
+    "contiguity",
+    "Large free blocks, which the GPU's driver needs: now, over the last loads, and what the kernel does for them.",
+    reads=(BUDDYINFO, VMSTAT, ZONEINFO, MEMINFO_FILE, BOOT, UPTIME, MODULE, *SYSCTLS),
+    gpu=True,
+    loads=True,
+)
+def blocks(facts: Facts) -> Iterator[CheckResult]:
+    """Judge the free blocks against the largest load that fits into the available memory."""
+    seen = host.parse_contiguity(facts.file(BUDDYINFO) or "", facts.file(VMSTAT) or "", facts.page_size)
+    if seen is None:
+        yield unknown(f"{BUDDYINFO} does not list the free blocks.")
+        return
+    loads: Sequence[LoadContiguity] = ()
+    try:
+        loads = facts.told_loads()
+    except UnreadFact as why:  # today's blocks are known without the history
+        yield unknown(f"{why}.")
+    about = f"{_now(seen)}{_trend(_since_boot(facts, loads), seen, _up(facts))}"
+    yield _judged(facts, seen, loads, about)
+    yield _kernel(facts)
+
+
+def _judged(facts: Facts, seen: Contiguity, loads: Sequence[LoadContiguity], about: str) -> CheckResult:
+    """Compare the free blocks with those of the largest load. `about`: the free blocks and their trend in words."""
+    available = meminfo(facts.file(MEMINFO_FILE) or "").get("MemAvailable")
+    wanted = contiguity.blocks_for(available or 0, loads)
+    if not (facts.looks and facts.looks[0].unified):
+        return ok(f"{about} ({BUDDYINFO}). Judged on a DGX Spark only.")
+    if contiguity.enough(seen.blocks, wanted):
+        return ok(f"{about} ({BUDDYINFO}).")
+    if seen.free_bytes < wanted.blocks * BLOCK:
+        return note(
+            f"{about} ({BUDDYINFO}). Most of the {gib(available)} available is page cache. Weights leave it before a "
+            f"load, which needs {wanted.blocks} blocks.",
+        )
+    shortage = f"Memory is {contiguity.describe_shortage(seen.blocks, wanted)}, with {gib(available)} available"
+    return warn(
+        f"{shortage}. {about} ({BUDDYINFO}).",
+        f"{contiguity.MEND}; if too few blocks come free, reboot before a big load",
+    )
+
+
+def _since_boot(facts: Facts, loads: Sequence[LoadContiguity]) -> list[LoadContiguity]:
+    boot = (facts.file(BOOT) or "").strip()
+    return [load for load in loads if load.before is not None and load.before.boot == boot]
+
+
+def _now(seen: Contiguity) -> str:
+    large = f"{gib(seen.free_2m_bytes)} of {gib(seen.free_bytes)} free memory in blocks of 2 MiB and more"
+    stalls, fails = seen.compact_stall, seen.compact_fail
+    worked = f"; compaction failed {fails:,} of {stalls:,} times" if stalls and fails is not None else ""
+    return f"32 MiB blocks: {seen.blocks:,} free; {large}{worked}"
+
+
+def _up(facts: Facts) -> float | None:
+    words = (facts.file(UPTIME) or "").split()
+    return float(words[0]) if words and words[0].replace(".", "", 1).isdecimal() else None
+
+
+def _trend(loads: Sequence[LoadContiguity], now: Contiguity, up_s: float | None) -> str:
+    """Word the trend: "; before loads 1,417 → 782 → 140 (after the last 12), now 90, over 6d02h up, 9 loads"."""
+    counts = [load.before.blocks for load in loads if load.before is not None]
+    if not counts:
+        return ""
+    last = len(counts) - 1
+    places = sorted({round(step * last / (SHOWN_LOADS - 1)) for step in range(SHOWN_LOADS)})
+    course = " → ".join(f"{counts[place]:,}" for place in places)
+    number = "1 load" if len(counts) == 1 else f"{len(counts)} loads"
+    after = f" (after the last {loads[-1].after.blocks:,})" if loads[-1].after else ""
+    return f"; before loads {course}{after}, now {now.blocks:,}, over {duration(up_s)} up, {number}"
+
+
+def _kernel(facts: Facts) -> CheckResult:
+    """Report the kernel's settings for free blocks, and warn of the kernel that failed most."""
+    marks = host.watermarks(facts.file(ZONEINFO) or "", facts.page_size)
+    kept = f"; reclaim wakes under {size(marks['low'])} free" if "low" in marks else ""
+    values = ((path.rpartition("/")[2], (facts.file(path) or "").strip()) for path in SYSCTLS)
+    settings = "".join(f", {name} {value}" for name, value in values if value)
+    about = f"Kernel {facts.kernel}, driver {loaded_driver(facts.file(MODULE)) or '-'}{kept}{settings}"
+    if facts.kernel == WEDGED[0]:
+        return note(f"{about}. This kernel {WEDGED[1]}.", "boot another kernel: 6.17.0-nvidia ran the same")
+    return ok(f"{about}.")

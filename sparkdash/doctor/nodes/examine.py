@@ -1,20 +1,23 @@
-"""Run of the checks of nodes: from their names to findings.
-
-Owns: the choice of checks, the finding about a silent box, and keeping the other checks going when one fails.
-"""
+"""Run of the checks of nodes: from their names to findings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from sparkdash.doctor.check import CheckResult
-from sparkdash.doctor.choice import choose_checks, results_of
-from sparkdash.doctor.nodes import checks  # noqa: F401 - importing it fills the register
-from sparkdash.doctor.nodes.check import NODE_CHECKS, NodeCheck
-from sparkdash.doctor.nodes.facts import BoxFacts, PairFacts
+from sparkdash.catalog import load_catalog
+from sparkdash.doctor.check import CHECKS, CheckResult
+from sparkdash.doctor.examine import choose_checks, examine, refuse_unknown, results_of
+from sparkdash.doctor.nodes import box_checks, link_checks  # noqa: F401 - importing them fills the register, in this order
+from sparkdash.doctor.nodes.facts import NODE_CHECKS, BoxFacts, NodeCheck, PairFacts, TwoNodeProfile
 from sparkdash.doctor.nodes.probe import NodesProbe
-from sparkdash.domain.finding import NodeFinding, Status
+from sparkdash.doctor.probe import Probe
+from sparkdash.domain.finding import Finding, NodeFinding, Status
+from sparkdash.domain.node import LOCAL, Node
 from sparkdash.errors import SparkdashError
+from sparkdash.nodes.link.boxes import open_boxes
+from sparkdash.nodes.node_file import nodes_file, read_nodes
+from sparkdash.settings import Settings
 
 
 async def examine_nodes(probe: NodesProbe, names: Iterable[str] = ()) -> tuple[NodeFinding, ...]:
@@ -75,3 +78,85 @@ def _said_of_box(each: NodeCheck, box: BoxFacts) -> Iterator[CheckResult]:
 def _said_of_pair(each: NodeCheck, pair: PairFacts) -> Iterator[CheckResult]:
     if each.pair is not None:
         yield from results_of(each.pair(pair))
+
+
+async def examine_all(probe: Probe, names: Iterable[str] = ()) -> tuple[tuple[Finding, ...], tuple[NodeFinding, ...]]:
+    """Examine this box and, at the same time, the registered nodes: findings of each, all or of the checks named.
+
+    A check of nodes that this box has under the same name is left out for this box.
+
+    Raises:
+        AdmissionError: no check has that name.
+    """
+    wanted = list(names)
+    nodes, problem = registered_nodes()
+    refuse_unknown(wanted, {**CHECKS, **(NODE_CHECKS if nodes else {})}, listed_by="sparkdash doctor --list")
+    here, there = await asyncio.gather(_examine_box(probe, wanted), _examine_nodes(probe, nodes, wanted))
+    others = tuple(each for each in there if each.nodes != (LOCAL,) or each.name not in CHECKS)
+    return (*here, *(() if wanted else problem)), others
+
+
+async def _examine_box(probe: Probe, wanted: Sequence[str]) -> tuple[Finding, ...]:
+    of_box = [name for name in wanted if name in CHECKS]
+    return await examine(probe, of_box) if of_box or not wanted else ()
+
+
+async def _examine_nodes(probe: Probe, nodes: Sequence[Node], wanted: Sequence[str]) -> tuple[NodeFinding, ...]:
+    of_nodes = [name for name in wanted if name in NODE_CHECKS]
+    if not nodes or (wanted and not of_nodes):
+        return ()
+    return await examine_registered(probe.settings, nodes, of_nodes)
+
+
+def check_list(names: Iterable[str] = ()) -> list[tuple[str, str]]:
+    """Name and subject of every check, or of those named; checks of nodes only where there are nodes.
+
+    Raises:
+        AdmissionError: no check has that name.
+    """
+    wanted = list(names)
+    nodes, _ = registered_nodes()
+    told = {each.name: each.about for each in CHECKS.values()}
+    if nodes:
+        told |= {each.name: each.about for each in NODE_CHECKS.values() if each.name not in told}
+    refuse_unknown(wanted, told, listed_by="sparkdash doctor --list")
+    return [(name, about) for name, about in told.items() if not wanted or name in wanted]
+
+
+async def examine_registered(
+    settings: Settings, nodes: Sequence[Node], names: Iterable[str] = ()
+) -> tuple[NodeFinding, ...]:
+    """Connect to these nodes and run the checks of nodes. Raises AdmissionError: no check has that name."""
+    async with open_boxes(nodes, settings.runtime, str(settings.hf_home.expanduser())) as boxes:
+        probe = NodesProbe(
+            settings=settings, here=boxes.here, nodes=boxes.nodes, profiles=_profiles_for_several(settings)
+        )
+        return await examine_nodes(probe, names)
+
+
+def registered_nodes() -> tuple[tuple[Node, ...], tuple[Finding, ...]]:
+    """Return the nodes of the registry; without a readable registry none, and the finding that says why."""
+    try:
+        return read_nodes(nodes_file()), ()
+    except SparkdashError as error:
+        return (), (Finding(name="nodes", status=Status.FAIL, evidence=error.message, fix=error.hint),)
+
+
+def with_node_names(found: Iterable[NodeFinding], here: str) -> list[NodeFinding]:
+    """Return copies whose names tell the node too: `spark2: podman`, `spark2 pair: mtu`; this box is `here`."""
+    return [each.replace(name=f"{_about(each, here)}: {each.name}") for each in found]
+
+
+def _about(finding: NodeFinding, here: str) -> str:
+    if len(finding.nodes) > 1:
+        return f"{finding.nodes[-1]} pair"
+    return here if finding.nodes[0] == LOCAL else finding.nodes[0]
+
+
+def _profiles_for_several(settings: Settings) -> Callable[[], list[TwoNodeProfile]]:
+    def read() -> list[TwoNodeProfile]:
+        profiles = load_catalog(settings.profile_folders()).profiles.values()
+        several = [each for each in profiles if each.nodes > 1 and not each.cannot_run]
+        return [TwoNodeProfile(each.name, each.image, each.env) for each in several]
+
+    return read

@@ -1,21 +1,22 @@
 """Facts of a pair of boxes, for the checks of nodes.
 
-Owns: access to the readings of each box. Must not know how they are read, or what they mean.
 Rule: a section that could not be read raises UnreadFact, which makes the finding "unknown".
 Pure.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from sparkdash.doctor.check import CheckResult
 from sparkdash.doctor.facts import UnreadFact
 from sparkdash.domain.node import LOCAL, Node, NodeFacts
 from sparkdash.errors import SparkdashError
-from sparkdash.nodes.link.common import SharedLink, shared_links
+from sparkdash.nodes.link.shared_links import SharedLink, shared_links
 from sparkdash.settings import Settings
 
 
@@ -119,3 +120,121 @@ class PairFacts:
         if isinstance(self.profiles, UnreadFact):
             raise self.profiles
         return self.profiles
+
+
+BoxLook = Callable[[BoxFacts], Iterator[CheckResult]]
+PairLook = Callable[[PairFacts], Iterator[CheckResult]]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCheck:
+    """Check of each box (`box`) or of each pair (`pair`), with the sections of `remote_readings` that it needs."""
+
+    name: str
+    about: str
+    box: BoxLook | None = None
+    pair: PairLook | None = None
+    reads: tuple[str, ...] = ()
+    connects: bool = False
+    """Whether it needs the trial of TCP connections between the boxes."""
+
+
+NODE_CHECKS: dict[str, NodeCheck] = {}
+"""Checks of nodes by name, in the order of the report."""
+
+
+def box_check(name: str, about: str, *, reads: tuple[str, ...] = ()) -> Callable[[BoxLook], BoxLook]:
+    """Register a function as a check of each box."""
+
+    def register(look: BoxLook) -> BoxLook:
+        NODE_CHECKS[name] = NodeCheck(name, about, box=look, reads=reads)
+        return look
+
+    return register
+
+
+def pair_check(
+    name: str, about: str, *, reads: tuple[str, ...] = (), connects: bool = False
+) -> Callable[[PairLook], PairLook]:
+    """Register a function as a check of each pair."""
+
+    def register(look: PairLook) -> PairLook:
+        NODE_CHECKS[name] = NodeCheck(name, about, pair=look, reads=reads, connects=connects)
+        return look
+
+    return register
+
+
+_RATE = re.compile(r"^([\d.]+) *Gb/sec")
+ROCE_V2 = "RoCE v2"
+
+
+class Gid(NamedTuple):
+    """Entry of an RDMA port's GID table."""
+
+    place: int
+    """Index in the table."""
+    gid: str
+    kind: str
+    """Type as sysfs tells it: `RoCE v2`, `IB/RoCE v1`."""
+
+    @property
+    def has_ipv4(self) -> bool:
+        """Whether the GID maps an IPv4 address (::ffff:a.b.c.d)."""
+        return self.gid.replace(":", "").startswith("0" * 20 + "ffff")
+
+
+class RdmaPort(NamedTuple):
+    """Port of an RDMA device."""
+
+    hca: str
+    active: bool
+    state: str
+    """State as sysfs tells it: `4: ACTIVE`."""
+    rate_gbit_s: float | None
+    netdevs: tuple[str, ...]
+    gids: tuple[Gid, ...]
+
+    @property
+    def gid_index(self) -> int | None:
+        """Index of the RoCEv2 GID with an IPv4 address; None without one."""
+        return next((each.place for each in self.gids if each.kind == ROCE_V2 and each.has_ipv4), None)
+
+
+def parse_rdma_ports(section: Mapping[str, Any]) -> tuple[RdmaPort, ...]:
+    """Parse the section `hcas`."""
+    return tuple(
+        RdmaPort(
+            hca=str(port["hca"]),
+            active="ACTIVE" in str(port["state"]),
+            state=str(port["state"]),
+            rate_gbit_s=float(found[1]) if (found := _RATE.match(str(port["rate"]))) else None,
+            netdevs=tuple(port["netdevs"]),
+            gids=tuple(Gid(each["index"], each["gid"], each["type"]) for each in port["gids"]),
+        )
+        for port in section["ports"]
+    )
+
+
+def parse_route_device(section: Mapping[str, Any], peer: str) -> str | None:
+    """Interface over which the section `routes` says that packets to `peer` leave; None without a route."""
+    route = section.get(peer) or {}
+    device = route.get("dev")
+    return device if isinstance(device, str) else None
+
+
+def parse_image(section: Mapping[str, Any], name: str) -> tuple[str, str | None] | None:
+    """Id and digest of an image in the section `images`; None when the box lacks it."""
+    found = section.get(name)
+    return None if found is None else (str(found["id"]).removeprefix("sha256:"), found.get("digest"))
+
+
+def addresses_of(section: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """IPv4 addresses with their prefixes by interface, from the section `addresses` (`ip -j address`)."""
+    return {
+        str(each["ifname"]): tuple(
+            f"{info['local']}/{info['prefixlen']}" for info in each.get("addr_info", ()) if info.get("family") == "inet"
+        )
+        for each in section["interfaces"]
+        if "ifname" in each
+    }

@@ -1,7 +1,4 @@
-"""Probe of nodes: reads what the checks declare from all boxes at once, one script per box.
-
-Owns: the reads and the trial of connections. Must not know what a reading means.
-"""
+"""Probe of nodes: reads what the checks declare from all boxes at once, one script per box."""
 
 from __future__ import annotations
 
@@ -11,16 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sparkdash.doctor.box_queries import read_within
 from sparkdash.doctor.facts import UnreadFact
 from sparkdash.doctor.nodes import remote_reach, remote_readings
-from sparkdash.doctor.nodes.check import NodeCheck
-from sparkdash.doctor.nodes.facts import BoxFacts, PairFacts, ReachTrial, TwoNodeProfile
-from sparkdash.doctor.time_limits import read_within
+from sparkdash.doctor.nodes.facts import BoxFacts, NodeCheck, PairFacts, ReachTrial, TwoNodeProfile
 from sparkdash.domain.node import Node
 from sparkdash.errors import HostError, SparkdashError
-from sparkdash.nodes.link.box import Box
-from sparkdash.nodes.link.common import SharedLink
-from sparkdash.nodes.link.piped import ask
+from sparkdash.nodes.link.boxes import Box, ask
+from sparkdash.nodes.link.shared_links import SharedLink
 from sparkdash.settings import Settings
 
 READ_S = 40.0

@@ -1,7 +1,6 @@
 """TCP connections between two boxes, one end each; piped to a box, so it uses the standard library alone.
 
-Owns: one end of the trial: {"role": "listen" or "connect", "address", "peer", "ports", "seconds"} in, the outcome per
-port out. Each end ends by itself.
+Each end ends by itself.
 """
 
 from __future__ import annotations

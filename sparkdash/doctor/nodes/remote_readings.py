@@ -1,7 +1,6 @@
 """Readings of a box beyond its NodeFacts; piped to the box, so it uses the standard library alone.
 
-Owns: one section of the answer per kind of reading; only those asked for are read. A section that cannot be read is
-{"problem": "why"} and keeps none of the others. Must not know what a reading means.
+A section that cannot be read is {"problem": "why"} and keeps none of the others.
 """
 
 from __future__ import annotations

@@ -31,18 +31,9 @@ from typing import Literal
 from sparkdash.domain.container import ContainerInfo
 from sparkdash.domain.memory import Floors, GuardLevel
 from sparkdash.host import meminfo
+from sparkdash.host.guard_rules import EVERY_S, KILL_S, GuardReading
 from sparkdash.host.memory import guard_decisions
-from sparkdash.host.memory.guard_decisions import (
-    EVERY_S,
-    KILL_S,
-    PRESSED_S,
-    GuardJudge,
-    GuardReading,
-    GuardReport,
-    GuardTarget,
-    GuardVerdict,
-    Victim,
-)
+from sparkdash.host.memory.guard_decisions import PRESSED_S, GuardJudge, GuardReport, GuardTarget, GuardVerdict, Victim
 from sparkdash.host.memory.vitals import VitalsFiles
 from sparkdash.host.memory.wedge_signs import Sign, Signs
 from sparkdash.host.processes import proc
@@ -180,7 +171,7 @@ class MemoryGuard:
     def govern(self, settings: Settings) -> None:
         """Apply changed floors and the mode `warn` or `act` from the next look on; `off` needs a restart."""
         self.floors = guard_decisions.choose_floors(settings, self._total)
-        self._judge.floors = self.floors
+        self._judge.rules.floors = self.floors
         if "off" not in (self.mode, settings.guard):
             self.mode = settings.guard
 

@@ -15,53 +15,29 @@ Pure.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from sparkdash.domain.memory import Floors, GuardLevel
+from sparkdash.host import guard_rules
+from sparkdash.host.guard_rules import EVERY_S, GuardReading
 from sparkdash.host.memory.wedge_signs import Wedge
 from sparkdash.settings import Settings
-from sparkdash.units import GIB, MIB
+from sparkdash.units import GIB
 
+LEVELS = tuple(GuardLevel)
+"""Levels by their number in `guard_rules`."""
 DEFAULTS = {"warn": (12 * GIB, 0.12), "hold": (8 * GIB, 0.08), "kill": (5 * GIB, 0.05)}
 """Each floor, and its largest share of the box, as a Spark's floors would block a small box."""
 FROZEN = 2 * GIB
 """Available memory below which boxes froze: by their owners' reports 1.5 to 2 GiB are too few."""
-EVERY_S = 0.5
-"""Interval of looks."""
 SLOW_S = 5.0
 """Longest interval of looks while nothing loads and the kernel reports pressure by itself."""
 FASTEST = 8 * GIB
 """Bytes a second of the fastest fall that must be seen before the hold floor."""
 PRESSED_S = 10.0
 """Time for which looks stay at EVERY_S after the kernel reported pressure."""
-QUICK_S = 0.1
-"""Interval of looks while memory falls below the hold floor."""
-KILL_S = 0.2
-"""Time for which killed processes may go on taking memory; assumed, and unverified on a GB10."""
-REACH_S = QUICK_S + KILL_S
-"""A fall that reaches the kill floor sooner demands a kill now: one after the next look would come too late."""
-FALL_S = 0.2
-"""Window of a fall's measurement: two quick looks. A longer one underrates a fall that has just begun; a shorter one
-overrates a single allocation.
-"""
-SAMPLES = 2
-"""Looks in a row below the kill floor before a kill while memory does not fall; one suffices below half of it."""
-MARGIN = 1.1
-"""Hysteresis: a level is left only above its floor times this factor."""
-PRESSED = 0.10
-"""Rising PSI "full avg10" (all processes waited for a tenth of the time) that makes each level one worse. Alone it
-kills nothing, as reading weights through a full page cache raises it too.
-"""
-RISE = 0.02
-ROSE_S = 4.0
-"""Window of the rise; the kernel renews its averages every 2 s."""
-OWED_S = 60.0
-"""Wait for a killed engine's memory before the next kill; on a GB10 it has taken minutes."""
-WORSE = 256 * MIB
-"""Further fall since a kill that shows another program taking memory, and demands the next kill now."""
 
 
 class GuardTarget(Protocol):
@@ -70,15 +46,6 @@ class GuardTarget(Protocol):
     def kill(self) -> int:
         """Send SIGKILL to all processes of the engine; return their number."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class GuardReading:
-    """Reading of available memory. `at` is monotonic seconds, `pressure` a share of time or None."""
-
-    at: float
-    available: int
-    pressure: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,77 +110,21 @@ def choose_floors(settings: Settings, total: int) -> Floors:
 
 
 class GuardJudge:
-    """Judges readings in order. Not thread-safe: the guard's thread owns it."""
+    """Judges readings in order, by the rules that every box's guard has. Not thread-safe: the guard's thread owns it."""
 
     def __init__(self, floors: Floors) -> None:
-        self.floors = floors
-        self.reset()
+        self.rules = guard_rules.Rules(floors)
+        self.reset, self.killed = self.rules.reset, self.rules.killed
 
-    def reset(self) -> None:
-        """Forget earlier readings, after a time without engines."""
-        self.level = GuardLevel.OK
-        self._seen: deque[GuardReading] = deque()
-        """Readings of the last ROSE_S, and the one before them."""
-        self._in_a_row = 0
-        self._killed: GuardReading | None = None
+    @property
+    def level(self) -> GuardLevel:
+        """Level of the last reading."""
+        return LEVELS[self.rules.level]
 
     def see(self, look: GuardReading) -> GuardVerdict:
         """Judge this reading after the earlier ones."""
-        self._seen.append(look)
-        pressed, fall = self._pressed(look), self._fall(look)
-        found = _raised(self.floors.level(look.available), pressed)
-        reaches = bool(fall) and (look.available - self.floors.kill) / fall < REACH_S
-        close = found.rank >= GuardLevel.HOLD.rank and fall > 0
-        if close and reaches:
-            found = GuardLevel.KILL
-        self.level = self._settled(found, look, pressed)
-        if self.level.rank < GuardLevel.HOLD.rank:
-            self._killed = None
-        kill = self._must_kill(found, look, reaches=reaches)
-        return GuardVerdict(self.level, pressed, kill, fall, QUICK_S if close else EVERY_S)
-
-    def killed(self, look: GuardReading) -> None:
-        """Note a kill at this reading, whose memory is still to come back."""
-        self._killed, self._in_a_row = look, 0
-
-    def _must_kill(self, found: GuardLevel, look: GuardReading, *, reaches: bool) -> bool:
-        """Decide on a kill. With `reaches`, the fall reaches the kill floor within REACH_S."""
-        if found is not GuardLevel.KILL:
-            self._in_a_row = 0
-            return False
-        self._in_a_row += 1
-        enough = reaches or self._in_a_row >= SAMPLES or look.available < self.floors.kill / 2
-        return enough and self._may_kill_again(look)
-
-    def _settled(self, found: GuardLevel, look: GuardReading, pressed: bool) -> GuardLevel:
-        if found.rank >= self.level.rank:
-            return found
-        left = _raised(self.floors.level(look.available, MARGIN), pressed)
-        return left if left.rank < self.level.rank else self.level
-
-    def _pressed(self, look: GuardReading) -> bool:
-        while len(self._seen) > 1 and look.at - self._seen[1].at >= ROSE_S:
-            self._seen.popleft()
-        before = self._seen[0].pressure
-        if look.pressure is None or before is None:
-            return False
-        return look.pressure >= PRESSED and look.pressure - before >= RISE
-
-    def _fall(self, look: GuardReading) -> float:
-        """Fall in bytes a second; 0 without a fall or an earlier reading."""
-        # nine tenths: threads wake a little early or late
-        before = next((old for old in reversed(self._seen) if look.at - old.at >= 0.9 * FALL_S), self._seen[0])
-        since = look.at - before.at
-        return max(0.0, (before.available - look.available) / since) if since > 0 else 0.0
-
-    def _may_kill_again(self, look: GuardReading) -> bool:
-        before = self._killed
-        if before is None:
-            return True
-        if look.at - before.at < EVERY_S:  # until it is dead, what was killed may go on
-            self._killed = replace(before, available=min(before.available, look.available))
-            return False
-        return look.at - before.at >= OWED_S or look.available <= before.available - WORSE
+        judged = self.rules.see(look)
+        return GuardVerdict(LEVELS[judged.level], judged.pressed, judged.kill, judged.fall, judged.again_s)
 
 
 def pause(verdict: GuardVerdict, look: GuardReading, floors: Floors) -> float:
@@ -226,20 +137,17 @@ def pause(verdict: GuardVerdict, look: GuardReading, floors: Floors) -> float:
     return max(EVERY_S, min(SLOW_S, (look.available - floors.hold) / FASTEST))
 
 
-def _raised(level: GuardLevel, pressed: bool) -> GuardLevel:
-    return level.worse if pressed and level is not GuardLevel.OK else level
-
-
 def cheapest_victim(victims: Iterable[Victim], lacking: int) -> Victim | None:
-    """Choose the engine to kill for `lacking` bytes; None without engines.
-
-    An engine that does not serve goes first: mostly it loads, and takes the memory. Then in this order: large enough
-    before too small, not pinned before pinned, idle before busy, quick to restart before slow, large before small.
-    """
+    """Choose the engine to kill for `lacking` bytes; None without engines."""
     return min(victims, key=lambda victim: _cost(victim, lacking), default=None)
 
 
 def _cost(victim: Victim, lacking: int) -> tuple[bool, bool, bool, bool, float, int]:
-    late = float("inf") if victim.reload_s is None else victim.reload_s
-    too_small = victim.bytes is not None and victim.bytes < lacking
-    return (victim.serves, too_small, victim.pinned, victim.in_flight > 0, late, -(victim.bytes or 0))
+    return guard_rules.kill_cost(
+        serves=victim.serves,
+        pinned=victim.pinned,
+        in_flight=victim.in_flight,
+        size=victim.bytes,
+        reload_s=victim.reload_s,
+        lacking=lacking,
+    )

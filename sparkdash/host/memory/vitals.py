@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from resource import getpagesize
 
+from sparkdash.host.guard_rules import GuardReading
 from sparkdash.host.memory import contiguity
-from sparkdash.host.memory.guard_decisions import GuardReading
 from sparkdash.host.memory.wedge_signs import Vitals
 from sparkdash.units import KIB
 

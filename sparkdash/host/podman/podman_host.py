@@ -78,12 +78,13 @@ SETTLE_S = 30.0
 
 
 class PodmanHost(Protocol):
-    """Box of a podman runtime: its programs, memory, folders and processes."""
+    """Box of a podman runtime: its programs, memory, folders and processes.
 
-    @property
-    def commands(self) -> Commands:
-        """Programs of the box."""
-        ...
+    What only the kernel of this box tells has a default, for a box that is asked through podman.
+    """
+
+    commands: Commands
+    """Programs of the box."""
 
     def variables(self, spec: ContainerSpec) -> dict[str, str]:
         """Variables that `run` and `output` name without a value, for the environment of the command."""
@@ -91,23 +92,23 @@ class PodmanHost(Protocol):
 
     def memory_words(self) -> str:
         """Describe the box's memory in a sentence; empty if it is not known at once."""
-        ...
+        return ""
 
     async def make_mounts(self, spec: ContainerSpec) -> None:
         """Make the missing folders of writable mounts. Raises HostError: mount_missing."""
         ...
 
-    async def pids_of(self, container_id: str) -> set[int]:
+    async def pids_of(self, container_id: str) -> set[int]:  # noqa: ARG002
         """Pids on this box of the container's processes; empty if none is found."""
-        ...
+        return set()
 
-    async def just_started(self, spec: ContainerSpec, container_id: str) -> ContainerInfo | None:
+    async def just_started(self, spec: ContainerSpec, container_id: str) -> ContainerInfo | None:  # noqa: ARG002
         """Describe a container that has just started without asking podman; None if the kernel does not tell."""
-        ...
+        return None
 
-    async def has_ended(self, container: ContainerInfo) -> bool:
+    async def has_ended(self, container: ContainerInfo) -> bool:  # noqa: ARG002
         """Wait for the end of the container's first process; False at once if the kernel cannot tell."""
-        ...
+        return False
 
     async def members(self, container: ContainerInfo | None) -> Births | None:
         """Processes of the container, by its control group and its mark; None if the scan took too long."""
@@ -121,17 +122,17 @@ class PodmanHost(Protocol):
         """Living processes of every engine of this owner, by the engine's mark."""
         ...
 
-    async def resume(self, members: Births) -> None:
+    async def resume(self, members: Births) -> None:  # noqa: ARG002
         """Let stopped processes run on."""
-        ...
+        return
 
     async def end(self, *looks: Births | None) -> Leftovers:
         """Send SIGKILL to processes that still live, and wait for their end; None stands for a late scan."""
         ...
 
-    async def still_living(self, processes: Births) -> Births:
+    async def still_living(self, processes: Births) -> Births:  # noqa: ARG002
         """Processes that still live."""
-        ...
+        return {}
 
     async def settle_commands(self, program: str, owner: str) -> None:
         """Wait for podman commands of a killed daemon, and end a hanging `run`."""

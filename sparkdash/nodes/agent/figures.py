@@ -1,8 +1,5 @@
 """NodeFigures: the last figures of one other node, and the stream that brings them.
 
-Owns: the stream's rhythm and restart, questions over it, the renewal of the lease of the node's memory guard, and its
-reports. Must not know how a node is reached, engines, or who shows the figures.
-
 The stream is a script that the node's Python reads from its input (`program`). It is asked something every HEARTBEAT_S
 at least: the question renews the guard's lease, and its answer shows the clock's offset.
 """
@@ -10,20 +7,188 @@ at least: the question renews the guard's lease, and its answer shows the clock'
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import time
+from asyncio.subprocess import Process
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.errors import HostError, SparkdashError
-from sparkdash.nodes.agent import lease as leases
-from sparkdash.nodes.agent.clock_offset import ClockOffset, RoundTrip
-from sparkdash.nodes.agent.guard_starter import GuardStarter
-from sparkdash.nodes.agent.link_rates import LinkRates
-from sparkdash.nodes.agent.stream import FIRST_S, FiguresStream, NodeCommands, silent
-from sparkdash.nodes.agent.tick import AgentTick, GuardAct
+from sparkdash.host.command import LineSplitter
+from sparkdash.nodes.agent import node_guard as leases
+from sparkdash.nodes.agent.node_guard import GuardStarter, NodeCommands
+from sparkdash.nodes.agent.program import FIGURES, program_argv, program_text
+from sparkdash.nodes.agent.tick import LINE_LIMIT, AgentTick, GuardAct, LinkRates, parse_tick
+from sparkdash.units import duration, one_line
+
+KEPT = 8
+"""Round trips that are compared: with one per minute or more, a clock that was set counts soon."""
+LEAP_S = 1.0
+"""Change by more than this and both round trips' errors: the clock was set, and earlier round trips mean nothing."""
+
+
+class RoundTrip(NamedTuple):
+    """Question and answer: `asked` and `heard` by our clock, `clock` by the node's; Unix seconds."""
+
+    asked: float
+    heard: float
+    clock: float
+
+    @property
+    def offset_s(self) -> float:
+        """Node's clock less ours."""
+        return self.clock - (self.asked + self.heard) / 2
+
+    @property
+    def error_s(self) -> float:
+        """Largest error of the offset."""
+        return max(self.heard - self.asked, 0.0) / 2
+
+
+class ClockOffset:
+    """Offset of one node's clock."""
+
+    def __init__(self) -> None:
+        self._trips: deque[RoundTrip] = deque(maxlen=KEPT)
+
+    def add(self, trip: RoundTrip) -> None:
+        """Count one round trip; one during which our own clock went back is left out."""
+        if trip.heard < trip.asked:
+            return
+        best = self.best
+        if best is not None and abs(trip.offset_s - best.offset_s) > LEAP_S + trip.error_s + best.error_s:
+            self._trips.clear()
+        self._trips.append(trip)
+
+    @property
+    def best(self) -> RoundTrip | None:
+        """Shortest of the last round trips; None before the first."""
+        return min(self._trips, key=lambda trip: trip.error_s, default=None)
+
+    @property
+    def offset_s(self) -> float | None:
+        """Node's clock less ours; None before the first answer."""
+        return None if self.best is None else self.best.offset_s
+
+
+FIRST_S = 12.0
+"""Time for the first figures: a new ssh connection, and the start of Python on a busy node."""
+END_S = 3.0
+"""Time for the end of a process that has closed its output."""
+BAD_LINES = 20
+"""Lines in a row that are no ticks, after which a stream is ended; a login script may write some at the start."""
+STDERR_LIMIT = 2000
+_CHUNK = 65536
+_MISSING = 127
+"""Exit code of a shell for a program that is not there."""
+
+
+class FiguresStream:
+    """Run of the script on `node`; `take` gets every tick."""
+
+    def __init__(self, node: str, commands: NodeCommands, owner: str, take: Callable[[AgentTick], None]) -> None:
+        self._node, self._commands, self._owner, self._take = node, commands, owner, take
+        self._process: Process | None = None
+        self._limit: asyncio.Timeout | None = None
+        self._silence_s = FIRST_S
+
+    async def follow(self, first: Callable[[], object]) -> None:
+        """Run the script until it ends; `first` is called once it can be asked.
+
+        Raises:
+            HostError: always, with the reason of the end. node_unreachable: silence, or a lost connection;
+                node_without_python, node_unreadable.
+        """
+        async with self._commands.child(program_argv(FIGURES, self._owner)) as process:
+            said = asyncio.create_task(_last_words(process), name="node stderr")
+            try:
+                self._process = process
+                self._write(program_text(FIGURES, self._owner))
+                first()
+                async with asyncio.timeout(self._silence_s) as self._limit:
+                    await self._read(process)
+                # asyncio.wait_for of Python 3.11 loses a cancellation that arrives with the end
+                async with asyncio.timeout(END_S):
+                    code, words = await process.wait(), await said
+                raise self._end_error(code, words)
+            except TimeoutError:
+                raise silent(self._node, self._silence_s) from None
+            finally:
+                self._process = self._limit = None
+                said.cancel()
+                await asyncio.gather(said, return_exceptions=True)
+
+    def ask(self, command: dict[str, Any]) -> None:
+        """Send one command; nothing happens while the script does not run."""
+        self._write(json.dumps(command).encode() + b"\n")
+
+    def allow(self, seconds: float) -> None:
+        """Set how long the script may be silent from now on."""
+        self._silence_s = seconds
+        if self._limit is not None:
+            with contextlib.suppress(RuntimeError):  # it has passed already
+                self._limit.reschedule(asyncio.get_running_loop().time() + seconds)
+
+    def _write(self, text: bytes) -> None:
+        process = self._process
+        if process is not None and process.stdin is not None and not process.stdin.is_closing():
+            process.stdin.write(text)
+
+    async def _read(self, process: Process) -> None:
+        assert process.stdout is not None  # noqa: S101 - `child` makes this pipe
+        splitter, bad = LineSplitter(LINE_LIMIT), 0
+        while chunk := await process.stdout.read(_CHUNK):
+            for line in splitter.feed(chunk):
+                try:
+                    tick = parse_tick(line)
+                except ValueError as error:
+                    bad += 1
+                    if bad >= BAD_LINES:
+                        raise self._unreadable(error) from None
+                else:
+                    bad = 0
+                    self._take(tick)
+
+    def _unreadable(self, error: ValueError) -> HostError:
+        return HostError(
+            f"{self._node} sends no figures: {error}.",
+            code="node_unreadable",
+            hint="A login script there that prints something disturbs them: `ssh HOST true` must print nothing.",
+        )
+
+    def _end_error(self, code: int, said: str) -> HostError:
+        if code == _MISSING:
+            return HostError(
+                f"{self._node} has no python3, which its figures and its memory guard need.",
+                code="node_without_python",
+                hint="Install Python 3.8 or later there: `sudo apt install python3`.",
+            )
+        why = f": {said}" if said else ""
+        return HostError(f"The figures of {self._node} ended with exit code {code}{why}.", code="node_unreachable")
+
+
+def silent(node: str, seconds: float) -> HostError:
+    """Make the error for a node without an answer for this long."""
+    return HostError(
+        f"{node} does not answer: no figures for {duration(seconds)}.",
+        code="node_unreachable",
+        hint="Is it on, and its network up? It is tried again.",
+    )
+
+
+async def _last_words(process: Process) -> str:
+    """Return the last line of what a process wrote to stderr."""
+    assert process.stderr is not None  # noqa: S101 - `child` makes this pipe
+    said = b""
+    while chunk := await process.stderr.read(_CHUNK):
+        said = (said + chunk)[-STDERR_LIMIT:]
+    return one_line(said.decode("utf-8", "replace").strip().rpartition("\n")[2])
+
 
 LOG = structlog.get_logger("sparkdash.nodes")
 

@@ -1,21 +1,24 @@
-"""Programs that are sent to a node: the remote modules as one text, and the command that reads it from stdin.
-
-Owns: which modules belong to a program, and the few lines that load them there. Must not know what they do.
-"""
+"""Programs that are sent to a node: modules of this project as one text, and the command that reads it from stdin."""
 
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 FIGURES = "figures"
 GUARD = "guard"
-_NAME = "sparkdash.nodes.agent.remote"
+_REMOTE = "sparkdash.nodes.agent.remote"
 _MODULES = {
-    FIGURES: ("kernel", "engine_processes", "gpu", "guard_files", "figures"),
-    GUARD: ("kernel", "engine_processes", "guard_files", "guard_rules", "guard"),
+    FIGURES: tuple(f"{_REMOTE}.{name}" for name in ("kernel", "engine_processes", "gpu", "guard_files", "figures")),
+    GUARD: (
+        "sparkdash.host.guard_rules",
+        *(f"{_REMOTE}.{name}" for name in ("kernel", "engine_processes", "guard_files", "guard")),
+    ),
 }
-"""Remote modules of each program, each after those that it imports; the last one has `run`."""
+"""Modules of each program, each after those that it imports; the last one has `run`. They use the standard library of
+Python 3.10 alone, and each other.
+"""
 
 _LOADER = """\
 import sys, types
@@ -44,12 +47,18 @@ exec(compile(text, "{title}", "exec"))
 
 @cache
 def program_text(name: str, argument: str) -> bytes:
-    """Return a program that calls `run(argument)` of its last module; it needs Python 3.8 and nothing else."""
-    here, parts = Path(__file__).parent / "remote", _NAME.split(".")
-    lines = [_LOADER]
-    lines += [f"_load({'.'.join(parts[: depth + 1])!r}, '')" for depth in range(len(parts))]
-    lines += [f"_last = _load({f'{_NAME}.{each}'!r}, {(here / f'{each}.py').read_text()!r})" for each in _MODULES[name]]
+    """Return a program that calls `run(argument)` of its last module; it needs Python 3.10 and nothing else."""
+    modules = _MODULES[name]
+    above = {".".join(each.split(".")[:depth]) for each in modules for depth in range(1, each.count(".") + 1)}
+    lines = [_LOADER, *(f"_load({each!r}, '')" for each in sorted(above))]
+    lines += [f"_last = _load({each!r}, {_source(each)!r})" for each in modules]
     return "\n".join([*lines, f"_last.run({argument!r})", ""]).encode()
+
+
+def _source(module: str) -> str:
+    found = find_spec(module)
+    assert found is not None  # noqa: S101 - a module of this project
+    return Path(str(found.origin)).read_text()
 
 
 def program_argv(name: str, argument: str) -> list[str]:

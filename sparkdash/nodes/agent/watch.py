@@ -1,11 +1,8 @@
-"""NodeWatch: figures and memory guards of all other nodes, for the parts of the daemon that need them.
-
-Owns: one NodeFigures for each connection, their common interval, the leases of the guards, and what follows from a
-guard's report. Must not know how nodes are reached, or what happens to an engine that was killed.
-"""
+"""NodeWatch: figures and memory guards of all other nodes, for the parts of the daemon that need them."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,13 +18,27 @@ from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import Node
 from sparkdash.errors import EngineError, HostError
-from sparkdash.nodes.agent import guard_words
+from sparkdash.nodes.agent import node_guard
 from sparkdash.nodes.agent.figures import NodeFigures
-from sparkdash.nodes.agent.lease import GuardedContainer, make_lease
-from sparkdash.nodes.agent.local_links import LocalLinks
-from sparkdash.nodes.agent.stream import NodeCommands
-from sparkdash.nodes.agent.tick import GuardAct
+from sparkdash.nodes.agent.node_guard import GuardedContainer, NodeCommands, make_lease
+from sparkdash.nodes.agent.remote.kernel import PROC, SYS, Interfaces, RdmaPorts
+from sparkdash.nodes.agent.tick import GuardAct, LinkRates, parse_tick
 from sparkdash.settings import Settings
+
+
+class LocalLinks:
+    """Interfaces and RDMA ports of this box. Only tests give `proc` and `sys_class`."""
+
+    def __init__(self, proc: str = PROC, sys_class: str = SYS) -> None:
+        self._interfaces, self._rdma = Interfaces(proc, sys_class), RdmaPorts(sys_class)
+        self._rates = LinkRates()
+
+    def read(self) -> NodeSample:
+        """Read all counters, which takes some 100 µs."""
+        at, now = time.monotonic(), time.time()
+        told = {"clock": now, "at": at, "interfaces": self._interfaces.read(at), "rdma": self._rdma.read(at)}
+        return NodeSample(at=now, links=self._rates.add(at, parse_tick(json.dumps(told)).ports))
+
 
 LOG = structlog.get_logger("sparkdash.nodes")
 
@@ -124,7 +135,7 @@ class NodeWatch:
         if name is None:
             return None
         node, act, _ = self._kills.pop(name)
-        return guard_words.killed(node, act)
+        return node_guard.killed(node, act)
 
     def _kill_of(self, container: str) -> str | None:
         now = time.time()
@@ -133,7 +144,7 @@ class NodeWatch:
 
     def _killed(self, node: str, act: GuardAct) -> None:
         at = act.clock - (self._figures[node].clock_offset_s or 0.0)
-        notice = guard_words.notice(node, act, at)
+        notice = node_guard.notice(node, act, at)
         LOG.warning(notice.text, code=notice.code, node=node)
         if act.container is not None:
             self._kills[act.container] = node, act, at
@@ -141,7 +152,7 @@ class NodeWatch:
                 self._kills.pop(next(iter(self._kills)))
         if self._inputs is not None:
             if act.container is not None:
-                self._inputs.record_kill(guard_words.kill_of(node, act, at))
+                self._inputs.record_kill(node_guard.kill_of(node, act, at))
             self._inputs.publish(notice)
 
     def _changed(self, node: str) -> None:

@@ -1,7 +1,5 @@
 """Liveness of the link between the nodes of one engine: whether both ends have a carrier, and the other end answers.
 
-Owns: the look at the ends that a launch chose, and one TCP probe. Must not know what follows from a dead link.
-
 An engine's own time-out finds a dead link after minutes, and ssh may go over another network. The probe connects to a
 port on which nobody listens: the refusal is the answer. Where a firewall swallows it, no answer means nothing, so a
 silent end counts only after it has answered once.

@@ -1,72 +1,42 @@
-"""Shipper: what a profile needs on a node, and its copy from this box, with progress.
-
-Owns: the threads of a copy, their end when the caller leaves, and the order of image and models. Must not know: swaps,
-terminals, how files are sent.
-"""
+"""Shipper: what a profile needs on a node, and its copy from this box, with progress."""
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import functools
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from sparkdash.domain.local_files import CopyItem, CopyKind, CopyPlan, CopyProgress
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import HostError
 from sparkdash.host.local_weights import find_weights, repository_folder, split_repository
+from sparkdash.host.podman.argv import PODMAN
 from sparkdash.host.thread import in_thread
-from sparkdash.nodes.shipping.copy_context import CopyContext, Sessions
-from sparkdash.nodes.shipping.copy_meter import CopyMeter
-from sparkdash.nodes.shipping.image_copy import ImageCopy
-from sparkdash.nodes.shipping.known_sums import KnownSums
-from sparkdash.nodes.shipping.receiver_session import receiver_argv
-from sparkdash.nodes.shipping.source_files import model_tree
-from sparkdash.nodes.shipping.tree_copy import TreeCopy
+from sparkdash.nodes.shipping.child import CopyMeter, SshAccess, run_watched
+from sparkdash.nodes.shipping.image import ImageCopy
+from sparkdash.nodes.shipping.weights import WeightsCopy, model_files
+from sparkdash.settings import Settings
 
 TICK_S = 0.25
 """Interval of progress reports."""
 T = TypeVar("T")
 
 
-class NodeAccess(Protocol):
-    """Way to the nodes."""
-
-    def command(self, node: str, argv: Sequence[str]) -> Sequence[str]:
-        """Return the local argv that runs `argv` on the node, over a connection of its own."""
-        ...
-
-    def hf_home(self, node: str) -> str:
-        """Return the node's Hugging Face cache, which may begin with `~`."""
-        ...
-
-    def refusal(self, node: str, words: str) -> HostError | None:
-        """Return the error for a node that may not be used, by a command's last words; None for a link that broke."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ShippingFolders:
-    """Folders that a copy uses."""
-
-    hf_home: Path
-    """Hugging Face cache of this box."""
-    staging: Path
-    """Folder for the layers of the image under way."""
-    sums: Path
-    """File of known checksums."""
+def make_shipper(settings: Settings, fast_address: Callable[[str], str | None]) -> NodeShipper:
+    """Make this box's shipper; `fast_address` returns a node's address on the fast link, None while unknown."""
+    locks = settings.cache_dir.expanduser() / "copies"
+    return NodeShipper(SshAccess(fast_address), settings.hf_home.expanduser(), locks, images=settings.runtime == PODMAN)
 
 
 class NodeShipper:
     """Copies images and weights from this box to its nodes. `images`: whether the runtime is podman."""
 
-    def __init__(self, access: NodeAccess, folders: ShippingFolders, *, images: bool) -> None:
-        self._access = access
-        self._folders = folders
-        self._images = images
+    def __init__(self, access: SshAccess, hf_home: Path, locks: Path, *, images: bool) -> None:
+        self._access, self._hf_home, self._locks, self._images = access, hf_home, locks, images
 
     async def plan(
         self,
@@ -76,126 +46,113 @@ class NodeShipper:
         image: bool = True,
         weights: bool = True,
         alike: bool = True,
-        trust_names: bool = False,
         on_progress: Callable[[CopyProgress], object] = lambda _: None,
     ) -> CopyPlan:
-        """Find out what the node lacks of a profile. Files of equal size are hashed at first sight, on both boxes.
-
-        `alike` False: what the node has may differ from this box. `trust_names`: blobs of the hub's cache are taken
-        for what their name says.
+        """Find out what the node lacks of a profile; `alike` False: what it has may differ from this box.
 
         Raises:
             HostError: node_unreachable; weights_unreadable.
         """
-        items = []
+        work: list[tuple[CopyKind, str, Callable[[CopyMeter], CopyItem]]] = []
         if image and self._images and profile.image and profile.fetches_nothing is None:
-            work = functools.partial(_compare_image, profile.image, alike)
-            items.append(await self._watched(CopyKind.IMAGE, profile.image, node, work, on_progress))
-        for ref in dict.fromkeys(profile.weights if weights else ()):
-            model = functools.partial(_compare_model, ref, self._access.hf_home(node), alike, trust_names)
-            items.append(await self._watched(CopyKind.WEIGHTS, ref.ref, node, model, on_progress))
-        return CopyPlan(profile=profile.name, node=node, items=tuple(items), alike=alike, trust_names=trust_names)
+            compare = functools.partial(self._compare_image, profile.image, node, alike)
+            work.append((CopyKind.IMAGE, profile.image, compare))
+        work += [
+            (CopyKind.WEIGHTS, ref.ref, functools.partial(self._compare_model, ref, node, alike))
+            for ref in dict.fromkeys(profile.weights if weights else ())
+        ]
+        items = [await _watched(CopyMeter(kind, name, node), each, on_progress) for kind, name, each in work]
+        return CopyPlan(profile=profile.name, node=node, items=tuple(items), alike=alike)
 
     async def copy(self, profile: Profile, plan: CopyPlan) -> AsyncGenerator[CopyProgress, None]:
         """Copy what a plan found missing; each item's last report has `done`. Closing the generator stops it.
 
         Raises:
-            HostError: node_unreachable, disk_full, copy_busy, copy_damaged, copy_refused, image_by_digest,
+            HostError: node_unreachable, disk_full, copy_busy, copy_refused, copy_failed, image_by_digest,
                 runtime_failed; image_missing and weights_missing for what this box has not either.
         """
         for item in plan.missing:
             if not item.here:
                 raise on_neither(profile, item, plan.node)
         for item in plan.missing:
-            job = _Job(self, item.kind, item.name, plan.node)
-            async with aclosing(job.reports(functools.partial(self._send, profile, plan, item))) as reports:
+            meter = CopyMeter(item.kind, item.name, plan.node)
+            send = functools.partial(self._send, profile, plan, item, meter)
+            async with aclosing(_reports(meter, send)) as reports:
                 async for report in reports:
                     yield report
 
-    def _send(self, profile: Profile, plan: CopyPlan, item: CopyItem, job: _Job) -> None:
-        if item.kind is CopyKind.IMAGE:
-            job.image_copy.send(item.name)
-            return
-        ref = next(each for each in profile.weights if each.ref == item.name)
-        tree, copy = model_tree(ref, self._folders.hf_home, self._access.hf_home(job.node)), TreeCopy(job.context)
-        copy.send(copy.compare(tree, trust_names=plan.trust_names, any_content=not plan.alike))
+    def _send(self, profile: Profile, plan: CopyPlan, item: CopyItem, meter: CopyMeter) -> None:
+        with self._locked(plan.node, item.name):
+            if item.kind is CopyKind.IMAGE:
+                ImageCopy(self._access, plan.node, meter).send(item.name)
+                return
+            ref = next(each for each in profile.weights if each.ref == item.name)
+            files = model_files(ref, self._hf_home, self._access.hf_home(plan.node))
+            copy = WeightsCopy(self._access, plan.node, meter)
+            copy.send(files, copy.compare(files, any_content=not plan.alike))
 
-    async def _watched(
-        self,
-        kind: CopyKind,
-        name: str,
-        node: str,
-        work: Callable[[_Job], T],
-        on_progress: Callable[[CopyProgress], object],
-    ) -> T:
-        job, found = _Job(self, kind, name, node), []
-        async with aclosing(job.reports(lambda job: found.append(work(job)))) as reports:
-            async for report in reports:
-                if report.total_bytes and not report.done:
-                    on_progress(report)
-        return found[0]
+    def _compare_image(self, image: str, node: str, alike: bool, meter: CopyMeter) -> CopyItem:
+        return ImageCopy(self._access, node, meter).compare(image, alike=alike)
 
+    def _compare_model(self, ref: ModelRef, node: str, alike: bool, meter: CopyMeter) -> CopyItem:
+        hf_home = self._access.hf_home(node)
+        if not find_weights(ref, self._hf_home).here:
+            here = not alike and self._is_there(ref, hf_home, node, meter)
+            return CopyItem(kind=CopyKind.WEIGHTS, name=ref.ref, bytes=0, missing_bytes=0, here=here)
+        files = model_files(ref, self._hf_home, hf_home)
+        missing = WeightsCopy(self._access, node, meter).compare(files, any_content=not alike)
+        bytes_ = max(missing.size, 1 if missing.names else 0)
+        return CopyItem(kind=CopyKind.WEIGHTS, name=ref.ref, bytes=missing.total, missing_bytes=bytes_)
 
-class _Job:
-    """Work on one item in a thread, with its connections and its meter."""
+    def _is_there(self, ref: ModelRef, hf_home: str, node: str, meter: CopyMeter) -> bool:
+        """Whether a node has a model that this box has not; whether it is complete, its engine tells."""
+        place = ref.ref
+        if ref.hf:
+            place = f"{repository_folder(Path(hf_home), split_repository(ref.hf)[0])}/snapshots"
+        listing = ["ls", "-A", "--", place.removeprefix("~/")]
+        done = run_watched(self._access.command(node, listing), meter)
+        return bool(self._access.checked(node, ref.ref, done).out)
 
-    def __init__(self, shipper: NodeShipper, kind: CopyKind, name: str, node: str) -> None:
-        folders, access = shipper._folders, shipper._access
-        self.node = node
-        self.folders = folders
-        self._meter = CopyMeter(kind, name, node)
-        self._sessions = Sessions(lambda: access.command(node, receiver_argv()))
-        sums, refusal = KnownSums(folders.sums), functools.partial(access.refusal, node)
-        self.context = CopyContext(node, self._sessions, sums, self._meter, refusal)
-        self.image_copy = ImageCopy(self.context, functools.partial(access.command, node), folders.staging)
-
-    async def reports(self, work: Callable[[_Job], object]) -> AsyncGenerator[CopyProgress, None]:
-        """Do the work in a thread and report its progress; leaving early ends it."""
-        task = asyncio.create_task(in_thread(lambda: work(self)))
-        try:
-            while not task.done():
-                yield self._meter.now()
-                await asyncio.wait({task}, timeout=TICK_S)
-            await task
-            yield self._meter.end()
-        finally:
-            if not task.done():
-                self._meter.stop()
-                self._sessions.kill_all()
-                task.cancel()
+    @contextmanager
+    def _locked(self, node: str, name: str) -> Iterator[None]:
+        """Hold the lock of this item's copy to the node. Raises HostError: copy_busy."""
+        self._locks.mkdir(parents=True, exist_ok=True)
+        with (self._locks / f"{node}-{name.replace('/', '-')[-200:]}.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise HostError(
+                    f"Another program is copying {name} to {node}.",
+                    code="copy_busy",
+                    hint="Wait for it, or end it and run this again: nothing is sent twice.",
+                ) from None
+            yield
 
 
-def _compare_image(image: str, alike: bool, job: _Job) -> CopyItem:
-    return job.image_copy.compare(image, alike=alike)
+async def _watched(
+    meter: CopyMeter, work: Callable[[CopyMeter], T], on_progress: Callable[[CopyProgress], object]
+) -> T:
+    found: list[T] = []
+    async with aclosing(_reports(meter, lambda: found.append(work(meter)))) as reports:
+        async for report in reports:
+            if report.total_bytes and not report.done:
+                on_progress(report)
+    return found[0]
 
 
-def _compare_model(ref: ModelRef, hf_home_there: str, alike: bool, trust_names: bool, job: _Job) -> CopyItem:
-    presence = find_weights(ref, job.folders.hf_home)
-    if not presence.here:
-        return CopyItem(
-            kind=CopyKind.WEIGHTS,
-            name=ref.ref,
-            bytes=0,
-            missing_bytes=0,
-            here=not alike and _is_there(ref, hf_home_there, job.context),
-        )
-    tree = model_tree(ref, job.folders.hf_home, hf_home_there)
-    missing = TreeCopy(job.context).compare(tree, trust_names=trust_names, any_content=not alike)
-    bytes_ = max(missing.missing_bytes, 1 if missing.files or missing.links else 0)
-    return CopyItem(kind=CopyKind.WEIGHTS, name=ref.ref, bytes=tree.size, missing_bytes=bytes_)
-
-
-def _is_there(ref: ModelRef, hf_home_there: str, context: CopyContext) -> bool:
-    """Whether the node has a model that this box has not; whether it is complete, its engine tells."""
-    if ref.hf:
-        folder = repository_folder(Path(hf_home_there), split_repository(ref.hf)[0])
-        root, name = f"{folder}/snapshots", ""
-    else:
-        path = Path(ref.ref)
-        root, name = str(path.parent), path.name
-    with context.session(ref.ref, root) as session:
-        found = session.ask("list", root=root)
-    return name in found if name else bool(found)
+async def _reports(meter: CopyMeter, work: Callable[[], object]) -> AsyncGenerator[CopyProgress, None]:
+    """Do the work in a thread and report its progress; leaving early ends it."""
+    task = asyncio.create_task(in_thread(work))
+    try:
+        while not task.done():
+            yield meter.now()
+            await asyncio.wait({task}, timeout=TICK_S)
+        await task
+        yield meter.end()
+    finally:
+        if not task.done():
+            meter.stop()
+            task.cancel()
 
 
 def on_neither(profile: Profile, item: CopyItem, node: str) -> HostError:

@@ -1,8 +1,4 @@
-"""Stock of nodes: which images and weights of profiles the other nodes have.
-
-Owns: one question of each node that can be reached, for lists that a person waits for: a node that does not answer soon
-is left out. Must not know what this box has.
-"""
+"""Stock of nodes: which images and weights of profiles the other nodes have."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from sparkdash.domain.local_files import NodeStock
 from sparkdash.domain.profile import ModelRef, ProfileSummary
 from sparkdash.errors import HostError
 from sparkdash.nodes.directory import NodeDirectory
-from sparkdash.nodes.facts import script
+from sparkdash.nodes.ssh.facts import script
 
 LOOK_S = 3.0
 """Deadline of the look at a node's disk."""

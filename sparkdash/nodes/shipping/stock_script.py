@@ -1,7 +1,6 @@
 """Models that the box of this file has complete, printed as a JSON list of booleans. It is piped to `python3 -` there.
 
-Owns: reading the disk there, with the standard library alone and Python 3.8 or newer. It imports nothing of sparkdash.
-A model is complete by the rules of `host.local_weights`.
+It imports nothing of sparkdash. A model is complete by the rules of `host.hub.local_weights`.
 
 Arguments: the Hugging Face folder, which may begin with `~`; a JSON list of models, each with `hf` and `revision` or
 with `path`.
@@ -19,7 +18,9 @@ from typing import Any
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".onnx", ".h5", ".msgpack")
 INDEX = "model.safetensors.index.json"
 PART = ".sparkdash-part"
-"""End of the name of a file that is being copied."""
+"""Folder beside a file that is being copied, in which an interrupted copy keeps it."""
+UNFINISHED = re.compile(r"(?:.*/)?\.[^/]+\.\w{6}")
+"""Name under which rsync writes a file."""
 SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})(\.\w+)")
 
 
@@ -44,7 +45,7 @@ def sisters(names: Iterable[str]) -> set[str]:
 
 def is_complete(folder: Path, quant: str | None = None) -> bool:
     """Whether a folder has weights, and each file that its index and their names tell of."""
-    names = set(files_of(folder))
+    names = {name for name in files_of(folder) if PART not in Path(name).parts}
     weights = {name for name in names if name.lower().endswith(WEIGHTS)}
     if quant:
         weights = {name for name in weights if name.lower().endswith(".gguf") and quant.lower() in name.lower()}
@@ -76,7 +77,7 @@ def is_at(path: Path) -> bool:
     if not path.is_dir():
         return path.is_file() and all(path.with_name(name).is_file() for name in sisters([path.name]))
     names = files_of(path)
-    if any(name.endswith(PART) for name in names):
+    if any(PART in Path(name).parts or UNFINISHED.fullmatch(name) for name in names):
         return False
     is_known = any(name.lower().endswith(WEIGHTS) for name in names)
     return is_complete(path) if is_known else bool(names)

@@ -149,9 +149,7 @@ async def provide_nodes(
         return
     before, teller = record.swap.phase, _Teller(tools, record, enter)
     for node in others:
-        plan = await tools.shipper.plan(
-            target, node, alike=len(nodes) > 1, trust_names=True, on_progress=teller.progress
-        )
+        plan = await tools.shipper.plan(target, node, alike=len(nodes) > 1, on_progress=teller.progress)
         if plan.missing:
             await _copy(tools, tools.shipper, target, plan, teller)
     if record.swap.phase is SwapPhase.COPY:

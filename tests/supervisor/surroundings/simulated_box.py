@@ -22,6 +22,7 @@ from typing import Any
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import EngineError
+from sparkdash.host import guard_rules
 from sparkdash.host.memory import guard_decisions
 from sparkdash.settings import Settings
 from sparkdash.supervisor.state.registry import HeldMemory
@@ -149,7 +150,7 @@ class Box:
 
     def release(self, engine: Engine) -> None:
         """Its container is gone; the driver gives the memory back in its own time, and once in a while not all."""
-        held, dead = engine.held(self.now), self.now + guard_decisions.KILL_S
+        held, dead = engine.held(self.now), self.now + guard_rules.KILL_S
         most = max(held, engine.held(dead))
         kind = self.rng.random()
         lag, span = (0.2, 2.0) if kind < 0.7 else (2.0, 40.0) if kind < 0.95 else (60.0, 120.0)

@@ -13,8 +13,10 @@ from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
+from sparkdash.host import guard_rules
+from sparkdash.host.guard_rules import GuardReading
 from sparkdash.host.memory import guard_decisions
-from sparkdash.host.memory.guard_decisions import GuardJudge, GuardReading, Victim
+from sparkdash.host.memory.guard_decisions import GuardJudge, Victim
 from sparkdash.host.runtime import OneNode
 from sparkdash.supervisor.decide.moves import (
     Admitted,
@@ -304,7 +306,7 @@ class Aware:
             victims = [self._victim(name) for name in (*self.running, *self.loading)]
             if victim := guard_decisions.cheapest_victim(victims, FLOORS.hold - look.available):
                 self.judge.killed(look)
-                self.kills, again_s = self.kills + 1, guard_decisions.KILL_S
+                self.kills, again_s = self.kills + 1, guard_rules.KILL_S
                 self._kill(victim.profile)
         if self.loading or (self.running and self.box.available < FLOORS.kill):
             self.looking = True

@@ -1,6 +1,5 @@
 """Processes of our engines on a node, by container.
 
-Owns: finding them by the mark in their environment and by their container's control group, cheaply. Must not know why.
 Runs on nodes: see `remote`.
 
 Three marks, as each can be lost. A process of an engine has SPARKDASH_ENGINE in its environment, unless it wrote its

@@ -1,7 +1,6 @@
 """Figures of this node, a JSON line per tick, until stdin closes.
 
-Owns: the rhythm that the daemon asks for, and joining all figures into a line. Must not know rates or limits. Runs on
-nodes: see `remote`.
+Runs on nodes: see `remote`.
 
 Lines that are read: {"every": seconds, "id": number, "lease": {…}, "read": [names of reports]}, all but `every`
 optional. Each is answered by a tick at once, with its `id`.

@@ -1,7 +1,6 @@
 """GPU figures of a node, through the driver's library (NVML) or `nvidia-smi`.
 
-Owns: the calls, and the thread that makes them, as a driver may hang. Must not know engines or memory. What the driver
-does not report is None; a GB10 reports no memory, which is not asked for. Runs on nodes: see `remote`.
+What the driver does not report is None; a GB10 reports no memory, which is not asked for. Runs on nodes: see `remote`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Memory guard of this node: kills an engine before the box stands still, whether or not the daemon can be reached.
 
-Owns: the detached process, its looks, and the kill. Must not know the rules (`guard_rules`), nor the daemon: they speak
-through files (`guard_files`). Runs on nodes: see `remote`.
+Runs on nodes: see `remote`.
 
 The process leads a session of its own, so the end of the ssh connection does not end it. It ends when the lease has
 run out and no engine of ours runs here; as long as one runs, it guards on by the last lease.
@@ -15,16 +14,57 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sparkdash.nodes.agent.remote.engine_processes import EngineProcesses, resident_bytes, start_of
+from sparkdash.host.guard_rules import KILL, KILL_S, GuardReading, Judgement, Rules, kill_cost
+from sparkdash.nodes.agent.remote.engine_processes import EngineProcesses, start_of
 from sparkdash.nodes.agent.remote.guard_files import LEASE, GuardFolder, seconds_since_boot
-from sparkdash.nodes.agent.remote.guard_rules import KILL, Judgement, KillCandidate, Look, Rules, worst
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 IDLE_S = 2.0
 """Interval of the search for engines' processes, and of looks while there are none."""
 LOCK_S = 1.0
 """Wait for the lock, which a look whether a guard runs holds for a moment."""
+
+
+class KillFloors(NamedTuple):
+    """Floors of the lease, in bytes."""
+
+    warn: int
+    hold: int
+    kill: int
+
+
+class KillCandidate(NamedTuple):
+    """Container that may be killed, with what the daemon last said of it ({} if nothing)."""
+
+    container: str
+    known: dict[str, Any]
+    start: int
+    """Start of its first process in clock ticks since boot."""
+
+
+def worst(candidates: Iterable[KillCandidate], lacking: int) -> KillCandidate | None:
+    """Choose the container to kill for `lacking` bytes; None without candidates.
+
+    A container that the daemon has not named was started last, and counts as one that loads. Of equal ones the
+    youngest goes first.
+    """
+    return min(candidates, key=lambda each: (*_cost(each.known, lacking), -each.start), default=None)
+
+
+def _cost(known: dict[str, Any], lacking: int) -> tuple[bool, bool, bool, bool, float, int]:
+    told, reload_s = known.get("bytes"), known.get("reload_s")
+    return kill_cost(
+        serves=bool(known.get("serves", False)),
+        pinned=bool(known.get("pinned", False)),
+        in_flight=int(known.get("in_flight") or 0),
+        size=told if isinstance(told, int) else None,
+        reload_s=None if reload_s is None else float(reload_s),
+        lacking=lacking,
+    )
 
 
 class StopGuardError(Exception):
@@ -40,14 +80,14 @@ class OpenMemoryFiles:
         with suppress(OSError):
             self._pressure = os.open(proc + "/pressure/memory", os.O_RDONLY | os.O_CLOEXEC)
 
-    def look(self) -> Look:
+    def look(self) -> GuardReading:
         """Read both. Raises OSError, ValueError."""
         available = int(_after(os.pread(self._meminfo, 4096, 0), b"MemAvailable:")) * 1024
         pressure = None
         if self._pressure is not None:
             with suppress(OSError, ValueError):
                 pressure = float(_after(os.pread(self._pressure, 512, 0), b"full avg10=")) / 100
-        return Look(time.monotonic(), available, pressure)
+        return GuardReading(time.monotonic(), available, pressure)
 
 
 def _after(text: bytes, word: bytes) -> bytes:
@@ -101,19 +141,19 @@ class NodeGuard:
             return
         if found.get("stop"):
             raise StopGuardError
-        if not found.get("floors") or not found.get("figures"):
+        if not found.get("floors"):
             return
-        self._lease = found
+        self._lease, floors = found, KillFloors(**found["floors"])
         if self._rules is None:
-            self._rules = Rules(found["floors"], found["figures"])
-        self._rules.floors, self._rules.figures = found["floors"], found["figures"]
+            self._rules = Rules(floors)
+        self._rules.floors = floors
 
     def _look(self, rules: Rules) -> float:
         look = self._memory.look()
         judged = rules.see(look)
         if judged.kill and self._lease.get("act", True):
             if self._kill(rules, look, judged):
-                return rules.figures["KILL_S"]
+                return KILL_S
         elif judged.kill and not self._warned:
             self._warned = True
             self._report(look, judged, None, None)
@@ -121,13 +161,12 @@ class NodeGuard:
             self._warned = False
         return judged.again_s
 
-    def _kill(self, rules: Rules, look: Look, judged: Judgement) -> bool:
+    def _kill(self, rules: Rules, look: GuardReading, judged: Judgement) -> bool:
         known = {str(each.get("container")): each for each in self._lease.get("engines") or ()}
         candidates = [
-            KillCandidate(name, known.get(name, {}), sum(map(self._resident, alive)), min(alive.values()))
-            for name, alive in self._living().items()
+            KillCandidate(name, known.get(name, {}), min(alive.values())) for name, alive in self._living().items()
         ]
-        victim = worst(candidates, rules.floors["hold"] - look.available)
+        victim = worst(candidates, rules.floors.hold - look.available)
         if victim is None:
             return False
         killed = self._end(victim.container)
@@ -162,10 +201,7 @@ class NodeGuard:
                 killed += 1
         return killed
 
-    def _resident(self, pid: int) -> int:
-        return resident_bytes(pid, self._proc)
-
-    def _report(self, look: Look, judged: Judgement, victim: KillCandidate | None, killed: int | None) -> None:
+    def _report(self, look: GuardReading, judged: Judgement, victim: KillCandidate | None, killed: int | None) -> None:
         assert self._rules is not None  # noqa: S101 - a look has been judged
         with suppress(OSError):  # a full disk must not end the guard
             self._folder.report_kill(
@@ -176,7 +212,7 @@ class NodeGuard:
                     "available": look.available,
                     "pressure": look.pressure,
                     "fall": judged.fall,
-                    "floor": self._rules.floors["kill"],
+                    "floor": self._rules.floors.kill,
                     "processes": killed,
                 }
             )

@@ -1,7 +1,6 @@
 """Files through which the daemon and a node's memory guard speak: the lease, the lock, and what the guard did.
 
-Owns: their folder, which only its user may enter, and their form. Must not know when to kill. All files are lost with
-the boot. Runs on nodes: see `remote`.
+All files are lost with the boot. Runs on nodes: see `remote`.
 """
 
 from __future__ import annotations

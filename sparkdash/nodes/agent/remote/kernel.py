@@ -1,6 +1,6 @@
 """Kernel figures of a node: memory, network interfaces, RDMA ports.
 
-Owns: reading them. Must not know rates, limits, or who asks. Runs on nodes: see `remote`.
+Runs on nodes: see `remote`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,172 @@
+"""Checks of the box: its kernel, machine and GPU.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sparkdash.doctor.check import CheckResult, check, fail, note, ok, unknown, warn
+from sparkdash.doctor.facts import Facts
+from sparkdash.domain.metric import Gpu
+from sparkdash.telemetry import gpu_power
+from sparkdash.units import KIB
+
+OS_RELEASE = "/etc/os-release"
+DGX_RELEASE = "/etc/dgx-release"
+PRODUCT = "/sys/class/dmi/id/product_name"
+CONTROLLERS = "/sys/fs/cgroup/cgroup.controllers"
+DELEGATED = "/sys/fs/cgroup/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers"
+NEEDED = frozenset({"memory", "pids"})
+"""Controllers that rootless podman uses."""
+_DROP_IN = "/etc/systemd/system/user@.service.d"
+DELEGATE = (
+    f"sudo mkdir -p {_DROP_IN}; printf '[Service]\\nDelegate=yes\\n' | sudo tee {_DROP_IN}/delegate.conf; "
+    "sudo systemctl daemon-reload; then log out and in"
+)
+"""Writes a file, as `systemctl set-property` refuses templates, and Delegate= for existing units."""
+
+_QUOTED = re.compile(r'^(\w+)="?([^"\n]*)"?$', re.MULTILINE)
+
+
+@check("architecture", "A DGX Spark is aarch64; images for another processor do not run here.")
+def architecture(facts: Facts) -> Iterator[CheckResult]:
+    """Compare the machine type of uname with a DGX Spark's."""
+    if facts.machine == "aarch64":
+        yield ok("aarch64 (uname).")
+    else:
+        yield note(f"{facts.machine} (uname): not a DGX Spark, and images made for one do not run here.")
+
+
+@check("system", "The release of DGX OS and its kernel.", reads=(OS_RELEASE, DGX_RELEASE, PRODUCT))
+def system(facts: Facts) -> Iterator[CheckResult]:
+    """Report the two release files and the board's name."""
+    named = _values(facts.file(OS_RELEASE)).get("PRETTY_NAME", "an unnamed system")
+    about = f"{named}, kernel {facts.kernel}"
+    if board := (facts.file(PRODUCT) or "").strip():
+        about += f", on {board}"
+    dgx = _values(facts.file(DGX_RELEASE))
+    release = dgx.get("DGX_OTA_VERSION") or dgx.get("DGX_SWBUILD_VERSION")
+    if release:
+        yield ok(f"DGX OS {release} ({DGX_RELEASE}): {about}.")
+    else:
+        yield note(f"{about}: not DGX OS ({DGX_RELEASE} is not there).")
+
+
+@check("cgroups", "cgroups v2, with the controllers that rootless containers need.", reads=(CONTROLLERS, DELEGATED))
+def cgroups(facts: Facts) -> Iterator[CheckResult]:
+    """Check for cgroups v2, and for the controllers that systemd delegates to this user."""
+    if facts.file(CONTROLLERS) is None:
+        yield warn(
+            f"cgroups are not v2 ({CONTROLLERS} is not there): crun refuses them, and podman drops v1.",
+            "kernel command line: systemd.unified_cgroup_hierarchy=1",
+        )
+        return
+    if not facts.rootless:
+        yield ok(f"v2 ({CONTROLLERS}); podman runs as root.")
+        return
+    delegated = facts.file(DELEGATED)
+    if delegated is None:
+        yield note(f"v2; no user manager runs for this user ({facts.path(DELEGATED)} is not there).")
+    elif missing := NEEDED - set(delegated.split()):
+        yield warn(
+            f"v2, but {' and '.join(sorted(missing))} not delegated to this user ({facts.path(DELEGATED)}).",
+            DELEGATE,
+        )
+    else:
+        yield ok(f"v2, delegated to this user: {' '.join(delegated.split())}.")
+
+
+def _values(text: str | None) -> dict[str, str]:
+    return dict(_QUOTED.findall(text or ""))
+
+
+MODULE = "/proc/driver/nvidia/version"
+VENDORS, NVIDIA = "/sys/bus/pci/devices/*/vendor", "0x10de"
+SPARK_GPU = "GB10"
+FAULTY = (590, 610)
+"""First and last driver branch that faulted with pages of 64 KiB."""
+
+_VERSION = re.compile(r"\s(\d{3}\.\d+(?:\.\d+)?)\s")
+
+
+def loaded_driver(module: str | None) -> str | None:
+    """Parse the driver version in /proc/driver/nvidia/version; None without a loaded driver."""
+    first = (module or "").partition("\n")[0]
+    found = _VERSION.search(f"{first} ")
+    return found[1] if found else None
+
+
+@check("driver", "The NVIDIA driver is loaded and answers.", reads=(MODULE, VENDORS), gpu=True)
+def driver(facts: Facts) -> Iterator[CheckResult]:
+    """Compare the kernel module's own version with NVML's answer."""
+    loaded = loaded_driver(facts.file(MODULE))
+    if loaded is None and NVIDIA not in {vendor.strip() for vendor in facts.matching(VENDORS).values()}:
+        yield fail(
+            f"This box has no NVIDIA GPU (no {NVIDIA} in {VENDORS}).",
+            "None here; `sparkdash demo` shows the product without one.",
+        )
+    elif loaded is None:
+        yield fail(
+            f"No NVIDIA driver is loaded ({MODULE} is not there).",
+            "sudo ubuntu-drivers install, or DGX OS's own update; then reboot",
+        )
+    elif not facts.looks:
+        yield fail(
+            f"The driver {loaded} is loaded ({MODULE}), but NVML does not answer: the libraries may be newer.",
+            "sudo reboot",
+        )
+    else:
+        yield _answers(loaded, facts.looks[0])
+
+
+def _answers(loaded: str, gpu: Gpu) -> CheckResult:
+    name = gpu.name or "the GPU"
+    if gpu.driver not in (None, loaded):
+        return fail(
+            f"The kernel has driver {loaded} ({MODULE}), the libraries are of {gpu.driver} (NVML).", "sudo reboot"
+        )
+    if SPARK_GPU not in name:
+        return note(f"{name}, driver {loaded} ({MODULE}): not the {SPARK_GPU} of a DGX Spark.")
+    return ok(f"{name}, driver {loaded} ({MODULE}, NVML).")
+
+
+@check("page-size", "Memory is in pages that the driver maps well.", reads=(MODULE,))
+def page_size(facts: Facts) -> Iterator[CheckResult]:
+    """Warn of drivers 590.44 to 610.43 with 64 KiB pages.
+
+    On a GB10 they fault at the first use of a mapping of 4 GiB or more; 580 does not (open-gpu-kernel-modules#1269).
+    """
+    size, loaded = f"{facts.page_size // KIB} KiB pages", loaded_driver(facts.file(MODULE))
+    if facts.page_size == 4 * KIB:
+        yield ok(f"{size}.")
+    elif loaded and facts.page_size == 64 * KIB and FAULTY[0] <= int(loaded.partition(".")[0]) <= FAULTY[1]:
+        yield fail(
+            f"{size} and driver {loaded} ({MODULE}): engines fault on allocations of 4 GiB and more.",
+            "Boot the kernel without 64k in its name, or install driver 580.",
+        )
+    else:
+        yield note(
+            f"{size} and {f'driver {loaded}' if loaded else 'no driver'} ({MODULE}): DGX OS for a Spark has 4 KiB."
+        )
+
+
+@check("gpu-power", "The GPU is not stuck in its low-power state (busy, slow, and no reason given).", gpu=True)
+def power(facts: Facts) -> Iterator[CheckResult]:
+    """Use the daemon's longer observation first; of our own readings each must show the state."""
+    if facts.daemon is not None and facts.daemon.low_power:
+        yield fail("The daemon sees the GPU stuck in the low-power state (/api/state).", gpu_power.CURE)
+        return
+    if not facts.looks:
+        yield unknown("NVML does not answer; see the check driver.")
+        return
+    last = facts.looks[-1]
+    figures = f"{gpu_power.describe_gpu(last)} (NVML)"
+    if gpu_power.is_stuck(facts.looks):
+        yield fail(f"{figures}: stuck in the low-power state.", gpu_power.CURE)
+    elif (last.utilization or 0.0) < gpu_power.BUSY:
+        yield ok(f"{figures}; the stuck state shows only while an engine works.")
+    else:
+        yield ok(f"{figures}.")

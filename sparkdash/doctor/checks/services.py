@@ -1,0 +1,279 @@
+"""Checks of the kernel's log, disks, ports, the daemon and its profiles.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+
+from sparkdash import __version__
+from sparkdash.doctor.check import CheckResult, check, fail, note, ok, unknown, warn
+from sparkdash.doctor.checks.containers import MOUNTS, REMOTE
+from sparkdash.doctor.facts import Facts, Listener, file_system, require_read
+from sparkdash.host.kernel_lines import KernelLine, advice, meaning
+from sparkdash.settings import Settings
+from sparkdash.units import GIB, MIB, gib
+
+
+@check("kernel-log", "The kernel reported nothing in the last day that harms engines.", kernel=True)
+def kernel_log(facts: Facts) -> Iterator[CheckResult]:
+    """Yield a finding for each kind of line, and for each Xid."""
+    found = facts.kernel_lines()
+    if found is None:
+        join = f"sudo usermod -aG systemd-journal {facts.path('{user}')}, then log in again"
+        yield unknown("This user may not read the kernel's log: out-of-memory kills and GPU faults are missed.", join)
+        return
+    by_kind: dict[object, list[KernelLine]] = {}
+    for line in found.lines:
+        if not line.is_harmless:
+            by_kind.setdefault((line.kind, line.xid), []).append(line)
+    for lines in by_kind.values():
+        yield warn(_told(lines, found.counts.get(lines[-1].kind, 0)), advice(lines[-1]))
+    if not by_kind:
+        yield ok("No out-of-memory kill, GPU fault or stuck task in the last day (kernel log).")
+
+
+def _told(lines: list[KernelLine], counted: int) -> str:
+    last = lines[-1]
+    count = counted if last.xid is None else len(lines)
+    at = datetime.fromtimestamp(last.at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    words = meaning(last)
+    often = "" if count == 1 else f", {count} times in the last day"
+    return f"{words[0].upper()}{words[1:]}; last at {at}{often} (kernel log)."
+
+
+HOME, CACHE = "{hf_home}", "{cache_dir}"
+FULL, SCARCE = 5 * GIB, 80 * GIB
+"""Bytes for any model, and for a large one: a 120B model in four bits has about 65 GiB."""
+CACHE_FULL = 5 * GIB
+
+
+@check("weights", "There is room for weights (hf_home), on a disk of this box.", reads=(MOUNTS,), disks=(HOME,))
+def weights(facts: Facts) -> Iterator[CheckResult]:
+    """Check free bytes and the type of the file system."""
+    disk, where = facts.disk(HOME), facts.path(HOME)
+    kind = file_system(where, facts.file(MOUNTS) or "")
+    about = f"{gib(disk.free)} of {gib(disk.total)} free in {where} ({kind or 'unknown file system'})"
+    if kind in REMOTE:
+        yield warn(
+            f"Weights are on a network file system: {about}; loads take many times longer.",
+            "Set hf_home in config.toml to a folder on a disk of this box.",
+        )
+    elif disk.free < FULL:
+        yield fail(f"{about}: no model fits.", "`hf cache ls` shows what could go; or hf_home in config.toml.")
+    elif disk.free < SCARCE:
+        yield warn(f"{about}: a 120B model has about 65 GiB.", "`hf cache ls` shows what could go.")
+    else:
+        yield ok(f"{about}.")
+
+
+@check("cache", "There is room for what engines compile (cache_dir).", disks=(CACHE,))
+def cache(facts: Facts) -> Iterator[CheckResult]:
+    """Check the space for compiled kernels and graphs: a few GiB for each image."""
+    disk, where = facts.disk(CACHE), facts.path(CACHE)
+    if disk.free < CACHE_FULL:
+        yield warn(f"{gib(disk.free)} free in {where}: engines compile anew at every start.", f"du -sh {where}/*")
+    else:
+        yield ok(f"{gib(disk.free)} free in {where}.")
+
+
+STATES = "/sys/class/infiniband/*/ports/*/state"
+RATES = "/sys/class/infiniband/*/ports/*/rate"
+FEW = 10
+"""Least number of free engine ports; fewer may run out on a busy day."""
+
+_FUNCTION = re.compile(r"f\d+$")
+
+
+@check("port", "The gateway's port is free, or sparkdash's own daemon has it.", listeners=True)
+def port(facts: Facts) -> Iterator[CheckResult]:
+    """Find the listener of the gateway's port; port 0 means any free one."""
+    wanted = facts.settings.port
+    holders = [one for one in facts.heard() if one.port == wanted and wanted]
+    if not wanted:
+        yield ok("The settings take any free port.")
+    elif not holders:
+        yield ok(f"{wanted} is free.")
+    elif _daemons(holders[0], facts):
+        yield ok(f"{wanted} is held by the sparkdash daemon.")
+    else:
+        yield fail(
+            f"{wanted} is held by {_who(holders[0])}: the daemon cannot listen there.",
+            "Another port in config.toml or SPARKDASH_PORT.",
+        )
+
+
+@check("engine-ports", "There are free ports for engines.", listeners=True)
+def engine_ports(facts: Facts) -> Iterator[CheckResult]:
+    """Count the free ports in the range of the settings."""
+    first, last = facts.settings.engine_ports
+    held = {one.port: one for one in facts.heard() if first <= one.port <= last}
+    free = last - first + 1 - len(held)
+    about = f"{free} of {first}-{last} free"
+    if held:
+        about += "; held: " + ", ".join(f"{port} by {_who(one)}" for port, one in sorted(held.items())[:3])
+    if free < FEW:
+        yield warn(f"{about}.", "Widen engine_ports in config.toml.")
+    else:
+        yield ok(f"{about}.")
+
+
+def _daemons(holder: Listener, facts: Facts) -> bool:
+    daemon = facts.daemon
+    if daemon is None or daemon.problem is not None:
+        return False
+    return holder.pid == daemon.pid if holder.pid is not None else f":{holder.port}/" in f"{daemon.url}/"
+
+
+def _who(holder: Listener) -> str:
+    if holder.pid is None:
+        return "a program of another user"
+    return f"{holder.program or 'a program'} (pid {holder.pid})"
+
+
+def active(facts: Facts) -> list[str]:
+    """RDMA devices whose link is up."""
+    return [_device(path) for path, state in facts.matching(STATES).items() if "ACTIVE" in state]
+
+
+@check("roce", "The RDMA links to a second box, if any.", reads=(STATES, RATES))
+def roce(facts: Facts) -> Iterator[CheckResult]:
+    """Check both devices of each socket, one per PCIe half: the full rate needs both up."""
+    states = {_device(path): state.strip() for path, state in facts.matching(STATES).items()}
+    rates = {_device(path): rate.strip() for path, rate in facts.matching(RATES).items()}
+    if not states:
+        yield note("No RDMA device (/sys/class/infiniband).")
+        return
+    up = active(facts)
+    about = ", ".join(f"{device} {rates.get(device, '-')}" for device in up)
+    halves = [device for device in _halves(states, set(up)) if device not in up]
+    if halves:
+        down = ", ".join(f"{device} ({states[device]})" for device in halves)
+        yield warn(
+            f"Half a cable's rate: up {about}; down {down} (/sys/class/infiniband).",
+            f"Bring up the interfaces of {', '.join(halves)}; `ibdev2netdev` names them.",
+        )
+    elif up:
+        yield ok(f"Up: {about} (/sys/class/infiniband).")
+    else:
+        yield ok(f"No cable: {', '.join(states)} are down (/sys/class/infiniband).")
+
+
+@check("memlock", "Locked memory, which RDMA between two boxes needs.", reads=(STATES,))
+def memlock(facts: Facts) -> Iterator[CheckResult]:
+    """Check the limit of locked memory, which a rootless container cannot raise above the user's own."""
+    if facts.memlock is None:
+        yield ok("No limit (ulimit -l).")
+    elif not active(facts):
+        yield ok(f"At most {facts.memlock // MIB} MiB (ulimit -l); only RDMA needs more, and no link is up.")
+    else:
+        yield note(
+            f"RDMA links are up, but at most {facts.memlock // MIB} MiB may be locked (ulimit -l): NCCL uses sockets.",
+            f"echo '{facts.path('{user}')} - memlock unlimited' | sudo tee /etc/security/limits.d/rdma.conf",
+        )
+
+
+def _halves(devices: Iterable[str], up: set[str]) -> Iterator[str]:
+    """Devices of sockets with one device up: rocep1s0f1 and roceP2p1s0f1 are one socket."""
+    sockets: dict[str, list[str]] = defaultdict(list)
+    for device in devices:
+        function = _FUNCTION.search(device)
+        sockets[function[0] if function else device].append(device)
+    for socket in sockets.values():
+        if up & set(socket):
+            yield from socket
+
+
+def _device(path: str) -> str:
+    return path.split("/")[4]
+
+
+TOKEN = "{hf_home}/token"  # noqa: S105 - where it would be
+VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+OTHERS = 0o077
+SHOWN = 3
+"""Number of profiles that are named."""
+AGAIN = "sparkdash stop --daemon, then start it again"
+
+
+@check("settings", "config.toml and SPARKDASH_* are valid.")
+def settings(facts: Facts) -> Iterator[CheckResult]:
+    """Report invalid settings, or those that differ from the defaults."""
+    if facts.settings_problem:
+        yield fail(facts.settings_problem, "Correct it; until then every check uses the defaults.")
+        return
+    used, defaults = facts.settings.model_dump(mode="json"), Settings().model_dump(mode="json")
+    changed = [f"{name} = {value}" for name, value in used.items() if value != defaults[name]]
+    yield ok(f"Valid; {', '.join(changed) or 'all are the defaults'}.")
+
+
+@check("profiles", "Every profile file loads, and no rule has an error against one.", profiles=True)
+def profiles(facts: Facts) -> Iterator[CheckResult]:
+    """Count problems of profiles; `profiles check` names each."""
+    seen = require_read(facts.profiles)
+    if seen is None:
+        yield unknown("The profiles were not read.")
+        return
+    rules = f"{seen.errors} errors and {seen.warnings} warnings by the rules"
+    about = f"{seen.profiles} profiles, {seen.problems} problems, {rules}"
+    if seen.problems or seen.errors:
+        yield warn(
+            f"{about}: files with problems are left out, and errors make a start fail.", "sparkdash profiles check"
+        )
+    else:
+        yield ok(f"{about}.")
+
+
+@check("translator", "The translator is installed if an engine lacks a protocol of clients.", profiles=True)
+def translator(facts: Facts) -> Iterator[CheckResult]:
+    """Check for litellm, by what is known of the engines without asking them."""
+    seen = require_read(facts.profiles)
+    if seen is None:
+        yield unknown("The profiles were not read.")
+    elif not seen.translated:
+        yield ok("No profile is known to need it.")
+    elif seen.translator:
+        yield ok(f"Installed; {_some(seen.translated)} may need it.")
+    else:
+        lack = f"{_some(seen.translated)}: their engines are not known to speak both messages and responses"
+        yield note(f"{lack}, and litellm is not installed.", "pip install 'sparkdash[translate]'")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+@check("daemon", "The daemon answers, is of this version, and uses these settings.")
+def daemon(facts: Facts) -> Iterator[CheckResult]:
+    """Compare the daemon's version and runtime with ours."""
+    seen = facts.daemon
+    if seen is None:
+        yield unknown("The daemon was not asked.")
+    elif seen.problem:
+        yield note(seen.problem, "sparkdash service install, or sparkdash serve")
+    elif seen.version != __version__:
+        yield warn(f"The daemon at {seen.address} is {seen.version}, this is {__version__}.", AGAIN)
+    elif seen.runtime != facts.settings.runtime:
+        yield warn(
+            f"The daemon at {seen.address} uses {seen.runtime}, and the settings say {facts.settings.runtime}.", AGAIN
+        )
+    else:
+        yield ok(f"{seen.version} serves {seen.url} with {seen.runtime} (pid {seen.pid}).")
+
+
+@check("hf-token", "A Hugging Face token for gated models is there; its value is not read.", modes=(TOKEN,))
+def token(facts: Facts) -> Iterator[CheckResult]:
+    """Look for the token's variable or file, and check the file's mode."""
+    mode, named = facts.mode(TOKEN), [name for name in VARIABLES if name in facts.environment]
+    if mode is not None and mode & OTHERS:
+        yield warn(f"Others may read {facts.path(TOKEN)} (mode {mode:o}).", f"chmod 600 {facts.path(TOKEN)}")
+    elif mode is not None:
+        yield ok(f"There is one in {facts.path(TOKEN)}.")
+    elif named:
+        yield ok(f"{named[0]} is set here; the daemon needs it in its own environment.")
+    else:
+        yield note(f"None ({facts.path(TOKEN)}, {' or '.join(VARIABLES)}): gated models are refused.", "hf auth login")

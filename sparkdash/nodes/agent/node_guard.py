@@ -1,0 +1,166 @@
+"""Memory guard of a node as seen from here: its lease, its start, and what it did in words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from asyncio.subprocess import Process
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from sparkdash.domain.container import CONTAINER_PREFIX
+from sparkdash.domain.event import Level, Notice
+from sparkdash.domain.memory import GuardKill
+from sparkdash.errors import EngineError, SparkdashError
+from sparkdash.host.command import CommandResult
+from sparkdash.host.memory import guard_decisions as decisions
+from sparkdash.nodes.agent.program import GUARD, program_argv, program_text
+from sparkdash.nodes.agent.tick import GuardAct
+from sparkdash.settings import Settings
+from sparkdash.units import gib, one_line, percent
+
+CODE = "memory_guard"
+"""Code for an engine that a guard killed, on whichever node."""
+PRESSED = 0.10
+"""Pressure that is mentioned."""
+_HINT = "Give it a smaller context or KV cache, run less beside it, or set `guard_kill_gib` in config.toml."
+
+
+def profile_of(act: GuardAct) -> str:
+    """Return the profile that was killed: as the daemon had named it, or out of the container's name."""
+    return act.profile or (act.container or "").removeprefix(CONTAINER_PREFIX).replace(".", "/")
+
+
+def killed(node: str, act: GuardAct) -> EngineError:
+    """Build the failure of an engine that the node's guard killed."""
+    missed = "" if act.processes else " None of its processes could be signalled."
+    return EngineError(
+        f"{node}'s memory guard killed {profile_of(act)}: {_figures(act)}, and under {gib(act.floor)} "
+        f"the whole box may stand still.{missed}",
+        code=CODE,
+        hint=_HINT,
+    )
+
+
+def notice(node: str, act: GuardAct, at: float) -> Notice:
+    """Word the notice of one report; `at` is its time by this box's clock."""
+    if act.container is None:
+        text = f"Memory of {node} is short: {_figures(act)}; `guard` is `warn`, so nothing is done about it."
+        return Notice(level=Level.WARNING, code="memory_kill", text=text, at=at)
+    return Notice(level=Level.ERROR, code=CODE, text=killed(node, act).text(), profile=profile_of(act), at=at)
+
+
+def kill_of(node: str, act: GuardAct, at: float) -> GuardKill:
+    """Return the kill as the books keep it; `at` is its time by this box's clock."""
+    return GuardKill(
+        at=at,
+        profile=profile_of(act),
+        available=act.available,
+        pressure=act.pressure,
+        processes=act.processes,
+        reason=killed(node, act).message,
+    )
+
+
+def _figures(act: GuardAct) -> str:
+    pressed = act.pressure is not None and act.pressure >= PRESSED
+    pressure = f", with memory pressure at {percent(act.pressure)}" if pressed else ""
+    early = act.available >= act.floor and act.fall > 0
+    falling = f", falling by {gib(int(act.fall))} a second" if early else ""
+    return f"{gib(act.available)} were available{pressure}{falling}"
+
+
+LOG = structlog.get_logger("sparkdash.nodes")
+
+START_S = 15.0
+"""Deadline of a start."""
+AGAIN_S = 30.0
+"""Pause before another start."""
+SAID_LIMIT = 1000
+
+
+class NodeCommands(Protocol):
+    """Protocol of a connection to a node, as far as figures need it. Both raise HostError."""
+
+    async def run(self, argv: Sequence[str], *, deadline_s: float, stdin: bytes | None = None) -> CommandResult:
+        """Run a program there to its end."""
+        ...
+
+    def child(self, argv: Sequence[str]) -> AbstractAsyncContextManager[Process]:
+        """Run a program there for the length of the block, with pipes for all its streams."""
+        ...
+
+
+class GuardStarter:
+    """Guard of one node. `on_start` is called after each start, successful or not."""
+
+    def __init__(self, node: str, commands: NodeCommands, owner: str, on_start: Callable[[], None]) -> None:
+        self._node, self._commands, self._owner, self._on_start = node, commands, owner, on_start
+        self._task: asyncio.Task[None] | None = None
+        self._started_at = float("-inf")
+        self._failed: str | None = None
+
+    def keep(self, lease: dict[str, Any]) -> None:
+        """Begin a start, unless one was begun lately."""
+        now = time.monotonic()
+        if now - self._started_at >= AGAIN_S and (self._task is None or self._task.done()):
+            self._started_at = now
+            self._task = asyncio.create_task(self._start(lease), name="node guard")
+
+    async def close(self) -> None:
+        """Cancel a start under way; a guard that runs goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _start(self, lease: dict[str, Any]) -> None:
+        text = program_text(GUARD, self._owner) + json.dumps(lease).encode() + b"\n"
+        try:
+            done = await self._commands.run(program_argv(GUARD, self._owner), deadline_s=START_S, stdin=text)
+            failed = None if done.code == 0 else one_line((done.out + done.err).strip())[-SAID_LIMIT:]
+        except SparkdashError as error:
+            failed = error.text()
+        if failed is not None and failed != self._failed:
+            LOG.warning("the memory guard of a node could not be started", node=self._node, why=failed)
+        self._failed = failed
+        self._on_start()
+
+
+TTL_S = 60.0
+"""Time without renewal after which a guard without engines ends: four renewals."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedContainer:
+    """Container on the node that its guard may kill, with the cost of that; as `decisions.Victim`."""
+
+    container: str
+    profile: str
+    serves: bool = False
+    pinned: bool = False
+    in_flight: int = 0
+    bytes: int | None = None
+    reload_s: float | None = None
+
+
+def make_lease(settings: Settings, total: int, containers: Iterable[GuardedContainer]) -> dict[str, Any]:
+    """Return the lease for a node with `total` bytes of memory."""
+    if settings.guard == "off":
+        return {"stop": True}
+    floors = decisions.choose_floors(settings, total)
+    return {
+        "act": settings.guard == "act",
+        "ttl_s": TTL_S,
+        "floors": {"warn": floors.warn, "hold": floors.hold, "kill": floors.kill},
+        "engines": [asdict(each) for each in containers],
+    }
+
+
+def ends(lease: dict[str, Any]) -> bool:
+    """Whether this lease ends the guard instead of renewing it."""
+    return bool(lease.get("stop"))

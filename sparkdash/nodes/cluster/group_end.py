@@ -1,0 +1,233 @@
+"""End of an engine on several nodes: the first end of its containers, a silent node, a link that is down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sparkdash.domain.event import Level, Notice
+from sparkdash.domain.node import LOCAL
+from sparkdash.errors import HostError
+from sparkdash.nodes.cluster.groups import EngineMembers, Member
+from sparkdash.nodes.cluster.node_runtimes import AllRuntimes
+from sparkdash.nodes.link.liveness import LookAtLink, called
+from sparkdash.units import duration
+
+FindContainer = Callable[[Member], Awaitable[str | None]]
+"""Finds the name of a member's container; None when there is none any more. Raises HostError."""
+AGAIN_S = 1.0
+"""Pause before a node is asked again whose answer broke off: that is no container's end."""
+LOOK_EVERY_S = 0.5
+"""Seconds between two looks at whether a node can be reached."""
+NODE_LOST = "node_unreachable"
+"""Code of the error of an engine that lost one of its nodes."""
+NODE_RESTARTED = "node_restarted"
+"""Code of the error of an engine of which a node was restarted."""
+GONE = -1
+"""Exit code of a container that is no longer there."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstEnd:
+    """First container of an engine that ended."""
+
+    member: Member
+    code: int
+
+    def line(self) -> str:
+        """Return a line for the end of the engine's log."""
+        host = "this box" if self.member.node == LOCAL else self.member.node
+        how = "is gone" if self.code == GONE else f"ended with exit code {self.code}"
+        return f"sparkdash: of this engine's containers the one on {host} was the first to end: it {how}."
+
+
+async def wait_for_first_end(
+    runtimes: AllRuntimes,
+    engine: EngineMembers,
+    find: FindContainer,
+    silent_s: Callable[[], float],
+    link_loss: Coroutine[Any, Any, HostError] | None = None,
+) -> FirstEnd:
+    """Wait until any member has ended. `find` resolves a member's container; None: there is none any more.
+
+    `link_loss` returns once the nodes no longer reach each other.
+
+    Raises:
+        HostError: node_unreachable, when a member's node could not be reached for longer than `silent_s()`, or was
+            removed from the nodes; node_restarted; link_down.
+    """
+    nodes = {member.node for member in engine.members} - {LOCAL}
+    boots = runtimes.boots(nodes)
+    ends = [asyncio.ensure_future(_end_of(runtimes, member, find)) for member in engine.members]
+    losses = [asyncio.ensure_future(_loss_of(runtimes, node, silent_s, boots)) for node in sorted(nodes)]
+    if link_loss is not None:
+        losses.append(asyncio.ensure_future(link_loss))
+    try:
+        await asyncio.wait({*ends, *losses}, return_when=asyncio.FIRST_COMPLETED)
+        if restarted := _restarted(runtimes, boots):  # its containers have ended, and this is why
+            raise restarted
+        for end in filter(asyncio.Future.done, ends):
+            return end.result()
+        raise next(filter(asyncio.Future.done, losses)).result()
+    finally:
+        for task in (*ends, *losses):
+            task.cancel()
+        await asyncio.gather(*ends, *losses, return_exceptions=True)
+
+
+async def _end_of(runtimes: AllRuntimes, member: Member, find: FindContainer) -> FirstEnd:
+    while True:
+        try:
+            container = await find(member)
+            if container is None:
+                return FirstEnd(member, GONE)
+            return FirstEnd(member, await runtimes.on(member.node).wait(container))
+        except HostError:
+            if member.node == LOCAL:
+                raise
+        await asyncio.sleep(AGAIN_S)
+
+
+def _restarted(runtimes: AllRuntimes, boots: Mapping[str, str]) -> HostError | None:
+    """Return the error if a node of these boots is back with another one."""
+    now = runtimes.boots(boots)
+    restarted = [node for node, boot in boots.items() if now.get(node, boot) != boot]
+    return node_restarted(restarted[0]) if restarted else None
+
+
+async def _loss_of(
+    runtimes: AllRuntimes, node: str, silent_s: Callable[[], float], boots: Mapping[str, str]
+) -> HostError:
+    """Return the error once the node has been silent for too long, was restarted, or is no node any more."""
+    loop = asyncio.get_running_loop()
+    heard_at = loop.time()
+    while loop.time() - heard_at <= silent_s() and node in runtimes.others.states:
+        await asyncio.sleep(LOOK_EVERY_S)
+        if runtimes.is_reachable(node):
+            heard_at = loop.time()
+            if restarted := _restarted(runtimes, boots):
+                return restarted
+    try:
+        runtimes.on(node)
+    except HostError as error:
+        return node_lost(node, silent_s(), error)
+    return node_lost(node, silent_s(), None)
+
+
+def node_restarted(node: str) -> HostError:
+    """Return the error of an engine of which a node was restarted."""
+    return HostError(
+        f"{node} was restarted while the engine ran on it.",
+        code=NODE_RESTARTED,
+        hint=f"`journalctl -b -1 -e` on {node} shows its last lines before that; start the engine again.",
+    )
+
+
+def node_lost(node: str, silent_s: float, why: HostError | None) -> HostError:
+    """Return the error of an engine that lost one of its nodes, with what was found last."""
+    if why is not None and why.code == "node_unknown":
+        return HostError(
+            f"{node} was removed from the nodes while the engine ran on it.",
+            code=NODE_LOST,
+            hint=f"What still runs there goes on unseen. Add {node} again under this name, and sparkdash ends it.",
+        )
+    found = f" {why.message}" if why else ""
+    ways = f"{why.hint} " if why and why.hint else ""
+    return HostError(
+        f"{node} has not answered for {silent_s:.0f} s.{found}",
+        code=NODE_LOST,
+        hint=f"{ways}What still runs on {node} is ended when it answers again.",
+    )
+
+
+LINK_EVERY_S = 2.0
+"""Seconds between two looks."""
+TOLD_S = 3.0
+"""Seconds after which a link that is down is told: a cable that is moved is back by then."""
+LEAST_S = 12.0
+"""Shortest time until an engine is lost by its link; where ssh uses the same link, its node is silent before."""
+LINK_DOWN = "link_down"
+"""Code of the error of an engine whose nodes no longer reach each other."""
+
+WatchLink = Callable[[tuple[str, ...]], LookAtLink | None]
+"""Returns the look at the link between these nodes; None while their links are not known."""
+TellLink = Callable[[str, str | None, float], object]
+"""Told an engine's head, what is wrong with its link (None: it is back), and the seconds until the engine is ended."""
+
+
+async def link_loss_of(
+    runtimes: AllRuntimes, engine: EngineMembers, watch: WatchLink, tell: TellLink, silent_s: Callable[[], float]
+) -> HostError:
+    """Return the error once the engine's link has been down for `silent_s()`, while its nodes could be asked."""
+    nodes = tuple(member.node for member in engine.members)
+    clock = asyncio.get_running_loop().time
+    look, outage = watch(nodes), _Outage(partial(tell, engine.head))
+    while True:
+        await asyncio.sleep(LINK_EVERY_S)
+        look = look or watch(nodes)
+        if look is None or not all(map(runtimes.is_reachable, nodes)):
+            outage.since = None
+            continue
+        began, fault = clock(), await look()
+        if fault is None:
+            outage.end()
+            continue
+        limit = max(silent_s(), LEAST_S)
+        down = outage.lasts(began, clock())
+        if down >= limit:
+            return _lost(nodes, fault, down)
+        outage.tell_once(fault, down, limit)
+
+
+class _Outage:
+    """A time without the link: when it was first seen, and whether it was told."""
+
+    def __init__(self, tell: Callable[[str | None, float], object]) -> None:
+        self.since: float | None = None
+        self._tell = tell
+        self._told = False
+
+    def end(self) -> None:
+        """The link is back."""
+        if self._told:
+            self._tell(None, 0.0)
+        self.since, self._told = None, False
+
+    def lasts(self, began: float, now: float) -> float:
+        """Seconds that the link has been down at `now`, by a look that began at `began`."""
+        self.since = began if self.since is None else self.since
+        return now - self.since
+
+    def tell_once(self, fault: str, down_s: float, limit_s: float) -> None:
+        """Tell an outage that has lasted for TOLD_S."""
+        if down_s >= TOLD_S and not self._told:
+            self._tell(fault, limit_s - down_s)
+            self._told = True
+
+
+def link_notice(name: str, nodes: tuple[str, ...], fault: str | None, left_s: float) -> Notice:
+    """Word the notice about the link of the engine with this name. See TellLink."""
+    if fault is None:
+        return Notice(level=Level.INFO, code="link_back", text=f"{link_of(nodes)} is back: {name} goes on.")
+    return Notice(
+        level=Level.WARNING,
+        code=LINK_DOWN,
+        text=f"{link_of(nodes)}, which {name} uses, is down: {fault}. See whether its cable is in at both ends. "
+        f"The engine is ended in {duration(left_s)} unless the link comes back.",
+    )
+
+
+def link_of(nodes: tuple[str, ...]) -> str:
+    """Return how a sentence calls the link between these nodes."""
+    return f"The link between {' and '.join(map(called, nodes))}"
+
+
+def _lost(nodes: tuple[str, ...], fault: str, down_s: float) -> HostError:
+    return HostError(
+        f"{link_of(nodes)} has been down for {down_s:.0f} s: {fault}.",
+        code=LINK_DOWN,
+        hint=f"See whether its cable is in at both ends; `sparkdash nodes check {nodes[-1]}` examines the link.",
+    )

@@ -1,0 +1,146 @@
+"""Group logs: one log of an engine on several nodes; a worker's lines begin with the name of its node in brackets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from itertools import chain
+from typing import cast
+
+from sparkdash.errors import HostError
+from sparkdash.host.runtime import Runtime
+from sparkdash.nodes.cluster.group_end import AGAIN_S, FindContainer
+from sparkdash.nodes.cluster.groups import EngineMembers, Member
+from sparkdash.nodes.cluster.node_runtimes import AllRuntimes
+
+LAST_WORDS = 8
+"""Last lines of each worker that come after all but the head's last ones: a failure keeps the log's last twenty."""
+HEADS_LAST = 10
+"""Last lines of the head that come after them."""
+KEPT = 200
+"""Lines kept of each followed worker, for when its node falls silent."""
+AHEAD = 1000
+"""Lines read ahead of whoever follows."""
+READ_S = 8.0
+"""Limit of reading a worker's log, so that a node that falls silent does not cost the head's last words."""
+
+
+class GroupLogs:
+    """Reads the logs of engines whose containers are on several nodes."""
+
+    def __init__(self, runtimes: AllRuntimes, find: FindContainer) -> None:
+        self._runtimes = runtimes
+        self._find = find
+        self._heard: dict[tuple[str, str], deque[str]] = {}
+        """Last lines of followed workers by head and node."""
+
+    def forget(self, head: str) -> None:
+        """Drop what was kept of the engine's workers."""
+        for key in [key for key in self._heard if key[0] == head]:
+            del self._heard[key]
+
+    async def read(
+        self, engine: EngineMembers, *, follow: bool, tail: int | None, last: Sequence[str] = ()
+    ) -> AsyncGenerator[str, None]:
+        """Read the lines of all members; `last` are added at the end of what is there now.
+
+        Raises:
+            HostError: the head's log cannot be read.
+        """
+        lines = self._followed(engine, tail) if follow else self._now(engine, tail, last)
+        async with aclosing(lines):
+            async for line in lines:
+                yield line
+
+    async def _now(self, engine: EngineMembers, tail: int | None, last: Sequence[str]) -> AsyncGenerator[str, None]:
+        head, *workers = engine.members
+        heads = asyncio.ensure_future(self._lines(head, tail))
+        read = [asyncio.ensure_future(self._of_worker(engine, worker, tail)) for worker in workers]
+        try:
+            theirs = await asyncio.gather(*read)
+            own = await heads
+        finally:
+            for task in (heads, *read):
+                task.cancel()
+        before = (*(lines[:-LAST_WORDS] for lines in theirs), own[:-HEADS_LAST])
+        for line in chain(*before, *(lines[-LAST_WORDS:] for lines in theirs), own[-HEADS_LAST:], last):
+            yield line
+
+    async def _lines(self, member: Member, tail: int | None) -> list[str]:
+        container = await self._find(member)
+        if container is None:
+            raise HostError(f"There is no container on {member.node}.", code="no_such_container")
+        async with aclosing(_open(self._runtimes.on(member.node), container, follow=False, tail=tail)) as lines:
+            return [line async for line in lines]
+
+    async def _of_worker(self, engine: EngineMembers, worker: Member, tail: int | None) -> list[str]:
+        try:
+            async with asyncio.timeout(READ_S):
+                lines = await self._lines(worker, tail)
+        except (HostError, TimeoutError) as error:
+            lines = list(self._heard.get((engine.head, worker.node), ()))
+            why = error.message if isinstance(error, HostError) else f"{worker.node} does not answer."
+            lines.append(f"sparkdash: the last lines of this log cannot be read: {why}")
+        return [_prefixed(worker.node, line) for line in lines]
+
+    async def _followed(self, engine: EngineMembers, tail: int | None) -> AsyncGenerator[str, None]:
+        head, *workers = engine.members
+        if not workers:
+            async with aclosing(await self._opened(head, tail)) as lines:
+                async for line in lines:
+                    yield line
+            return
+        queue: asyncio.Queue[str | None] = asyncio.Queue(AHEAD)
+        following = [asyncio.ensure_future(self._follow_worker(engine, each, tail, queue)) for each in workers]
+        heads = asyncio.ensure_future(self._follow_head(head, tail, queue))
+        try:
+            while (heard := await queue.get()) is not None:
+                yield heard
+            await heads
+        finally:
+            for task in (heads, *following):
+                task.cancel()
+            await asyncio.gather(heads, *following, return_exceptions=True)
+
+    async def _opened(self, member: Member, tail: int | None) -> AsyncGenerator[str, None]:
+        container = await self._find(member)
+        if container is None:
+            raise HostError(f"There is no container on {member.node}.", code="no_such_container")
+        return _open(self._runtimes.on(member.node), container, follow=True, tail=tail)
+
+    async def _follow_head(self, head: Member, tail: int | None, queue: asyncio.Queue[str | None]) -> None:
+        """Follow the head to its end: then the whole log has ended."""
+        try:
+            async with aclosing(await self._opened(head, tail)) as lines:
+                async for line in lines:
+                    await queue.put(line)
+        finally:
+            await queue.put(None)
+
+    async def _follow_worker(
+        self, engine: EngineMembers, worker: Member, tail: int | None, queue: asyncio.Queue[str | None]
+    ) -> None:
+        """Follow a worker, again after its node was silent."""
+        kept = self._heard.setdefault((engine.head, worker.node), deque(maxlen=KEPT))
+        is_open = True
+        while is_open:
+            try:
+                async with aclosing(await self._opened(worker, tail)) as lines:
+                    async for line in lines:
+                        kept.append(line)
+                        await queue.put(_prefixed(worker.node, line))
+                is_open = False
+            except HostError:
+                tail = 0  # lines that were read once are not read again
+                await asyncio.sleep(AGAIN_S)
+
+
+def _open(runtime: Runtime, container: str, *, follow: bool, tail: int | None) -> AsyncGenerator[str, None]:
+    lines: AsyncIterator[str] = runtime.logs(container, follow=follow, tail=tail)
+    return cast("AsyncGenerator[str, None]", lines)
+
+
+def _prefixed(node: str, line: str) -> str:
+    return f"[{node}] {line}"

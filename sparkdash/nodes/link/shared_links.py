@@ -1,0 +1,122 @@
+"""Networks that boxes share, and the links by which they reach each other.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
+from typing import NamedTuple
+
+from sparkdash.domain.node import Link, Node, NodeFacts
+
+FAST_GBIT_S = 25.0
+"""Rate of a link that was made for tensors; a DGX Spark's other port has 10 Gb/s."""
+
+
+class SharedLink(NamedTuple):
+    """Interfaces of two boxes in one network."""
+
+    here: Link
+    there: Link
+
+    @property
+    def rate_gbit_s(self) -> float | None:
+        """Rate of the slower end; None while unknown."""
+        rates = (self.here.rate_gbit_s, self.there.rate_gbit_s)
+        return None if None in rates else min(rate for rate in rates if rate is not None)
+
+    @property
+    def up(self) -> bool:
+        """Whether neither end is known to be down."""
+        return self.here.up is not False and self.there.up is not False
+
+    @property
+    def fast(self) -> bool:
+        """Whether the link is one for tensors: RDMA on both ends, or the rate of one."""
+        return bool(self.here.hca and self.there.hca) or (self.rate_gbit_s or 0.0) >= FAST_GBIT_S
+
+
+def shared_links(
+    here: NodeFacts, there: NodeFacts, address: str | None = None, interface: str | None = None
+) -> tuple[SharedLink, ...]:
+    """Pair interfaces that are in one network, the best first: up, then by rate, then with RDMA.
+
+    `address`, `interface`: those of `there` that the owner chose; other pairs are left out.
+    """
+    pairs = [
+        SharedLink(one, other)
+        for one in here.links
+        for other in there.links
+        if network_of(one) is not None
+        and network_of(one) == network_of(other)
+        and one.address != other.address
+        and address in (None, other.address)
+        and interface in (None, other.interface)
+    ]
+    return tuple(sorted(pairs, key=_worse))
+
+
+def chosen_links(links: Sequence[Link], node: Node | None) -> list[Link]:
+    """Return the links that a launch may use on a node: those that its file names, else all with an address that are
+    not down.
+    """
+    address, interface = (node.address, node.interface) if node is not None else (None, None)
+    return [
+        link
+        for link in links
+        if link.address is not None
+        and link.up is not False
+        and address in (None, link.address)
+        and interface in (None, link.interface)
+    ]
+
+
+def common_links(of_nodes: Sequence[Sequence[Link]]) -> list[Link] | None:
+    """Choose one link for each node, all in one network: the fastest, by its slowest link; None without one.
+
+    A link of unknown rate counts as slower than one of known rate; among equals an RDMA device wins, then the order.
+    """
+    choices = (_in_network_of(first, of_nodes[1:]) for first in of_nodes[0])
+    return max(filter(None, choices), key=_rate_and_rdma, default=None)
+
+
+def _in_network_of(first: Link, others: Sequence[Sequence[Link]]) -> list[Link] | None:
+    """Add to `first` one link of each other node in its network; None where a node has none."""
+    if (network := network_of(first)) is None:
+        return None
+    found = [next((link for link in links if network_of(link) == network), None) for links in others]
+    return None if None in found else [first, *filter(None, found)]
+
+
+def _rate_and_rdma(links: Sequence[Link]) -> tuple[float, bool]:
+    return min(link.rate_gbit_s or 0.0 for link in links), all(link.hca for link in links)
+
+
+def network_of(link: Link) -> str | None:
+    """Network of the interface's address, such as `192.168.100.0/24`; None without a prefix."""
+    found = _interface_address(link)
+    return None if found is None else str(found.network)
+
+
+def crowded_networks(facts: NodeFacts) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Networks in which one box has several interfaces, with the interfaces' names."""
+    names: dict[str, list[str]] = {}
+    for link in facts.links:
+        if (network := network_of(link)) is not None and link.interface not in names.setdefault(network, []):
+            names[network].append(link.interface)
+    yield from ((network, tuple(each)) for network, each in names.items() if len(each) > 1)
+
+
+def _interface_address(link: Link) -> IPv4Interface | IPv6Interface | None:
+    if link.address is None or link.prefix is None:
+        return None
+    try:
+        return ip_interface(f"{link.address}/{link.prefix}")
+    except ValueError:
+        return None
+
+
+def _worse(pair: SharedLink) -> tuple[bool, float, bool]:
+    return not pair.up, -(pair.rate_gbit_s or 0.0), not (pair.here.hca and pair.there.hca)

@@ -1,0 +1,1 @@
+"""Connections to nodes over ssh, and what a box tells of itself."""

@@ -1,0 +1,208 @@
+"""Life of one node's connection: made, lost, refused, and tried again; its state and facts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from sparkdash.domain.metric import Memory, NodeSample
+from sparkdash.domain.node import Node, NodeFacts, NodeState, NodeStatus
+from sparkdash.errors import HostError, SparkdashError
+from sparkdash.nodes.ssh import ssh_errors
+from sparkdash.nodes.ssh.connection import NodeConnection
+
+LOG = structlog.get_logger("sparkdash")
+
+RETRY_S = (1.0, 2.0, 4.0, 8.0, 15.0)
+"""Pauses before a silent node is tried again; the last one repeats. A try costs at most ssh_command.CONNECT_S."""
+REFUSED_RETRY_S = 60.0
+"""Pause before a node that refuses us is tried again, as its guard against guessers may count the tries."""
+FACTS_EVERY_S = 300.0
+"""Age at which facts, such as free disk space, are read again."""
+
+REFUSALS = ssh_errors.REFUSALS | {"node_python_missing"}
+"""Codes of errors of a node that answers and cannot be used."""
+
+ReadFacts = Callable[[NodeConnection], Awaitable[NodeFacts]]
+
+
+class FigureStream(Protocol):
+    """Figures of one node, from a stream over its connection."""
+
+    @property
+    def sample(self) -> NodeSample | None:
+        """Last figures, however old; None before the first ones."""
+        ...
+
+    async def fresh_memory(self) -> Memory:
+        """Read the node's memory now. Raises HostError: node_unreachable, memory_unknown."""
+        ...
+
+    async def run(self) -> None:
+        """Follow the stream until cancelled or until it ends. Called each time the node can be reached."""
+        ...
+
+
+@dataclass(frozen=True)
+class MonitorInputs:
+    """Dependencies of a NodeLink."""
+
+    read_facts: ReadFacts
+    changed: Callable[[], None]
+    """Called after each change of the state."""
+    returned: Callable[[str], None]
+    """Called with the node's name each time it can be reached again, the first time included."""
+    restarted: Callable[[str], object] = lambda _: None
+    """Called with the node's name when it is back from a restart."""
+    clock: Callable[[], float] = time.time
+
+
+class NodeMonitor:
+    """Keeps one node connected; `run` it as a task."""
+
+    def __init__(
+        self,
+        node: Node,
+        orders: MonitorInputs,
+        figures: Callable[[NodeConnection], FigureStream] | None = None,
+        connect: Callable[..., NodeConnection] = NodeConnection,
+    ) -> None:
+        self.node = node
+        self.connection = connect(node, on_lost=self._lost)
+        self.figures = figures(self.connection) if figures else None
+        self.reason: HostError | None = None
+        """Why the node cannot be used; None while it can, or is not known yet."""
+        self._orders = orders
+        self._state = NodeState(name=node.name, status=NodeStatus.CONNECTING, since=orders.clock())
+        self._failures = 0
+        """Tries in a row without success."""
+        self._loss = asyncio.Event()
+        self._again = asyncio.Event()
+        self._stale = asyncio.Event()
+        self.settled = asyncio.Event()
+        """Set once the first try has ended, well or not, its figures included."""
+
+    @property
+    def state(self) -> NodeState:
+        """Current state of the node."""
+        return self._state
+
+    @property
+    def reachable(self) -> bool:
+        """Whether calls to the node can be expected to succeed."""
+        return self._state.status is NodeStatus.REACHABLE
+
+    def note(self, *, owed: tuple[str, ...] | None = None, guarded: bool | None = None) -> None:
+        """Set what others know of the node; None leaves the value."""
+        self._set(
+            self._state.replace(
+                owed=self._state.owed if owed is None else owed,
+                guarded=self._state.guarded if guarded is None else guarded,
+            )
+        )
+
+    def try_again(self) -> None:
+        """Try a node that cannot be reached at once, instead of after its pause."""
+        self._again.set()
+
+    def read_facts_again(self) -> None:
+        """Read the facts soon, if the node can be reached, instead of at their time."""
+        self._stale.set()
+
+    async def run(self) -> None:
+        """Connect, and connect again after each loss, until cancelled; then close the connection."""
+        try:
+            while True:
+                self._failed(await self._attended())
+                refused = self._state.status is NodeStatus.REFUSED
+                pause = REFUSED_RETRY_S if refused else RETRY_S[max(0, min(self._failures, len(RETRY_S)) - 1)]
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._again.wait()
+                self._again.clear()
+        finally:
+            await self.connection.close()
+
+    async def _attended(self) -> HostError:
+        """Connect, and stay until the connection is lost; return the reason why there is none."""
+        self._loss.clear()
+        self._failures += 1
+        try:
+            await self.connection.open()
+            facts = await self._orders.read_facts(self.connection)
+        except HostError as error:
+            return error
+        self._failures = 0
+        self.reason = None
+        before = self._state.facts and self._state.facts.boot
+        self._enter(NodeStatus.REACHABLE, None, facts)
+        if before and facts.boot and facts.boot != before:
+            self._orders.restarted(self.node.name)
+        LOG.info("a node can be reached", node=self.node.name)
+        self._orders.returned(self.node.name)
+        tasks = [asyncio.create_task(self._refresh_facts())]
+        if self.figures is None:
+            self.settled.set()
+        else:
+            tasks.append(asyncio.create_task(self._follow(self.figures)))
+            tasks.append(asyncio.create_task(self._settle(self.figures)))
+        try:
+            await self._loss.wait()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return self.reason or ssh_errors.unreachable(self.node, "the connection has ended")
+
+    def _lost(self, reason: HostError) -> None:
+        self.reason = reason
+        self._loss.set()
+        if self.reachable:
+            self._failed(reason)
+
+    def _failed(self, error: HostError) -> None:
+        refused = error.code in REFUSALS
+        status = NodeStatus.REFUSED if refused else NodeStatus.UNREACHABLE
+        if self._state.status is not status:
+            LOG.warning("a node cannot be reached", node=self.node.name, why=error.message)
+        self.reason = error
+        self._enter(status, error.text(), self._state.facts)
+        self.settled.set()
+
+    def _enter(self, status: NodeStatus, reason: str | None, facts: NodeFacts | None) -> None:
+        since = self._state.since if status is self._state.status else self._orders.clock()
+        self._set(self._state.replace(status=status, since=since, reason=reason, facts=facts))
+
+    def _set(self, state: NodeState) -> None:
+        if state != self._state:
+            self._state = state
+            self._orders.changed()
+
+    async def _refresh_facts(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FACTS_EVERY_S):
+                    await self._stale.wait()
+            self._stale.clear()
+            with contextlib.suppress(SparkdashError):
+                facts = await self._orders.read_facts(self.connection)
+                self._enter(NodeStatus.REACHABLE, None, facts)
+
+    async def _settle(self, figures: FigureStream) -> None:
+        """Count the first try as ended once the node tells its memory: without it nothing is placed there."""
+        if not self.settled.is_set():
+            with contextlib.suppress(SparkdashError):
+                await figures.fresh_memory()
+            self.settled.set()
+
+    async def _follow(self, figures: FigureStream) -> None:
+        while True:
+            with contextlib.suppress(SparkdashError):
+                await figures.run()
+            await asyncio.sleep(RETRY_S[0])
