@@ -39,7 +39,7 @@ class Cable:
 def cable(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cable:
     made = Cable()
     cluster.runtime.watch_link = made.watch
-    for name, value in (("LOOK_EVERY_S", 0.01), ("TOLD_S", 0.05), ("LEAST_S", 0.3)):
+    for name, value in (("LINK_EVERY_S", 0.01), ("TOLD_S", 0.05), ("LEAST_S", 0.3)):
         monkeypatch.setattr(group_end, name, value)
     return made
 

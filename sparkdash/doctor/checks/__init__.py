@@ -1,4 +1,7 @@
-"""Checks by subject. Importing this package fills the register, in the order of the report."""
+"""Checks by subject. Importing this package fills the register, in the order of the report.
+
+Pure.
+"""
 
 from sparkdash.doctor.checks import box, containers, memory, services
 
