@@ -312,8 +312,6 @@ SILENT_S = 5.0
 TOTALS = (Metric.DECODE, Metric.PREFILL, Metric.RUNNING, Metric.WAITING)
 """Figures of engines that a box has too: their sums."""
 
-OF_ALL = frozenset({*(metric.value for metric in TOTALS), "strangers_bytes", ENERGY_BUSY, ENERGY_IDLE})
-"""Figures of a box that tell of every engine's work: hidden from a key for some models."""
 
 _BOX = (
     ("memory_total_bytes", "memory", "bytes", "memory of the box"),

@@ -1,20 +1,21 @@
-"""Profile source: a git collection, its short name and pinned commit.
-
-Owns: the shape of a source, the rules of names and addresses, and the collections known by name. Must not know git's
-commands.
-Pure.
-"""
+"""Profile source: a git collection with its short name and pinned commit, and the list of them in `sources.toml`."""
 
 from __future__ import annotations
 
+import json
 import re
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from sparkdash import paths
 from sparkdash.domain.base import Frozen
 from sparkdash.errors import ProfileError
+from sparkdash.paths import lock_file, replace_file
 
 SOURCE_NAME = r"^[a-z0-9][a-z0-9.-]{0,39}$"
 _SCHEMES = ("https", "http", "ssh", "git", "file")
@@ -92,3 +93,81 @@ def default_name(given: str) -> str:
 def source_refused(message: str, hint: str | None = None) -> ProfileError:
     """Make the error for a source that cannot be used."""
     return ProfileError(message, code="source_refused", hint=hint)
+
+
+FILE_NAME = "sources.toml"
+_HEAD = """\
+# Collections that profiles can be added from. `sparkdash profiles sources` writes this file.
+"""
+
+
+def sources_file() -> Path:
+    """Return the path of this user's list."""
+    return paths.config_dir() / FILE_NAME
+
+
+def read_sources() -> tuple[Source, ...]:
+    """Return the sources in the file's order; () without a file. Raises ProfileError: sources_invalid."""
+    path = sources_file()
+    try:
+        tables = tomllib.loads(path.read_text("utf-8"))
+        return tuple(Source.model_validate({**table, "name": name}) for name, table in tables.items())
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise _invalid(f"{path} cannot be read: {error.strerror}.") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise _invalid(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}.") from None
+    except (ValueError, TypeError) as error:  # TOML, UTF-8, or a value where a table belongs
+        raise _invalid(f"{path}: {error}.") from None
+
+
+def find_source(name: str) -> Source:
+    """Return the source of this name. Raises ProfileError: source_unknown."""
+    known = read_sources()
+    for source in known:
+        if source.name == name:
+            return source
+    raise ProfileError(
+        f"There is no source {name!r}.",
+        code="source_unknown",
+        hint=f"Known: {', '.join(source.name for source in known)}."
+        if known
+        else "`sparkdash profiles sources add NAME_OR_URL` adds one.",
+    )
+
+
+def put_source(source: Source) -> None:
+    """Add a source, or replace the one of this name. Raises ProfileError."""
+
+    def with_it(known: Sequence[Source]) -> Sequence[Source]:
+        kept = [source if one.name == source.name else one for one in known]
+        return kept if source in kept else [*kept, source]
+
+    _change(with_it)
+
+
+def remove_source(name: str) -> None:
+    """Remove a source. Raises ProfileError: source_unknown."""
+    find_source(name)
+    _change(lambda known: [source for source in known if source.name != name])
+
+
+def _change(to: Callable[[Sequence[Source]], Sequence[Source]]) -> None:
+    path = sources_file()
+    try:
+        with lock_file(path):
+            replace_file(path, "\n".join([_HEAD, *map(_table, to(read_sources()))]).encode())
+    except OSError as error:
+        raise source_refused(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def _table(source: Source) -> str:
+    values = source.model_dump(exclude={"name"}, exclude_none=True)
+    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]  # a JSON string is a TOML string
+    return "\n".join([f"[{json.dumps(source.name)}]", *lines, ""])
+
+
+def _invalid(what: str) -> ProfileError:
+    return ProfileError(what, code="sources_invalid", hint="Correct it, or move it away and add the sources again.")

@@ -27,8 +27,8 @@ from sparkdash.units import DASH, counted
 
 if TYPE_CHECKING:
     from sparkdash.catalog.importers import Imported
+    from sparkdash.sources.clone import Change
     from sparkdash.sources.collection import Entry
-    from sparkdash.sources.reading import Change
     from sparkdash.sources.source import Source
 
 
@@ -57,9 +57,9 @@ def search_profiles(
     """
     from dataclasses import asdict
 
+    from sparkdash.sources.clone import entries
     from sparkdash.sources.collection import matching
-    from sparkdash.sources.reading import entries
-    from sparkdash.sources.source_file import read_sources
+    from sparkdash.sources.source import read_sources
 
     sources = read_sources()
     if not sources:
@@ -90,9 +90,8 @@ _ORIGIN = re.compile(r"^# (?:Imported from|Copied from) ([\w.-]+): (.+) at [0-9a
 def complete_entry(incomplete: str) -> list[str]:
     """Complete SOURCE/NAME from the clones in the cache; a Tab that fails stays silent."""
     from sparkdash.errors import SparkdashError
-    from sparkdash.sources.clone import Clone
-    from sparkdash.sources.reading import entries
-    from sparkdash.sources.source_file import read_sources
+    from sparkdash.sources.clone import Clone, entries
+    from sparkdash.sources.source import read_sources
 
     try:
         fetched = [source for source in read_sources() if Clone(source.name).has(source.commit)]
@@ -124,8 +123,8 @@ def add_profile(
     """
     from sparkdash.catalog.importers import write
     from sparkdash.cli.profiles.check import finding_facts, import_findings, import_line
-    from sparkdash.sources.reading import entry_text
-    from sparkdash.sources.source_file import find_source
+    from sparkdash.sources.clone import entry_text
+    from sparkdash.sources.source import find_source
 
     source = find_source(address.partition("/")[0])
     entry, text = entry_text(source, address.partition("/")[2])
@@ -225,7 +224,7 @@ def _write(place: Path, text: str, *, yes: bool) -> bool:
 
 
 def _may_replace(place: Path, before: str, text: str, *, yes: bool) -> bool:
-    from sparkdash.sources.reading import diff_lines
+    from sparkdash.sources.clone import diff_lines
 
     print_note("\n".join([f"{place} would change:", *diff_lines(before, text)]))
     if yes:
@@ -266,7 +265,7 @@ class SourceAction(StrEnum):
 def complete_source(incomplete: str) -> list[str]:
     """Complete the name of a source; a Tab that fails stays silent."""
     from sparkdash.errors import SparkdashError
-    from sparkdash.sources.source_file import read_sources
+    from sparkdash.sources.source import read_sources
 
     try:
         return [source.name for source in read_sources() if source.name.startswith(incomplete)]
@@ -323,9 +322,8 @@ def add_source(address: str, name: str | None = None, ref: str | None = None, *,
     """Fetch a collection and pin its newest commit."""
     import re
 
-    from sparkdash.sources import source_file
-    from sparkdash.sources.clone import Clone
-    from sparkdash.sources.reading import count_recipes
+    from sparkdash.sources import source as source_file
+    from sparkdash.sources.clone import Clone, count_recipes
     from sparkdash.sources.source import SOURCE_NAME, Source, default_name, source_refused, source_url
 
     url, chosen = source_url(address), name or default_name(address)
@@ -361,8 +359,7 @@ def add_source(address: str, name: str | None = None, ref: str | None = None, *,
 
 def _list(*, as_json: bool) -> None:
     from sparkdash.sources.clone import Clone
-    from sparkdash.sources.source import WELL_KNOWN
-    from sparkdash.sources.source_file import read_sources
+    from sparkdash.sources.source import WELL_KNOWN, read_sources
 
     known = read_sources()
     here = {source.name: Clone(source.name).has(source.commit) for source in known}
@@ -383,7 +380,7 @@ def _list(*, as_json: bool) -> None:
 
 
 def _update_all(name: str | None, *, yes: bool, as_json: bool) -> None:
-    from sparkdash.sources.source_file import find_source, read_sources
+    from sparkdash.sources.source import find_source, read_sources
 
     chosen = [find_source(name)] if name else list(read_sources())
     told = [_update(source, yes=yes, as_json=as_json) for source in chosen]
@@ -395,7 +392,7 @@ def _update_all(name: str | None, *, yes: bool, as_json: bool) -> None:
 
 def _remove(name: str, *, as_json: bool) -> None:
     from sparkdash.sources.clone import Clone
-    from sparkdash.sources.source_file import remove_source
+    from sparkdash.sources.source import remove_source
 
     remove_source(name)
     Clone(name).remove()
@@ -417,9 +414,8 @@ def _fetch(name: str, url: str, ref: str | None) -> tuple[Any, str]:
 
 def _update(source: Source, *, yes: bool, as_json: bool) -> dict[str, Any]:
     """Update one source; return its facts for programs."""
-    from sparkdash.sources import source_file
-    from sparkdash.sources.clone import pinned_clone
-    from sparkdash.sources.reading import changes
+    from sparkdash.sources import source as source_file
+    from sparkdash.sources.clone import changes, pinned_clone
 
     clone = pinned_clone(source)
     _, commit = _fetch(source.name, source.url, source.ref)
