@@ -37,11 +37,9 @@ from sparkdash.host.thread import in_thread
 from sparkdash.units import KIB, MIB
 
 RUNTIME_S = 5.0
-"""Deadline of a runtime that names its containers."""
 TABLE_S = 10.0
 """Time limit of the walk through all processes: 0.35 s for 3,566 on two cores, more on a frozen box."""
 SCRIPTS_S = 2.0
-"""Time limit of reading the names of scripts."""
 ALIKE = 0.05
 """Difference up to which a GPU's reported own memory is taken for the system's, as a GB10 reports it."""
 GPU_TRIES, GPU_PAUSE_S = 5, 0.1
@@ -110,9 +108,6 @@ async def _limited(work: Callable[[], T], limit_s: float) -> T:
             return await in_thread(work)
     except TimeoutError:
         raise HostError(f"/proc was not read within {limit_s:g} s.", code="memory_unread", hint="Try again.") from None
-
-
-# Processes and the kernel's figures.
 
 
 def _read(proc: Path) -> MemoryFigures:
@@ -191,9 +186,6 @@ def script_names(processes: Iterable[ProcessMemory], proc: Path = PROC) -> dict[
     return found
 
 
-# Containers.
-
-
 async def _our_containers(sources: Sources) -> list[tuple[ContainerInfo, Owner]]:
     """Running containers of our own runtime; none while it does not answer."""
     try:
@@ -223,9 +215,6 @@ async def _docker_containers(processes: Iterable[ProcessMemory]) -> dict[str, Ow
         return {}
     rows = [line.split("\t") for line in done.out.splitlines()]
     return {row[0]: Owner(Holder.CONTAINER, row[1], runtime="docker", image=row[2]) for row in rows if len(row) == 3}
-
-
-# The GPU.
 
 
 async def _gpu(sources: Sources) -> GpuReading:

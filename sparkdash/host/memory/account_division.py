@@ -25,7 +25,6 @@ LARGE = 256 * MIB
 OVERLAP = 1.02
 """Factor by which claims may exceed their figure without a note, as files are read one after the other."""
 K = TypeVar("K")
-OURS = "sparkdash"
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _RUNTIMES = (("libpod", "podman"), ("docker", "docker"))
@@ -96,7 +95,7 @@ class KnownOwners:
 def owners(processes: Iterable[ProcessMemory], known: KnownOwners) -> dict[int, Owner]:
     """Find the owner of each process, by pid."""
     listed = {one.pid: one for one in processes}
-    ours = known.ours | {pid for pid, one in listed.items() if one.name == OURS}
+    ours = known.ours | {pid for pid, one in listed.items() if one.name == "sparkdash"}
     return {pid: _owner(one, _ancestors(one, listed), known, ours) for pid, one in listed.items()}
 
 
@@ -128,7 +127,7 @@ def _owner(one: ProcessMemory, family: list[int], known: KnownOwners, ours: froz
         return told
     user, own = known.user(one.uid), known.asks in (0, one.uid)
     if not ours.isdisjoint(family):
-        return Owner(Holder.SPARKDASH, OURS, user)
+        return Owner(Holder.SPARKDASH, "sparkdash", user)
     return _unit(one.cgroup, user, own=own) or Owner(Holder.PROGRAM, one.name, user, own=own)
 
 

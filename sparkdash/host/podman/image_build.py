@@ -37,8 +37,6 @@ END_S = 15.0
 """Longest wait for the processes of a build that is ended."""
 LEAST_DISK = 2 * GIB
 """Free disk below which no build begins, whatever the profile says."""
-LOGS = 5
-"""Logs that are kept of one image."""
 TAIL = 40
 """Lines that a failure shows."""
 HASHED_BYTES = 16 << 20
@@ -113,9 +111,6 @@ class BuiltImage:
     took_s: float
 
 
-# What is to be built.
-
-
 def build_job(profile: Profile, profiles: Mapping[str, Profile]) -> BuildJob:
     """Return the build of a profile's image.
 
@@ -170,35 +165,26 @@ def build_command(job: BuildJob) -> list[str]:
     Never `--squash` or `--no-cache`: a second run continues after the last finished layer.
     """
     build = job.build
+    beside = job.folder / (build.context or ".")
     labels = build_labels(build, profile=job.profile, digest=job.digest, version=__version__)
     return [
         "podman", "build", "--layers", "--force-rm",
         "--format", "docker",  # the other one drops HEALTHCHECK, SHELL and STOPSIGNAL
         "--iidfile", str(_folder(job.image) / "image-id"),
-        *(["--file", str(_beside(job) / build.containerfile)] if build.containerfile else []),
+        # of a repository podman looks for a relative name in its checkout
+        *(["--file", str((Path() if build.repo else beside) / build.containerfile)] if build.containerfile else []),
         *(["--target", build.target] if build.target else []),
         *(["--from", build.base] if build.base else []),
         *(word for key, value in build.args.items() for word in ("--build-arg", f"{key}={value}")),
         *(word for key, value in labels.items() for word in ("--label", f"{key}={value}")),
-        _context(job),
+        _repository(build) if build.repo else str(beside),
     ]  # fmt: skip
 
 
-def _beside(job: BuildJob) -> Path:
-    """Folder of the build's files; of a repository podman looks for a relative name in its checkout."""
-    return Path() if job.build.repo else job.folder / (job.build.context or ".")
-
-
-def _context(job: BuildJob) -> str:
-    """Return podman's context: a folder, or `https://host/repository.git#commit:folder`."""
-    build = job.build
-    if build.repo is None:
-        return str(_beside(job))
-    address = f"{build.repo.removesuffix('/').removesuffix('.git')}.git"
+def _repository(build: ImageBuild) -> str:
+    """Return podman's word for a folder of a repository: `https://host/repository.git#commit:folder`."""
+    address = f"{(build.repo or '').removesuffix('/').removesuffix('.git')}.git"
     return f"{address}#{build.commit}{f':{build.context}' if build.context else ''}"
-
-
-# Looks at the box, its images, and the result.
 
 
 async def look_at_box() -> Box:
@@ -269,9 +255,6 @@ def check_room(job: BuildJob, box: Box) -> None:
         )
 
 
-# The build.
-
-
 async def build_image(job: BuildJob, box: Box) -> AsyncGenerator[BuildStep | BuiltImage]:
     """Build an image; yield each step, and the result at the end. A second call continues after the last layer.
 
@@ -283,7 +266,7 @@ async def build_image(job: BuildJob, box: Box) -> AsyncGenerator[BuildStep | Bui
     command, began = build_command(job), time.time()
     with _held(job.image):
         check_room(job, box)
-        unfinished, log = _unfinished(job.image), _new_log(job.image)
+        unfinished, log = _unfinished(job.image), _folder(job.image) / "build.log"
         unfinished.touch()
         async for step in _run(job, command, log):
             yield step
@@ -397,9 +380,6 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
     await end_child(process)
 
 
-# The folder of an image's builds.
-
-
 def _folder(image: str) -> Path:
     name = "".join(letter if letter.isalnum() or letter in ".-_" else "-" for letter in image)
     return paths.state_dir() / "builds" / name.removeprefix("localhost-")
@@ -412,15 +392,6 @@ def _unfinished(image: str) -> Path:
 def is_interrupted(image: str) -> bool:
     """Whether an earlier build did not finish: its layers are on the disk."""
     return _unfinished(image).exists()
-
-
-def _new_log(image: str) -> Path:
-    """Name the log of a new build, and remove the oldest ones."""
-    folder = _folder(image)
-    logs = sorted(folder.glob("*.log"))
-    for old in logs[: max(0, len(logs) - LOGS + 1)]:
-        old.unlink(missing_ok=True)
-    return folder / time.strftime("%Y%m%d-%H%M%S.log", time.gmtime())
 
 
 @contextmanager
