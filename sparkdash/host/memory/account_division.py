@@ -20,10 +20,8 @@ from typing import NamedTuple, TypeVar
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.units import MIB, gib
 
-LARGE = 256 * MIB
-"""Least memory for which a command is given."""
-OVERLAP = 1.02
-"""Factor by which claims may exceed their figure without a note, as files are read one after the other."""
+LARGE = 256 * MIB  # least memory for which a command is given
+OVERLAP = 1.02  # files are read one after the other
 K = TypeVar("K")
 
 _ID = re.compile(r"[0-9a-f]{64}")
