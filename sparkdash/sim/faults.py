@@ -4,33 +4,36 @@ The boot log, the engine, the app and the process each read the fields that conc
 
 From the start:
 
-slow loads, prefills and decodes at a tenth of its speed; otherwise healthy never-ready its load stops at half of the
-weights and says nothing more; the port never answers dies-loading CUDA runs out of memory at 60 % of the load: vLLM's
-error lines, exit code 1 leaks-memory claims half a GiB more every second, load or not forks-orphans its memory sits in
-a child of its process group that outlives it (for two minutes at most) port-taken finds its port in use, as an engine
-does that starts too early; exit code 1 only-chat has neither /v1/responses nor /v1/messages (404), like older engines
-and TensorRT-LLM; else healthy
+slow              loads, prefills and decodes at a tenth of its speed; otherwise healthy
+never-ready       its load stops at half of the weights and says nothing more; the port never answers
+dies-loading      CUDA runs out of memory at 60 % of the load: vLLM's error lines, exit code 1
+leaks-memory      claims half a GiB more every second, load or not
+forks-orphans     its memory sits in a child of its process group that outlives it (for two minutes at most)
+port-taken        finds its port in use, as an engine does that starts too early; exit code 1
+only-chat         has neither /v1/responses nor /v1/messages (404), like older engines and TensorRT-LLM; else healthy
 
-While serving, once the fault begins (`fault_after_s`, `fault_after_tokens`, POST /sim/fault; see fault_triggers.py):
+While serving, once the fault begins (`fault_after_s`, `fault_after_tokens`, POST /sim/fault):
 
-dies-mid-stream the process is gone, without a word to the client, after 48 tokens of one answer (a warm-up lives) lies-
-about-health every probe says 200, every answer is empty wont-stop ignores SIGTERM and SIGINT; only SIGKILL ends it bad-
-metrics /metrics answers 200 with broken lines, NaN, half a histogram and HTML
+dies-mid-stream   the process is gone, without a word to the client, after 48 tokens of one answer (a warm-up lives)
+lies-about-health every probe says 200, every answer is empty
+wont-stop         ignores SIGTERM and SIGINT; only SIGKILL ends it
+bad-metrics       /metrics answers 200 with broken lines, NaN, half a histogram and HTML
 
 Stuck, but alive to every probe unless it says otherwise; each begins after 48 tokens of one answer:
 
-frozen the whole process stops itself with SIGSTOP: nothing answers, /health neither; SIGCONT heals it frozen-core a
-kernel never ends: every route answers, no figure moves, no byte comes; GPU 96 % at 20 W, no CPU livelock the same with
-a core of CPU and the whole GPU at 80 W waiting-only what runs ends; after it requests wait for ever: running 0, waiting
-N, KV 0 %, none deferred stalls-until-left stands still, GPU idle, until 100 s after its clients have left; then it
-works as before
+frozen            the whole process stops itself with SIGSTOP: nothing answers, /health neither; SIGCONT heals it
+frozen-core       a kernel never ends: every route answers, no figure moves, no byte comes; GPU 96 % at 20 W, no CPU
+livelock          the same with a core of CPU and the whole GPU at 80 W
+waiting-only      what runs ends; after it requests wait for ever: running 0, waiting N, KV 0 %, none deferred
+stalls-until-left stands still, GPU idle, until 100 s after its clients have left; then it works as before
 
 Healthy, though it looks stuck:
 
-long-prefill every prompt is filled up to the context and takes 20 minutes of prefill; only KV use moves jit-first the
-first prompt waits ten minutes for a compiler, a child process named ptxas; GPU idle grammar what asks for a response
-format waits a minute as `deferred`, with nothing running asleep after 48 tokens, once nothing runs: sleep gauge
-weights_offloaded, no requests; POST /wake_up ends it quiet writes no line to its log while it serves
+long-prefill      every prompt is filled up to the context and takes 20 minutes of prefill; only KV use moves
+jit-first         the first prompt waits ten minutes for a compiler, a child process named ptxas; GPU idle
+grammar           what asks for a response format waits a minute as `deferred`, with nothing running
+asleep            after 48 tokens, once nothing runs: sleep gauge weights_offloaded, no requests; POST /wake_up ends it
+quiet             writes no line to its log while it serves
 
 The profile's `time_scale` divides all these seconds.
 """

@@ -1,6 +1,6 @@
 """Thread of the memory guard: reads memory twice a second, and kills an engine before the kernel freezes.
 
-`decisions` and `wedge_signs` decide, and the engines that may be killed are handed over beforehand.
+`guard_decisions` and `wedge_signs` decide, and the engines that may be killed are handed over beforehand.
 
 On a Spark an over-commit ends no process: the whole box freezes until it is unplugged. So:
 Rule 1: a look reads files that are already open, and a kill signals processes that are already known.
