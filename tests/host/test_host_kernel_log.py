@@ -1,4 +1,4 @@
-"""The kernel's log through /dev/kmsg and through journalctl. A packet pipe stands in for /dev/kmsg: one record a read."""
+"""The kernel's log: who may read it, and what its lines mean."""
 
 from __future__ import annotations
 
@@ -8,8 +8,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sparkdash.host.kernel_lines import KernelKind, KernelLine
+from sparkdash.host.kernel_lines import (
+    KEPT,
+    KernelKind,
+    KernelLine,
+    advice,
+    explains,
+    findings,
+    holds_up,
+    is_of,
+    meaning,
+    read_line,
+)
 from sparkdash.host.kernel_log import KernelLog, KernelTail
 
 NO_MEMORY = "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)"
@@ -181,3 +194,169 @@ async def test_the_log_of_this_box_is_read_or_unknown() -> None:
     async with log.follow() as tail:
         assert (tail is None) == (found is None)
         assert tail is None or tail.news() == ()
+
+
+NO_MEMORY_LINE = (
+    "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from "
+    "_memdescAllocInternal(pMemDesc) @ mem_desc.c:1359"
+)
+KILL = (
+    "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,"
+    "task_memcg=/machine.slice/libpod-{id}.scope,task=VLLM::EngineCor,pid=4711,uid=1000",
+    "Out of memory: Killed process 4711 (VLLM::EngineCor) total-vm:207832kB, anon-rss:38784kB, file-rss:5784kB, "
+    "shmem-rss:1024kB, UID:1000 pgtables:136kB oom_score_adj:200",
+)
+ID = "ab" * 32
+
+
+def line(text: str, at: float = 100.0) -> KernelLine:
+    found = read_line(text, at)
+    assert found is not None, text
+    return found
+
+
+def killed(container: str = ID) -> list[KernelLine]:
+    return [line(text.replace("{id}", container)) for text in KILL]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "told"),
+    [
+        (NO_MEMORY_LINE, KernelKind.DRIVER_MEMORY, {}),
+        ("NVRM: sysmemConstruct_IMPL: *** Cannot allocate sysmem through fb heap", KernelKind.DRIVER_MEMORY, {}),
+        ("NVRM: nvAssertOkFailedNoLog: Assertion failed: Generic Error [NV_ERR_GENERIC] @ nv_gpu_ops.c:1", KernelKind.DRIVER_FAULT, {}),
+        ("NVRM: Xid (PCI:000f:01:00): 13, pid=2345, name=python3, Graphics Exception: ESR", KernelKind.XID,
+         {"xid": 13, "pid": 2345, "process": "python3"}),
+        ("NVRM: Xid (PCI:000f:01:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", KernelKind.XID,
+         {"xid": 79, "pid": None}),
+        ("NVRM: Xid (PCI:000f:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+         KernelKind.XID, {"xid": 154, "pid": None, "process": None}),
+        ("Memory cgroup out of memory: Killed process 9 (a (b) c) total-vm:1kB, anon-rss:2kB, file-rss:0kB, shmem-rss:0kB",
+         KernelKind.OOM_KILL, {"pid": 9, "process": "a (b) c", "bytes": 2048}),
+        ("INFO: task nvidia-modeset/:123 blocked for more than 120 seconds.", KernelKind.HUNG_TASK,
+         {"pid": 123, "process": "nvidia-modeset/"}),
+        ("watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python3:77]", KernelKind.HUNG_TASK, {"pid": 77}),
+        ("rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:", KernelKind.HUNG_TASK, {"pid": None}),
+        ("python3: page allocation failure: order:9, mode:0x40cc0(GFP_KERNEL|__GFP_COMP), nodemask=(null)",
+         KernelKind.PAGE_ALLOCATION, {"order": 9, "process": "python3"}),
+        ("{1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 4", KernelKind.HARDWARE, {}),
+        ("mce: CPU1: Core temperature above threshold, cpu clock throttled (total events = 1)", KernelKind.HARDWARE, {}),
+        ("Unable to handle kernel paging request at virtual address ffff800081234567", KernelKind.KERNEL_CRASH, {}),
+        ("Kernel panic - not syncing: Fatal exception", KernelKind.KERNEL_CRASH, {}),
+    ],
+)  # fmt: skip
+def test_a_line_that_matters_is_read(text: str, kind: KernelKind, told: dict[str, object]) -> None:
+    """Its kind, and what it names."""
+    found = line(text)
+    assert found.kind is kind
+    assert {name: getattr(found, name) for name in told} == told
+    assert meaning(found)
+    assert advice(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "usb 1-1: new high-speed USB device number 2 using xhci_hcd",
+        "NVRM: loading NVIDIA UNIX Open Kernel Module for aarch64  580.95.05",
+        "oom_reaper: reaped process 4711 (python3), now anon-rss:0kB, file-rss:0kB, shmem-rss:0kB",
+        "python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
+        "BUG: workqueue lockup - pool cpus=3 node=0 flags=0x0 nice=0 stuck for 31s!",
+        "",
+    ],
+)
+def test_other_lines_are_left_out(text: str) -> None:
+    """Start-up messages, and what only repeats a kill."""
+    assert read_line(text, 1.0) is None
+
+
+def test_a_line_is_bounded_and_without_secrets() -> None:
+    """A process may put anything into its name."""
+    found = line(f"INFO: task hf_{'x' * 30}:5 blocked for more than 120 seconds. {'y' * 9000}")
+    assert len(found.text) <= 400
+    assert "hf_x" not in found.text
+
+
+def test_the_two_lines_of_a_kill_are_one_finding() -> None:
+    """The first has the control group, the second the size."""
+    found = findings(killed())
+    assert found.count(KernelKind.OOM_KILL) == 1
+    (kill,) = found.lines
+    assert (kill.pid, kill.bytes) == (4711, (38784 + 5784 + 1024) * 1024)
+    assert ID in (kill.cgroup or "")
+    assert meaning(kill) == "the kernel killed VLLM::EngineCor (pid 4711, which held 45 MiB) for want of memory"
+
+
+def test_a_flood_is_counted_and_not_kept() -> None:
+    """The newest lines stay."""
+    found = findings(line(NO_MEMORY_LINE, float(at)) for at in range(3 * KEPT))
+    assert found.count(KernelKind.DRIVER_MEMORY) == 3 * KEPT
+    assert (len(found.lines), found.lines[-1].at) == (KEPT, 3 * KEPT - 1)
+
+
+def test_a_kill_explains_the_end_of_its_own_engine_only() -> None:
+    """By pid, or by the container's control group; another engine's kill explains nothing."""
+    found = findings([*killed(), line(NO_MEMORY_LINE)])
+    assert (by_pid := explains(found, {4711})) is not None
+    assert by_pid.kind is KernelKind.OOM_KILL
+    assert explains(found, set(), ID) == by_pid
+    assert (other := explains(found, {1}, "cd" * 32)) is not None
+    assert other.kind is KernelKind.DRIVER_MEMORY
+    assert explains(findings(killed()), {1}, "cd" * 32) is None
+
+
+def test_the_clean_up_after_a_kill_explains_nothing() -> None:
+    """Xid 45 follows each SIGKILL; an Xid of another process is not ours either."""
+    ours = line("NVRM: Xid (PCI:000f:01:00): 45, pid=5, name=python3, Ch 00000008")
+    other = line("NVRM: Xid (PCI:000f:01:00): 31, pid=6, name=python3, Ch 00000008, intr 00000000. MMU Fault")
+    lost = line("NVRM: Xid (PCI:000f:01:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")
+    assert explains(findings([ours, other]), {5}) is None
+    assert explains(findings([ours, other]), {6}) == other
+    assert explains(findings([ours, other, lost]), {5}) == lost
+
+
+def test_a_kill_shortly_before_the_end_is_told_whosever_it_was() -> None:
+    """Where the kernel names no control group; one of an hour ago explains nothing."""
+    kill = findings(killed("cd" * 32)).lines[0]
+    assert explains(findings([kill]), (), ID, near=kill.at - 10) == kill
+    assert explains(findings([kill]), (), ID, near=kill.at + 10) is None
+    assert not is_of(kill, (), ID)
+
+
+def test_an_unknown_xid_is_told_with_its_number() -> None:
+    """New drivers have new numbers."""
+    found = line("NVRM: Xid (PCI:000f:01:00): 999, pid=5, name=python3, something new")
+    assert meaning(found) == "the NVIDIA driver reported Xid 999 (not in our list)"
+    assert "list of Xid errors" in advice(found)
+
+
+def test_what_holds_an_engine_up_is_chosen_by_its_weight() -> None:
+    """A fault of the GPU before a task that hangs, that before memory; harmless lines are none."""
+    order = [
+        "NVRM: Xid (PCI:000f:01:00): 45, pid=5, name=python3, Ch 00000008",
+        "python3: page allocation failure: order:9, mode:0x40cc0(GFP_KERNEL|__GFP_COMP), nodemask=(null)",
+        NO_MEMORY_LINE,
+        "INFO: task python3:77 blocked for more than 120 seconds.",
+        "NVRM: Xid (PCI:000f:01:00): 119, Timeout after 6s of waiting for RPC response from GPU0 GSP!",
+    ]
+    lines = [line(text, float(at)) for at, text in enumerate(order)]
+    assert holds_up(findings(lines[:1])) is None
+    for count in range(2, 6):
+        assert holds_up(findings(reversed(lines[:count]))) == lines[count - 1]
+
+
+PIECES = st.sampled_from(
+    ["NVRM: Xid (PCI): ", "Killed process ", " (x) anon-rss:", "kB", "oom-kill:", "task_memcg=/a,task=b,pid=", ",uid=0", "INFO: task ",
+     " blocked for more than ", " seconds", ": page allocation failure: order:", "watchdog: BUG: soft lockup ", "[x:", "]", "pid=", "name=",
+     "9" * 5000, "7", "\x00", "\u202e", " "]
+)  # fmt: skip
+
+
+@given(st.lists(PIECES | st.text(max_size=20), max_size=12).map("".join))
+def test_no_line_trips_the_reader(text: str) -> None:
+    """Damaged lines, and figures of any size; what is made of them can be said."""
+    found = read_line(text, 1.0)
+    if found is not None:
+        assert len(meaning(found)) < 6000
+        assert advice(found)
+        assert explains(findings([found]), {1}) in (found, None)

@@ -1,18 +1,181 @@
-"""The scheduler on a clock that does not wait: durations are exact, in simulated seconds."""
+"""The simulated engine: its speed, its prefix cache and its words."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparkdash.domain.profile import SimSpec, SimSpeed
 from sparkdash.sim import prose
 from sparkdash.sim.engine import SimulatedEngine, SimulatedRequest
-from sparkdash.sim.speed import PrefixCache, SimulatedTiming, SimulationClock, expected_accepted, tokenize
+from sparkdash.sim.speed import (
+    PrefixCache,
+    SimulatedTiming,
+    SimulationClock,
+    expected_accepted,
+    text_of,
+    token_id,
+    token_of,
+    tokenize,
+)
+
+
+@given(st.text())
+def test_tokens_hold_the_whole_text(text: str) -> None:
+    """Joining a text's tokens gives the text, and every id gives its token."""
+    tokens = tokenize(text)
+    assert text_of(tokens) == text
+    assert [token_of(token_id(token)) for token in tokens] == tokens
+    assert all(token_id(token) < 2**53 for token in tokens)
+
+
+@given(st.text(), st.text())
+def test_tokens_are_stable_under_continuation(begin: str, more: str) -> None:
+    """A longer text begins with the tokens of its beginning, save the last one."""
+    known = tokenize(begin)[:-1]
+    assert tokenize(begin + more)[: len(known)] == known
+
+
+@pytest.mark.parametrize("number", [-1, 0, 1, 2**70])
+def test_unknown_ids_are_refused(number: int) -> None:
+    """A number that is no token's id is a ValueError."""
+    with pytest.raises(ValueError, match="no token id"):
+        token_of(number)
+
+
+def test_prose_has_about_four_characters_a_token() -> None:
+    """The tokenizer's rate on its own prose is near four characters."""
+    text = prose.paragraph(prose.seeded_random("x"), 500)
+    assert 3.5 < len(text) / len(tokenize(text)) < 4.5
+
+
+def test_answers_repeat_and_say_what_they_are() -> None:
+    """The same seed gives the same text, another seed another, and both begin by saying that they are simulated."""
+    first, again, other = (list(islice(prose.answer_tokens("m", seed), 200)) for seed in ("a", "a", "b"))
+    assert first == again != other
+    assert text_of(first).startswith("This is a simulated answer in the name of m")
+
+
+def test_generated_tokens_survive_being_sent_back() -> None:
+    """An answer's text, tokenized anew, gives the same tokens: a conversation's next prompt hits the cache."""
+    tokens = list(islice(prose.answer_tokens("m", "turns"), 2000))
+    assert tokenize(text_of(tokens))[:-1] == tokens[:-1]
+
+
+def test_script_ends_at_its_limit_or_by_itself() -> None:
+    """The limit ends an answer with "length", its natural end with "stop", and the limit wins a tie."""
+    ends = {
+        (limit, natural): [
+            w.finish for w in prose.cut_answer(prose.answer_tokens("m", "s"), limit=limit, natural=natural)
+        ]
+        for limit, natural in ((5, None), (9, 5), (5, 5))
+    }
+    assert ends[5, None] == [None] * 4 + ["length"]
+    assert ends[9, 5] == [None] * 4 + ["stop"]
+    assert ends[5, 5] == [None] * 4 + ["length"]
+
+
+def test_stop_strings_never_show() -> None:
+    """Text before a stop string is given in full, nothing of the string itself, even when it spans tokens."""
+    words = list(prose.cut_answer(iter(tokenize("one two STOP three")), limit=99, natural=None, stops=("two STOP",)))
+    assert "".join(word.text for word in words) == "one "
+    assert (words[-1].finish, words[-1].stop_reason) == ("stop", "two STOP")
+
+
+def test_text_held_back_for_a_stop_string_comes_at_the_end() -> None:
+    """What only looked like a stop string is still given when the answer ends."""
+    words = list(prose.cut_answer(iter(tokenize("one two three")), limit=3, natural=None, stops=("threefold",)))
+    assert "".join(word.text for word in words) == "one two three"
+
+
+def words(text: str) -> list[bytes]:
+    """One token per character."""
+    return [character.encode() for character in text]
+
+
+def stored(cache: PrefixCache, text: str) -> None:
+    """Compute `text` and let it go."""
+    tokens = words(text)
+    holding = cache.take(cache.matched(tokens))
+    assert cache.grow(holding, len(tokens))
+    cache.publish(holding, tokens)
+    cache.release(holding)
+
+
+def test_known_beginnings_are_matched_in_whole_blocks() -> None:
+    """A prompt finds the blocks it shares with an earlier one, up to the first difference."""
+    cache = PrefixCache(64, block=4)
+    stored(cache, "aaaabbbbcccc")
+    assert len(cache.matched(words("aaaabbbbXXXX"))) == 2
+    assert len(cache.matched(words("aaaaXbbbcccc"))) == 1
+    assert cache.matched(words("Xaaabbbbcccc")) == []
+
+
+def test_the_last_token_is_always_computed() -> None:
+    """A prompt that is known in full still leaves its last block to compute."""
+    cache = PrefixCache(64, block=4)
+    stored(cache, "aaaabbbb")
+    assert len(cache.matched(words("aaaabbbb"))) == 1
+    assert len(cache.matched(words("aaaabbbbc"))) == 2
+
+
+def test_kept_blocks_count_as_free() -> None:
+    """Usage is what requests hold; blocks kept for reuse do not count, and make room when it is needed."""
+    cache = PrefixCache(16, block=4)
+    stored(cache, "aaaabbbbccccdddd")
+    assert cache.usage == 0
+    stored(cache, "eeeeffff")
+    assert len(cache.matched(words("aaaabbbbccccdddd."))) == 2, "the tail has left, the head is kept"
+
+
+def test_a_full_pool_refuses_and_changes_nothing() -> None:
+    """Growing beyond the pool is refused, and the holding stays as it was."""
+    cache = PrefixCache(16, block=4)
+    first, second = cache.take([]), cache.take([])
+    assert cache.grow(first, 12)
+    assert not cache.grow(second, 8)
+    assert (cache.in_use, second.fresh) == (3, 0)
+
+
+def test_shared_blocks_stay_until_the_last_holder_leaves() -> None:
+    """Two requests on one prefix use its blocks once, and releasing twice does no harm."""
+    cache = PrefixCache(64, block=4)
+    stored(cache, "aaaabbbb")
+    tokens = words("aaaabbbbc")
+    first, second = cache.take(cache.matched(tokens)), cache.take(cache.matched(tokens))
+    assert cache.in_use == 2
+    cache.release(first)
+    cache.release(first)
+    assert cache.in_use == 2
+    cache.release(second)
+    assert cache.in_use == 0
+
+
+@given(st.lists(st.tuples(st.text("ab", max_size=40), st.booleans()), max_size=30))
+def test_books_balance_whatever_comes(requests: list[tuple[str, bool]]) -> None:
+    """Blocks in use never exceed the pool, and none is left when all have gone."""
+    cache = PrefixCache(48, block=4)
+    open_ones = []
+    for text, leaves in requests:
+        tokens = words(text)
+        holding = cache.take(cache.matched(tokens))
+        if cache.grow(holding, len(tokens)):
+            cache.publish(holding, tokens)
+        open_ones.append(holding)
+        assert 0 <= cache.in_use <= cache.blocks
+        if leaves:
+            cache.release(open_ones.pop(0))
+    for holding in open_ones:
+        cache.release(holding)
+    assert cache.in_use == 0
+
 
 SPEEDS = (SimSpeed(context=0, decode_tok_s=50, prefill_tok_s=1000),)
 

@@ -1,10 +1,11 @@
-"""What podman and docker say, in our words. Complaints are podman 4.3.1's own, and docker's."""
+"""Command lines of podman, and the meaning of its answers."""
 
 from __future__ import annotations
 
 import json
 import os
 import select
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,105 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.container import ContainerSpec, ContainerState
-from sparkdash.host.podman import answers, podman_host
+from sparkdash.domain.profile import EngineKind, ModelRef, Mount, Profile
+from sparkdash.engines.containers import LaunchContext
+from sparkdash.engines.registry import adapter
+from sparkdash.host.podman import answers, argv, podman_host
 from sparkdash.host.podman.podman import Podman
+from sparkdash.host.processes.process import Process
 
-SPEC = ContainerSpec(name="sparkdash-a", image="localhost/a:1", argv=("vllm",), port=1)
+SPEC = ContainerSpec(
+    name="sparkdash-qwen3-coder",
+    image="localhost/vllm-turbo:dual",
+    argv=("vllm", "serve", "/models/qwen", "--speculative-config", '{"method":"eagle3"}', "--port", "18000"),
+    port=18000,
+    env={"A": "two words"},
+    mounts=(Mount(source="/data/m", target="/models"), Mount(source="/c", target="/cache", read_only=False)),
+    tmpfs=("/tmp:size=1g",),
+    devices=("nvidia.com/gpu=all",),
+    shm_size="8g",
+    labels={"sparkdash.profile": "qwen3-coder", "sparkdash.port": "18000"},
+)
+
+
+def test_podman_run_is_exactly_this() -> None:
+    """The whole command line, as an owner would write it."""
+    assert argv.run("podman", SPEC) == [
+        "podman", "run", "-d", "--replace", "--name", "sparkdash-qwen3-coder", "--pull=never",
+        "--log-driver", "k8s-file", "--log-opt", "max-size=64m", "--network", "host",
+        "--device", "nvidia.com/gpu=all", "--shm-size", "8g",
+        "-v", "/data/m:/models:ro", "-v", "/c:/cache", "--tmpfs", "/tmp:size=1g", "-e", "A=two words",
+        "--label", "sparkdash.profile=qwen3-coder", "--label", "sparkdash.port=18000",
+        "--entrypoint", "vllm", "localhost/vllm-turbo:dual",
+        "serve", "/models/qwen", "--speculative-config", '{"method":"eagle3"}', "--port", "18000",
+    ]  # fmt: skip
+
+
+def test_docker_run_differs_in_a_few_flags() -> None:
+    """Docker has no --replace and no CDI by default, and its -v would invent missing folders."""
+    command = argv.run("docker", SPEC)
+    assert "--replace" not in command
+    assert command[command.index("--gpus") + 1] == "all"
+    assert command[command.index("--log-driver") + 1] == "json-file"
+    assert "type=bind,source=/data/m,target=/models,readonly" in command
+    assert "type=bind,source=/c,target=/cache" in command
+
+
+@pytest.mark.parametrize(
+    ("device", "flags"),
+    [("nvidia.com/gpu=0", ["--gpus", "device=0"]), ("/dev/infiniband", ["--device", "/dev/infiniband"])],
+)
+def test_docker_devices(device: str, flags: list[str]) -> None:
+    """One GPU by its number; anything else is a device node."""
+    command = argv.run("docker", SPEC.model_copy(update={"devices": (device,)}))
+    assert shlex.join(flags) in shlex.join(command)
+
+
+@pytest.mark.parametrize("program", ["podman", "docker"])
+def test_what_is_never_asked_for(program: str) -> None:
+    """No shared IPC, no restart policy, no removal at exit: each has cost somebody a night."""
+    words = " ".join(argv.run(program, SPEC))
+    assert not any(flag in words for flag in ("--ipc", "--restart", "--rm", "--privileged"))
+
+
+def test_label_filters() -> None:
+    """An empty value asks for the label, whatever it says."""
+    command = argv.ids("podman", {"sparkdash.profile": "", "sparkdash.owner": "ab12"})
+    assert command[-4:] == ["--filter", "label=sparkdash.profile", "--filter", "label=sparkdash.owner=ab12"]
+
+
+def test_reading_and_ending() -> None:
+    """The short commands, for both programs where they differ."""
+    assert argv.logs("podman", "n", follow=True, tail=5) == [
+        "podman", "--log-level=error", "logs", "--follow", "--tail", "5", "n",
+    ]  # fmt: skip
+    assert argv.logs("docker", "n", follow=False, tail=None) == ["docker", "logs", "n"]
+    assert argv.top("podman", "n") == ["podman", "top", "n", "hpid"]
+    assert argv.top("docker", "n") == ["docker", "top", "n", "-o", "pid"]
+    assert argv.stop("podman", "n", 30) == ["podman", "stop", "-t", "30", "n"]
+    assert argv.remove("podman", "n") == ["podman", "rm", "--force", "--volumes", "-t", "0", "n"]
+    assert argv.remove("docker", "n") == ["docker", "rm", "--force", "--volumes", "n"]
+
+
+def test_the_pasted_text_is_the_argv() -> None:
+    """A shell reads exactly the argv out of the printed text, one flag a line, values beside their flags."""
+    text = argv.shell(argv.run("podman", SPEC))
+    assert shlex.split(text.replace("\\\n", "")) == argv.run("podman", SPEC)
+    lines = [line.strip(" \\") for line in text.splitlines()]
+    assert lines[:3] == ["podman run", "-d", "--replace"]
+    assert "-e 'A=two words'" in lines
+    assert "localhost/vllm-turbo:dual serve /models/qwen" in lines
+    assert """--speculative-config '{"method":"eagle3"}'""" in lines
+
+
+def test_waiting_looks_once_a_second_where_that_can_be_said() -> None:
+    """podman polls while it waits; docker is told by its daemon and knows no interval."""
+    assert argv.wait("podman", "c", soon=False) == ["podman", "wait", "--interval", "1s", "c"]
+    assert argv.wait("podman", "c", soon=True) == ["podman", "wait", "--interval", "50ms", "c"]
+    assert argv.wait("docker", "c", soon=False) == ["docker", "wait", "c"]
+
+
+ANSWERED_SPEC = ContainerSpec(name="sparkdash-a", image="localhost/a:1", argv=("vllm",), port=1)
 
 PODMAN = {
     "Id": "255af843",
@@ -90,7 +186,7 @@ def test_nothing_found() -> None:
 )  # fmt: skip
 def test_complaints_are_classified(complaint: str, code: str, hint: str) -> None:
     """Each known complaint gets its code and what to do; the program's own words stay in the message."""
-    error = answers.start_failed("podman", SPEC, complaint)
+    error = answers.start_failed("podman", ANSWERED_SPEC, complaint)
     assert error.code == code
     assert hint in (error.hint or "")
     assert complaint.removeprefix("Error: ").split()[-1].strip(".") in error.message
@@ -99,7 +195,7 @@ def test_complaints_are_classified(complaint: str, code: str, hint: str) -> None
 def test_an_unknown_complaint_keeps_its_words() -> None:
     """What matches nothing is told as it was said, shortened, without podman's log lines."""
     log = 'time="2026-11-21T07:03:20Z" level=warning msg="Error validating CNI config file"\n'
-    error = answers.start_failed("podman", SPEC, log + "Error: something new " + "x" * 1000)
+    error = answers.start_failed("podman", ANSWERED_SPEC, log + "Error: something new " + "x" * 1000)
     assert error.code == "runtime_failed"
     assert "something new" in error.message
     assert "CNI" not in error.message
@@ -212,3 +308,56 @@ async def test_a_start_of_this_daemon_s_own_is_no_stray(tmp_path: Path, monkeypa
     assert own.poll() is None
     own.communicate()
     assert own.returncode == 0
+
+
+SECRET = "hf_notarealtokenbutlongenough"
+
+
+def spec(monkeypatch: pytest.MonkeyPatch) -> ContainerSpec:
+    """What the dialect makes of a profile that hands HF_TOKEN on, while the daemon has one."""
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    profile = Profile(
+        name="a", engine=EngineKind.VLLM, image="i", models={"target": ModelRef(hf="o/a")}, env_from=("HF_TOKEN",)
+    )
+    return adapter(profile.engine).container(
+        profile, LaunchContext(port=1, containerised=True, hf_home="/h", cache_dir="/c")
+    )
+
+
+@pytest.mark.parametrize("program", ["podman", "docker"])
+def test_the_command_line_names_the_variable_only(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """`-e HF_TOKEN`: the runtime takes the value from its own environment."""
+    words = argv.run(program, spec(monkeypatch))
+    assert words[words.index("HF_TOKEN") - 1] == "-e"
+    assert SECRET not in argv.shell(words)
+
+
+def test_a_process_inherits_it_unseen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither the argv nor the printed command has the value."""
+    made = spec(monkeypatch)
+    assert SECRET not in " ".join(Process(tmp_path).command(made))
+    assert SECRET not in made.model_dump_json()
+
+
+def test_handing_a_variable_on_is_another_launch() -> None:
+    """A name in env_from changes the launch's fingerprint; its absence leaves the fingerprint as it was."""
+    plain = Profile(name="a", engine=EngineKind.VLLM)
+    assert plain.fingerprint == plain.model_copy(update={"env_from": ()}).fingerprint
+    assert plain.fingerprint != plain.model_copy(update={"env_from": ("HF_TOKEN",)}).fingerprint
+
+
+@pytest.mark.parametrize("program", ["podman", "docker"])
+def test_a_literal_secret_is_not_on_the_command_line_either(program: str) -> None:
+    """Where its owner silenced the rule: the runtime gets it in its environment, which `ps` does not show."""
+    made = ContainerSpec(name="a", image="i", argv=("x",), port=1, labels={}, env={"HF_TOKEN": SECRET, "A": "1"})
+    words = argv.run(program, made)
+    assert SECRET not in argv.shell(words)
+    assert words[words.index("HF_TOKEN") - 1] == "-e"
+    assert "A=1" in words
+    assert argv.environment(made) == {"HF_TOKEN": SECRET}
+
+
+def test_a_process_prints_it_masked(tmp_path: Path) -> None:
+    """`sparkdash use NAME --dry-run` with plain processes."""
+    made = ContainerSpec(name="a", image=None, argv=("x",), port=1, labels={}, env={"HF_TOKEN": SECRET, "A": "1"})
+    assert Process(tmp_path).command(made) == ["env", "HF_TOKEN=***", "A=1", "x"]
