@@ -1,8 +1,5 @@
-"""Results of a run: which samples count, and which are still missing.
+"""Records of a run, a line each for launches, requests and finished cells; which samples count, and which are missing.
 
-Owns: the rule of what counts. Must not know: files (run_folder.py), statistics over several samples.
-Rule: a cell of a launch is atomic. Samples count once a valid CellRecord of the same launch and key follows them in the
-file. A killed run therefore repeats the interrupted cell, and no finished one.
 Pure.
 """
 
@@ -10,12 +7,204 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from sparkdash.bench.records import CellRecord, LaunchRecord, RequestSample
+from pydantic import Field, TypeAdapter
+
 from sparkdash.bench.run import CellKey, Run
 from sparkdash.domain.base import Frozen
+
+DECODE_TOKENS = 16
+"""Least tokens for a decode rate. With fewer the first and the last chunk weigh too much."""
+
+_NS = 1e9
+
+
+class Provenance(Frozen):
+    """Facts about the engine that really ran in a launch."""
+
+    profile: str | None = None
+    fingerprint: str | None = None
+    argv: tuple[str, ...] = ()
+    """Whole command, secrets masked."""
+    image: str | None = None
+    image_digest: str | None = None
+    engine: str | None = None
+    """Kind of engine: vllm, sglang, llamacpp, trtllm, sim."""
+    engine_version: str | None = None
+    request_keys: str | None = None
+    """Kind of engine whose request keys (forced length, cache salt, counts) an unmanaged server took; None: the keys
+    of its own kind.
+    """
+    model: str | None = None
+    model_revision: str | None = None
+    tokenizer_sha256: str | None = None
+    """Digest of the token ids of a fixed text."""
+    kv_dtype: str | None = None
+    """Type that the engine resolved, from its log; never the requested one."""
+    kv_tokens: int | None = None
+    """Tokens that the KV cache holds, by the engine's own figure."""
+    context_limit: int | None = None
+    """Longest request in tokens that the engine serves, by its list of models."""
+    thinking: bool | None = None
+    temperature: float | None = None
+    speculation: str | None = None
+    """Method and number of speculated tokens, as in `eagle3 x 1`."""
+    driver: str | None = None
+    kernel: str | None = None
+    clock_mhz: float | None = None
+    temperature_c: float | None = None
+    available_bytes: int | None = None
+    startup_s: float | None = None
+
+
+class LaunchRecord(Frozen):
+    """Start of an engine: the experimental unit. An interrupted launch has several records; the last one counts."""
+
+    record: Literal["launch"] = "launch"
+    arm: str
+    index: int = Field(ge=0)
+    block: int = Field(ge=0)
+    started_at: datetime
+    provenance: Provenance = Provenance()
+
+
+class RequestSample(Frozen):
+    """Measured request. Times in nanoseconds of one monotonic client clock; tokens as the engine counted them."""
+
+    record: Literal["sample"] = "sample"
+    cell: CellKey
+    arm: str
+    launch: int = Field(ge=0)
+    rep: int = Field(ge=0)
+    stream: int = Field(default=0, ge=0)
+    """Index among the cell's concurrent requests."""
+    prompt_id: str
+    """Identity of the text, equal in all arms; pairs are matched by it."""
+    t0_ns: int
+    """Moment at which the request is written."""
+    response_ns: int | None = None
+    """First event with choices, a role-only one included."""
+    token_ns: int | None = None
+    """First event that carries content, reasoning, or a tool call."""
+    visible_ns: int | None = None
+    """First event that carries content that a reader sees."""
+    last_ns: int | None = None
+    """Last event that carries a token; neither the usage event nor [DONE]."""
+    n: int | None = None
+    """Completion tokens from `usage`, reasoning included."""
+    k1: int = Field(default=1, ge=1)
+    """Tokens in the first event that carries any."""
+    k1_assumed: bool = False
+    """Whether `k1` is an estimate, because the server does not count each chunk. The decode rate hangs on it."""
+    visible: int | None = None
+    """Tokens outside the reasoning."""
+    chunks: int | None = None
+    """Events that carry tokens."""
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    finish_reason: str | None = None
+    lag_ms: float | None = None
+    """Largest possible lateness of the timestamps, by the client's loop, where the kernel stamped no arrival."""
+    text: str | None = None
+    """Answer text; kept where it is judged (math)."""
+    void: str | None = None
+    """Reason why the sample does not count."""
+
+    @property
+    def ttfr_s(self) -> float | None:
+        """Time to the first response event."""
+        return _span(self.t0_ns, self.response_ns)
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Time to the first token, reasoning included."""
+        return _span(self.t0_ns, self.token_ns)
+
+    @property
+    def ttfv_s(self) -> float | None:
+        """Time to the first visible token."""
+        return _span(self.t0_ns, self.visible_ns)
+
+    @property
+    def e2e_s(self) -> float | None:
+        """Time to the last token."""
+        return _span(self.t0_ns, self.last_ns)
+
+    @property
+    def decode_tok_s(self) -> float | None:
+        """Pure decode rate, (n - k1) / (last - first token). None with fewer than 15 tokens after the first moment."""
+        span = _span(self.token_ns, self.last_ns)
+        known = span and self.n is not None and self.n - self.k1 >= DECODE_TOKENS - 1
+        return (self.n - self.k1) / span if known else None  # type: ignore[operator]
+
+    @property
+    def e2e_tok_s(self) -> float | None:
+        """Rate with prefill, n / e2e: comparable with tables of blocking clients."""
+        return self.n / self.e2e_s if self.n is not None and self.e2e_s else None
+
+    @property
+    def visible_tok_s(self) -> float | None:
+        """Rate with the reasoning as overhead, visible tokens / e2e."""
+        return self.visible / self.e2e_s if self.visible is not None and self.e2e_s else None
+
+
+class CellRecord(Frozen):
+    """Completion of a cell in a launch. Closes the earlier samples of that launch and key."""
+
+    record: Literal["cell"] = "cell"
+    key: CellKey
+    arm: str
+    launch: int = Field(ge=0)
+    started_at: datetime
+    ended_at: datetime
+    drafts: int | None = None
+    """Verify steps with speculated tokens, by the engine's counters, between start and end."""
+    draft_tokens: int | None = None
+    accepted_tokens: int | None = None
+    accepted_at: tuple[int, ...] = ()
+    """Accepted tokens by speculated position, first to last."""
+    prefix_hits: int | None = None
+    """Prompt tokens found in the prefix cache, by the engine's counters."""
+    prefix_queries: int | None = None
+    clock_mhz: float | None = None
+    """Lowest SM clock under load."""
+    temperature_c: float | None = None
+    """Highest temperature."""
+    power_w: float | None = None
+    """Mean power under load."""
+    power_sensor: str | None = None
+    """Sensor of `power_w`: "GPU only", "whole box"; None in older records: GPU only."""
+    late_p99_ms: float | None = None
+    """Client overhead: 99 % of the reads of valid samples came within this time of the bytes' arrival.
+    None: the kernel reports no arrivals (http_client.py).
+    """
+    warming: int = 0
+    """Number of first samples that do not count, as the engine was still warming up."""
+    void: str | None = None
+    """Reason why no sample counts: `clock fell to 820 MHz`."""
+
+
+Record = Annotated[LaunchRecord | RequestSample | CellRecord, Field(discriminator="record")]
+RECORD: TypeAdapter[LaunchRecord | RequestSample | CellRecord] = TypeAdapter(Record)
+
+
+def aggregate_tok_s(streams: Sequence[RequestSample]) -> float | None:
+    """Return sum of n / (last end - first start) of concurrent requests. None while one lacks a figure."""
+    tokens = [one.n for one in streams if one.n is not None]
+    ends = [one.last_ns for one in streams if one.last_ns is not None]
+    if not streams or len(tokens) < len(streams) or len(ends) < len(streams):
+        return None
+    span = _span(min(one.t0_ns for one in streams), max(ends))
+    return sum(tokens) / span if span else None
+
+
+def _span(start_ns: int | None, end_ns: int | None) -> float | None:
+    """Return the seconds between two timestamps; None unless both were taken."""
+    return None if start_ns is None or end_ns is None else (end_ns - start_ns) / _NS
+
 
 WARMING = "the engine was still warming up"
 

@@ -1,19 +1,19 @@
 """Definition of a run: its arms, the order of its launches, its cells.
 
-Owns: the identity of a run, as run.json stores it. Must not know: files (run_folder.py), measurements (records.py).
+Owns: the identity of a run, as run.json stores it. Must not know: files (run_folder.py), measurements (results.py).
 Rule: None is unknown.
 Pure.
 """
 
 from __future__ import annotations
 
+import math
 import shlex
 from datetime import datetime
 from enum import StrEnum
 
 from pydantic import Field
 
-from sparkdash.bench.judge.box_noise import Noise
 from sparkdash.domain.base import Frozen
 
 FORMAT = 1
@@ -76,7 +76,7 @@ class LaunchSlot(Frozen):
 
     arm: str
     block: int = Field(ge=0)
-    """Launches of one block are compared with each other (plan/launch_order.py)."""
+    """Launches of one block are compared with each other (plan/run_plan.py)."""
 
 
 class PlannedCell(Frozen):
@@ -110,6 +110,25 @@ class RunCorpus(Frozen):
     def text(self) -> str:
         """Name and start of the digest: `prose (d62b5fdfbaa6)`."""
         return f"{self.name} ({self.sha256[:12]})"
+
+
+class Noise(Frozen):
+    """Noise of a box, measured by launches of one profile against itself (A/A). Relative: 0.01 is 1 %."""
+
+    launch_sd: float
+    """Standard deviation between launches."""
+    within_sd: float
+    """Standard deviation between requests of one launch."""
+    drift: float | None
+    """Drift over the whole session, first to last launch; None: too few launches to separate it from chance."""
+    launches: int
+    samples: int
+    """Samples per launch."""
+
+    def floor(self, launches: int, samples: int) -> float:
+        """Return the difference that two equal arms exceed once in 20 times on this box. No smaller one is claimed."""
+        spread = self.launch_sd**2 + self.within_sd**2 / samples
+        return 1.96 * math.sqrt(2 * spread / launches)
 
 
 class Run(Frozen):

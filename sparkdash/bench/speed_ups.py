@@ -1,9 +1,4 @@
-"""Measured speed-ups of this user's profiles, read from the runs on disk.
-
-Owns: which runs are read. Must not know: how a speed-up is judged.
-Rule: the newest run that may claim something about a profile counts. A process of its own reads
-(`python -m sparkdash.bench.speed_ups`), as for reports.
-"""
+"""Measured speed-ups of speculating profiles, read from the runs on disk (`python -m sparkdash.bench.speed_ups`)."""
 
 from __future__ import annotations
 
@@ -15,10 +10,57 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from sparkdash.bench import run_folder
-from sparkdash.bench.judge.speed_up import speed_ups
-from sparkdash.bench.run import Mode
+from sparkdash.bench.judge.judgement import overall
+from sparkdash.bench.judge.verdict import Conclusion
+from sparkdash.bench.results import Provenance, Results
+from sparkdash.bench.run import Arm, Kind, Mode
 from sparkdash.domain.profile import SpeedUp
 from sparkdash.errors import AdmissionError
+
+CLAIMED = frozenset((Conclusion.FASTER, Conclusion.SLOWER, Conclusion.NO_DIFFERENCE))
+
+
+def speed_ups(results: Results) -> tuple[SpeedUp, ...]:
+    """Return the speed-up of each speculating profile that a run compares with its plain one; cells of one request."""
+    run = results.run
+    launched = {one.arm: one.provenance for one in results.launches}
+    alone = tuple(cell for cell in run.cells if cell.key.kind is Kind.SPEED and cell.key.concurrency == 1)
+    if not alone:
+        return ()
+    base = run.arm(run.baseline)
+    found = []
+    for one in overall(results.replace(run=run.replace(cells=alone))):
+        verdict, arm = one.verdict, run.arm(one.arm)
+        order = _speculating_first(arm, base, launched)
+        if order is None or verdict.delta is None or verdict.claim not in CLAIMED:
+            continue
+        fast, plain = order
+        ratio = 1.0 + verdict.delta
+        found.append(
+            SpeedUp(
+                profile=fast.profile,
+                fingerprint=launched[fast.name].fingerprint,
+                plain=plain.profile,
+                ratio=ratio if fast is arm else 1.0 / ratio,
+                cells=one.cells,
+                run=run.id,
+                measured_at=run.created_at.timestamp(),
+                simulated=run.simulated,
+            )
+        )
+    return tuple(found)
+
+
+def _speculating_first(one: Arm, other: Arm, launched: dict[str, Provenance]) -> tuple[Arm, Arm] | None:
+    """Return the speculating arm and the plain one; None where they are not such a pair of one model."""
+    if one.parameters or other.parameters or one.name not in launched or other.name not in launched:
+        return None
+    mine, theirs = launched[one.name], launched[other.name]
+    same = mine.model is not None and (mine.model, mine.model_revision) == (theirs.model, theirs.model_revision)
+    if not same or (mine.speculation is None) == (theirs.speculation is None):
+        return None
+    return (one, other) if mine.speculation is not None else (other, one)
+
 
 READ_RUNS = 40
 """Newest runs that are read: a run of many cells takes a tenth of a second."""

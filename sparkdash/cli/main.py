@@ -25,7 +25,6 @@ from sparkdash.cli import (
     use,
     web,
 )
-from sparkdash.cli.bench import ab
 from sparkdash.cli.bench import commands as bench
 from sparkdash.cli.exits import exit_codes
 from sparkdash.cli.nodes import commands as nodes
@@ -90,7 +89,7 @@ GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     },
     "First day": {"demo": serve.demo, "setup": setup.setup, "connect": connect.connect},
     "Profiles": {"profiles": profiles.app, "pull": pull.pull, "build": build.build},
-    "Measure": {"ab": ab.ab, "bench": bench.app},
+    "Measure": {"ab": bench.ab, "bench": bench.app},
     "Care": {
         "serve": serve.serve,
         "service": service.app,

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from sparkdash.bench import run_folder
-from sparkdash.bench.journal import Journal
 from sparkdash.bench.plan.math_questions import question
-from sparkdash.bench.records import CellRecord, LaunchRecord, Provenance, RequestSample
-from sparkdash.bench.results import Results, gather
+from sparkdash.bench.results import CellRecord, LaunchRecord, Provenance, RequestSample, Results, gather
 from sparkdash.bench.run import Arm, CellKey, Host, Kind, LaunchSlot, Mode, PlannedCell, Run
+from sparkdash.bench.run_folder import Journal
 from tests.shared.alternating import alternating
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)

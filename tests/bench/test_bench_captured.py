@@ -16,7 +16,7 @@ from sparkdash.bench.measure.arm_launcher import UrlLauncher
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.runner import Runner
 from sparkdash.bench.measure.stream_answer import StreamedAnswer
-from sparkdash.bench.plan import captured_requests, suites
+from sparkdash.bench.plan import suites
 from sparkdash.bench.plan.prompts import PromptIndex, chat_prompt
 from sparkdash.bench.plan.run_plan import RunTarget, new_run
 from sparkdash.bench.report.assemble import assemble_report
@@ -30,16 +30,16 @@ from sparkdash.sim.process import serving
 MARK = "the client's secret garden"
 
 
-def line(text: str, path: str = captured_requests.ROUTE, **more: Any) -> str:
+def line(text: str, path: str = suites.ROUTE, **more: Any) -> str:
     """As the gateway keeps it."""
     body = {"model": "a", "max_tokens": 9, "messages": [{"role": "user", "content": text}], **more}
     return json.dumps({"at": 1.0, "method": "POST", "path": path, "body": body})
 
 
-def chats_of(lines: Sequence[str]) -> tuple[Sequence[captured_requests.Chat], int]:
+def chats_of(lines: Sequence[str]) -> tuple[Sequence[suites.Chat], int]:
     """Chats of a capture file's lines, and the number of other lines."""
-    requests, others = captured_requests.select_requests(lines, 5)
-    return captured_requests.different_chats(body for _, body in requests), others
+    requests, others = suites.select_requests(lines, 5)
+    return suites.different_chats(body for _, body in requests), others
 
 
 def test_the_last_different_chats_are_taken() -> None:
@@ -51,10 +51,10 @@ def test_the_last_different_chats_are_taken() -> None:
         "torn",
         line("c", path="/v1/embeddings"),
     ]
-    chats, others = chats_of([*lines, json.dumps({"path": captured_requests.ROUTE, "body": None})])
+    chats, others = chats_of([*lines, json.dumps({"path": suites.ROUTE, "body": None})])
     assert [chat["messages"][0]["content"] for chat in chats] == ["b", "a"]
     assert (sorted(chats[0]), others) == (["messages", "tools"], 3)
-    assert len(captured_requests.select_requests(lines, 1)[0]) == 1
+    assert len(suites.select_requests(lines, 1)[0]) == 1
 
 
 def test_a_prompt_begins_with_a_mark_and_is_named_by_its_text() -> None:
@@ -121,7 +121,7 @@ def test_cells_of_captured_requests_want_prompts(tmp_path: Path) -> None:
 async def test_a_run_keeps_digests_and_never_words(tmp_path: Path) -> None:
     """Neither its records nor its report has the text; the engine got all of it."""
     chats, _ = chats_of([line(MARK), line("b")])
-    cells = (suites.CellGroup(output=(20,), text=(captured_requests.TEXT,), reps=2),)
+    cells = (suites.CellGroup(output=(20,), text=(suites.TEXT,), reps=2),)
     suite = suites.Suite(suite="mine", version="1", about="", cells=cells, prompts="x", prompts_sha256="y")
     speed = SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=4000)
     profile = Profile(name="sim", engine=EngineKind.SIM, context=4096, sim=SimSpec(speeds=(speed,), time_scale=50))
@@ -158,7 +158,7 @@ async def test_tools_that_all_chats_share_make_no_answer_void(tmp_path: Path, mo
         for name in ("read", "list")
     ]
     chats, _ = chats_of([line(f"case {number}", tools=tools) for number in range(4)])
-    cells = (suites.CellGroup(output=(20,), text=(captured_requests.TEXT,), reps=4),)
+    cells = (suites.CellGroup(output=(20,), text=(suites.TEXT,), reps=4),)
     suite = suites.Suite(suite="mine", version="1", about="", cells=cells, prompts="x", prompts_sha256="y")
     profile = Profile(name="sim", engine=EngineKind.SIM, context=4096, sim=SimSpec(time_scale=50))
     async with serving(profile) as (_, url), BenchClient(url) as wire:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.bench import run_folder
-from sparkdash.bench.plan import corpora, prompts, run_plan, suites
+from sparkdash.bench.plan import prompts, run_plan, suites, texts
 from sparkdash.bench.plan.prompts import PromptIndex
 from sparkdash.bench.plan.suites import CellGroup, Suite
 from sparkdash.bench.report.assemble import assemble_report
@@ -40,17 +40,17 @@ def new_run(suite: Suite) -> Run:
 
 @pytest.mark.parametrize("name", ["prose", "code"])
 def test_a_shipped_corpus_is_the_text_that_its_readme_names(name: str) -> None:
-    found = corpora.load_corpus(name)
+    found = texts.load_corpus(name)
     assert found.told.sha256 == SHA256[name]
-    assert SHA256[name] in (Path(corpora.__file__).parent / "README.md").read_text("utf-8")
-    assert hashlib.sha256((Path(corpora.__file__).parent / f"{name}.txt.gz").read_bytes()).hexdigest() != SHA256[name]
-    assert sum(file.stat().st_size for file in Path(corpora.__file__).parent.glob("*.gz")) < 300_000
+    assert SHA256[name] in (texts.CORPORA / "README.md").read_text("utf-8")
+    assert hashlib.sha256((texts.CORPORA / f"{name}.txt.gz").read_bytes()).hexdigest() != SHA256[name]
+    assert sum(file.stat().st_size for file in texts.CORPORA.glob("*.gz")) < 300_000
 
 
 @pytest.mark.parametrize("name", ["prose", "code"])
 @pytest.mark.parametrize("context", [128, 2048, 16384])
 async def test_a_prompt_from_a_corpus_has_exactly_the_tokens_that_were_meant(name: str, context: int) -> None:
-    corpus = corpora.load_corpus(name)
+    corpus = texts.load_corpus(name)
     key = CellKey(suite="s", context=context, output=32)
     first, again, other = [
         await prompts.build_prompt(1, key, PromptIndex(rep), tokens, corpus=corpus) for rep in (0, 0, 1)
@@ -65,7 +65,7 @@ async def test_a_prompt_from_a_corpus_has_exactly_the_tokens_that_were_meant(nam
 
 
 async def test_a_prompt_without_context_begins_a_passage_of_the_corpus() -> None:
-    corpus = corpora.load_corpus("prose")
+    corpus = texts.load_corpus("prose")
     prompt = await prompts.build_prompt(1, CellKey(suite="s", context=0, output=8), PromptIndex(0), tokens, "", corpus)
     opening = str(prompt.content).split("\n\n", 1)[1]
     assert opening in "".join(corpus.pieces)
@@ -75,7 +75,7 @@ async def test_the_same_cell_has_another_prompt_id_with_another_text() -> None:
     key = CellKey(suite="s", context=256, output=8)
     ids = {
         (await prompts.build_prompt(1, key, PromptIndex(0), tokens, "", corpus)).id
-        for corpus in (None, corpora.load_corpus("prose"), corpora.load_corpus("code"))
+        for corpus in (None, texts.load_corpus("prose"), texts.load_corpus("code"))
     }
     assert len(ids) == 3
 
@@ -83,7 +83,7 @@ async def test_the_same_cell_has_another_prompt_id_with_another_text() -> None:
 def test_a_passage_goes_on_at_the_beginning_where_the_text_ends(tmp_path: Path) -> None:
     file = tmp_path / "mine.txt"
     file.write_text("\n\n".join(" ".join(f"w{part}.{n}" for n in range(100)) for part in range(6)))
-    corpus = corpora.load_corpus(str(file))
+    corpus = texts.load_corpus(str(file))
     assert len(corpus.starts) == 6
     words = [piece.strip() for piece in islice(corpus.passage("any"), 1500) if piece.strip()]
     assert words[0].endswith(".0")
@@ -99,7 +99,7 @@ def test_a_file_that_is_no_corpus_is_refused(tmp_path: Path, content: bytes | No
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(AdmissionError) as refused:
-        corpora.load_corpus(str(file))
+        texts.load_corpus(str(file))
     assert refused.value.code == code
 
 

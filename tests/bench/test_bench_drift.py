@@ -12,12 +12,10 @@ import pytest
 
 from sparkdash.bench.measure.cell_measurement import CellContext, measure_cell
 from sparkdash.bench.measure.stream_answer import StreamedAnswer
-from sparkdash.bench.measure.voids import BoxReading
-from sparkdash.bench.measure.warm_up import count_warm_up
+from sparkdash.bench.measure.voids import BoxReading, count_warm_up
 from sparkdash.bench.plan.run_plan import new_run
 from sparkdash.bench.plan.suites import CellGroup, Suite
-from sparkdash.bench.records import CellRecord, RequestSample
-from sparkdash.bench.results import WARMING, gather
+from sparkdash.bench.results import WARMING, CellRecord, RequestSample, gather
 from sparkdash.bench.run import Arm, CellKey, Mode
 
 STEADY = [1.00, 1.01, 0.99, 1.00, 1.01, 0.99, 1.00]

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from sparkdash.bench.judge.family import family_levels, few_prompts, hinted_arms, levels_of, panels, shared_fits
+from sparkdash.bench.judge.judgement import family_levels, few_prompts, hinted_arms, levels_of, panels, shared_fits
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.stats import fdr_levels
 from sparkdash.bench.judge.verdict import judge_contrasts
-from sparkdash.bench.plan.launch_order import launch_order
+from sparkdash.bench.plan.run_plan import launch_order
 from sparkdash.bench.run import CellKey, Mode
 
 FEW = few_prompts(BenchMetric.DECODE)

@@ -11,16 +11,15 @@ from exact_server import ExactServer
 
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion
-from sparkdash.bench.measure import first_chunk, url_server
+from sparkdash.bench.measure import measured_engine, stream_answer
 from sparkdash.bench.measure.arm_launcher import LaunchedArm, UrlLauncher
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.stream_answer import StreamedAnswer, read_stream
-from sparkdash.bench.records import RequestSample
 from sparkdash.bench.report.assemble import assemble_report
 from sparkdash.bench.report.formats.markdown import render_markdown
 from sparkdash.bench.report.page import report_page
 from sparkdash.bench.report.run_difference import compare_runs
-from sparkdash.bench.results import Results
+from sparkdash.bench.results import RequestSample, Results
 from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.profile import EngineKind
 
@@ -60,10 +59,10 @@ def test_the_decode_rate_is_true_for_a_first_chunk_of_any_size(per_chunk: int, n
     """Counted by the server, by usage against the chunks, by a tokenizer, or by its share of even text."""
     told, silent = streamed(per_chunk, n, counts=True), streamed(per_chunk, n)
     assert told.k1 == per_chunk
-    assert first_chunk.is_known(told)
-    assert first_chunk.is_known(silent) is (per_chunk == 1)
-    counted = silent if per_chunk == 1 else first_chunk.counted(silent, per_chunk)
-    guessed = silent if per_chunk == 1 else first_chunk.estimated(silent)
+    assert stream_answer.is_known(told)
+    assert stream_answer.is_known(silent) is (per_chunk == 1)
+    counted = silent if per_chunk == 1 else stream_answer.counted(silent, per_chunk)
+    guessed = silent if per_chunk == 1 else stream_answer.estimated(silent)
     assert guessed.k1_assumed is (per_chunk > 1)
     assert not counted.k1_assumed
     for answer in (told, counted, guessed):
@@ -72,15 +71,15 @@ def test_the_decode_rate_is_true_for_a_first_chunk_of_any_size(per_chunk: int, n
 
 def test_a_few_tokens_without_a_chunk_of_their_own_leave_the_rate_known() -> None:
     """An end token without text changes 400 tokens by a quarter of a per cent, and 32 by three."""
-    assert first_chunk.is_known(streamed(1, 400, usage_ahead=1))
-    assert not first_chunk.is_known(streamed(1, 32, usage_ahead=1))
+    assert stream_answer.is_known(streamed(1, 400, usage_ahead=1))
+    assert not stream_answer.is_known(streamed(1, 32, usage_ahead=1))
 
 
 def test_a_count_is_held_to_what_the_chunks_allow() -> None:
     """Another tokenizer's count, or none of the text, cannot leave fewer tokens than chunks."""
     answer = streamed(3, 32)
-    assert first_chunk.counted(answer, 1000).k1 == 32 - 10
-    assert first_chunk.counted(answer, 0).k1 == 1
+    assert stream_answer.counted(answer, 1000).k1 == 32 - 10
+    assert stream_answer.counted(answer, 0).k1 == 1
 
 
 def test_usage_at_the_end_does_not_count_the_first_chunk() -> None:
@@ -176,4 +175,4 @@ async def test_an_attached_server_gets_the_keys_that_it_takes(server: ExactServe
     """A profile of kind `openai` names no engine: its list of models does, else one request tries."""
     server.decode = server.prefill = 1e6
     async with server.serving() as url, BenchClient(url) as wire:
-        assert await url_server.attached_keys(wire, "alpha", url) is keys
+        assert await measured_engine.attached_keys(wire, "alpha", url) is keys

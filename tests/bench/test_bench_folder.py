@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from sparkdash.bench import run_folder
-from sparkdash.bench.journal import RECORDS, Journal
-from sparkdash.bench.judge.box_noise import Noise
-from sparkdash.bench.records import CellRecord, LaunchRecord, RequestSample
-from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
+from sparkdash.bench.results import CellRecord, LaunchRecord, RequestSample
+from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, Noise, PlannedCell, Run
+from sparkdash.bench.run_folder import RECORDS, Journal
 from sparkdash.errors import AdmissionError, HostError
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
@@ -60,8 +59,8 @@ def test_records_outlive_a_killed_writer(tmp_path: Path) -> None:
     """A process that ends without closing anything has lost no record."""
     place = run_folder.create_run_folder(RUN, tmp_path)
     code = (
-        "import os, sys; from pathlib import Path; from sparkdash.bench.journal import Journal;"
-        "from sparkdash.bench.records import RECORD; journal = Journal(Path(sys.argv[1])).__enter__();"
+        "import os, sys; from pathlib import Path; from sparkdash.bench.run_folder import Journal;"
+        "from sparkdash.bench.results import RECORD; journal = Journal(Path(sys.argv[1])).__enter__();"
         "[journal.append(RECORD.validate_json(line)) for line in sys.stdin]; os.kill(os.getpid(), 9)"
     )
     lines = "".join(one.model_dump_json() + "\n" for one in (LAUNCH, sample(0), sample(1), CLOSED))

@@ -8,14 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sparkdash.bench.judge.box_noise import Noise
 from sparkdash.bench.judge.calibration import calibration
 from sparkdash.bench.judge.judgement import decompose, judged_rows, overall
 from sparkdash.bench.judge.metrics import BenchMetric, figures_by_launch, fixed_time_s
 from sparkdash.bench.judge.verdict import Conclusion
-from sparkdash.bench.records import CellRecord, LaunchRecord, Provenance, RequestSample
-from sparkdash.bench.results import Results, gather
-from sparkdash.bench.run import Arm, CellKey, Kind, LaunchSlot, Mode, PlannedCell, Run
+from sparkdash.bench.results import CellRecord, LaunchRecord, Provenance, RequestSample, Results, gather
+from sparkdash.bench.run import Arm, CellKey, Kind, LaunchSlot, Mode, Noise, PlannedCell, Run
 from tests.shared.alternating import alternating
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)

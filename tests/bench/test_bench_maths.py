@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sparkdash.bench.judge.answer_scorer import SCORER, Outcome, score, tally
+from sparkdash.bench.judge.accuracy import SCORER, Outcome, score, tally
 from sparkdash.bench.plan.math_questions import GENERATOR, Stratum, question, questions
 
 GOLDEN = {

@@ -10,7 +10,7 @@ import pytest
 from thorough import tries
 
 from sparkdash.bench.judge.arm_comparison import fit_cell
-from sparkdash.bench.plan.launch_order import PAIR_ORDERS, cell_order, launch_order
+from sparkdash.bench.plan.run_plan import PAIR_ORDERS, cell_order, launch_order
 from sparkdash.bench.run import CellKey, Mode, PlannedCell
 
 GOLDEN_PAIRS = ["AABBBA", "BAAABB", "BABAAB", "BABAAB"]

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.bench.measure.time_left import RunTimeLeft
+from sparkdash.bench.measure.runner import RunTimeLeft
 from sparkdash.bench.plan import run_plan
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.event import Measuring

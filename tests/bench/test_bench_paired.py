@@ -13,7 +13,7 @@ from sparkdash.bench.judge.paired_prompts import LEAST_PAIRS, paired_cells, pair
 from sparkdash.bench.plan import suites
 from sparkdash.bench.report.assemble import assemble_report
 from sparkdash.bench.report.formats.markdown import render_markdown
-from sparkdash.bench.report.layouts import load_layout, shipped_layouts
+from sparkdash.bench.report.layout import load_layout, shipped_layouts
 from sparkdash.bench.report.page import report_page
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Kind, Mode

@@ -8,7 +8,7 @@ from sparkdash.bench.plan import run_plan, suites
 from sparkdash.bench.processes import _ab_command
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Mode
-from sparkdash.cli.bench.plan_document import plan_document
+from sparkdash.cli.bench.progress import plan_document
 
 
 def test_a_plan_tells_launches_cells_time_and_the_other_suites() -> None:

@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from sparkdash.bench.plan import prompt_text, prompts
+from sparkdash.bench.plan import prompts, texts
 from sparkdash.bench.plan.prompts import PromptIndex
 from sparkdash.bench.run import CellKey, Kind
 from sparkdash.sim.speed import tokenize
@@ -93,7 +93,7 @@ async def test_a_cell_takes_all_classes_in_turn() -> None:
 
 def test_the_text_is_the_same_on_every_machine() -> None:
     """A golden beginning of each class: prompts of other machines and versions must be these."""
-    texts = {kind: "".join(islice(prompt_text.text_pieces(kind, "golden"), 2000)) for kind in prompts.CLASSES}
+    texts = {kind: "".join(islice(texts.text_pieces(kind, "golden"), 2000)) for kind in prompts.CLASSES}
     assert texts["prose"].startswith("Of 761 islands only 17 were repaired between")
     assert {kind: hashlib.sha256(text.encode()).hexdigest()[:12] for kind, text in texts.items()} == GOLDEN
 
@@ -101,7 +101,7 @@ def test_the_text_is_the_same_on_every_machine() -> None:
 @pytest.mark.parametrize("kind", ["prose", "code", "json", "chat"])
 def test_text_does_not_repeat_itself(kind: str) -> None:
     """A drafter that guesses by what came before finds little: runs of 8 words that occur again are rare."""
-    source = prompt_text.text_pieces(kind, "variety")
+    source = texts.text_pieces(kind, "variety")
     text = [next(source).strip() for _ in range(4000)]
     runs = [tuple(text[at : at + 8]) for at in range(len(text) - 8)]
     assert len(set(runs)) > 0.98 * len(runs)

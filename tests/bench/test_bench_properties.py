@@ -11,13 +11,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sparkdash.bench import run_folder
-from sparkdash.bench.journal import RECORDS, Journal
-from sparkdash.bench.judge.answer_scorer import score
+from sparkdash.bench.judge.accuracy import score
 from sparkdash.bench.judge.arm_comparison import fit_cell
 from sparkdash.bench.judge.stats import Paired, bootstrap_median, holm_levels, mcnemar, paired_difference
 from sparkdash.bench.judge.verdict import judge_contrasts
-from sparkdash.bench.records import CellRecord, LaunchRecord, RequestSample
+from sparkdash.bench.results import CellRecord, LaunchRecord, RequestSample
 from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
+from sparkdash.bench.run_folder import RECORDS, Journal
 
 FIGURE = st.floats(0.01, 1e4)
 CELL = st.fixed_dictionaries(

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from sparkdash.bench.judge.accuracy import AccuracyGate
-from sparkdash.bench.judge.answer_scorer import SCORER
-from sparkdash.bench.judge.quality import qualities
+from sparkdash.bench.judge.accuracy import SCORER, AccuracyGate, qualities
 from sparkdash.bench.plan.math_questions import Stratum, question
-from sparkdash.bench.records import CellRecord, LaunchRecord, RequestSample
-from sparkdash.bench.results import Results, gather
+from sparkdash.bench.results import CellRecord, LaunchRecord, RequestSample, Results, gather
 from sparkdash.bench.run import Arm, CellKey, Kind, Mode, PlannedCell, Run
 from tests.shared.alternating import alternating
 

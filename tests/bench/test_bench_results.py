@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from sparkdash.bench.records import CellRecord, LaunchRecord, RequestSample, aggregate_tok_s
-from sparkdash.bench.results import gather
+from sparkdash.bench.results import CellRecord, LaunchRecord, RequestSample, aggregate_tok_s, gather
 from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)

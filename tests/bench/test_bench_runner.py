@@ -19,8 +19,7 @@ from sparkdash.bench.measure.runner import Runner, RunStep, settled
 from sparkdash.bench.measure.voids import BoxReading
 from sparkdash.bench.plan import run_plan, suites
 from sparkdash.bench.plan.suites import CellGroup, Suite
-from sparkdash.bench.records import Provenance
-from sparkdash.bench.results import Results
+from sparkdash.bench.results import Provenance, Results
 from sparkdash.bench.run import Arm, Kind, LaunchSlot, Mode
 from sparkdash.cli.bench import measure
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed

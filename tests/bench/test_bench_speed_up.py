@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from sparkdash.bench import processes
-from sparkdash.bench.judge.speed_up import speed_ups
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Mode
-from sparkdash.bench.speed_ups import read_speed_ups
+from sparkdash.bench.speed_ups import read_speed_ups, speed_ups
 
 Rehearse = Callable[..., Results]
 PLAIN, EAGLE = Arm(name="plain", profile="coder"), Arm(name="eagle", profile="coder/eagle")

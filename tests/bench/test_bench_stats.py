@@ -80,19 +80,6 @@ def test_means_of_ratios_and_rates() -> None:
         stats.geomean([])
 
 
-@pytest.mark.parametrize(
-    ("launches", "samples", "launch_sd", "within_sd", "expected"),
-    [(4, 8, 0.006, 0.01, 0.0165), (2, 15, 0.006, 0.01, 0.035)],
-)
-def test_detectable_effects_of_the_protocol(
-    launches: int, samples: int, launch_sd: float, within_sd: float, expected: float
-) -> None:
-    """1.7 % in careful mode, 3.5 % with two launches an arm."""
-    assert stats.mde(launches, samples, launch_sd, within_sd) == pytest.approx(expected, abs=5e-4)
-    with pytest.raises(ValueError, match="two launches"):
-        stats.mde(1, samples, launch_sd, within_sd)
-
-
 def test_holm_decides_as_published() -> None:
     """0.01, 0.04, 0.03, 0.005 at 5 %: Holm (1979) rejects the two smallest; the third is judged at 0.025 and ends it."""
     p_values = [0.01, 0.04, 0.03, 0.005]

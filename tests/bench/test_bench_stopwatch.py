@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.bench.measure import timed_exchange
-from sparkdash.bench.measure.timed_exchange import (
+from sparkdash.bench.measure import http_client
+from sparkdash.bench.measure.http_client import (
     ROOM,
     SO_TIMESTAMPNS,
     TOLD,
@@ -82,8 +82,8 @@ def noting() -> Iterator[None]:
 @pytest.mark.usefixtures("noting")
 async def test_a_late_client_measures_in_time(connections: TimedConnections, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its loop stands still when the piece comes: the moment is that of the arrival, before the loop went on."""
-    loop, seen, on_body = asyncio.get_running_loop(), asyncio.Event(), timed_exchange._Answer.on_body
-    monkeypatch.setattr(timed_exchange._Answer, "on_body", lambda answer, body: (on_body(answer, body), seen.set()))
+    loop, seen, on_body = asyncio.get_running_loop(), asyncio.Event(), http_client._Answer.on_body
+    monkeypatch.setattr(http_client._Answer, "on_body", lambda answer, body: (on_body(answer, body), seen.set()))
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         asking = asyncio.create_task(asked(connections, f"http://127.0.0.1:{server.getsockname()[1]}"))
@@ -111,7 +111,7 @@ async def test_a_kernel_that_notes_no_arrivals_is_done_without(
     connections: TimedConnections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that refuses the option, as sandboxes and emulators do: the moment is that of the read, and none is called late."""
-    monkeypatch.setattr(timed_exchange, "SO_TIMESTAMPNS", 9999)
+    monkeypatch.setattr(http_client, "SO_TIMESTAMPNS", 9999)
     async with answering(OK + chunk(b"a") + END) as (root, _):
         timed = await asked(connections, root)
     assert (timed.status, timed.body, timed.late_ns) == (200, b"a", [])

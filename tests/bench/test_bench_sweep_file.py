@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash import paths
-from sparkdash.bench.plan import sweep_file
+from sparkdash.bench.plan import sweep
 from sparkdash.bench.run import Arm, CellKey
 from sparkdash.errors import AdmissionError
 
@@ -20,7 +20,7 @@ ARMS = [Arm(name="1", profile=f"{FAMILY}/1", parameters={"max-num-seqs": "1"}, s
 @pytest.fixture
 def left() -> Path:
     """What a measurement that was killed before its run began left behind."""
-    with sweep_file.sweep_profiles(FAMILY, TEXT) as file:
+    with sweep.sweep_profiles(FAMILY, TEXT) as file:
         pass
     assert file.read_text().endswith(TEXT)
     return file
@@ -28,10 +28,10 @@ def left() -> Path:
 
 def test_what_a_killed_one_left_goes_at_the_next_start(left: Path) -> None:
     """Not before it is free: another may be asking whether to begin."""
-    with sweep_file.sweep_profiles(FAMILY, TEXT):
-        sweep_file.delete_stale_files()
+    with sweep.sweep_profiles(FAMILY, TEXT):
+        sweep.delete_stale_files()
         assert left.exists()
-    sweep_file.delete_stale_files()
+    sweep.delete_stale_files()
     assert not left.exists()
 
 
@@ -43,19 +43,19 @@ def test_a_run_that_was_begun_wants_its_profiles_until_it_is_whole(
     rates = {"1": {CellKey(suite="seeds", context=0, output=32): 60.0}}
     changes = {"ended_at": "2026-11-21T21:00:00Z"} if ended else {}
     recorded(paths.bench_dir(), arms=ARMS, rates=rates, changes=changes)
-    sweep_file.delete_stale_files()
+    sweep.delete_stale_files()
     assert left.exists() is not ended
 
 
 @pytest.mark.parametrize("name", [FAMILY, "mine"])
 def test_the_owners_files_stay(name: str) -> None:
     """Of whatever name; one that was made of a sweep's has another."""
-    own = sweep_file.sweep_file_path(name)
+    own = sweep.sweep_file_path(name)
     own.parent.mkdir(parents=True)
-    own.write_text(TEXT if name == FAMILY else sweep_file.HEAD + TEXT)
-    sweep_file.delete_stale_files()
-    assert not sweep_file.delete_sweep_file(name)
+    own.write_text(TEXT if name == FAMILY else sweep.HEAD + TEXT)
+    sweep.delete_stale_files()
+    assert not sweep.delete_sweep_file(name)
     assert own.exists()
-    with pytest.raises(AdmissionError, match="a file of your own"), sweep_file.sweep_profiles(name, TEXT):
+    with pytest.raises(AdmissionError, match="a file of your own"), sweep.sweep_profiles(name, TEXT):
         raise AssertionError
     assert TEXT in own.read_text()

@@ -14,9 +14,7 @@ from typer.testing import CliRunner
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Host, Mode
-from sparkdash.bench.watch.builds import Build, watched_evenings
-from sparkdash.bench.watch.page import pinned_image
-from sparkdash.bench.watch.regression import Outlook, Watch, watch_profile
+from sparkdash.bench.watch import Build, Outlook, Watch, pinned_image, watch_profile, watched_evenings
 from sparkdash.cli.main import app
 from sparkdash.paths import bench_dir
 

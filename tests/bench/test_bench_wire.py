@@ -20,7 +20,7 @@ from sparkdash.bench.measure.measured_engine import MeasuredEngine, PromptTokenC
 from sparkdash.bench.measure.stream_answer import StreamedAnswer, read_stream
 from sparkdash.bench.plan import prompts
 from sparkdash.bench.plan.suites import CLASSES
-from sparkdash.bench.records import RequestSample
+from sparkdash.bench.results import RequestSample
 from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.engines import model_list

@@ -20,8 +20,7 @@ from sparkdash.bench.report.comparability import flags_between_runs
 from sparkdash.bench.report.formats import llama_benchy
 from sparkdash.bench.report.formats.markdown import render_markdown
 from sparkdash.bench.report.formats.terminal import print_page
-from sparkdash.bench.report.layout import derive_layout
-from sparkdash.bench.report.layouts import load_layout, shipped_layouts
+from sparkdash.bench.report.layout import derive_layout, load_layout, shipped_layouts
 from sparkdash.bench.report.page import LocalProfiles, report_page
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.report.run_difference import compare_runs

@@ -11,10 +11,10 @@ import pytest
 
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.report.assemble import assemble_report
-from sparkdash.bench.report.chart import BETTER, NEITHER
+from sparkdash.bench.report.charts import BETTER, NEITHER
 from sparkdash.bench.report.formats import html
 from sparkdash.bench.report.formats.svg import draw_panel, scale_ticks
-from sparkdash.bench.report.layout import Layout, derive_layout
+from sparkdash.bench.report.layout import derive_layout
 from sparkdash.bench.report.page import SIMULATED, LocalProfiles, report_charts, report_page
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.results import Results
@@ -52,12 +52,8 @@ def found(rehearse: Callable[..., Results]) -> Report:
     )
 
 
-def by_end_to_end(found: Report) -> Layout:
-    return derive_layout(found, "e2e")
-
-
-def charts(found: Report, layout: Layout | None = None) -> dict[str, Any]:
-    return {one.name: one for one in report_charts(found, layout, SHELF)}
+def charts(found: Report) -> dict[str, Any]:
+    return {one.name: one for one in report_charts(found, None, SHELF)}
 
 
 def test_the_page_is_whole_small_and_asks_nobody(found: Report) -> None:
@@ -83,8 +79,7 @@ def test_names_are_text_and_never_markup(found: Report) -> None:
 
 def test_every_mark_and_word_stays_inside_its_panel(found: Report) -> None:
     """A panel is no wider than a telephone, and nothing in it lies on another word."""
-    real = found.model_copy(update={"simulated": False})
-    for chart in (*report_charts(found, None, SHELF), *report_charts(real, by_end_to_end(real), SHELF)):
+    for chart in (*report_charts(found, None, SHELF), *report_charts(found, derive_layout(found, "e2e"), SHELF)):
         for panel in chart.panels:
             drawing = ElementTree.fromstring(draw_panel(panel, chart.unit))
             _, _, width, height = map(float, drawing.attrib["viewBox"].split())
@@ -124,11 +119,13 @@ def test_the_charts_show_the_report_s_figures(found: Report) -> None:
     assert figure is not None
     panel = made["context"].panels[0]
     assert (panel.title, panel.categories) == ("short", ("0", "2K"))
-    assert panel.lines[0].points["0"].value == figure.median
+    (name, (first, _)) = panel.groups[0]
+    assert (name, first.name, first.value, first.low) == ("plain", "0", figure.median, figure.low)
     assert [(name, [bar.value for bar in bars]) for name, bars in made["acceptance"].panels[0].groups] == [
         ("position 1", [62.0]), ("position 2", [31.0]),
     ]  # fmt: skip
-    colours = {row.colour for row in made["differences"].panels[0].rows}
+    ((_, rows),) = made["differences"].panels[0].groups
+    colours = {row.colour for row in rows}
     assert BETTER in colours
     assert colours <= {BETTER, NEITHER}
 
@@ -142,17 +139,6 @@ def test_the_roofline_has_only_arms_whose_bytes_are_known(found: Report) -> None
     assert measured is not None
     assert measured.median is not None
     assert groups[0][1][0].value == pytest.approx(100 * measured.median / ceiling, rel=0.01)
-
-
-def test_published_figures_stand_beside_their_like(found: Report) -> None:
-    """End to end: hollow marks in the chart over context, and bars of their own."""
-    real = found.model_copy(update={"simulated": False})
-    assert "published" not in charts(found)
-    made = charts(real, by_end_to_end(real))
-    hollow = [line for panel in made["context"].panels for line in panel.lines if line.hollow]
-    assert [{name: point.value for name, point in line.points.items()} for line in hollow] == [{"0": 50.0}]
-    ((_, bars),) = made["published"].panels[0].groups
-    assert [bar.value for bar in bars] == [50.0, pytest.approx(60.0, rel=0.01)]
 
 
 def test_every_arm_that_runs_has_a_colour_of_its_own(rehearse: Callable[..., Results]) -> None:

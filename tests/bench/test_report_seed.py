@@ -10,7 +10,7 @@ import pytest
 
 from sparkdash.bench.report.assemble import assemble_report
 from sparkdash.bench.report.formats.markdown import render_markdown
-from sparkdash.bench.report.layouts import load_layout
+from sparkdash.bench.report.layout import load_layout
 from sparkdash.bench.report.page import SIMULATED, report_page
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from sparkdash.bench.report.assemble import assemble_report
+from sparkdash.bench.report.assemble import assemble_report, count_voids, damage_text, void_text
 from sparkdash.bench.report.formats.markdown import render_markdown
 from sparkdash.bench.report.page import report_page
-from sparkdash.bench.report.void_counts import count_voids, damage_text, void_text
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Mode
 from sparkdash.bench.run_folder import read_results

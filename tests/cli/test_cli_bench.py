@@ -13,7 +13,7 @@ from sparkdash.bench import run_folder
 from sparkdash.bench.measure import box_lease
 from sparkdash.bench.plan import run_plan, suites
 from sparkdash.bench.run import Mode
-from sparkdash.cli.bench import daemon_access
+from sparkdash.cli.bench import measure
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import SparkdashError
@@ -80,7 +80,7 @@ async def test_what_served_before_is_brought_back_for_the_benchmark(daemon: Fake
     async with AsyncClient(daemon.url) as client:
         before = await client.state()
         daemon.set(engines={})
-        await daemon_access.restore_engine(client, before)
+        await measure.restore_engine(client, before)
     assert ("POST", "/api/use", {"profile": "plain", "cause": "bench"}) in daemon.calls
 
 

@@ -9,7 +9,7 @@ import pytest
 from sparkdash.bench import run_folder
 from sparkdash.bench.plan import run_plan, suites
 from sparkdash.bench.run import Mode, Run
-from sparkdash.cli.bench.unfinished_runs import run_to_resume
+from sparkdash.cli.bench.measure import run_to_resume
 
 ARMS = run_plan.arms_of(["http://127.0.0.1:1", "http://127.0.0.1:2"], {})
 

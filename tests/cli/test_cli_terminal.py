@@ -20,9 +20,9 @@ from programs import Program
 from sparkdash import paths
 from sparkdash.api.control import ControlApi
 from sparkdash.bench import run_folder
-from sparkdash.bench.plan import run_plan, suites, sweep, sweep_file
+from sparkdash.bench.plan import run_plan, suites, sweep
 from sparkdash.bench.run import Mode
-from sparkdash.cli.bench import sweep_profiles
+from sparkdash.cli.bench import measure
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.profile import EngineKind, Profile
 
@@ -163,12 +163,12 @@ def test_an_engine_of_a_sweep_goes_with_its_profile(daemon: FakeDaemon) -> None:
     """Nobody could name it any more. Others stay."""
     arms = sweep.parse_sweep("max-num-seqs=1,2").arms(Profile(name="a", engine=EngineKind.SIM))
     daemon.set(engines={name: engine(name) for name in ("a", arms[1].profile)})
-    with sweep_file.sweep_profiles("sweep-a-max-num-seqs", "profile: sweep-a-max-num-seqs\n"):
+    with sweep.sweep_profiles("sweep-a-max-num-seqs", "profile: sweep-a-max-num-seqs\n"):
         pass
 
     async def tidied() -> None:
         async with AsyncClient() as client:
-            await sweep_profiles.remove_sweep_profiles(client, arms)
+            await measure.remove_sweep_profiles(client, arms)
 
     asyncio.run(tidied())
     assert [body for _, path, body in daemon.calls if path == "/api/stop"] == [{"profile": arms[1].profile}]
@@ -183,7 +183,7 @@ def test_a_sweep_that_goes_on_has_its_profiles_again(sparkdash: Callable[..., An
     done = sparkdash("bench", "resume", "--yes")
     assert done.code == 3
     assert "does not read the profiles" in " ".join(done.err.replace("│", " ").split())
-    text = sweep_file.sweep_file_path("sweep-a-max-num-seqs").read_text()
+    text = sweep.sweep_file_path("sweep-a-max-num-seqs").read_text()
     assert all(f"max-num-seqs: {value}" in text for value in (1, 2))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sparkdash.bench.journal import Journal
-from sparkdash.bench.records import CellRecord
+from sparkdash.bench.results import CellRecord
+from sparkdash.bench.run_folder import Journal
 from sparkdash.cli.main import main
 
 append = Journal.append

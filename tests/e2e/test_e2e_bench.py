@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from programs import Program
 
-from sparkdash.bench.plan.launch_order import launch_order
+from sparkdash.bench.plan.run_plan import launch_order
 from sparkdash.bench.run import Mode
 
 pytestmark = pytest.mark.timeout(240)

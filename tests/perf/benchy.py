@@ -55,7 +55,7 @@ import relays
 from exact_server import ExactServer
 
 from sparkdash.bench import run_folder as runs
-from sparkdash.bench.plan import prompt_text
+from sparkdash.bench.plan import texts
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.sim.process import serving
 from sparkdash.sim.speed import text_of, tokenize
@@ -181,7 +181,7 @@ def call(name: str, argv: Sequence[str], folder: Path) -> str:
 
 def write_book(folder: Path) -> None:
     """A book of made-up prose, and a tokenizer that cuts it as the simulated engine does."""
-    book = "".join(islice(prompt_text.text_pieces("prose", "book"), BOOK))
+    book = "".join(islice(texts.text_pieces("prose", "book"), BOOK))
     pieces = sorted({text_of([token]) for token in tokenize(book)})
     (folder / "book.txt").write_text(book)
     vocabulary = {piece: number for number, piece in enumerate(["<unk>", *pieces])}

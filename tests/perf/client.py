@@ -30,7 +30,7 @@ from typing import NamedTuple
 import aiohttp
 import uvloop
 
-from sparkdash.bench.measure.timed_exchange import TimedConnections
+from sparkdash.bench.measure.http_client import TimedConnections
 
 GOAL_MS = 1.0
 SENT = re.compile(rb"@(\d+)")

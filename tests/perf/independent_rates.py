@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from sparkdash.bench.judge.family import family_levels, few_prompts, levels_of, panels, shared_fits
+from sparkdash.bench.judge.judgement import family_levels, few_prompts, levels_of, panels, shared_fits
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import judge_contrasts
-from sparkdash.bench.plan.launch_order import launch_order
+from sparkdash.bench.plan.run_plan import launch_order
 from sparkdash.bench.run import CellKey, Mode
 
 PROMPTS, REQUEST_SD, PROMPT_SD, COMMON, FLOOR = 5, 0.01, 0.05, 0.7, 0.005

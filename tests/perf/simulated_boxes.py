@@ -9,7 +9,7 @@ from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
-from sparkdash.bench.plan.launch_order import launch_order
+from sparkdash.bench.plan.run_plan import launch_order
 from sparkdash.bench.run import CellKey, Mode
 
 LAUNCH_SD, COMMON, PROMPT_SD, CV = 0.006, 0.7, 0.05, 0.01

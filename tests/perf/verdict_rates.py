@@ -21,7 +21,7 @@ from typing import NamedTuple
 from simulated_boxes import ARMS, BOXES, Values, simulated
 
 from sparkdash.bench.judge.arm_comparison import Contrast
-from sparkdash.bench.judge.family import family_levels, few_prompts, levels_of, panels, shared_fits
+from sparkdash.bench.judge.judgement import family_levels, few_prompts, levels_of, panels, shared_fits
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.stats import ALPHA
 from sparkdash.bench.judge.verdict import judge_contrasts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkdash.bench.plan.launch_order import PASSES
+from sparkdash.bench.plan.run_plan import PASSES
 from sparkdash.bench.run import LaunchSlot, Mode
 
 

@@ -1,18 +1,89 @@
-"""Accuracy of answers, compared item by item between two arms.
+"""Right answers to arithmetic: the scorer, an arm's shares, and the test of one arm against another.
 
-Owns: the accuracy gate. Must not know: how items are made or judged.
-Rule: arms are compared only on the same items. A difference between 74 % and 70 % of fifty is noise; only the items on
-which the arms differ carry information.
 Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 
-from sparkdash.bench.judge.stats import Paired, mcnemar, paired_difference
+from sparkdash.bench.judge.stats import Paired, mcnemar, paired_difference, wilson
+from sparkdash.bench.plan.math_questions import GENERATOR, Stratum, number_of, question
+from sparkdash.bench.results import RequestSample, Results
+from sparkdash.bench.run import Kind
 from sparkdash.domain.base import Frozen
+
+SCORER = "sparkdash-math-scorer/v2"
+
+_NUMERAL = r"[-\u2212+]?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?"
+_ANSWER = re.compile(rf"[*_`\s]*ANSWER:[*_`$\s]*({_NUMERAL})[*_`$.\s]*")
+"""Markdown's emphasis and a full stop around it are no other form."""
+_NUMBER = re.compile(rf"(?<![0-9A-Za-z.,])({_NUMERAL})")
+
+
+class Outcome(StrEnum):
+    """Outcome of one question."""
+
+    RIGHT = "right"
+    """The last `ANSWER:` line holds the right number: the only outcome that counts."""
+    LENIENT = "lenient"
+    """No such line, but the last number of the text is right."""
+    WRONG = "wrong"
+    TRUNCATED = "truncated"
+    """The length limit came before any `ANSWER:` line."""
+    UNPARSED = "unparsed"
+    """The text contains no number."""
+
+
+def score(answer: int, text: str, finish_reason: str | None = None) -> Outcome:
+    """Judge an answer's visible text: nothing before the last `</think>`, nor after a `<think>` that is not closed."""
+    visible = text.rpartition("</think>")[2].partition("<think>")[0]
+    lines = [found for line in visible.splitlines() if (found := _ANSWER.fullmatch(line.strip()))]
+    if lines:
+        return Outcome.RIGHT if _value(lines[-1].group(1)) == answer else Outcome.WRONG
+    if finish_reason == "length":
+        return Outcome.TRUNCATED
+    numbers = _NUMBER.findall(visible)
+    if not numbers:
+        return Outcome.UNPARSED
+    return Outcome.LENIENT if _value(numbers[-1]) == answer else Outcome.WRONG
+
+
+class ScoreTally(Frozen):
+    """Number of questions with each outcome, of n."""
+
+    n: int
+    right: int
+    lenient: int
+    wrong: int
+    truncated: int
+    unparsed: int
+
+    @property
+    def share(self) -> float | None:
+        """Right / all, 0..1; None of nothing."""
+        return self.right / self.n if self.n else None
+
+    @property
+    def text(self) -> str:
+        """`37/50 = 74 % [60, 84]`, with Wilson's 95 % interval."""
+        if not self.n:
+            return "-"
+        low, high = wilson(self.right, self.n)
+        return f"{self.right}/{self.n} = {100 * self.right / self.n:.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
+
+
+def tally(outcomes: Iterable[Outcome]) -> ScoreTally:
+    """Count the outcomes."""
+    found = list(outcomes)
+    return ScoreTally(n=len(found), **{one.value: found.count(one) for one in Outcome})
+
+
+def _value(numeral: str) -> float:
+    return float(numeral.replace(",", "").replace("\u2212", "-"))
+
 
 MARGIN = 0.05
 """An arm that may be more than five points worse does not pass."""
@@ -81,3 +152,68 @@ def _gate(low: float, high: float, margin: float) -> AccuracyGate:
     if low > -margin:
         return AccuracyGate.PASS
     return AccuracyGate.FAIL if high < -margin else AccuracyGate.NO_EVIDENCE
+
+
+class AnswerQuality(Frozen):
+    """Answers of one arm to the arithmetic questions."""
+
+    arm: str
+    all: ScoreTally
+    strata: dict[Stratum, ScoreTally]
+    """Tallies of the strata that were asked."""
+    verdict: AccuracyVerdict | None = None
+    """Against the baseline; None for the baseline, and while one of the two has no answers."""
+    generator: str = GENERATOR
+    scorer: str = SCORER
+
+    @property
+    def share(self) -> float:
+        """Return the share of right answers, 0..1."""
+        return self.all.right / self.all.n
+
+
+def qualities(results: Results) -> tuple[AnswerQuality, ...]:
+    """Judge every arm that answered. Each question counts once, by its first answer."""
+    outcomes = {arm.name: _outcomes(results, arm.name) for arm in results.run.arms}
+    right = {
+        arm: {str(number): one is Outcome.RIGHT for number, one in found.items()} for arm, found in outcomes.items()
+    }
+    base = results.run.baseline
+    return tuple(
+        AnswerQuality(
+            arm=arm,
+            all=tally(told.values()),
+            strata=_tally_strata(told, results.run.seed),
+            verdict=None if arm == base or not outcomes[base] else compare_accuracy(right[base], right[arm]),
+        )
+        for arm, told in outcomes.items()
+        if told
+    )
+
+
+def _tally_strata(outcomes: Mapping[int, Outcome], seed: int) -> dict[Stratum, ScoreTally]:
+    """Tally the outcomes of each stratum that was asked, by question number."""
+    seen = {number: question(seed, number).stratum for number in outcomes}
+    return {
+        kind: tally(one for number, one in outcomes.items() if seen[number] is kind)
+        for kind in Stratum
+        if kind in seen.values()
+    }
+
+
+def _outcomes(results: Results, arm: str) -> dict[int, Outcome]:
+    """Return outcomes by question number."""
+    judged: dict[int, Outcome] = {}
+    for one in _answered(results, arm, Kind.MATH):
+        number = number_of(one.prompt_id)
+        if number is not None and number not in judged:
+            answer = question(results.run.seed, number).answer
+            judged[number] = score(answer, one.text or "", one.finish_reason)
+    return judged
+
+
+def _answered(results: Results, arm: str, kind: Kind) -> Iterator[RequestSample]:
+    """Yield the samples of that kind whose text was kept, in the order of measuring."""
+    for planned in results.run.cells:
+        if planned.key.kind is kind:
+            yield from (one for one in results.good(arm, planned.key) if one.text is not None)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
-from sparkdash.bench.judge.box_noise import Noise, calibrate
+from sparkdash.bench.judge.arm_comparison import Values, fit_means, without_hiccups
 from sparkdash.bench.judge.metrics import BenchMetric, figures_by_launch, speed_keys
 from sparkdash.bench.results import Results
-from sparkdash.bench.run import CellKey
+from sparkdash.bench.run import CellKey, Noise
 
 
 def calibration(results: Results) -> dict[str, Noise]:
@@ -47,3 +47,24 @@ def _cell_noise(results: Results, metric: BenchMetric, key: CellKey) -> Noise | 
     """Return the noise of one cell, the launches of all arms taken as one arm's."""
     arms = (figures_by_launch(results, arm.name, key, metric) for arm in results.run.arms)
     return calibrate({launch: prompts for values in arms for launch, prompts in values.items()})
+
+
+def calibrate(values: Values) -> Noise | None:
+    """The noise of a box from one cell of an A/A run, all its launches taken as one arm; None with fewer than three.
+
+    Single requests far from what their launch and prompt explain are left out: one hiccup would raise the floor of all
+    later runs.
+    """
+    found = fit_means({"": without_hiccups(values)})
+    if found.variance is None or found.df < 2:
+        return None
+    places = found.launches[""]
+    samples = min(len(values[place]) for place in places)
+    within = found.noise or 0.0
+    return Noise(
+        launch_sd=math.sqrt(max(0.0, found.variance - within / samples)),
+        within_sd=math.sqrt(within),
+        drift=None if found.slope is None else found.slope * (max(places) - min(places)),
+        launches=len(places),
+        samples=samples,
+    )

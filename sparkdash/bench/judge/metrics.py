@@ -14,8 +14,7 @@ from enum import StrEnum
 from statistics import linear_regression, median
 
 from sparkdash.bench.judge.stats import geomean, token_rate
-from sparkdash.bench.records import RequestSample, aggregate_tok_s
-from sparkdash.bench.results import Results
+from sparkdash.bench.results import RequestSample, Results, aggregate_tok_s
 from sparkdash.bench.run import CellKey, Kind
 
 PREFILL_TOKENS = 256

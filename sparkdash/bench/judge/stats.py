@@ -105,21 +105,6 @@ def token_rate(tokens: Sequence[float], seconds: Sequence[float]) -> float:
     return sum(tokens) / sum(seconds)
 
 
-def mde(launches: int, samples: int, launch_sd: float, within_sd: float, power: float = 0.8) -> float:
-    """The smallest effect that `launches` an arm, with `samples` a launch, find with that power.
-
-    (t(.975) + t(power)) x sqrt(2 (sL^2 + sW^2 / n) / k), df = 2k - 2; standard deviations relative (0.01 is 1 %).
-
-    Raises:
-        ValueError: fewer than two launches an arm tell nothing of the spread between launches.
-    """
-    if launches < 2:
-        raise ValueError("a detectable effect needs two launches an arm")
-    df = 2 * launches - 2
-    spread = launch_sd**2 + within_sd**2 / samples
-    return (t_quantile(1 - ALPHA / 2, df) + t_quantile(power, df)) * math.sqrt(2 * spread / launches)
-
-
 def holm_levels(p_values: Sequence[float], alpha: float = ALPHA) -> list[float]:
     """The level at which each of several comparisons is judged, in the given order (Holm 1979).
 

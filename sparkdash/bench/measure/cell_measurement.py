@@ -16,15 +16,14 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any
 
-from sparkdash.bench.measure import voids, warm_up
+from sparkdash.bench.measure import voids
 from sparkdash.bench.measure.measured_engine import MeasuredEngine, PromptTokenCounter
 from sparkdash.bench.measure.stream_answer import StreamedAnswer
 from sparkdash.bench.measure.voids import BoxReading
-from sparkdash.bench.plan import captured_requests, math_questions, prompts
-from sparkdash.bench.plan.corpus_text import CorpusText
+from sparkdash.bench.plan import math_questions, prompts, suites
 from sparkdash.bench.plan.prompts import Prompt, PromptIndex
-from sparkdash.bench.records import CellRecord, RequestSample
-from sparkdash.bench.results import WARMING
+from sparkdash.bench.plan.texts import CorpusText
+from sparkdash.bench.results import WARMING, CellRecord, RequestSample
 from sparkdash.bench.run import CellKey, Kind
 from sparkdash.telemetry.reading import Reading
 
@@ -52,7 +51,7 @@ class CellContext:
     lag_limit_ms: float
     head: str = ""
     """Varies the head of the prompts between passes over an engine that was not restarted."""
-    chats: Sequence[captured_requests.Chat] = ()
+    chats: Sequence[suites.Chat] = ()
     """Captured requests of the suite."""
     corpus: CorpusText | None = None
     """Text that the prompts are cut from; None: generated."""
@@ -64,7 +63,7 @@ class CellContext:
         if key.kind is Kind.MATH:
             asked = math_questions.question(self.seed, WARM_UP_QUESTION if place.rep == WARM_UP else place.rep)
             return Prompt(asked.id, asked.prompt)
-        if key.text == captured_requests.TEXT:
+        if key.text == suites.TEXT:
             return prompts.chat_prompt(self.chats, place, f"{self.seed}|{key.output}|{self.head or self.salt}")
         return await prompts.build_prompt(self.seed, key, place, self.counter, self.head, self.corpus)
 
@@ -151,7 +150,7 @@ def _cold(key: CellKey, repetitions: Sequence[Sequence[RequestSample]]) -> int:
         return 0
     ends = [max(one.e2e_s or 0.0 for one in streams) for streams in repetitions]
     firsts = [max(one.ttft_s or 0.0 for one in streams) for streams in repetitions]
-    return max(warm_up.count_warm_up(ends), warm_up.count_warm_up(firsts))
+    return max(voids.count_warm_up(ends), voids.count_warm_up(firsts))
 
 
 async def _built(cell_context: CellContext, key: CellKey, rep: int, attempt: int = 0) -> list[Prompt]:

@@ -15,20 +15,59 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sparkdash.bench import run_folder
-from sparkdash.bench.journal import Journal
 from sparkdash.bench.measure.arm_launcher import ArmLauncher, LaunchedArm
 from sparkdash.bench.measure.cell_measurement import CellContext, measure_cell
-from sparkdash.bench.measure.time_left import RunTimeLeft
 from sparkdash.bench.measure.voids import BoxReading
 from sparkdash.bench.plan import run_plan
-from sparkdash.bench.plan.captured_requests import Chat
-from sparkdash.bench.plan.corpus_text import CorpusText
-from sparkdash.bench.plan.launch_order import cell_order
-from sparkdash.bench.records import LaunchRecord, RequestSample
-from sparkdash.bench.results import Gap, Results
+from sparkdash.bench.plan.run_plan import cell_order
+from sparkdash.bench.plan.suites import Chat
+from sparkdash.bench.plan.texts import CorpusText
+from sparkdash.bench.results import Gap, LaunchRecord, RequestSample, Results
 from sparkdash.bench.run import Arm, CellKey, Run
+from sparkdash.bench.run_folder import Journal
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError
+
+
+class RunTimeLeft:
+    """Counts the work that is done and the time that it took."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._whole = self._left = self._seen = 0.0
+        self._measuring_s = 0.0
+        self._since = clock()
+        self._launch_s: list[float] = []
+
+    def begin(self, *, whole: float, left: float) -> None:
+        """Set the work of the whole run, and the part of it that is not measured yet."""
+        self._whole, self._left = whole, left
+
+    def launched(self, seconds: float) -> None:
+        """Count one start of an engine; measuring begins now."""
+        self._launch_s.append(seconds)
+        self._since = self._clock()
+
+    def worked(self, work: float) -> None:
+        """Count a measured cell and the time since the one before it."""
+        now = self._clock()
+        self._measuring_s += now - self._since
+        self._since = now
+        self._left = max(0.0, self._left - work)
+        self._seen += work
+
+    @property
+    def share(self) -> float:
+        """Work that is done over the whole, 0..1."""
+        return min(1.0, max(0.0, 1.0 - self._left / self._whole)) if self._whole else 1.0
+
+    def left_s(self, launches: int) -> float | None:
+        """Seconds to the end with `launches` more starts; None before the first measured cell."""
+        if not self._seen or not self._launch_s:
+            return None
+        start_s = sum(self._launch_s) / len(self._launch_s)
+        return self._left / self._seen * self._measuring_s + max(0, launches) * start_s
+
 
 SETTLE_S = 120.0
 """Longest wait for a warm GPU; then it is measured as it is."""

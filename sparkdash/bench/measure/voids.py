@@ -1,7 +1,5 @@
-"""Rules by which a request, or a whole cell, does not count.
+"""Rules by which a request, a repetition of a warming engine, or a whole cell does not count.
 
-Owns: the rules and their limits. Must not know: how anything was measured.
-Rule: what does not count is kept with its reason; nothing is silently left out.
 Pure.
 """
 
@@ -9,10 +7,72 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from math import comb, factorial
+from statistics import median
 
 from sparkdash.bench.measure.stream_answer import StreamedAnswer
-from sparkdash.bench.plan import captured_requests
+from sparkdash.bench.plan import suites
 from sparkdash.bench.run import CellKey, Kind
+
+P = 0.01
+"""Significance level of the falling trend, and of both separation tests together."""
+SHARE = 0.01
+"""Smaller relative differences are not warming up."""
+FEWEST = 5
+"""Least number of repetitions for a decision."""
+LEAP = 4.0
+"""Distance above the slowest of the others, in multiples of their range. Normal noise shows it in one of five
+values once in some four hundred times, and more seldom with more values.
+"""
+
+
+def count_warm_up(seconds: Sequence[float]) -> int:
+    """Return how many of the first repetitions do not count, by their durations; 0: none.
+
+    All of them (`len(seconds)`) when more than half would have to go: then it never stood still.
+    """
+    half = len(seconds) // 2
+    cold = next((count for count in range(half, 0, -1) if _apart(seconds, count)), 0)
+    while len(seconds) - cold >= FEWEST and _falls(seconds[cold:]):
+        cold += 1
+        if cold > half:
+            return len(seconds)
+    return cold
+
+
+def _apart(seconds: Sequence[float], count: int) -> bool:
+    """Whether the first `count` are slower than all others, by more than chance."""
+    if len(seconds) < FEWEST:
+        return False
+    first, others = seconds[:count], seconds[count:]
+    above = min(first) - max(others)
+    if above <= 0 or not _slower(median(first), others):
+        return False
+    return comb(len(seconds), count) > 2 / P or above > LEAP * (max(others) - min(others))
+
+
+def _falls(seconds: Sequence[float]) -> bool:
+    """Kendall's one-sided exact test for a falling trend (M. G. Kendall, A new measure of rank correlation, 1938)."""
+    if not _slower(median(seconds[: len(seconds) // 2]), seconds[len(seconds) // 2 :]):
+        return False
+    count = len(seconds)
+    rising = sum(seconds[i] <= seconds[j] for i in range(count) for j in range(i + 1, count))
+    return sum(_inversions(count)[: rising + 1]) / factorial(count) < P
+
+
+def _slower(first: float, others: Sequence[float]) -> bool:
+    return first > median(others) * (1 + SHARE)
+
+
+@cache
+def _inversions(count: int) -> tuple[int, ...]:
+    """Return the number of permutations of `count` things by their inversions."""
+    found: tuple[int, ...] = (1,)
+    for size in range(2, count + 1):
+        found = tuple(sum(found[max(0, at - size + 1) : at + 1]) for at in range(len(found) + size - 1))
+    return found
+
 
 CACHED_TOKENS = 16
 """Allowed in a cold cell beyond the chat template: the first of a prompt's mark, rounded up to a block of the cache."""
@@ -78,7 +138,7 @@ def _length_reason(answer: StreamedAnswer, key: CellKey) -> str | None:
 def _prompt_reason(answer: StreamedAnswer, key: CellKey, *, exact: bool, template: int) -> str | None:
     """Return why the prompt was not the cell's (cached, or of another length), or None."""
     cold = not key.warm and key.kind is Kind.SPEED
-    known = template + CACHED_TOKENS + (CACHED_TOOLS if key.text == captured_requests.TEXT else 0)
+    known = template + CACHED_TOKENS + (CACHED_TOOLS if key.text == suites.TEXT else 0)
     if cold and (answer.cached_tokens or 0) > known:
         return f"{answer.cached_tokens} prompt tokens came from the prefix cache"
     if not exact or not key.context or answer.prompt_tokens is None:

@@ -15,10 +15,9 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from sparkdash.bench.plan import prompt_text
-from sparkdash.bench.plan.captured_requests import UNFORCED, Chat, chats_digest
-from sparkdash.bench.plan.corpus_text import CorpusText
-from sparkdash.bench.plan.suites import CLASSES
+from sparkdash.bench.plan import texts
+from sparkdash.bench.plan.suites import CLASSES, UNFORCED, Chat, chats_digest
+from sparkdash.bench.plan.texts import CorpusText
 from sparkdash.bench.run import CellKey, Kind
 
 Count = Callable[[str, str], Awaitable[int]]
@@ -88,8 +87,8 @@ async def build_prompt(
         pieces_of, told = corpus.passage(body_seed), corpus.told.sha256
     else:
         kind = text_class(key, place.rep)
-        text, ask = "prose" if shared else kind, prompt_text.closing_question(kind, source)
-        pieces_of, told = prompt_text.text_pieces(text, body_seed), ""
+        text, ask = "prose" if shared else kind, texts.closing_question(kind, source)
+        pieces_of, told = texts.text_pieces(text, body_seed), ""
     prompt = Prompt(prompt_id(seed, key, place, told), f"[{nonce}] {ask}")
     if not key.context:
         return prompt

@@ -1,13 +1,14 @@
 """Suites: the cells to measure, as YAML shipped with sparkdash (workloads/) or written by the owner.
 
-Owns: the file format, its errors with file and line, a suite's hash. Must not know: how a cell is measured.
-Rule: the hash covers the meaning, not the file: comments and the order of keys do not change it, a cell does.
+A suite of captured requests has their text in a file beside it. A run keeps their digests, never their words.
+The hash covers the meaning, not the file: comments and the order of keys do not change it, a cell does.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, Self
@@ -15,13 +16,95 @@ from typing import Any, Self
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from sparkdash import paths
-from sparkdash.bench.plan import captured_requests, corpora
-from sparkdash.bench.plan.corpus_text import CorpusText
-from sparkdash.bench.run import CellKey, Kind, Mode, PlannedCell
+from sparkdash.bench.plan import suites, texts
+from sparkdash.bench.plan.texts import CorpusText
+from sparkdash.bench.run import CellKey, Kind, Mode, PlannedCell, Run
 from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.document import Document, read_document
 from sparkdash.domain.base import Frozen
 from sparkdash.errors import AdmissionError, ProfileError
+
+TEXT = "captured"
+"""Class of text of cells with captured requests."""
+ROUTE = "/v1/chat/completions"
+TRANSLATED = ("/v1/messages", "/v1/responses")
+"""Routes whose requests become chats once they are translated."""
+VOLATILE = frozenset({"client_metadata", "metadata", "model", "prompt_cache_key", "stream", "temperature"})
+"""Fields of a request to another route that do not make it a different one."""
+KEPT = ("messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "chat_template_kwargs")
+"""Fields of a request that the engine reads. The cell decides how much it answers."""
+UNFORCED = ("response_format",)
+"""Fields that cells of a forced length leave out: a grammar ends an answer by itself."""
+
+Chat = Mapping[str, Any]
+CapturedRequest = tuple[str, Mapping[str, Any]]
+"""Route, and the body as far as it counts."""
+
+
+def select_requests(lines: Iterable[str], most: int) -> tuple[tuple[CapturedRequest, ...], int]:
+    """Return the last `most` different requests of a capture file that can become chats, oldest first, and the number
+    of other lines.
+    """
+    found: dict[str, CapturedRequest] = {}
+    others = 0
+    for line in lines:
+        request = _request(line)
+        if request is None:
+            others += 1
+        else:
+            digest = chats_digest([{"path": request[0], **request[1]}])
+            found.pop(digest, None)
+            found[digest] = request
+    return tuple(found.values())[-most:], others
+
+
+def different_chats(bodies: Iterable[Mapping[str, Any]]) -> tuple[Chat, ...]:
+    """Return the chats of the bodies of chat requests, each once, at its last place; bodies without messages are left
+    out.
+    """
+    found: dict[str, Chat] = {}
+    for body in bodies:
+        if _has_messages(body):
+            chat = _kept(body)
+            found.pop(chats_digest([chat]), None)
+            found[chats_digest([chat])] = chat
+    return tuple(found.values())
+
+
+def chats_digest(chats: Sequence[Chat]) -> str:
+    """Return the SHA-256 of the chats."""
+    return hashlib.sha256("\n".join(map(chat_line, chats)).encode()).hexdigest()
+
+
+def chat_line(chat: Chat) -> str:
+    """Serialize a chat as a line of the prompts file."""
+    return json.dumps(chat, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def _request(line: str) -> CapturedRequest | None:
+    """Return a captured request that can become a chat; None for another route, and for one too long to be kept."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    path, body = (entry.get("path"), entry.get("body")) if isinstance(entry, dict) else (None, None)
+    if not isinstance(body, dict):
+        return None
+    if path == ROUTE:
+        return (path, _kept(body)) if _has_messages(body) else None
+    if path not in TRANSLATED:
+        return None
+    return path, {name: value for name, value in body.items() if name not in VOLATILE and value is not None}
+
+
+def _kept(body: Mapping[str, Any]) -> Chat:
+    return {name: body[name] for name in KEPT if body.get(name) is not None}
+
+
+def _has_messages(body: Mapping[str, Any]) -> bool:
+    messages = body.get("messages")
+    return isinstance(messages, list) and bool(messages) and all(isinstance(one, dict) for one in messages)
+
 
 SHIPPED = Path(__file__).parent / "workloads"
 SUFFIXES = (".yaml", ".yml")
@@ -53,7 +136,7 @@ class CellGroup(_Given):
     @property
     def wants_chats(self) -> bool:
         """Whether the cells are of captured requests."""
-        return captured_requests.TEXT in self.text
+        return TEXT in self.text
 
     @field_validator("context", "output", "concurrency", "warm", "text", mode="before")
     @classmethod
@@ -78,7 +161,7 @@ class CellGroup(_Given):
     @classmethod
     def _known_text(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for one in value:
-            if one and one not in (*CLASSES, captured_requests.TEXT):
+            if one and one not in (*CLASSES, TEXT):
                 raise ValueError(f"{one!r} is no class of text; they are {', '.join(CLASSES)}")
         return value
 
@@ -96,7 +179,7 @@ class Suite(_Given):
     version: str
     about: str
     lengths: dict[str, int] = {}
-    """Names of output lengths in tables, {short: 32}. Without names they are numbered by report/cell_names.py."""
+    """Names of output lengths in tables, {short: 32}. Without names they are numbered by report/blocks.py."""
     cells: tuple[CellGroup, ...] = Field(min_length=1)
     lag_limit_ms: float = Field(default=5.0, gt=0)
     """Requests during which the client's own loop was later than this do not count."""
@@ -106,11 +189,11 @@ class Suite(_Given):
     """File of captured requests beside this one, a chat per line (`sparkdash bench captured`)."""
     prompts_sha256: str | None = None
     """Digest of that file, so that the suite's hash covers its prompts."""
-    _chats: tuple[captured_requests.Chat, ...] = PrivateAttr(())
+    _chats: tuple[Chat, ...] = PrivateAttr(())
     _corpus_text: CorpusText | None = PrivateAttr(None)
 
     @property
-    def chats(self) -> tuple[captured_requests.Chat, ...]:
+    def chats(self) -> tuple[Chat, ...]:
         """Captured requests, available once the suite was read from its file."""
         return self._chats
 
@@ -132,7 +215,7 @@ class Suite(_Given):
                 hint="Leave out --corpus, or measure another suite.",
             )
         found = self.replace(corpus=name)
-        found._corpus_text = corpora.load_corpus(name)
+        found._corpus_text = texts.load_corpus(name)
         return found
 
     @model_validator(mode="after")
@@ -234,14 +317,14 @@ def read_suite(file: Path) -> Suite:
     return suite if suite.corpus is None else suite.with_corpus(suite.corpus)
 
 
-def _chats(suite: Suite, file: Path, document: Document) -> tuple[captured_requests.Chat, ...]:
+def _chats(suite: Suite, file: Path, document: Document) -> tuple[Chat, ...]:
     place = file.parent / (suite.prompts or "")
     try:
         found = tuple(json.loads(line) for line in place.read_text(encoding="utf-8").splitlines())
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not a JSON object a line"
         raise _invalid([document.problem(("prompts",), f"{place.name} cannot be read: {why}")]) from None
-    if not found or captured_requests.chats_digest(found) != suite.prompts_sha256:
+    if not found or chats_digest(found) != suite.prompts_sha256:
         raise _invalid([document.problem(("prompts_sha256",), f"{place.name} is not what this suite was made of")])
     return found
 
@@ -288,3 +371,23 @@ def _invalid(problems: list[ProfileProblem]) -> ProfileError:
     return ProfileError(
         f"The suite cannot be used: {problems[0]}", code="suite_invalid", problems=tuple(map(str, problems))
     )
+
+
+def suite_of_run(run: Run) -> suites.Suite:
+    """Load the suite and the corpus that the run measures.
+
+    Raises:
+        AdmissionError: `suite_changed`, `corpus_changed`, and as `suites.load_suite` and `load_corpus`.
+    """
+    suite = suites.load_suite(run.suite_file or run.suite)
+    if run.corpus is not None:
+        suite = suite.with_corpus(run.corpus.name)
+    if suite.corpus_text is not None and suite.corpus_text.told != run.corpus:
+        raise _changed(f"The corpus {suite.corpus}", run, "corpus_changed")
+    if suite.hash != run.suite_hash:
+        raise _changed(f"The suite {run.suite}", run, "suite_changed")
+    return suite
+
+
+def _changed(what: str, run: Run, code: str) -> AdmissionError:
+    return AdmissionError(f"{what} has changed since {run.id} began.", code=code, status=409, hint="Start a new run.")

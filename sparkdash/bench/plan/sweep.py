@@ -1,23 +1,110 @@
-"""Sweep over one engine parameter: one profile at several values.
-
-Owns: the profiles of a sweep as a document. Must not know: files, the daemon, which value to choose
-(report/sweep_advice.py).
-Rule: only the parameter differs between the arms; the first value is the baseline.
-Pure.
-"""
+"""Sweep over one engine parameter: one profile at several values, and the file with its temporary profiles."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
 
+from sparkdash import paths
 from sparkdash.bench.run import Arm
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.profile import ArgValue, Profile
-from sparkdash.errors import AdmissionError
+from sparkdash.errors import AdmissionError, HostError
 from sparkdash.redaction import MASK
+
+HEAD = "# Written by sparkdash ab --sweep, and taken away when nothing of the sweep is missing.\n"
+
+
+@contextmanager
+def sweep_profiles(family: str, text: str) -> Iterator[Path]:
+    """Write the profiles and keep the file locked until the context ends.
+
+    Raises:
+        AdmissionError: `sweep_taken`: the owner has a file of that name.
+        HostError: `sweep_unwritable`.
+    """
+    file = sweep_file_path(family)
+    if file.exists() and not _is_sweeps(file):
+        raise AdmissionError(
+            f"{file} is a file of your own. The sweep's profiles need that name.",
+            code="sweep_taken",
+            status=409,
+            hint="Give it another name.",
+        )
+    try:
+        held = _written(file, HEAD + text)
+    except OSError as error:
+        raise HostError(f"{file} cannot be written: {error.strerror}.", code="sweep_unwritable") from error
+    with held:
+        yield file
+
+
+def sweep_file_path(family: str) -> Path:
+    """Return the path of that family's profiles."""
+    return paths.config_dir() / "profiles" / f"{family}.yaml"
+
+
+def is_needed(family: str) -> bool:
+    """Whether an unfinished run needs these profiles."""
+    from sparkdash.bench import run_folder  # 25 ms, which a daemon's start needs only where there is such a file
+
+    for run in run_folder.list_runs():
+        with contextlib.suppress(AdmissionError):
+            told = run_folder.read_run(run)
+            if told.ended_at is None and any(arm.profile.split("/", 1)[0] == family for arm in told.arms):
+                return True
+    return False
+
+
+def delete_sweep_file(family: str) -> bool:
+    """Delete the file. Returns whether it existed."""
+    file = sweep_file_path(family)
+    there = file.exists() and _is_sweeps(file)
+    if there:
+        file.unlink(missing_ok=True)
+    return there
+
+
+def delete_stale_files() -> None:
+    """Delete files of measurements that were killed before their run began."""
+    for file in sweep_file_path("any").parent.glob("*.yaml"):
+        with contextlib.suppress(OSError):
+            if _is_sweeps(file) and _is_free(file) and not is_needed(file.stem):
+                file.unlink(missing_ok=True)
+
+
+def _written(file: Path, text: str) -> IO[str]:
+    """Return the written file, locked while it is open."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    held = file.open("a", encoding="utf-8")
+    fcntl.flock(held, fcntl.LOCK_SH)
+    held.truncate(0)
+    held.write(text)
+    held.flush()
+    return held
+
+
+def _is_sweeps(file: Path) -> bool:
+    try:
+        return file.read_text(encoding="utf-8").startswith(f"{HEAD}profile: {file.stem}\n")
+    except (OSError, ValueError):
+        return False
+
+
+def _is_free(file: Path) -> bool:
+    with file.open("rb") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
 
 MOST = 16
 """Most values in a sweep: each is a launch, two in standard mode."""
@@ -35,7 +122,7 @@ class Sweep(Frozen):
 
     def family(self, profile: Profile) -> str:
         """Return the family name of the generated profiles."""
-        return f"sweep-{profile.name.replace('/', '-')}-{_word(self.name)}"
+        return f"sweep-{profile.name.replace('/', '-')}-{_slug(self.name)}"
 
     def known(self, profile: Profile) -> tuple[str, ...]:
         """Return the candidate names: the profile's flags, and the names inside its mappings."""
@@ -44,7 +131,7 @@ class Sweep(Frozen):
 
     def is_set(self, profile: Profile) -> bool:
         """Whether the profile has that parameter. A missing one is added as a flag."""
-        return _word(self.name) in map(_word, self.known(profile))
+        return _slug(self.name) in map(_slug, self.known(profile))
 
     def arms(self, profile: Profile) -> tuple[Arm, ...]:
         """Return one arm per value, in the given order."""
@@ -52,7 +139,7 @@ class Sweep(Frozen):
         return tuple(
             Arm(
                 name=f"{self.name}={value}",
-                profile=f"{family}/{_word(value)}",
+                profile=f"{family}/{_slug(value)}",
                 parameters={self.name: value},
                 swept=profile.name,
             )
@@ -73,7 +160,7 @@ class Sweep(Frozen):
                 code="sweep_invalid",
                 hint="Name the variable in the profile's `env_from`, and set it in the daemon's environment.",
             )
-        variants = {_word(value): {"args": _over(profile.args, self.name, value)} for value in self.values}
+        variants = {_slug(value): {"args": _over(profile.args, self.name, value)} for value in self.values}
         about = f"{profile.name} with {self.name} at {', '.join(self.values)}"
         return {"profile": self.family(profile), **base, "about": about, "variants": variants}
 
@@ -110,15 +197,15 @@ def _over(args: dict[str, ArgValue], name: str, value: str) -> dict[str, Any]:
     """Return the arguments that a value changes: where the profile has the name, at the top or inside a mapping."""
     parsed: Any = int(value) if _NUMBER.fullmatch(value) else {"true": True, "false": False}.get(value, value)
     for flag in args:
-        if _word(flag) == _word(name):
+        if _slug(flag) == _slug(name):
             return {flag: parsed}
     for flag, inner in args.items():
         for key in inner if isinstance(inner, dict) else ():
-            if _word(key) == _word(name):
+            if _slug(key) == _slug(name):
                 # no drafted tokens is no speculation: engines refuse a drafter that drafts nothing
                 return {flag: None if parsed == 0 and "spec" in flag else {key: parsed}}
     return {name: parsed}
 
 
-def _word(text: str) -> str:
+def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")

@@ -1,6 +1,5 @@
-"""Tables of one arm: context by length, batches, the cost of reasoning.
+"""Tables of one arm: context by length, batches, the cost of reasoning, its KV cache, the memory's ceiling.
 
-Owns: the published tables' rows and columns. Must not know: Markdown.
 Pure.
 """
 
@@ -11,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from sparkdash.bench.judge.judgement import ArmFigure
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion
-from sparkdash.bench.report import cell_names
+from sparkdash.bench.report import blocks
 from sparkdash.bench.report.blocks import (
     DASH,
     Block,
     Footnotes,
     Grid,
+    Heading,
     TableCell,
     TextBlock,
     Tone,
@@ -26,8 +26,12 @@ from sparkdash.bench.report.blocks import (
     format_value,
 )
 from sparkdash.bench.report.layout import Build, SpeculationMode
-from sparkdash.bench.report.report import Report
+from sparkdash.bench.report.report import ArmReport, Report
+from sparkdash.bench.results import Provenance
 from sparkdash.bench.run import CellKey, Kind
+from sparkdash.domain.base import Frozen
+from sparkdash.domain.weights import WeightFacts
+from sparkdash.engines.roofline import Roofline, decode_step, draft_bytes, kv_bits, parse_speculation, roofline
 
 HEAD_WIDTH = 7
 """Width of the context column: `ctx=16K`."""
@@ -95,7 +99,7 @@ class TableSource:
     @property
     def grid_keys(self) -> tuple[CellKey, ...]:
         """Cells of the matrix: one request at a time, cold, all classes of text. Batches have their own table."""
-        return cell_names.matrix_cells(self.report.planned())
+        return blocks.matrix_cells(self.report.planned())
 
     @property
     def suite(self) -> str:
@@ -105,7 +109,7 @@ class TableSource:
     @property
     def words(self) -> dict[int, str]:
         """Names of the matrix's output lengths, by tokens."""
-        return cell_names.length_names([one.output for one in self.grid_keys], self.report.run.lengths)
+        return blocks.length_names([one.output for one in self.grid_keys], self.report.run.lengths)
 
     @property
     def asks_math(self) -> bool:
@@ -167,7 +171,7 @@ def batch_table(source: TableSource, arm: str) -> Iterator[Block]:
     rows = []
     for key in sorted(keys, key=lambda one: (one.context, one.output, one.concurrency)):
         if (key.context, key.output) in crowds:
-            where = (TableCell(f"ctx={cell_names.context_name(key.context)}"),) * apart
+            where = (TableCell(f"ctx={blocks.context_name(key.context)}"),) * apart
             rows.append((*where, *_batch_cells(source, arm, key, notes)))
     if rows:
         head = ("Context",) * apart + ("Batch", "Avg completion tokens", _figure_head(source.metric), "Aggregate tok/s")
@@ -199,7 +203,7 @@ def text_class_table(source: TableSource, arm: str) -> Iterator[Block]:
     for key in keys:
         figures = (source.cell(arm, key, notes), source.cell(arm, key, notes, BenchMetric.TTFT))
         at_once = f" x{key.concurrency}" if key.concurrency > 1 else ""
-        where = (key.text + at_once, f"ctx={cell_names.context_name(key.context)}", str(key.output))
+        where = (key.text + at_once, f"ctx={blocks.context_name(key.context)}", str(key.output))
         rows.append((*map(TableCell, where), *figures))
     if rows:
         head = ("Text", "Context", "Tokens", f"{source.metric.unit} ({source.metric.value})", "TTFT s")
@@ -242,7 +246,7 @@ def prefix_cache_line(source: TableSource, arm: str) -> Iterator[Block]:
     keys = source.report.planned(Kind.PREFIX)
     rates = {one.key: one.rate for one in source.report.hits if one.arm == source.arm(arm)}
     for key in keys:
-        place = f" (ctx={cell_names.context_name(key.context)})" if len(keys) > 1 else ""
+        place = f" (ctx={blocks.context_name(key.context)})" if len(keys) > 1 else ""
         if key in rates:
             share = f"{format_percent(rates[key])} delta hit rate on repeated system prompt"
             yield TextBlock((f"Prefix cache: {share}{place}.",))
@@ -276,4 +280,103 @@ def _row(source: TableSource, arm: str, context: int, columns: list[Column], not
     cells = (
         source.cell(arm, keys[context], notes) if context in keys else TableCell(DASH, Tone.DIM) for _, keys in columns
     )
-    return (TableCell(f"ctx={cell_names.context_name(context)}"), *cells)
+    return (TableCell(f"ctx={blocks.context_name(context)}"), *cells)
+
+
+LONG = 262_144
+"""Tokens of the published column: 256K."""
+KV_HOW = (
+    "KV cache: tokens by the engine's own figure. Users: that figure over 262,144, whole contexts without a shared "
+    "prefix. Computed, not measured."
+)
+
+
+def kv_table(source: TableSource) -> Iterator[Block]:
+    """Table of the arms whose engine told the size of its cache; nothing without one."""
+    known = [(arm.name, arm.provenance) for arm in source.report.arms if arm.provenance and arm.provenance.kv_tokens]
+    if not known:
+        return
+    notes = Footnotes()
+    rows = tuple((TableCell(name), *_kv_cells(told, notes)) for name, told in known)
+    yield Heading(2, "256K context")
+    yield Grid(head=("Build", "KV cache", "256K concurrent users"), rows=rows, notes=tuple(notes.texts))
+    yield TextBlock((KV_HOW,), Tone.DIM)
+
+
+def _kv_cells(told: Provenance, notes: Footnotes) -> tuple[TableCell, TableCell]:
+    tokens, limit = told.kv_tokens or 0, told.context_limit
+    if limit is not None and limit < LONG:
+        users = TableCell(DASH + notes.mark(f"the engine serves requests of up to {limit:,} tokens"), Tone.DIM)
+    else:
+        users = TableCell(str(tokens // LONG))
+    return TableCell(f"{_tokens_text(tokens)} tokens"), users
+
+
+def _tokens_text(tokens: int) -> str:
+    """Format tokens in the published way: 355K, 1.4M."""
+    if tokens >= 1_000_000:
+        return f"{tokens / 1_000_000:.1f}M"
+    return f"{tokens / 1000:.0f}K" if tokens >= 1000 else str(tokens)
+
+
+class CellCeiling(Frozen):
+    """Measured rate of an arm in a cell, with its ceiling. Tokens per second."""
+
+    arm: str
+    key: CellKey
+    measured: float
+    line: Roofline
+
+
+def cell_ceilings(source: TableSource, weights: Mapping[str, Mapping[str, WeightFacts]]) -> tuple[CellCeiling, ...]:
+    """Return the ceiling of every measured single-request cell whose terms are all known."""
+    lengths = {(one.arm, one.key): one.acceptance_length for one in source.report.speculation}
+    found = []
+    for arm in source.report.arms:
+        facts = weights.get(arm.profile, {})
+        for key in source.grid_keys:
+            figure = source.figure(arm.name, key, BenchMetric.DECODE)
+            line = _ceiling(arm, facts, key, lengths.get((arm.name, key)))
+            if figure and figure.median and line:
+                found.append(CellCeiling(arm=arm.name, key=key, measured=figure.median, line=line))
+    return tuple(found)
+
+
+def ceiling_table(source: TableSource, found: tuple[CellCeiling, ...]) -> Iterator[Block]:
+    """Build the table of shares of the ceiling. Figures above it are flagged."""
+    if not found:
+        return
+    words = source.words
+    yield Heading(2, "Against the memory's ceiling")
+    said = "Ceiling: 273 GB/s x acceptance length / bytes read a step, by the checkpoint's own headers."
+    yield TextBlock((said,), Tone.DIM)
+    rows = tuple(_ceiling_row(one, words) for one in found)
+    yield Grid(head=("Arm", "Cell", "tok/s", "Ceiling", "Share", "GB a step"), rows=rows)
+
+
+def _ceiling_row(one: CellCeiling, words: dict[int, str]) -> tuple[TableCell, ...]:
+    above = one.line.exceeded(one.measured)
+    share = format_percent(one.line.share(one.measured)) + (" exceeds the roofline: unverified" if above else "")
+    return (
+        TableCell(one.arm),
+        TableCell(blocks.cell_name(one.key, words)),
+        TableCell(format_value(one.measured)),
+        TableCell(format_value(one.line.peak_tok_s)),
+        TableCell(share, Tone.WORSE if above else Tone.PLAIN),
+        TableCell(format_value(one.line.step.total / 1e9, 2)),
+    )
+
+
+def _ceiling(arm: ArmReport, facts: Mapping[str, WeightFacts], key: CellKey, length: float | None) -> Roofline | None:
+    told = arm.provenance
+    bits = kv_bits(told.kv_dtype) if told else None
+    target = facts.get("target")
+    if told is None or bits is None or target is None:
+        return None
+    method, speculated = parse_speculation(told.speculation)
+    drafted = draft_bytes(method, target, facts.get("drafter"))
+    if drafted is None:
+        return None
+    middle = key.context + key.output // 2
+    one = decode_step(target, context=middle, speculated=speculated or 0, key_bits=bits, draft_bytes=drafted)
+    return roofline(one, acceptance_length=length if method else 1.0) if one else None

@@ -6,20 +6,129 @@ Pure.
 
 from __future__ import annotations
 
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+from sparkdash.bench.judge.accuracy import AnswerQuality, qualities
 from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, decompose, judged_rows, overall
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.paired_prompts import paired_cells
-from sparkdash.bench.judge.quality import AnswerQuality, qualities
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
-from sparkdash.bench.records import CellRecord
-from sparkdash.bench.report.assumed_cells import assumed_cells, with_assumed, without_assumed
 from sparkdash.bench.report.comparability import flags_between_runs, flags_within_run, paired_arms, refused_arms
-from sparkdash.bench.report.missing_cells import estimate_missing
-from sparkdash.bench.report.report import ArmReport, MetricTable, PrefixHits, Report, Speculation
-from sparkdash.bench.report.sweep_advice import choose_values
-from sparkdash.bench.report.void_counts import count_voids
-from sparkdash.bench.results import Results
-from sparkdash.bench.run import Arm, CellKey, Kind
+from sparkdash.bench.report.report import (
+    Advice,
+    ArmReport,
+    AssumedCell,
+    MetricTable,
+    MissingCells,
+    PrefixHits,
+    Report,
+    Speculation,
+    VoidCount,
+)
+from sparkdash.bench.results import CellRecord, Gap, Results
+from sparkdash.bench.run import Arm, CellKey, Kind, PlannedCell, Run
+
+REASON = "not comparable: the tokens of the first chunk are an estimate"
+
+
+def assumed_cells(results: Results) -> tuple[AssumedCell, ...]:
+    """Return the cells in which the tokens of a first chunk are an estimate."""
+    found = dict.fromkeys((one.arm, one.cell) for one in results.samples if one.void is None and one.k1_assumed)
+    return tuple(AssumedCell(arm=arm, key=key) for arm, key in found)
+
+
+def without_assumed(results: Results, assumed: Sequence[AssumedCell]) -> Results:
+    """Remove the samples whose decode rates may not be compared; of the baseline's cells, those of all arms."""
+    if not assumed:
+        return results
+    kept = tuple(one for one in results.samples if not _hangs(assumed, results.run.baseline, one.arm, one.cell))
+    return results.replace(samples=kept)
+
+
+def with_assumed(
+    tables: Sequence[MetricTable], decoded: Results, assumed: Sequence[AssumedCell]
+) -> tuple[MetricTable, ...]:
+    """Take the verdicts of those cells out of the decode table. `decoded`: the results without their samples."""
+    if not assumed:
+        return tuple(tables)
+    return tuple(_decode_table(one, decoded, assumed) if one.metric is BenchMetric.DECODE else one for one in tables)
+
+
+def _decode_table(table: MetricTable, decoded: Results, assumed: Sequence[AssumedCell]) -> MetricTable:
+    rows = without_verdicts(table.rows, decoded.run.baseline, assumed)
+    return table.replace(rows=rows, overall=overall(decoded, BenchMetric.DECODE))
+
+
+def without_verdicts(rows: Sequence[CellRow], baseline: str, assumed: Sequence[AssumedCell]) -> tuple[CellRow, ...]:
+    """Keep the figures of those cells without verdicts."""
+
+    def judged(one: ArmFigure, key: CellKey) -> ArmFigure:
+        if not _hangs(assumed, baseline, one.arm, key):
+            return one
+        return one.replace(verdict=Verdict(claim=Conclusion.VOID, reason=REASON))
+
+    return tuple(row.replace(figures=tuple(judged(one, row.key) for one in row.figures)) for row in rows)
+
+
+def _hangs(assumed: Sequence[AssumedCell], baseline: str, arm: str, key: CellKey) -> bool:
+    return any(one.key == key and one.arm in (arm, baseline) for one in assumed)
+
+
+def estimate_missing(results: Results) -> tuple[MissingCells, ...]:
+    """Return an estimate for each arm with gaps. An impossible arm has none."""
+    by_arm: dict[str, list[Gap]] = defaultdict(list)
+    for gap in results.gaps():
+        by_arm[gap.arm].append(gap)
+    places: dict[str, list[int]] = defaultdict(list)
+    for index, slot in enumerate(results.run.order):
+        places[slot.arm].append(index)
+    paces = _paces(results)
+    startup = [one.provenance.startup_s for one in results.launches if one.provenance.startup_s is not None]
+    return tuple(
+        MissingCells(
+            arm=arm.name,
+            cells=len(by_arm[arm.name]),
+            of=sum(len(results.run.planned(index)) for index in places[arm.name]),
+            launches=len(places[arm.name]),
+            seconds=_missing_seconds(by_arm[arm.name], paces, median(startup) if startup else None),
+            command=resume_command(results.run.id),
+        )
+        for arm in results.run.arms
+        if arm.impossible is None and by_arm[arm.name]
+    )
+
+
+def estimate_blank(merged: Results, arm: str, blank: Sequence[PlannedCell], command: str) -> MissingCells:
+    """Return an estimate for the cells of merged runs that no run fills, in one launch."""
+    gaps = [Gap(launch=0, arm=arm, cell=cell.key, reps=tuple(range(cell.reps))) for cell in blank]
+    startup = [one.provenance.startup_s for one in merged.launches if one.provenance.startup_s is not None]
+    seconds = _missing_seconds(gaps, _paces(merged), median(startup) if startup else None)
+    return MissingCells(arm=arm, cells=len(blank), of=len(merged.run.cells), seconds=seconds, command=command)
+
+
+def resume_command(run: str) -> str:
+    """Return the command that measures only the gaps of a run."""
+    return f"sparkdash bench resume {run}"
+
+
+def _paces(results: Results) -> dict[CellKey, float]:
+    """Return the seconds per repetition of each cell that some launch finished."""
+    reps = {cell.key: cell.reps for cell in results.run.cells}
+    spent: dict[CellKey, list[float]] = defaultdict(list)
+    for one in results.cells:
+        if one.void is None and one.key in reps:
+            spent[one.key].append((one.ended_at - one.started_at).total_seconds() / reps[one.key])
+    return {key: median(times) for key, times in spent.items()}
+
+
+def _missing_seconds(gaps: list[Gap], paces: dict[CellKey, float], startup: float | None) -> float | None:
+    """Return the seconds; None where a cell or the start of an engine was never timed."""
+    if startup is None or any(gap.cell not in paces for gap in gaps):
+        return None
+    return startup * len({gap.launch for gap in gaps}) + sum(paces[gap.cell] * len(gap.reps) for gap in gaps)
 
 
 def assemble_report(results: Results) -> Report:
@@ -176,3 +285,63 @@ def _scores(results: Results, apart: tuple[str, ...]) -> tuple[AnswerQuality, ..
 
 def _finished(results: Results, arm: str, key: CellKey) -> list[CellRecord]:
     return [one for one in results.cells if one.arm == arm and one.key == key and one.void is None]
+
+
+def choose_values(run: Run, decode: Sequence[CellRow], speculation: Sequence[Speculation]) -> tuple[Advice, ...]:
+    """Return a recommendation for each cell with a figure of the baseline; none without a sweep."""
+    if not any(arm.parameters for arm in run.arms):
+        return ()
+    lengths = {(one.arm, one.key): one.acceptance_length for one in speculation}
+    found = (_choose(row, run.baseline, lengths) for row in decode)
+    return tuple(one for one in found if one is not None)
+
+
+def _choose(row: CellRow, baseline: str, lengths: Mapping[tuple[str, CellKey], float]) -> Advice | None:
+    """Return the recommendation for one cell; None without a figure of the baseline, or with no other."""
+    known = sorted((one for one in row.figures if one.median is not None), key=lambda one: -(one.median or 0.0))
+    base = next((one for one in known if one.arm == baseline), None)
+    if base is None or len(known) < 2:
+        return None
+    best = next((one for one in known if one.verdict.claim is Conclusion.FASTER), base)
+    return Advice(
+        key=row.key,
+        arm=best.arm,
+        figure=best,
+        acceptance_length=lengths.get((best.arm, row.key)),
+        runner_up=next((one for one in known if one is not best), None),
+    )
+
+
+_FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
+
+
+def count_voids(results: Results) -> tuple[VoidCount, ...]:
+    """Count the void samples of each arm by reason, most frequent first."""
+    found = ((one.arm, one.void) for one in results.samples if one.void is not None)
+    counts: Counter[tuple[str, str]] = Counter()
+    first: dict[tuple[str, str], str] = {}
+    for arm, reason in found:
+        alike = arm, _FIGURE.sub("#", reason)
+        counts[alike] += 1
+        first.setdefault(alike, reason)
+    return tuple(VoidCount(arm=alike[0], reason=first[alike], samples=count) for alike, count in counts.most_common())
+
+
+def void_text(voids: Iterable[VoidCount]) -> str:
+    """Return the reasons with their counts: `2 samples do not count: 2 the client was 7.7 ms late`."""
+    reasons: Counter[str] = Counter()
+    for one in voids:
+        reasons[one.reason] += one.samples
+    total = sum(reasons.values())
+    if not total:
+        return ""
+    verb = "1 sample does not count" if total == 1 else f"{total} samples do not count"
+    return f"{verb}: {'; '.join(f'{count} {reason}' for reason, count in reasons.most_common())}"
+
+
+def damage_text(damaged: int) -> str:
+    """Return the words for damaged lines; empty without any."""
+    if not damaged:
+        return ""
+    lines = "1 line of records.jsonl is" if damaged == 1 else f"{damaged} lines of records.jsonl are"
+    return f"{lines} damaged and not counted; what they held is missing"

@@ -1,150 +1,140 @@
-"""Charts of a report: which figures each shows, as shapes that the page draws.
+"""Charts of a report: which figures each shows.
 
-Owns: which figures each chart shows. Must not know: HTML, pixels (formats/svg.py).
 Rule: an arm has one colour in all charts. In the chart of differences only claimed ones are coloured.
 Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from sparkdash.bench.judge.metrics import BenchMetric
-from sparkdash.bench.judge.verdict import Conclusion, Verdict
-from sparkdash.bench.report import cell_names
-from sparkdash.bench.report.arm_tables import TableSource
-from sparkdash.bench.report.chart import (
-    BETTER,
-    NEITHER,
-    PALETTE,
-    WORSE,
-    BarPanel,
-    Chart,
-    IntervalPanel,
-    IntervalRow,
-    PlotBar,
-    PlotPoint,
-    arm_colour,
-)
-from sparkdash.bench.report.context_chart import context_chart
-from sparkdash.bench.report.published.published_figures import RATES, matching_cell
-from sparkdash.bench.report.roofline_table import CellCeiling
-from sparkdash.domain.profile import Published
+from sparkdash.bench.judge.verdict import Conclusion
+from sparkdash.bench.report import blocks
+from sparkdash.bench.report.arm_tables import CellCeiling, TableSource
+from sparkdash.bench.report.blocks import decimals
+from sparkdash.bench.report.formats.svg import Mark, Panel, Shape
+from sparkdash.bench.run import CellKey
 from sparkdash.engines.roofline import PEAK
 
+PALETTE = ("#4c8dff", "#f0883e", "#3fb27f", "#c678dd", "#d4a72c", "#e5534b", "#39c5cf", "#8b949e")
+"""Colours of arms, distinguishable on dark and on light paper."""
+BETTER, WORSE, NEITHER = "#3fb27f", "#e5534b", "#8b949e"
 COLOURS = {Conclusion.FASTER: BETTER, Conclusion.SLOWER: WORSE}
 """Colours of claims; other points have NEITHER."""
 SEEN = 232e9
 """Measured bandwidth of a read-bound kernel on a GB10 in bytes/s: 231 to 234 GB/s (antirez/ds4, issue 773)."""
 
 
-def draw_charts(
-    source: TableSource, published: Mapping[str, Sequence[Published]], roofs: tuple[CellCeiling, ...]
-) -> tuple[Chart, ...]:
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Figure with its title and a description of its data."""
+
+    name: str
+    title: str
+    about: str
+    unit: str
+    panels: tuple[Panel, ...]
+    legend: tuple[tuple[str, str], ...] = ()
+    """Names and colours."""
+
+
+def draw_charts(source: TableSource, roofs: tuple[CellCeiling, ...]) -> tuple[Chart, ...]:
     """Draw the charts for which the run has data."""
-    made = (
-        context_chart(source, published),
-        _differences(source),
-        _acceptance(source),
-        _ceilings(source, roofs),
-        _beside(source, published),
-    )
+    made = (_contexts(source), _differences(source), _acceptance(source), _ceilings(source, roofs))
     return tuple(chart for chart in made if chart.panels)
+
+
+def _arm_colour(source: TableSource, arm: str) -> str:
+    """Return the arm's colour; arms that cannot run take none from the others."""
+    drawn_first = sorted(source.report.run.arms, key=lambda one: one.impossible is not None)
+    return PALETTE[[one.name for one in drawn_first].index(arm) % len(PALETTE)]
+
+
+def _contexts(source: TableSource) -> Chart:
+    """Draw rates against context, a panel per output length."""
+    panels = [_context_panel(source, output, word) for output, word in source.words.items()]
+    shown = tuple(panel for panel in panels if panel.groups)
+    legend = {arm: line[0].colour for panel in shown for arm, line in panel.groups}
+    unit = source.metric.unit
+    return Chart("context", f"{unit} against context", source.metric.definition, unit, shown, tuple(legend.items()))
+
+
+def _context_panel(source: TableSource, output: int, word: str) -> Panel:
+    keys = sorted((key for key in source.grid_keys if key.output == output), key=lambda key: key.context)
+    lines = ((arm.name, _context_marks(source, arm.name, keys)) for arm in source.report.arms)
+    categories = tuple(blocks.context_name(key.context) for key in keys)
+    return Panel(Shape.LINES, word, tuple(line for line in lines if line[1]), categories)
+
+
+def _context_marks(source: TableSource, arm: str, keys: Sequence[CellKey]) -> tuple[Mark, ...]:
+    found, colour = [], _arm_colour(source, arm)
+    for key in keys:
+        figure = source.figure(arm, key)
+        if figure is not None and (middle := figure.median) is not None:
+            place = blocks.context_name(key.context)
+            about = f"{arm}, ctx={place}: {middle:.{decimals(source.metric)}f} {source.metric.unit}"
+            found.append(Mark(place, colour, middle, figure.low or middle, figure.high or middle, about))
+    return tuple(found)
 
 
 def _differences(source: TableSource) -> Chart:
     """Draw each cell's change against the baseline with its interval, in a panel per arm."""
     base = source.report.run.baseline
-    panels = (
-        IntervalPanel(arm.name, _judged_cells(source, arm.name)) for arm in source.report.arms if arm.name != base
-    )
-    return Chart(
-        "differences",
-        f"Against {base}",
-        "95 % intervals over engine launches; green and red only where a difference may be claimed.",
-        "%",
-        tuple(panel for panel in panels if panel.rows),
-    )
+    found = ((arm.name, _changes(source, arm.name)) for arm in source.report.arms if arm.name != base)
+    panels = tuple(Panel(Shape.INTERVALS, arm, (("", marks),)) for arm, marks in found if marks)
+    about = "95 % intervals over engine launches; green and red only where a difference may be claimed."
+    return Chart("differences", f"Against {base}", about, "%", panels)
 
 
-def _judged_cells(source: TableSource, arm: str) -> tuple[IntervalRow, ...]:
-    """Return the cells in which the arm's change is known."""
+def _changes(source: TableSource, arm: str) -> tuple[Mark, ...]:
+    """Return the known changes of an arm, in per cent."""
     found = []
     for key in source.report.planned():
         figure = source.figure(arm, key)
-        if figure is not None and figure.verdict.delta is not None:
-            verdict = figure.verdict
-            colour = COLOURS.get(verdict.claim, NEITHER)
-            found.append(IntervalRow(cell_names.short_cell_name(key, source.words), colour, _change(verdict)))
+        if figure is not None and (delta := figure.verdict.delta) is not None:
+            told = figure.verdict
+            low, high = (100 * (delta if bound is None else bound) for bound in (told.low, told.high))
+            name = blocks.short_cell_name(key, source.words)
+            found.append(Mark(name, COLOURS.get(told.claim, NEITHER), 100 * delta, low, high, told.text))
     return tuple(found)
-
-
-def _change(verdict: Verdict) -> PlotPoint:
-    """Return the change with its bounds, in per cent."""
-    delta = verdict.delta or 0.0
-    low = delta if verdict.low is None else verdict.low
-    high = delta if verdict.high is None else verdict.high
-    return PlotPoint(100 * delta, 100 * low, 100 * high, verdict.text)
 
 
 def _acceptance(source: TableSource) -> Chart:
     """Draw the share of accepted draft tokens by position, for each arm over all its cells."""
-    groups: dict[str, list[PlotBar]] = {}
+    groups: dict[str, list[Mark]] = {}
     for arm in source.report.arms:
         cells = [one.accepted_at for one in source.report.speculation if one.arm == arm.name and one.accepted_at]
         for place in range(min(map(len, cells), default=0)):
             share = 100 * sum(one[place] for one in cells) / len(cells)
-            bar = PlotBar(arm.name, arm_colour(source, arm.name), share, f"{share:.0f} %")
-            groups.setdefault(f"position {place + 1}", []).append(bar)
-    panel = BarPanel("", tuple((name, tuple(bars)) for name, bars in groups.items()), most=100.0)
+            groups.setdefault(f"position {place + 1}", []).append(_bar(source, arm.name, share, f"{share:.0f} %"))
     about = "Draft tokens accepted at each position / verify steps, mean over the cells."
-    return _bar_chart("acceptance", "Acceptance by position", about, panel)
-
-
-def _bar_chart(name: str, title: str, about: str, panel: BarPanel, unit: str = "%") -> Chart:
-    legend = {bar.name: bar.colour for _, bars in panel.groups for bar in bars}
-    return Chart(name, title, about, unit, (panel,) if panel.groups else (), tuple(legend.items()))
+    return _bar_chart("acceptance", "Acceptance by position", about, groups)
 
 
 def _ceilings(source: TableSource, roofs: tuple[CellCeiling, ...]) -> Chart:
     """Draw the share of the roofline, with a line at a perfect kernel's share."""
-    groups: dict[str, list[PlotBar]] = {}
+    groups: dict[str, list[Mark]] = {}
     for one in roofs:
         share = 100 * one.line.share(one.measured)
         text = f"{share:.0f} %: {one.measured:.1f} of {one.line.peak_tok_s:.1f} tok/s"
-        bar = PlotBar(one.arm, arm_colour(source, one.arm), share, text)
-        groups.setdefault(cell_names.short_cell_name(one.key, source.words), []).append(bar)
-    marks = ((100.0, False), (100 * SEEN / PEAK, True))
-    panel = BarPanel("", tuple((name, tuple(bars)) for name, bars in groups.items()), most=100.0, marks=marks)
+        name = blocks.short_cell_name(one.key, source.words)
+        groups.setdefault(name, []).append(_bar(source, one.arm, share, text))
     about = (
         "Measured decode / what 273 GB/s allow; dashed: 232 GB/s, the most that a kernel was seen to reach. "
         "Above 100 % a figure cannot be right."
     )
-    return _bar_chart("roofline", "Share of the roofline", about, panel)
+    return _bar_chart("roofline", "Share of the roofline", about, groups, ((100.0, False), (100 * SEEN / PEAK, True)))
 
 
-def _beside(source: TableSource, published: Mapping[str, Sequence[Published]]) -> Chart:
-    """Draw own figures beside published ones."""
-    groups = tuple(
-        (
-            label,
-            (PlotBar("published", NEITHER, theirs, f"{theirs:.1f}"), PlotBar("here", PALETTE[0], ours, f"{ours:.1f}")),
-        )
-        for arm in source.report.arms
-        for one in published.get(arm.profile, ())
-        for label, theirs, ours in _published_pairs(source, arm.name, one)
-    )
-    about = "Other boxes, prompts and harnesses: a difference here is no verdict."
-    return _bar_chart("published", "Beside the published figures", about, BarPanel("", groups), "tok/s")
+def _bar(source: TableSource, arm: str, share: float, text: str) -> Mark:
+    return Mark(arm, _arm_colour(source, arm), share, share, share, text)
 
 
-def _published_pairs(source: TableSource, arm: str, one: Published) -> Iterator[tuple[str, float, float]]:
-    """Yield (label, published rate, own rate) for each rate that both have."""
-    key = matching_cell(one, source)
-    if key is None:
-        return
-    for metric, name in RATES:
-        theirs = getattr(one, name)
-        ours = source.figure(arm, key, metric)
-        if theirs is not None and metric is not BenchMetric.PREFILL and ours and ours.median:
-            yield f"{arm} · {cell_names.short_cell_name(key, source.words)} · {metric.value}", theirs, ours.median
+def _bar_chart(
+    name: str, title: str, about: str, groups: dict[str, list[Mark]], rulers: tuple[tuple[float, bool], ...] = ()
+) -> Chart:
+    legend = {bar.name: bar.colour for bars in groups.values() for bar in bars}
+    drawn = tuple((label, tuple(bars)) for label, bars in groups.items())
+    panels = (Panel(Shape.BARS, "", drawn, most=100.0, rulers=rulers),) if groups else ()
+    return Chart(name, title, about, "%", panels, tuple(legend.items()))

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from sparkdash.bench.records import LaunchRecord, Provenance
 from sparkdash.bench.report.report import ArmReport, ComparisonFlag, Report
-from sparkdash.bench.results import Results
+from sparkdash.bench.results import LaunchRecord, Provenance, Results
 from sparkdash.bench.run import Run
 
 Get = Callable[[Provenance], object]

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparkdash.bench.judge.accuracy import AccuracyGate
+from sparkdash.bench.judge.accuracy import AccuracyGate, AnswerQuality
 from sparkdash.bench.judge.judgement import Decomposition, Overall
 from sparkdash.bench.judge.metrics import BenchMetric
-from sparkdash.bench.judge.quality import AnswerQuality
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.plan.math_questions import Stratum
-from sparkdash.bench.report import cell_names
+from sparkdash.bench.report import blocks
 from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.blocks import (
     DASH,
@@ -31,7 +30,7 @@ from sparkdash.bench.report.blocks import (
     format_value,
 )
 from sparkdash.bench.report.layout import Build, Layout, SpeculationMode
-from sparkdash.bench.report.report import Speculation
+from sparkdash.bench.report.report import Advice, Speculation
 from sparkdash.bench.run import CellKey
 
 TONES = {Conclusion.FASTER: Tone.BETTER, Conclusion.SLOWER: Tone.WORSE}
@@ -150,7 +149,7 @@ def _speculation_row(one: Speculation, part: Decomposition | None, words: dict[i
     by_place = " ".join(f"{share:.2f}" for share in one.accepted_at) or DASH
     steps = format_value(part.steps_per_s if part else None) or DASH
     told = _moved(part.steps_s) if part else TableCell(DASH, Tone.DIM)
-    cells = (cell_names.cell_name(one.key, words), f"{one.acceptance_length:.2f}", by_place, steps)
+    cells = (blocks.cell_name(one.key, words), f"{one.acceptance_length:.2f}", by_place, steps)
     return (*(TableCell(text) for text in cells), told)
 
 
@@ -192,7 +191,7 @@ def _pair(source: TableSource, arm: str, key: CellKey, words: dict[int, str]) ->
     ours, theirs = source.figure(arm, key), source.figure(source.report.run.baseline, key)
     verdict = ours.verdict if ours else Verdict(claim=Conclusion.MISSING)
     return (
-        TableCell(cell_names.cell_name(key, words)),
+        TableCell(blocks.cell_name(key, words)),
         TableCell(format_spread(theirs, decimals(source.metric)) if theirs else ""),
         TableCell(format_spread(ours, decimals(source.metric)) if ours else ""),
         TableCell(verdict.text, TONES.get(verdict.claim, Tone.DIM)),
@@ -202,9 +201,9 @@ def _pair(source: TableSource, arm: str, key: CellKey, words: dict[int, str]) ->
 def _overall(one: Overall, metric: BenchMetric, words: dict[int, str]) -> str:
     said = f"All {one.cells} cells ({metric.value}, geometric mean): {one.verdict.text}"
     if one.worst is not None and one.worst_delta is not None:
-        said += f"; worst {cell_names.cell_name(one.worst, words)} {format_change(one.worst_delta)}"
+        said += f"; worst {blocks.cell_name(one.worst, words)} {format_change(one.worst_delta)}"
     if one.best is not None and one.best_delta is not None:
-        said += f"; best {cell_names.cell_name(one.best, words)} {format_change(one.best_delta)}"
+        said += f"; best {blocks.cell_name(one.best, words)} {format_change(one.best_delta)}"
     return said + "."
 
 
@@ -270,4 +269,34 @@ def _is(source: TableSource, build: Build, mode: str, arm: str) -> bool:
 
 
 def _where(source: TableSource, key: CellKey) -> str:
-    return cell_names.cell_name(key, source.words)
+    return blocks.cell_name(key, source.words)
+
+
+def advice_table(source: TableSource) -> Iterator[Block]:
+    """Build the table of recommendations with their evidence."""
+    report = source.report
+    if not report.advice:
+        return
+    words = source.words
+    yield Heading(2, "Recommended")
+    said = (
+        f"By decode rate; {report.run.baseline} stays where nothing is shown to be faster. "
+        "That the next one is slower is not claimed."
+    )
+    yield TextBlock((said,), Tone.DIM)
+    rows = tuple(_advice_row(one, report.run.baseline, words) for one in report.advice)
+    yield Grid(head=("Cell", "Take", "tok/s", "Against the baseline", "Acceptance length", "Next"), rows=rows)
+
+
+def _advice_row(one: Advice, baseline: str, words: dict[int, str]) -> tuple[TableCell, ...]:
+    kept = one.arm == baseline
+    nothing = "nothing is shown to be faster"
+    following = f"{one.runner_up.arm} {format_value(one.runner_up.median)}" if one.runner_up else DASH
+    return (
+        TableCell(blocks.cell_name(one.key, words)),
+        TableCell(one.arm),
+        TableCell(format_spread(one.figure)),
+        TableCell(nothing if kept else one.figure.verdict.text, Tone.PLAIN if kept else Tone.BETTER),
+        TableCell(format_value(one.acceptance_length, 2)),
+        TableCell(following),
+    )

@@ -2,20 +2,23 @@
 
 Owns: the shape of a layout, and the one derived from a run. Must not know: figures.
 A layout may name arms that a run lacks; their cells then show how to fill them.
-Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from pathlib import Path
 
-from pydantic import Field
+import yaml
+from pydantic import Field, ValidationError
 
 from sparkdash.bench.report.report import ArmReport, Report
 from sparkdash.domain.base import Frozen
 from sparkdash.engines.roofline import parse_speculation
+from sparkdash.errors import AdmissionError
 
+SHIPPED = Path(__file__).parent / "layouts"
 PLAIN = "Vanilla"
 """Name of the mode without speculation in the published tables."""
 
@@ -162,3 +165,42 @@ def _mode(arm: ArmReport) -> SpeculationMode:
 def _home(name: str, plain: list[str]) -> str:
     """Return the plain arm whose name begins this one's, else the arm itself."""
     return max((one for one in plain if name.startswith(one)), key=len, default=name)
+
+
+def shipped_layouts() -> tuple[str, ...]:
+    """Return the names for --layout."""
+    return tuple(sorted(file.stem for file in SHIPPED.glob("*.yaml")))
+
+
+def load_layout(name: str) -> Layout:
+    """Load a layout by its name, or from a YAML file.
+
+    Raises:
+        AdmissionError: `layout_not_found`, `layout_invalid`.
+    """
+    if name in shipped_layouts():
+        return _read((SHIPPED / f"{name}.yaml").read_text(encoding="utf-8"), name)
+    try:
+        return _read(Path(name).read_text(encoding="utf-8"), name)
+    except (OSError, UnicodeDecodeError):
+        raise AdmissionError(
+            f"There is no layout {name}.",
+            code="layout_not_found",
+            status=404,
+            hint=f"There are {', '.join(shipped_layouts())}; or give a YAML file of the same shape.",
+        ) from None
+
+
+def _read(text: str, name: str) -> Layout:
+    try:
+        return Layout.model_validate(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise AdmissionError(f"{name} is not YAML: {str(error).splitlines()[0]}.", code="layout_invalid") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise AdmissionError(
+            f"{name} is not a layout: {where or 'the file'}: {first['msg']}.",
+            code="layout_invalid",
+            hint="`sparkdash/bench/report/layouts/qwen3-coder.yaml` shows the shape.",
+        ) from None

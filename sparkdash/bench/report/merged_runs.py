@@ -13,11 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sparkdash.bench.records import CellRecord, LaunchRecord, RequestSample
-from sparkdash.bench.report.assemble import assemble_report
-from sparkdash.bench.report.missing_cells import estimate_blank, resume_command
+from sparkdash.bench.report.assemble import assemble_report, estimate_blank, resume_command
 from sparkdash.bench.report.report import CellSource, ComparisonFlag, MissingCells, Report
-from sparkdash.bench.results import Results
+from sparkdash.bench.results import CellRecord, LaunchRecord, RequestSample, Results
 from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
 
 Identity = tuple[str, tuple[tuple[str, str], ...], str | None]

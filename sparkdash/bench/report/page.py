@@ -12,25 +12,51 @@ from dataclasses import dataclass, field
 
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.plan import sweep
-from sparkdash.bench.report import (
-    arm_tables,
-    charts,
-    comparison_tables,
-    missing_note,
-    roofline_table,
-    sweep_advice,
-    void_counts,
-)
+from sparkdash.bench.report import arm_tables, charts, comparison_tables, published
 from sparkdash.bench.report.arm_tables import TableSource
-from sparkdash.bench.report.blocks import DASH, Block, CommandBlock, Heading, ReportPage, Separator, TextBlock, Tone
-from sparkdash.bench.report.box_tables import kv_table
-from sparkdash.bench.report.chart import Chart
+from sparkdash.bench.report.assemble import damage_text
+from sparkdash.bench.report.blocks import (
+    DASH,
+    Block,
+    CommandBlock,
+    Grid,
+    Heading,
+    ReportPage,
+    Separator,
+    TableCell,
+    TextBlock,
+    Tone,
+)
+from sparkdash.bench.report.charts import Chart
 from sparkdash.bench.report.layout import Build, BuildGroup, Layout, Part, derive_layout, filled_layout
-from sparkdash.bench.report.published import batch_report, paired_table, published_figures, recipe_headlines
-from sparkdash.bench.report.report import Report
+from sparkdash.bench.report.report import MissingCells, Report
 from sparkdash.bench.run import Arm
 from sparkdash.domain.profile import Published
 from sparkdash.domain.weights import WeightFacts
+from sparkdash.units import duration
+
+
+def missing_note(source: TableSource, arm: str) -> TextBlock | None:
+    """Return the number of the arm's blank cells, the time and the command to fill them."""
+    if source.impossible(arm):
+        return None
+    name = source.arm(arm)
+    if name is not None:
+        found = next((one for one in source.report.filling if one.arm == name), None)
+        return TextBlock((_missing(found),), Tone.DIM) if found else None
+    cells = len(source.report.run.cells)
+    command = f"sparkdash bench {arm} --suite {source.suite}"
+    text = _missing(MissingCells(arm=arm, cells=cells, of=cells, command=command))
+    if not source.report.sources:
+        text += "; `sparkdash bench show --matrix` then shows both runs in one report"
+    return TextBlock((text,), Tone.DIM)
+
+
+def _missing(one: MissingCells) -> str:
+    time = "time not known yet" if one.seconds is None else f"about {duration(one.seconds)}"
+    over = f" over {one.launches} launches" if one.launches > 1 else ""
+    return f"Missing {one.cells} of {one.of} cells{over}, {time}: `{one.command}`"
+
 
 SIMULATED = "SIMULATED: at least one engine was a simulated one. No figure here was measured on a real model."
 
@@ -69,7 +95,7 @@ def report_charts(
     """Build the report's charts."""
     layout, shelf = filled_layout(layout, report) if layout else derive_layout(report), shelf or LocalProfiles()
     source = TableSource(report, BenchMetric(layout.metric), shelf.cannot_run)
-    return charts.draw_charts(source, _comparable(report, shelf), roofline_table.cell_ceilings(source, shelf.weights))
+    return charts.draw_charts(source, arm_tables.cell_ceilings(source, shelf.weights))
 
 
 def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterator[Block]:
@@ -94,25 +120,25 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
         yield from comparison_tables.delta_table(source, layout)
         if layout.recipe:
             yield from comparison_tables.recipe_table(source, layout)
-    yield from sweep_advice.advice_table(source)
+    yield from comparison_tables.advice_table(source)
     yield from comparison_tables.evidence_tables(source)
-    yield from paired_table.paired_tables(source)
+    yield from published.paired_tables(source)
     yield from comparison_tables.speculation_tables(source)
-    yield from kv_table.kv_table(source)
-    yield from roofline_table.ceiling_table(source, roofline_table.cell_ceilings(source, shelf.weights))
+    yield from arm_tables.kv_table(source)
+    yield from arm_tables.ceiling_table(source, arm_tables.cell_ceilings(source, shelf.weights))
     yield from comparison_tables.score_tables(source)
-    yield from void_counts.void_tables(report)
-    yield from published_figures.published_tables(source, _comparable(report, shelf))
+    yield from _void_tables(report)
+    yield from published.published_tables(source, _comparable(report, shelf))
 
 
 def _part(source: TableSource, shelf: LocalProfiles, part: Part) -> Iterator[Block]:
     """Build one part of a layout that shows parts alone."""
     parts: dict[Part, Callable[[], Iterator[Block]]] = {
-        Part.BATCH: lambda: batch_report.batch_reports(source),
-        Part.PREFILL: lambda: recipe_headlines.prefill_recipes(source, shelf.weights),
-        Part.PAIRED: lambda: recipe_headlines.paired_recipes(source, shelf.weights),
-        Part.PROMPTS: lambda: paired_table.paired_tables(source),
-        Part.KV: lambda: kv_table.kv_table(source),
+        Part.BATCH: lambda: published.batch_reports(source),
+        Part.PREFILL: lambda: published.prefill_recipes(source, shelf.weights),
+        Part.PAIRED: lambda: published.paired_recipes(source, shelf.weights),
+        Part.PROMPTS: lambda: published.paired_tables(source),
+        Part.KV: lambda: arm_tables.kv_table(source),
         Part.CLAIMS: lambda: comparison_tables.evidence_tables(source),
     }
     yield from parts[part]()
@@ -230,7 +256,7 @@ def _tables(source: TableSource, layout: Layout, build: Build, above: str) -> It
 
 
 def _rest(source: TableSource, arm: str) -> Iterator[Block]:
-    if (note := missing_note.missing_note(source, arm)) is not None:
+    if (note := missing_note(source, arm)) is not None:
         yield note
 
 
@@ -246,3 +272,15 @@ def _launches(report: Report, layout: Layout) -> Iterator[Block]:
         if arm.provenance and arm.provenance.kv_dtype:
             yield TextBlock((f"KV cache: {arm.provenance.kv_dtype}, by the engine's own word",))
         yield CommandBlock((shlex.join(arm.provenance.argv if arm.provenance else ()),))
+
+
+def _void_tables(report: Report) -> Iterator[Block]:
+    """Table of the reasons by arm, and the number of damaged lines."""
+    if not report.voids and not report.damaged:
+        return
+    yield Heading(2, "What does not count")
+    if report.damaged:
+        yield TextBlock((f"{damage_text(report.damaged)}.",), Tone.WORSE)
+    if report.voids:
+        rows = tuple((TableCell(one.arm), TableCell(str(one.samples)), TableCell(one.reason)) for one in report.voids)
+        yield Grid(head=("Arm", "Samples", "Reason"), rows=rows)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from sparkdash.bench.judge.accuracy import AnswerQuality
 from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, Overall
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.paired_prompts import PairedCell
-from sparkdash.bench.judge.quality import AnswerQuality
-from sparkdash.bench.records import Provenance
+from sparkdash.bench.results import Provenance
 from sparkdash.bench.run import CellKey, Kind, Run
 from sparkdash.domain.base import Frozen
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sparkdash.bench.judge.judgement import ArmFigure
 from sparkdash.bench.judge.metrics import BenchMetric
-from sparkdash.bench.report import cell_names
+from sparkdash.bench.report import blocks
 from sparkdash.bench.report.blocks import (
     DASH,
     Block,
@@ -124,7 +124,7 @@ def _opening(found: RunDifference) -> Iterator[Block]:
 
 
 def _profile_tables(found: RunDifference) -> Iterator[Block]:
-    words = cell_names.length_names([one.key.output for one in found.pairs], found.lengths) if found.same_suite else {}
+    words = blocks.length_names([one.key.output for one in found.pairs], found.lengths) if found.same_suite else {}
     before, after = (f": {suite}" * (not found.same_suite) for suite in found.suites)
     head = ("Cell", f"Before{before}", f"After{after}", "Change")
     for profile in dict.fromkeys(one.profile for one in found.pairs):
@@ -143,7 +143,7 @@ def _row(one: CellPair, found: RunDifference, words: dict[int, str]) -> tuple[Ta
     """Build a row. A missing figure is blank; in different suites it is a dash, as it can never be filled."""
     lacks = "" if found.same_suite else DASH
     return (
-        TableCell(cell_names.cell_name(one.key, words)),
+        TableCell(blocks.cell_name(one.key, words)),
         *(TableCell(format_spread(each, decimals(found.metric)) if each else lacks) for each in (one.old, one.new)),
         TableCell(DASH if one.change is None else format_change(one.change), Tone.DIM),
     )

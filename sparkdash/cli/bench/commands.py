@@ -1,21 +1,149 @@
-"""`sparkdash bench`: measure a profile, resume a run, list runs and suites.
-
-Owns: the command group, and that `bench PROFILE` means `bench run PROFILE`. Must not know: how anything is measured.
-"""
+"""`sparkdash bench` and `sparkdash ab`: measure profiles, resume a run, make a suite, list runs and suites."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from sparkdash.cli.bench import captured, export, reports, run_list, watch
-from sparkdash.cli.output import RIGHT, print_json, print_text, terminal_width, wrap_last_column
+from sparkdash.cli.bench import reports
+from sparkdash.cli.output import RIGHT, print_json, print_note, print_text, terminal_width, wrap_last_column
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 
 if TYPE_CHECKING:
+    from sparkdash.bench.plan.suites import CapturedRequest, Chat
     from sparkdash.bench.results import Results
+
+
+MOST, OUTPUT = 20, 256
+EXTRA = "`pip install 'sparkdash[translate]'`"
+NO_TRANSLATOR = f"the translator is not installed ({EXTRA})."
+
+
+def captured(
+    name: Annotated[str, typer.Argument(help="Name of the new suite.", metavar="NAME")],
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Captured requests; default: captured.jsonl in the state folder.")
+    ] = None,
+    most: Annotated[int, typer.Option("--most", min=1, help="Take the last N different chats.")] = MOST,
+    output: Annotated[
+        int, typer.Option("--output", min=16, help="Tokens of each answer, the same for every profile.")
+    ] = OUTPUT,
+) -> None:
+    """Make a suite of what your own clients sent.
+
+    The suite compares the speed of profiles on your own work. `capture = true` in config.toml keeps the requests. Their text is copied into a file beside the suite that only you can read.
+    It stays on this box; no report or export contains it. The suite's hash identifies its prompts. Requests of
+    Anthropic's Messages and OpenAI's Responses (Claude Code, Codex) are translated into the chats that an engine
+    without those protocols would get.
+
+    \b
+    Examples:
+      sparkdash bench captured mine
+      sparkdash bench captured mine --most 100 --output 512
+      sparkdash ab A B --suite mine
+    """
+    from sparkdash import paths
+    from sparkdash.bench.plan import suites as kept
+    from sparkdash.catalog.yaml import yaml_writer
+    from sparkdash.errors import AdmissionError, HostError
+
+    source = file or paths.state_dir() / "captured.jsonl"
+    try:
+        requests, others = kept.select_requests(source.read_text(encoding="utf-8").splitlines(), most)
+    except OSError as error:
+        raise AdmissionError(
+            f"{source} cannot be read: {error.strerror}.", code="nothing_captured", status=404,
+            hint="Set `capture = true` in config.toml to keep what clients send from then on.",
+        ) from error  # fmt: skip
+    chats, unused = _chats(requests)
+    others += unused
+    if not chats:
+        routes = ", ".join((kept.ROUTE, *kept.TRANSLATED))
+        raise AdmissionError(
+            f"{source} has no chats ({others} other requests).", code="nothing_captured", status=404,
+            hint=f"Only requests to {routes} of up to 1 MiB are used; of the latter two with {EXTRA} alone.",
+        )  # fmt: skip
+    digest = kept.chats_digest(chats)
+    suite = {
+        "suite": name, "version": digest[:8],
+        "about": f"{len(chats)} captured chats of your own; their text stays on this box.",
+        "prompts": f"{name}.prompts", "prompts_sha256": digest,
+        "cells": [{"output": output, "text": kept.TEXT, "reps": len(chats)}],
+    }  # fmt: skip
+    folder = paths.config_dir() / "suites"
+    _must_be_free(name, suite)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _owners_alone(folder / f"{name}.prompts", "".join(f"{kept.chat_line(chat)}\n" for chat in chats))
+        (folder / f"{name}.yaml").write_text(yaml_writer.dump(suite), encoding="utf-8")
+    except OSError as error:
+        raise HostError(f"{folder} cannot be written: {error.strerror}.", code="suite_unwritable") from error
+    print_note(
+        f"Wrote {folder / name}.yaml: {len(chats)} chats ({others} other requests were skipped). "
+        f"Measure them with `--suite {name}`."
+    )
+
+
+def _chats(requests: Sequence[CapturedRequest]) -> tuple[tuple[Chat, ...], int]:
+    """Return the chats of captured requests, and how many requests gave none; other protocols are translated."""
+    import uvloop
+
+    from sparkdash import log
+    from sparkdash.bench.plan.suites import ROUTE, different_chats
+    from sparkdash.errors import HostError
+    from sparkdash.gateway.translate.translator import chats_of_requests
+    from sparkdash.units import counted
+
+    foreign = [one for one in requests if one[0] != ROUTE]
+    translated: list[Mapping[str, Any] | None] = [None] * len(foreign)
+    if foreign:
+        log.configure(level=logging.ERROR)  # that the translator runs is the daemon's news
+        try:
+            translated = uvloop.run(chats_of_requests(foreign))
+        except HostError as error:
+            verb = "is" if len(foreign) == 1 else "are"
+            why = NO_TRANSLATOR if error.code == "translator_missing" else error.message
+            print_note(f"{counted(len(foreign), 'request')} of {_routes(foreign)} {verb} left out: {why}")
+    rest = iter(translated)
+    bodies = [body if path == ROUTE else next(rest) for path, body in requests]
+    return different_chats(body for body in bodies if body is not None), sum(body is None for body in bodies)
+
+
+def _routes(requests: Sequence[CapturedRequest]) -> str:
+    return " and ".join(sorted({path for path, _ in requests}))
+
+
+def _must_be_free(name: str, suite: dict[str, Any]) -> None:
+    """Refuse a name that is invalid or belongs to a suite of another origin."""
+    from pydantic import ValidationError
+
+    from sparkdash.bench.plan import suites
+    from sparkdash.errors import AdmissionError
+
+    try:
+        suites.Suite.model_validate(suite)
+    except ValidationError:
+        raise AdmissionError(
+            f"{name!r} is not a valid name for a suite.", code="suite_name_invalid",
+            hint="Use small letters, digits, - and _; begin with a letter or a digit.",
+        ) from None  # fmt: skip
+    file = suites.suite_files().get(name)
+    if file is not None and not file.with_suffix(".prompts").exists():
+        raise AdmissionError(
+            f"The suite {name} exists already: {file}.", code="suite_exists", status=409, hint="Choose another name.",
+        )  # fmt: skip
+
+
+def _owners_alone(place: Path, text: str) -> None:
+    place.unlink(missing_ok=True)
+    place.touch(mode=0o600)
+    place.write_text(text, encoding="utf-8")
 
 
 class RunByDefault(TyperGroup):
@@ -48,7 +176,7 @@ app = typer.Typer(
 )
 
 
-for _command in (reports.show, reports.diff, export.export, captured.captured, watch.watch):
+for _command in (reports.show, reports.diff, reports.export, captured, reports.watch):
     app.command()(_command)
 
 
@@ -61,7 +189,7 @@ def complete_suite(incomplete: str) -> list[str]:
 
 def complete_corpus(incomplete: str) -> list[str]:
     """Complete the name of a shipped corpus."""
-    from sparkdash.bench.plan.corpora import SHIPPED
+    from sparkdash.bench.plan.texts import SHIPPED
 
     return [name for name in SHIPPED if name.startswith(incomplete)]
 
@@ -174,10 +302,10 @@ def list_runs(as_json: AsJson = False) -> None:
     """
     from sparkdash.bench import run_folder
 
-    found = [run_folder.read_results(place) for place in run_list.readable_runs(run_folder.list_runs())]
+    found = [run_folder.read_results(place) for place in reports.readable_runs(run_folder.list_runs())]
     if as_json:
         return print_json([_as_json(one) for one in found])
-    return run_list.print_runs(found)
+    return reports.print_runs(found)
 
 
 @app.command()
@@ -231,10 +359,77 @@ def calibrate(
 
 
 def _as_json(found: Results) -> dict[str, Any]:
-    from sparkdash.bench.report.void_counts import count_voids
+    from sparkdash.bench.report.assemble import count_voids
 
     return {
         "run": found.run, "missing": found.gaps(), "launches": len(found.launches), "samples": len(found.samples),
         "void": sum(one.void is not None for one in found.samples),
         "void_reasons": count_voids(found), "damaged": len(found.damaged),
     }  # fmt: skip
+
+
+class BenchMode(StrEnum):
+    """Modes of the bench, repeated here so that --help does not load the bench."""
+
+    SCREEN = "screen"
+    STANDARD = "standard"
+    CAREFUL = "careful"
+
+
+def ab(
+    profiles: Annotated[
+        list[str],
+        typer.Argument(metavar="PROFILE", help="Profiles; the first is the baseline.", autocompletion=complete_profile),
+    ],
+    suite: SuiteName = "smoke",
+    mode: Annotated[
+        BenchMode, typer.Option("--mode", "-m", help="How many launches are measured, and so what can be claimed.")
+    ] = BenchMode.STANDARD,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            "--sweep",
+            metavar="NAME=VALUES",
+            help="Compare one profile at several values of this flag.",
+        ),
+    ] = None,
+    corpus: Corpus = None,
+    direct: Direct = False,
+    share: Share = False,
+    reps: Reps = None,
+    seed: Seed = 1,
+    fresh: Fresh = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and measure nothing.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure profiles against each other, with a verdict per cell.
+
+    The command swaps, measures, swaps back, and reports what can be claimed. Each launch starts a new engine. Each
+    profile has three launches, in an order that is drawn for the run, such as A A B B A B, so that drift of the box
+    rarely looks like a difference. Mode screen is A B and claims nothing; careful has four launches of each profile. The
+    plan is shown first. Ctrl-C stops the run at any point; the same command resumes it, also after a crash.
+
+    \b
+    Examples:
+      sparkdash ab qwen3.5-122b qwen3.5-122b/mtp-2 --suite seeds
+      sparkdash ab A B C --suite concurrency --mode careful --yes
+      sparkdash ab gpt-oss-120b gpt-oss-120b --mode screen
+      sparkdash ab gpt-oss-120b qwen3.5-122b --dry-run
+      sparkdash ab NAME --sweep num_speculative_tokens=0..4 -s classes
+    """
+    from sparkdash.bench.run import Mode
+    from sparkdash.cli.bench.measure import MeasureOptions, measure
+
+    if sweep and len(profiles) > 1:
+        raise typer.BadParameter("--sweep takes one profile", param_hint="PROFILES")
+    if len(profiles) < 2 and not sweep:
+        raise typer.BadParameter(
+            "give at least two profiles; `sparkdash bench PROFILE` measures one", param_hint="PROFILES"
+        )
+    wish = MeasureOptions(
+        arms=tuple(profiles), suite=suite, mode=Mode(mode), corpus=corpus, direct=direct, share=share, reps=reps,
+        seed=seed,
+        fresh=fresh, sweep=sweep, dry_run=dry_run, ask=not yes, as_json=as_json,
+    )  # fmt: skip
+    measure(wish)

@@ -1,15 +1,15 @@
-"""Run a measurement from the command line: plan, confirmation, progress bar, result table.
-
-Owns: the order of these steps for `bench`, `ab` and `bench resume`. Must not know: how anything is measured.
-"""
+"""Run a measurement from the command line: plan, confirmation, progress, result, and the engine that served before."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 import typer
@@ -18,26 +18,254 @@ import uvloop
 from sparkdash import paths
 from sparkdash.bench import run_folder
 from sparkdash.bench.judge.calibration import calibration
+from sparkdash.bench.judge.stats import geomean
 from sparkdash.bench.measure import arm_launcher, box_lease
+from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.runner import Runner
-from sparkdash.bench.plan import run_plan, suites, sweep_file
-from sparkdash.bench.plan.suite_of_run import suite_of_run
+from sparkdash.bench.plan import run_plan, suites, sweep
+from sparkdash.bench.plan.run_plan import KnownSpeeds
+from sparkdash.bench.plan.suites import suite_of_run
 from sparkdash.bench.results import Results
-from sparkdash.bench.run import Arm, Mode, Run
-from sparkdash.cli.bench import (
-    daemon_access,
-    known_speeds,
-    progress,
-    reports,
-    run_document,
-    sweep_profiles,
-    unfinished_runs,
-)
-from sparkdash.cli.bench.plan_document import plan_document
+from sparkdash.bench.run import Arm, Host, Mode, Run
+from sparkdash.cli.bench import progress, reports
+from sparkdash.cli.bench.progress import plan_document
 from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
+from sparkdash.client.address import at_url, credentials, find_daemon
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
-from sparkdash.errors import AdmissionError
+from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
+
+
+async def restore_engine(client: AsyncClient, before: Snapshot) -> None:
+    """Bring the engine back that served before the run, also when the run was stopped."""
+    if before.active is None:
+        return
+    with contextlib.suppress(SparkdashError):
+        now = await client.state()
+        if now.active is None or now.active.profile != before.active.profile:
+            await client.use(profile=before.active.profile, cause="bench")
+
+
+@asynccontextmanager
+async def daemon_client(*, managed: bool) -> AsyncIterator[AsyncClient | None]:
+    """Yield a client of the daemon; None when the measured servers are not managed by it."""
+    if not managed:
+        yield None
+        return
+    async with AsyncClient() as client:
+        yield client
+
+
+@asynccontextmanager
+async def announce_measurement(holder: str, pulse: box_lease.LeaseHeartbeat) -> AsyncIterator[None]:
+    """Report the progress of a measurement of foreign servers to the daemon, for its screens, if a daemon answers."""
+    async with AsyncExitStack() as stack:
+        with contextlib.suppress(SparkdashError):
+            client = await stack.enter_async_context(AsyncClient())
+            await stack.enter_async_context(box_lease.hold_box(client, holder, {}, pulse, shares=True, patience_s=0.0))
+        yield
+
+
+async def open_wire(
+    client: AsyncClient | None, world: Snapshot | None, run: Run, headers: dict[str, str]
+) -> BenchClient:
+    """Connect to the gateway over TCP, because there the kernel reports when bytes arrived.
+
+    A gateway that asks for a key is reached as the command line reaches it. The key is sent nowhere else, but to a
+    measured URL that SPARKDASH_URL names too.
+    """
+    if client is None or world is None or run.target != "gateway":
+        return BenchClient("", headers | _known_key(run))
+    address = client.address
+    if address.uds is not None:
+        root = world.daemon.url.removesuffix("/v1")
+        async with BenchClient(root, headers) as wire:
+            with contextlib.suppress(UpstreamError):
+                await wire.get("/v1/models")
+                return BenchClient(root, headers)
+    headers |= credentials(address)
+    return BenchClient(address.url, headers, address.uds)
+
+
+def _known_key(run: Run) -> dict[str, str]:
+    """Return the key's header where the measured URL is the daemon that SPARKDASH_URL names; else nothing."""
+    known = find_daemon()
+    asked = {at_url(arm.profile).url for arm in run.arms} if run.target == "url" else set()
+    return credentials(known) if known.given and asked == {known.url} else {}
+
+
+def host_facts(world: Snapshot | None) -> Host:
+    """Describe the box from the daemon's snapshot; an empty Host without a daemon."""
+    if world is None:
+        return Host()
+    gpu = world.sample.gpu if world.sample else None
+    memory = world.sample.memory if world.sample else None
+    return Host(
+        name=world.daemon.host,
+        gpu=gpu.name if gpu else None,
+        driver=gpu.driver if gpu else None,
+        memory_bytes=memory.total if memory else None,
+    )
+
+
+EARLIER_RUNS = 30
+"""Newest runs that are looked at."""
+
+
+async def arm_speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -> dict[str, KnownSpeeds]:
+    """Return the known speed of each arm and the time that its start takes."""
+    seen: dict[str, KnownSpeeds] = {}
+    if client is not None and world is not None:
+        starts: dict[str, float | None] = {}
+        for name in {arm.profile for arm in run.arms if arm.impossible is None}:
+            figures = world.figures.get(name)
+            starts[name] = (figures.load_s if figures else None) or (await client.plan(name=name)).expected_s or None
+        seen = run_plan.speeds_of(run.arms, world, starts)
+    return {arm.name: _completed(run, arm, seen.get(arm.name, KnownSpeeds())) for arm in run.arms}
+
+
+def _completed(run: Run, arm: Arm, known: KnownSpeeds) -> KnownSpeeds:
+    if known.decode_tok_s is None or known.launch_s is None or known.source == "published":
+        known = _measured_before(run, arm, known)
+    return known.replace(launch_s=0.0) if run.target == "url" else known
+
+
+def _measured_before(run: Run, arm: Arm, known: KnownSpeeds) -> KnownSpeeds:
+    """Take over what the newest earlier run measured of the arm."""
+    for results, name in _earlier(run, arm):
+        rates = [rate for one in results.samples if one.arm == name and (rate := one.decode_tok_s)]
+        if rates:
+            return KnownSpeeds(
+                launch_s=_launch_s(results, name) if known.launch_s is None else known.launch_s,
+                decode_tok_s=geomean(rates),
+                source=f"measured in {results.run.id}",
+            )
+    return known
+
+
+def _launch_s(results: Results, name: str) -> float | None:
+    starts = [told for one in results.launches if one.arm == name and (told := one.provenance.startup_s)]
+    return median(starts) if starts else None
+
+
+def _earlier(run: Run, arm: Arm) -> Iterator[tuple[Results, str]]:
+    """Yield earlier runs of the arm's profile, newest first, with its name there."""
+    for place in islice(run_folder.list_runs(), EARLIER_RUNS):
+        with contextlib.suppress(AdmissionError):
+            found = run_folder.read_run(place)
+            if name := _name_in(found, run, arm):
+                yield run_folder.read_results(place), name
+
+
+def _name_in(found: Run, run: Run, arm: Arm) -> str | None:
+    if found.simulated is not run.simulated or found.model != run.model:
+        return None
+    return next(
+        (one.name for one in found.arms if (one.profile, one.parameters) == (arm.profile, arm.parameters)), None
+    )
+
+
+@asynccontextmanager
+async def sweep_arms(client: AsyncClient, profile_name: str, asked_for: str) -> AsyncIterator[tuple[Arm, ...]]:
+    """Yield the arms of a sweep, with their profiles written to a file that the daemon has read.
+
+    The file is removed when the run never began, however the context is left.
+
+    Raises:
+        AdmissionError: `sweep_invalid`; `sweep_unread`: the daemon reads profiles from another folder; `sweep_taken`.
+        HostError: `sweep_unwritable`.
+    """
+    from sparkdash.catalog.catalog import nearest
+    from sparkdash.catalog.yaml import yaml_writer
+
+    asked = sweep.parse_sweep(asked_for)
+    profile = await client.profile(name=profile_name)
+    if not asked.is_set(profile):
+        near = nearest(asked.name, asked.known(profile))
+        guess = f" Did you mean {near[0]}?" if near else ""
+        print_note(f"{profile.name} does not set {asked.name}: the sweep adds it.{guess}")
+    family, arms = asked.family(profile), asked.arms(profile)
+    with sweep.sweep_profiles(family, yaml_writer.dump(asked.document(profile))) as file:
+        try:
+            await _read(client, arms, file)
+            yield arms
+        finally:
+            if not sweep.is_needed(family):
+                await remove_sweep_profiles(client, arms)
+
+
+def missing_sweep(arms: Sequence[Arm], world: Snapshot) -> tuple[str, str] | None:
+    """Return profile and NAME=VALUES of a sweep whose profiles the daemon no longer has; else None.
+
+    Another sweep of the same flag overwrites the file of the first.
+    """
+    asked = sweep.sweep_of(arms)
+    gone = any(world.profile(arm.profile) is None for arm in arms)
+    return asked if asked and gone else None
+
+
+async def remove_sweep_profiles(client: AsyncClient | None, arms: Sequence[Arm]) -> None:
+    """Remove the profiles of a finished or never begun sweep and stop their engines."""
+    families = {arm.profile.split("/", 1)[0] for arm in arms if arm.swept}
+    gone = [family for family in families if sweep.delete_sweep_file(family)]
+    if gone and client is not None:
+        with contextlib.suppress(SparkdashError):  # the daemon sees by itself, a little later, that they are gone
+            for name in (await client.state()).engines.keys() & {arm.profile for arm in arms}:
+                await client.stop(profile=name)
+            await client.reload()
+
+
+async def _read(client: AsyncClient, arms: Sequence[Arm], file: Path) -> None:
+    read = await client.reload()
+    if problems := [one for one in read.problems if file.name in one]:
+        raise AdmissionError(f"The profile cannot be swept with these values: {problems[0]}", code="sweep_invalid")
+    if not {arm.profile for arm in arms} <= {one.name for one in read.profiles}:
+        raise AdmissionError(
+            f"The daemon at {client.address} does not read the profiles in {file.parent}, where a sweep writes them.",
+            code="sweep_unread",
+            hint="The daemon uses another config folder, as every demo does. "
+            "Run this on its box, with its SPARKDASH_CONFIG_DIR.",
+        )
+
+
+def run_to_resume(run: Run, *, fresh: bool) -> Path | None:
+    """Return the folder of the newest unfinished run with the same question, and say so; None: begin a new one.
+
+    Another unfinished run of the same arms and suite is named with the command that completes it.
+    """
+    left = list(_unfinished(run))
+    same = next((place for place, other in left if run_plan.is_same_question(other, run)), None)
+    if same is not None and not fresh:
+        print_note(f"Resuming {same.name}, which was stopped. Use --fresh to start a new run.")
+        return same
+    if left:
+        place, other = left[0]
+        missing = len(run_folder.read_results(place).gaps())
+        why = "" if fresh else f" It differs in {_differences(other, run)}, so this begins a new run."
+        progress.print_wrapped(
+            f"{place.name} measures the same profiles and is unfinished: {progress.cell_count(missing)} missing.{why} "
+            f"Complete it: sparkdash bench resume {place.name}"
+        )
+    return None
+
+
+def _unfinished(run: Run) -> Iterator[tuple[Path, Run]]:
+    """Yield the unfinished runs of the same arms and suite, newest first."""
+    for place in run_folder.list_runs():
+        with contextlib.suppress(AdmissionError):
+            other = run_folder.read_run(place)
+            if other.ended_at is None and run_plan.is_same_comparison(other, run):
+                yield place, other
+
+
+def _differences(run: Run, other: Run) -> str:
+    """Name what makes another question of two runs of the same arms and suite."""
+    words = {
+        "suite_hash": "the suite's content", "mode": "the mode", "seed": "the seed", "target": "the way",
+        "reps": "the repetitions", "order": "the order of launches", "cells": "the cells",
+    }  # fmt: skip
+    found = [text for name, text in words.items() if getattr(run, name) != getattr(other, name)]
+    return found[0] if found else "the arms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +315,12 @@ async def _measure(wish: MeasureOptions) -> None:
     foreign = ["://" in name for name in wish.arms]
     if any(foreign) and not all(foreign):
         raise typer.BadParameter("give profiles or URLs, not both", param_hint="PROFILES")
-    sweep_file.delete_stale_files()
+    sweep.delete_stale_files()
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(daemon_access.daemon_client(managed=not foreign[0]))
+        client = await stack.enter_async_context(daemon_client(managed=not foreign[0]))
         swept: tuple[Arm, ...] = ()
         if client and wish.sweep:
-            swept = await stack.enter_async_context(sweep_profiles.sweep_arms(client, wish.arms[0], wish.sweep))
+            swept = await stack.enter_async_context(sweep_arms(client, wish.arms[0], wish.sweep))
         await _begun(client, suite, swept, wish, foreign[0])
 
 
@@ -107,7 +335,7 @@ async def _begun(
     where = run_plan.RunTarget(
         target=_target(wish, foreign=foreign),
         model=wish.model,
-        host=daemon_access.host_facts(world),
+        host=host_facts(world),
         simulated=simulated,
         noise=run_folder.read_calibration(simulated=simulated),
     )
@@ -116,7 +344,7 @@ async def _begun(
         suite, arms, wish.mode, seed=wish.seed, reps=wish.reps, suite_file=suite_file,
         where=where,
     )  # fmt: skip
-    place = unfinished_runs.run_to_resume(run, fresh=wish.fresh)
+    place = run_to_resume(run, fresh=wish.fresh)
     await _work(run_folder.read_results(place) if place else Results(run=run), client, world, suite, wish)
 
 
@@ -132,12 +360,12 @@ async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
     wish = MeasureOptions(
         tuple(arm.profile for arm in run.arms), run.suite, run.mode, share=share, ask=ask, as_json=as_json
     )
-    sweep_file.delete_stale_files()
+    sweep.delete_stale_files()
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(daemon_access.daemon_client(managed=run.target != "url"))
+        client = await stack.enter_async_context(daemon_client(managed=run.target != "url"))
         world = await client.state() if client else None
-        if client and world and run.ended_at is None and (again := sweep_profiles.missing_sweep(run.arms, world)):
-            await stack.enter_async_context(sweep_profiles.sweep_arms(client, *again))
+        if client and world and run.ended_at is None and (again := missing_sweep(run.arms, world)):
+            await stack.enter_async_context(sweep_arms(client, *again))
             world = await client.state()
         await _work(run_folder.read_results(place), client, world, suite, wish)
 
@@ -148,7 +376,7 @@ async def _work(
     """Print the plan, ask for confirmation, measure the missing cells and print the results."""
     place = paths.bench_dir() / results.run.id
     run, gaps = results.run, results.gaps()
-    speeds = await known_speeds.arm_speeds(run, client, world)
+    speeds = await arm_speeds(run, client, world)
     expected = run_plan.expected_s(gaps, speeds)
     if wish.dry_run and wish.as_json:
         print_json(plan_document(results, suite, speeds, expected, world))
@@ -161,12 +389,12 @@ async def _work(
             _confirm(managed=client is not None)
         results = await _run(place, run, client, world, suite, wish, expected)
     if not results.gaps():
-        await sweep_profiles.remove_sweep_profiles(client, run.arms)
+        await remove_sweep_profiles(client, run.arms)
     noise = calibration(results) if wish.calibrates and not results.gaps() else {}
     if noise:
         run_folder.save_calibration(run, noise)
     if wish.as_json:
-        print_json(run_document.run_document(results, place))
+        print_json(progress.run_document(results, place))
         return
     reports.print_finished_run(place.name)
     if wish.calibrates:
@@ -209,7 +437,7 @@ async def _run(
     bar = progress.ProgressBar(run)
     headers = arm_launcher.bench_headers()
     async with AsyncExitStack() as stack:
-        wire = await stack.enter_async_context(await daemon_access.open_wire(client, world, run, headers))
+        wire = await stack.enter_async_context(await open_wire(client, world, run, headers))
         here: arm_launcher.ArmLauncher = arm_launcher.UrlLauncher(wire, run.model)
         if client is not None:
             here = arm_launcher.DaemonLauncher(client, wire, direct=run.target == "direct")
@@ -229,9 +457,9 @@ async def _run(
                 box_lease.hold_box(client, holder, headers, pulse, shares=wish.share, waits=progress.print_waiting)
             )
         else:
-            await stack.enter_async_context(daemon_access.announce_measurement(holder, pulse))
+            await stack.enter_async_context(announce_measurement(holder, pulse))
         if client is not None and world is not None:
-            stack.push_async_callback(daemon_access.restore_engine, client, world)
+            stack.push_async_callback(restore_engine, client, world)
         stack.enter_context(run_folder.keep_if_launched(run))
         try:
             return await runner.run()

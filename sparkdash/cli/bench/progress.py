@@ -1,28 +1,91 @@
-"""Terminal texts of a measurement: the plan, the progress bar, the noise that a calibration found.
-
-Owns: these texts. Must not know: how or when anything is measured.
-"""
+"""Texts and documents of a measurement: the plan, the progress bar, the finished run, a calibration's noise."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from string import ascii_uppercase
 from textwrap import wrap
+from typing import Any
 
-from sparkdash.bench.judge.box_noise import Noise
+from sparkdash.api.answers import BenchPlan, PlannedArm, SuiteLine
+from sparkdash.bench.judge import judgement
+from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.measure.box_lease import LAPSE_S
 from sparkdash.bench.measure.runner import RunStep
-from sparkdash.bench.plan import run_plan
+from sparkdash.bench.plan import run_plan, suites
 from sparkdash.bench.plan.suites import Suite
-from sparkdash.bench.report import void_counts
+from sparkdash.bench.report import assemble
 from sparkdash.bench.results import Results
-from sparkdash.bench.run import Arm, CellKey, Kind, Mode, Run
+from sparkdash.bench.run import Arm, CellKey, Kind, Mode, Noise, Run
 from sparkdash.bench.run_folder import CALIBRATION_DAYS
 from sparkdash.cli.output import LiveLine, print_note, terminal_width
 from sparkdash.domain.event import Measuring
 from sparkdash.domain.state import Snapshot
+from sparkdash.errors import ProfileError
 from sparkdash.units import duration
+
+
+def plan_document(
+    results: Results,
+    suite: suites.Suite,
+    speeds: Mapping[str, run_plan.KnownSpeeds],
+    expected_s: float | None,
+    world: Snapshot | None,
+) -> BenchPlan:
+    """Describe what is left to measure of a run, the time for it, and what else could be measured."""
+    run, gaps = results.run, results.gaps()
+    known = {arm.name: speeds.get(arm.name, run_plan.KnownSpeeds()) for arm in run.arms}
+    return BenchPlan(
+        suite=suite.suite,
+        about=suite.about,
+        mode=run.mode.value,
+        arms=tuple(
+            PlannedArm(name=arm.name, impossible=arm.impossible, **known[arm.name].model_dump()) for arm in run.arms
+        ),
+        order=tuple(run.order[index].arm for index in run_plan.launches_left(results)),
+        cells=len(run.cells),
+        gaps=len(gaps),
+        expected_s=expected_s,
+        resumes=run.id if results.launches else None,
+        stops=tuple(name for name, engine in world.engines.items() if engine.state != "failed") if world else (),
+        simulated=run.simulated,
+        suites=_suites(run.mode),
+    )
+
+
+def _suites(mode: Mode) -> tuple[SuiteLine, ...]:
+    found = []
+    for name in suites.suite_files():
+        try:
+            suite = suites.load_suite(name)
+        except ProfileError:  # the owner's own, with a mistake that `--suite` tells
+            continue
+        found.append(SuiteLine(name=name, about=suite.about, cells=len(suite.planned(mode))))
+    return tuple(found)
+
+
+def run_document(results: Results, place: Path) -> dict[str, Any]:
+    """Return the figures and verdicts of a run that has just been measured, and what it lacks."""
+    comparable = assemble.without_assumed(results, assemble.assumed_cells(results))
+    return {
+        "run": results.run,
+        "folder": str(place),
+        "missing": results.gaps(),
+        "rows": {metric.value: _rows(results, metric) for metric in BenchMetric},
+        "overall": judgement.overall(comparable) if len(results.run.arms) > 1 else (),
+        "void": sum(one.void is not None for one in results.samples),
+        "void_reasons": assemble.count_voids(results),
+        "damaged": len(results.damaged),
+    }
+
+
+def _rows(results: Results, metric: BenchMetric) -> tuple[judgement.CellRow, ...]:
+    rows = judgement.judged_rows(results, metric)
+    assumed = assemble.assumed_cells(results) if metric is BenchMetric.DECODE else ()
+    return assemble.without_verdicts(rows, results.run.baseline, assumed)
+
 
 BAR = 20
 LOUD = 0.05
@@ -97,7 +160,7 @@ def print_wrapped(text: str) -> None:
 
 def uncounted_text(results: Results) -> str:
     """Say how many samples do not count and why, and how many lines of the records are damaged; empty without any."""
-    told = (void_counts.void_text(void_counts.count_voids(results)), void_counts.damage_text(len(results.damaged)))
+    told = (assemble.void_text(assemble.count_voids(results)), assemble.damage_text(len(results.damaged)))
     return "; ".join(text for text in told if text)
 
 

@@ -1,35 +1,346 @@
-"""`sparkdash bench show|diff`: print the report of a run, or of many, read from their folders.
-
-Owns: which form goes where. Must not know: how anything is measured. No daemon is asked.
-"""
+"""`sparkdash bench show|diff|export|watch`: reports of runs, read from their folders. No daemon is asked."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.bench import run_list
-from sparkdash.cli.bench.report_source import (
-    LayoutName,
-    MathRun,
-    Matrix,
-    MatrixSuite,
-    MetricName,
-    RunName,
-    choose_layout,
-    local_profiles,
-    merge_matrix,
-    parse_metric,
-    read_report,
-)
-from sparkdash.cli.output import make_console, print_json, terminal_width
-from sparkdash.cli.parameters import AsJson
+from sparkdash.cli.output import RIGHT, format_table, make_console, print_json, print_note, print_text, terminal_width
+from sparkdash.cli.parameters import AsJson, complete_profile
+from sparkdash.errors import AdmissionError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sparkdash.bench.judge.metrics import BenchMetric
     from sparkdash.bench.report.layout import Layout
+    from sparkdash.bench.report.page import LocalProfiles
     from sparkdash.bench.report.report import Report
+    from sparkdash.bench.results import Results
+    from sparkdash.bench.run import Run
+    from sparkdash.domain.profile import Profile
+    from sparkdash.domain.weights import WeightFacts
+
+
+def print_runs(found: Iterable[Results]) -> None:
+    """Print the runs as a table; on a terminal, lines are cut at its width."""
+    from sparkdash.cli.bench.progress import uncounted_text
+
+    listed = list(found)
+    rows = [_row(one) for one in listed]
+    if not rows:
+        print_text("No run yet. `sparkdash bench PROFILE --suite smoke` takes about a minute.")
+        return
+    lines = format_table(("RUN", "MODE", "CELLS", "VOID", "ARMS"), rows, f"<<{RIGHT}{RIGHT}<")
+    room = terminal_width() if sys.stdout.isatty() else max(map(len, lines))
+    print_text("\n".join(line if len(line) <= room else f"{line[: room - 1]}…" for line in lines))
+    for one in listed:
+        if said := uncounted_text(one):
+            print_note(f"{one.run.id}: {said}.")
+
+
+def readable_runs(places: Iterable[Path]) -> Iterator[Path]:
+    """Yield the runs that this version can read; print a note for each other run."""
+    from sparkdash.bench import run_folder
+
+    for place in places:
+        try:
+            run_folder.read_run(place)
+        except AdmissionError as error:
+            print_note(error.text())
+        else:
+            yield place
+
+
+def _row(found: Results) -> tuple[str, ...]:
+    run = found.run
+    whole = sum(len(run.planned(index)) for index in range(len(run.order)))
+    arms = ("SIM " if run.simulated else "") + ", ".join(arm.name for arm in run.arms)
+    void = sum(one.void is not None for one in found.samples)
+    return run.id, run.mode, f"{whole - len(found.gaps())}/{whole}", str(void), arms
+
+
+MATH = "math"
+"""Suite whose right answers a matrix shows."""
+RunArgument = Annotated[str, typer.Argument(help="A run's id, its beginning, or `last`.", metavar="RUN")]
+LayoutName = Annotated[
+    str | None,
+    typer.Option("--layout", help="A layout's name (qwen3-coder) or YAML file; default: derived from the run."),
+]
+MetricName = Annotated[
+    str | None,
+    typer.Option(
+        "--metric",
+        help="Figure in the tables: decode, e2e (with prefill, as in published tables), prefill, ttft, ttfv, visible.",
+    ),
+]
+
+
+MathRun = Annotated[
+    str | None,
+    typer.Option("--math", metavar="RUN", help="Add the right answers of this run of the suite math to the tables."),
+]
+
+
+Matrix = Annotated[
+    bool, typer.Option("--matrix", help="Merge all runs of a suite: of each cell the newest that counts.")
+]
+MatrixSuite = Annotated[
+    str | None,
+    typer.Option("--suite", "-s", metavar="SUITE", help="For --matrix: the suite; default: the newest run's."),
+]
+
+
+def read_report(run: str, math: str | None = None) -> Report:
+    """Assemble the report of a run; `math` adds the right answers of another. Raises AdmissionError."""
+    from sparkdash.bench import run_folder
+    from sparkdash.bench.report.assemble import add_math_scores, assemble_report
+
+    found = assemble_report(run_folder.read_results(run_folder.find_run(run)))
+    return found if math is None else add_math_scores(found, read_report(math))
+
+
+def merge_matrix(run: str | None, suite: str | None, math: str | None, *, simulated: bool = False) -> Report:
+    """Merge the runs of a suite, and the newest right answers of the suite `math`."""
+    from sparkdash.bench import run_folder
+    from sparkdash.bench.report.assemble import add_math_scores
+    from sparkdash.bench.report.merged_runs import merge_runs, select_runs
+
+    if run is not None:
+        raise typer.BadParameter("--matrix reads all runs of a suite; give --suite instead of a RUN", param_hint="RUN")
+    places = {place.name: place for place in readable_runs(run_folder.list_runs())}
+    known = [run_folder.read_run(place) for place in places.values()]
+
+    def merged(runs: Sequence[Run]) -> Report:
+        return merge_runs([run_folder.read_results(places[one.id]) for one in runs])
+
+    chosen = _chosen_runs(known, suite, simulated=True if simulated else None)
+    report = merged(chosen)
+    if math is not None:
+        return add_math_scores(report, read_report(math))
+    asked = select_runs(known, MATH, simulated=chosen[0].simulated) if chosen[0].suite != MATH else []
+    return add_math_scores(report, merged(asked)) if asked else report
+
+
+def _chosen_runs(known: Sequence[Run], suite: str | None, *, simulated: bool | None) -> list[Run]:
+    """Return the runs of one matrix; tell how many of another version of the suite are left out."""
+    from sparkdash.bench.report.merged_runs import select_runs
+    from sparkdash.errors import AdmissionError
+
+    runs = [one for one in known if suite is not None or one.suite != MATH]
+    chosen = select_runs(runs, suite, simulated=simulated)
+    if not chosen:
+        raise AdmissionError(
+            f"There is no run of {suite or 'any suite'} to merge.", code="run_not_found", status=404,
+            hint="`sparkdash bench show` lists them.",
+        )  # fmt: skip
+    first = chosen[0]
+    if others := sum(one.suite == first.suite and one.suite_hash != first.suite_hash for one in runs):
+        print_note(f"{others} runs of another version of the suite {first.suite} are left out.")
+    return chosen
+
+
+def choose_layout(report: Report, name: str | None, metric: str | None) -> Layout:
+    """Load the named layout, or derive one from the report. Raises AdmissionError."""
+    from sparkdash.bench.report.layout import derive_layout, load_layout
+
+    layout = derive_layout(report) if name is None else load_layout(name)
+    return layout if metric is None else layout.replace(metric=parse_metric(metric).value)
+
+
+def parse_metric(name: str) -> BenchMetric:
+    """Return the metric of that name. Raises AdmissionError."""
+    from sparkdash.bench.judge.metrics import BenchMetric
+    from sparkdash.errors import AdmissionError
+
+    try:
+        return BenchMetric(name)
+    except ValueError:
+        raise AdmissionError(
+            f"The figure {name} does not exist.",
+            code="metric_not_found",
+            hint=f"Choose one of {', '.join(BenchMetric)}.",
+        ) from None
+
+
+def local_profiles(report: Report) -> LocalProfiles:
+    """Read what this box knows of the measured profiles."""
+    from sparkdash.bench.report.page import LocalProfiles
+    from sparkdash.cli.local import configured_catalog
+
+    profiles = configured_catalog().profiles.values()
+    measured = {arm.profile for arm in report.arms}
+    return LocalProfiles(
+        cannot_run={one.name: one.cannot_run for one in profiles if one.cannot_run},
+        published={one.name: one.published for one in profiles if one.published},
+        weights=_weights([profile for profile in profiles if profile.name in measured]),
+    )
+
+
+def _weights(profiles: Sequence[Profile]) -> dict[str, dict[str, WeightFacts]]:
+    """Read the weight facts of each profile from the headers of its weights on this box."""
+    from sparkdash import settings
+    from sparkdash.catalog.checkpoint import weights
+    from sparkdash.domain.weights import WeightFacts
+
+    home = settings.load_settings().hf_home.expanduser()
+    return {
+        one.name: {
+            role: facts
+            for role, facts in weights.read_profile_weights(one, home).items()
+            if isinstance(facts, WeightFacts)
+        }
+        for one in profiles
+    }
+
+
+def watch(
+    profile: Annotated[
+        str, typer.Argument(metavar="PROFILE", help="A profile's name.", autocompletion=complete_profile)
+    ],
+    metric: Annotated[
+        str, typer.Option("--metric", help="decode, e2e, prefill, ttft, ttfv, visible or aggregate.")
+    ] = "decode",
+    as_json: AsJson = False,
+) -> None:
+    """Show whether PROFILE got slower after a pull or an update.
+
+    Shows its figures by image digest, model revision, driver and kernel, of all recorded runs. Says what changed last,
+    whether the newest build looks slower, and the image digest to go back to. Evenings are no experiment: nothing is
+    claimed. The exit status is 1 when it looks slower.
+
+    \b
+    Examples:
+      sparkdash bench watch gpt-oss-120b
+      sparkdash bench watch gpt-oss-120b --metric prefill
+      sparkdash bench watch gpt-oss-120b --json
+    """
+    from sparkdash.bench.watch import Outlook, watch_page, watch_profile, watched_evenings
+    from sparkdash.errors import AdmissionError
+
+    wanted = parse_metric(metric)
+    evenings = watched_evenings(_runs_of(profile), profile, wanted)
+    if not evenings.periods:
+        raise AdmissionError(
+            f"{profile} has no {wanted.value} figure in any recorded run.", code="run_not_found", status=404,
+            hint=f"`sparkdash bench {profile} --suite smoke` measures it; `sparkdash bench list` lists the runs.",
+        )  # fmt: skip
+    found = watch_profile(profile, wanted, evenings)
+    if as_json:
+        print_json(found)
+    else:
+        from sparkdash.bench.report.formats.terminal import print_page as draw
+
+        draw(watch_page(found), make_console(sys.stdout, terminal_width()))
+    if found.last is not None and found.last.outlook is Outlook.SLOWER:
+        raise typer.Exit(1)
+
+
+def _runs_of(profile: str) -> Iterator[Results]:
+    """Yield the readable runs with an arm of that profile."""
+    from sparkdash.bench import run_folder
+
+    for place in readable_runs(run_folder.list_runs()):
+        if any(arm.profile == profile for arm in run_folder.read_run(place).arms):
+            yield run_folder.read_results(place)
+
+
+class ReportFormat(StrEnum):
+    """Formats that `bench export` can write."""
+
+    MD = "md"
+    CSV = "csv"
+    JSON = "json"
+    HTML = "html"
+
+
+def export(
+    run: Annotated[
+        str | None, typer.Argument(help="A run's id, its beginning, or `last`.", metavar="RUN", show_default=False)
+    ] = None,
+    form: Annotated[ReportFormat, typer.Option("--format", "-f", help="Output format.")] = ReportFormat.MD,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Output file; default: stdout.")] = None,
+    layout: LayoutName = None,
+    metric: MetricName = None,
+    math: MathRun = None,
+    matrix: Matrix = False,
+    suite: MatrixSuite = None,
+) -> None:
+    """Write a run, or many merged, as Markdown, CSV, JSON or HTML.
+
+    CSV has llama-benchy's columns. Nothing is sent.
+
+    \b
+    Examples:
+      sparkdash bench export last -o report.md
+      sparkdash bench export 20261121 --layout qwen3-coder --math last -o m.md
+      sparkdash bench export last --format html -o report.html
+      sparkdash bench export last --format csv | column -ts,
+    """
+    if run is None and not matrix:
+        raise typer.BadParameter("give a RUN, or --matrix for all runs of a suite", param_hint="RUN")
+    asked = ExportOptions(run, form, layout, metric, math, matrix=matrix, suite=suite)
+    text = _rendered(asked)
+    if output is None:
+        print_text(text, nl=False)
+        return
+    _write(output, text)
+
+
+def _write(file: Path, text: str) -> None:
+    from sparkdash.errors import HostError
+
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise HostError(f"{file} cannot be written: {error.strerror}.", code="report_unwritable") from error
+    print_note(f"Wrote {file}.")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """Options of one export, as given on the command line."""
+
+    run: str | None
+    form: ReportFormat
+    layout: str | None
+    metric: str | None
+    math: str | None
+    matrix: bool
+    suite: str | None
+
+    def report(self) -> Report:
+        """Assemble the report. Raises AdmissionError."""
+        if self.matrix:
+            return merge_matrix(self.run, self.suite, self.math)
+        return read_report(self.run or "last", self.math)
+
+
+def _rendered(asked: ExportOptions) -> str:
+    from sparkdash.bench import run_folder
+    from sparkdash.bench.report.formats import llama_benchy, markdown
+    from sparkdash.bench.report.page import report_charts, report_page
+
+    if asked.form is ReportFormat.CSV and not asked.matrix:
+        return llama_benchy.render_csv(run_folder.read_results(run_folder.find_run(asked.run or "last")))
+    if asked.form is ReportFormat.CSV:
+        raise typer.BadParameter("csv describes one run; give its RUN", param_hint="--matrix")
+    report = asked.report()
+    if asked.form is ReportFormat.JSON:
+        return report.model_dump_json(indent=2) + "\n"
+    shelf, chosen = local_profiles(report), choose_layout(report, asked.layout, asked.metric)
+    if asked.form is ReportFormat.HTML:
+        from sparkdash.bench.report.formats import html
+
+        return html.render_html(report_page(report, chosen, shelf), report_charts(report, chosen, shelf))
+    return markdown.render_markdown(report_page(report, chosen, shelf))
 
 
 def show(
@@ -60,9 +371,9 @@ def show(
     if run is None and not matrix:
         from sparkdash.bench import run_folder
 
-        known = {place: run_folder.read_run(place) for place in run_list.readable_runs(run_folder.list_runs())}
+        known = {place: run_folder.read_run(place) for place in readable_runs(run_folder.list_runs())}
         found = {place: run for place, run in known.items() if run.simulated or not simulated}
-        print_json([*found.values()]) if as_json else run_list.print_runs(map(run_folder.read_results, found))
+        print_json([*found.values()]) if as_json else print_runs(map(run_folder.read_results, found))
         return
     report = merge_matrix(run, suite, math, simulated=simulated) if matrix else read_report(run or "last", math)
     if as_json:
@@ -78,7 +389,7 @@ def print_finished_run(run: str) -> None:
 
 
 def diff(
-    old: RunName,
+    old: RunArgument,
     new: Annotated[str, typer.Argument(help="The run to compare with it.", metavar="RUN")],
     metric: Annotated[
         str, typer.Option("--metric", help="decode, e2e, prefill, ttft, ttfv, visible or aggregate.")

@@ -12,7 +12,7 @@ from typing import Any
 from sparkdash.bench.judge.judgement import ArmFigure
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion
-from sparkdash.bench.report import cell_names
+from sparkdash.bench.report import blocks
 from sparkdash.bench.report.blocks import format_spread, format_value
 from sparkdash.bench.report.report import MissingCells, Report
 from sparkdash.bench.run import CellKey, Run
@@ -191,8 +191,8 @@ class CellTable(Table):
         if report is None or arm is None:
             return []
         keys = report.planned()
-        words = cell_names.length_names([key.output for key in cell_names.matrix_cells(keys)], report.run.lengths)
-        return [_cell(report, arm, key, cell_names.short_cell_name(key, words), width) for key in keys]
+        words = blocks.length_names([key.output for key in blocks.matrix_cells(keys)], report.run.lengths)
+        return [_cell(report, arm, key, blocks.short_cell_name(key, words), width) for key in keys]
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """Return the framed cells; below them a cut row in full, the overall verdict, and the gaps."""

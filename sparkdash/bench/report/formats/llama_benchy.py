@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean, pstdev
 
 from sparkdash.bench.judge.metrics import BenchMetric, figures_by_launch, fixed_time_s, request_figure
-from sparkdash.bench.records import RequestSample
-from sparkdash.bench.results import Results
+from sparkdash.bench.results import RequestSample, Results
 from sparkdash.bench.run import CellKey, Kind
 
 MEASURES = ("t_s", "t_s_req", "peak_ts", "peak_ts_req", "ttfr", "est_ppt", "e2e_ttft")
