@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from sparkdash import __version__, urls
+from sparkdash import __version__, redaction
 from sparkdash.bench.judge.arm_comparison import fit_cell
 from sparkdash.bench.plan.suites import Suite
 from sparkdash.bench.results import Gap, Results
@@ -191,13 +191,13 @@ def _asked_at(url: str) -> None:
     """Raise AdmissionError for no server's URL, or for one with a password, which run and reports would store."""
     if not address.can_connect(url):
         raise AdmissionError(
-            f"{urls.shown(url)!r} is not a URL of a server.",
+            f"{redaction.shown(url)!r} is not a URL of a server.",
             code="url_invalid",
             hint="It looks like http://127.0.0.1:8000.",
         )
-    if urls.has_login(url):
+    if redaction.has_login(url):
         raise AdmissionError(
-            f"{urls.shown(url)} has a password in it. The run's folder and reports would store it.",
+            f"{redaction.shown(url)} has a password in it. The run's folder and reports would store it.",
             code="url_login",
             hint="Give the address of the server itself.",
         )
