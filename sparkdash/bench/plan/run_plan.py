@@ -191,13 +191,13 @@ def _asked_at(url: str) -> None:
     """Raise AdmissionError for no server's URL, or for one with a password, which run and reports would store."""
     if not address.can_connect(url):
         raise AdmissionError(
-            f"{redaction.shown(url)!r} is not a URL of a server.",
+            f"{redaction.shown_url(url)!r} is not a URL of a server.",
             code="url_invalid",
             hint="It looks like http://127.0.0.1:8000.",
         )
     if redaction.has_login(url):
         raise AdmissionError(
-            f"{redaction.shown(url)} has a password in it. The run's folder and reports would store it.",
+            f"{redaction.shown_url(url)} has a password in it. The run's folder and reports would store it.",
             code="url_login",
             hint="Give the address of the server itself.",
         )
