@@ -50,7 +50,7 @@ def captured(
     """
     from sparkdash import paths
     from sparkdash.bench.plan import suites as kept
-    from sparkdash.catalog.yaml import yaml_writer
+    from sparkdash.catalog import yaml_writer
     from sparkdash.errors import AdmissionError, HostError
 
     source = file or paths.state_dir() / "captured.jsonl"

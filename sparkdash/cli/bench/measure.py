@@ -175,8 +175,8 @@ async def sweep_arms(client: AsyncClient, profile_name: str, asked_for: str) -> 
         AdmissionError: `sweep_invalid`; `sweep_unread`: the daemon reads profiles from another folder; `sweep_taken`.
         HostError: `sweep_unwritable`.
     """
+    from sparkdash.catalog import yaml_writer
     from sparkdash.catalog.catalog import nearest
-    from sparkdash.catalog.yaml import yaml_writer
 
     asked = sweep.parse_sweep(asked_for)
     profile = await client.profile(name=profile_name)
