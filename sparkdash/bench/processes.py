@@ -1,6 +1,5 @@
 """Reports, speed-ups and resumed runs for a daemon, each in a process of its own.
 
-Owns: those processes. Must not know: what a report contains.
 Rule: the daemon's interpreter reads and judges no run. A thread that computes a report would show in the latencies of a
 run under measurement.
 """

@@ -1,6 +1,5 @@
 """Definition of a run: its arms, the order of its launches, its cells.
 
-Owns: the identity of a run, as run.json stores it. Must not know: files (run_folder.py), measurements (results.py).
 Rule: None is unknown.
 Pure.
 """

@@ -1,7 +1,5 @@
 """Comparing arms by their launches: how much faster, and how sure.
 
-Owns: the model of a cell. Must not know: which positive figure is measured, words, families of several cells.
-
 The experimental unit is the launch of an engine, not the request. Requests of one launch share its memory layout, its
 graphs and its time of day, so 30 of them are not 30 observations. The model of a cell is
     ln y = arm + slope x place + launch + prompt + prompt:arm + noise

@@ -1,6 +1,5 @@
 """Calibration: the noise of the box by metric, from a run that compares one profile with itself.
 
-Owns: which cells of the run tell it. Must not know: files, layouts.
 Pure.
 """
 

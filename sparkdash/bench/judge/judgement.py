@@ -1,6 +1,5 @@
 """Table of a run: figures and verdicts by cell and arm, the arms over all cells, and the effect of speculation.
 
-Owns: which samples each comparison uses. Must not know: layouts, files.
 Rule 1: one factor at a time. Every arm is compared with the run's baseline in the same cell, never with another cell.
 Rule 2: the more is compared in one table, the stronger the evidence for each claim must be. All cells and arms of a
 metric, and the arms over all cells, are one family, judged at the levels of `family`.

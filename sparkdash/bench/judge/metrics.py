@@ -1,6 +1,5 @@
 """The figures that arms are compared by: what each is, in words, and its values out of a run's samples.
 
-Owns: the columns. Must not know: statistics, verdicts.
 Rule: `definition` gives the formula of every column, because the same name (TPOT, ITL) has different meanings in
 different tools.
 Pure.

@@ -1,6 +1,5 @@
 """Arms compared prompt by prompt: ratios of the same prompts, paired t.
 
-Owns: which prompts are paired, the tests over prompts. Must not know: verdicts, words.
 Rule: they describe the prompts of these launches. They claim nothing: requests of one launch share its memory
 and its time of day, so the verdict of a cell rests on launches (arm_comparison.py).
 Pure.

@@ -1,6 +1,5 @@
 """The statistics that a verdict rests on, each from its published formula. Uses only the standard library.
 
-Owns: distributions and estimators over plain numbers. Must not know: runs, cells, arms, words.
 Units: rates and ratios as they come; shares and levels 0..1; `alpha` is the two-sided error level.
 Pure.
 """

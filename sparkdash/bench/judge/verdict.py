@@ -1,6 +1,5 @@
 """Verdict of one cell, in words that claim no more than was measured.
 
-Owns: the claims that a comparison allows. Must not know: runs, how the comparison was made.
 Rule 1: a difference is claimed only if its interval excludes zero and it is larger than the box's own floor.
 Rule 2: `no difference > y` states what is excluded: y covers the whole interval, and is at least the detectable effect.
 A comparison that leaves more than RESOLUTION open is inconclusive.

@@ -1,7 +1,4 @@
-"""Lease on the daemon for the length of a run: exclusive, or shared with clients but not with other runs.
-
-Owns: taking the daemon's lease, its heartbeat, taking it again after a loss. Must not know: what is measured.
-"""
+"""Lease on the daemon for the length of a run: exclusive, or shared with clients but not with other runs."""
 
 from __future__ import annotations
 

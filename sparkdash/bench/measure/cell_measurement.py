@@ -1,6 +1,5 @@
 """Measurement of one cell in one launch: warm-up, repetitions, and the engine's counters around them.
 
-Owns: the order of requests in a cell, retries, which figures belong to the cell. Must not know: launches, files.
 Rule 1: prompts are built before the clock runs. Only the requests run while it does.
 Rule 2: a repetition counts as a whole: if one of its concurrent requests does not count, none does.
 Rule 3: repetitions of an engine that is still warming up do not count, and are repeated once.

@@ -1,6 +1,5 @@
 """Runner of a whole run, launch by launch, from its first gap to its last.
 
-Owns: the sequence of a run, what is written when, stopping and resuming. Must not know: HTTP, terminals.
 Rule 1: the file is the state. What it lacks is measured; what it has is not measured again.
 Rule 2: an interrupted launch is started anew. Figures of two engines never mix within a cell, which is atomic.
 """

@@ -1,8 +1,5 @@
 """Content and moments of one streamed answer, parsed from its timed pieces once it has ended.
 
-Owns: the events of a stream, and the moments that the metrics use: response (first event with choices), token (first
-event with content, reasoning or a tool call), visible (first content), last (last event with a token). Must not know:
-sockets, cells.
 Rule: tokens are counted by the engine; chunks are never counted as tokens.
 Pure.
 """

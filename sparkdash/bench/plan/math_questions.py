@@ -1,6 +1,5 @@
 """Arithmetic questions with whole-number answers.
 
-Owns: generator v1. Must not know: engines, files, how an answer is judged (judge/accuracy.py).
 Rule 1: question i of a seed depends only on the bytes of SHA-256("sparkdash-math/v1|SEED|I"): eight big-endian 32-bit
 words, each used as `lowest + word % count`. Any language can generate the same questions, and asking for more of them
 changes none of the first.

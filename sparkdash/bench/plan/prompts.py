@@ -1,7 +1,5 @@
 """Prompts of each repetition of a cell, cut to an exact number of tokens.
 
-Owns: prompt = f(seed, cell, repetition, stream), equal in all arms; the nonce at its head; the cut. Must not know:
-HTTP, engines. The function that counts tokens is an argument.
 Rule: no two prompts of a launch begin alike, so that no prefix cache knows one.
 Pure.
 """

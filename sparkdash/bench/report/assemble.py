@@ -1,6 +1,5 @@
 """Assembly of a report from the results of a run.
 
-Owns: the parts of a report. Must not know: files, formats, how a comparison is made (judge/judgement.py).
 Pure.
 """
 

@@ -1,6 +1,5 @@
 """Blocks of a report page: headings, sentences, commands, tables.
 
-Owns: the blocks, and how a figure is written. Must not know: Markdown, terminals, HTML.
 Pure.
 """
 

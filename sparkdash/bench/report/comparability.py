@@ -1,7 +1,5 @@
 """Rules that refuse misleading comparisons, within a run and between runs.
 
-Owns: what two measurements must share before a difference between them is shown, within a run and between runs.
-Must not know: how a refusal is shown.
 Rule 1: a difference in the work (suite, corpus, thinking, temperature, tokenizer, simulated or real) refuses the
 comparison: the figures remain, no difference between them is shown.
 Rule 2: a difference in the box or the build (driver, kernel, image under one name) is flagged. It may be the subject

@@ -1,6 +1,5 @@
 """Tables of all arms together: comparison, deltas, recipe, and verdicts with their evidence.
 
-Owns: which figures stand side by side. Must not know: how they are judged, Markdown.
 Pure.
 """
 

@@ -1,6 +1,5 @@
 """Layout of a run's arms in its tables: builds by modes of speculation, with titles.
 
-Owns: the shape of a layout, and the one derived from a run. Must not know: figures.
 A layout may name arms that a run lacks; their cells then show how to fill them.
 """
 

@@ -1,7 +1,5 @@
 """Report merged from many runs: the newest sample set that counts of every cell, with its run and date.
 
-Owns: which runs belong together, which run fills a cell, and what of the merged runs is flagged. Must not know: files,
-how a page is printed.
 Rule 1: one suite, by its hash, and simulated runs apart from real ones. Other runs are left out, and named.
 Rule 2: nights differ. The merged runs are judged as a screen: a difference is shown and never claimed.
 Pure.

@@ -1,6 +1,5 @@
 """Page of a report: the order of its tables and the description of the measurement.
 
-Owns: the order of a report's parts, and the words that say how it was measured. Must not know: the forms.
 Pure.
 """
 

@@ -1,6 +1,5 @@
 """Values of a report: the source of every format, of --json and of /api.
 
-Owns: their shape. Must not know: where they come from, how they are drawn.
 Rates in tokens per second, times in seconds, shares 0..1; None was not measured.
 Pure.
 """

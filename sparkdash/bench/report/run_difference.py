@@ -1,7 +1,5 @@
 """Comparison of two runs, side by side.
 
-Owns: which arms and cells of two runs correspond: the same profile and parameters, the same cell.
-Must not know: how the page is printed.
 Rule: two runs are no experiment. A change is shown and never claimed; refused comparisons have no change.
 Pure.
 """

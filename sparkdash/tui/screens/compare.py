@@ -1,6 +1,5 @@
 """The A/B page: figures of the marked profiles, measured runs, and the report of the run under the cursor.
 
-Owns: when runs and reports are read. Must not know: how they are drawn or measured.
 Rule: an idle box is not asked. A report is read when the cursor reaches its row, and again only while its run has
 gaps, this page is visible and the daemon has news.
 """

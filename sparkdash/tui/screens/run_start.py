@@ -1,6 +1,5 @@
 """Dialog that starts an A/B run of the two marked profiles: choices, plan with its time, then begin.
 
-Owns: what is chosen, and when the plan is asked for. Must not know: how a run is planned or measured.
 Rule: nothing begins before the plan of exactly this choice was shown.
 """
 

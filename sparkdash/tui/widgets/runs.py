@@ -1,6 +1,5 @@
 """Tables of the measured runs and of the cells of one run.
 
-Owns: their rows. Must not know: how a verdict is made; its text comes from the bench.
 Rule: only claimed differences are coloured; a blank cell stays, and the frame names the command that fills it.
 """
 

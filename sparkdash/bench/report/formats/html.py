@@ -1,7 +1,4 @@
-"""Report as one self-contained HTML page. Needs no network, no other file and no script.
-
-Owns: the page's markup. Must not know: what is drawn (charts), what is written (page).
-"""
+"""Report as one self-contained HTML page. Needs no network, no other file and no script."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Speed cells as CSV in the sixteen columns of llama-benchy 0.4, a row for each test of each arm.
 
-Owns: which figure stands under which of its columns. Columns and names of tests (`pp2048`, `tg32 @ d4096 (c4)`) are
-llama-benchy's, times are in milliseconds, `std` is the population's. Columns that sparkdash does not measure stay
-empty.
 Pure.
 """
 
