@@ -175,7 +175,7 @@ class Rehearsal:
             arm=arm,
             launch=index,
             rep=number,
-            prompt_id=f"math {number}",
+            prompt_id=f"math2 {number}",
             t0_ns=0,
             token_ns=1,
             last_ns=1_000_000_000,

@@ -57,8 +57,7 @@ def test_answers_are_judged_against_the_baselines() -> None:
     assert (plain.all.right, plain.verdict, plain.scorer) == (100, None, SCORER)
     assert {kind: (one.right, one.n) for kind, one in eagle.strata.items()} == {
         Stratum.SUM: (20, 20),
-        Stratum.PRODUCT: (0, 40),
-        Stratum.WORDS: (40, 40),
+        Stratum.PRODUCT: (0, 80),
     }
     assert eagle.verdict is not None
     assert (eagle.verdict.gate, eagle.verdict.only_a[:2], eagle.verdict.only_b) == (AccuracyGate.FAIL, ("1", "2"), ())

@@ -294,7 +294,7 @@ async def test_answers_are_kept_where_they_are_judged(tmp_path: Path, sims: Sims
     ).run()
     assert results.gaps() == ()
     asked = [one for one in results.samples if one.arm == "A"]
-    assert [one.prompt_id for one in asked] == [f"math {number}" for number in range(5)]
+    assert [one.prompt_id for one in asked] == [f"math2 {number}" for number in range(5)]
     assert all(one.text for one in results.samples)
 
 
