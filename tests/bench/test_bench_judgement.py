@@ -4,17 +4,196 @@ from __future__ import annotations
 
 import math
 import random
+import re
+from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sparkdash.bench import processes
 from sparkdash.bench.judge.calibration import calibration
 from sparkdash.bench.judge.judgement import decompose, judged_rows, overall
 from sparkdash.bench.judge.metrics import BenchMetric, figures_by_launch, fixed_time_s
+from sparkdash.bench.judge.paired_prompts import LEAST_PAIRS, paired_cells, paired_t
 from sparkdash.bench.judge.verdict import Conclusion
+from sparkdash.bench.plan import suites
+from sparkdash.bench.report.assemble import assemble_report
+from sparkdash.bench.report.formats.markdown import render_markdown
+from sparkdash.bench.report.layout import load_layout, shipped_layouts
+from sparkdash.bench.report.page import report_page
 from sparkdash.bench.results import CellRecord, LaunchRecord, Provenance, RequestSample, Results, gather
 from sparkdash.bench.run import Arm, CellKey, Kind, LaunchSlot, Mode, Noise, PlannedCell, Run
+from sparkdash.bench.speed_ups import read_speed_ups, speed_ups
 from tests.shared.alternating import alternating
+
+Rehearse = Callable[..., Results]
+WITHOUT, EAGLE = Arm(name="plain", profile="coder"), Arm(name="eagle", profile="coder/eagle")
+ALONE = {CellKey(suite="seeds", context=context, output=400): 50.0 for context in (0, 2048)}
+CROWD = {CellKey(suite="seeds", context=0, output=150, concurrency=4): 20.0}
+MODEL = {"model": "example/coder", "model_revision": "abc"}
+TOLD = {"plain": MODEL, "eagle": {**MODEL, "speculation": "eagle3 k=1", "fingerprint": "feed"}}
+
+
+def times(factor: float) -> dict[CellKey, float]:
+    """The cells of one request, so much faster, and those of several no faster at all."""
+    return {key: rate * factor for key, rate in ALONE.items()} | CROWD
+
+
+def asked(**changes: Any) -> dict[str, Any]:
+    """A run whose speculating arm is 1.36 times as fast."""
+    rates = {"plain": ALONE | CROWD, "eagle": times(1.36)}
+    return {"arms": [WITHOUT, EAGLE], "rates": rates, "provenance": TOLD, "wobble": 0.001, **changes}
+
+
+def test_the_cells_of_one_request_give_the_ratio(rehearse: Rehearse) -> None:
+    """Of the profile that speculates, with the run that measured it; a simulated one says so."""
+    (found,) = speed_ups(rehearse(**asked()))
+    assert found.ratio == pytest.approx(1.36, rel=0.002)
+    assert (found.profile, found.fingerprint, found.plain, found.cells) == ("coder/eagle", "feed", "coder", 2)
+    assert (found.run, found.simulated) == ("20261121-200000-seeds", True)
+    assert found.measured_at == datetime(2026, 11, 21, 20, 0, tzinfo=UTC).timestamp()
+
+
+def test_the_baseline_may_be_the_one_that_speculates(rehearse: Rehearse) -> None:
+    """The ratio is still that of speculation over none."""
+    (found,) = speed_ups(rehearse(**asked(arms=[EAGLE, WITHOUT])))
+    assert (found.profile, found.plain) == ("coder/eagle", "coder")
+    assert found.ratio == pytest.approx(1.36, rel=0.002)
+
+
+def test_a_loss_is_told_too(rehearse: Rehearse) -> None:
+    """Speculation that does not pay is below one."""
+    (found,) = speed_ups(rehearse(**asked(rates={"plain": ALONE, "eagle": times(0.8)})))
+    assert found.ratio == pytest.approx(0.8, rel=0.002)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mode": Mode.SCREEN},
+        {"wobble": 0.6, "reps": 1},
+        {"provenance": {**TOLD, "plain": {**MODEL, "model": "example/other"}}},
+        {"provenance": {**TOLD, "plain": {**MODEL, "model_revision": "def"}}},
+        {"provenance": {"plain": {}, "eagle": {"speculation": "eagle3 k=1"}}},
+        {"provenance": {"plain": MODEL, "eagle": MODEL}},
+        {"provenance": {"plain": TOLD["eagle"], "eagle": TOLD["eagle"]}},
+        {"arms": [WITHOUT, Arm(name="eagle", profile="coder/eagle", parameters={"k": "3"})]},
+        {"rates": {"plain": CROWD, "eagle": CROWD}},
+        {"rates": {"plain": ALONE}},
+    ],
+    ids=["screen", "noise", "model", "revision", "unknown", "plain", "both", "swept", "crowd", "missing"],
+)
+def test_what_no_run_measured_is_not_told(rehearse: Rehearse, changes: dict[str, Any]) -> None:
+    """A screen, noise, another model or revision, no pair, a sweep's arm, several requests at once, blank cells."""
+    assert speed_ups(rehearse(**asked(**changes))) == ()
+
+
+def test_the_newest_run_that_claims_something_counts(recorded: Callable[..., Path], tmp_path: Path) -> None:
+    """A damaged run and a screen tell nothing; simulated runs stay apart from real ones."""
+    recorded(tmp_path, **asked())
+    later = {"id": "20261122-200000-seeds"}
+    recorded(tmp_path, **asked(rates={"plain": ALONE, "eagle": times(1.5)}, changes=later))
+    recorded(tmp_path, **asked(mode=Mode.SCREEN, changes={"id": "20261123-200000-seeds"}))
+    (tmp_path / "20261124-200000-seeds").mkdir()
+    (tmp_path / "20261124-200000-seeds" / "run.json").write_text("{")
+    (found,) = read_speed_ups(simulated=True, root=tmp_path)
+    assert (found.run, round(found.ratio, 1)) == (later["id"], 1.5)
+    assert read_speed_ups(simulated=False, root=tmp_path) == ()
+
+
+async def test_a_process_of_its_own_reads_them(
+    recorded: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none is started where there is no run."""
+    monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path))
+    assert await processes.read_speed_ups(simulated=True) == ()
+    recorded(processes.bench_dir(), **asked())
+    (found,) = await processes.read_speed_ups(simulated=True)
+    assert found.profile == "coder/eagle"
+
+
+DARWIN = (49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48)
+"""Darwin's maize (Fisher 1935): p = 0.0497 by t, as R 4 prints it."""
+PLAIN, DRAFT = Arm(name="plain", profile="coder"), Arm(name="plain-dflash", profile="coder/dflash")
+
+
+def key(context: int, output: int = 128, **changes: Any) -> CellKey:
+    return CellKey(suite="paired", context=context, output=output, **changes)
+
+
+def shown(results: Results, layout: str) -> str:
+    """The page with single spaces, so that no column's width matters."""
+    return re.sub(" +", " ", render_markdown(report_page(assemble_report(results), load_layout(layout))))
+
+
+def test_the_tests_give_the_published_values_for_darwins_maize() -> None:
+    low, high, p = paired_t(DARWIN)
+    assert p == pytest.approx(0.0497, abs=1e-4)
+    assert (low, high) == (pytest.approx(0.0312, abs=1e-3), pytest.approx(41.835, abs=1e-3))
+    assert paired_t([0.0] * 30)[2] == 1.0
+
+
+def test_the_same_prompts_are_compared_one_by_one(rehearse: Rehearse) -> None:
+    results = rehearse(arms=[PLAIN, DRAFT], rates={"plain": {key(2048): 12.0, key(32768): 11.0}, "plain-dflash": {key(2048): 30.0, key(32768): 22.0}},
+        reps=30, mode=Mode.SCREEN, wobble=0.02,
+    )  # fmt: skip
+    cells = [one for one in paired_cells(results) if one.metric is BenchMetric.DECODE]
+    assert [len(one.pairs) for one in cells] == [30, 30]
+    assert [round(one.ratio, 2) for one in cells] == [2.5, 2.0]
+    assert all(one.higher == 30 and one.p_t < 1e-8 for one in cells)
+    page = shown(results, "paired")
+    assert "paired N=30: " in page
+    assert " TG tok/s @2K, " in page
+    assert "@32K; 2.00-2.50x vs the paired baseline" in page
+    assert "| Recipe | Model | Quant | Spec method | Headline (tok/s) | Status |" in page
+    assert "They describe these prompts in these launches and claim nothing" in page
+
+
+def test_few_prompts_are_not_compared_one_by_one(rehearse: Rehearse) -> None:
+    results = rehearse(
+        arms=[PLAIN, DRAFT], rates={"plain": {key(0): 12.0}, "plain-dflash": {key(0): 30.0}}, reps=LEAST_PAIRS - 1
+    )
+    assert paired_cells(results) == ()
+    assert "The same prompts on both arms" not in render_markdown(report_page(assemble_report(results)))
+
+
+def test_the_prefill_table_has_the_published_columns_and_words(rehearse: Rehearse) -> None:
+    results = rehearse(
+        arms=[PLAIN, DRAFT], rates={"plain": {key(2048, 32): 12.0}, "plain-dflash": {}}, reps=30, mode=Mode.SCREEN
+    )
+    page = shown(results, "prefill")
+    assert "pp tok/s at pp2048/tg32/c1, n=30" in page
+    assert "TBD" in page
+    assert "measuring, 0 of 1 cells" in page
+
+
+def test_a_build_is_reported_in_the_layout_of_a_lab(rehearse: Rehearse) -> None:
+    rates = {key(512, 256, concurrency=count): 17.0 / count for count in (1, 2, 4)}
+    results = rehearse(arms=[PLAIN], rates={"plain": rates}, mode=Mode.SCREEN,
+        provenance={"plain": {"argv": ("vllm", "serve", "m", "--tensor-parallel-size", "2", "--enable-x", "--kv=fp8")}},
+    )  # fmt: skip
+    page = shown(results, "batch")
+    assert "Config: --tensor-parallel-size=2, --enable-x, --kv=fp8" in page
+    assert "| Batch | Avg completion tokens | tok/s per request | Aggregate tok/s |" in page
+    assert "| 4 (concurrent) | 256 |" in page
+    assert "Startup to first inference: about 1m00s." in page
+    assert "What can be claimed" not in page
+
+
+def test_every_shipped_layout_draws_a_run_that_measured_nothing(rehearse: Rehearse) -> None:
+    results = rehearse(arms=[PLAIN, DRAFT], rates={"plain": {key(0): 12.0}, "plain-dflash": {}})
+    for name in shipped_layouts():
+        assert shown(results, name).startswith("# ")
+
+
+def test_the_suites_of_the_published_tables_have_their_cells() -> None:
+    paired = suites.load_suite("paired").planned(Mode.STANDARD)
+    assert [(cell.key.context, cell.reps) for cell in paired] == [(2048, 30), (32768, 30), (131072, 30)]
+    kinds = {cell.key.kind for cell in suites.load_suite("batch").planned(Mode.STANDARD)}
+    assert kinds == {Kind.SPEED, Kind.PREFIX}
+
 
 AT = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 FIXED_S, PREFILL = 0.03, 6600.0

@@ -4,13 +4,142 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 from itertools import pairwise
 from statistics import median
 
 import pytest
 
 from sparkdash.bench.judge import stats
-from sparkdash.bench.judge.stats import Paired
+from sparkdash.bench.judge.judgement import family_levels, few_prompts, hinted_arms, levels_of, panels, shared_fits
+from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.judge.stats import Paired, fdr_levels
+from sparkdash.bench.judge.verdict import judge_contrasts
+from sparkdash.bench.plan.run_plan import launch_order
+from sparkdash.bench.run import CellKey, Mode
+
+FEW = few_prompts(BenchMetric.DECODE)
+
+
+def cell(number: int) -> CellKey:
+    return CellKey(suite="many", context=number, output=32)
+
+
+def table(
+    rng: random.Random, cells: int, faster: Mapping[int, float] | None = None, prompts: int = 4
+) -> dict[CellKey, dict[str, dict[int, dict[str, float]]]]:
+    """Figures of a careful run of equal arms; `faster` says by how much B is in which cells."""
+    found: dict[CellKey, dict[str, dict[int, dict[str, float]]]] = {cell(n): {"A": {}, "B": {}} for n in range(cells)}
+    for place, slot in enumerate(launch_order(("A", "B"), Mode.CAREFUL, str(rng.random()))):
+        launch = rng.gauss(0, 0.005)
+        for number in range(cells):
+            gain = (faster or {}).get(number, 0.0) if slot.arm == "B" else 0.0
+            level = 4 + launch + rng.gauss(0, 0.004) + gain
+            ones = {str(n): math.exp(level + n / 20 + rng.gauss(0, 0.01)) for n in range(prompts)}
+            found[cell(number)][slot.arm][place] = ones
+    return found
+
+
+def claimed(values: Mapping[CellKey, Mapping[str, Mapping[int, Mapping[str, float]]]], *, alone: bool) -> list[bool]:
+    """Whether each cell claims a difference, judged alone or with the others; last the line over all cells."""
+    shared = shared_fits(values, ("A", "B"), "A")
+    levels = {} if alone else family_levels(shared, "A", FEW)
+    told = []
+    for key, fit in [*shared["B"].items(), (None, panels(shared, "A")["B"])]:
+        contrast = fit.contrast("B", "A")
+        assert contrast is not None
+        (verdict,) = judge_contrasts([contrast], levels=list(levels_of(key, levels).values()))
+        told.append(verdict.claim.told)
+    return told
+
+
+@pytest.mark.full
+def test_equal_arms_rarely_have_a_claim_anywhere_in_a_table_of_twenty_cells() -> None:
+    """At most one run in twenty, give or take chance; cells judged alone claim in far more."""
+    rng = random.Random(20)
+    runs = [table(rng, 20) for _ in range(100)]
+    together = sum(any(claimed(one, alone=False)) for one in runs)
+    alone = sum(any(claimed(one, alone=True)) for one in runs)
+    assert together <= 10
+    assert alone >= 30
+
+
+def test_a_difference_in_every_cell_is_found_in_almost_all_of_them() -> None:
+    rng = random.Random(3)
+    told = [claimed(table(rng, 20, dict.fromkeys(range(20), 0.03)), alone=False) for _ in range(20)]
+    assert sum(map(sum, told)) >= 0.9 * 20 * 21
+
+
+def test_a_large_difference_in_one_cell_is_found_there() -> None:
+    told = claimed(table(random.Random(5), 20, {7: 0.08}), alone=False)
+    assert told[7]
+    assert sum(told[:20]) == 1
+
+
+def drifting(rng: random.Random, cells: int, mode: Mode) -> dict[CellKey, dict[str, dict[int, dict[str, float]]]]:
+    """Equal arms on a quiet box that becomes 1.5 % slower and fast again, also within a launch."""
+    order = launch_order(("A", "B"), mode, str(rng.random()))
+    found: dict[CellKey, dict[str, dict[int, dict[str, float]]]] = {cell(n): {"A": {}, "B": {}} for n in range(cells)}
+    blocks = [rng.sample(range(cells), cells) for _ in order]
+    for place, slot in enumerate(order):
+        launch = rng.gauss(0, 0.001)
+        for at, number in enumerate(blocks[slot.block]):
+            level = 4 + launch - 0.015 * math.sin(math.pi * (place + at / cells) / len(order))
+            found[cell(number)][slot.arm][place] = {str(n): math.exp(level + rng.gauss(0, 0.01)) for n in range(5)}
+    return found
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("cells", "runs"), [(1, 300), (20, 60)])
+@pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
+def test_a_drift_out_and_back_is_claimed_in_no_table(mode: Mode, cells: int, runs: int) -> None:
+    """At most one table in twenty has a claim in any cell or over all cells."""
+    rng = random.Random(41)
+    assert sum(any(claimed(drifting(rng, cells, mode), alone=False)) for _ in range(runs)) <= 0.05 * runs
+
+
+def test_the_line_over_all_cells_knows_that_prompts_are_few() -> None:
+    """An arm that likes some prompts better: over one cell the line says what the cell says, over four no less."""
+    rng = random.Random(43)
+    for cells in (1, 4):
+        values = table(rng, cells, prompts=5)
+        for ones in values.values():
+            tastes = [rng.gauss(0, 0.1) for _ in range(5)]
+            for launch in ones["B"].values():
+                launch.update({name: figure * math.exp(tastes[int(name)]) for name, figure in launch.items()})
+        fits = shared_fits(values, ("A", "B"), "A")["B"]
+        whole = panels({"B": fits}, "A")["B"].contrast("B", "A")
+        singles = [fit.contrast("B", "A") for fit in fits.values()]
+        assert whole is not None
+        if cells == 1:
+            assert whole == singles[0]
+        assert whole.se > 0.5 * 0.1 * math.sqrt(math.pi / 2) / math.sqrt(5 * cells)
+
+
+def test_a_single_cell_is_no_family() -> None:
+    assert family_levels(shared_fits(table(random.Random(5), 1), ("A", "B"), "A"), "A", FEW) == {}
+
+
+def test_fewer_than_four_prompts_only_hint() -> None:
+    shared = shared_fits(table(random.Random(6), 2, prompts=3), ("A", "B"), "A")
+    assert family_levels(shared, "A", FEW) == {}
+    assert hinted_arms(shared, "A", FEW) == {"B": "3 prompts"}
+    assert hinted_arms(shared, "A", few_prompts(BenchMetric.AGGREGATE)) == {}
+
+
+@pytest.mark.parametrize(
+    ("p_values", "levels"),
+    [
+        ([], []),
+        ([0.04], [0.05]),
+        ([0.3], [0.05]),
+        ([0.01, 0.04, 0.2, 0.9], [0.0125, 0.025, 0.05, 0.05]),
+        ([0.2, 0.02, 0.001, 0.9], [0.05, 0.025, 0.025, 0.05]),
+    ],
+)
+def test_levels_are_those_of_benjamini_and_hochberg(p_values: list[float], levels: list[float]) -> None:
+    """Claims: the ranks up to the last whose p is at most its share of 5 %."""
+    assert fdr_levels(p_values) == pytest.approx(levels)
 
 
 @pytest.mark.parametrize(
