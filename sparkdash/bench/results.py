@@ -202,7 +202,6 @@ def aggregate_tok_s(streams: Sequence[RequestSample]) -> float | None:
 
 
 def _span(start_ns: int | None, end_ns: int | None) -> float | None:
-    """Return the seconds between two timestamps; None unless both were taken."""
     return None if start_ns is None or end_ns is None else (end_ns - start_ns) / _NS
 
 

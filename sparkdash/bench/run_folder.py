@@ -304,7 +304,6 @@ def _calibration_of(simulated: bool) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write the file atomically."""
     draft = path.with_name(f"{path.name}.new")
     with draft.open("w", encoding="utf-8") as file:
         file.write(text)

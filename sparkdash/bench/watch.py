@@ -287,7 +287,6 @@ def _outlook(effect: float, limit: float, metric: BenchMetric) -> Outlook:
 
 
 def _by_cell(evenings: Iterable[Evening]) -> dict[WatchedCell, list[float]]:
-    """Return the logarithms of each cell's figures, one per evening."""
     found: dict[WatchedCell, list[float]] = defaultdict(list)
     for evening in evenings:
         for rate in evening.rates:
@@ -413,7 +412,6 @@ def _last_change(found: Watch) -> Iterator[Block]:
 
 
 def _figures(found: Watch) -> Grid:
-    """Build the table of the newest evening's figures."""
     places, evening = decimals(found.metric), found.periods[-1].evenings[-1]
     rows = ((blocks.cell_name(one.cell.key), one.cell.suite, format_value(one.value, places)) for one in evening.rates)
     return Grid(head=("Cell", "Suite", found.metric.value), rows=tuple(tuple(map(TableCell, row)) for row in rows))
@@ -426,7 +424,6 @@ def _cell_row(one: CellChange, found: Watch) -> tuple[TableCell, ...]:
 
 
 def _outlook_text(found: Watch, change: BuildChange) -> str:
-    """Say what the newest build looks like, and on what grounds."""
     if change.outlook is Outlook.UNKNOWN:
         return "Not known whether it got slower: both builds have no cell in common (suite, seed, way)."
     before, now = change.evenings

@@ -192,7 +192,6 @@ def qualities(results: Results) -> tuple[AnswerQuality, ...]:
 
 
 def _tally_strata(outcomes: Mapping[int, Outcome], seed: int) -> dict[Stratum, ScoreTally]:
-    """Tally the outcomes of each stratum that was asked, by question number."""
     seen = {number: question(seed, number).stratum for number in outcomes}
     return {
         kind: tally(one for number, one in outcomes.items() if seen[number] is kind)
@@ -202,7 +201,6 @@ def _tally_strata(outcomes: Mapping[int, Outcome], seed: int) -> dict[Stratum, S
 
 
 def _outcomes(results: Results, arm: str) -> dict[int, Outcome]:
-    """Return outcomes by question number."""
     judged: dict[int, Outcome] = {}
     for one in _answered(results, arm, Kind.MATH):
         number = number_of(one.prompt_id)

@@ -189,7 +189,6 @@ def overall(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple
 
 
 def _levels(results: Results, metric: BenchMetric) -> Levels:
-    """Return the error levels of everything that is compared in this metric's table."""
     values = {key: _values_by_arm(results, key, metric) for key in speed_keys(results)}
     return family_levels(_shared_fits(results, values), results.run.baseline, few_prompts(metric))
 
@@ -199,12 +198,10 @@ def _shared_fits(results: Results, values: Mapping[CellKey, Mapping[str, Values]
 
 
 def _values_by_arm(results: Results, key: CellKey, metric: BenchMetric) -> dict[str, dict[int, dict[str, float]]]:
-    """Return the figures of each arm by launch and prompt."""
     return {arm.name: figures_by_launch(results, arm.name, key, metric) for arm in results.run.arms}
 
 
 def _deltas(cells: Mapping[CellKey, Fit], arm: str, base: str) -> dict[CellKey, float]:
-    """Return the relative change of the arm by cell."""
     return {key: math.expm1(one.log_ratio(arm, base)) for key, one in cells.items()}
 
 
@@ -283,7 +280,6 @@ def _row(results: Results, key: CellKey, metric: BenchMetric, levels: Levels) ->
 def _verdicts(
     run: Run, values: Mapping[str, Values], metric: BenchMetric, levels: Mapping[str, float]
 ) -> dict[str, Verdict]:
-    """Judge the arms that have values."""
     measured = {arm: ones for arm, ones in values.items() if ones}
     if run.baseline not in measured:
         return {arm: Verdict(claim=Conclusion.MISSING, reason=f"{run.baseline} has no figure here") for arm in measured}

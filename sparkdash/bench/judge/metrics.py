@@ -86,7 +86,6 @@ def figures_by_launch(results: Results, arm: str, key: CellKey, metric: BenchMet
 
 
 def _aggregate_values(samples: Iterable[RequestSample], concurrency: int) -> Iterator[tuple[int, str, float | None]]:
-    """Yield launch, repetition and aggregate rate of every whole repetition."""
     repetitions: dict[tuple[int, int], list[RequestSample]] = defaultdict(list)
     for one in samples:
         repetitions[one.launch, one.rep].append(one)

@@ -200,7 +200,6 @@ def _p99_ms(late_ns: list[int]) -> float | None:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Disable the garbage collector inside the block."""
     gc.collect(1)  # what is young; the whole heap would take a tenth of a second before each cell
     gc.disable()
     try:

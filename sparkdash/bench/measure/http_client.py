@@ -189,7 +189,6 @@ class _Answer:
 
 
 def _reader(sock: socket.socket, answer: _Answer) -> Callable[[], None]:
-    """Return the loop's callback for readable bytes."""
     late, monotonic, buffer = answer.timed.late_ns, time.perf_counter_ns, memoryview(bytearray(SIZE))
     t0, ahead = answer.timed.t0_ns, _wall_ahead_ns()
 
@@ -251,7 +250,6 @@ async def _secure(host: str, port: int, request: bytes) -> TimedAnswer:
 
 
 async def _connected(uds: Path | None, host: str, port: int) -> socket.socket:
-    """Connect to the first address that answers."""
     loop = asyncio.get_running_loop()
     if uds is not None:
         return await _connect(socket.AF_UNIX, str(uds))

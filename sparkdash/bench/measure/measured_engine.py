@@ -261,7 +261,6 @@ class MeasuredEngine:
         return counter
 
     async def _counted(self, text: str) -> int:
-        """Return the prompt tokens that the engine's `usage` reports."""
         answer = await self.ask(text, 1, salt="probe")
         if answer.error or answer.prompt_tokens is None:
             why = answer.error or "it reports no usage, so its tokens cannot be counted"

@@ -123,14 +123,12 @@ class _Reader:
                 self._visible_at = at
 
     def _count_tokens(self, choice: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
-        """Update the token count where the chunk tells one."""
         if (count := _count(usage, "completion_tokens")) is not None:
             self._count, self._told = count, True
         elif isinstance(ids := choice.get("token_ids"), list):
             self._count, self._told = self._count + len(ids), True
 
     def _note_moment(self, at: int, text: str) -> None:
-        """Note the arrival of an event with tokens."""
         self._chunks += 1
         self._last = at
         if self._first is None:

@@ -129,7 +129,6 @@ def request_void_reason(
 
 
 def _length_reason(answer: StreamedAnswer, key: CellKey) -> str | None:
-    """Return why the length of a forced answer is wrong, or None."""
     if answer.n != key.output:
         return f"{answer.n} of {key.output} tokens ({answer.finish_reason or 'no finish reason'})"
     return None if answer.finish_reason == "length" else f"finish reason {answer.finish_reason}"
@@ -174,7 +173,6 @@ def _has_swapped(looks: Sequence[BoxReading]) -> bool:
 
 
 def _clock_reason(looks: Sequence[BoxReading], fastest_mhz: float | None) -> str | None:
-    """Return the reason of a throttled box, or None."""
     clocks = [look.clock_mhz for look in looks if look.clock_mhz is not None]
     if clocks and fastest_mhz is not None and min(clocks) < CLOCK_SHARE * fastest_mhz:
         return f"clock fell to {min(clocks):.0f} MHz"

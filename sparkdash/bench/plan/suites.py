@@ -339,7 +339,6 @@ def _twice(suite: Suite) -> str | None:
 
 
 def _misnamed(suite: Suite) -> tuple[tuple[str, ...], str] | None:
-    """Return the invalid length name of a suite with the reason, or None."""
     taken: dict[int, str] = {}
     for word, tokens in suite.lengths.items():
         if not any(tokens in group.output for group in suite.cells):

@@ -89,7 +89,6 @@ class TableSource:
         return self._marked(text, found.arm, key, notes, metric or self.metric)
 
     def _marked(self, text: str, arm: str, key: CellKey, notes: Footnotes, metric: BenchMetric) -> TableCell:
-        """Return a figure with the notes on its run, and on an estimate that it hangs on."""
         if (source := self.report.source(arm, key)) is not None:
             text += notes.mark(f"{source.at:%Y-%m-%d}, run {source.run}")
         if self.report.is_assumed(metric, arm, key):
@@ -179,7 +178,6 @@ def batch_table(source: TableSource, arm: str) -> Iterator[Block]:
 
 
 def _figure_head(metric: BenchMetric) -> str:
-    """Name the column of the shown metric, with its unit."""
     if metric is BenchMetric.DECODE:
         return "tok/s per request"
     return "tok/s together" if metric is BenchMetric.AGGREGATE else f"{metric.value} per request ({metric.unit})"

@@ -189,13 +189,11 @@ def add_math_scores(report: Report, questions: Report) -> Report:
 
 
 def _speed(results: Results) -> Results:
-    """Keep only the cells with rates and latencies."""
     cells = tuple(cell for cell in results.run.cells if cell.key.kind is Kind.SPEED)
     return results.replace(run=results.run.replace(cells=cells))
 
 
 def _without(results: Results, apart: tuple[str, ...]) -> Results:
-    """Remove the arms that may not be compared."""
     if not apart:
         return results
     return results.replace(samples=tuple(one for one in results.samples if one.arm not in apart))
@@ -204,7 +202,6 @@ def _without(results: Results, apart: tuple[str, ...]) -> Results:
 def _table(
     results: Results, judged: Results, apart: tuple[str, ...], metric: BenchMetric, speed: list[CellKey]
 ) -> MetricTable:
-    """Build the table of every arm's figures, with verdicts for the comparable ones."""
     wanted = {key for key in speed if metric is not BenchMetric.AGGREGATE or key.concurrency > 1}
     rows = [row for row in judged_rows(judged, metric) if row.key in wanted]
     if apart:

@@ -52,7 +52,6 @@ def _arm_colour(source: TableSource, arm: str) -> str:
 
 
 def _contexts(source: TableSource) -> Chart:
-    """Draw rates against context, a panel per output length."""
     panels = [_context_panel(source, output, word) for output, word in source.words.items()]
     shown = tuple(panel for panel in panels if panel.groups)
     legend = {arm: line[0].colour for panel in shown for arm, line in panel.groups}
@@ -79,7 +78,6 @@ def _context_marks(source: TableSource, arm: str, keys: Sequence[CellKey]) -> tu
 
 
 def _differences(source: TableSource) -> Chart:
-    """Draw each cell's change against the baseline with its interval, in a panel per arm."""
     base = source.report.run.baseline
     found = ((arm.name, _changes(source, arm.name)) for arm in source.report.arms if arm.name != base)
     panels = tuple(Panel(Shape.INTERVALS, arm, (("", marks),)) for arm, marks in found if marks)
@@ -88,7 +86,6 @@ def _differences(source: TableSource) -> Chart:
 
 
 def _changes(source: TableSource, arm: str) -> tuple[Mark, ...]:
-    """Return the known changes of an arm, in per cent."""
     found = []
     for key in source.report.planned():
         figure = source.figure(arm, key)
@@ -101,7 +98,6 @@ def _changes(source: TableSource, arm: str) -> tuple[Mark, ...]:
 
 
 def _acceptance(source: TableSource) -> Chart:
-    """Draw the share of accepted draft tokens by position, for each arm over all its cells."""
     groups: dict[str, list[Mark]] = {}
     for arm in source.report.arms:
         cells = [one.accepted_at for one in source.report.speculation if one.arm == arm.name and one.accepted_at]
@@ -113,7 +109,6 @@ def _acceptance(source: TableSource) -> Chart:
 
 
 def _ceilings(source: TableSource, roofs: tuple[CellCeiling, ...]) -> Chart:
-    """Draw the share of the roofline, with a line at a perfect kernel's share."""
     groups: dict[str, list[Mark]] = {}
     for one in roofs:
         share = 100 * one.line.share(one.measured)

@@ -141,7 +141,6 @@ def _told(
 
 
 def _unsteady(arm: str, launches: Sequence[LaunchRecord]) -> Iterator[ComparisonFlag]:
-    """Flag an arm whose launches differ."""
     for name, get in (*WORK, *BOX, *KV, *BUILD):
         seen = {get(one.provenance) for one in launches} - {None}
         if len(seen) > 1:

@@ -246,7 +246,6 @@ def _delta(source: TableSource, build: Build, mode: str, key: CellKey, notes: Fo
 
 
 def _baseline_build(source: TableSource, layout: Layout) -> tuple[Build, SpeculationMode] | None:
-    """Return the baseline's place in the layout."""
     base = source.report.run.baseline
     places = ((build, mode) for build in layout.builds for mode in layout.modes)
     return next((one for one in places if _is(source, one[0], one[1].name, base)), None)

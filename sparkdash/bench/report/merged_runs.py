@@ -185,7 +185,6 @@ def _filling(
     arms: Mapping[str, Sequence[tuple[Results, Arm]]],
     filled: Mapping[tuple[str, CellKey], _Filled],
 ) -> tuple[MissingCells, ...]:
-    """Return the blank cells of each arm, with the command that fills them."""
     found = []
     for name, places in arms.items():
         blank = [cell for cell in merged.run.cells if (name, cell.key) not in filled]

@@ -131,7 +131,6 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
 
 
 def _part(source: TableSource, shelf: LocalProfiles, part: Part) -> Iterator[Block]:
-    """Build one part of a layout that shows parts alone."""
     parts: dict[Part, Callable[[], Iterator[Block]]] = {
         Part.BATCH: lambda: published.batch_reports(source),
         Part.PREFILL: lambda: published.prefill_recipes(source, shelf.weights),
@@ -149,7 +148,6 @@ def _comparable(report: Report, shelf: LocalProfiles) -> Mapping[str, Sequence[P
 
 
 def _measured(source: TableSource) -> tuple[str, ...]:
-    """Describe the suite, the repetitions and the metric's formula."""
     run, metric = source.report.run, source.metric
     when = f"{run.created_at:%Y-%m-%d}"
     launches = f"{len(run.order)} launches" if len(run.order) != 1 else "1 launch"
@@ -170,7 +168,6 @@ def _measured(source: TableSource) -> tuple[str, ...]:
 
 
 def _merged(report: Report) -> Iterator[str]:
-    """Describe the runs of a merged report, and what may be claimed of them."""
     runs: dict[str, list[str]] = {}
     for one in report.sources:
         runs.setdefault(one.run, []).append(f"{one.at:%Y-%m-%d}")
@@ -183,14 +180,12 @@ def _merged(report: Report) -> Iterator[str]:
 
 
 def _client(report: Report) -> tuple[str, ...]:
-    """Describe the overhead that the client may have added to a figure."""
     if report.late_p99_ms is None:
         return ()
     return (f"Client: 99 % of what came was read within {report.late_p99_ms:.2f} ms of its arrival, in the worst cell",)
 
 
 def _commands(source: TableSource) -> Iterator[Block]:
-    """Show the command that repeats the measurement."""
     run = source.report.run
     arms = [arm.profile for arm in source.report.arms if not arm.impossible]
     yield Heading(2, "Benchmark Commands")
@@ -260,7 +255,6 @@ def _rest(source: TableSource, arm: str) -> Iterator[Block]:
 
 
 def _launches(report: Report, layout: Layout) -> Iterator[Block]:
-    """Show the start command of each engine."""
     known = [arm for arm in report.arms if arm.provenance and arm.provenance.argv]
     if not known:
         return
@@ -274,7 +268,6 @@ def _launches(report: Report, layout: Layout) -> Iterator[Block]:
 
 
 def _void_tables(report: Report) -> Iterator[Block]:
-    """Table of the reasons by arm, and the number of damaged lines."""
     if not report.voids and not report.damaged:
         return
     yield Heading(2, "What does not count")

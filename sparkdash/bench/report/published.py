@@ -220,7 +220,6 @@ def _paired_headline(source: TableSource, arm: str) -> str | None:
 
 
 def _baseline_headline(source: TableSource, arm: str) -> str | None:
-    """Return the baseline's own rates, by context."""
     found = ((key, source.figure(arm, key, BenchMetric.DECODE)) for key in source.grid_keys)
     known = [(key, one) for key, one in found if one is not None and one.median is not None]
     rates = [f"{one.median:.2f} @{blocks.context_name(key.context)}" for key, one in known]

@@ -38,7 +38,6 @@ def render_html(page: ReportPage, charts: tuple[Chart, ...]) -> str:
 
 
 def _opening_length(blocks: Sequence[Block]) -> int:
-    """Return the number of blocks before the first section."""
     sections = (number for number, block in enumerate(blocks) if isinstance(block, Heading) and block.level > 1)
     return next(sections, len(blocks))
 
