@@ -34,6 +34,7 @@ from sparkdash.client.address import at_url, credentials, find_daemon
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
+from sparkdash.units import GIB
 
 
 async def restore_engine(client: AsyncClient, before: Snapshot) -> None:
@@ -108,6 +109,8 @@ def host_facts(world: Snapshot | None) -> Host:
     )
 
 
+START_S, START_S_PER_GIB = 60.0, 6.0
+"""Start of an engine that was never seen: published starts take 5 to 15 minutes for 70 to 115 GB."""
 EARLIER_RUNS = 30
 """Newest runs that are looked at."""
 
@@ -121,13 +124,18 @@ async def arm_speeds(run: Run, client: AsyncClient | None, world: Snapshot | Non
             figures = world.figures.get(name)
             starts[name] = (figures.load_s if figures else None) or (await client.plan(name=name)).expected_s or None
         seen = run_plan.speeds_of(run.arms, world, starts)
-    return {arm.name: _completed(run, arm, seen.get(arm.name, KnownSpeeds())) for arm in run.arms}
+    return {arm.name: _completed(run, arm, seen.get(arm.name, KnownSpeeds()), world) for arm in run.arms}
 
 
-def _completed(run: Run, arm: Arm, known: KnownSpeeds) -> KnownSpeeds:
+def _completed(run: Run, arm: Arm, known: KnownSpeeds, world: Snapshot | None) -> KnownSpeeds:
     if known.decode_tok_s is None or known.launch_s is None or known.source == "published":
         known = _measured_before(run, arm, known)
-    return known.replace(launch_s=0.0) if run.target == "url" else known
+    if run.target == "url":
+        return known.replace(launch_s=0.0)
+    summary = world.profile(arm.profile) if world else None
+    if known.launch_s is None and summary is not None and summary.needs_bytes:
+        return known.replace(launch_s=START_S + START_S_PER_GIB * summary.needs_bytes / GIB, estimated=True)
+    return known
 
 
 def _measured_before(run: Run, arm: Arm, known: KnownSpeeds) -> KnownSpeeds:
