@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from sparkdash.bench.judge.arm_comparison import Contrast, Fit, Values, fit_cell, fit_means
 from sparkdash.bench.judge.metrics import BenchMetric, acceptance_lengths, decode_rates, figures_by_launch, speed_keys
@@ -259,21 +259,8 @@ def _row(results: Results, key: CellKey, metric: BenchMetric, levels: Levels) ->
     for arm in run.arms:
         told = summary([value for ones in values[arm.name].values() for value in ones.values()])
         verdict = verdicts.get(arm.name) or _blank(results, arm.name, key)
-        if told is None:
-            figures.append(ArmFigure(arm=arm.name, verdict=verdict))
-            continue
-        figures.append(
-            ArmFigure(
-                arm=arm.name,
-                median=told.median,
-                low=told.low,
-                high=told.high,
-                bootstrap=told.bootstrap,
-                n=told.n,
-                launches=len(values[arm.name]),
-                verdict=verdict,
-            )
-        )
+        seen = {**asdict(told), "launches": len(values[arm.name])} if told else {}
+        figures.append(ArmFigure(arm=arm.name, verdict=verdict, **seen))
     return CellRow(key=key, figures=tuple(figures))
 
 

@@ -28,6 +28,11 @@ from sparkdash.telemetry.reading import Reading
 
 TRIES = 3
 """Attempts per repetition until it counts."""
+TAKEN_OVER = (
+    "t0_ns", "response_ns", "token_ns", "visible_ns", "last_ns", "n", "k1", "k1_assumed", "visible", "chunks",
+    "prompt_tokens", "cached_tokens", "finish_reason", "lag_ms",
+)  # fmt: skip
+"""Fields of an answer that its sample keeps."""
 WARM_UP_TOKENS = 32
 WARM_UP = -1
 """Repetition number of requests sent before the clock runs."""
@@ -175,8 +180,16 @@ async def _repetition(
     reasons = _void_reasons(cell_context, key, answers)
     if not any(reasons):
         late_ns += (late for answer in answers for late in answer.late_ns)
+    where: dict[str, Any] = {"cell": key, "arm": cell_context.arm, "launch": cell_context.launch, "rep": rep}
     return [
-        _sample(cell_context, key, rep, stream, prompt, answer, reason)
+        RequestSample(
+            **where,
+            **{name: getattr(answer, name) for name in TAKEN_OVER},
+            stream=stream,
+            prompt_id=prompt.id,
+            text=answer.text if key.kind is Kind.MATH else None,
+            void=reason,
+        )
         for stream, (prompt, answer, reason) in enumerate(zip(batch, answers, reasons, strict=True))
     ]
 
@@ -206,41 +219,6 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def _sample(
-    cell_context: CellContext,
-    key: CellKey,
-    rep: int,
-    stream: int,
-    prompt: Prompt,
-    answer: StreamedAnswer,
-    void: str | None,
-) -> RequestSample:
-    return RequestSample(
-        cell=key,
-        arm=cell_context.arm,
-        launch=cell_context.launch,
-        rep=rep,
-        stream=stream,
-        prompt_id=prompt.id,
-        t0_ns=answer.t0_ns,
-        response_ns=answer.response_ns,
-        token_ns=answer.token_ns,
-        visible_ns=answer.visible_ns,
-        last_ns=answer.last_ns,
-        n=answer.n,
-        k1=answer.k1,
-        k1_assumed=answer.k1_assumed,
-        visible=answer.visible,
-        chunks=answer.chunks,
-        prompt_tokens=answer.prompt_tokens,
-        cached_tokens=answer.cached_tokens,
-        finish_reason=answer.finish_reason,
-        lag_ms=answer.lag_ms,
-        text=answer.text if key.kind is Kind.MATH else None,
-        void=void,
-    )
 
 
 def _under_load(look: BoxReading, began: float) -> BoxReading:
