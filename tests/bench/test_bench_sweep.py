@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sparkdash.catalog.yaml import yaml_writer
 
 from sparkdash import paths
 from sparkdash.bench.plan import sweep
 from sparkdash.bench.run import Arm, CellKey
-from sparkdash.catalog import load_catalog
+from sparkdash.catalog import load_catalog, yaml_writer
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 from sparkdash.errors import AdmissionError
 from sparkdash.rules.secret import redact_profile
