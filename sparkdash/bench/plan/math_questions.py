@@ -65,7 +65,7 @@ def questions(seed: int, count: int) -> Iterator[Question]:
 
 def question(seed: int, number: int) -> Question:
     """Return the question with that number (from 0)."""
-    words = iter(struct.unpack(">8I", hashlib.sha256(f"{GENERATOR}|{seed}|{number}".encode()).digest()))
+    words: Iterator[int] = iter(struct.unpack(">8I", hashlib.sha256(f"{GENERATOR}|{seed}|{number}".encode()).digest()))
 
     def between(low: int, high: int) -> int:
         return low + next(words) % (high - low + 1)
