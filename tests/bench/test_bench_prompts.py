@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sparkdash.sim.api import prompt as prompt_module
 from typer.testing import CliRunner
 
 from sparkdash import paths
@@ -33,9 +34,8 @@ from sparkdash.cli.bench import measure
 from sparkdash.cli.main import app
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.errors import AdmissionError, ProfileError
-from sparkdash.sim.api import prompt as prompt_module
-from sparkdash.sim.engine.tokens import tokenize
-from sparkdash.sim.process.engine_process import serving
+from sparkdash.sim.process import serving
+from sparkdash.sim.speed import tokenize
 
 ARMS = (Arm(name="A", profile="a"), Arm(name="B", profile="b"))
 SUITE = Suite(suite="tiny", version="1", about="", cells=(CellGroup(context=(0, 256), output=(24,)),))
