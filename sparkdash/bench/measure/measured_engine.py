@@ -1,4 +1,8 @@
-"""The measured engine: who it is, requests in its dialect, its counters, and its token counts."""
+"""The measured engine: requests in its dialect, its counters, and its token counts.
+
+Owns: the body of a measured request, reading the engine's counters, counting its tokens. Must not know: cells, order.
+How an engine wants measured requests, its adapter says (`engines`).
+"""
 
 from __future__ import annotations
 
@@ -6,94 +10,23 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from sparkdash.bench.measure import stream_answer
+from sparkdash.bench.measure import first_chunk
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.stream_answer import StreamedAnswer
-from sparkdash.bench.plan import texts
+from sparkdash.bench.plan import prompt_text
+from sparkdash.bench.plan.corpus_text import CorpusText
 from sparkdash.bench.plan.prompts import CORPUS
 from sparkdash.bench.plan.suites import CLASSES
-from sparkdash.bench.plan.texts import CorpusText
 from sparkdash.domain.profile import EngineKind
-from sparkdash.engines import measuring
+from sparkdash.engines.model_list import token_count
 from sparkdash.engines.registry import adapter
-from sparkdash.errors import SparkdashError, UpstreamError
+from sparkdash.errors import UpstreamError
 from sparkdash.telemetry import exposition
 from sparkdash.telemetry.reading import Reading, reading_of, sample_names
-
-PROBE_TOKENS = 24
-PROBE = "Reply with the single word yes."
-"""A request whose answer has more tokens than one word only where its length is forced."""
-UNMANAGED = frozenset({EngineKind.OPENAI, EngineKind.REMOTE, EngineKind.GENERIC})
-"""Kinds of a gateway's profiles behind which any engine may be."""
-
-
-@dataclass(frozen=True, slots=True)
-class UrlServer:
-    """Facts about the server at a URL."""
-
-    model: str
-    kind: EngineKind
-    """Kind of the engine; `openai` when unknown."""
-    simulated: bool
-    keys: EngineKind | None = None
-    """Kind whose request keys the server took; None: the keys of its own kind."""
-
-
-async def identify(client: BenchClient, wanted: str | None) -> UrlServer:
-    """Find out who answers at the client's URL. `wanted` is the model to measure; None: the first that is listed.
-
-    Raises:
-        UpstreamError: nobody answers, or no OpenAI-compatible server does.
-    """
-    cards = await _models(client)
-    model = wanted or next(iter(measuring.served_models(cards)), None)
-    if model is None:
-        raise UpstreamError(f"{client.url} lists no model.", hint="Name one with --model.")
-    simulated = measuring.is_simulated(cards, model)
-    kind = measuring.engine_kind_of(cards)
-    keys = await _taken_keys(client, model) if kind is EngineKind.OPENAI else None
-    return UrlServer(model, kind, simulated, keys)
-
-
-async def _models(client: BenchClient) -> Mapping[str, Any]:
-    try:
-        cards = json.loads(await client.get("/v1/models"))
-    except ValueError:
-        cards = None
-    if not isinstance(cards, dict):
-        raise UpstreamError(f"{client.url}/v1/models returns no model list. This is not an OpenAI-compatible server.")
-    return cards
-
-
-async def attached_keys(client: BenchClient, model: str, engine_url: str | None) -> EngineKind | None:
-    """Return the kind whose request keys an attached server takes: its own by its list of models, else as tried."""
-    kind = EngineKind.OPENAI
-    if engine_url is not None:
-        with suppress(SparkdashError, ValueError):
-            cards = json.loads(await client.get("/v1/models", url=engine_url))
-            kind = measuring.engine_kind_of(cards) if isinstance(cards, dict) else kind
-    return kind if kind is not EngineKind.OPENAI else await _taken_keys(client, model)
-
-
-async def _taken_keys(client: BenchClient, model: str) -> EngineKind | None:
-    """Return VLLM when a server of unknown kind answers a request with vLLM's keys; None when it refuses them."""
-    answer = await client.chat(
-        {
-            "model": model,
-            "messages": [{"role": "user", "content": PROBE}],
-            "temperature": 0.0,
-            **measuring.forced_length(EngineKind.VLLM, PROBE_TOKENS),
-            **measuring.uncached_prompt(EngineKind.VLLM, "probe"),
-            **measuring.usage_counts(EngineKind.VLLM),
-        }
-    )
-    return None if answer.error or answer.n != PROBE_TOKENS else EngineKind.VLLM
-
 
 PROBE_WORDS = 400
 """Words of the request that shows how the engine counts; some 500 tokens."""
@@ -127,7 +60,7 @@ class MeasuredEngine:
     def body(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> dict[str, Any]:
         """Build a greedy chat. `tokens` is exact where `forced`, otherwise the maximum."""
         said = {"messages": [{"role": "user", "content": content}]} if isinstance(content, str) else content
-        length = measuring.forced_length(self.speaks, tokens) if forced else {"max_tokens": tokens}
+        length = adapter(self.speaks).forced_length(tokens) if forced else {"max_tokens": tokens}
         return {
             **self.defaults,
             **said,
@@ -135,8 +68,8 @@ class MeasuredEngine:
             "temperature": 0.0,
             "seed": 0,
             **length,
-            **measuring.uncached_prompt(self.speaks, salt),
-            **measuring.usage_counts(self.speaks),
+            **adapter(self.speaks).uncached_prompt(salt),
+            **adapter(self.speaks).usage_counts(),
         }
 
     async def ask(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> StreamedAnswer:
@@ -148,20 +81,20 @@ class MeasuredEngine:
     ) -> list[StreamedAnswer]:
         """Send several requests concurrently. The tokens of their first chunks are counted after the last has ended."""
         answers = await self.client.chats([self.body(one, tokens, salt=salt, forced=forced) for one in contents])
-        return [one if stream_answer.is_known(one) else await self._counted_first(one) for one in answers]
+        return [one if first_chunk.is_known(one) else await self._counted_first(one) for one in answers]
 
     async def _counted_first(self, answer: StreamedAnswer) -> StreamedAnswer:
         """Count the tokens of the answer's first moment by /tokenize, else estimate them."""
-        how = measuring.tokenize_request(self.speaks, self.model, answer.first_text) if self._tokenizes else None
+        how = adapter(self.speaks).tokenize_request(self.model, answer.first_text) if self._tokenizes else None
         if how is None or not answer.first_text:
-            return stream_answer.estimated(answer)
+            return first_chunk.estimated(answer)
         try:
             told = await self.client.post(how.path, how.body)
         except UpstreamError:
             self._tokenizes = False
-            return stream_answer.estimated(answer)
-        tokens = measuring.token_count(told) if isinstance(told, dict) else None
-        return stream_answer.estimated(answer) if tokens is None else stream_answer.counted(answer, tokens)
+            return first_chunk.estimated(answer)
+        tokens = token_count(told) if isinstance(told, dict) else None
+        return first_chunk.estimated(answer) if tokens is None else first_chunk.counted(answer, tokens)
 
     async def counters(self) -> Reading | None:
         """Return the engine's counters; None when it has none."""
@@ -222,8 +155,8 @@ class MeasuredEngine:
 
     async def tokenizer(self) -> str | None:
         """Return the SHA-256 of the token ids of a fixed text; None when the engine gives no ids."""
-        pieces = texts.text_pieces("chat", "tokenizer")
-        how = measuring.tokenize_request(self.speaks, self.model, "".join(next(pieces) for _ in range(PROBE_WORDS)))
+        pieces = prompt_text.text_pieces("chat", "tokenizer")
+        how = adapter(self.speaks).tokenize_request(self.model, "".join(next(pieces) for _ in range(PROBE_WORDS)))
         if how is None:
             return None
         try:
@@ -261,6 +194,7 @@ class MeasuredEngine:
         return counter
 
     async def _counted(self, text: str) -> int:
+        """Return the prompt tokens that the engine's `usage` reports."""
         answer = await self.ask(text, 1, salt="probe")
         if answer.error or answer.prompt_tokens is None:
             why = answer.error or "it reports no usage, so its tokens cannot be counted"
@@ -300,12 +234,12 @@ class PromptTokenCounter:
 
     async def tokens(self, content: str) -> int | None:
         """Return the count of /tokenize; None when there is no such route."""
-        how = measuring.count_request(self.measured.speaks, self.measured.model, content)
+        how = adapter(self.measured.speaks).count_request(self.measured.model, content)
         if how is None:
             return None
         answer = await self.measured.client.post(how.path, how.body)
-        return measuring.token_count(answer) if isinstance(answer, dict) else None
+        return token_count(answer) if isinstance(answer, dict) else None
 
 
 def _sample(kind: str, words: int) -> str:
-    return "".join(islice(texts.text_pieces(kind, "probe"), words)).strip()
+    return "".join(islice(prompt_text.text_pieces(kind, "probe"), words)).strip()
