@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sparkdash.sim.api import prompt as prompt_module
 from typer.testing import CliRunner
 
 from sparkdash import paths
@@ -34,6 +33,7 @@ from sparkdash.cli.bench import measure
 from sparkdash.cli.main import app
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.errors import AdmissionError, ProfileError
+from sparkdash.sim import prompt as prompt_module
 from sparkdash.sim.process import serving
 from sparkdash.sim.speed import tokenize
 

@@ -1,8 +1,4 @@
-"""The measured engine: requests in its dialect, its counters, and its token counts.
-
-Owns: the body of a measured request, reading the engine's counters, counting its tokens. Must not know: cells, order.
-How an engine wants measured requests, its adapter says (`engines`).
-"""
+"""The measured engine: who it is, requests in its dialect, its counters, and its token counts."""
 
 from __future__ import annotations
 
@@ -10,23 +6,94 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from sparkdash.bench.measure import first_chunk
+from sparkdash.bench.measure import stream_answer
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.stream_answer import StreamedAnswer
-from sparkdash.bench.plan import prompt_text
-from sparkdash.bench.plan.corpus_text import CorpusText
+from sparkdash.bench.plan import texts
 from sparkdash.bench.plan.prompts import CORPUS
 from sparkdash.bench.plan.suites import CLASSES
+from sparkdash.bench.plan.texts import CorpusText
 from sparkdash.domain.profile import EngineKind
+from sparkdash.engines import model_list
 from sparkdash.engines.model_list import token_count
 from sparkdash.engines.registry import adapter
-from sparkdash.errors import UpstreamError
+from sparkdash.errors import SparkdashError, UpstreamError
 from sparkdash.telemetry import exposition
 from sparkdash.telemetry.reading import Reading, reading_of, sample_names
+
+PROBE_TOKENS = 24
+PROBE = "Reply with the single word yes."
+"""A request whose answer has more tokens than one word only where its length is forced."""
+
+
+@dataclass(frozen=True, slots=True)
+class UrlServer:
+    """Facts about the server at a URL."""
+
+    model: str
+    kind: EngineKind
+    """Kind of the engine; `openai` when unknown."""
+    simulated: bool
+    keys: EngineKind | None = None
+    """Kind whose request keys the server took; None: the keys of its own kind."""
+
+
+async def identify(client: BenchClient, wanted: str | None) -> UrlServer:
+    """Find out who answers at the client's URL. `wanted` is the model to measure; None: the first that is listed.
+
+    Raises:
+        UpstreamError: nobody answers, or no OpenAI-compatible server does.
+    """
+    cards = await _models(client)
+    model = wanted or next(iter(model_list.served_models(cards)), None)
+    if model is None:
+        raise UpstreamError(f"{client.url} lists no model.", hint="Name one with --model.")
+    simulated = model_list.is_simulated(cards, model)
+    kind = model_list.engine_kind_of(cards)
+    keys = await _taken_keys(client, model) if kind.is_external else None
+    return UrlServer(model, kind, simulated, keys)
+
+
+async def _models(client: BenchClient) -> Mapping[str, Any]:
+    try:
+        cards = json.loads(await client.get("/v1/models"))
+    except ValueError:
+        cards = None
+    if not isinstance(cards, dict):
+        raise UpstreamError(f"{client.url}/v1/models returns no model list. This is not an OpenAI-compatible server.")
+    return cards
+
+
+async def attached_keys(client: BenchClient, model: str, engine_url: str | None) -> EngineKind | None:
+    """Return the kind whose request keys an attached server takes: its own by its list of models, else as tried."""
+    kind = EngineKind.OPENAI
+    if engine_url is not None:
+        with suppress(SparkdashError, ValueError):
+            cards = json.loads(await client.get("/v1/models", url=engine_url))
+            kind = model_list.engine_kind_of(cards) if isinstance(cards, dict) else kind
+    return await _taken_keys(client, model) if kind.is_external else kind
+
+
+async def _taken_keys(client: BenchClient, model: str) -> EngineKind | None:
+    """Return VLLM when a server of unknown kind answers a request with vLLM's keys; None when it refuses them."""
+    vllm = adapter(EngineKind.VLLM)
+    answer = await client.chat(
+        {
+            "model": model,
+            "messages": [{"role": "user", "content": PROBE}],
+            "temperature": 0.0,
+            **vllm.forced_length(PROBE_TOKENS),
+            **vllm.uncached_prompt("probe"),
+            **vllm.usage_counts(),
+        }
+    )
+    return None if answer.error or answer.n != PROBE_TOKENS else EngineKind.VLLM
+
 
 PROBE_WORDS = 400
 """Words of the request that shows how the engine counts; some 500 tokens."""
@@ -81,20 +148,20 @@ class MeasuredEngine:
     ) -> list[StreamedAnswer]:
         """Send several requests concurrently. The tokens of their first chunks are counted after the last has ended."""
         answers = await self.client.chats([self.body(one, tokens, salt=salt, forced=forced) for one in contents])
-        return [one if first_chunk.is_known(one) else await self._counted_first(one) for one in answers]
+        return [one if stream_answer.is_known(one) else await self._counted_first(one) for one in answers]
 
     async def _counted_first(self, answer: StreamedAnswer) -> StreamedAnswer:
         """Count the tokens of the answer's first moment by /tokenize, else estimate them."""
         how = adapter(self.speaks).tokenize_request(self.model, answer.first_text) if self._tokenizes else None
         if how is None or not answer.first_text:
-            return first_chunk.estimated(answer)
+            return stream_answer.estimated(answer)
         try:
             told = await self.client.post(how.path, how.body)
         except UpstreamError:
             self._tokenizes = False
-            return first_chunk.estimated(answer)
+            return stream_answer.estimated(answer)
         tokens = token_count(told) if isinstance(told, dict) else None
-        return first_chunk.estimated(answer) if tokens is None else first_chunk.counted(answer, tokens)
+        return stream_answer.estimated(answer) if tokens is None else stream_answer.counted(answer, tokens)
 
     async def counters(self) -> Reading | None:
         """Return the engine's counters; None when it has none."""
@@ -155,7 +222,7 @@ class MeasuredEngine:
 
     async def tokenizer(self) -> str | None:
         """Return the SHA-256 of the token ids of a fixed text; None when the engine gives no ids."""
-        pieces = prompt_text.text_pieces("chat", "tokenizer")
+        pieces = texts.text_pieces("chat", "tokenizer")
         how = adapter(self.speaks).tokenize_request(self.model, "".join(next(pieces) for _ in range(PROBE_WORDS)))
         if how is None:
             return None
@@ -242,4 +309,4 @@ class PromptTokenCounter:
 
 
 def _sample(kind: str, words: int) -> str:
-    return "".join(islice(prompt_text.text_pieces(kind, "probe"), words)).strip()
+    return "".join(islice(texts.text_pieces(kind, "probe"), words)).strip()
