@@ -1,7 +1,6 @@
 """Answer models of the control API that are no domain values.
 
-Owns: their fields. Rule: keys that a newer daemon added are ignored. Must not know which route gives them: `control`
-does.
+Rule: keys that a newer daemon added are ignored.
 
 Pure.
 """

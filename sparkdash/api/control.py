@@ -1,8 +1,5 @@
 """The table of the control API: every route below `/api`, with the types of its parameters and of its answer.
 
-Owns: the one list of routes. The clients in `sparkdash.client` inherit it as methods, `sparkdash.gateway.control`
-serves it, and `tests/contract/test_contract_api.py` holds both against it. Must not know: either of them.
-
 Pure.
 """
 

@@ -1,7 +1,5 @@
 """Request models of the control API: what each call takes in its path, its query or its body.
 
-Owns: names, types, defaults and limits of the parameters. Must not know which route takes them: `control` does.
-
 Pure.
 """
 

@@ -1,8 +1,5 @@
 """Rows of the table of the control API: a call with one answer, a document, and a stream of items.
 
-Owns: how a row becomes a request, how its answer is read, and which type each client gets of it: a row is a descriptor,
-and read from a client it is that client's method. Must not know which routes there are: `control` does.
-
 Pure.
 """
 

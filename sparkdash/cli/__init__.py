@@ -3,7 +3,6 @@
 Rule 1: `sparkdash --help` and completion must feel instant. Command modules import typer and the leaf modules at
 module level, and everything else inside the command.
 Rule 2: results go to stdout (pure JSON with --json), everything else to stderr.
-Must not know: HTTP, how an engine is run.
 """
 
 OPENING = "Opening the dashboard ..."

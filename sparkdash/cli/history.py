@@ -1,7 +1,4 @@
-"""`sparkdash history`: what this box did, from the daemon's records.
-
-Owns: the options, and which records they mean. Must not know how tables look.
-"""
+"""`sparkdash history`: what this box did, from the daemon's records."""
 
 from __future__ import annotations
 

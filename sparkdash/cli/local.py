@@ -1,7 +1,4 @@
-"""Functions that need no daemon: read the catalog, build the command that starts an engine.
-
-Must not know: how anything is run. Nothing here starts, stops or asks a process.
-"""
+"""Functions that need no daemon: read the catalog, build the command that starts an engine."""
 
 from __future__ import annotations
 

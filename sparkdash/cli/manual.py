@@ -2,8 +2,6 @@
 
 `python -m sparkdash.cli.manual` writes them into `share/` of a checkout, from where they go into the wheel. A test
 compares them, so neither drifts from `--help`.
-
-Owns: the page's form (man(7) macros). Must not know any command.
 """
 
 from __future__ import annotations

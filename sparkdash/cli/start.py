@@ -1,6 +1,6 @@
 """Console script of `sparkdash`: opens the dashboard without the command line, or runs the command line.
 
-Owns: the first words of `sparkdash` without a command. Rule: next to nothing is imported before them, and no command
+Rule: next to nothing is imported before them, and no command
 before the dashboard: loading the command line takes as long as the dashboard itself.
 """
 

@@ -1,7 +1,4 @@
-"""Address of the daemon: SPARKDASH_URL, else its unix socket, else its port on loopback.
-
-Owns: that order, and the key that a daemon is shown. Must not know what is asked there.
-"""
+"""Address of the daemon: SPARKDASH_URL, else its unix socket, else its port on loopback."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Launch: starting the daemon in the background, and waiting until it serves.
-
-Owns: the detached process, its log file, and the wait. Must not know what the daemon does.
-"""
+"""Launch: starting the daemon in the background, and waiting until it serves."""
 
 from __future__ import annotations
 

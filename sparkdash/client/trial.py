@@ -1,7 +1,4 @@
-"""Trial: one short real request in a client's own protocol, to prove its route.
-
-Owns: the requests, and where in each protocol's answer the text is. Must not know which client it is for.
-"""
+"""Trial: one short real request in a client's own protocol, to prove its route."""
 
 from __future__ import annotations
 

@@ -347,32 +347,25 @@ class SparkdashApp(App[None]):
             self.focused.post_message(events.Key(event.key, event.character))
 
     def on_page_asked(self, message: PageAsked) -> None:
-        """Open the page that was clicked in the footer."""
         self.action_page(message.page)
 
     def on_key_asked(self, message: KeyAsked) -> None:
-        """Press the key whose hint was clicked."""
         self.simulate_key(message.key)
 
     def on_engine_asked(self, message: EngineAsked) -> None:
-        """Make the clicked engine the large one."""
         self._make_large(message.profile)
 
     def on_row_chosen(self, message: RowChosen) -> None:
-        """Switch to the profile that was chosen with Enter."""
         if isinstance(self.screen, Page) and self.screen.title_key == "profiles":
             self.orders.switch(message.key)
 
     def on_lines_arrived(self, _message: LinesArrived) -> None:
-        """Paint a log that grew."""
         self.want_paint()
 
     def action_page(self, page: str) -> None:
-        """Open the named page."""
         self.switch_mode(page)
 
     def action_next_large(self) -> None:
-        """Make the next engine the large one."""
         names = sorted(self.view.snapshot.engines, key=natural) if self.view.snapshot else []
         if len(names) < 2:
             self.say("One engine at most runs: it is the large one." if names else "No engine runs.")
@@ -386,11 +379,9 @@ class SparkdashApp(App[None]):
         self.say(f"{profile} is large; f takes the next engine.")
 
     def action_order(self, name: str) -> None:
-        """Give the order of that name."""
         getattr(self.orders, name)()
 
     def action_settings(self) -> None:
-        """Show every setting of the daemon's box."""
         from sparkdash.tui.screens.settings import SettingsPage
 
         if not isinstance(self.screen, SettingsPage):
@@ -425,18 +416,15 @@ class SparkdashApp(App[None]):
         self.push_screen(Dialog(title, partial(keys_help.help_lines, page)))
 
     def action_look(self, name: str) -> None:
-        """Use the theme of that name in `theme.NAMES`, now and at the next start."""
         self.theme = theme.NAMES[name]
         self._kept.keep_theme(name)
 
     def action_next_look(self) -> None:
-        """Use the next theme."""
         name = theme.next_name(self.theme)
         self.action_look(name)
         self.say(f"Theme: {name}.")
 
     def action_save_screen(self) -> None:
-        """Save the screen as an SVG and show its path."""
         name = time.strftime("sparkdash-%Y%m%d-%H%M%S.svg", time.localtime(self.view.here))
         try:
             path = self.save_screenshot(name, str(Path.cwd()))
@@ -446,7 +434,6 @@ class SparkdashApp(App[None]):
             self.say(f"Saved {path}.")
 
     def action_copy_url(self) -> None:
-        """Copy the URL that clients use."""
         if self.view.snapshot:
             self.copy_to_clipboard(self.view.snapshot.daemon.url)
             self.say(f"Copied {self.view.snapshot.daemon.url}.")

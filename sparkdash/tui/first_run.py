@@ -1,8 +1,5 @@
 """Offers of the dashboard on a box where nothing runs, and what it asks of the look at that box.
 
-Owns: these values. Must not know: how a box is looked at (the command line hands in a `BoxLook`), or how the values
-are drawn.
-
 Pure.
 """
 

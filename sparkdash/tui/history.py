@@ -1,6 +1,5 @@
 """Recent figures of each engine, for the sparklines.
 
-Owns: rings of buckets. Must not know: widgets, clocks; the time comes with each sample.
 Rule: buckets stand at fixed times, so that a bar keeps its height once the next one has begun.
 
 Pure.

@@ -1,6 +1,5 @@
 """Heights of the dashboard's panels at each size of the terminal.
 
-Owns: which panels are shown in each arrangement, and how many rows each gets. Must not know: widgets.
 Rule: the heights add up to the rows there are, so that no frame is ever clipped; the rows of a load and of the engines
 beside the large one come out of the large chart, so that every panel below it keeps its place.
 

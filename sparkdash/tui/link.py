@@ -1,7 +1,6 @@
 """DaemonLink: all that the dashboard asks of a daemon.
 
-Owns: what the dashboard adds to the calls of the control API: a feed that says when the link is lost, and the bench's
-documents as values. Must not know: terminals, panels. Rule: methods return values or raise SparkdashError.
+Rule: methods return values or raise SparkdashError.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Commands of sparkdash on the dashboard's own box, as child processes, for what no daemon is asked to do.
 
-Owns: the processes, and their errors as SparkdashError. Must not know: widgets. Rule: nothing here starts an engine.
+Rule: nothing here starts an engine.
 """
 
 from __future__ import annotations

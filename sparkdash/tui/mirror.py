@@ -1,7 +1,6 @@
 """The terminal's copy of the daemon's state, and the View that panels draw.
 
-Owns: the latest Snapshot, the link's state, the histories, and the offset of the daemon's clock.
-Must not know: widgets. Rule: the state changes through `domain.state.apply` only.
+Rule: the state changes through `domain.state.apply` only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Lines of styled text, the only thing that panels draw.
 
-Owns: the styles (meanings of colours), and text layout in terminal cells: clip, pad, justify, frame, wrap.
-Must not know: Textual, colours, sparkdash's domain.
 Rule: foreign text (log lines, client names) enters through `styled`, which removes control characters.
 
 Pure.

@@ -1,10 +1,4 @@
-"""Themes: dark, light, high contrast, two for every kind of colour vision, and one without colour.
-
-Owns: the style of each Style. Must not know: what is drawn with it.
-Contrast (WCAG AA): text keeps 4.5 : 1 against the background and the cursor's row, charts 3 : 1 against the background;
-frames are decoration. In the safe themes good, warn and bad differ by more than 27 (CIE76) in all three kinds of colour
-blindness.
-"""
+"""Themes: dark, light, high contrast, two for every kind of colour vision, and one without colour."""
 
 from __future__ import annotations
 

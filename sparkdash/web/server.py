@@ -1,8 +1,4 @@
-"""The server behind `sparkdash web`: textual-serve with a guard before every request.
-
-Owns: the guard's place before textual-serve, which itself checks neither Host, Origin nor caller and starts a process
-for each connection. Must not know what a tab shows. Loads textual-serve and aiohttp.
-"""
+"""The server behind `sparkdash web`: textual-serve with a guard before every request."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Findings of `sparkdash profiles check`, for people and for programs.
-
-Owns: merging the loader's problems, the rules' findings and the dialects' refusals into one list. Must not know: any
-rule, any engine.
-"""
+"""Findings of `sparkdash profiles check`, for people and for programs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Fetch weights with a progress bar, and print what is missing.
-
-Owns: the texts and the bar. Must not know: how weights are fetched: `host.hub_download` does.
-"""
+"""Fetch weights with a progress bar, and print what is missing."""
 
 from __future__ import annotations
 

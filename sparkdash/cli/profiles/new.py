@@ -1,7 +1,4 @@
-"""`sparkdash profiles new`: propose a first profile for a model.
-
-Owns: finding the model, where the profile is written, and what is printed. Must not know: which flags an engine wants.
-"""
+"""`sparkdash profiles new`: propose a first profile for a model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Propose a profile and try it out: the annotated text, the weight facts, and the need.
-
-Owns: combining facts, proposal and estimate, and the comment above the profile. Must not know: where the text goes.
-"""
+"""Propose a profile and try it out: the annotated text, the weight facts, and the need."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`sparkdash pull`: fetch a profile's image and weights without a swap.
-
-Owns: the order: check, ask whether it fits, fetch, inform the daemon. The image is fetched by the daemon if one
-answers, else by the runtime. Weights are fetched here, into the owner's own cache.
-"""
+"""`sparkdash pull`: fetch a profile's image and weights without a swap."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Window of a chart on the time line: its length, its end, zoom and pan.
-
-Owns: round moments in the owner's time zone. Must not know: what is charted, what time it is.
-"""
+"""Window of a chart on the time line: its length, its end, zoom and pan."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Filled charts of braille dots, two values per cell, with lines across them.
 
-Owns: the dots, and which cells are the chart's upper edge. Must not know: what is charted.
 Rule: unmeasured values are blank; a measured zero is the lowest dot; a line never hides a dot.
 
 Pure.

@@ -1,6 +1,6 @@
 """Lines of the figures that explain an engine's decode rate: prompt speed, acceptance, prefix hits, KV cache.
 
-Owns: the layout of these rows. Rule: figures keep their column whatever their size.
+Rule: figures keep their column whatever their size.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Lines of a box where nothing runs: what can be done first, one key each.
 
-Owns: the words and their order. Must not know: how the box is looked at.
-
 Pure.
 """
 

@@ -1,6 +1,5 @@
 """Lines about nodes: each box's memory in one frame, its GPU, and the link between the boxes.
 
-Owns: their order, and which of them give way on a narrow terminal. Must not know: how the bar of one box is made.
 Rule: figures of a silent node are drawn dim beside their age and the reason, never as if they were of now.
 
 Pure.

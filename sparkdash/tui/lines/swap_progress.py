@@ -1,6 +1,6 @@
 """Lines of a swap under way: phases, progress bar, times, last log line, waiting requests.
 
-Owns: these rows. Rule: the bar spans the whole swap and never falls; the stage's own share stands beside it.
+Rule: the bar spans the whole swap and never falls; the stage's own share stands beside it.
 
 Pure.
 """

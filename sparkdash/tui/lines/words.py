@@ -1,6 +1,5 @@
 """Words and glyphs of every state, shared by all panels.
 
-Owns: the names of engines, requests and states on the screen. Must not know: widgets.
 Rule: every state has a glyph and a word, so that nothing depends on colour.
 
 Pure.

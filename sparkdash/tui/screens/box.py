@@ -1,7 +1,4 @@
-"""The box page: who holds the memory of the daemon's box, and the ways to its doctor and its settings.
-
-Owns: when the account is read: at opening and with `r`, since counting takes a second of the box's time.
-"""
+"""The box page: who holds the memory of the daemon's box, and the ways to its doctor and its settings."""
 
 from __future__ import annotations
 
@@ -80,7 +77,6 @@ class HolderDetail(Panel):
     chosen: Holding | None = None
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - the account is given
-        """Return the framed lines."""
         if self.account is None:
             return frame([EMPTY] * (height - 2), width, EdgeText(styled("memory")))
         totals = f"{size(self.account.total)} in all, {size(self.account.available)} available"
@@ -106,20 +102,16 @@ class BoxPage(Page):
     keys = "r read again  , settings  D doctor  / find  ? help"
 
     def body(self) -> Iterable[Widget]:
-        """Yield the table and the totals."""
         yield HolderTable()
         yield HolderDetail()
 
     def on_screen_resume(self) -> None:
-        """Count the memory when the page opens."""
         self._read()
 
     def action_read(self) -> None:
-        """Count the memory again."""
         self._read()
 
     def on_row_moved(self, message: RowMoved) -> None:
-        """Show how to free what the holder under the cursor has."""
         detail = self.query_one(HolderDetail)
         detail.chosen = self.query_one(HolderTable).holding(message.key)
         detail.redraw()

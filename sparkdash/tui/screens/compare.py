@@ -49,18 +49,15 @@ class ComparePage(Page):
     _measured_run: str | None = None
 
     def body(self) -> Iterable[Widget]:
-        """Yield run table, measurement, comparison and cell table."""
         yield RunTable()
         yield MeasuringPanel()
         yield ComparePanel(below_runs=True)
         yield CellTable()
 
     def on_mount(self) -> None:
-        """Begin with the figures of live traffic."""
         self.query_one(CellTable).display = False
 
     def on_screen_resume(self) -> None:
-        """Read the list of runs when the page opens."""
         self._read_runs()
 
     def show(self, view: View) -> None:
@@ -96,7 +93,6 @@ class ComparePage(Page):
                 self._ask(runs.cursor)
 
     def on_row_moved(self, message: RowMoved) -> None:
-        """Show the run under the cursor."""
         runs = self.query_one(RunTable)
         cells = self.query_one(CellTable)
         run = None if runs.cursor == SEEN else runs.cursor
@@ -108,14 +104,12 @@ class ComparePage(Page):
             self._ask(run)
 
     def action_turn(self) -> None:
-        """Set the next arm beside the baseline."""
         cells = self.query_one(CellTable)
         if self._report() and len(cells.others) < 2:
             self.services.say("This run has no other arm to show.")
         cells.show_next_arm()
 
     def action_resume(self) -> None:
-        """Measure what the run under the cursor still lacks."""
         run = self.query_one(RunTable).chosen
         if run is None:
             self.services.say("No run is selected: move to one with j and k.")
@@ -125,13 +119,11 @@ class ComparePage(Page):
             self.services.orders.resume_run(run.id)
 
     def action_markdown(self) -> None:
-        """Copy the report as Markdown."""
         if report := self._report():
             self.app.copy_to_clipboard(markdown.render_markdown(report_page(report)))
             self.services.say(f"Copied {report.run.id} as Markdown.")
 
     def action_html(self) -> None:
-        """Write the report as one HTML page and tell where."""
         if report := self._report():
             self._write_html(report)
 

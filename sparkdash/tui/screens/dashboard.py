@@ -1,7 +1,4 @@
-"""The dashboard page: one large engine, the others, memory, GPU, requests; in two columns also what was before.
-
-Owns: the heights of its panels. Must not know: what they draw.
-"""
+"""The dashboard page: one large engine, the others, memory, GPU, requests; in two columns also what was before."""
 
 from __future__ import annotations
 
@@ -69,7 +66,6 @@ class FirstRunPage(Page):
         self._open_profiles()
 
     def action_idle_attach(self) -> None:
-        """Make profiles of the models of the server that runs, and use the first."""
         server = self.services.view.idle.server
         if server is None:
             self.services.say("No other server was found on this box.")
@@ -90,7 +86,6 @@ class FirstRunPage(Page):
             self.services.say(f"Copied {view.snapshot.daemon.url}.")
 
     def action_idle_run(self, command: str) -> None:
-        """Leave this screen to a command of sparkdash until it ends."""
         box = self.services.box
         if box is None:
             return
@@ -209,7 +204,6 @@ class DashboardPage(FirstRunPage):
     """Size of the terminal, and the heights that the panels have now for what they show."""
 
     def body(self) -> Iterable[Widget]:
-        """Yield both columns."""
         left = Vertical(
             EngineCard(),
             Residents(),
@@ -236,21 +230,18 @@ class DashboardPage(FirstRunPage):
         self.services.say("The large figure is all requests together." if hero.is_each else "The large figure is each.")
 
     def action_window(self, by: int) -> None:
-        """Chart a longer or shorter time."""
         hero = self.services.view.hero
         chosen = replace(hero, window_s=hero.stepped(by), series=None)
         self._choose(chosen)
         self.services.say(f"The chart shows: {chosen.window_name}.")
 
     def action_history(self) -> None:
-        """Open the history with this chart."""
         if engine := self.services.view.engine:
             self.services.open_history(self.services.view.hero.metric.value, engine.profile)
         else:
             self.services.say("No engine runs.")
 
     def action_arrange(self) -> None:
-        """Show the next choice of panels."""
         self.services.arrange(self.services.view.arrangement.after)
 
     def _choose(self, hero: HeroChoice) -> None:
@@ -280,7 +271,6 @@ class DashboardPage(FirstRunPage):
             self.services.choose_hero(replace(now, series=series))
 
     def on_resize(self, _event: events.Resize) -> None:
-        """Share the rows anew."""
         self._share(self.services.view)
 
     def _share(self, view: View) -> None:

@@ -1,7 +1,4 @@
-"""Dialogs: a question before something is stopped, or a text to read.
-
-Owns: their frames and keys. Must not know: what is asked.
-"""
+"""Dialogs: a question before something is stopped, or a text to read."""
 
 from __future__ import annotations
 
@@ -46,7 +43,6 @@ class DialogText(Panel):
         return min(max(longest + 4, LEAST), width)
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - the words are given
-        """Return the framed text from the scroll position on."""
         lines = self._told(min(width - 4, WIDEST))
         top, room = 0, len(lines)
         if height != AS_TALL_AS_NEEDED:  # to be measured must not move the words
@@ -65,7 +61,6 @@ class DialogText(Panel):
         return shown
 
     def on_click(self, event: events.Click) -> None:
-        """Press the key whose hint in the lower edge was clicked."""
         at = 2
         for key, word in self._fitting(self.size.width):
             end = at + len(f"{key} {word}")
@@ -76,11 +71,9 @@ class DialogText(Panel):
             at = end + 3
 
     def on_mouse_scroll_down(self, _event: events.MouseScrollDown) -> None:
-        """Scroll down."""
         self.scroll(WHEEL)
 
     def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
-        """Scroll up."""
         self.scroll(-WHEEL)
 
     def scroll(self, by: int) -> None:
@@ -118,15 +111,12 @@ class Dialog(ModalScreen[bool]):
         self._words = DialogText(title, told, keys)
 
     def compose(self) -> ComposeResult:
-        """Yield the text."""
         yield self._words
 
     def on_mount(self) -> None:
-        """Set the width to the longest line, within the terminal."""
         self._words.styles.width = self._words.wanted(self.app.size.width)
 
     def on_resize(self) -> None:
-        """Set the width anew for the terminal's size."""
         self.on_mount()
 
     def show(self, view: View) -> None:
@@ -139,23 +129,18 @@ class Dialog(ModalScreen[bool]):
             self.action_yes()
 
     def on_click(self, event: events.Click) -> None:
-        """Close the dialog on a click beside it."""
         if event.widget is self:
             self.dismiss(False)
 
     def action_answer(self, yes: bool) -> None:
-        """Close the dialog with this answer."""
         self.dismiss(yes)
 
     def action_enter(self) -> None:
-        """Agree, or close a dialog that is only to be read."""
         self.dismiss(self._yes is not None)
 
     def action_yes(self) -> None:
-        """Agree, where there is something to agree to."""
         if self._yes is not None:
             self.dismiss(True)
 
     def action_scroll_words(self, by: int) -> None:
-        """Scroll the text by `by` lines."""
         self._words.scroll(by)

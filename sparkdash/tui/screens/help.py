@@ -1,6 +1,6 @@
 """Text of the help: every key, and the meaning of the figures.
 
-Owns: these texts. Rule: the definitions of figures come from `domain.metric`.
+Rule: the definitions of figures come from `domain.metric`.
 
 Pure.
 """

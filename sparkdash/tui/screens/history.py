@@ -1,6 +1,5 @@
 """The history page: charts of recorded figures with the usage of the same period, or the swaps and notices.
 
-Owns: window, figure and profile of the chart, and when they are read. Must not know: how they are drawn or recorded.
 Rule: a hidden page reads nothing; a chart that ends now is read again at most once per bucket.
 """
 
@@ -83,12 +82,10 @@ class HistoryPage(Page):
         self._was_linked = False
 
     def body(self) -> Iterable[Widget]:
-        """Yield chart and usage, and the swaps that `v` shows."""
         yield Vertical(ChartPanel(), UsageTable(), id="charts")
         yield Vertical(SwapTable(), SwapDetail(), NoticeList(), id="past-swaps")
 
     def on_mount(self) -> None:
-        """Begin with the charts."""
         self.query_one("#past-swaps").display = False
 
     def chart_subject(self, figure: str, profile: str) -> None:
@@ -99,7 +96,6 @@ class HistoryPage(Page):
             self._subject = ChartSubject(figure, profile)
 
     def on_screen_resume(self) -> None:
-        """Read what is charted when the page opens."""
         self._read()
 
     def show(self, view: View) -> None:
@@ -115,7 +111,6 @@ class HistoryPage(Page):
             self._read()
 
     def on_resize(self) -> None:
-        """Share the rows anew."""
         self._share()
 
     def _share(self) -> None:
@@ -125,27 +120,22 @@ class HistoryPage(Page):
         self.query_one(ChartPanel).styles.height = chart_height(rows, groups)
 
     def on_row_moved(self, message: RowMoved) -> None:
-        """Show the details of the swap under the cursor."""
         if self.query_one("#past-swaps").display:
             detail = self.query_one(SwapDetail)
             detail.chosen = message.key
             detail.redraw()
 
     def on_chart_zoomed(self, message: ChartZoomed) -> None:
-        """Zoom at the mouse."""
         chart = self.query_one(ChartPanel)
         self._look(chart.window.zoomed(message.factor, message.at, self.services.view.now))
 
     def on_chart_dragged(self, message: ChartDragged) -> None:
-        """Pan with the mouse."""
         self._look(self.query_one(ChartPanel).window.panned(message.share, self.services.view.now))
 
     def action_period(self, by: int) -> None:
-        """Show the next longer or shorter period."""
         self._look(self.query_one(ChartPanel).window.stepped(by))
 
     def action_zoom(self, factor: float) -> None:
-        """Zoom at the cursor, else at the end."""
         chart, now = self.query_one(ChartPanel), self.services.view.now
         begin, end = chart.window.period(now)
         inside = chart.cursor is not None and begin <= chart.cursor <= end
@@ -153,28 +143,23 @@ class HistoryPage(Page):
         self._look(chart.window.zoomed(factor, at, now))
 
     def action_pan(self, share: float) -> None:
-        """Show an earlier or later period."""
         self._look(self.query_one(ChartPanel).window.panned(share, self.services.view.now))
 
     def action_now(self) -> None:
-        """Let the window end now, without a cursor."""
         chart = self.query_one(ChartPanel)
         chart.cursor = None
         self._look(ChartWindow(chart.window.length_s))
 
     def action_cursor(self, by: int) -> None:
-        """Move the cursor over the chart."""
         self.query_one(ChartPanel).move_cursor(by, self.services.view.now)
 
     def action_figure(self, by: int) -> None:
-        """Chart the next figure that the profile, or the box, has."""
         names = [one.name for one in self._figures()]
         if names:
             at = names.index(self._subject.figure) if self._subject.figure in names else -by
             self._chart(ChartSubject(names[(at + by) % len(names)], self._subject.profile))
 
     def action_profile(self, by: int) -> None:
-        """Chart the next profile with records, or the box."""
         profiles = self._profiles()
         at = profiles.index(self._subject.profile) if self._subject.profile in profiles else -by
         profile = profiles[(at + by) % len(profiles)]
@@ -193,29 +178,24 @@ class HistoryPage(Page):
         self._read()
 
     def action_before(self) -> None:
-        """Draw the period before over this one, or no more."""
         self._is_before_shown, self._second = not self._is_before_shown, None
         self._read()
 
     def action_marks(self) -> None:
-        """Show or hide swaps and events."""
         self._are_marks_shown = not self._are_marks_shown
         self._read()
 
     def action_group(self) -> None:
-        """Add the requests up by another group."""
         self._by = GROUPS[(GROUPS.index(self._by) + 1) % len(GROUPS)]
         self._read()
 
     def action_swaps(self) -> None:
-        """Show the swaps and notices, or the charts again."""
         charts, swaps = self.query_one("#charts"), self.query_one("#past-swaps")
         charts.display, swaps.display = swaps.display, not swaps.display
         self.set_focus(self.query_one(SwapTable) if swaps.display else self.query_one(UsageTable))
         self.call_after_refresh(self.show, self.services.view)
 
     def action_notices(self) -> None:
-        """Show every notice and every problem of a profile file."""
         self.app.push_screen(Dialog("notices", partial(notice_lines, self.services.view)))
 
     def _profiles(self) -> list[str]:

@@ -1,7 +1,4 @@
-"""Base of all pages: title bar, notice row, search field and footer.
-
-Owns: that layout, and passing the View to every panel. Must not know: the daemon.
-"""
+"""Base of all pages: title bar, notice row, search field and footer."""
 
 from __future__ import annotations
 
@@ -44,11 +41,9 @@ class Page(Screen[None]):
         self._css_update_count = self.app._css_update_count
 
     def body(self) -> Iterable[Widget]:
-        """Yield the panels between title bar and notice row."""
         raise NotImplementedError
 
     def compose(self) -> ComposeResult:
-        """Yield the whole page from the title bar to the footer."""
         yield TitleBar()
         yield from self.body()
         yield NoticeRow()
@@ -78,7 +73,6 @@ class Page(Screen[None]):
             log.stop_reading()
 
     def action_find(self) -> None:
-        """Open the search field."""
         self.query_one(SearchField).open()
 
     def action_show_all(self) -> None:
@@ -89,7 +83,6 @@ class Page(Screen[None]):
         self.query_one(SearchField).action_drop()
 
     def action_copy(self) -> None:
-        """Copy the row under the cursor."""
         focused = self.focused
         row = focused.current if isinstance(focused, Table) else None
         if row is not None and row.copy:
@@ -101,7 +94,6 @@ class Page(Screen[None]):
             )
 
     def on_search_changed(self, message: SearchChanged) -> None:
-        """Apply the search to tables and logs."""
         for table in self.query(Table):
             table.set_filter(message.text)
         for log in self.query(LogPanel):
@@ -119,5 +111,4 @@ class LogsPage(Page):
     keys = "space hold  h l sideways  / find  tab engine  ? help"
 
     def body(self) -> Iterable[Widget]:
-        """Yield the log."""
         yield LogPanel()

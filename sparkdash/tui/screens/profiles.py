@@ -54,7 +54,6 @@ class ProfilesPage(Page):
     """Time of that read."""
 
     def body(self) -> Iterable[Widget]:
-        """Yield the profile table and the details of one profile."""
         yield ProfileTable()
         yield ProfileDetail()
 
@@ -73,7 +72,6 @@ class ProfilesPage(Page):
             self._look(table.cursor, view)
 
     def on_screen_resume(self) -> None:
-        """Read the local files again when the page opens."""
         self._listed = (None, None)
         self._read_kept()
 
@@ -84,52 +82,42 @@ class ProfilesPage(Page):
         self._look(message.key, self.services.view)
 
     def action_switch(self) -> None:
-        """Switch to the profile under the cursor."""
         self.query_one(ProfileTable).action_choose()
 
     def action_mark(self, side: Side) -> None:
-        """Mark the profile under the cursor."""
         if name := self.query_one(ProfileTable).cursor:
             self.services.orders.mark(name, side)
 
     def action_mark_next(self) -> None:
-        """Mark the profile as A, or as B if A is taken."""
         snapshot = self.services.view.snapshot
         taken = snapshot is not None and snapshot.toggle_a not in (None, self.query_one(ProfileTable).cursor)
         self.action_mark("B" if taken else "A")
 
     def action_pull(self) -> None:
-        """Fetch image and weights of the profile under the cursor."""
         if name := self.query_one(ProfileTable).cursor:
             self.services.profile_orders.pull(name)
 
     def action_pin(self) -> None:
-        """Keep the profile under the cursor until a person stops it, or end that."""
         if name := self.query_one(ProfileTable).cursor:
             self.services.profile_orders.pin(name)
 
     def action_preload(self) -> None:
-        """Load the profile under the cursor when the daemon starts, or end that."""
         if name := self.query_one(ProfileTable).cursor:
             self.services.profile_orders.preload(name)
 
     def action_edit(self) -> None:
-        """Edit the file of the profile under the cursor."""
         if name := self.query_one(ProfileTable).cursor:
             self.services.profile_orders.edit(name)
 
     def action_dry_run(self) -> None:
-        """Show the command that would start the profile under the cursor."""
         if name := self.query_one(ProfileTable).cursor:
             self.services.profile_orders.dry_run(name)
 
     def action_why(self) -> None:
-        """Explain what the profile under the cursor needs, or why it cannot run."""
         if name := self.query_one(ProfileTable).cursor:
             self.services.orders.why(name)
 
     def action_release(self) -> None:
-        """Release the parked profile under the cursor."""
         if name := self.query_one(ProfileTable).cursor:
             self.services.orders.release(name)
 

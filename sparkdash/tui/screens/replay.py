@@ -1,6 +1,5 @@
 """Dialogs of one past request: its time line, and its replay on another profile.
 
-Owns: what is chosen, and when plan and replay are asked for. Must not know how a request is replayed.
 Rule: nothing is sent before the plan of exactly this choice was shown.
 """
 
@@ -250,16 +249,13 @@ class ReplayDialog(ModalScreen[None]):
         self._words = DialogText("replay", self._lines, CHOOSING)
 
     def compose(self) -> ComposeResult:
-        """Yield the text."""
         yield self._words
 
     def on_mount(self) -> None:
-        """Ask for the first plan."""
         self.on_resize()
         self._ask()
 
     def on_resize(self) -> None:
-        """Set the width for the terminal's size."""
         self._words.styles.width = self._words.wanted(self.app.size.width)
 
     def show(self, view: View) -> None:
@@ -294,7 +290,6 @@ class ReplayDialog(ModalScreen[None]):
             self.action_go_to((self._at + by) % len(self._names))
 
     def action_page(self, by: int) -> None:
-        """Move by so many lists as are shown, as far as there are profiles."""
         self.action_go_to(max(0, min(self._at + by * SHOWN, len(self._names) - 1)))
 
     def action_go_to(self, place: int) -> None:

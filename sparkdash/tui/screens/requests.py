@@ -1,7 +1,4 @@
-"""The requests page: the running requests, and with `p` the recorded past, filtered and sorted by the daemon.
-
-Owns: the filter, the order, and when the past is read. Must not know: how rows are drawn.
-"""
+"""The requests page: the running requests, and with `p` the recorded past, filtered and sorted by the daemon."""
 
 from __future__ import annotations
 
@@ -60,7 +57,6 @@ class RequestsPage(Page):
         yield RequestDetail()
 
     def on_mount(self) -> None:
-        """Begin with the running requests."""
         self.query_one(PastTable).display = False
 
     @property
@@ -77,7 +73,6 @@ class RequestsPage(Page):
             self._read_on()
 
     def on_row_chosen(self, message: RowChosen) -> None:
-        """Open the request under the cursor as a time line."""
         message.stop()
         found = self._ended(message.key)
         if found is None:
@@ -91,7 +86,6 @@ class RequestsPage(Page):
         return next((one for one in self.services.view.requests if one.id == key and one.finished_at), None)
 
     def on_search_changed(self, message: SearchChanged) -> None:
-        """Filter the running requests as words, the past ones by its conditions."""
         if not self._is_past:
             return  # the handler of the base comes next
         message.prevent_default()
@@ -101,13 +95,11 @@ class RequestsPage(Page):
             self.set_focus(self.query_one(PastTable))
 
     def action_cancel(self) -> None:
-        """End the request under the cursor."""
         request_id = self.query_one(RequestTable).cursor
         if request_id and not self._is_past:
             self.services.orders.cancel_request(request_id)
 
     def action_replay(self) -> None:
-        """Replay the request under the cursor on another profile."""
         table = self.query_one(PastTable) if self._is_past else self.query_one(RequestTable)
         found = self._ended(table.cursor)
         if found is None:
@@ -116,7 +108,6 @@ class RequestsPage(Page):
             self._replay(found)
 
     def action_past(self) -> None:
-        """Show the past, or the running requests again."""
         live, past = self.query_one(RequestTable), self.query_one(PastTable)
         live.display, past.display = past.display, not past.display
         self.query_one(RequestDetail).display = live.display
@@ -127,7 +118,6 @@ class RequestsPage(Page):
         self.call_after_refresh(self.show, self.services.view)
 
     def action_order(self) -> None:
-        """Sort the past by another figure."""
         names = list(ORDERS)
         self._order = names[(names.index(self._order) + 1) % len(names)]
         if self._is_past:
@@ -135,7 +125,6 @@ class RequestsPage(Page):
             self._read()
 
     def action_read(self) -> None:
-        """Read the past again, or further back where nothing was found yet."""
         if not self._is_past:
             return
         table = self.query_one(PastTable)

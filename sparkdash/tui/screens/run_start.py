@@ -166,16 +166,13 @@ class RunStart(ModalScreen[bool]):
         self._words = DialogText("A/B run", self._lines, KEYS)
 
     def compose(self) -> ComposeResult:
-        """Yield the text."""
         yield self._words
 
     def on_mount(self) -> None:
-        """Ask for the first plan."""
         self.on_resize()
         self._ask()
 
     def on_resize(self) -> None:
-        """Set the width for the terminal's size."""
         self._words.styles.width = self._words.wanted(self.app.size.width)
 
     def show(self, view: View) -> None:
@@ -191,31 +188,25 @@ class RunStart(ModalScreen[bool]):
         return choice_lines(self.choice, CHOICES[self._row], self._problem or self.plan, about, width)
 
     def action_row(self, by: int) -> None:
-        """Move to another row."""
         self._row = (self._row + by) % len(CHOICES)
         self._words.redraw()
 
     def action_turn(self, by: int) -> None:
-        """Change the value of the row."""
         suites = tuple(one.name for one in self._known.suites) if self._known else ()
         self._choose(self.choice.turned(CHOICES[self._row], by, suites))
 
     def action_swap_sides(self) -> None:
-        """Make B the baseline."""
         a, b = self.choice.profiles
         self._choose(RunChoice((b, a), self.choice.suite, self.choice.mode, self.choice.reps))
 
     def action_copy(self) -> None:
-        """Copy the command that does the same."""
         self.app.copy_to_clipboard(self.choice.command)
         self._services.say(f"Copied: {self.choice.command}")
 
     def action_leave(self) -> None:
-        """Begin nothing."""
         self.dismiss(False)
 
     def action_start(self) -> None:
-        """Begin the run whose plan is shown."""
         if self.plan is not None:
             self._begin()
 

@@ -1,7 +1,4 @@
-"""The settings page: every key of config.toml with its value, default and meaning; changes are written at once.
-
-Owns: when the list is read, and the field for a new value. Must not know: how the file is written.
-"""
+"""The settings page: every key of config.toml with its value, default and meaning; changes are written at once."""
 
 from __future__ import annotations
 
@@ -77,7 +74,6 @@ class SettingDetail(Panel):
     chosen: Setting | None = None
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - the setting is given
-        """Return the framed meaning."""
         one = self.chosen
         if one is None:
             return frame([EMPTY] * (height - 2), width, EdgeText(styled("no setting")))
@@ -111,22 +107,18 @@ class SettingsPage(Page):
     keys = "⏎ change  E edit file  esc back  d default  r read again  / find  ? help"
 
     def body(self) -> Iterable[Widget]:
-        """Yield the table and the meaning of one setting."""
         yield SettingTable()
         yield SettingDetail()
 
     def on_mount(self) -> None:
-        """Read the settings."""
         self._read()
 
     def on_row_moved(self, message: RowMoved) -> None:
-        """Show the meaning of the setting under the cursor."""
         detail = self.query_one(SettingDetail)
         detail.chosen = self.query_one(SettingTable).setting(message.key)
         detail.redraw()
 
     def on_row_chosen(self, message: RowChosen) -> None:
-        """Ask for a new value."""
         message.stop()
         self._change()
 
@@ -138,11 +130,9 @@ class SettingsPage(Page):
             self.dismiss()
 
     def action_leave(self) -> None:
-        """Return to the page before."""
         self.dismiss()
 
     def action_read(self) -> None:
-        """Read the settings again."""
         self._read()
 
     def action_edit_file(self) -> None:
@@ -221,12 +211,10 @@ class ValueDialog(ModalScreen[str | None]):
         self._words = DialogText(found.name, partial(_value_lines, found, said), KEYS)
 
     def compose(self) -> ComposeResult:
-        """Yield the meaning and the field."""
         yield self._words
         yield Field(self._value, placeholder="new value", compact=True)
 
     def on_mount(self) -> None:
-        """Give the field the text's width and the focus."""
         width = self._words.wanted(self.app.size.width)
         self._words.styles.width = width
         field = self.query_one(Field)
@@ -237,12 +225,10 @@ class ValueDialog(ModalScreen[str | None]):
         """Do nothing: a dialog keeps its text."""
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Return the new value."""
         event.stop()
         self.dismiss(event.value.strip() or None)
 
     def action_leave(self) -> None:
-        """Change nothing."""
         self.dismiss(None)
 
 

@@ -1,7 +1,4 @@
-"""The engine card: the large figure of an engine with its chart, the swap under way, the failure, or advice.
-
-Owns: which of these contents the card shows, and the edges of its frame. Must not know: the daemon.
-"""
+"""The engine card: the large figure of an engine with its chart, the swap under way, the failure, or advice."""
 
 from __future__ import annotations
 
@@ -194,7 +191,6 @@ class EngineCard(Panel):
     """Framed card of the height that the page gives it; without a frame in a low terminal."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """Return the card."""
         height = height or LEAST_ROWS
         if is_compact(self.app.size.height):
             shown = face(view, width - 1, height)

@@ -1,6 +1,5 @@
 """Chart of one recorded figure over a window of time, with a cursor, marks, and another series over it.
 
-Owns: the drawing of series that the page has read, and the mouse. Must not know: how they are read.
 Rule: a widget gets one bucket per dot column; the daemon makes the buckets.
 """
 
@@ -79,7 +78,6 @@ class ChartPanel(Panel):
         return max(self.size.width - 4 - AXIS, 1)
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """Return the framed chart."""
         if height == AS_TALL_AS_NEEDED:
             height = 12
         begin, end = self.window.period(view.now)
@@ -167,22 +165,18 @@ class ChartPanel(Panel):
         self.redraw()
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Zoom in at the mouse."""
         event.stop()
         self.post_message(ChartZoomed(0.5, self._share_at(event.x)))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Zoom out at the mouse."""
         event.stop()
         self.post_message(ChartZoomed(2.0, self._share_at(event.x)))
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Begin a drag."""
         self._pressed_at, self._dragged = event.x, False
         self.capture_mouse()
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Pan while the button is held."""
         if self._pressed_at is not None and event.x != self._pressed_at:
             self._dragged = True
             self.post_message(ChartDragged((self._pressed_at - event.x) / self.cells))

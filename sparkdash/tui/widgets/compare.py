@@ -1,6 +1,6 @@
 """Panel that compares the figures of the two marked profiles.
 
-Owns: these rows. Rule: the figures come from whatever each profile was asked; the panel says so, and gives no verdict.
+Rule: the figures come from whatever each profile was asked; the panel says so, and gives no verdict.
 """
 
 from __future__ import annotations
@@ -162,7 +162,6 @@ class ComparePanel(Panel):
         self._runs = ABOVE if below_runs else ELSEWHERE
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """Return the framed comparison."""
         body = compare_rows(view, width - 4, self._runs)
         if height != AS_TALL_AS_NEEDED:
             body = [*body, *[EMPTY] * (height - 2 - len(body))][: height - 2]

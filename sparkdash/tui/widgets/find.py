@@ -1,7 +1,4 @@
-"""The search field: one row above the footer.
-
-Owns: the field. Must not know: what is searched.
-"""
+"""The search field: one row above the footer."""
 
 from __future__ import annotations
 
@@ -58,19 +55,16 @@ class SearchField(Field):
             self.app.simulate_key(event.key)
 
     def action_drop(self) -> None:
-        """End the search and hide the field."""
         self.value = ""
         self.display = False
         self.screen.set_focus(None)
         self.post_message(SearchChanged("", left=True))
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Search with every letter."""
         event.stop()
         self.post_message(SearchChanged(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep the search and leave the field."""
         event.stop()
         self.display = bool(event.value)
         self.post_message(SearchChanged(event.value, left=True))

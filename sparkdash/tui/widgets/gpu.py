@@ -32,7 +32,6 @@ class PowerPanel(Panel):
     """Framed charts of power and clock, with the highest value of each; other boxes have rows of figures only."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """Return the framed charts."""
         rows, inner = max(height - 2, 0), width - 4
         cells = (inner - BETWEEN) // 2
         power = _charted(view, POWER, "power", " W", 0, cells, rows)
@@ -170,7 +169,6 @@ class GpuRow(Panel):
     """Row of GPU and memory figures; with other nodes one row a box, or none where the memory panel has them."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as tall as it must be
-        """Return the rows."""
         if is_compact(self.app.size.height):
             return []
         if not view.nodes:

@@ -57,7 +57,6 @@ class TitleBar(Panel):
     """Title bar: sparkdash, host, SIMULATED, what runs, the link, a run of the bench, requests in flight, the time."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
-        """Return the title bar."""
         host = hosts_line(view)
         simulated = styled("SIMULATED", Style.WARN) if view.simulated else EMPTY
         clock = styled(time.strftime("%H:%M ", time.localtime(view.here)), Style.DIM)
@@ -143,7 +142,6 @@ class NoticeRow(Panel):
     """Notice row: the answer to the last key, else the latest notice, else blank."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
-        """Return the notice row."""
         line = notice_row(view)
         return [clip(styled(" ") + line, width)] if line else [EMPTY]
 
@@ -247,7 +245,6 @@ class Footer(Panel):
         return [*first, last]
 
     def on_click(self, event: events.Click) -> None:
-        """Open the page whose name was clicked, or press the key of the hint."""
         for first, last, key in self._key_places:
             if first <= event.x < last:
                 self.post_message(KeyAsked(key))

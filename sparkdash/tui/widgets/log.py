@@ -1,6 +1,5 @@
 """Panel of an engine's log, with pause and search.
 
-Owns: the lines kept here, the scroll position, and the reading task. Must not know: where logs come from.
 Rule: pausing stops the display, not the reading; a hidden log is not read.
 """
 
@@ -141,7 +140,6 @@ class LogPanel(Panel, can_focus=True):
         super().show(view)
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - the lines are the panel's own
-        """Return the framed lines."""
         room = max(height - 2, 0)
         begin = max(len(self._rows) - room, 0) if self._top is None else self._top
         shown = list(enumerate(self._rows[begin : begin + room], begin))
@@ -172,43 +170,35 @@ class LogPanel(Panel, can_focus=True):
         self.redraw()
 
     def action_page(self, by: int) -> None:
-        """Scroll by a page."""
         self.action_move(by * max(self.size.height - 3, 1))
 
     def action_first(self) -> None:
-        """Scroll to the oldest line."""
         self._top = 0
         self.redraw()
 
     def action_last(self) -> None:
-        """Scroll to the newest line and follow."""
         self._top = None
         self.redraw()
 
     def action_side(self, by: int) -> None:
-        """Scroll sideways in long lines."""
         self._left = max(self._left + by, 0)
         self.redraw()
 
     def action_pause(self) -> None:
-        """Hold the display, or follow again."""
         self._top = max(len(self._rows) - (self.size.height - 2), 0) if self._top is None else None
         self.redraw()
 
     def action_fold(self) -> None:
-        """Fold runs of access lines, or show each."""
         self.folds = not self.folds
         self._refold()
         self.redraw()
 
     def action_next(self, way: int) -> None:
-        """Scroll to the next or previous occurrence of the search."""
         at = self._hit if self._hit is not None else len(self._rows)
         self._seek(range(at + 1, len(self._rows)) if way > 0 else range(at - 1, -1, -1))
         self.redraw()
 
     def action_engine(self, way: int) -> None:
-        """Show the log of the next or previous engine."""
         snapshot = self.services.view.snapshot
         names = sorted(snapshot.engines, key=natural) if snapshot else []
         if names:
@@ -217,11 +207,9 @@ class LogPanel(Panel, can_focus=True):
             self.redraw()
 
     def on_mouse_scroll_down(self, _event: events.MouseScrollDown) -> None:
-        """Scroll down."""
         self.action_move(3)
 
     def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
-        """Scroll up."""
         self.action_move(-3)
 
     def on_hide(self, _event: events.Hide) -> None:

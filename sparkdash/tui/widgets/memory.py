@@ -1,6 +1,6 @@
 """Panel of the unified memory as one bar: engines, foreign containers, other processes, page cache, free, reserve.
 
-Owns: how the kernel's figures add up to the bar. Rule: an engine's unknown share is not guessed; it is part of
+Rule: an engine's unknown share is not guessed; it is part of
 "engines + other".
 """
 
@@ -226,7 +226,6 @@ class MemoryBar(Panel):
         return found[2]
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as tall as it must be
-        """Return the framed bars."""
         memory = view.sample.memory if view.sample else None
         guard = view.snapshot.guard if view.snapshot else None
         stale = view.sample_age_s if memory else None

@@ -1,6 +1,5 @@
 """Base of all panels: a widget that draws styled lines and repaints only the rows that differ.
 
-Owns: the path from lines to the screen (Textual's Line API). Must not know: what is drawn.
 Rule: `draw` depends only on the view, the size and the panel's own fields; it is called at most once per paint.
 """
 
@@ -31,7 +30,6 @@ class RowMoved(Message):
         self.key = key
 
     def can_replace(self, message: Message) -> bool:
-        """Keep only the latest position."""
         return isinstance(message, RowMoved)
 
 
@@ -124,16 +122,13 @@ class Panel(Widget):
         self.show(self.services.view)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - Textual's own
-        """Return the number of lines that the panel draws."""
         self._wanted = len(self.draw(self.services.view, width, AS_TALL_AS_NEEDED))
         return self._wanted
 
     def render_line(self, y: int) -> Strip:
-        """Return one row of the lines of the last `show`."""
         return Strip(line_segments(_row(self._lines, y), theme.styles_for(self.app.theme)))
 
     def on_resize(self, _event: events.Resize) -> None:
-        """Draw again for the new size."""
         self.redraw()
 
     def _measure(self, view: View, width: int) -> bool:

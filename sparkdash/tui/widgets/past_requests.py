@@ -1,7 +1,4 @@
-"""Table of ended requests out of the recorded past.
-
-Owns: the columns. Must not know: how they are read and filtered.
-"""
+"""Table of ended requests out of the recorded past."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Table of the profiles as a tree of families, and the details of the one under the cursor.
-
-Owns: the columns, the tree's branches, the texts of a plan. Must not know: how a plan is read.
-"""
+"""Table of the profiles as a tree of families, and the details of the one under the cursor."""
 
 from __future__ import annotations
 
@@ -243,7 +240,6 @@ class ProfileDetail(Panel):
         self.stock: Mapping[str, Stock] = {}
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """Return the framed details."""
         profile = view.snapshot.profile(self.chosen) if view.snapshot and self.chosen else None
         lines: list[Line] = []
         if profile is not None and view.snapshot is not None:

@@ -1,6 +1,6 @@
 """Table of the requests, open ones in order of arrival, then ended ones.
 
-Owns: the columns. Rule: figures missing in the engine's usage are "-"; nothing is counted from chunks.
+Rule: figures missing in the engine's usage are "-"; nothing is counted from chunks.
 """
 
 from __future__ import annotations
@@ -272,7 +272,6 @@ class RequestDetail(Panel):
     chosen: str | None = None
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """Return the framed details."""
         request = next((r for r in view.requests if r.id == self.chosen), None)
         lines = [clip(line, width - 4) for line in _detail(request, view)] if request else []
         title = styled(f"{request.client} · {request.id}") if request else styled("no request")

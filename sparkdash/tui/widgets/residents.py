@@ -57,7 +57,6 @@ class Residents(Panel):
     """Rows of the other engines and loads; as many as the page gives, the last one counts the rest."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """Return the rows."""
         found = others(view)
         longest = max((len(_name(one)) for one in found), default=0)
         cells = min(max(longest, NAME), max(width // 3, NAME))
@@ -69,7 +68,6 @@ class Residents(Panel):
         return rows
 
     def on_click(self, event: events.Click) -> None:
-        """Make the clicked engine the large one."""
         found = others(self.services.view)
         if event.y < len(found):
             self.post_message(EngineAsked(_name(found[event.y])))

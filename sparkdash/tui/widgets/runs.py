@@ -47,7 +47,6 @@ class MeasuringPanel(Panel):
     """Two framed rows; empty while nothing is measured."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as tall as needed
-        """Return the framed rows."""
         now = view.measuring
         if now is None:
             return []

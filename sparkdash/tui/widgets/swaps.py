@@ -1,6 +1,6 @@
 """Table of the ended swaps, the details of one swap, and the notices.
 
-Owns: their rows. Rule: a failed swap shows its message, its hint and the engine's last log lines.
+Rule: a failed swap shows its message, its hint and the engine's last log lines.
 """
 
 from __future__ import annotations
@@ -150,7 +150,6 @@ class SwapDetail(Panel):
     chosen: str | None = None
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """Return the framed details."""
         swaps = view.snapshot.swaps if view.snapshot else ()
         swap = next((one for one in swaps if one.id == self.chosen), None)
         if height == AS_TALL_AS_NEEDED:  # for whichever is chosen: nothing moves when another one is
@@ -193,7 +192,6 @@ class NoticeList(Panel):
     """List of the notices, newest first, each in full as far as there is room."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """Return the framed notices."""
         told = notice_lines(view, width - 4)
         height = height or len(told) + 2
         body = told[: height - 2]

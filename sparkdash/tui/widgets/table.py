@@ -1,6 +1,5 @@
 """Base of all tables: rows with a cursor, a filter and a scroll position.
 
-Owns: which rows are visible and which one is under the cursor. Must not know: what the rows mean.
 Rule: the cursor stays on its row (by key) while rows come and go around it; a live list shows its top until the user
 moves in it.
 """
@@ -113,7 +112,6 @@ class Table(Panel, can_focus=True):
             self.post_message(RowMoved(self.cursor))
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """Return the visible rows below the column titles."""
         inner = width - 4 if self.framed else width
         self._rows = [row for row in self.rows(view, inner) if row.contains(self.filter)]
         self._settle()
@@ -149,22 +147,18 @@ class Table(Panel, can_focus=True):
         self.redraw()
 
     def action_move(self, by: int) -> None:
-        """Move the cursor by `by` rows."""
         if not self._rows:
             return
         at = self._index()
         self._put(at + by if at is not None else 0 if by > 0 else len(self._rows) - 1)
 
     def action_first(self) -> None:
-        """Move the cursor to the first row."""
         self._put(0)
 
     def action_last(self) -> None:
-        """Move the cursor to the last row."""
         self._put(len(self._rows) - 1)
 
     def action_choose(self) -> None:
-        """Choose the row under the cursor."""
         if row := self.current:
             self.post_message(RowChosen(row.key))
 
@@ -177,11 +171,9 @@ class Table(Panel, can_focus=True):
                 self.action_choose()
 
     def on_mouse_scroll_down(self, _event: events.MouseScrollDown) -> None:
-        """Move the cursor down."""
         self.action_move(WHEEL)
 
     def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
-        """Move the cursor up."""
         self.action_move(-WHEEL)
 
     def _put(self, index: int) -> None:

@@ -1,7 +1,4 @@
-"""Table of the requests of a period, added up by profile, client, key, hour or day.
-
-Owns: the columns. Must not know: how requests are added up.
-"""
+"""Table of the requests of a period, added up by profile, client, key, hour or day."""
 
 from __future__ import annotations
 
@@ -147,7 +144,6 @@ class TodayPanel(Panel):
             self._read(view.now)
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - it shows what was read
-        """Return the framed table."""
         rows = max(height - 2, 0)
         inner = width - 4
         body = [clip(line, inner) for line in today_lines(self._profiles, self._clients, inner, rows)]
