@@ -121,4 +121,4 @@ def main(verb: str, *words: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*(word for word in sys.argv[1:] if word != "--log-level=error"))
+    main(*(word for word in sys.argv[1:] if word != "--log-level=fatal"))

@@ -84,7 +84,7 @@ def test_label_filters() -> None:
 def test_reading_and_ending() -> None:
     """The short commands, for both programs where they differ."""
     assert argv.logs("podman", "n", follow=True, tail=5) == [
-        "podman", "--log-level=error", "logs", "--follow", "--tail", "5", "n",
+        "podman", "--log-level=fatal", "logs", "--follow", "--tail", "5", "n",
     ]  # fmt: skip
     assert argv.logs("docker", "n", follow=False, tail=None) == ["docker", "logs", "n"]
     assert argv.top("podman", "n") == ["podman", "top", "n", "hpid"]

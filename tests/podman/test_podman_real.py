@@ -159,7 +159,7 @@ async def test_listeners_that_leave_take_their_podman_along(podman_ground: Any) 
     assert await anext(log) == "tick"
     waiter = asyncio.ensure_future(podman_ground.runtime.wait(spec.name))
     await podman_ground.runtime.version()
-    assert [words.split()[1] for words in podman_children()] == ["--log-level=error"]
+    assert [words.split()[1] for words in podman_children()] == ["--log-level=fatal"]
     await log.aclose()
     waiter.cancel()
     await asyncio.gather(waiter, return_exceptions=True)

@@ -95,8 +95,8 @@ def ids(program: str, labels: Mapping[str, str]) -> list[str]:
 
 
 def logs(program: str, name: str, *, follow: bool, tail: int | None) -> list[str]:
-    """Print the log; podman's own warnings are silenced, as callers merge stderr into stdout."""
-    quiet = [] if program == DOCKER else ["--log-level=error"]
+    """Print the log; podman's own warnings and errors are silenced, as callers merge stderr into stdout."""
+    quiet = [] if program == DOCKER else ["--log-level=fatal"]
     lines = [] if tail is None else ["--tail", str(tail)]
     return [program, *quiet, "logs", *(["--follow"] if follow else []), *lines, name]
 
