@@ -17,7 +17,6 @@ from sparkdash.domain.history import RecentSelection, Series, SeriesSelection, U
 from sparkdash.domain.metric import Sample
 from sparkdash.store import Store, schema, series, transactions, usage, writing
 from sparkdash.store.figures import SecondBuckets, SecondRow
-from sparkdash.store.past import RecordedHistory
 from sparkdash.store.transactions import MarkJournal
 
 DOOMED = Path(__file__).with_name("doomed_store.py")
@@ -259,8 +258,6 @@ async def test_the_last_minutes_are_handed_out_for_sparklines_after_a_restart(tm
         assert [(one.profile, one.first, one.last) for one in figures.subjects] == [
             ("", START, START + 99), ("alpha", START, START + 99),
         ]  # fmt: skip
-        hidden = await RecordedHistory(store.read).figures(frozenset())
-        assert [one.profile for one in hidden.subjects] == [""]
 
 
 async def test_figures_that_cannot_be_written_cost_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
