@@ -57,6 +57,11 @@ def sigstop(name: str) -> None:
         os.kill(int(pid), signal.SIGSTOP)
 
 
+def pause(name: str) -> None:
+    done = subprocess.run(["podman", "pause", name], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @contextmanager
 def frozen(spark: Any, freeze: Callable[[str], None]) -> Iterator[list[Future[str]]]:
     """`long` runs, streams two answers, and is frozen."""
@@ -70,7 +75,7 @@ def frozen(spark: Any, freeze: Callable[[str], None]) -> Iterator[list[Future[st
         yield answers
 
 
-@pytest.mark.parametrize("freeze", [sigstop])
+@pytest.mark.parametrize("freeze", [sigstop, pytest.param(pause, marks=pytest.mark.full)])
 def test_a_stop_says_what_it_waits_for_and_ends_a_frozen_engine(spark: Any, freeze: Callable[[str], None]) -> None:
     """Requests are cut once the drain is over, and the engine is killed once its grace is over; nothing else is guessed."""
     with frozen(spark, freeze) as answers:
@@ -86,7 +91,7 @@ def test_a_stop_says_what_it_waits_for_and_ends_a_frozen_engine(spark: Any, free
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("freeze", [sigstop])
+@pytest.mark.parametrize("freeze", [sigstop, pause])
 def test_another_profile_takes_the_place_of_a_frozen_engine(spark: Any, freeze: Callable[[str], None]) -> None:
     with frozen(spark, freeze) as answers:
         done = spark.sparkdash("use", "other")
