@@ -139,13 +139,13 @@ class ImageUser(Protocol):
     """Part of a profile, or of its summary, that names an image."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str: ...
     @property
-    def image(self) -> str | None: ...  # noqa: D102
+    def image(self) -> str | None: ...
     @property
-    def build(self) -> ImageBuild | None: ...  # noqa: D102
+    def build(self) -> ImageBuild | None: ...
     @property
-    def nearest(self) -> str | None: ...  # noqa: D102
+    def nearest(self) -> str | None: ...
 
 
 def image_state(

@@ -48,11 +48,11 @@ class HasFloors(Protocol):
     """Available memory in bytes under which each level begins."""
 
     @property
-    def warn(self) -> int: ...  # noqa: D102
+    def warn(self) -> int: ...
     @property
-    def hold(self) -> int: ...  # noqa: D102
+    def hold(self) -> int: ...
     @property
-    def kill(self) -> int: ...  # noqa: D102
+    def kill(self) -> int: ...
 
 
 @dataclass(frozen=True)
