@@ -22,16 +22,11 @@ PENDING = 256
 QUEUE = 512
 """Number of facts that one listener may be behind."""
 POLLED_S = 15.0
-"""Seconds for which a poll of the snapshot counts as a listener. Scripts and status bars that poll every few seconds
-watch, too.
-"""
+"""Seconds for which a poll of the snapshot counts as a listener: scripts that poll watch, too."""
 
 
 class Subscription:
-    """Events for one listener. Iterate it: each item is an Event, or a Snapshot when events were lost.
-
-    The iteration ends with the bus.
-    """
+    """Events for one listener: each item is an Event, or a Snapshot when events were lost. Ends with the bus."""
 
     def __init__(self, bus: Bus, first: list[Event] | None, *, samples: bool, requests: bool) -> None:
         self._bus = bus
@@ -59,11 +54,9 @@ class Subscription:
         self._wake.set()
 
     def leave(self) -> None:
-        """Stop listening. Idempotent."""
         self._bus.unsubscribe(self)
 
     def end(self) -> None:
-        """End the iteration after the queued events. The bus calls it."""
         self._ended = True
         self._wake.set()
 
@@ -103,10 +96,7 @@ class Bus:
 
     @property
     def snapshot(self) -> Snapshot:
-        """State after all published facts.
-
-        Facts are added up when the snapshot is read: a busy gateway publishes far more often than anybody reads it.
-        """
+        """State after all facts, added up when read: a busy gateway publishes far more often than anybody reads."""
         if self._pending:
             self._fold()
         return self._known
@@ -120,7 +110,6 @@ class Bus:
         self._pending.clear()
 
     def publish(self, fact: Fact) -> Event:
-        """Number the fact, and offer it to every listener."""
         self._seq += 1
         event = Event(self._seq, self._clock(), fact)
         self._journal.append(event)
@@ -134,10 +123,7 @@ class Bus:
         return event
 
     def subscribe(self, since: int | None = None, *, samples: bool = True, requests: bool = True) -> Subscription:
-        """Add a listener. It begins with a snapshot, or after event `since` if the journal has all later events.
-
-        `samples`: whether it gets telemetry. `requests`: whether it gets the changes of requests.
-        """
+        """Add a listener; it begins with a snapshot, or after event `since` if the journal has all later ones."""
         subscription = Subscription(self, self._missed(since), samples=samples, requests=requests)
         self._listeners.add(subscription)
         self._count()
@@ -146,7 +132,6 @@ class Bus:
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Remove a listener. Idempotent."""
         self._listeners.discard(subscription)
         self._count()
 

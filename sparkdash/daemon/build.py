@@ -63,7 +63,6 @@ def gateway_deps(
     accounts: MemoryAccounts,
     daemon: Callable[[], Daemon],
 ) -> gateway.Deps:
-    """Make what the gateway's handlers call; `daemon` is asked once it runs."""
     settings, store = parts.settings, opened.store
     read, on_box = parts.load_settings, not parts.simulated
 

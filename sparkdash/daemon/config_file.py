@@ -40,7 +40,6 @@ class Revision:
     """Effect of an edit on a running daemon."""
 
     settings: Settings
-    """Settings from now on."""
     taken: tuple[str, ...]
     """Changed keys that apply now."""
     waiting: tuple[str, ...]
@@ -48,7 +47,6 @@ class Revision:
 
 
 def compare_settings(now: Settings, read: Settings) -> Revision:
-    """Compare the present settings with those just read."""
     changed = [key for key in Settings.model_fields if getattr(now, key) != getattr(read, key)]
     # the existence of the guard is decided at the daemon's start
     live = LIVE - {"guard"} if "off" in (now.guard, read.guard) else LIVE
@@ -93,7 +91,6 @@ class SettingsReader:
         return found.settings
 
     def _look(self) -> tuple[int | None, Settings]:
-        """Return the file's size, None without a file, and its settings."""
         try:
             size = self._file.stat().st_size
         except OSError:
@@ -107,7 +104,6 @@ class SettingsReader:
 
 
 UNSET = "-"
-"""Text of a value that is not given."""
 
 
 def list_settings(file: Path, in_force: Settings, read: Callable[[], Settings]) -> SettingList:
@@ -123,12 +119,7 @@ def list_settings(file: Path, in_force: Settings, read: Callable[[], Settings]) 
 
 
 def change_setting(file: Path, key: Sequence[str], value: str | None) -> None:
-    """Write one value into the file, or remove it. The file stays as it is when the result is not valid.
-
-    Raises:
-        ProfileError: unknown key or value, or a layout that cannot be changed.
-        HostError: `config_unwritable`.
-    """
+    """Write one value into the file, or remove it; not where the result is invalid. Raises ProfileError, HostError."""
     try:
         file = file.resolve()  # a link into somebody's collection of settings stays a link
         with lock_file(file):

@@ -33,10 +33,7 @@ LOG = structlog.get_logger("sparkdash")
 
 
 async def bench_runs(run: str | None, *, simulated: bool) -> bytes:
-    """Return all measured runs, or the report of one, as JSON. With `simulated` only runs of simulated engines.
-
-    A process of its own makes the JSON, so that the loop is never busy with it.
-    """
+    """Return all measured runs, or the report of one, as JSON, made by a process of its own."""
     await asyncio.to_thread(
         import_module, "sparkdash.bench.processes"
     )  # rarely needed, and the loop must not wait for it
@@ -46,10 +43,7 @@ async def bench_runs(run: str | None, *, simulated: bool) -> bytes:
 
 
 async def resume_bench_run(daemon: Daemon, run: str) -> None:
-    """Resume a run in a process of its own; a Notice reports failure.
-
-    Raises AdmissionError for an unknown run.
-    """
+    """Resume a run in a process of its own; a Notice reports failure. Raises AdmissionError."""
     from sparkdash.bench.processes import require_run, resume_run
 
     await require_run(run)
@@ -65,10 +59,7 @@ async def resume_bench_run(daemon: Daemon, run: str) -> None:
 
 
 async def start_bench_run(daemon: Daemon, wish: StartRunBody) -> BenchPlan:
-    """Plan a run in a process of its own, and measure it in another one; a Notice reports failure.
-
-    Raises SparkdashError: the profiles or the suite cannot be measured.
-    """
+    """Plan a run, and measure it in a process of its own; a Notice reports failure. Raises SparkdashError."""
     from sparkdash.bench.processes import plan_run, start_run
 
     plan = await plan_run(wish)
@@ -87,7 +78,6 @@ async def start_bench_run(daemon: Daemon, wish: StartRunBody) -> BenchPlan:
 
 
 async def settings_list(daemon: Daemon, read: Callable[[], Settings]) -> SettingList:
-    """List the settings of config.toml."""
     return await asyncio.to_thread(config_file.list_settings, settings_file(), daemon.supervisor.settings, read)
 
 

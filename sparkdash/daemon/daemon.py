@@ -47,16 +47,13 @@ class Parts:
     connects_nodes: bool = False
     """Whether engines may run on the nodes of the registry; the demo's nodes are simulated."""
     load_catalog: Callable[[], Catalog] | None = None
-    """Makes the demo's profiles, which come from no file."""
     load_settings: Callable[[], Settings] | None = None
-    """Reads the settings again after an edit; None in the demo, whose settings come from no file."""
     guard: MemoryGuard | None = None
     """Guard of the box's memory; None in the demo, whose memory is simulated."""
     memory_helper: MemoryHelper | None = None
     """Frees and compacts memory as root, where it is installed; None in the demo."""
     simulated: bool = False
     host: str = field(default_factory=socket.gethostname)
-    """Name of the box on the screens; the demo adds its speed."""
     handover: Handover = field(default_factory=Handover)
     """Sockets inherited from a parent process."""
     extra_tasks: tuple[Callable[[Daemon], Awaitable[None]], ...] = ()
@@ -66,9 +63,7 @@ class Parts:
     stop_engines: bool = False
     """End the engines with the daemon (the demo); otherwise the next daemon adopts them."""
     traffic: Callable[[bool], None] | None = None
-    """Switches the demo's traffic; None without traffic."""
     traffic_on: bool | None = None
-    """Initial state of the traffic; None without traffic."""
 
 
 class Opened(NamedTuple):
@@ -95,15 +90,12 @@ class Daemon:
     """Root URL, without /v1."""
     files: ProfileFiles
     edited: asyncio.Event
-    """Set when a file may have been edited."""
     rereading: SettingsReader | None
     """Reads edited settings; None in the demo, whose settings come from no file."""
     hooks: HookDispatcher
-    """Runs the owner's commands and webhooks."""
     exporter: MetricsExporter
     """Counts for the page of metrics."""
     store: Store
-    """Database of what happened."""
     others: OtherNodes | None = None
     """Other nodes; None where there can be none."""
     reload_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -111,7 +103,6 @@ class Daemon:
     silent_folders: frozenset[Path] = frozenset()
     """Profile folders that were reported as not answering."""
     speed_ups: dict[str, SpeedUp] = field(default_factory=dict)
-    """Measured speed-ups by profile."""
     restarts: dict[str, int] = field(default_factory=dict)
     background_tasks: set[asyncio.Task[None]] = field(default_factory=set)
     """Work that a client asked for and nobody awaits; cancelled when the daemon ends."""

@@ -26,7 +26,6 @@ STDIN = 0
 
 
 def install_handlers(loop: asyncio.AbstractEventLoop, daemon: Daemon) -> None:
-    """Install the signal handlers of `daemon` on the loop."""
     for number in ENDING:
         loop.add_signal_handler(number, daemon.server.stop)
     loop.add_signal_handler(signal.SIGHUP, _hung_up, daemon, _on_terminal())
@@ -50,9 +49,7 @@ def _on_terminal() -> bool:
 RESTART_S = (1.0, 5.0, 30.0)
 """Pauses before telemetry is started again; the last one repeats."""
 ADOPTED_S = 2.0
-"""Longest wait at the start for the engines of an earlier daemon. Afterwards only requests for an engine wait: each
-call to the runtime may take 20 seconds.
-"""
+"""Longest wait at the start for engines of an earlier daemon: a call to the runtime may take 20 seconds."""
 FAREWELL_S = listen.GRACE_S - 1.0
 """Time for running answers after a request to stop; the last second is for telling clients whose answers are cut."""
 

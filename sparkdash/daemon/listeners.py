@@ -46,10 +46,7 @@ class Notifier:
             sender.sendmsg(["\n".join(words).encode()], rights, 0, where)
 
     async def attend(self, stopping: Awaitable[object], status: str) -> None:
-        """Send READY now, WATCHDOG while the event loop runs, STOPPING when `stopping` is done.
-
-        The loop itself sends the pings: a stuck loop sends none, and systemd restarts the daemon.
-        """
+        """Send READY now, WATCHDOG from the event loop, so that a stuck loop is restarted, and STOPPING at the end."""
         self.tell("READY=1", f"STATUS={status}")
         pinging = None if self.watchdog_s is None else asyncio.ensure_future(self._ping(self.watchdog_s / 2))
         try:
@@ -96,11 +93,7 @@ class Handover:
         return bool(self.inherited) or self.notifier.address is not None
 
     def tcp(self, host: str, port: int) -> socket.socket | None:
-        """Take the inherited socket of this address, any port for port 0; None: there is none, so bind one.
-
-        Raises:
-            HostError: code `socket_mismatch`: a socket unit listens elsewhere.
-        """
+        """Take the inherited socket of this address; None: bind one. Raises HostError `socket_mismatch`."""
         tcp = [(name, sock) for name, sock in self.inherited if sock.family in (socket.AF_INET, socket.AF_INET6)]
         hosts = _hosts(host) if tcp else set()
         return self._take(tcp, f"{host}:{port}", lambda at: at[0] in hosts and port in (0, at[1]))
@@ -135,13 +128,7 @@ class Handover:
 
 
 def inherited_sockets(notifier: Notifier, environ: MutableMapping[str, str] = os.environ) -> Handover:
-    """Take the sockets that systemd handed to this process.
-
-    The variables are removed, so that no child takes them for its own.
-
-    Raises:
-        HostError: code `socket_unusable`: what is named is no socket.
-    """
+    """Take the sockets that systemd handed over; no child inherits their variables. Raises HostError."""
     count, names, pid = (environ.pop(name, "") for name in _VARIABLES)
     if pid != str(os.getpid()) or not count.isdecimal():
         return Handover((), notifier)
@@ -193,11 +180,7 @@ class Listeners:
 
 @contextmanager
 def open_listeners(settings: Settings, handover: Handover) -> Iterator[Listeners]:
-    """Bind the sockets, or take inherited ones, and lock out a second daemon.
-
-    Listening begins before the daemon is built (80 ms of CPU), so that the kernel keeps early connections until they
-    can be answered. Raises SparkdashError when a socket or the lock cannot be had.
-    """
+    """Bind the sockets, or take inherited ones, and lock out a second daemon. Raises SparkdashError."""
     folder, tls = paths.runtime_dir(), _tls(settings)
     keys = _keys(settings)
     with ExitStack() as held:

@@ -24,14 +24,10 @@ from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 
 YOUNG = 10_000
-"""Allocations between two collections of young objects. Python's default of 700 is reached by ten running requests,
-none of them garbage: collecting cost each request a twentieth of its time (measured with 32 at once).
-"""
+"""Python's default of 700 is reached by ten running requests: collecting cost each a twentieth of its time."""
 
 FILES = 65_536
-"""Wanted soft limit of open files. A stream takes two descriptors, so the usual 1,024 allow five hundred streams. The
-hard limit, mostly half a million, stays.
-"""
+"""Wanted soft limit of open files: a stream takes two, so the usual 1,024 allow five hundred streams."""
 
 
 def run(load_settings: Callable[[], Settings]) -> None:
@@ -83,7 +79,6 @@ def _runtime(settings: Settings) -> Runtime:
 
 
 def _logs(settings: Settings) -> list[Path]:
-    """Log files without a size limit by a container runtime."""
     if settings.runtime != "process":
         return [paths.daemon_log()]
     from sparkdash.host.processes.process import Process

@@ -42,17 +42,13 @@ class OtherNodesInputs:
     """Dependencies of OtherNodes."""
 
     local: Runtime
-    """Runtime of this box."""
     reader: HostReader
     settings: Callable[[], Settings]
     publish: Callable[[Fact], object]
 
 
 class OwnBoxFirst:
-    """Stands for this box's `own` part; from the first other box on, for the part of all boxes.
-
-    It does not turn back: engines of removed boxes are still to be ended.
-    """
+    """Stands for this box's `own` part; from the first other box on, and ever after, for the part of all boxes."""
 
     def __init__(self, own: object, of_all: object, has_others: Callable[[], bool]) -> None:
         self._own, self._of_all, self._has_others = own, of_all, has_others
@@ -62,7 +58,7 @@ class OwnBoxFirst:
 
 
 class OtherNodes:
-    """Other nodes; `run` until cancelled. `runtime` and `nodes` are this box's until a second box is registered. `on_swept` gets each node on which nothing is left to remove."""
+    """Other nodes; `run` until cancelled. `runtime` and `nodes` are this box's until a second box is registered."""
 
     def __init__(self, inputs: OtherNodesInputs) -> None:
         self._in = inputs
@@ -101,7 +97,6 @@ class OtherNodes:
         self.runtime = cast("Runtime", OwnBoxFirst(inputs.local, self._cluster, self._has_others))
         self.nodes = cast("Nodes", OwnBoxFirst(OneNode(inputs.reader), self.directory, self._has_others))
         self._reread = asyncio.Event()
-        """Set after the registry was read again."""
         self._tell_owed()
 
     def attach(self, supervisor: Supervisor, record_kill: Callable[[GuardKill], object]) -> None:
@@ -125,12 +120,10 @@ class OtherNodes:
                 self.reload_if_edited()
 
     def reload_if_edited(self) -> None:
-        """Read the registry again if it was edited."""
         if self._stamp() != self._seen:
             self.reload()
 
     def reload(self) -> None:
-        """Read the registry again."""
         self._seen = self._stamp()
         self.directory.reload()
         self._tell_owed()

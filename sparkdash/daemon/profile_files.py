@@ -21,9 +21,7 @@ T = TypeVar("T")
 ANSWER_S = 1.0
 """Longest wait for a look at a folder. A look takes milliseconds, on a busy box tens of them."""
 READ_S = 6.0
-"""Longest wait for a folder at the daemon's start and after a requested reload. Hundreds of files on a busy box take
-seconds.
-"""
+"""Longest wait for a folder at the start and after a requested reload: hundreds of files take seconds."""
 SILENT_S = 5.0
 """Seconds without an answer after which a folder is reported."""
 
@@ -104,11 +102,7 @@ class _WatchedPath:
 
 
 class ProfileFiles:
-    """Profile folders and the settings file, looked at in threads. Callers must not overlap.
-
-    `folders` is called each time, as a folder may appear. `on_late_answer` is called when a folder answers after its
-    look was given up; the caller then looks again.
-    """
+    """Profile folders and the settings file, looked at in threads. Callers must not overlap."""
 
     def __init__(
         self,
@@ -148,7 +142,6 @@ class ProfileFiles:
 
     @property
     def silent(self) -> frozenset[Path]:
-        """Folders that do not answer."""
         return frozenset(folder for folder, place in self._paths.items() if place.was_silent)
 
     def _read_of(self, folder: Path) -> FolderRead:

@@ -15,15 +15,12 @@ from sparkdash.engines import registry
 from sparkdash.host.thread import in_thread
 
 LOOK_S = (2.0, 15.0)
-"""Pauses between looks at the files without a reported edit: with listeners, and without, so that an idle box sleeps.
-The kernel reports no edits on another box or behind a link, and none where it has no inotify.
-"""
+"""Pauses between looks without a reported edit, with listeners and without: some files report none."""
 LOOKS = 10
 """Looks at a file that is written all the time, before it is left for the next refresh."""
 
 
 async def reload(daemon: Daemon) -> None:
-    """Read profiles and settings again, edited or not."""
     async with daemon.reload_lock:
         await daemon.files.look(READ_S, reread=True)
         if daemon.others is not None:
@@ -34,17 +31,13 @@ async def reload(daemon: Daemon) -> None:
 
 
 async def reread_settings(daemon: Daemon) -> None:
-    """Read the settings again, and nothing else."""
     async with daemon.reload_lock:
         if daemon.rereading and (settings := await daemon.rereading.read(daemon.supervisor.settings)):
             daemon.supervisor.replace_settings(settings)
 
 
 async def refresh(daemon: Daemon) -> None:
-    """Read profiles and settings again if a file was edited since the last look.
-
-    Waits ANSWER_S at most for a silent folder or another reading; the last known state then stays.
-    """
+    """Read profiles and settings again if a file was edited; waits ANSWER_S at most for a silent folder."""
     try:
         async with asyncio.timeout(ANSWER_S):
             await daemon.reload_lock.acquire()
@@ -58,7 +51,6 @@ async def refresh(daemon: Daemon) -> None:
 
 
 async def _edited(files: ProfileFiles) -> bool:
-    """Whether a file was edited and is complete."""
     changed = False
     for _ in range(LOOKS):
         found = await files.look()

@@ -41,7 +41,6 @@ class AlertWatch:
         return tuple(found)
 
     def unknown_figures(self, alerts: Sequence[Alert]) -> list[str]:
-        """Return the names that no figure has."""
         return [alert.figure for alert in alerts if alert.figure not in self._infos]
 
     def _active(self, alert: Alert, profile: str, node: str, value: float, since: float) -> ActiveAlert:
@@ -84,7 +83,6 @@ class Alerting:
 
 
 def restore_past(bus: Bus, store: Store) -> None:
-    """Put the requests, swaps, notices and speeds of earlier daemons into the first snapshot."""
     past = store.past
 
     def recall(snapshot: Snapshot) -> Snapshot:

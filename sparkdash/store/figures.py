@@ -18,7 +18,6 @@ from sparkdash.domain.history import Measured
 CELL = struct.Struct("<Hfff")
 """Count, minimum, mean and maximum in 14 bytes. Single precision: seven digits."""
 _LARGEST = 3.4e38
-"""Largest number that single precision holds."""
 _MOST = 65535
 EMPTY = bytes(CELL.size)
 
@@ -54,7 +53,6 @@ def unpack_cells(packed: bytes) -> dict[int, Cell]:
 
 
 def merged(rows: Mapping[int, Cell], other: Mapping[int, Cell]) -> dict[int, Cell]:
-    """Add the cells of two rows."""
     found = dict(rows)
     for position, cell in other.items():
         mine = found.get(position)
@@ -116,16 +114,11 @@ TIERS = (
     HOURS,
     Tier(6 * HOUR_S, YEARS_S),
 )
-"""All widths, finest first; each is a multiple of the one before. The widest two make charts of months quick."""
 COARSE = TIERS[1:]
 
 
 def choose(since: float, until: float, points: int, now: float) -> tuple[int, int]:
-    """Choose the tier for a period and the width of the answer's buckets: index in TIERS, and seconds.
-
-    The width is a multiple of the tier's. The tier is the coarsest that is fine enough, and the finest that still
-    reaches back to `since`.
-    """
+    """Choose the coarsest tier that is fine enough and reaches back to `since`; index in TIERS, and bucket seconds."""
     ideal = (until - since) / points
     fitting = max((n for n, tier in enumerate(TIERS) if tier.step <= ideal), default=0)
     reaching = next((n for n, tier in enumerate(TIERS) if since >= now - tier.kept_s), len(TIERS) - 1)

@@ -19,9 +19,7 @@ PUT = (
     " completion_tokens = completion_tokens + excluded.completion_tokens"
 )
 ABSURD = 2**40
-"""Implausible number of tokens of one request; SQLite's integers end at 2**63."""
 Used = tuple[str, int, int, int]
-"""Key, day, prompt tokens and completion tokens of one request."""
 DAYS_HELD = 2
 """Days in memory. More than today: after a clock that was ahead is set right, today's tokens must still count."""
 _HELD = f"(SELECT day FROM key_usage GROUP BY day ORDER BY max(rowid) DESC LIMIT {DAYS_HELD})"  # noqa: S608 - constant
@@ -66,7 +64,6 @@ class RecentTokens:
 
 
 def usage_of_request(request: Request) -> Used:
-    """Usage of a request that came with a key."""
     day = day_of(request.finished_at or request.started_at)
     return (request.key or "", day, request.prompt_tokens or 0, request.completion_tokens or 0)
 
@@ -84,11 +81,7 @@ def summed(used: Iterable[Used]) -> list[tuple[str, int, int, int, int]]:
 
 
 def read_key_usage(path: Path, keys: Iterable[str], today: int) -> dict[str, KeyUsage]:
-    """Read the usage of these keys from a daemon's database, even while it serves; empty without a database.
-
-    Raises:
-        sqlite3.Error: the file is no database of sparkdash.
-    """
+    """Read the usage of these keys, even while a daemon serves; empty without a database. Raises sqlite3.Error."""
     if not path.exists():
         return {}
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)) as database:

@@ -42,7 +42,6 @@ from sparkdash.store import rows, series, usage
 from sparkdash.store.rows import REQUEST_COLUMNS, parse_request
 
 ROW_BITS = 63
-"""Bits of the greatest number of a row; the database refuses greater ones."""
 _ORDERS: dict[RequestOrder, str] = {
     "newest": "rowid",
     "ttft": "ttft_s",
@@ -80,7 +79,6 @@ def _conditions(asked: RequestSelection, order: str) -> tuple[list[str], dict[st
 
 
 def _filters(asked: RequestSelection) -> dict[str, tuple[str, object]]:
-    """Return each filter with its condition and value; None filters nothing."""
     status = asked.status
     return {
         "id": ("id = :id", asked.id),
@@ -94,7 +92,6 @@ def _filters(asked: RequestSelection) -> dict[str, tuple[str, object]]:
 
 
 def _page(after: str) -> dict[str, object]:
-    """Parse `next` of an answer. Raises AdmissionError."""
     value, _, row = after.rpartition(":")
     try:
         found: dict[str, object] = {"value": float(value), "row": int(row)}
@@ -159,7 +156,6 @@ def _parsed_swaps(rows: Iterable[tuple[Any, ...]]) -> Iterable[Swap]:
 
 
 def _swap_of(columns: tuple[Any, ...]) -> Swap:
-    """Make a swap of the columns that older versions wrote; who left is not known of it."""
     id_, at, profile, cause, outcome, stage_s, failure, steps, nodes = columns
     stages = {SwapPhase(name): seconds for name, seconds in json.loads(stage_s).items()}
     ended = at + sum(stages.values())
@@ -302,32 +298,25 @@ class RecordedHistory:
         self._clock = clock
 
     async def figures(self) -> FigureList:
-        """List the recorded figures, and what has records."""
         return await self._run(series.read_figures)  # type: ignore[no-any-return]
 
     async def series(self, selection: SeriesSelection) -> Series:
-        """Read one figure over a period."""
         return await self._run(partial(series.read_series, asked=selection, now=self._clock()))  # type: ignore[no-any-return]
 
     async def recent(self, selection: RecentSelection) -> RecentFigures:
-        """Read several figures over the last minutes."""
         return await self._run(partial(series.read_recent, asked=selection))  # type: ignore[no-any-return]
 
     async def usage(self, selection: UsageSelection) -> UsageReport:
-        """Add up the requests of a period."""
         return await self._run(partial(usage.read_usage, asked=selection))  # type: ignore[no-any-return]
 
     async def requests(self, selection: RequestSelection) -> PastRequests:
-        """List ended requests."""
         return await self._run(partial(read_requests, asked=selection))  # type: ignore[no-any-return]
 
     async def marks(self, selection: MarkSelection) -> MarkList:
-        """List the events of a period."""
         return await self._run(partial(read_marks, asked=selection))  # type: ignore[no-any-return]
 
 
 def unavailable(what: str) -> DaemonError:
-    """Build the error of a database that cannot be read."""
     return DaemonError(
         what, code="history_unavailable", status=503, hint="The daemon tries again by itself; its notices say why."
     )
@@ -338,12 +327,7 @@ CONTIGUITY_SINCE = 8
 
 
 def read_loads(path: Path) -> tuple[LoadContiguity, ...]:
-    """Read the last loads, oldest first; none without a database.
-
-    Raises:
-        sqlite3.Error: the file is no database of sparkdash.
-        ValueError: it holds a row that no daemon wrote.
-    """
+    """Read the last loads, oldest first; none without a database. Raises sqlite3.Error and ValueError."""
     if not path.exists():
         return ()
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)) as database:

@@ -44,7 +44,6 @@ class Learned:
     def of(
         cls, swaps: Iterable[SwapTimes], loads: Iterable[WeighedLoad], contiguity: Iterable[LoadContiguity]
     ) -> Learned:
-        """Learn from everything stored of earlier swaps and loads, oldest first."""
         learned = cls()
         for swap in swaps:
             learned.learn_times(*swap)
@@ -55,15 +54,12 @@ class Learned:
 
     @property
     def contiguity(self) -> tuple[LoadContiguity, ...]:
-        """Free blocks before and after the last loads, oldest first."""
         return tuple(self._contiguity)
 
     def learn_contiguity(self, load: LoadContiguity) -> None:
-        """Add a load, failed or not."""
         self._contiguity.append(load)
 
     def learn_times(self, fingerprint: str, kin: str, took_s: float, steps: Steps) -> None:
-        """Add a successful swap."""
         self._took[fingerprint].append(took_s)
         for key in filter(None, (fingerprint, kin)):
             if steps:
@@ -78,7 +74,6 @@ class Learned:
             del loads[id_]
 
     def learn_newer(self, newer: Learned) -> None:
-        """Add all figures of `newer`, which are younger."""
         for key, times in newer._took.items():
             self._took[key].extend(times)
         for key, steps in newer._steps.items():
@@ -122,35 +117,28 @@ class PendingRows:
         return bool(self._requests or self._others or self._seconds)
 
     def add_request(self, request: Request) -> None:
-        """Add a finished request: its row, and its part of the sums by hour."""
         self._requests.append(rows.request_row(request))
         self._sums.add(request)
 
     def add_usage(self, used: key_usage.Used) -> None:
-        """Add the usage of a request that was added too."""
         self._used.append(used)
 
     def add_seconds(self, seconds: list[SecondRow]) -> None:
-        """Add figures of whole seconds."""
         self._seconds += seconds
 
     def add(self, statement: str, row: rows.Row) -> None:
-        """Add any other row with its statement."""
         self._others.append((statement, row))
 
     def add_before(self, earlier: list[tuple[str, rows.Row]]) -> None:
-        """Add rows that are written before the others."""
         self._others[:0] = earlier
 
     def take(self) -> Rows:
-        """Take all rows for the thread; usage is added up to one row for each key and day."""
         used = ((key_usage.PUT, row) for row in key_usage.summed(self._used))
         taken = self._requests, [*self._others, *used, *self._sums.take()], self._seconds
         self._requests, self._others, self._used, self._seconds = [], [], [], []
         return taken
 
     def put_back(self, taken: Rows) -> None:
-        """Put rows of a failed write back, before the rows that came since."""
         self._requests = [*taken[0], *self._requests][-HELD:]
         self._others = [*taken[1], *self._others][-HELD:]
         self._seconds = [*taken[2], *self._seconds][-SECONDS_HELD:]
@@ -171,52 +159,37 @@ class Records:
         self._learned = Learned()
         self._today = key_usage.RecentTokens()
         self.parked: dict[str, Parked] = {}
-        """Parked profiles of an earlier daemon, by name."""
         self.attached: dict[str, str] = {}
         """Attached servers that an earlier daemon used: profile and fingerprint."""
         self.incidents: list[Incident] = []
-        """Incidents of earlier daemons, oldest first."""
         self.past = RecentPast()
         """Requests, swaps and notices of earlier daemons; empty if the database could not be read at the start."""
 
     def expected_s(self, fingerprint: str) -> float | None:
-        """Median time of this launch's last swaps without their drain; None before the first.
-
-        The drain depends on the requests of the engine before.
-        """
         return self._learned.expected_s(fingerprint)
 
     def steps(self, key: str) -> tuple[Steps, ...]:
-        """Timed steps of the last swaps with this fingerprint or kin, oldest first."""
         return self._learned.steps(key)
 
     def footprint(self, fingerprint: str) -> Footprint | None:
-        """Memory of this launch by its last loads; None before the first load that counts."""
         return self._learned.footprint(fingerprint)
 
     def record_swap(self, swap: Swap, fingerprint: str, kin: str = "", *, whole: bool = True) -> None:
-        """Record a finished swap. `fingerprint` is its target's; `kin` is shared by launches that load alike. Both are
-        empty for a swap that only stops.
-
-        A swap that is not `whole` began under an earlier daemon, and its remaining time teaches nothing.
-        """
+        """Record a finished swap. `kin` is shared by launches that load alike; one not `whole` teaches nothing."""
         took = sum(seconds for phase, seconds in swap.stage_s.items() if phase not in (SwapPhase.COPY, SwapPhase.DRAIN))
         if swap.outcome is SwapOutcome.DONE and whole and swap.target is not None:
             self._learned.learn_times(fingerprint, kin, took, swap.steps)
         self._write(rows.PUT_SWAP, rows.swap_row(swap, fingerprint, kin, took, whole=whole))
 
     def record_load(self, seen: Weighing, profile: str, fingerprint: str) -> None:
-        """Record the memory of a load; the same id again replaces the earlier record."""
         self._learned.learn_memory(fingerprint, seen)
         self._write(rows.PUT_LOAD, rows.load_row(seen, profile, fingerprint))
 
     @property
     def contiguity(self) -> tuple[LoadContiguity, ...]:
-        """Free blocks before and after the last loads, oldest first."""
         return self._learned.contiguity
 
     def record_contiguity(self, load: LoadContiguity) -> None:
-        """Record the large free blocks before and after a load."""
         self._learned.learn_contiguity(load)
         self._write(rows.PUT_CONTIGUITY, rows.contiguity_row(load))
 
@@ -239,7 +212,6 @@ class Records:
             self._write_within(0.0 if at_once else FIGURES_S)
 
     def record_notice(self, notice: Notice) -> None:
-        """Record a notice that has its time."""
         self._write(rows.PUT_NOTICE, rows.notice_row(notice))
 
     def tokens_on(self, day: int, key: str) -> int:
@@ -247,11 +219,9 @@ class Records:
         return self._today.tokens(key, day)
 
     def record_kill(self, kill: GuardKill) -> None:
-        """Record a kill by the memory guard."""
         self._write(rows.PUT_KILL, rows.kill_row(kill))
 
     def record_incident(self, incident: Incident) -> None:
-        """Record an incident; the same id again replaces the earlier record."""
         self._write(rows.PUT_INCIDENT, rows.incident_row(incident))
 
     def record_parked(self, profile: str, parked: Parked | None) -> None:

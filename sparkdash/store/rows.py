@@ -99,13 +99,11 @@ def swap_row(swap: Swap, fingerprint: str, kin: str, took_s: float, *, whole: bo
 
 
 def parse_swap_times(row: Sequence[Any]) -> SwapTimes:
-    """Parse a row of GET_SWAPS; rows of version 1 have neither kin nor steps."""
     fingerprint, kin, took_s, steps = row
     return fingerprint, kin or "", took_s, tuple(Step(name=name, s=s) for name, s in json.loads(steps or "[]"))
 
 
 def request_row(request: Request) -> Row:
-    """Make a row for PUT_REQUEST: figures and names, never content."""
     r = request
     return (
         r.id, r.started_at, r.profile, r.client, r.route, str(r.state), r.status, r.finished_at, r.ttft_s,
@@ -123,23 +121,19 @@ def parse_request(row: tuple[Any, ...]) -> Request:
 
 @cache
 def put_requests(number: int) -> str:
-    """Extend PUT_REQUEST to `number` rows."""
     row = PUT_REQUEST.partition("VALUES ")[2]
     return PUT_REQUEST + f", {row}" * (number - 1)
 
 
 def notice_row(notice: Notice) -> Row:
-    """Make a row for PUT_NOTICE."""
     return (notice.at or 0.0, notice.level.value, notice.code, notice.text, notice.profile)
 
 
 def kill_row(kill: GuardKill) -> Row:
-    """Make a row for PUT_KILL."""
     return (kill.at, kill.profile, kill.available, kill.pressure, kill.processes, kill.reason)
 
 
 def incident_row(incident: Incident) -> Row:
-    """Make a row for PUT_INCIDENT."""
     i = incident
     steps = json.dumps([[step.step.value, step.at] for step in i.steps])
     how = i.end.value if i.end else None
@@ -147,7 +141,6 @@ def incident_row(incident: Incident) -> Row:
 
 
 def parse_incident(row: Sequence[Any]) -> Incident:
-    """Parse a row of GET_INCIDENTS. Raises ValueError for a row that no daemon wrote."""
     id_, began, named_at, profile, fingerprint, why, steps, ended_at, how, note, evidence = row
     return Incident(
         id=id_,
@@ -165,7 +158,6 @@ def parse_incident(row: Sequence[Any]) -> Incident:
 
 
 def parked_row(profile: str, parked: Parked) -> Row:
-    """Make a row for PUT_PARKED."""
     return (
         profile,
         parked.since,
@@ -176,14 +168,12 @@ def parked_row(profile: str, parked: Parked) -> Row:
 
 
 def parse_parked(row: Sequence[Any]) -> tuple[str, Parked]:
-    """Parse a row of GET_PARKED into profile and reason. Raises ValueError for a row that no daemon wrote."""
     profile, since, fingerprint, failures, failure = row
     why = Failure.model_validate_json(failure)
     return profile, Parked(since=since, fingerprint=fingerprint, failures=failures, failure=why)
 
 
 def load_row(seen: Weighing, profile: str, fingerprint: str) -> Row:
-    """Make a row for PUT_LOAD."""
     measure = seen.measure.value if seen.measure else None
     return (
         seen.id, seen.at, profile, fingerprint, measure, seen.steady_bytes, seen.peak_bytes, seen.after_prompt_bytes,
@@ -192,13 +182,11 @@ def load_row(seen: Weighing, profile: str, fingerprint: str) -> Row:
 
 
 def contiguity_row(load: LoadContiguity) -> Row:
-    """Make a row for PUT_CONTIGUITY."""
     looks = (look.model_dump_json(exclude_none=True) if look else None for look in (load.before, load.after))
     return (load.id, load.at, load.profile, load.need_bytes, load.outcome.value, *looks)
 
 
 def parse_contiguity(row: Sequence[Any]) -> LoadContiguity:
-    """Parse a row of GET_CONTIGUITY. Raises ValueError for a row that no daemon wrote."""
     id_, at, profile, need, outcome, before, after = row
     looks = [Contiguity.model_validate_json(look) if look else None for look in (before, after)]
     return LoadContiguity(
@@ -207,7 +195,6 @@ def parse_contiguity(row: Sequence[Any]) -> LoadContiguity:
 
 
 def parse_load(row: Sequence[Any]) -> WeighedLoad:
-    """Parse a row of GET_LOADS."""
     id_, at, fingerprint, measure, steady, peak, after = row
     seen = Weighing(
         id=id_, at=at, measure=Measure(measure), steady_bytes=steady, peak_bytes=peak, after_prompt_bytes=after

@@ -39,7 +39,6 @@ NOTICES_KEPT = 5_000
 """Rows of notices, about a megabyte."""
 
 BUSY_S = 5.0
-"""Longest wait for another program's lock."""
 _PASSING = frozenset(
     {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL}
 )
@@ -159,12 +158,7 @@ sqlite3.register_adapter(NoneType, lambda none: none)
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open the database in this file; create or upgrade it in one transaction.
-
-    Raises:
-        sqlite3.Error: the file is no database, is damaged, or has a newer version.
-        OSError: the folder cannot be made.
-    """
+    """Open the database; create or upgrade it in one transaction. Raises sqlite3.Error and OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)  # requests are private; the -wal and -shm files get the same mode
     database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=BUSY_S)
@@ -193,10 +187,7 @@ def passes(error: BaseException) -> bool:
 
 
 def close_to_others(path: Path) -> int | None:
-    """Remove other users' rights to the database, its -wal and its -shm.
-
-    Return the earlier mode, or None if nothing had to be done or the files belong to another user.
-    """
+    """Remove other users' rights to the database; return the earlier mode, None if nothing was to be done."""
     mode = path.stat().st_mode & 0o777
     if not mode & 0o077:
         return None

@@ -38,7 +38,6 @@ _BUCKETS = (
 
 
 def read_figures(database: sqlite3.Connection) -> FigureList:
-    """List the figures, and the engines and boxes with records."""
     found = database.execute("SELECT profile, node, first, last FROM history_subjects ORDER BY profile, node")
     return FigureList(
         figures=all_figures(),
@@ -149,8 +148,6 @@ def _cells(
 
 
 class _Gap(NamedTuple):
-    """Cell of a bucket in which nothing was measured."""
-
     n: int = 0
     min: None = None
     mean: None = None
@@ -161,8 +158,6 @@ _GAP = _Gap()
 
 
 class _Buckets:
-    """Buckets of an answer."""
-
     def __init__(self, since: float, until: float, step: int) -> None:
         self.begin = int(since // step) * step
         self._since, self._until, self._step = since, until, step
@@ -186,12 +181,10 @@ class _Buckets:
             self._cells.setdefault(index, cell._replace(n=0))
 
     def means(self) -> tuple[float | None, ...]:
-        """Return the means of all buckets with five digits."""
         cells = map(self._cells.get, range(self._number))
         return tuple(None if cell is None else float(f"{cell.mean:.5g}") for cell in cells)
 
     def answer(self, figure: str, profile: str, node: str) -> Series:
-        """Return the series; buckets without a cell are gaps."""
         places = range(self._number)
         cells = [self._cells.get(place, _GAP) for place in places]
         return Series.model_construct(

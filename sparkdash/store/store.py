@@ -28,12 +28,9 @@ from sparkdash.units import GIB
 LOG = structlog.get_logger("sparkdash.store")
 T = TypeVar("T")
 TOGETHER_S = 0.1
-"""Delay that collects finished requests into one transaction, at a third of the cost of one each. A crash loses at most
-the requests of this time. Other rows are written at once, and are safe from the moment of their call.
-"""
+"""Requests finished in this time share a transaction, at a third of the cost; a crash loses them at most."""
 
 MOST_BYTES = GIB
-"""Size of the database, unless the owner set another."""
 AGAIN_S = 15.0
 """Pause before the next try after a failed open or write."""
 
@@ -49,7 +46,6 @@ class Store(Records):
         self._path = Path()
         self._journal: MarkJournal | None = None
         self._left: list[tuple[str, rows.Row]] = []
-        """Rows that an earlier daemon did not write, until they are."""
         self._database: sqlite3.Connection | None = None
         self._begun = False
         """Whether the content of the database at its first opening is in memory."""
@@ -75,15 +71,10 @@ class Store(Records):
 
     @property
     def history(self) -> RecordedHistory:
-        """The recorded past, as the gateway reads it."""
         return RecordedHistory(self.read)
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a query in the thread, after what was recorded before.
-
-        Raises:
-            DaemonError: 503 `history_unavailable`: the database cannot be read now.
-        """
+        """Run a query in the thread, after what was recorded before. Raises DaemonError `history_unavailable`."""
         if not self._troubled:
             if self._writing:  # the end of that write hands over what is pending now, before the query
                 self._waiting = True
@@ -182,10 +173,7 @@ class Store(Records):
             self._well_again()
 
     def _forget_standing(self) -> None:
-        """Delete the parked and attached profiles of an earlier daemon, as this daemon began without them.
-
-        This daemon's own records are written afterwards.
-        """
+        """Delete the parked and attached profiles of an earlier daemon, as this daemon began without them."""
         ended = ((rows.END_PARKED, self.parked), (rows.END_ATTACHED, self.attached))
         self._pending.add_before([(statement, (name,)) for statement, names in ended for name in names])
         self.parked, self.attached = {}, {}

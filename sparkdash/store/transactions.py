@@ -37,7 +37,6 @@ class MarkJournal:
         self._file: int | None = None
         self._bytes = 0
         self.added = 0
-        """Rows that this daemon added."""
 
     def read(self) -> list[tuple[str, rows.Row]]:
         """Read the rows that an earlier daemon left, with statements that write none of them twice."""
@@ -90,9 +89,7 @@ TRIM_EVERY = 1_000
 """Rows between two trims, by which tables may exceed their limits."""
 
 UNUSABLE = (sqlite3.Error, OSError, ValueError)
-"""Exceptions of `read_database`."""
 Rows = tuple[list[rows.Row], list[tuple[str, rows.Row]], list[SecondRow]]
-"""Rows of requests, all other rows with their statements, and figures."""
 
 
 class StoredState(NamedTuple):
@@ -111,10 +108,7 @@ class StoredState(NamedTuple):
 
 
 def read_database(path: Path, left: Sequence[tuple[str, rows.Row]] = ()) -> tuple[sqlite3.Connection, StoredState]:
-    """Open the database, write rows that an earlier daemon `left`, and read the content that a daemon starts with.
-
-    Raises sqlite3.Error, OSError, and ValueError for a row that no daemon wrote.
-    """
+    """Open the database, write rows that an earlier daemon `left`, and read all. Raises UNUSABLE."""
     database = schema.connect(path)
     try:
         _write_left(database, left)
@@ -157,11 +151,7 @@ def write_rows(
     seconds: Sequence[SecondRow] = (),
     most_bytes: int = 2**63,
 ) -> None:
-    """Write the rows as one transaction, and sometimes delete old rows; `most_bytes` limits the file.
-
-    Rows before a failure are kept, unless the failure may pass by itself. A row that SQLite cannot hold (a count of
-    2**63 tokens) is skipped.
-    """
+    """Write the rows in one transaction, and sometimes delete old rows. A row that SQLite cannot hold is skipped."""
     before = database.total_changes
     try:
         database.execute("BEGIN")

@@ -46,7 +46,6 @@ ADD = (
         ]
     )
 )
-"""Statement that adds a sum to its row."""
 _ABSURD = 2**40
 """Implausible number of tokens of one request; SQLite's integers end at 2**63."""
 
@@ -73,7 +72,6 @@ class UsageSum:
         self.waits, self.ttfts, self.rates = LogSketch(), LogSketch(), LogSketch()
 
     def add(self, request: Request) -> None:
-        """Add one request."""
         tokens = (
             request.prompt_tokens, request.cached_tokens, request.completion_tokens, request.reasoning_tokens,
         )  # fmt: skip
@@ -94,7 +92,6 @@ class UsageSum:
             self.waits.add(wait)
 
     def row(self, key: UsageKey) -> tuple[object, ...]:
-        """Return the row for ADD."""
         sketches = (sketch.pack() for sketch in (self.waits, self.ttfts, self.rates))
         return (*key, *self.numbers, self.energy_wh, self.waited, self.wait_s, *sketches)
 
@@ -119,7 +116,6 @@ class UsageSums:
         found.add(request)
 
     def take(self) -> list[tuple[str, tuple[object, ...]]]:
-        """Take all sums as statements with their rows."""
         taken, self._sums = self._sums, {}
         return [(ADD, found.row(key)) for key, found in taken.items()]
 
@@ -168,7 +164,6 @@ class SummedUsage:
         self.sketches = (SketchSum(), SketchSum(), SketchSum())
 
     def add(self, row: UsageRow) -> None:
-        """Add a row, without its key."""
         self.numbers = [mine + one for mine, one in zip(self.numbers, row[4:11], strict=True)]
         if row[11] is not None:
             self.energy_wh = (self.energy_wh or 0.0) + row[11]
@@ -178,13 +173,11 @@ class SummedUsage:
             sketch.add(packed)
 
     def plus(self, other: SummedUsage) -> None:
-        """Add another group."""
         self.add((None,) * 4 + (*other.numbers, other.energy_wh, other.waited, other.wait_s))
         for sketch, more in zip(self.sketches, other.sketches, strict=True):
             sketch.plus(more)
 
     def totals(self, group: str, start: float | None) -> UsageTotals:
-        """Return the sum as a value."""
         requests, errors, gone, prompt, cached, output, reasoning = self.numbers
         waits, ttfts, rates = (sketch.usual_quantiles() for sketch in self.sketches)
         return UsageTotals(
@@ -206,7 +199,6 @@ class SummedUsage:
         )
 
     def row(self, key: tuple[object, ...]) -> UsageRow:
-        """Return the row of a table, with the columns of COLUMNS."""
         packed = (sketch.sketch().pack() for sketch in self.sketches)
         return (*key, *self.numbers, self.energy_wh, self.waited, self.wait_s, *packed)
 
@@ -220,7 +212,6 @@ class UsageSpan(NamedTuple):
 
 
 def group_rows(rows: Iterable[UsageRow], name: Callable[[UsageRow], K]) -> dict[K, SummedUsage]:
-    """Add up rows by their group's name."""
     groups: dict[K, SummedUsage] = {}
     for row in rows:
         key = name(row)
@@ -258,7 +249,6 @@ def complete_sums(database: sqlite3.Connection, now: int) -> None:
 
 
 def delete_usage(database: sqlite3.Connection, before: int) -> None:
-    """Delete what is older."""
     for table in USAGE_TABLES:
         database.execute(f"DELETE FROM {table} WHERE start < ?", (before,))  # noqa: S608 - constants
 
@@ -337,7 +327,6 @@ _OF_BOX = _OF_PROFILES._replace(hours="usage_box_hours", hours_number=BOX_HOURS)
 
 
 def read_usage(database: sqlite3.Connection, asked: UsageSelection) -> UsageReport:
-    """Add up the requests of a period."""
     begin = int(asked.since // HOUR_S) * HOUR_S
     end = -int(-asked.until // HOUR_S) * HOUR_S
     groups = group_rows(_rows(database, asked, _spans(database, begin, end, asked)), _grouping(asked))
@@ -416,10 +405,7 @@ def _hours(tables: _Tables, begin: int, end: int, rolled: dict[int, int]) -> lis
 
 
 def _days(database: sqlite3.Connection, period: UsageSpan, rolled: int, offset_s: int | None) -> tuple[int, int]:
-    """Return the beginning and the end of the whole days of a period; twice its end without any.
-
-    `offset_s`: distance from UTC at which days must begin; None: any day will do.
-    """
+    """Return the beginning and the end of the whole days of a period; twice its end without any."""
     query = f"SELECT DISTINCT start FROM {period.table} WHERE start >= ? AND start <= ? ORDER BY start"  # noqa: S608
     starts = [start for (start,) in database.execute(query, (period.begin, period.end))]
     if not starts:

@@ -31,7 +31,6 @@ SHARE_CUT = 0.05
 
 
 def write_seconds(database: sqlite3.Connection, seconds: Sequence[SecondRow], most_bytes: int) -> None:
-    """Write rows of whole seconds in the running transaction, and complete wider buckets."""
     if not seconds:
         return
     places = _Places(database)
@@ -76,7 +75,6 @@ class _Places:
         return number
 
     def by_position(self, profile: str, figures: dict[str, Cell]) -> dict[int, Cell]:
-        """Return the cells by position; a new figure gets the next one."""
         box = int(not profile)
         positions = self._positions[box]
         for name in figures.keys() - positions.keys():
@@ -85,7 +83,6 @@ class _Places:
         return {positions[name]: cell for name, cell in figures.items()}
 
     def close(self) -> None:
-        """Note when each subject was last measured."""
         self._database.executemany(
             "UPDATE history_subjects SET last = ? WHERE id = ?",
             [(second, number) for number, second in self._seen.items()],

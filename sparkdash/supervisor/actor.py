@@ -64,11 +64,8 @@ from sparkdash.supervisor.swap.tasks import SwapTasks
 from sparkdash.supervisor.tools import Tools
 
 COUNTS_DELAY_S = 0.02
-"""Seconds by which a new count of an engine's requests may be published late, where nothing else changed. Each
-publication makes a new Engine and an event for everybody.
-"""
+"""Seconds by which a new count may be published late: each publication is a new Engine and an event for everybody."""
 Waiter = asyncio.Future[None]
-"""Caller of an order, who waits until it is carried out."""
 
 
 class Actor:
@@ -82,7 +79,6 @@ class Actor:
         self._read: deque[Catalog] = deque()
         self._inbox: deque[tuple[Move | Adoption, Waiter | None]] = deque()
         self._news = asyncio.Event()
-        """Set while there is a move in the inbox, or figures to tell."""
         self.idle = asyncio.Event()
         """Set while no move is in the inbox, no swap is under way and nothing is to be published."""
         self.incidents = Incidents(tools.registry, tools.store, tools.clock)
@@ -91,7 +87,6 @@ class Actor:
         self._swaps = SwapTasks(tools, self.post, self._unwatch, footprints)
         self._planner = Planner(tools, lambda: self._profiles, self._swaps.expected_s)
         self._counts_changed = asyncio.Event()
-        """Set while a count of requests has changed and its delay is not over."""
         self._scheduler = Scheduler(
             self._planner.known(tools.catalog),
             queue_limit=settings.queue_limit,
@@ -111,12 +106,9 @@ class Actor:
         )
         self._group: asyncio.TaskGroup | None = None
         self.adopted = asyncio.Event()
-        """Engines of an earlier daemon have been looked for."""
 
     async def run(self, group: asyncio.TaskGroup, preloads: Iterable[str]) -> None:
-        """Handle moves until cancelled; slow work becomes tasks of `group`. `preloads`: profiles to run from the
-        beginning.
-        """
+        """Handle moves until cancelled; slow work becomes tasks of `group`, and `preloads` come first."""
         self._group = group
         await self._adopt(preloads)
         group.create_task(self._tell_counts(), name="counts")
@@ -151,7 +143,6 @@ class Actor:
             self._settle(kind, refusals.shutting_down())
 
     def post(self, move: Move) -> None:
-        """Queue a move; it is handled soon and in its turn."""
         self._put(move)
 
     def arrive(self, move: Arrive) -> str | None:
@@ -165,7 +156,6 @@ class Actor:
         return None
 
     def leave(self, ticket: str) -> None:
-        """End the lease of a request."""
         if not self._inbox and self._scheduler.end_at_once(ticket, self._tools.clock.monotonic()):
             self._note_count()
         else:
@@ -180,15 +170,9 @@ class Actor:
         await waiter
 
     async def plan(self, profile: Profile) -> tuple[Plan, SparkdashError | None]:
-        """Describe what using the profile would do now, and why that would be refused; advice only.
-
-        Raises:
-            AdmissionError: it cannot run here.
-        """
         return await self._planner.preview(profile, self._scheduler)
 
     async def use_set(self, name: str, members: tuple[Profile, ...], *, begin: bool) -> SetPlan:
-        """Plan a set of profiles, and begin it. Raises AdmissionError: it cannot come."""
         await self._tools.needs.read(members)
         plan = SetPlanner(self._planner, self._scheduler.records).plan(name, members)
         if begin:
@@ -199,11 +183,10 @@ class Actor:
         return plan
 
     def extend_load(self, target: str) -> bool:
-        """Let a load that stands still go on for its whole limit; return whether it stands still."""
+        """Extend a load that stands still by its whole limit; False: it does not stand still."""
         return self._swaps.extend(target)
 
     def replace_catalog(self, catalog: Catalog) -> None:
-        """Replace the profiles, or the owner's policies for them."""
         self._tools.catalog = catalog
         self._read.append(catalog)
         self.post(CatalogRead(self._planner.known(catalog)))
@@ -211,10 +194,7 @@ class Actor:
             self.takeover.catalog_read()
 
     def replace_settings(self, settings: Settings) -> None:
-        """Hand the owner's new limits and patience to the scheduler, and publish the default profile.
-
-        A default that is not there is told of, and counts as none.
-        """
+        """Hand the owner's new limits to the scheduler, and publish the default profile; an unknown one is told of."""
         default = None
         if settings.default is not None:
             try:
@@ -363,7 +343,6 @@ class Actor:
             self._news.set()
 
     def _publish_counts(self) -> None:
-        """Publish the use of every engine; one without requests is not watched."""
         registry, records = self._tools.registry, self._scheduler.records
         for name in list(registry.engines):
             in_flight, resident = records.in_flight(name), records.residents.get(name)
@@ -382,7 +361,6 @@ class DecisionTimer:
         self._task: asyncio.Task[None] | None = None
 
     def set(self, group: asyncio.TaskGroup, at: float | None) -> None:
-        """Set the moment in monotonic seconds; None: no alarm."""
         if at == self._at:
             return
         if self._task is not None:
@@ -408,7 +386,6 @@ def publish_death(registry: EngineRegistry, incidents: Incidents, profile: str, 
 def publish_stop(
     registry: EngineRegistry, incidents: Incidents, profile: str | None, residents: Container[str]
 ) -> None:
-    """Close the incidents, and drop the failed engines, of what a person stops; None: of every profile."""
     incidents.stopped(profile)
     for engine in list(registry.engines.values()):
         stopped = profile in (None, engine.profile) and engine.profile not in residents

@@ -42,7 +42,6 @@ SLOW_BYTES = 4 * GIB
 
 
 Program = tuple[str | None, tuple[str, ...], str]
-"""Image, command and identity of a program."""
 
 
 class FlagProbe:
@@ -73,10 +72,7 @@ class FlagProbe:
         self._told: set[str] = set()
 
     async def known(self, profile: Profile, image_id: str) -> KnownFlags | None:
-        """Flags of a profile's program, for its start; None while not known.
-
-        Waits only for a program that answers at once.
-        """
+        """Return the flags of a profile's program, for its start; None while unknown. Waits only for quick programs."""
         if self._slow is not None:
             self._slow.cancel()
         if self._store is None or (found := self._question(profile)) is None:
@@ -94,16 +90,12 @@ class FlagProbe:
         return known
 
     def look(self) -> None:
-        """Have unknown programs asked for their flags, as profiles or images may have changed."""
         self._wake.set()
 
     async def run(
         self, profiles: Callable[[], Iterable[Profile]], *, reserve: Callable[[], int], idle: Callable[[], bool]
     ) -> None:
-        """Ask the slow programs while the box is quiet, until cancelled.
-
-        `reserve` is in bytes; `idle`: no swap is under way.
-        """
+        """Ask the slow programs while the box is quiet, until cancelled."""
         if self._store is None:
             return
         while True:
@@ -125,7 +117,6 @@ class FlagProbe:
         return containers.help_container(profile, asked.argv, containerised=self._runtime.containerised), asked.quick
 
     async def _startable(self, profiles: Iterable[Profile]) -> list[Profile]:
-        """Profiles whose image is on this box, found out in one call."""
         asked = [profile for profile in profiles if self._question(profile)]
         if not self._runtime.containerised:
             return asked
@@ -136,9 +127,7 @@ class FlagProbe:
         return [profile for profile in asked if profile.image in here]
 
     async def _unknown(self, profile: Profile) -> tuple[ContainerSpec, str] | None:
-        """Container and identity of the program to ask for the profile's flags; None when they are known, or cannot be
-        asked for.
-        """
+        """Container and identity of the program to ask; None when its flags are known, or it cannot be asked."""
         if (found := self._question(profile)) is None or self._store is None:
             return None
         spec, _ = found

@@ -40,14 +40,12 @@ class Lease:
 
     profile: Profile
     engine: Engine
-    """Incarnation of the engine when the lease was granted."""
     url: str
     names: tuple[str, ...]
     """Model names that the engine accepts; the first replaces any other."""
     lost: asyncio.Future[SparkdashError]
     """Done when the engine died, or the lease was cut after the drain limit; its result says why."""
     headers: Mapping[str, str]
-    """Headers that every request to this engine must carry."""
 
 
 class AnswerProgress(Protocol):
@@ -55,16 +53,11 @@ class AnswerProgress(Protocol):
 
     @property
     def heard_at(self) -> float | None:
-        """Monotonic time at which the answer's last piece came, or was asked for after a pause; None before the first.
-
-        Keep-alives do not count.
-        """
+        """Monotonic time of the answer's last piece, keep-alives left out; None before the first."""
         ...
 
     @property
-    def is_held_up(self) -> bool:
-        """Whether the answer waits for a slow client."""
-        ...
+    def is_held_up(self) -> bool: ...
 
 
 class LeaseClaim:
@@ -84,7 +77,6 @@ class LeaseClaim:
         return self._granted
 
     def grant(self, lease: Lease) -> None:
-        """End the wait with a lease."""
         if self._granted is not None and not self._granted.done():
             self._granted.set_result(lease)
 
@@ -94,7 +86,6 @@ class LeaseClaim:
             self._granted.set_exception(copy(error))
 
     def cut(self, error: SparkdashError) -> None:
-        """End the lease with an error."""
         if not self.lost.done():
             self.lost.set_result(error)
 
@@ -104,11 +95,7 @@ class LeaseClaim:
 
 
 class Leasing:
-    """Leases of all requests. `profiles` are those that the scheduler knows.
-
-    `arrive` returns the profile that a request may use at once; None: it waits for the effects. `leave` ends the
-    request of a ticket.
-    """
+    """Leases of all requests. `arrive` returns the profile that a request may use at once; None: it waits."""
 
     def __init__(
         self,
@@ -125,14 +112,12 @@ class Leasing:
         self._arrive = arrive
         self._leave = leave
         self._claims: dict[str, LeaseClaim] = {}
-        """Claims of all requests that wait or are served, by ticket."""
         self._busy_remotes: Counter[str] = Counter()
         self._names: dict[str, tuple[Profile, tuple[str, ...]]] = {}
         """Profile that each engine was started from, and the model names that it accepts, by profile."""
         self._relayed_at: dict[str, float] = {}
         """Time of the last byte of ended answers, by profile."""
         self.over = False
-        """Whether the daemon ends, so that new requests are refused."""
 
     def lease(
         self,
@@ -144,7 +129,6 @@ class Leasing:
         client: str | None,
         progress: AnswerProgress | None,
     ) -> AbstractAsyncContextManager[Lease]:
-        """Lease an engine as described at Supervisor.lease; without a profile, one that runs."""
         if profile is None:
             return _EngineLease(self, None, request_id, on_wait, batch, task, client, progress)
         if profile.engine.is_remote:
@@ -163,12 +147,7 @@ class Leasing:
     async def _remote_lease(
         self, profile: Profile, request_id: str, on_wait: Callable[[int], object]
     ) -> AsyncIterator[Lease]:
-        """Lease a service elsewhere. An UpstreamError that leaves the context is reworded for it.
-
-        Raises:
-            AdmissionError: `max_concurrency` requests are on it already, or it cannot be used.
-            HostError: code `key_missing`: our environment lacks its key, or has what cannot be one.
-        """
+        """Lease a service elsewhere. Raises AdmissionError (in use, unusable) and HostError `key_missing`."""
         claim = LeaseClaim(request_id, on_wait)
         self.add_claim(claim)
         try:
@@ -213,26 +192,18 @@ class Leasing:
         return None if name is None else self._granted(name, claim)
 
     def leave(self, claim: LeaseClaim) -> None:
-        """End the request's stay. Idempotent."""
         if self._claims.pop(claim.ticket, None) is not None:
             self._leave(claim.ticket)
 
     def heard(self, profile: str, at: float) -> None:
-        """Note that an answer of this profile's engine ended, and when its last byte came."""
         if at > self._relayed_at.get(profile, 0.0):
             self._relayed_at[profile] = at
 
     def now(self) -> float:
-        """Return monotonic seconds."""
         return self._tools.clock.monotonic()
 
     async def broke_off(self, lease: Lease, trouble: UpstreamError) -> None:
-        """Examine an engine that gave a request no answer; return if it is not dead.
-
-        Raises:
-            EngineError: the guard killed it, and no second try would help.
-            UpstreamError: it died, with the reason.
-        """
+        """Examine an engine that gave a request no answer. Raises EngineError (killed) or UpstreamError (it died)."""
         if killed := self._tools.guarded.reason(lease.engine.container):
             raise copy(killed) from None
         if trouble.code in (STUCK, refusals.CUT):
@@ -305,7 +276,6 @@ class _EngineLease(LeaseClaim):
         self._leasing = leasing
         self._progress = progress
         self._since: float | None = None
-        """Time of the grant; None before."""
         self._arrival = Arrive(self.ticket, profile, batch, task, client)
 
     async def __aenter__(self) -> Lease:
@@ -321,7 +291,6 @@ class _EngineLease(LeaseClaim):
         return lease
 
     def is_on(self, engine: Engine) -> bool:
-        """Whether this request is on that incarnation of an engine."""
         if self._since is None:
             return False
         granted = self._lease.engine
@@ -335,7 +304,6 @@ class _EngineLease(LeaseClaim):
 
     @property
     def is_held_up(self) -> bool:
-        """Whether the answer waits for a slow client."""
         return self._progress is not None and self._progress.is_held_up
 
     async def __aexit__(
@@ -349,11 +317,7 @@ class _EngineLease(LeaseClaim):
 
 
 def remote_headers(profile: Profile) -> dict[str, str]:
-    """Return the headers of a service elsewhere: its key out of our environment.
-
-    Raises:
-        HostError: code `key_missing`: our environment lacks the key, or has what cannot be one.
-    """
+    """Return the headers with the key out of our environment. Raises HostError `key_missing`: none is usable."""
     name = profile.key_env
     if name is None:
         return {}
@@ -374,12 +338,10 @@ def remote_headers(profile: Profile) -> dict[str, str]:
 
 
 def host(profile: Profile) -> str:
-    """Return the service's host, for messages."""
     return urlsplit(profile.url or "").netloc.rpartition("@")[2] or profile.name
 
 
 def not_started(profile: Profile) -> AdmissionError:
-    """Build the refusal to start, stop or plan a service elsewhere."""
     return AdmissionError(
         f"{profile.name} is a service elsewhere, at {host(profile)}: nothing of it starts or stops here.",
         code="not_managed",

@@ -38,28 +38,22 @@ class Planner:
         self._expected_s = expected_s
 
     def boxes(self) -> dict[str, BoxMemory]:
-        """Return the memory now of each node that engines may come to, LOCAL first.
-
-        Where this box's memory cannot be read, engines run alone.
-        """
+        """Return the memory now of each node that engines may come to, LOCAL first."""
         nodes = self._tools.nodes
         others = {name: nodes.memory(name) for name in nodes.names if self._is_usable(name)}
         return {name: self._box(name, memory) for name, memory in ({LOCAL: nodes.memory(LOCAL)} | others).items()}
 
     def unusable(self) -> dict[str, str]:
-        """Return the other nodes that offer no room now, each with the reason."""
         nodes = self._tools.nodes
         silent = [name for name in nodes.names if name != LOCAL and not self._is_usable(name)]
         return {name: unusable_because(nodes.states.get(name)) for name in silent}
 
     def _is_usable(self, node: str) -> bool:
-        """Whether engines may come to another node: it can be reached, and tells its memory."""
         state = self._tools.nodes.states.get(node)
         reachable = state is not None and state.status is NodeStatus.REACHABLE
         return reachable and self._tools.nodes.memory(node) is not None
 
     def _box(self, node: str, memory: Memory | None) -> BoxMemory:
-        """Convert a node's memory, with what engines that ended lately are known to give back; None: not readable."""
         reserve, beside = self._tools.reserve_bytes, self._tools.settings.side_by_side
         if memory is None:
             return BoxMemory(reserve=reserve, side_by_side=beside)
@@ -72,22 +66,18 @@ class Planner:
         return BoxMemory(memory.total, available, reserve, missing != 0, holders, side_by_side=beside)
 
     def need(self, profile: str) -> Need:
-        """Return the memory need of this profile's engine."""
         found = self._profile(profile)
         return self._tools.needs(found) if found else Need()
 
     def tasks(self, profile: str) -> frozenset[Task] | None:
-        """Tasks that the profile's engine can do; None: not known."""
         found = self._profile(profile)
         return self._tools.adapter(found).tasks(found, self._tools.needs.target(found)) if found else None
 
     def most_steps_s(self, profile: str) -> float | None:
-        """Return the ceiling of the engine's decode steps per second; None while unknown."""
         found = self._profile(profile)
         return self._tools.needs.most_steps_s(found) if found else None
 
     def reload_s(self, profile: str) -> float | None:
-        """Return the learned seconds to bring the profile up."""
         return self._expected_s(self._profiles().get(profile))
 
     def short(self, profile: str) -> SparkdashError | None:
@@ -103,11 +93,9 @@ class Planner:
         return found
 
     def known(self, catalog: Catalog) -> dict[str, ProfileFacts]:
-        """Return the facts that decisions need of each profile, with the owner's policy."""
         return {name: self.profile_facts(profile) for name, profile in catalog.profiles.items()}
 
     def profile_facts(self, profile: Profile) -> ProfileFacts:
-        """Return the facts that decisions need of one profile."""
         policy, adapter = self._tools.settings.policy_of(profile.name), self._tools.adapter(profile)
         return ProfileFacts(
             profile.fingerprint,
@@ -124,11 +112,7 @@ class Planner:
         )
 
     async def preview(self, profile: Profile, scheduler: Scheduler) -> tuple[Plan, SparkdashError | None]:
-        """Describe what using the profile would do now, and why that would be refused; advice only.
-
-        Raises:
-            AdmissionError: it cannot run here.
-        """
+        """Describe what using the profile would do now, and why that would be refused. Raises AdmissionError."""
         if error := refusals.unstartable(profile.name, self.profile_facts(profile)):
             raise error
         await self._tools.needs.read([profile])  # the weights may have arrived since
@@ -195,7 +179,6 @@ class Planner:
 
 
 def unusable_because(state: NodeState | None) -> str:
-    """Word why another node offers no room, as a sentence."""
     if state is None or state.status is NodeStatus.REACHABLE:
         return "Its memory is not known yet."
     return state.reason or f"It is {state.status.value}."
@@ -267,11 +250,7 @@ def _fits_not(choice: Choice, box: BoxMemory) -> str:
 
 
 def members_of(name: str, settings: Settings, catalog: Catalog) -> tuple[Profile, ...]:
-    """Return the profiles of a set.
-
-    Raises:
-        AdmissionError: `set_not_found`, `model_not_found`, `cannot_run`, `set_needs_one_box`, `one_at_a_time`.
-    """
+    """Return the profiles of a set. Raises AdmissionError."""
     words = settings.sets.get(name)
     if words is None:
         known = f"Known sets: {', '.join(settings.sets)}." if settings.sets else "config.toml has no table [sets]."
@@ -301,7 +280,6 @@ class SetPlanner:
         self._records = records
 
     def plan(self, name: str, members: tuple[Profile, ...]) -> SetPlan:
-        """Plan the set. Raises AdmissionError: a member cannot be started."""
         self._refuse_unstartable(members)
         names = {profile.name for profile in members}
         engines = self._engines_here()
@@ -352,13 +330,11 @@ class SetPlanner:
 
 
 def _total_needs(rows: tuple[SetMember, ...]) -> int | None:
-    """Sum of the members' needs; None while one is unknown."""
     needs = [row.needs_bytes for row in rows]
     return None if None in needs else sum(filter(None, needs))
 
 
 def set_refusal(plan: SetPlan) -> AdmissionError | None:
-    """Why a set is not begun, with the sum; None when it may be."""
     unknown = [row.profile for row in plan.members if row.needs_bytes is None]
     if unknown:
         return AdmissionError(

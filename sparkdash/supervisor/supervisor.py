@@ -36,11 +36,7 @@ from sparkdash.supervisor.tools import Tools
 
 
 async def fetch_image(runtime: Runtime, profile: Profile, image: str) -> AsyncIterator[PullProgress]:
-    """Fetch the profile's image; one that is built here already is only reported.
-
-    Raises:
-        HostError: image_missing (no registry has it), and as `Runtime.pull`.
-    """
+    """Fetch the profile's image unless it is built here. Raises HostError, `image_missing` among others."""
     if image_origin(image, profile.build) is ImageOrigin.PULL:
         async for step in runtime.pull(image):
             yield step
@@ -63,12 +59,10 @@ class Supervisor:
 
     @property
     def engines(self) -> dict[str, Engine]:
-        """Every engine by profile, as of now; failed ones included."""
         return dict(self._tools.registry.engines)
 
     @property
     def catalog(self) -> Catalog:
-        """Profiles as they were read last."""
         return self._tools.catalog
 
     async def run(self) -> None:
@@ -133,19 +127,11 @@ class Supervisor:
         return self._actor.leasing.lease(profile, request_id, on_wait, batch, task, client, progress)
 
     async def sickness(self, profile: Profile, url: str) -> str | None:
-        """Probe the profile's engine at this URL; return why it looks dead or broken, or None when it is well or only
-        slow.
-        """
+        """Return why the profile's engine looks dead or broken; None when it is well or only slow."""
         return await sickness(self._tools, profile, url)
 
     async def use(self, name: str, *, cause: SwapCause) -> Plan:
-        """Make a profile resident; return what that means before it is done. Also clears a remembered failure.
-
-        Waits until the runtime has reported which engines run.
-
-        Raises:
-            AdmissionError: unknown, it cannot run here, or it is known not to fit.
-        """
+        """Make a profile resident; return the plan, once running engines are known. Raises AdmissionError."""
         profile = self._here(name)
         await self.adopted()
         plan, refused = await self._actor.plan(profile)
@@ -161,24 +147,13 @@ class Supervisor:
         return (await self._actor.plan(profile))[0]
 
     async def use_set(self, name: str, *, begin: bool) -> SetPlan:
-        """Bring up a set of profiles side by side; return what that means before it is done. `begin`: False only plans.
-
-        Raises:
-            AdmissionError: there is no such set, a member cannot run here, or they are known not to fit together.
-        """
+        """Bring up a set side by side; `begin` False only plans. Raises AdmissionError."""
         members = members_of(name, self._tools.settings, self.catalog)
         await self.adopted()
         return await self._actor.use_set(name, members, begin=begin)
 
     async def stop(self, name: str | None, *, wait: bool = True) -> None:
-        """Stop one profile's engine, or all; return when it is gone, or at once without `wait`.
-
-        Requests that wait for it are refused.
-
-        Raises:
-            AdmissionError: unknown profile.
-            HostError: it would not stop.
-        """
+        """Stop one profile's engine, or all, and return when it is gone. Raises AdmissionError and HostError."""
         registry, profile = self._tools.registry, name
         if name is None or (name in registry.unadopted and name not in registry.engines):
             ending = self._actor.takeover.end_unadopted(name)
@@ -200,11 +175,9 @@ class Supervisor:
         await self._actor.ask(Cancel())
 
     def need(self, profile: Profile) -> Need:
-        """Return the memory need of a launch, as far as it is known; `on_needs` is called when more is."""
         return self._tools.needs(profile)
 
     def target(self, profile: Profile) -> WeightFacts | None:
-        """Return the facts of its model's weights; None until they are read, and where they are not on this box."""
         return self._tools.needs.target(profile)
 
     def sees(self, profile: Profile) -> bool | None:
@@ -212,7 +185,6 @@ class Supervisor:
         return self._tools.adapter(profile).reads_images(profile, self.target(profile))
 
     def served(self, request: Request) -> None:
-        """Note a finished request. After a long prompt the engine is weighed again, in the background."""
         if self._footprints.worth_a_look(request) and self._group and not self._actor.leasing.over:
             self._group.create_task(self._footprints.served(request), name=f"weigh {request.profile}")
 
@@ -221,11 +193,7 @@ class Supervisor:
         self._actor.post(Release(None if name is None else self.catalog.find(name).name))
 
     async def extend_load(self, name: str) -> None:
-        """Let a load that stands still do so for `no_progress_s` from now on.
-
-        Raises:
-            AdmissionError: unknown profile, or its load does not stand still (`not_stalled`).
-        """
+        """Let a load that stands still do so for its whole limit from now on. Raises AdmissionError (`not_stalled`)."""
         profile = self.catalog.find(name).name
         if not self._actor.extend_load(profile):
             raise refusals.not_stalled(profile)
@@ -239,21 +207,16 @@ class Supervisor:
 
     @property
     def settings(self) -> Settings:
-        """Settings that hold now."""
         return self._tools.settings
 
     def replace_settings(self, settings: Settings) -> None:
-        """Replace the settings after the owner edited their file.
-
-        They hold from the next decision on. Work under way keeps the values that it has read already.
-        """
+        """Replace the settings; they hold from the next decision on."""
         self._tools.settings = settings
         self._tools.guarded.apply_settings(settings)
         self._actor.replace_settings(settings)
         self.replace_catalog(self.catalog)  # policies are the profiles'
 
     async def pids(self, profile: str) -> set[int]:
-        """Host process ids of this profile's engine; empty when it has none."""
         engine = self._tools.registry.engines.get(profile)
         return await self._tools.runtime.pids(engine.container) if engine and engine.container else set()
 
@@ -262,15 +225,10 @@ class Supervisor:
         return await adopt.find_foreign(self._tools)
 
     def incidents(self) -> IncidentList:
-        """Times that an engine stood still, newest first, and the mean time to repair."""
         return self._actor.incidents.list
 
     def logs(self, name: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[str]:
-        """Return the engine's log: from its container while there is one, else its last lines.
-
-        Raises:
-            AdmissionError: unknown profile.
-        """
+        """Return the engine's log: from its container, else its last lines. Raises AdmissionError."""
         profile = name if name in self._tools.registry.engines else self.catalog.find(name).name
         return self._tools.logbook.read(profile, tail=tail, follow=follow)
 
@@ -299,7 +257,6 @@ class Supervisor:
             await stopping.stop_all_engines(self._tools)
 
     def metric_names(self, engine: Engine) -> MetricNames:
-        """Return the names of an engine's figures, by the profile that it was started from."""
         profile = self._tools.registry.started.get(engine.profile)
         return self._tools.adapter(profile).metrics if profile else adapter(engine.kind).metrics
 

@@ -74,7 +74,6 @@ class Tools:
     """Dependencies of one supervisor. Only `settings` and `catalog` change: when their files were edited."""
 
     catalog: Catalog
-    """Profiles as they were read last."""
     runtime: Runtime
     upstream: Upstream
     reader: HostReader
@@ -103,15 +102,12 @@ class Tools:
     figures: Callable[[str], EngineFigures | None] | None = None
     """Last raw figures of a profile's engine, answered at once; without this and `look` no engine is judged."""
     gpu_figures: Callable[[], GpuFigures | None] = lambda: None
-    """Last answered reading of the GPU."""
     look: Look | None = None
     """Set by the supervisor, unless a test sets its own."""
     thresholds: Thresholds = field(default_factory=Thresholds)
-    """Limits by which engines are judged."""
     take_evidence: TakeEvidence = no_evidence
     """Keeps what can be seen of an engine that hangs, before it is ended."""
     kernel_log: KernelLog | None = None
-    """The kernel's log of this box; None where engines are simulated."""
     memory_helper: MemoryHelper | None = None
     """Frees and compacts the box's memory as root, where its unit is installed."""
 
@@ -157,10 +153,7 @@ class Tools:
 
 
 class Ports:
-    """Walks round the range, so that a port just left (its connections linger for a minute) is not taken again at once.
-
-    `seed` sets where it begins: two daemons on one box should not meet.
-    """
+    """Walks round the range: connections of a port just left linger. `seed` keeps two daemons apart."""
 
     def __init__(self, first: int, last: int, seed: str) -> None:
         self._first = first
@@ -168,11 +161,7 @@ class Ports:
         self._next = zlib.crc32(seed.encode()) % self._count if self._count > 0 else 0
 
     def take(self, given: Collection[int | None] = ()) -> int:
-        """Choose the next port that is free on 127.0.0.1, and not `given` to an engine that does not listen yet.
-
-        Raises:
-            HostError: `port_in_use`, when something holds every port of the range.
-        """
+        """Choose the next free port that is not `given` already. Raises HostError `port_in_use`."""
         for _ in range(self._count):
             port = self._first + self._next
             self._next = (self._next + 1) % self._count

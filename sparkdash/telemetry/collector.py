@@ -58,12 +58,7 @@ class Processes:
         self._asked_at = 0.0
 
     def refresh(self, profiles: Collection[str], *, quiet: bool = False) -> None:
-        """Track these profiles only, and begin a new query if answers are old or missing. Never waits.
-
-        `quiet`: all of them have started, and nobody looks.
-
-        Raises whatever the last query raised, except a SparkdashError.
-        """
+        """Track these profiles, and begin a query if answers are old or missing. Raises what the last query raised."""
         valid_s = QUIET_S if quiet and None not in self.known.values() else FRESH_S
         fresh = self.known.keys() >= set(profiles) and self._monotonic() - self._asked_at < valid_s
         self.known = {name: self.known.get(name) for name in profiles}
@@ -75,7 +70,6 @@ class Processes:
             self._task = asyncio.create_task(self._ask_all(list(profiles)), name="telemetry pids")
 
     async def close(self) -> None:
-        """Cancel the running query."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -108,10 +102,7 @@ class ForeignContainers:
         self._beside: frozenset[str] = frozenset()
 
     def refresh(self, engines: Collection[str], *, watched: bool) -> None:
-        """Begin a new query if our engines changed, or if the answer is old and samples are watched. Never waits.
-
-        Raises whatever the last query raised, except a SparkdashError.
-        """
+        """Begin a query if our engines changed, or the answer is old and watched. Raises what the last query raised."""
         if self._task is not None and self._task.done():
             done, self._task = self._task, None
             if not isinstance(done.exception(), SparkdashError):  # a busy runtime, which the supervisor's calls report
@@ -123,7 +114,6 @@ class ForeignContainers:
             self._task = asyncio.ensure_future(self._ask())
 
     async def close(self) -> None:
-        """Cancel the running query."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -155,12 +145,9 @@ class CollectorInputs:
 
     upstream: Upstream
     engines: Callable[[], Mapping[str, Engine]]
-    """All engines by profile."""
     reader: HostReader
     pids: Callable[[str], Awaitable[set[int]]]
-    """Host processes of one profile's container."""
     foreign: Callable[[], Awaitable[Mapping[ForeignContainer, set[int]]]]
-    """Containers that are not ours, with their host processes."""
     publish: Callable[[Fact], Any]
     settings: Callable[[], Settings]
     nodes: Callable[[], dict[str, NodeSample]] = dict
@@ -170,11 +157,8 @@ class CollectorInputs:
     traffic: Callable[..., TrafficLook] | None = None
     """Looks at the gateway's own count (`TrafficMeter.look`); None without a gateway."""
     listeners: Callable[[], int] = lambda: 1
-    """Number of subscribers to the samples."""
     names: Callable[[Engine], MetricNames] = lambda engine: adapter(engine.kind).metrics
-    """Names of an engine's figures."""
     clock: Callable[[], float] = time.time
-    """Unix seconds."""
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     wait_s: float = WAIT_S
@@ -223,10 +207,7 @@ class Collector:
             await self._close()
 
     async def begin(self, name: str) -> None:
-        """Start the engine's figures over, after its warm-up and before its first request.
-
-        Never raises; takes a second at most.
-        """
+        """Start the engine's figures over, after its warm-up; never raises, takes a second at most."""
         engine = self._inputs.engines().get(name)
         if engine is None:
             return
@@ -244,7 +225,6 @@ class Collector:
 
     @property
     def gpu(self) -> GpuFigures | None:
-        """Power and utilisation by the last answered reading of the GPU."""
         return self._gpu_figures
 
     async def _rest(self, began: float) -> None:
@@ -362,7 +342,6 @@ class Collector:
         return made
 
     def _looked(self) -> GpuReading:
-        """Take the finished reading of the GPU; an unfinished one is left running for the next tick."""
         if self._gpu is None or not self._gpu.done():
             return GpuReading(gpu=None)
         done, self._gpu = self._gpu, None

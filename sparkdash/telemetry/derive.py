@@ -27,9 +27,7 @@ WINDOW_S = 60.0
 LEAST_S = 0.2
 """Shortest window of a rate: the work of one request in an instant is no rate."""
 BLUR = 0.1
-"""Largest difference between the delays of a rate's two answers, as a share of its window: the engine read its counters
-at an unknown moment within each delay.
-"""
+"""Largest difference between the delays of a rate's two answers, as a share of its window."""
 
 NOTHING = Counters(*(0.0 for _ in Counters._fields))
 """Counters of an engine that has just begun."""
@@ -41,17 +39,11 @@ class Derived(NamedTuple):
     values: dict[Metric, float | None]
     acceptance_at: tuple[float, ...] | None
     rate_s: float | None = None
-    """Seconds that the rates cover."""
     window_s: float | None = None
-    """Seconds that shares and quantiles cover."""
 
 
 class EngineHistory:
-    """Readings of the last minute of one life of an engine.
-
-    Figures count from the first reading on: earlier counts belong to a warm-up or to unknown clients. After an observed
-    restart the counters count from 0.
-    """
+    """Readings of the last minute of one life of an engine; figures count from the first reading on."""
 
     def __init__(self, totals: EngineTotals | None = None) -> None:
         self._totals = totals or EngineTotals()
@@ -87,7 +79,6 @@ class EngineHistory:
             self._readings.popleft()
 
     def _start_over_if_changed(self, reading: Reading, *, has_slots: bool) -> None:
-        """Forget earlier readings after a restart of the engine, and where slots begin or end."""
         restarted = self._has_restarted(reading)
         if restarted:
             self._forget()
@@ -113,7 +104,6 @@ class EngineHistory:
 
     @property
     def last(self) -> Reading | None:
-        """Last reading, with the live figures of slots where the engine has them."""
         return self._readings[-1] if self._readings else None
 
     def derive(self) -> Derived:
@@ -156,10 +146,7 @@ class EngineHistory:
         return min(earlier, key=lambda reading: abs(last.at - reading.at - WINDOW_S), default=last)
 
     def _rate_base(self) -> Reading | None:
-        """Find the reading nearest in age to the rate window whose moment is known well enough.
-
-        Otherwise the oldest one: over the longest window the delay of an answer matters least.
-        """
+        """Find the reading nearest in age to the rate window whose moment is known well enough, else the oldest."""
         last = self._readings[-1]
         timed = [each for each in self._readings if each.at >= self._timed_from and last.at - each.at >= LEAST_S]
         sharp = [each for each in timed if abs(last.took - each.took) <= BLUR * (last.at - each.at)]
@@ -216,7 +203,6 @@ class EngineHistory:
         return base.at - since
 
     def _acceptance(self, window: Counters) -> tuple[float | None, float | None]:
-        """Acceptance and mean acceptance length, from counters or else from the gauges of the last work."""
         last, gauges = self._readings[-1], self._gauges_of_last_work()
         acceptance, length = gauges.acceptance, gauges.acceptance_length
         if last.counters.draft_tokens is not None:

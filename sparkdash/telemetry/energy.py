@@ -60,11 +60,7 @@ class EnergyMeter:
     def add(
         self, now: float, unix: float, power: Power | None, users: Mapping[str, EnergyUse], *, busy: bool = False
     ) -> dict[str, float] | None:
-        """Add a sample; return the joules of each user since the last one, None where they are unknown.
-
-        Time between samples of two sensors is unknown. Time with users counts as busy; `busy`: all of it does, as an
-        engine works for others.
-        """
+        """Add a sample; return the joules of each user, None where unknown. `busy`: an engine works for others."""
         before, self._before = self._before, (now, power)
         if power is not None:
             self._sensor = power.sensor

@@ -39,21 +39,16 @@ class Scrape:
     samples: Mapping[str, tuple[ParsedSample, ...]]
 
     def first(self, names: Collection[str]) -> str | None:
-        """First of the candidate names with samples."""
         return next((name for name in names if name in self.samples), None)
 
     def total(self, name: str | None, label: str | None = None, values: Collection[str] = ()) -> float | None:
-        """Sum over all label sets, or over those whose `label` has one of `values`.
-
-        A child that does not exist yet counts 0. A series that does not carry `label` at all is summed whole.
-        """
+        """Sum over all label sets, or those whose `label` is one of `values`; a series without it is summed whole."""
         found = self.finite(name)
         if label is not None and any(label in sample.labels for sample in found):
             return sum(sample.value for sample in found if sample.labels.get(label) in values)
         return sum(sample.value for sample in found) if found else None
 
     def mean(self, name: str | None) -> float | None:
-        """Mean over all label sets of `name`."""
         found = self.finite(name)
         return sum(sample.value for sample in found) / len(found) if found else None
 
@@ -66,11 +61,9 @@ class Scrape:
         return sums
 
     def info(self, name: str | None) -> tuple[dict[str, str], ...]:
-        """Label sets of an info series."""
         return tuple(sample.labels for sample in self.samples.get(name or "", ()))
 
     def finite(self, name: str | None) -> list[ParsedSample]:
-        """Samples of a name with a finite value."""
         return [sample for sample in self.samples.get(name or "", ()) if abs(sample.value) < _LARGEST]
 
 
@@ -82,11 +75,7 @@ Parsed = tuple[str, ParsedSample]
 
 
 class ExpositionReader:
-    """Parser of one engine's expositions; most lines repeat those of the exposition before.
-
-    A line that stood in the last text is not parsed again: most of an idle engine's page never changes, and parsing it
-    was most of what the daemon did beside idle engines.
-    """
+    """Parser of one engine's expositions; lines of the last text are not parsed again, as most never change."""
 
     def __init__(self, wanted: Collection[str] | None = None) -> None:
         self._wanted = wanted

@@ -38,7 +38,6 @@ def shows_low_power(gpu: Gpu) -> bool:
 
 
 def is_stuck(looks: Sequence[Gpu]) -> bool:
-    """Whether all of several readings show the state."""
     return len(looks) > 1 and all(map(shows_low_power, looks))
 
 

@@ -23,10 +23,7 @@ QUIET = GatewayFigures(decode_tok_s=0.0)
 
 
 def total_power(gpu: Gpu | None, others: Iterable[Gpu | None] = ()) -> Power | None:
-    """Return the power of the box, by its own sensor where it has one, with the GPUs of other nodes; None: unknown.
-
-    A node that does not tell its power is not in it, and the sensor's name says of how many boxes it is.
-    """
+    """Return the power of the box, by its own sensor where it has one, with the GPUs of other nodes; None: unknown."""
     if gpu is None or (watts := gpu.power_w if gpu.board_power_w is None else gpu.board_power_w) is None:
         return None
     sensor = GPU_ONLY if gpu.board_power_w is None else WHOLE_BOX
@@ -43,10 +40,7 @@ def with_gateway(
     at: float,
     late: Collection[str] = (),
 ) -> dict[str, EngineSample]:
-    """Add the gateway's figures to each serving engine; one without figures of its own has those alone.
-
-    `late`: engines whose counters move when a request ends. Their own rates are bursts, so the gateway's replace them.
-    """
+    """Add the gateway's figures to each serving engine; of `late` ones, whose rates are bursts, they replace those."""
     if looked is None:
         return dict(samples)
     joined = dict(samples)
@@ -85,7 +79,6 @@ def with_reserve(nodes: Mapping[str, NodeSample], reserve: int) -> dict[str, Nod
 
 
 def working(engines: Mapping[str, Engine], samples: Mapping[str, EngineSample]) -> frozenset[str]:
-    """Profiles on several nodes that work on requests now, as far as they tell."""
     return frozenset(
         name
         for name, engine in engines.items()
@@ -99,10 +92,7 @@ def with_link_share(
     nodes: Mapping[str, NodeSample],
     engines: Mapping[str, Engine],
 ) -> dict[str, EngineSample]:
-    """Add Metric.LINK_SHARE to the engine on several nodes that worked over the whole tick.
-
-    With two of them at work nobody can tell whose traffic it is, and the share stays unknown.
-    """
+    """Add Metric.LINK_SHARE where one engine on several nodes worked over the whole tick; of two nobody can tell."""
     found = dict(samples)
     if len(worked) != 1:
         return found

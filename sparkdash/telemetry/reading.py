@@ -25,7 +25,6 @@ class VerifiedDrafts(NamedTuple):
     draft_tokens: float
     accepted: float
     accepted_at: dict[int, float]
-    """Accepted tokens by draft position, from 0."""
 
 
 def verified_drafts(samples: Sequence[ParsedSample]) -> VerifiedDrafts | None:
@@ -74,16 +73,13 @@ class Counters(NamedTuple):
     timed_prompt: float | None = None
     """Computed prompt tokens that move together with `prompt_s`."""
     prompt_s: float | None = None
-    """Seconds spent computing prompts."""
 
     def since(self, before: Self) -> Self:
-        """Growth of each counter since `before`; None where either value is unknown."""
         return type(self)(
             *(None if a is None or b is None else b - a for a, b in zip(before, self, strict=True)),
         )
 
     def known_or(self, before: Self) -> Self:
-        """Fill unknown counters with those of `before`."""
         return type(self)(*(a if b is None else b for a, b in zip(before, self, strict=True)))
 
     def known_or_zero(self) -> Self:
@@ -125,16 +121,13 @@ class Reading:
     counters: Counters
     gauges: Gauges
     accepted_at: dict[int, float]
-    """Accepted tokens by draft position, from 0."""
     ttft: dict[float, float]
     """Requests by upper bound of their time to first token (s), cumulative; the last bound is infinite."""
     started: float | None = None
     moving: tuple[float | None, ...] = ()
-    """Further figures whose change is movement, in the order of the adapter's names."""
     moving_without_slots: tuple[float | None, ...] = ()
     """As `moving`, for engines without readable slots; empty otherwise."""
     took: float = 0.0
-    """Seconds until the answer arrived."""
 
     def with_slots(self, slots: Slots, tally: SlotTally) -> Reading:
         """Replace figures that move only at a request's end by llama.cpp's live ones. Updates `tally`."""
@@ -149,7 +142,6 @@ class Reading:
 
 
 def sample_names(names: MetricNames) -> frozenset[str]:
-    """Every sample name that `reading_of` uses, for the parser to keep."""
     lists = (
         names.generated, names.prefilled, names.prompted, names.timed_prompt, names.prompt_seconds,
         names.decode_gauge, names.prefix_hits, names.prefix_queries,
@@ -164,7 +156,6 @@ def sample_names(names: MetricNames) -> frozenset[str]:
 
 
 def reading_of(at: float, scrape: Scrape, names: MetricNames) -> Reading:
-    """Reduce one scrape to a reading, by the adapter's names."""
     ttft = scrape.first([f"{base}_bucket" for base in names.ttft])
     by_position = scrape.by(scrape.first(names.accepted_at), names.position_label)
     accepted_at = {int(key): value for key, value in by_position.items() if key.isdecimal()}

@@ -28,7 +28,6 @@ class Slot(NamedTuple):
 
 
 _NEW = Slot(task=-1, held=None, prefilled=None, decoded=0)
-"""Slot of a task before its first answer."""
 
 
 class Slots(NamedTuple):
@@ -39,11 +38,9 @@ class Slots(NamedTuple):
     """
 
     busy: dict[int, Slot]
-    """Slots at work, by task."""
     capacity: int | None
 
     def idle(self) -> Slots:
-        """Return the same slots without work."""
         return Slots({}, self.capacity)
 
     @property
@@ -120,7 +117,6 @@ class SlotTally:
         self.decoded = 0.0
         """Tokens generated since the first look."""
         self.prefilled = 0.0
-        """Prompt tokens computed since the first look."""
         self._before: Slots | None = None
         self._decodes = _Ledger()
         self._prefills = _Ledger()

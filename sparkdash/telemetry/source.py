@@ -27,14 +27,11 @@ ANSWER_S = 3.0
 is slow too.
 """
 BEGIN_S = 1.0
-"""Longest delay of waiting requests for the first scrape of a new engine."""
 FAILURES = 3
 """Failed scrapes in a row after which an engine is asked less often."""
 BACK_OFF_S = 5.0
 LEAP_S = 1.0
-"""Divergence of the box's clock and the monotonic one between two scrapes that makes the time between them unknown: a
-suspended box, a paused virtual machine, a clock that was set.
-"""
+"""Divergence of the box's clock and the monotonic one that shows a suspended box, or a clock that was set."""
 RECOGNISE_S = 60.0, 3600.0
 """First and longest pause between searches for metrics at an attached server without any. Each pause is twice the one
 before, as some servers log every request for a missing route.
@@ -76,9 +73,7 @@ class MetricsSource:
         self._totals = totals or EngineTotals()
         self._history = EngineHistory(self._totals)
         self._idle_slots: slots.Slots | None = None
-        """The engine's slots without work; None until they were read."""
         self._reader: exposition.ExpositionReader | None = None
-        """Parser for `_names`; None before the first answer."""
         self._read_last: tuple[exposition.Scrape, Reading] | None = None
         """Last scrape with its reading: an idle engine tells the same again."""
         self._task: asyncio.Task[None] | None = None
@@ -133,7 +128,6 @@ class MetricsSource:
         return self._names is None or self._names.is_live
 
     async def close(self) -> None:
-        """Cancel the running scrape."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -225,10 +219,6 @@ class MetricsSource:
         return scrape
 
     async def _slots(self, names: MetricNames) -> slots.Slots | None:
-        """Read llama.cpp's slots; None for an engine without slots.
-
-        Raises Unreadable when they cannot be read now, as the counters depend on them.
-        """
         if names.slots is None:
             return None
         reply = await self._get(names.slots)

@@ -27,12 +27,10 @@ class LatencyHistogram:
         self.sum_s = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Count one duration."""
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self.sum_s += seconds
 
     def copy(self) -> LatencyHistogram:
-        """Return a histogram that later durations leave alone."""
         made = LatencyHistogram(self._bounds)
         made._counts, made.sum_s = self._counts.copy(), self.sum_s
         return made
@@ -63,11 +61,9 @@ class EngineTotals:
         self.scrapes = LatencyHistogram()
         """Answered scrapes by their duration."""
         self._base: Counters | None = None
-        """Counters up to which the growth is in the totals; None before an engine's first reading."""
         self._base_at: Mapping[int, float] = {}
 
     def copy(self) -> EngineTotals:
-        """Return the totals of now, which later readings leave alone, for a thread to write."""
         made = EngineTotals()
         made.counters, made.accepted_at = self.counters, dict(self.accepted_at)
         made.failed_scrapes, made.scrapes = self.failed_scrapes, self.scrapes.copy()
@@ -82,7 +78,6 @@ class EngineTotals:
         self._base, self._base_at = _ZERO, {}
 
     def add(self, reading: Reading) -> None:
-        """Add the growth since the last reading."""
         counters, before = reading.counters, self._base
         self._base = counters.known_or(before or Counters())
         growth = counters.since(counters if before is None else before.known_or_zero())

@@ -28,9 +28,7 @@ from sparkdash.supervisor.decide.moves import STUCK
 from sparkdash.units import duration
 
 REST_S = 120.0
-"""Seconds for which a failed profile rests; longer than a client repeats a prompt: aider does so for 64 s after a
-stream's error.
-"""
+"""Longer than a client repeats a prompt: aider does so for 64 s after a stream's error."""
 WITHIN_S = 600.0
 """Two failures within this park; it is also the longest rest."""
 
@@ -48,7 +46,6 @@ PASSING = frozenset(
         "node_unreachable", "runtime_missing", "runtime_timeout", "shutting_down", "unkillable",
     }
 )  # fmt: skip
-"""Failures caused by the box or another engine."""
 
 _CHANGING = re.compile(r"0x[0-9a-f]+|\d+")
 
@@ -68,21 +65,17 @@ class _Record:
     error: SparkdashError
     rest_until: float = 0.0
     passing: int = 0
-    """Failures in a row that were the box's."""
     failed_at: list[float] = field(default_factory=list)
-    """Times of the profile's own failures: starts and deaths."""
     deaths: list[float] = field(default_factory=list)
     stuck_at: list[float] = field(default_factory=list)
     """Deaths of engines that were stuck, of the last hour."""
     reasons: set[str] = field(default_factory=set)
-    """Why starts failed since it last came up."""
     parked: bool = False
     earlier: int = 0
     """Failures that another daemon counted."""
 
     @property
     def failures(self) -> int:
-        """Number of failures for which the profile is parked."""
         stuck = len(self.stuck_at) if len(self.stuck_at) > MOST_STUCK else 0
         return max(1, self.earlier, len(self.failed_at), stuck)
 
@@ -95,7 +88,6 @@ class Breaker:
 
     @property
     def parked(self) -> dict[str, ParkedFailure]:
-        """Profiles that wait for a person."""
         return {
             name: ParkedFailure(record.error, record.failures, record.fingerprint)
             for name, record in self._records.items()
@@ -109,7 +101,6 @@ class Breaker:
         self._records[profile] = record
 
     def failed(self, profile: str, fingerprint: str, error: SparkdashError, now: float) -> None:
-        """Record a failed start."""
         record = self._record(profile, fingerprint, error)
         if error.code in PASSING:
             record.passing += 1
@@ -122,11 +113,7 @@ class Breaker:
         record.parked |= again or error.code in PERMANENT
 
     def died(self, profile: str, fingerprint: str, error: SparkdashError, now: float) -> None:
-        """Record the death of an engine that ran.
-
-        One death is no reason to refuse the profile: the next request starts it. A profile whose engine the memory
-        guard killed rests first, since the cause may be there still.
-        """
+        """Record the death of an engine that ran; after the guard's kill the profile rests."""
         if error.code in ("memory_guard", "memory_wedging"):
             self.failed(profile, fingerprint, error, now)
         elif error.code not in PASSING:
@@ -151,15 +138,11 @@ class Breaker:
             record.parked, record.rest_until = False, 0.0
 
     def release(self, profile: str | None) -> None:
-        """Forget what it, or everyone, failed for."""
         for name in [profile] if profile is not None else list(self._records):
             self._records.pop(name, None)
 
     def read(self, fingerprints: Mapping[str, str]) -> None:
-        """Forget edited profiles, and end every rest after the profiles were read again.
-
-        An edit that does not change the launch (a smaller declared need) may be the mending too.
-        """
+        """Forget edited profiles and end every rest: an edit of a declared need may be the mending too."""
         for name, record in list(self._records.items()):
             if fingerprints.get(name) != record.fingerprint:
                 del self._records[name]
@@ -192,15 +175,11 @@ class Breaker:
 
 
 def _reason(error: SparkdashError) -> str:
-    """Return the key by which two failures are the same; an unknown crash's words without figures and addresses."""
     return error.code if error.code != "engine_crash" else _CHANGING.sub("", error.message)
 
 
 def _resting(profile: str, error: SparkdashError, left_s: float) -> SparkdashError:
-    """Copy the failure for the next client.
-
-    A failure with a time of its own (memory on its way back) names what is left of it.
-    """
+    """Copy the failure for the next client, with what is left of the failure's own time."""
     refusal = copy.copy(error)
     if error.retry_after is not None:
         refusal.retry_after = left_s

@@ -19,7 +19,6 @@ from sparkdash.units import GIB, gib
 
 CODE = "fragmented"
 MOST_BLOCKS = 200
-"""Free blocks that the largest loads ask for."""
 PER_GIB = 2
 """Blocks for each GiB of a load: 200 for loads of 100 GiB and more."""
 SMALL = 8 * GIB
@@ -40,11 +39,7 @@ class BlockDemand:
 
 
 def blocks_for(need_bytes: int | None, past: Iterable[LoadContiguity] = ()) -> BlockDemand:
-    """Return the demand of a load of this size, in view of the box's earlier loads, oldest first.
-
-    A load at least as large that came up with fewer blocks shows that so few are enough. A load at most as large
-    that nearly wedged the box with as many shows that they are not. What was seen last counts.
-    """
+    """Return the blocks for a load of this size; earlier loads, oldest first, lower or raise the demand."""
     base = found = _by_size(need_bytes)
     if need_bytes is None or not base.blocks:
         return base
@@ -82,12 +77,10 @@ def enough(blocks: int, wanted: BlockDemand, coming_bytes: int = 0) -> bool:
 
 
 def lacking_bytes(blocks: int, wanted: BlockDemand) -> int:
-    """Bytes by which the free blocks fall short; 0 when there are enough."""
     return max(0, wanted.blocks - blocks) * BLOCK
 
 
 def describe_shortage(blocks: int, wanted: BlockDemand) -> str:
-    """Describe the shortage, as in "fragmented: 140 of 200 free 32 MiB blocks"."""
     return f"fragmented: {blocks} of {wanted.blocks} free 32 MiB blocks"
 
 
@@ -107,7 +100,6 @@ def refusal(
 
 
 def warning(profile: str, blocks: int, wanted: BlockDemand, available: int) -> str:
-    """Word the warning about a load that is started as the owner wants it."""
     return (
         f"Memory is {describe_shortage(blocks, wanted)} for {profile} ({wanted.why}), "
         f"with {gib(available)} available. It is started, as "
@@ -116,5 +108,4 @@ def warning(profile: str, blocks: int, wanted: BlockDemand, available: int) -> s
 
 
 def won(before: int, after: int, did: Iterable[str]) -> str:
-    """Large blocks came back before a load."""
     return f"Free 32 MiB blocks went from {before} to {after}. {' '.join(did)}"

@@ -51,7 +51,6 @@ class DefaultReturn:
         """Whether a person stopped or cancelled something, and nothing was loaded since."""
 
     def note(self, move: Move, now: float) -> None:
-        """Take note of a move."""
         match move:
             case PolicyRead(default=default):
                 self.policy = default
@@ -108,14 +107,12 @@ class Decisions:
         """Nodes on which a stop or a ticket waits for memory to be at rest, in the present `serve`."""
 
     def waits_for(self, target: str, choice: fit.Choice) -> tuple[str, ...]:
-        """Profiles whose loads must end before one of `target` may begin; empty where it may now, or is under way."""
         if self._records.coming(target) or self._may_begin(target, choice):
             return ()
         moving = self._records.moving_on(self._records.touched(choice))
         return tuple(swap.target for swap in moving if swap.target is not None)
 
     def cancel_swaps(self, targets: Iterable[str | None]) -> list[Effect]:
-        """Cancel the swaps to these targets, unless already cancelled."""
         effects: list[Effect] = []
         for target in targets:
             swap = self._records.swaps[target]
@@ -125,16 +122,12 @@ class Decisions:
         return effects
 
     def copying_on(self, names: Iterable[str]) -> list[str | None]:
-        """Targets of the swaps that still copy, and concern nodes of these engines."""
         records = self._records
         nodes = {node for name in names if name in records.residents for node in records.residents[name].nodes}
         return [swap.target for swap in records.moving_on(nodes) if swap.stage is Stage.COPYING]
 
     def refuse_requests_for(self, target: str, error: SparkdashError) -> list[Effect]:
-        """Refuse requests for an engine that does not come.
-
-        A request for `auto` gets a running engine, else a fallback.
-        """
+        """Refuse requests for an engine that does not come; one for `auto` gets a running engine, else a fallback."""
         others = (name for name in self._offers.fallbacks if name != target and self.may_come(name))
         fallback = next(others, None)
         return self._queue.refuse_requests_for(
@@ -287,7 +280,6 @@ class Decisions:
         }
 
     def _return_to_default(self) -> list[Effect]:
-        """Begin the return to the default profile, or note when to look again."""
         wanted, records = self.default.wanted, self._records
         if wanted is None or records.swaps or records.queue or records.stops or not self.may_come(wanted.profile):
             return []
@@ -316,7 +308,6 @@ class Decisions:
         return [self.begin(PendingSwap(target, choice, cause, known.fingerprint if known else None, moves, stage))]
 
     def begin(self, swap: PendingSwap) -> BeginSwap:
-        """Enter a swap into the records, and order it."""
         self._occupancy.begun(swap)
         self._records.swaps[swap.target] = swap
         reasons = {one.profile: one.reason for one in swap.choice.leaving}
@@ -324,7 +315,6 @@ class Decisions:
         return BeginSwap(swap.target, swap.evict, swap.cause, reasons, swap.choice.nodes, copies)
 
     def evict(self) -> list[Effect]:
-        """Order the stop of engines on which no lease is left."""
         effects: list[Effect] = []
         for target, swap in self._records.swaps.items():
             if swap.stage is Stage.DRAINING and not any(map(self._records.in_flight, swap.evict)):

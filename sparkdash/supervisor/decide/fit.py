@@ -33,15 +33,12 @@ class BoxMemory:
 
     total: int | None = None
     available: int | None = None
-    """Memory that can be taken, with what engines that ended lately are known to give back."""
     reserve: int = 0
-    """Bytes that are kept free."""
     more_is_coming: bool = False
     """More is on its way back than was measured."""
     holders: str | None = None
     """Other large holders of memory, in a sentence, if they were looked at lately."""
     side_by_side: bool = True
-    """False: the owner wants one engine at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,6 @@ class Occupant:
 
     profile: str
     need: Need = NOT_KNOWN
-    """Need on each node of the engine."""
     nodes: tuple[str, ...] = (LOCAL,)
     """Nodes that the engine runs on, or would; the serving one first."""
     managed: bool = True
@@ -59,13 +55,9 @@ class Occupant:
     unstopped: bool = False
     """Whether the engine would not stop; it serves nobody and is in the way."""
     stuck: bool = False
-    """Whether the engine makes no progress and serves nobody for now."""
     busy: int = 0
-    """Requests on the engine."""
     idle_s: float = 0.0
-    """Seconds since its last use."""
     reload_s: float | None = None
-    """Seconds to bring it back; None is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +66,12 @@ class NodeRoom:
 
     node: str
     available: int | None
-    """Bytes less the reserve; a lower bound while the need of one that leaves is unknown."""
     fits: bool | None
     """Whether the newcomer fits there; None: not known, and the start is tried."""
 
 
 def must_be_free(need: Need, reserve: int, *, alone: bool) -> int | None:
-    """Return the bytes that must be available before a start; None: the start is tried and the engine's own check
-    decides.
-
-    Beside others the reserve is always kept. One that runs alone may use it when that was seen to go well here:
-        owners give an engine up to 87 % of the box. And an estimate alone is no reason to refuse what may well run.
-    """
+    """Return the bytes that must be available before a start; None: the engine's own check decides."""
     needs = need.room_bytes
     if needs is None or (alone and need.basis is Basis.ESTIMATED):
         return None
@@ -107,7 +93,6 @@ class NodeQuestion:
         return self._needs is None or room is None or self._needs <= room
 
     def room(self, gone: Sequence[Occupant]) -> NodeRoom:
-        """Return the room here once these have left."""
         return NodeRoom(self.node, self._room(gone), self._fits(gone))
 
     def _room(self, gone: Sequence[Occupant]) -> int | None:
@@ -173,28 +158,21 @@ class Choice:
 
     leaving: tuple[Leaving, ...] = ()
     needs: int | None = None
-    """Need on each node."""
     available: int | None = None
-    """Memory for the newcomer once they have left, less the reserve; a lower bound while one of them is unknown. Of
-    several nodes that of the tightest.
-    """
+    """Bytes for the newcomer on the tightest node, less the reserve; a lower bound while one that leaves is unknown."""
     fits: bool | None = None
-    """Whether the newcomer fits; None: not known, and the start is tried."""
     pinned: tuple[str, ...] = ()
     """Pinned engines that would have to leave: only a person evicts them."""
     nodes: tuple[str, ...] = ()
     """Nodes for the newcomer, the serving one first; empty without one, and for an engine that is not ours."""
     rooms: tuple[NodeRoom, ...] = ()
-    """Room on each of these nodes."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Profiles that leave."""
         return tuple(one.profile for one in self.leaving)
 
     @property
     def tightest(self) -> str:
-        """Node whose memory decides; LOCAL without rooms."""
         return min(self.rooms, key=_tightness).node if self.rooms else LOCAL
 
     @property
@@ -204,11 +182,7 @@ class Choice:
 
 
 def choose(comer: Occupant, occupants: Iterable[Occupant], boxes: Mapping[str, BoxMemory], *, person: bool) -> Choice:
-    """Choose which of `occupants` leave so that `comer` can come; each of its nodes has a box.
-
-    The comer is among those who leave when it is there already: this is a restart. `person`: asked for by name, outside
-    a request.
-    """
+    """Choose which of `occupants` leave so that `comer` can come; itself, for a restart. `person`: not a request."""
     if not comer.managed:
         again = [Leaving(o.profile, _again(o)) for o in occupants if o.profile == comer.profile]
         return Choice(tuple(again), fits=True)
@@ -220,10 +194,7 @@ def choose(comer: Occupant, occupants: Iterable[Occupant], boxes: Mapping[str, B
 
 
 class _FitQuestion:
-    """A decision about room: the newcomer, the engines that are in its way, and the memory of its nodes.
-
-    `hopeless` are nodes on which nobody's end makes room: all leave there, and the start is tried.
-    """
+    """A decision about room. On `hopeless` nodes nobody's end makes room: all leave there, and the start is tried."""
 
     def __init__(
         self,
@@ -246,16 +217,13 @@ class _FitQuestion:
         return tuple(o.profile for o in self.must if o.pinned and o.profile != self._comer.profile)
 
     def cheapest(self, *, person: bool) -> Sequence[Occupant] | None:
-        """Find who leaves besides those who must: idle engines, else unpinned ones, and for a person any; None when no
-        set makes room.
-        """
+        """Find who leaves besides those who must, at least cost; None when no set makes room."""
         unpinned = [o for o in self._rest if not o.pinned]
         idle = [o for o in unpinned if not o.busy]
         candidates = [idle, unpinned, self._rest] if person else [idle, unpinned]
         return next((found for each in candidates if (found := self._smallest(each)) is not None), None)
 
     def _smallest(self, candidates: Sequence[Occupant]) -> Sequence[Occupant] | None:
-        """Find the fewest of `candidates` that make room once all that must have left; of several sets the cheapest."""
         for size in range(len(candidates) + 1):
             enough = [some for some in combinations(candidates, size) if self._makes_room([*self.must, *some])]
             if enough:
@@ -263,9 +231,7 @@ class _FitQuestion:
         return None
 
     def everyone(self, *, person: bool) -> Choice:
-        """Build the choice where no set makes room: all engines leave each node that has none, or a pinned engine
-        prevents it.
-        """
+        """Build the choice where no set makes room: all leave, unless a pinned engine prevents it."""
         everyone = self.choice(self._there)
         if everyone.fits is False:
             return everyone
@@ -279,7 +245,6 @@ class _FitQuestion:
         return self.choice((), pinned=tuple(o.profile for o in found if o.pinned))
 
     def choice(self, leaving: Sequence[Occupant], *, pinned: tuple[str, ...] = ()) -> Choice:
-        """Build the choice, with the leaving engines in the order of their arrival."""
         gone = [o for o in self._there if o in leaving]
         told = tuple(Leaving(o.profile, self._why_it_must(o) or _standing(o)) for o in gone)
         rooms = tuple(each.room(gone) for each in self._nodes)

@@ -37,7 +37,6 @@ class HealthAnswer(Enum):
     BROKEN = auto()
     """Another status than 200, or the connection was refused."""
     SILENT = auto()
-    """No answer in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,6 @@ class EngineSignals:
     at: float
     """Monotonic seconds, as are all times here."""
     held: int
-    """Requests that sparkdash has on the engine, less those whose clients take nothing."""
     relayed_at: float | None = None
     """Time of the last byte of any answer of this engine, pings left out; answers that are over count too."""
     health: HealthAnswer | None = None
@@ -66,23 +64,15 @@ class EngineSignals:
     """Counter of prompt tokens that moves during a prefill, where the engine has one."""
     asleep: bool | None = None
     queue_silent_s: float | None = None
-    """Seconds for which the engine's task queue has been silent while its health route answers (llama-server's /slots).
-    """
+    """Seconds for which llama-server's /slots has been silent while its health route answers."""
     cpu_s: float | None = None
-    """CPU time that all its processes have used."""
     processes: int | None = None
     stopped: int | None = None
-    """Number of processes that were stopped by a signal."""
     stopped_names: tuple[str, ...] = ()
-    """Names of the stopped processes, each once."""
     in_kernel: int | None = None
-    """Number of processes that wait in the kernel, where no signal reaches them: for the disk, or in a driver that
-    hangs.
-    """
+    """Processes that no signal reaches: they wait for the disk, or in a driver that hangs."""
     compilers: tuple[str, ...] = ()
-    """Names of compilers among its processes."""
     read_bytes: float | None = None
-    """Bytes that its processes have read from storage."""
     power_w: float | None = None
     """Power of the GPU; None also while another engine of the box works."""
     low_w: float | None = None
@@ -94,7 +84,6 @@ class EngineSignals:
 
     @property
     def has_work(self) -> bool:
-        """Whether the engine holds any request."""
         return self.held > 0 or (self.running or 0) > 0 or (self.waiting or 0) > 0
 
 
@@ -161,12 +150,10 @@ class Thresholds:
     busy_cpu_s: float = 900.0
     """Limit while the CPU works and the GPU does not: kernels compiled in the engine's own process took 10 minutes."""
     compiling_s: float = 1800.0
-    """Limit while compilers run."""
     blind_s: float = 900.0
     """Limit of an engine that shows nothing but the bytes of its answers: prefills of 335 s were seen."""
     blind_at_work_s: float = 1800.0
-    """Limit of such an engine while the GPU computes: an answer that is not streamed shows nothing until it is whole.
-    """
+    """Limit of such an engine while the GPU computes: an answer that is not streamed shows nothing."""
     young_s: float = 600.0
     """Time after the start in which all limits but `stopped_s` are doubled: first requests compile and tune."""
     recovery_s: float = 120.0
@@ -182,17 +169,13 @@ class LivenessVerdict:
     state: LivenessState
     why: str
     still_s: float
-    """Seconds of work without progress."""
     limit_s: float
-    """Seconds of work without progress after which an engine with these signals is stuck."""
     moved_at: float
     """Time of the last progress, or of the first work since the judge began."""
 
 
 BUSY_CPU = 0.5
-"""Cores in use from which the CPU counts as working. A server that waits for its GPU uses less than 0.1, without spin
-waits.
-"""
+"""Cores in use from which the CPU counts as working: a server that waits for its GPU uses less than 0.1."""
 IDLE_CPU = 0.05
 BUSY_GPU = 0.5
 READS = 1 << 20
@@ -221,7 +204,6 @@ class LivenessJudge:
         self._still_s = self._used = 0.0
 
     def see(self, look: EngineSignals) -> LivenessVerdict | None:
-        """Judge this look, which is later than those before; None for an engine without work."""
         last, self._last = self._last, look
         cores, limit, excuse = self._weigh(look, last)
         self._add_interval(look, last, limit)
@@ -256,7 +238,6 @@ class LivenessJudge:
         return 0.0 if interval > self._limits.gap_s or look.lag_s > self._limits.gap_s / 2 else interval
 
     def _moved(self, look: EngineSignals, last: EngineSignals | None) -> bool:
-        """Whether anything shows progress since the look before."""
         if look.relayed_at is not None and last is not None and look.relayed_at != last.relayed_at:
             self._generates = True
             return True
@@ -401,10 +382,8 @@ class Recovery:
         self._tried_at: float | None = None
         self._is_last_try = False
         self.why = f"nothing moved for {duration(self._limit_s)}"
-        """Why nothing more is expected of the engine."""
 
     def see(self, look: EngineSignals) -> RecoveryOutlook:
-        """Judge this look, which is later than those before."""
         if self._is_dumb(look):
             return RecoveryOutlook.HOPELESS
         verdict, first = self._judge.see(look), self._first
@@ -427,7 +406,6 @@ class Recovery:
         return RecoveryOutlook.HOPELESS if self._is_over(at) else RecoveryOutlook.WAIT
 
     def tried(self, at: float) -> None:
-        """Note that a short generation failed."""
         self._tried_at = at
 
     def _is_dumb(self, look: EngineSignals) -> bool:

@@ -30,9 +30,7 @@ class ProfileFacts:
     loads_alone: bool = False
     """Whether the engine sizes itself by free memory while it loads, so that nothing else may take memory meanwhile."""
     nodes: int = 1
-    """Number of nodes that its engine runs on."""
     node: str | None = None
-    """Node that the engine must use; None: any."""
     cannot_run: str | None = None
     nearest: str | None = None
     secret_at: str | None = None
@@ -40,7 +38,6 @@ class ProfileFacts:
     pinned: bool = False
     """Only a person evicts the engine."""
     idle_ttl_s: float | None = None
-    """Seconds without use after which the engine is stopped; None: never."""
     limit: int | None = None
     """Requests that it serves at once, those that wait for it counted; None: as many as come."""
 
@@ -62,9 +59,7 @@ class Arrive:
     batch: bool = False
     """Whether requests of people and agents go first."""
     task: Task | None = None
-    """Task of the request; None: any engine can do it."""
     client: str | None = None
-    """Name of the client; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +128,6 @@ class Adopted:
     fingerprint: str
     ready: bool = True
     nodes: tuple[str, ...] = (LOCAL,)
-    """Nodes that the engine runs on, the serving one first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +255,6 @@ class BeginSwap:
     evict: tuple[str, ...]
     cause: SwapCause
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Why each of them leaves."""
     nodes: tuple[str, ...] = field(default=(), compare=False)
     """Nodes for the target, the serving one first; empty without a target, and for one that is not ours."""
     copies: bool = field(default=False, compare=False)

@@ -28,11 +28,7 @@ Nodes = tuple[str, ...]
 def placements(
     names: Sequence[str], *, count: int, pinned: str | None, last: Nodes = (), moving: Collection[str] = ()
 ) -> list[Nodes]:
-    """List the sets of `count` nodes that an engine may run on, the preferred first; of several nodes LOCAL serves.
-
-    `names` are the nodes that can be used, `pinned` is the one that it must use, `last` are those where it ran last,
-    and on those that are `moving` a swap takes memory or gives it back.
-    """
+    """List the sets of `count` nodes that an engine may run on, LOCAL first in each; the preferred set first."""
     sets: list[Nodes] = [(name,) for name in names] if count == 1 else _sets_with_local(names, count)
     found = [some for some in sets if pinned is None or pinned in some]
     return sorted(found, key=lambda some: (not set(some).isdisjoint(moving), some != last))
@@ -77,25 +73,17 @@ def _rank(choice: fit.Choice, gone: Sequence[Occupant]) -> tuple[Any, ...]:
 class DecisionFacts(Protocol):
     """Facts about the nodes that decisions need; answered at once, from memory."""
 
-    def boxes(self) -> Mapping[str, BoxMemory]:
-        """Memory now of each node that engines may come to, LOCAL first and always among them."""
-        ...
+    def boxes(self) -> Mapping[str, BoxMemory]: ...
 
-    def unusable(self) -> Mapping[str, str]:
-        """Nodes that are known and offer no room now, each with the reason in a clause."""
-        ...
+    def unusable(self) -> Mapping[str, str]: ...
 
     def need(self, profile: str) -> Need:
         """Memory need of this profile's engine on each of its nodes: the running one, else the one that would come."""
         ...
 
-    def tasks(self, profile: str) -> frozenset[Task] | None:
-        """Tasks that the profile's engine can do; None: not known."""
-        ...
+    def tasks(self, profile: str) -> frozenset[Task] | None: ...
 
-    def reload_s(self, profile: str) -> float | None:
-        """Seconds to bring the profile up; None is unknown."""
-        ...
+    def reload_s(self, profile: str) -> float | None: ...
 
     def short(self, profile: str) -> SparkdashError | None:
         """Return why memory lets no load of the profile begin here while nobody leaves for it; None: it may begin."""
@@ -112,9 +100,7 @@ class Occupancy:
         """Memory of each node before the loads under way there took any of it."""
 
     def choice(self, comer: str, now: float, *, person: bool) -> fit.Choice:
-        """Choose where `comer` would come and who leaves, if it were next. `person`: asked for by name, outside a
-        request.
-        """
+        """Choose where `comer` would come and who leaves. `person`: asked for by name, outside a request."""
         if (swap := self._records.coming(comer)) is not None:
             return swap.choice
         records = self._records
@@ -132,11 +118,9 @@ class Occupancy:
         return placements([*boxes], count=count, pinned=pinned, last=last, moving=moving)
 
     def auto(self, task: Task | None, client: str | None) -> str | None:
-        """Choose the profile that `auto` means for this request; None: nothing that runs or comes can do it."""
         return self._records.auto(task, client, self._facts.tasks)
 
     def refusal(self, comer: str, choice: fit.Choice) -> SparkdashError | None:
-        """Why it cannot come, in words; None when nothing is known that is against it."""
         if not choice.refused:
             return None if choice.leaving else self.hold(comer, choice)
         known = self._records.profiles.get(comer)
@@ -145,9 +129,7 @@ class Occupancy:
         return refusals.no_room(comer, self._facts.need(comer), choice, self._facts.boxes())
 
     def hold(self, comer: str, choice: fit.Choice) -> SparkdashError | None:
-        """Return why no load of the profile may begin with memory as it is; None when it may, has begun, or takes
-        nothing here.
-        """
+        """Return why memory lets no load of the profile begin now; None when it may, or has begun."""
         if self._records.coming(comer) or not self._records.managed(comer) or LOCAL not in choice.nodes:
             return None
         return self._facts.short(comer)

@@ -28,7 +28,6 @@ class Offers:
         """Profiles to preload in their order, with the cause of each."""
 
     def repair(self, profile: str) -> None:
-        """Offer another engine in the place of a stuck one that was ended."""
         if profile not in self._repairs:
             self._repairs.append(profile)
 
@@ -37,12 +36,10 @@ class Offers:
         return profile in self._repairs
 
     def preload(self, profiles: tuple[str, ...], cause: SwapCause) -> None:
-        """Offer these profiles before anybody asks."""
         for profile in profiles:
             self._preloads.setdefault(profile, cause)
 
     def next(self) -> tuple[str, SwapCause] | None:
-        """Return the next offer and its cause."""
         if self._repairs:
             return self._repairs[0], SwapCause.REPAIR
         if self.fallbacks:
@@ -50,14 +47,12 @@ class Offers:
         return next(iter(self._preloads.items()), None)
 
     def take(self) -> None:
-        """Remove the profile from the offers."""
         if offers := self._repairs or self.fallbacks:
             offers.popleft()
         else:
             self._preloads.pop(next(iter(self._preloads)))
 
     def evicted(self, profile: str, target: str) -> None:
-        """Note that the profile was evicted for the swap to `target`."""
         self._evicted.setdefault(target, []).append(profile)
 
     def failed(self, target: str) -> None:

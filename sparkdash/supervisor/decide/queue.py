@@ -39,15 +39,10 @@ class ServiceTimes:
         self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=SERVED_FROM))
 
     def note(self, profile: str, seconds: float) -> None:
-        """Add the service time of one request."""
         self._took[profile].append(seconds)
 
     def next_free_s(self, profile: str, since: Sequence[float], now: float) -> float | None:
-        """Estimate the seconds until the first running request ends; None without earlier service times.
-
-        `since` has the start of each running request. The estimate is the mean service time less the time passed; for
-        requests that take longer than the mean, it is the mean divided by the number of running requests.
-        """
+        """Estimate the seconds until a running request (`since` each) ends, by the mean; None without earlier ones."""
         took = self._took.get(profile)
         if not took or not since:
             return None
@@ -56,8 +51,6 @@ class ServiceTimes:
 
 
 def turn_order(tickets: Iterable[Ticket], patience: Patience, now: float) -> list[Ticket]:
-    """Sort the waiting tickets, next first."""
-
     def rank(ticket: Ticket) -> int:
         if now - ticket.since >= patience.max_wait_s:
             return 0
@@ -120,13 +113,11 @@ class RequestQueue:
         """Requests, by profile, that were cut from a dead or stuck engine, less those that came back past the limit."""
 
     def apply_policy(self, patience: Patience, limit: int) -> None:
-        """From now on these hold."""
         self._patience, self._limit = patience, limit
 
     # Asked of one ticket.
 
     def choice(self, ticket: Ticket) -> fit.Choice:
-        """Choose which engines would leave for the ticket."""
         return self._occupancy.choice(ticket.profile, self.now, person=ticket.id == USE)
 
     def held_until(self, ticket: Ticket, choice: fit.Choice) -> float | None:
@@ -140,7 +131,6 @@ class RequestQueue:
         )
 
     def too_many(self, ticket: Ticket) -> SparkdashError | None:
-        """Why it may not join: its profile, or the queue, has as many as it takes."""
         records, known = self._records, self._records.profiles.get(ticket.profile)
         if known is not None and known.limit is not None:
             here = [held.since for held in records.leases.values() if held.profile == ticket.profile]
@@ -161,12 +151,10 @@ class RequestQueue:
     # Done to those in it.
 
     def next(self) -> list[str]:
-        """Ids of those who wait, in the order of their turns."""
         queue = self._records.queue
         return [ticket.id for ticket in turn_order(queue.values(), self._patience, self.now)] if queue else []
 
     def leave(self, id_: str) -> None:
-        """Remove a request, waiting or served, known or not."""
         self._records.queue.pop(id_, None)
         if held := self._records.leases.pop(id_, None):
             self._given_back(held)
@@ -201,11 +189,9 @@ class RequestQueue:
         return known is not None and known.limit is None and known.idle_ttl_s is None
 
     def grant_hits(self) -> list[Effect]:
-        """Grant every ticket whose engine runs."""
         return self.grant([ticket for ticket in self._records.queue.values() if not self._records.misses(ticket)])
 
     def grant(self, tickets: Iterable[Ticket]) -> list[Effect]:
-        """Grant these tickets, and drop a person's wish that is fulfilled."""
         effects: list[Effect] = []
         for ticket in list(tickets):
             del self._records.queue[ticket.id]
@@ -219,7 +205,6 @@ class RequestQueue:
         return effects
 
     def refuse(self, tickets: Iterable[Ticket], error: SparkdashError) -> list[Effect]:
-        """Refuse these tickets, and drop a person's wish among them."""
         effects: list[Effect] = []
         for ticket in tickets:
             del self._records.queue[ticket.id]
@@ -241,7 +226,6 @@ class RequestQueue:
         return self.refuse(lost, error)
 
     def cut(self, profiles: Iterable[str], error: SparkdashError) -> list[Effect]:
-        """End all leases on these engines; their holders get `error`."""
         doomed, leases = set(profiles), self._records.leases
         ids = tuple(id_ for id_, held in leases.items() if held.profile in doomed)
         for id_ in ids:

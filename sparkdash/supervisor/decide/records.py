@@ -26,9 +26,7 @@ class Stage(Enum):
     """Stage of a swap, as far as decisions need it."""
 
     COPYING = auto()
-    """Other nodes get what the target lacks there, which takes minutes; the evicted engines still serve. A stop
-    cancels it.
-    """
+    """The evicted engines still serve for minutes, until other nodes have what the target lacks. A stop cancels it."""
     DRAINING = auto()
     """The swap waits for leases on evicted engines, and has stopped nothing."""
     GOING = auto()
@@ -46,7 +44,6 @@ class PendingSwap:
     choice: Choice
     cause: SwapCause
     fingerprint: str | None
-    """Fingerprint of the target's profile when the swap began."""
     moves_memory: bool = True
     """False: neither the target nor the evicted profiles are engines of our nodes."""
     stage: Stage = Stage.DRAINING
@@ -59,7 +56,6 @@ class PendingSwap:
 
     @property
     def evict(self) -> tuple[str, ...]:
-        """Profiles that the swap evicts."""
         return self.choice.names
 
 
@@ -73,9 +69,7 @@ class Ticket:
     follows: bool = False
     """Whether the request asked for `auto`: when its target fails, it takes whatever runs then."""
     batch: bool = False
-    """Whether requests of people and agents go first."""
     since: float = 0.0
-    """Time of arrival, monotonic seconds."""
     task: Task | None = None
     client: str | None = None
 
@@ -96,9 +90,7 @@ class Resident:
     fingerprint: str | None
     managed: bool
     ready_at: float
-    """Time when the engine became ready, monotonic seconds."""
     nodes: tuple[str, ...] = (LOCAL,)
-    """Nodes that the engine runs on, the serving one first."""
     ready: bool = True
     """False: it would not stop, and serves nobody."""
     stuck: bool = False
@@ -108,10 +100,8 @@ class Resident:
     talked_at: float | None = None
     """The same for requests that are not batch."""
     asked_at: dict[Task, float] = field(default_factory=dict)
-    """Time of the last granted request, by task."""
 
     def touch(self, now: float, batch: bool) -> None:
-        """A request was granted, or is over."""
         self.used_at = now
         if not batch:
             self.talked_at = now
@@ -123,12 +113,9 @@ class SchedulerRecords:
 
     profiles: dict[str, ProfileFacts]
     queue: dict[str, Ticket] = field(default_factory=dict)
-    """Tickets in order of arrival."""
     leases: dict[str, HeldLease] = field(default_factory=dict)
     residents: dict[str, Resident] = field(default_factory=dict)
-    """Engines in the order in which they became ready."""
     ran_on: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Nodes that each profile's last engine came up on."""
     stops: set[str] = field(default_factory=set)
     """Profiles whose engines a person wants stopped."""
     clients: dict[tuple[str, Task], str] = field(default_factory=dict)
@@ -142,19 +129,15 @@ class SchedulerRecords:
         return known is None or known.managed
 
     def waiting_for(self, profile: str | None) -> int:
-        """Count the requests that wait for this profile."""
         return sum(t.profile == profile for t in self.queue.values() if t.id != USE)
 
     def in_flight(self, profile: str) -> int:
-        """Count the leases on this profile's engine."""
         return sum(held.profile == profile for held in self.leases.values())
 
     def talking(self, profile: str) -> bool:
-        """Whether any lease on the engine is not batch."""
         return any(held.profile == profile and not held.batch for held in self.leases.values())
 
     def leaving(self) -> set[str]:
-        """Return the profiles whose engines are to end."""
         return self.stops.union(*(swap.evict for swap in self.swaps.values()))
 
     def _refusing(self) -> set[str]:
@@ -163,7 +146,6 @@ class SchedulerRecords:
 
     @property
     def at_rest(self) -> bool:
-        """Whether no swap is under way that takes or gives back memory."""
         return not any(swap.moves_memory for swap in self.swaps.values())
 
     def moving_on(self, nodes: Iterable[str]) -> list[PendingSwap]:
@@ -191,9 +173,7 @@ class SchedulerRecords:
         return resident is not None and resident.ready and resident.stuck and profile not in self.leaving()
 
     def as_written(self, profile: str) -> bool:
-        """Whether the engine runs from the present version of its file. A profile that left the catalog has no newer
-        one.
-        """
+        """Whether the engine runs from the present version of its file, or that file is gone."""
         known = self.profiles.get(profile)
         return self.runs(profile) and (known is None or self.residents[profile].fingerprint == known.fingerprint)
 
@@ -202,7 +182,6 @@ class SchedulerRecords:
         return not (self.as_written(ticket.profile) if ticket.id == USE else self.runs(ticket.profile))
 
     def note_use(self, profile: str, task: Task | None, client: str | None, now: float) -> None:
-        """Note that a request for this task was granted the engine."""
         if task is None or (resident := self.residents.get(profile)) is None:
             return
         resident.asked_at[task] = now
@@ -213,10 +192,7 @@ class SchedulerRecords:
                 del self.clients[next(iter(self.clients))]
 
     def auto(self, task: Task | None, client: str | None, tasks: Callable[[str], frozenset[Task] | None]) -> str | None:
-        """Choose the profile that `auto` means: the running one last used for this task, by this client if it used any.
-
-        Without a running one, the profile that loads; without that, one that is stuck.
-        """
+        """Choose the profile that `auto` means: the one last used for the task, else one that loads or is stuck."""
         own = self.clients.get((client, task)) if client is not None and task is not None else None
         running = [
             Candidate(name, tasks(name), each.asked_at, each.ready_at)

@@ -26,7 +26,6 @@ RETRY_S = 10.0
 
 
 def unstartable(name: str, known: ProfileFacts | None) -> SparkdashError | None:
-    """Why this profile can never be started, or None."""
     if known is None:
         return AdmissionError(f"No profile is called {name!r}.", code="model_not_found", status=404)
     if known.cannot_run:
@@ -44,7 +43,6 @@ def unstartable(name: str, known: ProfileFacts | None) -> SparkdashError | None:
 
 
 def nothing_to_pull(profile: Profile, *, containerised: bool) -> SparkdashError | None:
-    """Explain why a sound profile has no image to fetch; None when there is one."""
     why = profile.fetches_nothing or (
         None if containerised else "the daemon starts plain processes, which need no image"
     )
@@ -54,19 +52,16 @@ def nothing_to_pull(profile: Profile, *, containerised: bool) -> SparkdashError 
 
 
 def not_stalled(name: str) -> SparkdashError:
-    """Error for an order to extend a load that moves, or that nobody began."""
     return AdmissionError(
         f"{name} has no load that stands still, so there is nothing to extend.", code="not_stalled", status=409
     )
 
 
 def shutting_down() -> SparkdashError:
-    """Build the refusal while the daemon ends; clients come again to the next one."""
     return DaemonError("sparkdash is shutting down.", code="shutting_down", retry_after=10.0)
 
 
 def holders(foreign: Sequence[Holding]) -> str | None:
-    """Name the largest foreign holders of memory in a short sentence; None without any."""
     named = ", ".join(f"{one_line(one.name)} {gib(one.bytes)}" for one in foreign[:NAMED])
     return f"Others hold memory: {named}." if named else None
 
@@ -104,7 +99,6 @@ def _nodes_unreachable(name: str, known: ProfileFacts, unusable: Mapping[str, st
 
 
 def no_room(name: str, need: Need, choice: Choice, boxes: Mapping[str, BoxMemory]) -> SparkdashError:
-    """Build the refusal, with figures, of a profile that does not fit or would evict a pinned engine."""
     node = choice.tightest
     box, several = boxes.get(node, BoxMemory()), len(boxes) > 1
     needs = _needs(name, need, choice)
@@ -142,7 +136,6 @@ def _pinned_stay(name: str, needs: str, choice: Choice) -> SparkdashError:
 
 
 def not_offered(name: str, choice: Choice, cause: SwapCause) -> SparkdashError:
-    """Build the notice that an offered profile does not fit beside running engines."""
     repair = cause is SwapCause.REPAIR
     undone = {SwapCause.REPAIR: "not started again after it was stuck", SwapCause.SET: "not loaded with its set"}
     what = undone.get(cause, "not preloaded")
@@ -154,7 +147,6 @@ def not_offered(name: str, choice: Choice, cause: SwapCause) -> SparkdashError:
 
 
 def too_many(name: str, limit: int, again_s: float | None) -> SparkdashError:
-    """Build the refusal at the profile's `max_concurrency`."""
     return AdmissionError(
         f"{name} serves {limit} request{'s' if limit > 1 else ''} at once, and as many are there.",
         code="too_many_requests",
@@ -165,7 +157,6 @@ def too_many(name: str, limit: int, again_s: float | None) -> SparkdashError:
 
 
 def no_engine(task: Task | None = None) -> SparkdashError:
-    """Build the refusal of `auto` when nothing runs, or nothing that can do the task."""
     what = f"No running engine can {task.value}" if task else "No engine runs"
     return AdmissionError(
         f"{what}, and 'auto' never starts one.",
@@ -176,7 +167,6 @@ def no_engine(task: Task | None = None) -> SparkdashError:
 
 
 def queue_full(limit: int) -> SparkdashError:
-    """Build the refusal at the queue's limit."""
     return AdmissionError(
         f"{limit} requests wait already.",
         code="queue_full",
@@ -187,24 +177,18 @@ def queue_full(limit: int) -> SparkdashError:
 
 
 def stopped(profile: str | None) -> SparkdashError:
-    """A person stopped what it waited for."""
     what = profile or "Everything"
     return AdmissionError(f"{what} was stopped while this request waited.", code="stopped", status=503)
 
 
 def cancelled(profile: str | None) -> SparkdashError:
-    """A person gave the swap up."""
     return AdmissionError(
         f"The start of {profile} was cancelled while this request waited.", code="cancelled", status=503
     )
 
 
 def cut(target: str | None) -> SparkdashError:
-    """Build the reason of a lease that outlived the drain.
-
-    A swap to `target` cuts with an UpstreamError, after which a request may return to the queue. A person's stop
-    (no target) cuts for good: a request that returned would start the engine again.
-    """
+    """Build the reason of a lease that outlived the drain; for a person's stop one with which no request comes back."""
     why = f"to make room for {target}" if target else "because its engine was stopped"
     message = f"This request was cut {why}, after the drain limit."
     hint = "Raise `drain_s` in config.toml if answers need longer."

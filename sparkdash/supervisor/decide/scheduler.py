@@ -89,22 +89,18 @@ class Scheduler:
         ]
 
     def grant_at_once(self, move: Arrive, now: float) -> str | None:
-        """Grant a request at once where that changes only the table of leases, as nearly all do; return its profile.
-
-        None: `handle` must look.
-        """
+        """Grant a request where that changes only the table of leases; return its profile. None: `handle` must look."""
         name = move.profile or self.occupancy.auto(move.task, move.client)
         if name is None or self._time_has_come(now) or not self._queue.grant_at_once(move, name, now):
             return None
         return name
 
     def end_at_once(self, id_: str, now: float) -> bool:
-        """End a lease at once where that changes only the table of leases. False: `handle` must look."""
+        """End a lease where that changes only the table of leases. False: `handle` must look."""
         return not self._time_has_come(now) and self._queue.end_at_once(id_, now)
 
     @property
     def due(self) -> float | None:
-        """Time at which a Tick is wanted, monotonic seconds: then time itself changes a decision."""
         return self.decisions.due
 
     def _time_has_come(self, now: float) -> bool:
@@ -118,16 +114,13 @@ class Scheduler:
 
     @property
     def stopping(self) -> bool:
-        """Whether something that a person wanted stopped has still to end."""
         return bool(self.records.stops) or None in self.records.swaps or self.cancelling
 
     @property
     def cancelling(self) -> bool:
-        """Whether a cancelled swap has still to be cleaned up."""
         return any(swap.stage is Stage.CANCELLING for swap in self.records.swaps.values())
 
     def choice(self, target: str, now: float, *, person: bool = True) -> fit.Choice:
-        """Choose which engines would leave if `target` were next, and find out whether it fits."""
         return self.occupancy.choice(target, now, person=person)
 
     # What came in, one method a move.
@@ -280,9 +273,7 @@ class Scheduler:
         return self._supersede(move.profile)
 
     def _supersede(self, wanted: str) -> list[Effect]:
-        """Cancel loads that no request waits for in favour of a person's choice, unless both can load at the same
-        time.
-        """
+        """Cancel loads that no request waits for in favour of a person's choice, unless both can load at once."""
         records, choice = self.records, self.occupancy.choice(wanted, self._now, person=True)
         if not records.managed(wanted) or self.occupancy.beside(wanted, choice):
             return []
@@ -339,7 +330,7 @@ class Scheduler:
         self.breaker.came_up(profile)
 
     def _died(self, move: EngineDied) -> list[Effect]:
-        """Cut the engine's leases; refuse its waiting requests if it may not start self._now; restart it if it was stuck."""
+        """Cut the engine's leases; refuse its waiting requests if it may not start now; restart a stuck one."""
         name, unwanted = move.profile, move.profile in self.records.leaving()
         resident = self.records.residents.pop(name, None)
         if resident is None:
@@ -368,7 +359,6 @@ class Scheduler:
             resident.stuck = False
 
     def _wont_stop(self, profile: str) -> None:
-        """Note that an engine was told to end and is still there."""
         if resident := self.records.residents.get(profile):
             resident.ready = False
 

@@ -82,9 +82,7 @@ def _sentence(line: KernelLine) -> str:
 
 LOG = structlog.get_logger("sparkdash.supervisor")
 EVIDENCE_S = 20.0
-"""Limit of taking evidence: nobody waits longer for a repair because of it."""
 PIDS_S = 2.0
-"""Limit of asking the runtime for the engine's processes."""
 LOG_LINES = 200
 
 
@@ -108,9 +106,7 @@ TAIL = 40
 AGAIN_S = 5.0
 """Pause after the runtime could not be asked."""
 KILLED_S = 2.0
-"""Seconds in which the runtime may notice, and clear away, an engine that the memory guard killed. A runtime that
-hangs, as it does just then, is not waited for.
-"""
+"""Seconds in which the runtime may clear away an engine that the guard killed; it often hangs just then."""
 
 LOST = frozenset({"node_unreachable", "node_restarted", "link_down"})
 """Codes of the error of an engine that lost one of its nodes, or the link between them."""
@@ -121,16 +117,10 @@ ORDERED_ENDS = frozenset({0, 128 + 2, 128 + 9, 128 + 15})
 REMOVAL_S = 1.0
 """Seconds in which a container that somebody ends is removed as well: `podman rm -f` takes 0.1 s on an idle box."""
 REMOVAL_LOOK_S = 0.2
-"""Pause between two looks for it."""
 
 
 async def wait_for_end(tools: Tools, container: str) -> int | None:
-    """Wait for the container's exit code; None when the memory guard killed it and the runtime does not tell.
-
-    Raises:
-        HostError: node_unreachable, when a node of the engine is silent for too long: it is lost, whatever runs there;
-            node_restarted; link_down, when its nodes no longer reach each other.
-    """
+    """Wait for the exit code; None after the guard's kill. Raises HostError: a node or the link is lost."""
     asked = asyncio.ensure_future(_exit_code(tools, container))
     either: set[asyncio.Future[Any]] = {asked, *filter(None, [tools.guarded.killed(container)])}
     try:
@@ -155,7 +145,6 @@ async def _exit_code(tools: Tools, container: str) -> int:
 
 
 async def _is_removed(tools: Tools, container: str, code: int) -> bool:
-    """Whether somebody removed the ended container, or does so within a moment."""
     until = tools.clock.monotonic() + (REMOVAL_S if code in ORDERED_ENDS else 0.0)
     while True:
         with suppress(SparkdashError):
@@ -169,9 +158,7 @@ async def _is_removed(tools: Tools, container: str, code: int) -> bool:
 async def crash_error(
     tools: Tools, profile: Profile, container: str, code: int | None, what: str, since: float
 ) -> EngineError:
-    """Say why an engine ended: the memory guard's word, else the end of its log with the kernel's lines since that
-    moment (Unix seconds). `what`: "did not start", "died".
-    """
+    """Say why an engine ended: the guard's word, else its log with the kernel's lines since then (Unix seconds)."""
     if killed := tools.guarded.reason(container) or await tools.killed_on_node(container):
         return killed
     removed = code == REMOVED

@@ -37,7 +37,6 @@ class HeldRequests(NamedTuple):
 
     requests: int
     held_up: int
-    """Number of answers that wait for slow clients."""
     relayed_at: float | None
     """Monotonic time of the last byte of any answer, of those that are over too; None before the first."""
 

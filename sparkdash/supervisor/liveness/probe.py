@@ -20,22 +20,13 @@ from sparkdash.supervisor.tools import Tools
 from sparkdash.upstream import SmallResponse, engine_error_text
 
 LIST_S = 2.0
-"""Limit of reading a server's list of models."""
 _NOT_ITS_WORK = frozenset({400, 404, 405, 501})
 """Statuses of a pooling engine for a route that its model is not for."""
 SHOWN = 8
-"""Names of models that an error lists at most."""
 
 
 async def try_engine(tools: Tools, profile: Profile, url: str, limit_s: float, model: str | None = None) -> None:
-    """Have the engine do a small piece of its work: a chat, an embedding, a transcription, as its routes are.
-
-    `model`: the server's name of it, where known. Nothing is asked of an engine that only its health path shows.
-
-    Raises:
-        UpstreamError: it refused, did not answer in time, or answered nothing of use.
-        EngineError: code `model_unclear`, as `served_model` says.
-    """
+    """Have the engine do a small piece of its work. Raises UpstreamError, and EngineError `model_unclear`."""
     adapter = tools.adapter(profile)
     if (server := described_server(profile)) is not None:
         name = model or await served_model(tools, profile, url) or adapter.served_names(profile)[0]
@@ -68,11 +59,7 @@ async def _try_pooling(tools: Tools, url: str, model: str, limit_s: float) -> No
 
 
 async def served_model(tools: Tools, profile: Profile, url: str) -> str | None:
-    """Return the name that a generic server lists for its model; None where the profile or the engine's kind tells it.
-
-    Raises:
-        EngineError: code `model_unclear`: it lists several models, and the profile does not say which is meant.
-    """
+    """Return the name that a generic server lists for its model; None where that is known. Raises EngineError."""
     if described_server(profile) is None or profile.model_id is not None:
         return None
     path = tools.adapter(profile).probes.models
@@ -108,7 +95,6 @@ def _judge(trial: Trial, reply: SmallResponse) -> None:
 
 
 PROBE_S = 2.0
-"""Limit of one probe."""
 PROOF_S = 20.0
 """Limit of the short generation that shows whether an engine works after a bad answer."""
 UNLISTED = frozenset({404, 405, 501})

@@ -62,7 +62,6 @@ class ReadFiles:
         return any(file.is_open for file in self._files.values())
 
     def opened(self, number: int, at: float) -> None:
-        """Note the open of a file."""
         file = self._files[number]
         if not file.is_open:
             file.is_open, file.since, file.told, file.position = True, at, 0, 0
@@ -74,14 +73,10 @@ class ReadFiles:
         file.is_open, file.is_behind = False, file.is_behind or long
 
     def forget(self) -> None:
-        """Start anew: reports were lost, and what is open is not known."""
         self._files = {number: _File(file.size) for number, file in self._files.items()}
 
     def behind(self, positions: Mapping[int, int]) -> list[Range]:
-        """Return the ranges read since the last call, as (file, from, up to). `positions` are those of open files now.
-
-        An open file counts up to the smaller of two positions in a row, and whole once it is closed.
-        """
+        """Return the ranges read since the last call; an open file counts to the smaller of two positions."""
         found = []
         for number, file in self._files.items():
             if file.is_open:
@@ -96,7 +91,6 @@ class ReadFiles:
         return found
 
     def everything(self) -> list[Range]:
-        """Ranges that cover each whole file, for the end of the load."""
         return [(number, 0, file.size) for number, file in self._files.items()]
 
 

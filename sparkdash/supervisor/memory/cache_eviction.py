@@ -28,14 +28,10 @@ LET_GO_S = 5.0
 LATE_S = 1.0
 """Seconds beyond LET_GO_S for a thread that ends by itself then, unless its disk hangs."""
 LEAST = 64 * MIB
-"""Bytes of page cache for which no load waits."""
 
 
 async def evict_weights(tools: Tools, bytes_wanted: int, *, keep: Collection[Path] = ()) -> int:
-    """Evict cached weights that no engine uses, until `bytes_wanted` are free; report and return the bytes.
-
-    `keep` are files that stay, those of what loads next. Takes LET_GO_S and LATE_S at most, and never fails.
-    """
+    """Evict cached weights that no engine uses and that are not `keep`; return the bytes. Never fails."""
     if bytes_wanted < LEAST:
         return 0
     hf_home, used, others = (
@@ -91,9 +87,7 @@ def short(tools: Tools, still_takes: int) -> bool:
 
 
 def shortage(memory: Memory, takes: int, kept: int) -> int:
-    """Return the bytes of page cache that stand in the way of a coming load, with `kept` staying free; 0 while memory
-    is plentiful.
-    """
+    """Return the bytes of page cache in the way of a load that takes `takes`, with `kept` staying free."""
     return max(0, min(takes + kept - memory.free, memory.page_cache or 0))
 
 
@@ -120,9 +114,7 @@ def eviction_order(cached: Iterable[Path], of_profiles: Iterable[Path], stay: Co
 
 
 async def evict_after_stop(tools: Tools, left: Sequence[Profile], comes: Profile | None) -> None:
-    """Evict the weight files of engines that left, unless a running engine or `comes` reads them, and report it. Never
-    fails.
-    """
+    """Evict the weights of engines that left, unless another engine or `comes` reads them. Never fails."""
     registry, hf_home, names = (
         tools.registry,
         tools.settings.hf_home.expanduser(),

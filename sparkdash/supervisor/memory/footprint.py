@@ -35,19 +35,12 @@ from sparkdash.supervisor.tools import Tools
 from sparkdash.units import GIB, MIB, duration, gib, natural
 
 READ_S = 5.0
-"""Limit of asking another node once: a link that is cut is noticed later than that."""
 LATE_S = 30.0
-"""Time in which a node that can be reached is asked again. A box that ends a large engine was seen to answer late."""
 AGAIN_S = 1.0
-"""Pause before it is asked again."""
 
 
 async def read_memory(tools: Tools, node: str) -> Memory:
-    """Read the node's memory now: of this box at once; another node that can be reached may answer late.
-
-    Raises:
-        HostError: memory_unknown; node_unreachable.
-    """
+    """Read the node's memory; another node may answer late. Raises HostError: memory_unknown, node_unreachable."""
     if node == LOCAL:
         return tools.reader.memory()
     until = tools.clock.monotonic() + LATE_S
@@ -131,13 +124,11 @@ class NodeMeter:
         return self._zero
 
     def note(self, available: int) -> None:
-        """Add a sample of the load."""
         self._meet_neighbours()
         self._lowest = available if self._lowest is None else min(self._lowest, available)
         self._highest = max(self._highest, available)
 
     async def after(self) -> NodeWeight | None:
-        """Measure the ready engine; None without a reading before the start."""
         if self._zero is None:
             return None
         now = self._last = await self._look()
@@ -147,7 +138,6 @@ class NodeMeter:
         return NodeWeight(self._zero - now, self._zero - lowest, Measure.AVAILABLE, self._spoilt(self._zero))
 
     async def grown(self) -> int | None:
-        """By how much the engine has grown since `after`; None when that cannot be told from others' growth."""
         then, now = self._last, await self._look()
         if then is None or now is None or self._spoilt(then):
             return None
@@ -175,9 +165,7 @@ class NodeMeter:
 
 LOG = structlog.get_logger("sparkdash.supervisor")
 UNSEEN = GIB
-"""Bytes beyond the processes' figure by which MemAvailable must have fallen to be believed; less is the box's own
-noise.
-"""
+"""Fall of MemAvailable beyond the processes' figure that is believed; less is the box's own noise."""
 GROWN = 2.0
 """A longer prompt is measured again when it is this much longer than the longest so far."""
 
@@ -188,11 +176,8 @@ class MemoryReading:
 
     available: int
     own: int | None
-    """Bytes that the engine's processes hold; None when that is not known, or not for all."""
     others: int
-    """Bytes that all other processes hold."""
     beside: frozenset[tuple[str, str | None]]
-    """Other engines of ours, as (profile, container)."""
     blind: bool
     """Whether another engine is on the GPU, and the driver does not tell whose memory is whose."""
     moved: int = 0
@@ -224,9 +209,7 @@ class FootprintMeter:
         self._began_with = found.get(self._nodes[0], self._zero.available if self._zero else None)
 
     def note(self, available: int, node: str = LOCAL) -> int:
-        """Add a sample of a node's MemAvailable during the load; return this load's share, 0 once another engine loads
-        too.
-        """
+        """Add a sample of the load; return this load's share, 0 once another engine loads too."""
         if node in self._node_meters:
             self._node_meters[node].note(available)
         if node != self._nodes[0]:
@@ -271,9 +254,7 @@ class FootprintMeter:
         return None if measure is Measure.PROCESSES else why_spoilt(zero, now, self._highest)
 
     async def grown(self, engine: Engine) -> int | None:
-        """By how much it has grown since `after`, where it grew most; None when that cannot be told from others'
-        growth.
-        """
+        """Return by how much it has grown since `after`; None when others' growth cannot be told apart."""
         found = [await self._grown_here(engine)] if LOCAL in self._nodes else []
         found += [await meter.grown() for meter in self._node_meters.values()]
         known = [each for each in found if each is not None]
@@ -326,16 +307,13 @@ class Footprints:
         self._busy: set[str] = set()
 
     async def weigh(self, scale: FootprintMeter, id_: str, engine: Engine) -> None:
-        """Measure an engine that became ready, and keep the result."""
         with _harmless(engine.profile):
             seen = await scale.after(id_, engine)
             if seen and self._still(engine):  # an engine that was stopped meanwhile held less and less
                 self._keep(scale, engine, seen, LONG_PROMPT // 2)
 
     def worth_a_look(self, request: Request) -> bool:
-        """Whether the request's computed prompt was so long that the engine may hold more memory than when last
-        measured.
-        """
+        """Whether the prompt was so long that the engine may hold more memory than when last measured."""
         known = self._scales.get(request.profile)
         if known is None or request.profile in self._busy:
             return False
@@ -343,7 +321,6 @@ class Footprints:
         return _computed(request) >= longest * GROWN and seen.steady_bytes is not None and self._still(engine)
 
     async def served(self, request: Request) -> None:
-        """Look again after a request that is `worth_a_look`."""
         if not self.worth_a_look(request):
             return
         scale, engine, seen, _ = self._scales[request.profile]
@@ -394,7 +371,6 @@ def _fallen(then: MemoryReading, now: MemoryReading) -> int:
 
 
 def held_memory(zero: MemoryReading, now: MemoryReading, *, gpu: bool) -> tuple[int | None, Measure | None]:
-    """Return the bytes that the engine holds, and which figure says so; None where neither figure tells."""
     fallen = _fallen(zero, now)
     noise = UNSEEN + zero.moved + now.moved
     if now.own is not None and (not gpu or fallen <= now.own + noise or now.beside or zero.beside):

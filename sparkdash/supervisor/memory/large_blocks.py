@@ -26,11 +26,7 @@ Mode = Literal["refuse", "warn", "off"]
 
 
 async def shortage_mode(tools: Tools) -> Mode:
-    """Return what too few large blocks lead to.
-
-    Unless the owner chose: a refusal where the GPU takes its memory from the kernel's own pool, and nothing elsewhere,
-    since it was seen nowhere else.
-    """
+    """Return the owner's choice, else a refusal where GPU and CPU share memory: it was seen nowhere else."""
     if tools.settings.contiguity is not None:
         return tools.settings.contiguity
     gpu = (await tools.reader.gpu()).gpu
@@ -38,7 +34,6 @@ async def shortage_mode(tools: Tools) -> Mode:
 
 
 def blocks_asked(tools: Tools, profile: Profile) -> BlockDemand:
-    """Return the blocks that a load of this profile asks for."""
     if not profile.gpu:
         return BlockDemand(0, "it uses no GPU")
     past = tools.store.contiguity if tools.store else ()
@@ -55,18 +50,13 @@ SPARE = 4
 """Factor for the first eviction: only part of what the kernel gets back completes a large block."""
 COMPACTED = "Caches were dropped and memory compacted."
 FILES_S = 5.0
-"""Limit of looking which files are the newcomer's."""
 
 WaitReporter = Callable[[str | None, float | None], None]
 """Tells what is waited for, and until when at most; Unix seconds."""
 
 
 async def check_before_stop(tools: Tools, target: Profile, leave: Iterable[Engine]) -> None:
-    """Refuse before anything is stopped, where not even the leaving engines could give back enough blocks.
-
-    Raises:
-        AdmissionError: `fragmented`.
-    """
+    """Refuse, before anything is stopped, what even the leaving engines cannot make room for. Raises AdmissionError."""
     needs = [
         tools.needs(tools.registry.started[e.profile]).total_bytes for e in leave if e.profile in tools.registry.started
     ]
@@ -77,12 +67,7 @@ async def check_before_stop(tools: Tools, target: Profile, leave: Iterable[Engin
 async def ensure_blocks(
     tools: Tools, target: Profile, told: WaitReporter = lambda *_: None, *, coming_bytes: int = 0
 ) -> Contiguity | None:
-    """Return the contiguity just before the start; None where the kernel does not tell. `coming_bytes`: others will
-    give them back.
-
-    Raises:
-        AdmissionError: `fragmented`: too few large blocks, and no way to win more.
-    """
+    """Return the contiguity just before the start; `coming_bytes` others give back. Raises AdmissionError."""
     seen = tools.reader.contiguity()
     wanted = blocks_asked(tools, target)
     if seen is None or contiguity.enough(seen.blocks, wanted, coming_bytes):

@@ -27,34 +27,28 @@ RELAPSED = "it had been stuck a short time before"
 
 
 def stuck_words(name: str, why: str) -> str:
-    """Word the error of requests that the engine held."""
     return f"{name} stopped making progress: {why}."
 
 
 def stuck_notice(name: str, why: str) -> str:
-    """Word the notice that an engine is stuck."""
     return f"{stuck_words(name, why)} Evidence is taken, then its requests are cancelled."
 
 
 def only_told(name: str, why: str, *, ours: bool) -> str:
-    """Word the notice of a stuck engine that is left alone."""
     if ours:
         return f"{stuck_words(name, why)} Nothing is done (`on_stuck: tell`); `sparkdash stop {name}` ends it."
     return f"{stuck_words(name, why)} The server is not ours, so it is left alone."
 
 
 def ended_words(name: str, why: str, why_not: str) -> str:
-    """Word the failure of a stuck engine that was ended."""
     return f"{stuck_words(name, why)} Cancelling its requests did not free it ({why_not}), so it was ended."
 
 
 def left_for(target: str | None) -> str:
-    """Word the end of an incident whose engine was ended for a swap."""
     return "It was stopped." if target is None else f"It left for {target}."
 
 
 def restart_failed(why: str) -> str:
-    """Word the end of an incident whose engine did not come up again."""
     return f"It did not come up again: {why}"
 
 
@@ -95,13 +89,11 @@ class Incidents:
 
     @property
     def list(self) -> IncidentList:
-        """All that are kept, newest first."""
         return IncidentList(
             incidents=tuple(reversed(self._all.values())), repairs=summarize_repairs(self._all.values())
         )
 
     def recall(self) -> None:
-        """Take over the incidents of earlier daemons. How an open one went on is not known."""
         for incident in self._store.incidents if self._store else ():
             self._all[incident.id] = incident
             if incident.ended_at is None:
@@ -112,7 +104,6 @@ class Incidents:
             self._publish()
 
     def open(self, profile: str) -> Incident | None:
-        """Return the open incident of this profile."""
         return self._all.get(self._open.get(profile, ""))
 
     def begin(self, profile: str, fingerprint: str, began: float, why: str, step: RepairStep) -> Incident:
@@ -134,7 +125,6 @@ class Incidents:
         return incident
 
     def step(self, profile: str, step: RepairStep, evidence: str | None = None) -> None:
-        """Note the next step of an open incident, and where its evidence is."""
         if incident := self.open(profile):
             if incident.steps[-1].step is not step:
                 incident = incident.replace(steps=(*incident.steps, TakenStep(step=step, at=self._clock.now())))
@@ -158,7 +148,6 @@ class Incidents:
     # What happens to an engine with an open incident.
 
     def ends(self, profile: str) -> None:
-        """Note that the engine has ended, for whatever reason."""
         self.step(profile, RepairStep.END)
 
     def serves(self, profile: str) -> None:

@@ -47,24 +47,19 @@ class WatchedEngine:
     profile: Profile
     engine: Engine
     look: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set to have an attached server probed at once."""
     used: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while the engine has requests."""
     given_up: asyncio.Future[EngineError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Done, with the reason, once the engine is given up though it has not ended."""
     proof: asyncio.Task[str | None] | None = None
     """Short generation that shows whether the engine works; shared by all who ask meanwhile."""
     task: asyncio.Task[EngineError] = field(init=False)
-    """Task of the watch; done, with the reason, once the death is reported."""
     looking: list[asyncio.Task[None]] = field(default_factory=list)
     """Tasks that look at the engine while it is used; an attached server is also probed all the time."""
     ends_itself: bool = False
-    """Whether the engine was given up because it is about to end."""
     grace_s: float = 0.0
     """Time that the engine has to end by itself once it was given up."""
 
     def stop_looking(self) -> None:
-        """Stop looking at an engine that has ended, or is about to."""
         for task in self.looking:
             task.cancel()
 
@@ -78,9 +73,7 @@ class WatchedEngine:
 
 LOG = structlog.get_logger("sparkdash.supervisor")
 LOOK_EVERY_S = 5.0
-"""Seconds between two looks at an engine that has requests."""
 LOOK_S = 10.0
-"""Seconds until one look is given up."""
 LOOKS_KEPT = 24
 """Looks that go into the evidence: two minutes."""
 GRACE_S = 10.0
@@ -189,7 +182,6 @@ class Repair:
             await self._end_engine(verdict, why_not, folder)
 
     async def _take_whole_evidence(self, verdict: LivenessVerdict) -> str | None:
-        """Take all evidence; return its folder."""
         taken = await self._evidence(verdict)
         if taken is not None and taken.problem:
             self._notice(Level.WARNING, "evidence_incomplete", taken.problem)
@@ -203,7 +195,6 @@ class Repair:
         self._show(None)
 
     async def _end_engine(self, verdict: LivenessVerdict, why_not: str, folder: str | None) -> None:
-        """Give up an engine that did not recover."""
         self._incidents.step(self._name, RepairStep.END)
         self._show(verdict, RepairStep.END)
         kernel = await engine_end.standstill_reason(self._tools, self._name, self._wall(verdict.moved_at))

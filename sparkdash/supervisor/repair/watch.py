@@ -31,13 +31,9 @@ LOOK_EVERY_S = 10.0
 MISSES = 3
 """Failed looks in a row after which an engine counts as gone."""
 CONFIRM_S = 5.0
-"""Seconds to wait for the end of an engine that is silent, or reports itself dead: its container ends a second or two
-later.
-"""
+"""The container of an engine that reports itself dead ends a second or two later."""
 CLEARED_S = 30.0
-"""Seconds to wait for last words and the runtime's clean-up of an engine that ended. A runtime that hangs is not waited
-for.
-"""
+"""Seconds to wait for last words and clean-up of an ended engine: the runtime may hang."""
 
 
 class EngineWatch:
@@ -54,7 +50,6 @@ class EngineWatch:
         """Containers whose end is seen and not told yet: a slow runtime takes its time to clear away."""
 
     def begin(self, group: asyncio.TaskGroup, profile: Profile, engine: Engine) -> None:
-        """Start to watch this incarnation."""
         self.end(profile.name)
         self._deaths.pop(profile.name, None)
         watched = self._watched[profile.name] = WatchedEngine(profile, engine)
@@ -67,7 +62,6 @@ class EngineWatch:
             watched.looking.append(group.create_task(repair.run(), name=f"judge {profile.name}"))
 
     def end(self, name: str) -> None:
-        """Stop watching: the engine's end is no accident any more."""
         if watched := self._watched.pop(name, None):
             watched.task.cancel()
             watched.stop_looking()
@@ -81,10 +75,7 @@ class EngineWatch:
                 watched.used.clear()
 
     async def confirm(self, profile: Profile, engine: Engine, trouble: UpstreamError) -> EngineError | None:
-        """Find out whether the engine that gave a request `trouble` is dead.
-
-        Returns how it died, once that is reported, or which of its nodes is silent; soon None, when neither is so.
-        """
+        """Return how the engine that gave `trouble` died, or which of its nodes is silent; None when neither."""
         watched = self._watched.get(profile.name)
         if watched is None or watched.engine.ready_at != engine.ready_at:
             return self._how_it_died(engine)
@@ -106,7 +97,6 @@ class EngineWatch:
                 await asyncio.wait({watched.task}, timeout=CLEARED_S)
 
     def _silent_node(self, profile: Profile, engine: Engine) -> EngineError | None:
-        """Name a node of the engine that does not answer; the engine may run there all the same."""
         states = self._tools.nodes.states
         silent = (states[node] for node in engine.nodes if node in states)
         state = next((state for state in silent if state.status is not NodeStatus.REACHABLE), None)
@@ -136,10 +126,7 @@ class EngineWatch:
         return why is not None
 
     async def _look(self, watched: WatchedEngine) -> None:
-        """Give the engine up when three looks in a row find it broken.
-
-        A slow answer is no fault: only work that stands still tells a hung engine from a busy one.
-        """
+        """Give the engine up when three looks in a row find it broken; a slow answer is no fault."""
         misses = 0
         while misses < MISSES:
             await watched.used.wait()

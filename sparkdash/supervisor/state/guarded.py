@@ -31,16 +31,12 @@ from sparkdash.supervisor.state.registry import EngineRegistry
 from sparkdash.units import gib, percent
 
 CODE = "memory_guard"
-"""Code for an engine that the guard killed."""
 WEDGING = "memory_wedging"
 """Code for a load that the guard stopped on a sign that the box was about to stand still."""
 LIVELOCK = "load_livelock"
-"""Code for a load that the guard stopped because its way of reading stood still. It is the profile's own failure, and
-parks it.
-"""
+"""Code for a load whose way of reading stood still: the profile's own failure, which parks it."""
 CODES = frozenset({CODE, WEDGING, LIVELOCK})
 RETRY_S = 10.0
-"""Seconds that clients are asked to wait while memory is short."""
 
 GRAVITY = {
     GuardLevel.OK: Level.INFO,
@@ -67,14 +63,12 @@ def level_notice(report: GuardReport, floors: Floors, *, acts: bool) -> str:
 
 
 def guard_failure(report: GuardReport, profile: str, floors: Floors) -> EngineError:
-    """Build the failure of an engine that the guard ended, as memory was short or the box about to freeze."""
     return (
         kill_failure(report, profile, floors) if report.wedge is None else wedge_failure(report, report.wedge, profile)
     )
 
 
 def wedge_failure(report: GuardReport, wedge: Wedge, profile: str) -> EngineError:
-    """Build the failure of a load that the guard stopped on a sign."""
     return EngineError(
         f"The memory guard stopped the load of {profile}: {wedge.evidence}, and boxes stood still for good after that. "
         f"{gib(report.look.available)} were available{_blocks(report)}.{_missed(report)}",
@@ -84,7 +78,6 @@ def wedge_failure(report: GuardReport, wedge: Wedge, profile: str) -> EngineErro
 
 
 def wedge_warning(wedge: Wedge) -> str:
-    """A sign that nothing is done about."""
     return f"The box may stand still soon: {wedge.evidence}. `guard` is `warn`, so the load goes on."
 
 
@@ -98,7 +91,6 @@ _MENDS = {
 
 
 def kill_failure(report: GuardReport, profile: str, floors: Floors) -> EngineError:
-    """Build the failure of an engine that the guard killed."""
     return EngineError(
         f"The memory guard killed {profile}: {gib(report.look.available)} were available{_pressed(report)}"
         f"{_falling(report, floors)}, and under {gib(floors.kill)} the whole box may stand still.{_missed(report)}",
@@ -108,7 +100,6 @@ def kill_failure(report: GuardReport, profile: str, floors: Floors) -> EngineErr
 
 
 def memory_low(profile: str, available: int, floors: Floors) -> AdmissionError:
-    """Build the refusal of a load while memory is short."""
     return AdmissionError(
         f"{profile} is not started while memory is short: {gib(available)} are available, "
         f"and until {gib(floors.hold)} are, the memory guard lets no load begin.",
@@ -162,9 +153,7 @@ class GuardedEngine:
 
 
 class GuardedEngines:
-    """Engines under the memory guard. All but `aim` runs on the loop. Without a guard, or with mode `off`, nothing
-    happens.
-    """
+    """Engines under the memory guard. All but `aim` runs on the loop; without a guard nothing happens."""
 
     def __init__(
         self,
@@ -197,7 +186,6 @@ class GuardedEngines:
         """Tasks that have the runtime end engines that could not be signalled."""
 
     def open(self) -> None:
-        """Start the guard."""
         if self._guard is None:
             self._stand(self._standing)
             return
@@ -218,7 +206,6 @@ class GuardedEngines:
         self._unadopted.clear()
 
     def apply_settings(self, settings: Settings) -> None:
-        """Apply edited settings: floors, mode and policies."""
         self._settings = settings
         if self._guard is not None:
             self._guard.govern(settings)
@@ -229,7 +216,6 @@ class GuardedEngines:
             guarded.victim = None  # weighed anew
 
     def add(self, profile: Profile, container: ContainerInfo) -> None:
-        """Add a container that runs now."""
         self._forget(container.name)
         self._guarded[container.name] = GuardedEngine(profile, KillTarget.of(container) if self._guard else None)
         self.refresh()
@@ -297,12 +283,10 @@ class GuardedEngines:
         return guard_failure(guarded.aimed, guarded.profile.name, self._guard.floors)
 
     def heard_load(self) -> None:
-        """An engine that loads wrote a line."""
         if self._guard is not None:
             self._guard.heard_load()
 
     def driver_refused(self, lines: int) -> None:
-        """Tell the guard of new lines in the kernel's log: the driver was refused memory."""
         if self._guard is not None:
             self._guard.driver_refused(lines)
 
@@ -323,7 +307,6 @@ class GuardedEngines:
             guarded.aimed = report
 
     def handle_report(self, report: GuardReport) -> None:
-        """Handle a report of the guard."""
         assert self._guard  # noqa: S101 - it is what speaks
         if report.error is not None:
             self._notice(Level.ERROR, "guard_failed", f"The memory guard could not look: {report.error}.")

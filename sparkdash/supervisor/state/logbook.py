@@ -15,7 +15,6 @@ KEPT = 1000
 """Lines kept of each profile. vLLM's start-up is 100 to 300 of them."""
 
 LAST_WORDS_S = 10.0
-"""Limit of reading an ended engine's log: a runtime is slow on a busy box, and only the log says why it ended."""
 RECENT_S = 3.0
 """Limit of reading the last lines of an engine that runs."""
 
@@ -45,11 +44,9 @@ class Logbook:
         self._containers[profile] = container
 
     def add(self, profile: str, line: str) -> None:
-        """Add a line of the present incarnation."""
         self._lines.setdefault(profile, deque(maxlen=KEPT)).append(line)
 
     def tail(self, profile: str, count: int = KEPT) -> list[str]:
-        """Return the last lines that are kept."""
         lines = list(self._lines.get(profile, ()))
         return lines[max(0, len(lines) - count) :]
 
@@ -69,10 +66,7 @@ class Logbook:
             self._lines[profile] = lines
 
     async def recent(self, profile: str, count: int) -> list[str]:
-        """Read the last lines as of now; those that are kept where the runtime does not give them in time.
-
-        What is kept of an engine that runs ends with its start.
-        """
+        """Read the last lines as of now; those that are kept where the runtime is late."""
         lines: deque[str] = deque(maxlen=count)
         try:
             async with asyncio.timeout(RECENT_S), aclosing(self.read(profile, tail=count, follow=False)) as said:

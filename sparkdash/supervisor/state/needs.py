@@ -45,7 +45,6 @@ class Needs:
         return found or self._estimates.setdefault(profile.fingerprint, estimate_launch(profile, {}, self._box_bytes()))
 
     def target(self, profile: Profile) -> WeightFacts | None:
-        """Return the facts of the model's weights; None until they are read, and where they are not here."""
         return self._targets.get(profile.fingerprint)
 
     def most_steps_s(self, profile: Profile) -> float | None:
@@ -53,7 +52,6 @@ class Needs:
         return self._most_steps.get(profile.fingerprint)
 
     async def read(self, profiles: Iterable[Profile]) -> None:
-        """Look at the weights of these profiles, as they lie on the disk now."""
         estimates, targets, most_steps = await asyncio.to_thread(self._read, list(profiles))
         self._estimates |= estimates
         self._targets |= targets

@@ -43,9 +43,7 @@ class HeldMemory:
     """Memory that an engine held before its stop, in bytes."""
 
     took: int
-    """Measured bytes, not declared ones."""
     available: int
-    """Available memory of the box at that time."""
 
 
 class MemoryDebts:
@@ -55,11 +53,9 @@ class MemoryDebts:
         self._took: dict[str, int | None] = {}
         self._before: int | None = None
         self.at = float("-inf")
-        """Time when the last engine left, monotonic seconds."""
 
     @property
     def who(self) -> tuple[str, ...]:
-        """Profiles of the engines that left, in their order."""
         return tuple(self._took)
 
     @property
@@ -69,10 +65,7 @@ class MemoryDebts:
         return sum(known) if known and len(known) == len(self._took) else None
 
     def left(self, profile: str, now: float, held: HeldMemory | None = None) -> None:
-        """An engine of ours is gone, however it ended; `held` None: nobody measured it now.
-
-        What was measured before it was ended stands until a start takes memory.
-        """
+        """An engine of ours is gone; `held` None: not measured now, and an earlier measurement stands."""
         self.at = now
         if held and self._before is None:
             self._before = held.available
@@ -93,7 +86,6 @@ class MemoryDebts:
 
 
 LOADS = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARMING})
-"""States of an engine that is coming up."""
 
 Publish = Callable[[Fact], object]
 
@@ -158,7 +150,6 @@ class EngineRegistry:
         nodes: tuple[str, ...] = (LOCAL,),
         adopted: bool = False,
     ) -> Engine:
-        """Begin a new incarnation of `profile` in this state."""
         engine = self._incarnation(profile, state).replace(nodes=nodes)
         return self._write(engine.replace(port=port, url=url, container=container, adopted=adopted))
 
@@ -174,7 +165,6 @@ class EngineRegistry:
         version: str | None = None,
         model_id: str | None = None,
     ) -> Engine:
-        """Enter an engine of an earlier daemon that serves."""
         engine = self._incarnation(profile, EngineState.READY).replace(adopted=True, ready_at=ready_at, nodes=nodes)
         return self._write(engine.replace(port=port, url=url, container=container, version=version, model_id=model_id))
 
@@ -226,9 +216,7 @@ class EngineRegistry:
         self.started.pop(name, None)
 
     def gone(self, name: str, held: HeldMemory | None = None, nodes: tuple[str, ...] = ()) -> None:
-        """Note that an engine of ours left: its memory is on its way back on each of `nodes`, by default those of its
-        registry. `held` is what it held on this box: nobody can measure another node's.
-        """
+        """Note that an engine left: its memory is on its way back on `nodes`; `held` is what it held on this box."""
         engine = self._engines.get(name)
         for node in nodes or (engine.nodes if engine else (LOCAL,)):
             self.debts_on(node).left(name, self._clock.monotonic(), held if node == LOCAL else None)
@@ -253,7 +241,6 @@ class EngineRegistry:
             self._write(old.replace(liveness=liveness))
 
     def progress(self, name: str, progress: LoadProgress) -> None:
-        """Set the progress of an engine that is being loaded."""
         if old := self._engines.get(name):
             self._write(old.replace(progress=progress))
 
@@ -263,11 +250,9 @@ class EngineRegistry:
         return coming if on is None else [each for each in coming if not set(on).isdisjoint(each.nodes)]
 
     def set_default(self, default: DefaultProfile | None) -> None:
-        """Publish the profile that the box returns to."""
         self._publish(DefaultChanged(default=default))
 
     def notice(self, level: Level, code: str, text: str, profile: str | None = None) -> None:
-        """Publish a notice for people."""
         self._publish(Notice(level=level, code=code, text=text, profile=profile))
 
     def leave_unadopted(self, containers: Mapping[str, ContainerInfo]) -> None:
@@ -277,15 +262,12 @@ class EngineRegistry:
             self._publish(UnadoptedChanged(profiles=tuple(self.unadopted)))
 
     def forget_unadopted(self, profile: str) -> None:
-        """Remove an unadopted engine that has ended."""
         self.leave_unadopted({name: one for name, one in self.unadopted.items() if name != profile})
 
     def tell_incidents(self, kept: IncidentList) -> None:
-        """Publish the newest incidents, and the mean time to repair."""
         self._publish(IncidentsChanged(incidents=kept.incidents[:RECENT_INCIDENTS], repairs=kept.repairs))
 
     def recall(self, parked: Mapping[str, Parked]) -> None:
-        """Take over the parked profiles of an earlier daemon."""
         if parked:
             self.parked = dict(parked)
             self._publish(ParkedChanged(parked=self.parked))

@@ -29,9 +29,7 @@ BY_TIME = 0.9
 AHEAD = 0.5
 """Most by which time may be ahead of the log within a stage, while the stage's steps are not known."""
 BY_MEMORY = 0.8
-"""Largest share of a first load that weights or taken memory can show: later stages (compiling, graphs, the warm-up)
-take no memory.
-"""
+"""Largest share of a first load that weights or memory can show: compiling and graphs take no memory."""
 WEIGHTS = "weights"
 AFTER_WEIGHTS = frozenset({"compile", "kv", "graphs", "warmup", "http", "ready"})
 """Stages of the log that begin once the weights are there."""
@@ -44,13 +42,9 @@ class Estimate(NamedTuple):
     """Estimate of a swap under way: seconds, and a share of 0..1; None is not known."""
 
     fraction: float | None = None
-    """Share of the way: by earlier swaps' course where there are any, else by the memory needed. Never falls, never 1;
-    None also while the swap takes far longer than ever.
-    """
+    """Share of the way, by earlier swaps or by memory; never falls, never 1. None while far longer than ever."""
     eta_s: float | None = None
-    """Seconds left, the median over earlier swaps; without the rest of a drain. 0, as the next two: longer than
-    ever.
-    """
+    """Median of the seconds left, without the rest of a drain; 0, as the next two: longer than ever."""
     low_s: float | None = None
     """Least and most seconds left by those earlier swaps; None while there is but one."""
     high_s: float | None = None
@@ -61,7 +55,6 @@ class SwapEta:
 
     def __init__(self, past: Sequence[Steps] = (), *, similar: bool = False, needs: int | None = None) -> None:
         self.learned_from = len(past)
-        """Number of earlier swaps that the estimate rests on."""
         self.similar = similar and bool(past)
         """Whether they were of another launch of the same model."""
         self._past = [_EarlierSwap(steps) for steps in past]
@@ -82,7 +75,6 @@ class SwapEta:
         self._told_step = 0.0
 
     def enter(self, phase: SwapPhase, now: float) -> None:
-        """Enter this phase."""
         self._phase = phase
         self._go_on(
             None if phase in (SwapPhase.COPY, SwapPhase.DRAIN) else START if phase is SwapPhase.LOAD else phase.value,
@@ -116,11 +108,9 @@ class SwapEta:
         self._share = share
 
     def took(self, taken: int) -> None:
-        """Note the bytes that the load holds by now."""
         self._taken = max(self._taken, taken)
 
     def steps(self, now: float) -> Steps:
-        """Return the steps so far, with the one under way."""
         return tuple(Step(name=name, s=seconds) for name, seconds in self._with_present(now).items())
 
     def estimate(self, now: float) -> Estimate:
@@ -186,9 +176,7 @@ class SwapEta:
         return past.after(step) + (self._left_here(past.took(step), now) if step == self._step else 0.0)
 
     def _left_here(self, took: float, now: float) -> float:
-        """Return the seconds left of the present step: as in the earlier swap, and increasingly at the log's present
-        pace.
-        """
+        """Seconds left of the present step: as in the earlier swap, and increasingly at the log's pace."""
         gone = now - self._since
         learned = max(0.0, took - gone)
         if self._share is None or self._first is None or not self._is_paced():
@@ -200,20 +188,14 @@ class SwapEta:
         return self._share is not None and self._first is not None and self._first < self._share < 1.0
 
     def _is_overdue(self, now: float) -> bool:
-        """Whether the present step takes far longer than in any earlier swap, and the log shows no pace.
-
-        A step that no earlier swap had is held against all that was left there.
-        """
+        """Whether the step takes far longer than in any earlier swap, or than all that was left, and shows no pace."""
         if self._step is None or self._is_paced():
             return False
         known = [past.took(self._step) for past in self._past if self._step in past.place]
         return now - self._since > LONGER * max(known or [self._left(past, now) for past in self._past]) + LONGER_S
 
     def _first_course(self) -> float | None:
-        """Share of a first load: by the memory that it needs, within what its own log shows of the weights.
-
-        Memory that others move takes it no further than the log's next step.
-        """
+        """Share of a first load: by the memory that it needs, within what its log shows of the weights."""
         by_memory = min(BY_MEMORY, self._taken / self._needs) if self._needs and self._taken else None
         if self._told is None:
             return by_memory
@@ -235,25 +217,19 @@ class _EarlierSwap:
         self.total = sum(self.seconds)
 
     def took(self, name: str) -> float:
-        """Return the seconds of this step."""
         return self.seconds[self.place[name]]
 
     def after(self, name: str) -> float:
-        """Seconds of all that came after this step."""
         return sum(self.seconds[self.place[name] + 1 :])
 
 
 MOVED = 0.01
 MOVED_S = 2.0
-"""An estimate is published when its fraction rose by MOVED, or its time is off by MOVED_S and by that share of
-itself.
-"""
+"""An estimate is published when its fraction rose by MOVED, or its time is off by both."""
 HEARD_S = 2.0
 """Age of the last line at which a newer one is published by itself."""
 STILL_S = 30.0
-"""Seconds without progress after which a load counts as still: importing, mapping and compiling are mostly silent for
-less.
-"""
+"""Importing, mapping and compiling are mostly silent for less."""
 LIMIT_MOVED_S = 1.0
 """A limit on standing still is published again when it has moved by more: it was extended, or its setting edited."""
 
@@ -267,14 +243,12 @@ class SwapRecord:
         self._course = course
         self._heard_at: float | None = None
         self.extended_at: float | None = None
-        """Time of the last `extend`, in monotonic seconds."""
         self._phase_began = clock.monotonic()
         course.enter(swap.phase, self._phase_began)
         self.swap = swap
         self._tell(swap.replace(learned_from=course.learned_from, similar=course.similar))
 
     def phase(self, phase: SwapPhase) -> None:
-        """Enter the next phase."""
         if self.swap.phase is not phase:
             times = self._times()
             self._phase_began = self._clock.monotonic()
@@ -298,7 +272,6 @@ class SwapRecord:
             self._tell(self.swap.replace(waits_for=what, until=until))
 
     def progress(self, progress: LoadProgress) -> None:
-        """Set how far the load has come, by its log."""
         self._course.heard(progress, self._clock.monotonic())
         self._tell(self.swap.replace(progress=progress))
 
@@ -317,10 +290,7 @@ class SwapRecord:
         self.extended_at = self._clock.monotonic()
 
     def still(self, seconds: float, left_s: float) -> None:
-        """Set for how long the load has shown no progress, and for how long it still may.
-
-        Published when that becomes long, when the limit moves, and when it ends.
-        """
+        """Set how long the load has shown no progress, and still may; published when either changes much."""
         is_still = seconds >= STILL_S
         gives_up_at = self._clock.now() + left_s
         moved = abs(gives_up_at - (self.swap.gives_up_at or gives_up_at)) > LIMIT_MOVED_S
@@ -331,7 +301,6 @@ class SwapRecord:
             self._tell(self.swap)
 
     def waiting(self, count: int) -> None:
-        """Set how many requests wait for the target."""
         if self.swap.waiting != count:
             self._tell(self.swap.replace(waiting=count))
 

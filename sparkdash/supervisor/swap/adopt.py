@@ -49,13 +49,11 @@ class AdoptableEngine:
     profile: Profile
     port: int
     version: str | None = None
-    """Version of the engine's program, where it tells one."""
     model_id: str | None = None
     """Name that a generic server lists for its model."""
 
     @property
     def url(self) -> str:
-        """Return the root URL of the engine."""
         return f"http://127.0.0.1:{self.port}"
 
 
@@ -68,23 +66,13 @@ class Adoption:
     loading: tuple[AdoptableEngine, ...] = ()
     """Engines whose swaps are still to be completed."""
     unknown: tuple[ContainerInfo, ...] = ()
-    """Running containers whose profiles may be in unreadable files. They are decided on when those files are read
-    again.
-    """
+    """Running containers whose profiles may be in unreadable files: decided on when those are read again."""
     problems: tuple[ProfileProblem, ...] = ()
     """Problems of those files at the time of the look."""
 
 
 async def find_engines(tools: Tools, stuck: Collection[str] = ()) -> Adoption:
-    """Find engines to adopt, and remove our other containers. One that misbehaves raises nothing.
-
-    An engine that has not come up yet was loading when its daemon died; its load goes on. `stuck` are profiles whose
-    engines that daemon found stuck. Such an engine is removed if it still generates nothing, unless its owner only
-    wants to be told.
-
-    Raises:
-        HostError: the runtime does not list its containers.
-    """
+    """Find engines to adopt, and remove our other containers. `stuck` ones must generate. Raises HostError."""
     catalog = tools.catalog
     report_leftovers(tools.registry, "An engine of an earlier daemon", await tools.runtime.settle(tools.owner))
     ready: list[AdoptableEngine] = []
@@ -114,10 +102,7 @@ async def _with_facts(tools: Tools, found: AdoptableEngine) -> AdoptableEngine:
 
 
 async def _unknown_containers(tools: Tools) -> list[ContainerInfo]:
-    """Containers with our label that are in no book, youngest first. A list takes seconds on a busy box.
-
-    An engine that is started or stopped meanwhile may be listed, and is in the registry after it or before it alone.
-    """
+    """Containers with our label that are in no book, youngest first; a list takes seconds on a busy box."""
     known = {engine.container for engine in tools.registry.engines.values()}
     listed = await tools.runtime.containers({LABEL_OWNER: tools.owner})
     ours = [each for each in listed if each.name not in known and not is_in_books(tools, each)]
@@ -142,9 +127,7 @@ async def find_engines_again(
 
 _NO_PROFILE = "its profile is no longer there"
 _LOADING = "a younger engine of its profile loads"
-"""Reason for removing a second engine of a profile that has not come up; for the youngest it means that the engine
-loads.
-"""
+"""Reason for removing a second engine that has not come up; of the youngest it means that it loads."""
 
 
 async def _unfit(tools: Tools, found: AdoptableEngine, stuck: Collection[str]) -> str | None:
@@ -180,7 +163,6 @@ async def _was_up(tools: Tools, found: AdoptableEngine) -> bool:
 
 
 def adopt_engine(tools: Tools, found: AdoptableEngine) -> None:
-    """Put it into the registry as ready."""
     profile, container = found.profile, found.container
     tools.registry.adopt(
         profile,
@@ -231,10 +213,7 @@ async def _remove_unknown(tools: Tools, container: ContainerInfo, why: str) -> N
 
 
 async def remove_container(tools: Tools, container: ContainerInfo, why: str) -> bool:
-    """Stop and remove a container that is not adopted; report one that ran.
-
-    False: that failed, which is reported too.
-    """
+    """Stop and remove a container that is not adopted; False: that failed, and is reported."""
     name = container.labels.get(LABEL_PROFILE)
     running = container.state is ContainerState.RUNNING
     try:
@@ -265,9 +244,7 @@ async def _here(tools: Tools) -> dict[str, ForeignContainer]:
 
 
 def as_foreign(container: ContainerInfo, owner: str, settings: Settings) -> ForeignContainer | None:
-    """Describe a foreign container that uses the GPU or our ports; None when it is ours, has ended, or is in nobody's
-    way.
-    """
+    """Describe a foreign container that uses the GPU or our ports; None for any other."""
     if container.state is not ContainerState.RUNNING or container.labels.get(LABEL_OWNER) == owner:
         return None
     first, last = settings.engine_ports
@@ -278,7 +255,6 @@ def as_foreign(container: ContainerInfo, owner: str, settings: Settings) -> Fore
 
 
 async def report_foreign(tools: Tools) -> None:
-    """Publish a notice of foreign containers, once. Runtime failures are reported elsewhere."""
     with suppress(SparkdashError):
         if found := [f"{each.name} ({each.image or 'no image'})" for each in (await _here(tools)).values()]:
             held = "What they hold of the memory is not there for our engines."

@@ -15,7 +15,6 @@ from sparkdash.supervisor.tools import Tools
 
 REFUSED = frozenset({401, 403})
 SHOWN = 8
-"""Names of models that an error lists at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +24,10 @@ class Attached:
     url: str
     """Root URL of the server, without /v1."""
     model_id: str
-    """Name of the profile's model at the server."""
 
 
 async def attach_server(tools: Tools, profile: Profile) -> Attached:
-    """Ask the server for its models, and find the profile's among them.
-
-    Raises:
-        EngineError: `engine_unreachable` when it does not answer or refuses, `model_unclear` when it lists several
-            models and the profile does not say which is meant.
-    """
+    """Find the profile's model in the server's list. Raises EngineError `engine_unreachable`, `model_unclear`."""
     url, path = openai.root(profile.url or ""), tools.adapter(profile).probes.alive
     try:
         reply = await tools.upstream.get(url + path, timeout_s=PROBE_S)
@@ -75,10 +68,7 @@ USED = frozenset({EngineState.READY, EngineState.DRAINING})
 
 
 class Attachments:
-    """Attached servers in use, over the supervisor's life.
-
-    Without a store, the next daemon attaches a server at its first request.
-    """
+    """Attached servers in use, kept in the store for the next daemon."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -86,10 +76,7 @@ class Attachments:
         self._kept = dict(tools.store.attached) if tools.store else {}
 
     async def take_back(self) -> list[Profile]:
-        """Put servers that an earlier daemon used into the registry again; report those that do not answer.
-
-        A server counts if it answers and its profile is the same.
-        """
+        """Register servers that an earlier daemon used and that answer; report the others."""
         profiles = self._tools.catalog.profiles
         known = [
             profiles[name]

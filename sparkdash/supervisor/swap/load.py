@@ -63,10 +63,7 @@ class ProcessProgress:
         """Bytes of memory that they held at the last look; None while unknown."""
 
     async def moved(self) -> bool | None:
-        """Whether the processes have taken in enough since that was last so; None when nobody can tell.
-
-        Each process counts for itself: one that ends takes nothing back.
-        """
+        """Whether the processes have taken in enough since that was last so; None when nobody can tell."""
         found: dict[int, int] = {}
         with suppress(SparkdashError, TimeoutError):
             async with asyncio.timeout(LOOK_S):
@@ -132,17 +129,13 @@ async def describe_standstill(
 
 POLL_S = 0.5
 FIRST_POLL_S = 0.02
-"""First pause between probes; pauses grow with the time that has passed, up to POLL_S. An engine that is up at once
-does not wait, and one that loads for minutes is not asked fifty times a second.
-"""
+"""Pauses grow up to POLL_S: what is up at once does not wait, and a long load is not asked often."""
 POLL_SHARE = 0.1
 """Pause as a share of the time that has passed: an engine is seen to be up at most a tenth later than it is."""
 TELL_S = 0.25
 """Seconds between two publications within a stage; vLLM writes 50 progress lines a second while it captures graphs."""
 TAKEN = 64 * MIB
-"""Memory that an engine must have taken for it to count as progress."""
 OWN_EVERY_S = 2.0
-"""Seconds between two looks at its own processes."""
 
 _NUMBERS = re.compile(r"[\d.:%]+")
 T = TypeVar("T")
@@ -196,11 +189,7 @@ class Loading:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def until_alive(self) -> None:
-        """Wait until the engine's HTTP server answers.
-
-        Raises:
-            EngineError: it ended (classified), or made no progress for `no_progress_s`.
-        """
+        """Wait until the engine's HTTP server answers. Raises EngineError: it ended, or stood still."""
         began = self._tools.clock.monotonic()
         while not await self._while_it_lives(self._alive()):
             self._tell()
@@ -215,12 +204,7 @@ class Loading:
             await self._while_it_lives(self._tools.clock.sleep(pause))
 
     async def warm(self) -> None:
-        """Have the engine do a small piece of its work: it may answer every probe and die at the first request.
-
-        Raises:
-            EngineError: it ended (classified), answered nothing of use (`bad_answer`), or lists several models of which
-                the profile names none (`model_unclear`).
-        """
+        """Have the engine do a small piece of its work: some die at their first request. Raises EngineError."""
         settings, limit = self._tools.settings, self._tools.settings.warm_s
         if described_server(self._profile):  # Ollama and its like load the model for their first request
             limit = max(limit, settings.no_progress_s)
@@ -317,7 +301,6 @@ class Loading:
                 await self._tools.clock.sleep(POLL_S)
 
     def _nodes_that_moved(self) -> set[str]:
-        """Return those of its nodes whose memory shows progress, whoever's that is."""
         moved = set[str]()
         for node in self._nodes:
             if (memory := last_memory(self._tools, node)) is not None:

@@ -36,17 +36,12 @@ MEASURE_S = 1.0
 
 
 async def begin_stop(tools: Tools, engine: Engine) -> HeldMemory | None:
-    """Publish the engine as stopping; return the memory of this box that it holds, where that can be told."""
     tools.registry.move(engine.profile, EngineState.STOPPING)
     return await measure_held_memory(tools, engine)
 
 
 async def stop_engine(tools: Tools, engine: Engine, held: HeldMemory | None) -> None:
-    """Stop and remove the engine; keep its last lines, note what it `held`, and report what outlived it.
-
-    Raises:
-        HostError: it would not stop; it is shown as failed.
-    """
+    """Stop and remove the engine; keep its last lines, report what outlived it. Raises HostError, shown as failed."""
     name = engine.profile
     if engine.container is not None:
         # read while it ends, so that reading does not lengthen the grace
@@ -96,7 +91,6 @@ async def measure_held_memory(tools: Tools, engine: Engine) -> HeldMemory | None
 
 
 def report_leftovers(registry: EngineRegistry, profile: str, left: Leftovers) -> None:
-    """Report which processes outlived an engine, what was done about them, and whether more are left."""
     if left.ended:
         text = f"{profile} left {_processes(left.ended)} behind; ended now."
         registry.notice(Level.WARNING, "orphan_ended", text, profile)
@@ -131,12 +125,9 @@ def _processes(pids: tuple[int, ...]) -> str:
 
 SAMPLE_S = 0.1
 NODE_SAMPLE_S = 0.5
-"""Seconds between two samples of another node, which is asked over ssh."""
 STEADY_SAMPLES = 9
 STEADY = 256 * MIB
-"""Bytes of movement over those samples below which available memory is steady; an engine gives back gigabytes a
-second.
-"""
+"""Available memory that moves less over those samples is steady; an engine gives back gigabytes a second."""
 STEADIES = "the memory of those who left to be steady"
 TOLD_SAMPLES = 10
 """Samples between two reports of the wait: once a second."""
@@ -147,15 +138,11 @@ BACK_STEADY = 128 * MIB
 PATIENCE_S = 10.0
 """Seconds to wait for missing memory when the next engine fits without it."""
 STOP_S = 5.0
-"""Seconds to wait for missing memory when no engine comes."""
 MARGINS = {Basis.LEARNED: 0.1, Basis.DECLARED: 0.5}
-"""Margins beyond the peaks of loads that run at the same time. Declared needs were up to a quarter too low, and name no
-peak.
-"""
+"""Margins beyond the peaks of loads at the same time; declared needs were up to a quarter too low."""
 BESIDE_S = 1.0
 """Seconds between two looks at what the other loads have taken."""
 AGAIN_S = 60.0
-"""Seconds until a start that was refused for missing memory may be tried again."""
 
 
 WaitReporter = Callable[[str | None, float | None], None]
@@ -163,13 +150,7 @@ WaitReporter = Callable[[str | None, float | None], None]
 
 
 async def until_loads_leave_room(tools: Tools, target: Profile, node: str = LOCAL) -> None:
-    """Wait while others load on the node, until there is room for them and for `target`, or nobody loads any more.
-
-    Each load counts with its peak and a margin, and with all large blocks that it asks for; the reserve is kept.
-
-    Raises:
-        HostError: node_unreachable.
-    """
+    """Wait until loads under way leave room for `target` (each with its peak and a margin). Raises HostError."""
     while others := tools.registry.loading(but=target.name, on=(node,)):
         if await _loads_leave_room(tools, target, node, others):
             return
@@ -190,15 +171,12 @@ async def _loads_leave_room(tools: Tools, target: Profile, node: str, others: Se
 
 
 async def _may_still_take(tools: Tools, node: str, engine: Engine, most: int | None) -> int | None:
-    """Return the most that the load still takes of the node; on another node, where nobody sees what it holds, all of
-    it.
-    """
+    """Return the most that the load still takes of the node; all of it where nobody sees what it holds."""
     held = await measure_held_memory(tools, engine) if node == LOCAL else None
     return None if most is None else max(0, most - (held.took if held else 0))
 
 
 def _at_most(tools: Tools, profile: Profile) -> int | None:
-    """Most that the load takes; None: not known."""
     need = tools.needs(profile)
     margin, room = MARGINS.get(need.basis), need.room_bytes
     return None if margin is None or room is None else int(room * (1 + margin))
@@ -207,15 +185,7 @@ def _at_most(tools: Tools, profile: Profile) -> int | None:
 async def wait_for_memory(
     tools: Tools, target: Profile, told: WaitReporter = lambda *_: None, node: str = LOCAL
 ) -> int:
-    """Wait until engines that left the node lately gave their memory back; return the missing bytes.
-
-    Lately means evicted for this start, stopped before it, cancelled or crashed. The wait ends `reclaim_s` after the
-    last of them left. It is short for missing memory without which the next engine fits. Where nobody measured what
-    left, it ends once available memory is steady and enough.
-
-    Raises:
-        HostError: node_unreachable.
-    """
+    """Wait, up to `reclaim_s`, for the memory of engines that left; return the missing bytes. Raises HostError."""
     debts, clock, limit = tools.registry.debts_on(node), tools.clock, tools.settings.reclaim_s
     asked = _must_be_free(tools, target, node)
     began, until = clock.monotonic(), clock.now() + limit
@@ -268,12 +238,7 @@ async def after_stop(tools: Tools, told: WaitReporter) -> None:
 
 
 async def admit_load(tools: Tools, target: Profile, missing: Mapping[str, int]) -> None:
-    """Look at available memory once more before the start, on each node of `missing`.
-
-    Raises:
-        AdmissionError: `does_not_fit`; `memory_not_returned` when that is why, or when it is not known whether it fits.
-        HostError: node_unreachable.
-    """
+    """Look at memory once more before the start. Raises AdmissionError (`does_not_fit`, `memory_not_returned`)."""
     for node, lacks in missing.items():
         available, asked = (await read_memory(tools, node)).available, _must_be_free(tools, target, node)
         if lacks and (asked is None or available < asked):

@@ -27,11 +27,7 @@ from sparkdash.supervisor.tools import Tools
 
 
 class Takeover:
-    """Takes over the engines of an earlier daemon. `stuck` are profiles whose engines that daemon found stuck.
-
-    `adopted` is called for each engine; `tell` posts an Adoption that is found later, and calls `take_over` in its
-    turn.
-    """
+    """Takes over engines of an earlier daemon; `tell` posts an Adoption that is found later."""
 
     def __init__(
         self,
@@ -57,10 +53,7 @@ class Takeover:
         """Containers that an earlier daemon left, whose profiles may be in files that cannot be read."""
 
     async def look(self, group: asyncio.TaskGroup) -> bool:
-        """Look for engines now, and take them over; later if the runtime fails. Whether it was done now.
-
-        Two looks at a time would find the same engine: the later one's would count as replaced, and be removed.
-        """
+        """Take engines over now, or later if the runtime fails; two looks at a time would find the same engine."""
         self._group = group
         self._is_looking = True
         try:

@@ -43,8 +43,6 @@ def _requests(held: Mapping[str, int]) -> str:
 
 @dataclass(slots=True)
 class _UnderWay:
-    """A swap under way, with its task."""
-
     order: SwapOrder
     transition: Transition
     task: asyncio.Task[Move]
@@ -146,7 +144,6 @@ class SwapTasks:
                 record.waits(_requests(held) if held else None, swap.order.drain_until if held else None)
 
     def drained(self, target: str | None) -> None:
-        """Let the swap to `target` stop the engines that it evicts."""
         if swap := self._under_way.get(target):
             swap.order.drained.set()
 
@@ -181,14 +178,12 @@ class SwapTasks:
         return None
 
     def _mark_spared_ready(self, order: SwapOrder) -> None:
-        """Mark engines ready again that were to leave and are still there."""
         engines = self._tools.registry.engines
         for name in (engine.profile for engine in order.evict):
             if name in engines and engines[name].state is EngineState.DRAINING:
                 self._tools.registry.move(name, EngineState.READY)
 
     def _keep_contiguity(self, swap: _UnderWay, move: SwapDone | SwapFailed | SwapCancelled) -> None:
-        """Store how a load went, with the free blocks before and after it."""
         target, tools = swap.order.target, self._tools
         is_here = target is not None and LOCAL in swap.order.nodes
         if self._store is None or target is None or not is_here or swap.transition.phase not in BRING_UP:

@@ -47,21 +47,12 @@ from sparkdash.supervisor.tools import Shipper, Tools
 
 
 def launch_nodes(tools: Tools, nodes: tuple[str, ...]) -> tuple[NodeLaunch, ...]:
-    """Return what a launch must know of its nodes; nothing for this box alone.
-
-    Raises:
-        HostError: node_unknown, node_unreachable, no_common_link.
-    """
+    """Return what a launch must know of its nodes; nothing for this box alone. Raises HostError."""
     return () if nodes == (LOCAL,) else tools.nodes.launch_on(nodes)
 
 
 def engine_container(tools: Tools, target: Profile, nodes: tuple[str, ...], flags: KnownFlags | None) -> ContainerSpec:
-    """Build the container of `target` on these nodes, the serving one first.
-
-    Raises:
-        HostError: port_in_use, or as `launch_nodes`.
-        ProfileError: the profile lacks what its engine needs.
-    """
+    """Build the container of `target` on these nodes. Raises HostError and ProfileError."""
     settings, on = tools.settings, launch_nodes(tools, nodes)
     given = {engine.port for engine in tools.registry.loading(but=target.name)}
     port = tools.ports.take(given)
@@ -82,12 +73,7 @@ def engine_container(tools: Tools, target: Profile, nodes: tuple[str, ...], flag
 async def check_start(
     tools: Tools, target: Profile, nodes: Collection[str], evict: Iterable[Engine]
 ) -> KnownFlags | None:
-    """Check that nothing speaks against a start on these nodes; return the known flags of the target's program.
-
-    Raises:
-        HostError: its image or weights are not on this box, though it runs here.
-        AdmissionError: `fragmented`.
-    """
+    """Check what speaks against a start; return the known flags. Raises HostError and AdmissionError."""
     image, runtime = target.image, tools.runtime
     image_id = await runtime.image_id(image) if runtime.containerised and image is not None else ""
     if LOCAL in nodes:
@@ -131,19 +117,12 @@ def _is_gone(path: Path) -> bool:
 
 
 TELL_S = 1.0
-"""Seconds between two publications of the copy's progress."""
 
 
 async def provide_nodes(
     tools: Tools, target: Profile, nodes: tuple[str, ...], record: SwapRecord, enter: Callable[[SwapPhase], None]
 ) -> None:
-    """Copy to each other node what it lacks; the phase is entered only if there is something to do.
-
-    On several nodes everything must be equal to what this box has; one node alone may have its own.
-
-    Raises:
-        HostError: image_missing, weights_missing (neither box has it); disk_full, node_unreachable and others.
-    """
+    """Copy to each other node what it lacks; several nodes must have the same. Raises HostError."""
     others = [node for node in nodes if node != LOCAL]
     if tools.shipper is None or not others:
         return
@@ -204,25 +183,20 @@ class SwapOrder:
     target: Profile | None
     evict: tuple[Engine, ...]
     record: SwapRecord
-    """Public record of the swap."""
     nodes: tuple[str, ...]
     """Nodes of the target, the serving one first; empty without a target, and for one that is not ours."""
     tell: Callable[[Move], None]
-    """Hands a move to the actor."""
     unwatch: Callable[[str], None]
     """From now on this profile's end is no accident."""
     resumes: AdoptableEngine | None = None
     """Container of the target that runs already: an earlier daemon started it and did not see it come up."""
     scale: FootprintMeter | None = None
-    """Meter of the load's memory."""
     before: Contiguity | None = None
-    """Free large blocks just before the start."""
     drain_until: float | None = None
     """Time at which requests that hold the evicted engines are cut, Unix seconds."""
     copies: bool = False
     """Whether the evicted engines serve on until the other nodes have what the target needs."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the evicted engines may be stopped."""
 
 
 class Transition:
@@ -239,11 +213,7 @@ class Transition:
         """Time at which these containers are killed, Unix seconds."""
 
     async def run(self) -> None:
-        """All phases. On failure or cancellation what was begun is gone again.
-
-        Raises:
-            SparkdashError: why it failed; `phase` says where.
-        """
+        """All phases; on failure or cancellation what was begun is gone again. Raises SparkdashError."""
         target = self._order.target
         managed = target is not None and self._tools.adapter(target).managed
         if target is not None and self._order.resumes:
@@ -305,10 +275,7 @@ class Transition:
             await cache_eviction.evict_after_stop(self._tools, left, comes=self._order.target)
 
     async def _end_all(self) -> None:
-        """Stop all evicted engines at once: most of each stop is grace.
-
-        An engine that will not stop keeps no other from it.
-        """
+        """Stop all evicted engines at once: most of each stop is grace."""
         evict = self._order.evict
         for engine in evict:
             self._order.unwatch(engine.profile)
