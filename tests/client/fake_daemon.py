@@ -1,4 +1,4 @@
-"""A small daemon over real HTTP: the control API of ARCHITECTURE section 9 on a real bus, in a thread of its own.
+"""A small daemon over real HTTP: the control API on a real bus, in a thread of its own.
 
 Tests script it: what a call publishes, what it refuses, when its links break, when it is born again.
 """

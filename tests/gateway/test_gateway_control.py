@@ -34,52 +34,6 @@ def test_the_description_of_the_api_is_as_agreed(house: Any) -> None:
     assert OPENAPI.read_text() == now
 
 
-async def test_every_route_of_the_map_is_described(house: Any) -> None:
-    """ARCHITECTURE section 9 names them."""
-    paths = (await house.client.get("/api/openapi.json")).json()["paths"]
-    routes = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
-    assert routes == {
-        "GET /api/state",
-        "GET /api/events",
-        "GET /api/profiles",
-        "GET /api/profiles/{name}",
-        "GET /api/plan/{name}",
-        "GET /api/logs/{name}",
-        "GET /api/shelf",
-        "GET /api/incidents",
-        "POST /api/replay",
-        "GET /api/history/figures",
-        "GET /api/history/series",
-        "GET /api/history/recent",
-        "GET /api/history/usage",
-        "GET /api/history/requests",
-        "GET /api/history/marks",
-        "GET /api/doctor",
-        "GET /api/memory",
-        "POST /api/use-set",
-        "GET /api/settings",
-        "POST /api/settings",
-        "GET /api/bench",
-        "POST /api/bench",
-        "GET /api/bench/{run}",
-        "POST /api/bench/end",
-        "POST /api/bench/{run}/resume",
-        "POST /api/use",
-        "POST /api/stop",
-        "POST /api/cancel",
-        "POST /api/requests/{request_id}/cancel",
-        "POST /api/release",
-        "POST /api/extend-load",
-        "POST /api/toggle",
-        "POST /api/pull-image",
-        "POST /api/reload",
-        "POST /api/lease",
-        "DELETE /api/lease",
-        "POST /api/traffic",
-        "POST /api/shutdown",
-    }
-
-
 async def test_state_is_the_snapshot(house: Any) -> None:
     """All of it, as a client's own types read it; only its time is that of the question, so that ages are true."""
     before = house.bus.snapshot
