@@ -18,7 +18,7 @@ import structlog
 
 from sparkdash import __version__
 from sparkdash.domain.event import Fact, Level, Notice
-from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap
 

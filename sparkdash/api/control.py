@@ -40,12 +40,12 @@ from sparkdash.api.requests import (
 )
 from sparkdash.api.rows import Call, DocumentCall, EventReader, Stream, read_answer, read_event, read_snapshot
 from sparkdash.domain.container import PullProgress
+from sparkdash.domain.engine import IncidentList
 from sparkdash.domain.event import Event
-from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.history import FigureList, MarkList, PastRequests, RecentFigures, Replay, Series, UsageReport
-from sparkdash.domain.incident import IncidentList
-from sparkdash.domain.local_files import Shelf
+from sparkdash.domain.images import Shelf
 from sparkdash.domain.memory import MemoryAccount
+from sparkdash.domain.node import Diagnosis
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SetPlan

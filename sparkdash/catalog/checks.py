@@ -11,9 +11,8 @@ from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.document import Document, KeyPath, walk_strings
 from sparkdash.catalog.schema import EXTENDS, Section, is_variant
 from sparkdash.domain.node import RANK_ARGS
-from sparkdash.domain.profile import AUTO, MOST_NODES, PLACEHOLDER, Profile, placeholders
-from sparkdash.domain.server import FIGURES, ServerSpec
-from sparkdash.domain.task import ROUTE_PATHS, ServerRoute
+from sparkdash.domain.profile import AUTO, MOST_NODES, PLACEHOLDER, SERVER_FIGURES, Profile, ServerSpec, placeholders
+from sparkdash.domain.request import ROUTE_PATHS, ServerRoute
 from sparkdash.engines.generic.known_servers import described_server, known_server, server_of
 from sparkdash.engines.generic.trial import PROVABLE
 from sparkdash.engines.registry import adapter
@@ -68,9 +67,9 @@ def _routes(section: Section, own: ServerSpec, server: ServerSpec) -> Iterator[P
 
 def _figures(section: Section, server: ServerSpec) -> Iterator[ProfileProblem]:
     for figure in server.metrics.names if server.metrics else ():
-        if figure not in FIGURES:
-            close = nearest(figure, FIGURES)
-            hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(FIGURES)}."
+        if figure not in SERVER_FIGURES:
+            close = nearest(figure, SERVER_FIGURES)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(SERVER_FIGURES)}."
             text = f"there is no figure {figure!r}"
             yield section.problem(("server", "metrics", "names", figure), text, hint, code="unknown-name")
 

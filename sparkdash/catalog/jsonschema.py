@@ -15,8 +15,19 @@ from pydantic import BaseModel
 
 from sparkdash.catalog.schema import EXTENDS, MERGED, PROFILE_KEYS
 from sparkdash.domain.images import ImageBuild
-from sparkdash.domain.profile import MemoryNeed, ModelRef, Mount, Profile, Published, SimSpec, SimSpeed
-from sparkdash.domain.server import LogFailure, LogStage, ServerMetrics, ServerSpec
+from sparkdash.domain.profile import (
+    LogFailure,
+    LogStage,
+    MemoryNeed,
+    ModelRef,
+    Mount,
+    Profile,
+    Published,
+    ServerMetrics,
+    ServerSpec,
+    SimSpec,
+    SimSpeed,
+)
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _PARTS: tuple[type[BaseModel], ...] = (

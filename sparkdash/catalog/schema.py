@@ -13,17 +13,21 @@ from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.document import Document, KeyPath
 from sparkdash.domain.profile import (
     EngineKind,
+    LogFailure,
+    LogStage,
     MemoryNeed,
     MendName,
     ModelRef,
     Mount,
     Profile,
     Published,
+    ServerKind,
+    ServerMetrics,
+    ServerSpec,
     SimSpec,
     SimSpeed,
 )
-from sparkdash.domain.server import LogFailure, LogStage, ServerKind, ServerMetrics, ServerSpec
-from sparkdash.domain.task import ServerRoute
+from sparkdash.domain.request import ServerRoute
 
 _PARTS: Mapping[KeyPath, type[BaseModel]] = {
     ("models", "*"): ModelRef,

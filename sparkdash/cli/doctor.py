@@ -17,7 +17,7 @@ from sparkdash.units import printable
 if TYPE_CHECKING:
     from sparkdash.doctor import Probe
     from sparkdash.doctor.facts import DaemonSeen
-    from sparkdash.domain.finding import Finding
+    from sparkdash.domain.node import Finding
 
 WARNED, FAILED = 1, 5
 """Exit codes; every command exits 5 when the box lacks something."""

@@ -13,7 +13,7 @@ from sparkdash.cli.parameters import AsJson, complete_profile
 if TYPE_CHECKING:
     from sparkdash.cli.history_tables import AskedPeriod, HistoryTable
     from sparkdash.client.client import Client
-    from sparkdash.domain.lease import Request
+    from sparkdash.domain.request import Request
 
 SHOWN_REQUESTS = 40
 """Requests of a table; --json and --csv give all of the period."""

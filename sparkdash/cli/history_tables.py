@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from sparkdash.cli.output import fit_table, wrap_last_column
+from sparkdash.domain.engine import Incident, IncidentList
 from sparkdash.domain.history import FigureList, MarkList, Series, UsageReport, UsageTotals
-from sparkdash.domain.incident import Incident, IncidentList
-from sparkdash.domain.lease import Request
 from sparkdash.domain.phrases import about, end_text, output_of_request, repair_text
+from sparkdash.domain.request import Request
 from sparkdash.errors import AdmissionError
 from sparkdash.units import age, bit_rate, duration, gib, number, percent, tokens
 

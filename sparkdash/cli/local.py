@@ -15,8 +15,8 @@ from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, LABEL_SERVES,
 from sparkdash.domain.memory import Need
 from sparkdash.domain.node import LOCAL, Link, Node, NodeLaunch
 from sparkdash.domain.profile import Profile, ProfileSummary
+from sparkdash.domain.request import Task
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.task import Task
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.estimate import estimate_launch
 from sparkdash.engines.known_flags import KnownFlags

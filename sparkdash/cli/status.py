@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sparkdash.client.client import Client
     from sparkdash.domain.engine import Failure
     from sparkdash.domain.history import Replay
-    from sparkdash.domain.lease import Request
+    from sparkdash.domain.request import Request
     from sparkdash.domain.state import Snapshot
     from sparkdash.domain.swap import Plan
 
@@ -256,7 +256,7 @@ def requests(
 
 def _replay(request: str, on: str, *, yes: bool, as_json: bool) -> None:
     from sparkdash.client.client import Client
-    from sparkdash.domain.lease import RequestState
+    from sparkdash.domain.request import RequestState
 
     with Client() as client:
         planned = client.replay(request=request, on=on)

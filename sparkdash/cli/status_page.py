@@ -9,7 +9,6 @@ from sparkdash.cli.output import LiveLine, format_table
 from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.engine import Engine, EngineState, Liveness
 from sparkdash.domain.event import Measuring, Notice
-from sparkdash.domain.lease import Request
 from sparkdash.domain.memory import Guard
 from sparkdash.domain.metric import Energy, EngineSample, Gpu, Memory, Metric, NodeSample, Sample
 from sparkdash.domain.node import LOCAL, NodeState
@@ -36,6 +35,7 @@ from sparkdash.domain.phrases import (
     wait_text,
     waiting_on,
 )
+from sparkdash.domain.request import Request
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapPhase, phases_of
 from sparkdash.units import DASH, GIB, age, duration, energy_text, gib, number, one_line, percent, tokens

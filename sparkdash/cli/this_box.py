@@ -244,7 +244,7 @@ def _problems(known: Settings) -> tuple[str, ...]:
     from sparkdash.cli.doctor import seen_daemon
     from sparkdash.doctor import Probe
     from sparkdash.doctor.nodes.examine import examine_all
-    from sparkdash.domain.finding import Status
+    from sparkdash.domain.node import Status
 
     log.configure(level=logging.ERROR)  # what NVML keeps from us is a finding, not a line in the log
     probe = Probe(settings=known, settings_problem=None, daemon=seen_daemon())

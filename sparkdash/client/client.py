@@ -23,7 +23,7 @@ from sparkdash.client.connection import (
     reading_answer,
 )
 from sparkdash.domain.event import Measuring
-from sparkdash.domain.lease import LEASE_HEADER
+from sparkdash.domain.request import LEASE_HEADER
 
 if TYPE_CHECKING:
     import httpx

@@ -24,8 +24,8 @@ from sparkdash.daemon.listeners import Listeners, publish_notice
 from sparkdash.daemon.other_nodes import OtherNodes, OtherNodesInputs
 from sparkdash.daemon.profile_files import READ_S, ProfileFiles
 from sparkdash.daemon.samples import Alerting, record_notices, recording_samples, restore_past
-from sparkdash.domain.incident import no_evidence
-from sparkdash.domain.lease import Request
+from sparkdash.domain.engine import no_evidence
+from sparkdash.domain.request import Request
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.gateway import app as gateway
 from sparkdash.gateway.count.counter import TokenCounter

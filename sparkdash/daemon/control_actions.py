@@ -17,9 +17,9 @@ from sparkdash.daemon import config_file, reloading
 from sparkdash.daemon.daemon import Daemon
 from sparkdash.daemon.reloading import publish_profiles
 from sparkdash.domain.event import Event, Level, MeasuringChanged, Notice
-from sparkdash.domain.finding import Diagnosis, Finding
-from sparkdash.domain.local_files import Item, NodeStock, Shelf, Stock
+from sparkdash.domain.images import Item, NodeStock, Shelf, Stock
 from sparkdash.domain.memory import Holding, MemoryAccount
+from sparkdash.domain.node import Diagnosis, Finding
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.errors import SparkdashError
 from sparkdash.host.local_weights import Presence

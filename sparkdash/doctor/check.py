@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypedDict, Unpack
 
 from sparkdash.doctor.facts import Facts
-from sparkdash.domain.finding import Status
+from sparkdash.domain.node import Status
 
 
 class CheckResult(NamedTuple):

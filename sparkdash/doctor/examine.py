@@ -10,7 +10,7 @@ from sparkdash.doctor import checks  # noqa: F401 - importing it fills the regis
 from sparkdash.doctor.check import CHECKS, Check, CheckResult, unknown
 from sparkdash.doctor.facts import Facts, UnreadFact
 from sparkdash.doctor.probe import Probe
-from sparkdash.domain.finding import Finding
+from sparkdash.domain.node import Finding
 from sparkdash.errors import AdmissionError
 
 C = TypeVar("C")

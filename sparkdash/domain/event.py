@@ -12,13 +12,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from sparkdash.domain.base import STRICT, Frozen, per_request
-from sparkdash.domain.engine import Engine, Parked
-from sparkdash.domain.incident import Incident, Repairs
-from sparkdash.domain.lease import Request
+from sparkdash.domain.engine import Engine, Incident, Parked, Repairs
 from sparkdash.domain.memory import Guard
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.node import NodeState
 from sparkdash.domain.profile import ProfileSummary
+from sparkdash.domain.request import Request
 from sparkdash.domain.swap import DefaultProfile, Swap
 from sparkdash.limits import COUNT, NAME, PRINTABLE, WORD
 

@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.event import Level
-from sparkdash.domain.lease import Request
 from sparkdash.domain.metric import METRICS, EngineSample, Gpu, LinkSample, Memory, Metric, NodeSample, Sample
 from sparkdash.domain.node import LOCAL
+from sparkdash.domain.request import Request
 from sparkdash.domain.swap import Plan
 
 UsageGroup = Literal["profile", "client", "key", "hour", "day"]

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from sparkdash.domain.engine import Engine, Liveness, LivenessState, RepairStep
+from sparkdash.domain.engine import Engine, Incident, Liveness, LivenessState, RepairStep, RepairTime
 from sparkdash.domain.history import Replay
-from sparkdash.domain.incident import Incident, RepairTime
-from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.local_files import CopyKind, CopyProgress, CopyStep
+from sparkdash.domain.images import CopyKind, CopyProgress, CopyStep
 from sparkdash.domain.metric import EngineSample, Figure, LinkSample, LiveRequest, Metric, NodeSample, Sample
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.profile import AUTO, ProfileSummary
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, Swap, SwapPhase
 from sparkdash.units import DASH, age, bit_rate, counted, duration, gib, natural, number, percent, size

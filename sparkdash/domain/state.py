@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from sparkdash.domain.base import Frozen
-from sparkdash.domain.engine import Engine, EngineState, Parked
+from sparkdash.domain.engine import Engine, EngineState, Incident, Parked, Repairs
 from sparkdash.domain.event import (
     ActiveAlert,
     AlertsChanged,
@@ -34,14 +34,12 @@ from sparkdash.domain.event import (
     UnadoptedChanged,
     Withheld,
 )
-from sparkdash.domain.incident import Incident, Repairs
-from sparkdash.domain.lease import ASIDES, Request, RequestState
 from sparkdash.domain.memory import Guard
 from sparkdash.domain.metric import Metric, Sample
 from sparkdash.domain.node import NodeState
 from sparkdash.domain.profile import ProfileSummary
+from sparkdash.domain.request import ASIDES, Candidate, Request, RequestState, Task, meant_by_auto
 from sparkdash.domain.swap import DefaultProfile, Swap
-from sparkdash.domain.task import Candidate, Task, meant_by_auto
 
 FIGURE_WINDOW = 20
 """Requests behind a profile's median speeds."""

@@ -17,7 +17,7 @@ from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.memory import Need, Term
 from sparkdash.domain.profile import ApiProtocol, EngineKind, MendName, Profile
-from sparkdash.domain.task import Task
+from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, logs, memory_terms
 from sparkdash.engines.argv import NO_LISTS, ListArgs, version_of

@@ -16,11 +16,11 @@ from sparkdash.api.answers import BenchPlan, SettingList
 from sparkdash.api.requests import SettingBody, StartRunBody
 from sparkdash.bus import Bus
 from sparkdash.catalog.catalog import Catalog
-from sparkdash.domain.finding import Diagnosis
-from sparkdash.domain.lease import Request
-from sparkdash.domain.local_files import Shelf
+from sparkdash.domain.images import Shelf
 from sparkdash.domain.memory import MemoryAccount
+from sparkdash.domain.node import Diagnosis
 from sparkdash.domain.profile import ProfileSummary
+from sparkdash.domain.request import Request
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.http.event_feed import EventEncoder

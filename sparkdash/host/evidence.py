@@ -21,7 +21,7 @@ from pathlib import Path
 import structlog
 
 from sparkdash import __version__
-from sparkdash.domain.incident import Evidence, EvidenceRequest
+from sparkdash.domain.engine import Evidence, EvidenceRequest
 from sparkdash.host import command
 from sparkdash.host.kernel_lines import KernelFindings
 from sparkdash.host.kernel_log import NOT_READABLE, KernelLog

@@ -11,7 +11,7 @@ from pathlib import Path
 from sparkdash.bus import Bus
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import EngineChanged, Fact, GuardChanged, ProfilesChanged, SwapChanged
-from sparkdash.domain.lease import Request
+from sparkdash.domain.request import Request
 from sparkdash.domain.state import Snapshot
 from sparkdash.prometheus.totals import OTHER, RequestTotals, ScrapedState, SwapTotals
 from sparkdash.telemetry.totals import EngineTotals

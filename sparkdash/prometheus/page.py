@@ -12,10 +12,10 @@ from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 
 from sparkdash.domain.engine import Engine, EngineState, LivenessState
-from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory import GuardLevel
 from sparkdash.domain.metric import Gpu, Memory, Metric, NodeSample
 from sparkdash.domain.node import LOCAL
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.prometheus.totals import OTHER, QUEUE, SWAP, WAITS, ScrapedState
 from sparkdash.telemetry.reading import Counters
 from sparkdash.telemetry.totals import LatencyHistogram

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from sparkdash.domain.engine import Engine
-from sparkdash.domain.lease import ASIDES, Request, RequestState
 from sparkdash.domain.memory import Guard
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import ProfileSummary
+from sparkdash.domain.request import ASIDES, Request, RequestState
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapPhase
 from sparkdash.telemetry.totals import TOKEN_S, EngineTotals, LatencyHistogram

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from sparkdash.domain.lease import Request
+from sparkdash.domain.request import Request
 
 DAY_S = 86400
 PUT = (

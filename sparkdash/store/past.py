@@ -33,8 +33,8 @@ from sparkdash.domain.history import (
     UsageReport,
     UsageSelection,
 )
-from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory import LoadContiguity
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import FIGURE_WINDOW, RECENT_NOTICES, RECENT_REQUESTS, RECENT_SWAPS, Figures
 from sparkdash.domain.swap import Step, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import AdmissionError, DaemonError

@@ -8,13 +8,12 @@ from collections.abc import Iterable
 from statistics import median
 
 from sparkdash.domain import memory
-from sparkdash.domain.engine import Parked
+from sparkdash.domain.engine import Incident, Parked
 from sparkdash.domain.event import Notice
 from sparkdash.domain.history import measured_of
-from sparkdash.domain.incident import Incident
-from sparkdash.domain.lease import Request
 from sparkdash.domain.memory import Footprint, GuardKill, LoadContiguity, Weighing
 from sparkdash.domain.metric import Sample
+from sparkdash.domain.request import Request
 from sparkdash.domain.swap import Step, Swap, SwapOutcome, SwapPhase
 from sparkdash.store import key_usage, rows
 from sparkdash.store.figures import SecondBuckets, SecondRow

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from sparkdash.domain.engine import Failure, Parked
+from sparkdash.domain.engine import Failure, Incident, IncidentEnd, Parked, TakenStep
 from sparkdash.domain.event import Notice
-from sparkdash.domain.incident import Incident, IncidentEnd, TakenStep
-from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory import Contiguity, GuardKill, LoadContiguity, LoadOutcome, Measure, Weighing
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Step, Swap, SwapOutcome
 
 Row = tuple[object, ...]

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
-from sparkdash.domain.engine import Parked
-from sparkdash.domain.incident import Incident
+from sparkdash.domain.engine import Incident, Parked
 from sparkdash.domain.memory import LoadContiguity
 from sparkdash.store import key_usage, rows, schema
 from sparkdash.store.figures import SecondRow

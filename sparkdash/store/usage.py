@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from sparkdash.domain.history import ENERGY_BUSY, ENERGY_IDLE, UsageReport, UsageSelection, UsageTotals
-from sparkdash.domain.lease import ASIDES, Request, RequestState
+from sparkdash.domain.request import ASIDES, Request, RequestState
 from sparkdash.domain.sketch import LogSketch, SketchSum
 from sparkdash.store.figures import DAY_S, HOUR_S
 from sparkdash.store.series import read_increase

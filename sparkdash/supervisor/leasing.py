@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from sparkdash.domain.base import per_request
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.task import Task
+from sparkdash.domain.request import Task
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, HostError, SparkdashError, UpstreamError
 from sparkdash.supervisor.decide import refusals

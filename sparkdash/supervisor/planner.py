@@ -9,8 +9,8 @@ from sparkdash.domain.memory import Need
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.profile import Profile
+from sparkdash.domain.request import Task
 from sparkdash.domain.swap import Plan, PlanNode, SetMember, SetPlan, SwapCause
-from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.limits import shown
 from sparkdash.rules.secret import secret_at

@@ -8,15 +8,13 @@ from contextlib import AbstractAsyncContextManager
 
 from sparkdash.catalog import Catalog
 from sparkdash.domain.container import ForeignContainer, PullProgress
-from sparkdash.domain.engine import Engine
+from sparkdash.domain.engine import Engine, IncidentList
 from sparkdash.domain.event import Level
 from sparkdash.domain.images import ImageOrigin, how_to_get, image_origin
-from sparkdash.domain.incident import IncidentList
-from sparkdash.domain.lease import Request
 from sparkdash.domain.memory import Need
 from sparkdash.domain.profile import AUTO, Profile
+from sparkdash.domain.request import Request, Task
 from sparkdash.domain.swap import Plan, SetPlan, SwapCause
-from sparkdash.domain.task import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines.probes import MetricNames
 from sparkdash.engines.registry import adapter

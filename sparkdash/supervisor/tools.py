@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sparkdash.catalog import Catalog
-from sparkdash.domain.engine import Engine
+from sparkdash.domain.engine import Engine, TakeEvidence, no_evidence
 from sparkdash.domain.event import Fact
-from sparkdash.domain.incident import TakeEvidence, no_evidence
-from sparkdash.domain.local_files import CopyPlan, CopyProgress
+from sparkdash.domain.images import CopyPlan, CopyProgress
 from sparkdash.domain.memory import Holding
 from sparkdash.domain.metric import EngineFigures, GpuFigures
 from sparkdash.domain.profile import Profile

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sparkdash.domain.finding import Finding, Status
-from sparkdash.domain.local_files import Stock
+from sparkdash.domain.images import Stock
+from sparkdash.domain.node import Finding, Status
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
 

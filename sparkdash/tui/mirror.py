@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Event, Measuring, SampleTaken
-from sparkdash.domain.lease import Request
 from sparkdash.domain.metric import EngineSample, Sample
 from sparkdash.domain.node import LOCAL, NodeState
 from sparkdash.domain.phrases import boxes_text
+from sparkdash.domain.request import Request
 from sparkdash.domain.state import Snapshot, apply
 from sparkdash.domain.swap import Swap
 from sparkdash.errors import SparkdashError

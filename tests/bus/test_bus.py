@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from sparkdash.bus import JOURNAL, QUEUE, Bus
 from sparkdash.domain.event import Event, Fact, Level, Notice, RequestChanged, SampleTaken
-from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.metric import Sample
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import DaemonInfo, Snapshot, apply
 
 INFO = DaemonInfo(version="0", host="h", pid=1, started_at=0, runtime="none", url="u")

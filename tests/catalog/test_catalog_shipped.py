@@ -9,7 +9,7 @@ import pytest
 
 from sparkdash import catalog
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.domain.task import Task
+from sparkdash.domain.request import Task
 from sparkdash.engines.registry import adapter, adapter_of
 from sparkdash.paths import shipped_profiles
 

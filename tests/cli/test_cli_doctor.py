@@ -12,7 +12,7 @@ from fake_daemon import FakeDaemon
 
 from sparkdash.cli.doctor import finding_lines
 from sparkdash.doctor import CHECKS
-from sparkdash.domain.finding import Finding, Status
+from sparkdash.domain.node import Finding, Status
 
 Run = Callable[..., Any]
 

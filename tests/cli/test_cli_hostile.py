@@ -24,15 +24,14 @@ from sparkdash.cli import output
 from sparkdash.cli.doctor import finding_lines as doctors_lines
 from sparkdash.cli.main import app
 from sparkdash.domain.container import ForeignContainer, PullProgress
-from sparkdash.domain.engine import EngineState, Failure, Liveness, LivenessState, Parked
+from sparkdash.domain.engine import EngineState, Failure, Incident, Liveness, LivenessState, Parked, Repairs, RepairTime
 from sparkdash.domain.event import Fact, Level, Measuring, Notice, SwapChanged
-from sparkdash.domain.finding import Finding, Status
 from sparkdash.domain.history import PastRequests
-from sparkdash.domain.incident import Incident, Repairs, RepairTime
-from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Memory
+from sparkdash.domain.node import Finding, Status
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SwapOutcome
 from sparkdash.units import one_line, printable

@@ -8,9 +8,17 @@ from typing import Any
 
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine
 
-from sparkdash.domain.engine import Liveness, LivenessState, RepairStep
-from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, TakenStep, summarize_repairs
-from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.engine import (
+    Incident,
+    IncidentEnd,
+    IncidentList,
+    Liveness,
+    LivenessState,
+    RepairStep,
+    TakenStep,
+    summarize_repairs,
+)
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Plan
 
 Run = Callable[..., Any]

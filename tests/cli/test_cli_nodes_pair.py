@@ -11,8 +11,7 @@ import pytest
 
 from sparkdash import paths
 from sparkdash.cli.nodes import bench_page, check
-from sparkdash.domain.finding import NodeFinding, Status
-from sparkdash.domain.node import LOCAL, Link, NodeFacts
+from sparkdash.domain.node import LOCAL, Link, NodeFacts, NodeFinding, Status
 from sparkdash.nodes.link.bench import LinkMeasurement, LinkRun, LinkTool, keep_run
 
 Run = Callable[..., Any]

@@ -6,7 +6,7 @@ from typing import Any
 from fake_daemon import BIRTH, FakeDaemon
 
 from sparkdash.domain.history import match_answers
-from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Plan
 
 Run = Callable[..., Any]

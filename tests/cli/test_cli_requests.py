@@ -5,7 +5,7 @@ from typing import Any
 
 from fake_daemon import BIRTH, FakeDaemon
 
-from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.request import Request, RequestState
 
 Run = Callable[..., Any]
 OPEN = {

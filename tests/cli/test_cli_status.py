@@ -10,9 +10,9 @@ from sparkdash.cli.status_page import status_lines
 from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import Level, Measuring, Notice
-from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory import Floors, Guard, GuardKill, GuardLevel
 from sparkdash.domain.metric import Energy, EngineSample, GatewayFigures, Gpu, LiveRequest, Memory, Metric
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import SwapPhase
 

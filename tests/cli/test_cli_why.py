@@ -7,8 +7,7 @@ from typing import Any
 
 from fake_daemon import BIRTH, GIB, FakeDaemon, engine
 
-from sparkdash.domain.engine import EngineState, Failure, Parked
-from sparkdash.domain.incident import Incident
+from sparkdash.domain.engine import EngineState, Failure, Incident, Parked
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.swap import Plan
 

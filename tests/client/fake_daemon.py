@@ -17,10 +17,9 @@ from aiohttp import web
 
 from sparkdash.bus import Bus
 from sparkdash.domain.container import PullProgress
-from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
+from sparkdash.domain.engine import Engine, EngineState, Failure, IncidentList, LoadProgress
 from sparkdash.domain.event import EVENT, EngineChanged, Event, Fact, SwapChanged
 from sparkdash.domain.history import Replay
-from sparkdash.domain.incident import IncidentList
 from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary

@@ -13,8 +13,8 @@ from sparkdash.api.rows import EventReader, OtherVersion, read_event
 from sparkdash.client.address import Address
 from sparkdash.client.connection import reading_answer
 from sparkdash.domain.event import EVENT, Event, RequestChanged, SampleTaken, Withheld
-from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.metric import EngineSample, Metric, Sample
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import DaemonInfo, Snapshot, apply
 from sparkdash.errors import DaemonError
 

@@ -26,7 +26,7 @@ from judging import Outcome
 
 from sparkdash.client.client import AsyncClient
 from sparkdash.connect.recipe import MASK
-from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
 
 LOOK_S = 0.02

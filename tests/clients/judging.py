@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from clients import Act, Client
 
-from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.request import Request, RequestState
 
 COLUMNS = ("plain", "wait", "tools", "streaming", "cancel")
 

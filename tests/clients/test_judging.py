@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.request import Request, RequestState
 
 sys.path.insert(0, str(Path(__file__).parent))
 from clients import CLIENTS, Act

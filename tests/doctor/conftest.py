@@ -18,9 +18,9 @@ from sparkdash.doctor import Probe, examine, facts
 from sparkdash.doctor.checks.containers import TOOLKIT
 from sparkdash.doctor.checks.memory import SHOWN
 from sparkdash.doctor.facts import DaemonSeen, Disk, Listener, ProfilesSeen
-from sparkdash.domain.finding import Finding
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
+from sparkdash.domain.node import Finding
 from sparkdash.host.command import CommandResult
 from sparkdash.host.kernel_lines import KernelFindings, findings, read_line
 from sparkdash.host.memory import helper

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.finding import Status
 from sparkdash.domain.memory import BLOCK, Contiguity, LoadContiguity, LoadOutcome
 from sparkdash.domain.metric import Gpu
+from sparkdash.domain.node import Status
 from sparkdash.units import GIB
 
 BUDDYINFO = "/proc/buddyinfo"

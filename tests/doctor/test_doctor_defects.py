@@ -14,8 +14,8 @@ from sparkdash.doctor import CHECKS, facts
 from sparkdash.doctor.checks.containers import REFRESH, TOOLKIT
 from sparkdash.doctor.checks.memory import SHOWN
 from sparkdash.doctor.facts import DaemonSeen, Disk, Listener, ProfilesSeen
-from sparkdash.domain.finding import Status
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
+from sparkdash.domain.node import Status
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
 from sparkdash.host.memory import helper

@@ -15,8 +15,7 @@ from sparkdash.doctor.nodes import remote_readings as script
 from sparkdash.doctor.nodes.examine import judge_pairs
 from sparkdash.doctor.nodes.facts import BoxFacts, PairFacts, ReachTrial, TwoNodeProfile, parse_rdma_ports
 from sparkdash.doctor.nodes.probe import NodesProbe
-from sparkdash.domain.finding import NodeFinding, Status
-from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts
+from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeFinding, Status
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.nodes.link.boxes import Box, LocalPrograms
 from sparkdash.settings import Settings

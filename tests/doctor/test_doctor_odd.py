@@ -15,7 +15,7 @@ from sparkdash.doctor import facts as podman_info
 from sparkdash.doctor.checks.containers import SPECS
 from sparkdash.doctor.examine import judge
 from sparkdash.doctor.facts import Facts
-from sparkdash.domain.finding import Status
+from sparkdash.domain.node import Status
 from sparkdash.host.command import CommandResult
 
 SPEC = "/etc/cdi/nvidia.yaml"

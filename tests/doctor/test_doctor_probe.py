@@ -14,7 +14,7 @@ from sparkdash.doctor import facts as podman_info
 from sparkdash.doctor.box_queries import read_within
 from sparkdash.doctor.checks.containers import DOCKER, TOOLKIT
 from sparkdash.doctor.facts import DaemonSeen, Disk, UnreadFact, file_system
-from sparkdash.domain.finding import Status
+from sparkdash.domain.node import Status
 from sparkdash.errors import AdmissionError
 from sparkdash.host.command import CommandResult
 from sparkdash.settings import Settings

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.domain.task import Task
+from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines.registry import adapter
 

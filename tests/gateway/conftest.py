@@ -24,14 +24,13 @@ from sparkdash.api.requests import SettingBody, StartRunBody
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.domain.container import PullProgress
-from sparkdash.domain.engine import Engine, EngineState
+from sparkdash.domain.engine import Engine, EngineState, IncidentList
 from sparkdash.domain.event import EngineChanged, ProfilesChanged
-from sparkdash.domain.incident import IncidentList
-from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.local_files import Shelf
+from sparkdash.domain.images import Shelf
 from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, SimSpec
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import OPEN, DaemonInfo, Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.weights import WeightFacts

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sparkdash.domain.lease import RequestState
+from sparkdash.domain.request import RequestState
 from sparkdash.errors import EngineDeadError, EngineError, UpstreamError
 
 WORD = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'

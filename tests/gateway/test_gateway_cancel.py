@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.lease import RequestState
+from sparkdash.domain.request import RequestState
 from sparkdash.gateway.http.channel import ASGI_BUFFER_LIMIT, AsgiChannel
 from sparkdash.gateway.relay.passthrough import CancelScope
 from sparkdash.settings import Settings

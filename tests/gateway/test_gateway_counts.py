@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.lease import RequestState
 from sparkdash.domain.profile import SimSpec
+from sparkdash.domain.request import RequestState
 from sparkdash.upstream import encode_headers, pool
 
 MINUTES = float(os.environ.get("SPARKDASH_MINUTES", "0"))

@@ -13,7 +13,7 @@ from sparkdash.access.keyring import Keyring, add_key
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.task import ROUTE_PATHS
+from sparkdash.domain.request import ROUTE_PATHS
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.protocol.route import find_route
 from sparkdash.gateway.relay.destinations import refuse_unserved, server_path

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from sparkdash import listen
-from sparkdash.domain.lease import LEASE_HEADER
+from sparkdash.domain.request import LEASE_HEADER
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.shared.exclusive import TTL_S, Exclusive
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.lease import RequestState
+from sparkdash.domain.request import RequestState
 from sparkdash.upstream import encode_headers, pool
 
 pytestmark = pytest.mark.timeout(600)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.lease import RequestState
+from sparkdash.domain.request import RequestState
 from sparkdash.gateway.http.channel import ClientStuck
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.shared.bodies import BodyBudget

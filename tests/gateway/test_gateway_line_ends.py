@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.lease import RequestState
+from sparkdash.domain.request import RequestState
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.splices import ContinuedMessage, ContinuedResponse, Splice, WithoutUsage, mirror_splice
 from sparkdash.gateway.protocol.tap import Tap

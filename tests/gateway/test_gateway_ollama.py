@@ -10,7 +10,7 @@ import pytest
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged
-from sparkdash.domain.local_files import Item, Shelf, Stock
+from sparkdash.domain.images import Item, Shelf, Stock
 from sparkdash.domain.weights import WeightBytes, WeightFacts
 from sparkdash.errors import AdmissionError, EngineError
 from sparkdash.gateway.apis import ollama_wire

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sparkdash.domain.lease import RequestState
+from sparkdash.domain.request import RequestState
 from sparkdash.errors import EngineError
 from sparkdash.gateway.relay import passthrough
 from sparkdash.settings import Settings

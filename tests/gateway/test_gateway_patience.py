@@ -24,8 +24,8 @@ from leaping import LeapingLoop
 
 from sparkdash.domain.engine import Engine, EngineState, Liveness, LivenessState, LoadProgress, RepairStep
 from sparkdash.domain.event import EngineChanged, SwapChanged
-from sparkdash.domain.lease import RequestState
 from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.request import RequestState
 from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
 from sparkdash.errors import EngineError, UpstreamError
 from sparkdash.gateway.relay import passthrough

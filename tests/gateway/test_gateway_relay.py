@@ -13,8 +13,7 @@ import pytest
 
 from sparkdash import listen
 from sparkdash.bus import Bus
-from sparkdash.domain.lease import RequestState
-from sparkdash.domain.task import Task
+from sparkdash.domain.request import RequestState, Task
 from sparkdash.settings import Settings
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.lease import RequestState
+from sparkdash.domain.request import RequestState
 from sparkdash.errors import BadAnswerError, EngineDeadError, UpstreamError
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.problems import overflow_error

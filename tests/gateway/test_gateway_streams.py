@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.lease import RequestState
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.request import RequestState
 
 ROUTES = {
     "chat": "/v1/chat/completions",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.lease import RequestState
 from sparkdash.domain.profile import SimSpec
+from sparkdash.domain.request import RequestState
 from sparkdash.gateway.protocol.counts import TokenUsage
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.tap import Tap

@@ -18,7 +18,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.domain.lease import RequestState
+from sparkdash.domain.request import RequestState
 from sparkdash.gateway.protocol.peek import FormScanner, form_boundary
 from sparkdash.gateway.shared import bodies as upload_module
 from sparkdash.gateway.shared.bodies import Uploads

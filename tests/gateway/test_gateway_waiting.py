@@ -12,7 +12,7 @@ import pytest
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.event import SwapChanged
-from sparkdash.domain.lease import RequestState
+from sparkdash.domain.request import RequestState
 from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
 from sparkdash.errors import AdmissionError, EngineError
 from sparkdash.gateway.relay import passthrough

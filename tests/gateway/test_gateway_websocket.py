@@ -15,7 +15,7 @@ from aiohttp import WSMsgType, web
 
 from sparkdash.access.key import Key, Scope, digest, new_secret
 from sparkdash.access.keyring import Keyring, add_key, revoke_key
-from sparkdash.domain.lease import RequestState
+from sparkdash.domain.request import RequestState
 from sparkdash.errors import AdmissionError, EngineError
 from sparkdash.gateway.relay import dispatch
 from sparkdash.settings import Settings

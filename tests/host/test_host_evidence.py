@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkdash.domain.incident import Evidence, EvidenceRequest
+from sparkdash.domain.engine import Evidence, EvidenceRequest
 from sparkdash.domain.profile import EngineKind
 from sparkdash.host import evidence
 from sparkdash.host.evidence import EvidenceTaker

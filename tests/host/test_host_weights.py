@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from sparkdash.daemon import control_actions
-from sparkdash.domain.local_files import Item, Shelf, Stock
+from sparkdash.domain.images import Item, Shelf, Stock
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
 from sparkdash.errors import HostError
 from sparkdash.host.local_weights import Presence, find_weights, missing_parts, sum_presence

@@ -16,7 +16,7 @@ from copied_trees import FolderNode, cached_model, contents, weights_copy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparkdash.domain.local_files import CopyStep
+from sparkdash.domain.images import CopyStep
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import HostError
 from sparkdash.host.hub_download import Stopped

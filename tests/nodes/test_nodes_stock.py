@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from sparkdash.domain.local_files import NodeStock
+from sparkdash.domain.images import NodeStock
 from sparkdash.domain.node import NodeLaunch, NodeState, NodeStatus
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
 from sparkdash.errors import HostError

@@ -31,8 +31,8 @@ from sparkdash.domain.history import (
     UsageSelection,
     measured_of,
 )
-from sparkdash.domain.lease import RequestState
 from sparkdash.domain.metric import METRICS, EngineSample, Gpu, Memory, Metric, Sample
+from sparkdash.domain.request import RequestState
 from sparkdash.settings import Settings
 from sparkdash.store import past, schema, series, transactions, writing
 from sparkdash.store.figures import SecondBuckets

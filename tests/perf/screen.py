@@ -21,8 +21,8 @@ import conftest as stand_in
 from textual.pilot import Pilot
 
 from sparkdash.domain.event import Event, SampleTaken
-from sparkdash.domain.lease import RequestState
 from sparkdash.domain.metric import LiveRequest, Sample
+from sparkdash.domain.request import RequestState
 from sparkdash.domain.state import Snapshot
 from sparkdash.tui.app import SparkdashApp
 from sparkdash.tui.mirror import Item

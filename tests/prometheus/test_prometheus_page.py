@@ -10,9 +10,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as classic
 from scraped import ALPHA, BETA, NOW, ended, scraped_state, swap
 
-from sparkdash.domain.lease import RequestState
 from sparkdash.domain.memory import Guard, GuardKill
 from sparkdash.domain.metric import Memory
+from sparkdash.domain.request import RequestState
 from sparkdash.domain.swap import SwapOutcome, SwapPhase
 from sparkdash.prometheus.page import collect_families, memory_by_owner, write_page
 from sparkdash.prometheus.totals import (

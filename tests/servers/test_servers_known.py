@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from sparkdash.catalog import yaml_writer
-from sparkdash.domain.profile import Profile
-from sparkdash.domain.server import ServerKind
+from sparkdash.domain.profile import Profile, ServerKind
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.generic.known_servers import KNOWN
 from sparkdash.engines.generic.trial import silence

@@ -10,9 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from sparkdash.domain.profile import Profile
-from sparkdash.domain.server import ServerSpec
-from sparkdash.domain.task import ServerRoute
+from sparkdash.domain.profile import Profile, ServerSpec
+from sparkdash.domain.request import ServerRoute
 from sparkdash.engines.generic.trial import PROVABLE, silence, trial_of
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import UpstreamError

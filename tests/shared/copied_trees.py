@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sparkdash.domain.local_files import CopyKind
+from sparkdash.domain.images import CopyKind
 from sparkdash.errors import HostError
 from sparkdash.nodes.shipping.child import CopyMeter, SshAccess
 from sparkdash.nodes.shipping.weights import WeightsCopy

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.metric import Energy, EngineSample, Gpu, Memory, Metric, Sample
+from sparkdash.domain.request import Request, RequestState
 
 START = 1_790_002_800
 """A full hour of the past, 15:00 of a day in UTC."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory import Guard
 from sparkdash.domain.metric import (
     Energy,
@@ -19,6 +18,7 @@ from sparkdash.domain.metric import (
     Sample,
 )
 from sparkdash.domain.profile import EngineKind, ProfileSummary
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.prometheus.totals import QUEUE, RequestTotals, ScrapedState, SwapTotals

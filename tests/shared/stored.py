@@ -6,8 +6,8 @@ import sqlite3
 from pathlib import Path
 
 from sparkdash.domain.engine import Failure
-from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory import Measure, Weighing
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.units import GIB
 

@@ -13,11 +13,11 @@ import stored
 from recorded import START, asked, sample
 from stored import VERSION_1, swap
 
+from sparkdash.domain.engine import Incident
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.history import MarkSelection, RequestSelection
-from sparkdash.domain.incident import Incident
-from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory import GuardKill
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import SwapOutcome
 from sparkdash.errors import AdmissionError, DaemonError
 from sparkdash.store import Store, rows

@@ -16,7 +16,7 @@ from recorded import START, asked
 from stored import VERSION_1, rows
 
 from sparkdash.domain.history import Quantiles, UsageReport, UsageSelection, UsageTotals
-from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.sketch import LogSketch, SketchSum, merge_packed
 from sparkdash.store import Store, schema, usage
 from sparkdash.store.usage import GROUPS, OTHER, sums_of, wait_of

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from stored import asked, load, rows, swap
 
-from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory import BLOCK, Contiguity, GuardKill, LoadContiguity, LoadOutcome, Measure
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Step, SwapOutcome
 from sparkdash.store import Store, key_usage, past, schema, transactions
 from sparkdash.store import store as store_module

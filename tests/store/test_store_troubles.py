@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.event import Fact, Notice
-from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Step
 from sparkdash.store import Store, key_usage, past, records, schema, transactions
 from sparkdash.store import store as store_module

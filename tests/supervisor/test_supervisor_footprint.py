@@ -10,9 +10,9 @@ import pytest
 
 from sparkdash import catalog
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.memory import LONG_PROMPT, Basis, Measure
 from sparkdash.domain.node import LOCAL
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.engines.estimate import estimate_launch
 from sparkdash.engines.memory_terms import BOX_BYTES
 from sparkdash.engines.registry import adapter_of

@@ -11,9 +11,8 @@ import pytest
 from surroundings.engines import pid_of
 from surroundings.house import SecondNode
 
-from sparkdash.domain.engine import EngineState, Failure
+from sparkdash.domain.engine import EngineState, Evidence, EvidenceRequest, Failure
 from sparkdash.domain.event import SwapChanged
-from sparkdash.domain.incident import Evidence, EvidenceRequest
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import EngineError, HostError

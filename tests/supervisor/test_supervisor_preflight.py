@@ -13,8 +13,7 @@ from surroundings.house import House, SecondNode, profile
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Notice, SwapChanged
-from sparkdash.domain.images import ImageBuild
-from sparkdash.domain.local_files import CopyItem, CopyKind, CopyPlan, CopyProgress, CopyStep
+from sparkdash.domain.images import CopyItem, CopyKind, CopyPlan, CopyProgress, CopyStep, ImageBuild
 from sparkdash.domain.phrases import progress_text
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount, Profile
 from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase, phases_of

@@ -24,9 +24,17 @@ from surroundings.stuck import (
     until,
 )
 
-from sparkdash.domain.engine import Engine, EngineState, LivenessState, RepairStep
+from sparkdash.domain.engine import (
+    RECENT_INCIDENTS,
+    Engine,
+    EngineState,
+    Evidence,
+    EvidenceRequest,
+    IncidentEnd,
+    LivenessState,
+    RepairStep,
+)
 from sparkdash.domain.event import IncidentsChanged, Level, Notice
-from sparkdash.domain.incident import RECENT_INCIDENTS, Evidence, EvidenceRequest, IncidentEnd
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.swap import SwapCause
 from sparkdash.host.kernel_lines import KernelFindings, findings, read_line

@@ -9,8 +9,8 @@ import pytest
 from surroundings.rig import ERROR, REQUEST, Rig, arrive, beside, feed, new, small, with_a
 
 from sparkdash.domain.event import DefaultChanged, SwapChanged
+from sparkdash.domain.request import Task
 from sparkdash.domain.swap import DefaultProfile, SwapCause, SwapPhase
-from sparkdash.domain.task import Task
 from sparkdash.settings import Policy
 from sparkdash.supervisor.decide.breaker import REST_S
 from sparkdash.supervisor.decide.moves import (

@@ -12,8 +12,8 @@ from thorough import tries
 
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
+from sparkdash.domain.request import Task
 from sparkdash.domain.swap import DefaultProfile, SwapCause
-from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError, UpstreamError
 from sparkdash.supervisor.decide.fit import BoxMemory
 from sparkdash.supervisor.decide.moves import (

@@ -11,8 +11,8 @@ from surroundings.rig import ERROR, REQUEST, Rig, arrive, beside, feed, new, sma
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.memory import Holder, Holding
 from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.request import Task
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
-from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError
 from sparkdash.settings import Policy
 from sparkdash.store import Store

@@ -14,7 +14,7 @@ from scraped import ALPHA, NOW, ended, scraped_state, swap
 
 from sparkdash import tracing
 from sparkdash.domain.event import Fact, Notice
-from sparkdash.domain.lease import RequestState
+from sparkdash.domain.request import RequestState
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.tracing import RequestTracer, traces_wanted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scraped import ALPHA, NOW, ended, swap
 
-from sparkdash.domain.lease import RequestState
+from sparkdash.domain.request import RequestState
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.tracing import PlannedSpan, plan_spans
 

@@ -17,8 +17,8 @@ import pytest_asyncio
 
 from sparkdash import daemon
 from sparkdash.catalog import Catalog
-from sparkdash.domain.lease import Request
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile, SimSpec, SimSpeed
+from sparkdash.domain.request import Request
 from sparkdash.host.box import BoxReader
 from sparkdash.host.processes.process import Process
 from sparkdash.settings import Settings

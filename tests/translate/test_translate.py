@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from sparkdash.domain.lease import RequestState
+from sparkdash.domain.request import RequestState
 
 if TYPE_CHECKING:
     import openai

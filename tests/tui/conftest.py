@@ -19,7 +19,6 @@ from sparkdash.client.address import Address
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState, Failure, LoadProgress
 from sparkdash.domain.event import Event, Fact, SampleTaken
-from sparkdash.domain.finding import Diagnosis
 from sparkdash.domain.history import (
     AnswerMatch,
     FigureList,
@@ -34,11 +33,12 @@ from sparkdash.domain.history import (
     all_figures,
     unit_of,
 )
-from sparkdash.domain.lease import Request, RequestState
-from sparkdash.domain.local_files import Shelf
+from sparkdash.domain.images import Shelf
 from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
+from sparkdash.domain.node import Diagnosis
 from sparkdash.domain.profile import EngineKind, ProfileSummary
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import DaemonInfo, Figures, Snapshot
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError

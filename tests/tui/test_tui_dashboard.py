@@ -8,9 +8,9 @@ import pytest
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, GuardChanged, Level, Notice, RequestChanged, SwapChanged
-from sparkdash.domain.lease import RequestState
 from sparkdash.domain.memory import Floors, Guard, GuardLevel
 from sparkdash.domain.metric import Metric
+from sparkdash.domain.request import RequestState
 from sparkdash.domain.swap import SwapOutcome, SwapPhase
 from sparkdash.errors import DaemonError
 

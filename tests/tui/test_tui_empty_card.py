@@ -6,8 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from sparkdash.domain.finding import Diagnosis, Finding, Status
-from sparkdash.domain.local_files import Item, Shelf, Stock
+from sparkdash.domain.images import Item, Shelf, Stock
+from sparkdash.domain.node import Diagnosis, Finding, Status
 from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import ProfileError

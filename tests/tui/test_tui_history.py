@@ -19,7 +19,7 @@ from sparkdash.domain.history import (
     UsageTotals,
     match_answers,
 )
-from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.errors import AdmissionError
 from sparkdash.tui.lines.chart_window import DAY_S, HOUR_S, ChartWindow, moment_text, ticks
 from sparkdash.tui.lines.charts import Range, nice_top, range_chart

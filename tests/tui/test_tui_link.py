@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.finding import Status
+from sparkdash.domain.node import Status
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError
 from sparkdash.tui.link import DaemonLink

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.lease import RequestState
 from sparkdash.domain.metric import EngineSample, GatewayFigures, LiveRequest
 from sparkdash.domain.phrases import figures_of_request, request_phase
+from sparkdash.domain.request import RequestState
 
 
 def running(box: Any, state: RequestState = RequestState.STREAMING, **more: Any) -> Any:

@@ -8,8 +8,8 @@ import pytest
 
 from sparkdash.domain.event import Measuring
 from sparkdash.domain.history import PastRequests, Series
-from sparkdash.domain.lease import RequestState
 from sparkdash.domain.memory import Floors, Guard, GuardLevel
+from sparkdash.domain.request import RequestState
 from sparkdash.tui.screens.dialog import DialogText
 from sparkdash.tui.text import plain_text
 from sparkdash.tui.widgets.chart import ChartPanel

@@ -11,10 +11,9 @@ from xml.etree import ElementTree
 import pytest
 
 from sparkdash.domain.event import Level, Notice, RequestChanged
-from sparkdash.domain.images import ImageBuild
-from sparkdash.domain.lease import RequestState
-from sparkdash.domain.local_files import Item, NodeStock, Shelf, Stock
+from sparkdash.domain.images import ImageBuild, Item, NodeStock, Shelf, Stock
 from sparkdash.domain.memory import Basis, Need, Term
+from sparkdash.domain.request import RequestState
 from sparkdash.domain.swap import DefaultProfile, Plan, SwapOutcome
 from sparkdash.errors import DaemonError
 from sparkdash.tui.lines.swap_progress import plan_lines

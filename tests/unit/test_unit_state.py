@@ -16,12 +16,11 @@ from sparkdash.domain.event import (
     SampleTaken,
     SwapChanged,
 )
-from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.metric import EngineSample, Metric, Sample
 from sparkdash.domain.profile import EngineKind, ProfileSummary
+from sparkdash.domain.request import Request, RequestState, Task
 from sparkdash.domain.state import RECENT_REQUESTS, DaemonInfo, Snapshot, apply, replay
 from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
-from sparkdash.domain.task import Task
 
 DAEMON = DaemonInfo(version="0", host="box", pid=1, started_at=0, runtime="podman", url="http://127.0.0.1/v1")
 EMPTY = Snapshot(seq=0, at=0, daemon=DAEMON)

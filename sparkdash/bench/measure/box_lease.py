@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.event import Measuring
-from sparkdash.domain.lease import LEASE_HEADER
+from sparkdash.domain.request import LEASE_HEADER
 from sparkdash.errors import SparkdashError
 
 BEATS = 3

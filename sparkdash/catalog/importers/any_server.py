@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from sparkdash.catalog.importers.values import ImportNotes, model_ref, profile_name, typed_value
-from sparkdash.domain.server import ServerKind
+from sparkdash.domain.profile import ServerKind
 from sparkdash.engines.generic.known_servers import KNOWN, KnownServer
 
 _IMAGES = (

@@ -13,7 +13,7 @@ from sparkdash.errors import AdmissionError, DaemonError, HostError, SparkdashEr
 from sparkdash.units import percent, size
 
 if TYPE_CHECKING:
-    from sparkdash.domain.local_files import CopyItem, CopyPlan, CopyProgress
+    from sparkdash.domain.images import CopyItem, CopyPlan, CopyProgress
     from sparkdash.domain.profile import Profile
     from sparkdash.domain.state import Snapshot
     from sparkdash.nodes.shipping.shipper import NodeShipper

@@ -14,9 +14,8 @@ from textwrap import wrap
 from sparkdash.cli.output import format_table
 from sparkdash.cli.profiles.images import ProfileImage, image_words
 from sparkdash.domain.memory import Need
-from sparkdash.domain.profile import Profile, Published
-from sparkdash.domain.server import ServerSpec
-from sparkdash.domain.task import ROUTE_PATHS
+from sparkdash.domain.profile import Profile, Published, ServerSpec
+from sparkdash.domain.request import ROUTE_PATHS
 from sparkdash.engines.generic.known_servers import described_server, known_server
 from sparkdash.engines.generic.trial import trial_of
 from sparkdash.engines.registry import adapter_of

@@ -12,8 +12,7 @@ from sparkdash.doctor.nodes import box_checks, link_checks  # noqa: F401 - impor
 from sparkdash.doctor.nodes.facts import NODE_CHECKS, BoxFacts, NodeCheck, PairFacts, TwoNodeProfile
 from sparkdash.doctor.nodes.probe import NodesProbe
 from sparkdash.doctor.probe import Probe
-from sparkdash.domain.finding import Finding, NodeFinding, Status
-from sparkdash.domain.node import LOCAL, Node
+from sparkdash.domain.node import LOCAL, Finding, Node, NodeFinding, Status
 from sparkdash.errors import SparkdashError
 from sparkdash.nodes.link.boxes import open_boxes
 from sparkdash.nodes.node_file import nodes_file, read_nodes

@@ -10,9 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.domain.profile import PLACEHOLDER, ApiProtocol, EngineKind, Profile
-from sparkdash.domain.server import ServerKind, ServerMetrics, ServerSpec
-from sparkdash.domain.task import ROUTE_PATHS, ROUTE_TASKS, ServerRoute, Task
+from sparkdash.domain.profile import (
+    PLACEHOLDER,
+    ApiProtocol,
+    EngineKind,
+    Profile,
+    ServerKind,
+    ServerMetrics,
+    ServerSpec,
+)
+from sparkdash.domain.request import ROUTE_PATHS, ROUTE_TASKS, ServerRoute, Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
 from sparkdash.engines.adapter import EngineAdapter

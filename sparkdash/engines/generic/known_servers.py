@@ -9,9 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from sparkdash.domain.profile import ArgValue, EngineKind, Profile
-from sparkdash.domain.server import LogFailure, LogStage, ServerKind, ServerMetrics, ServerSpec
-from sparkdash.domain.task import ServerRoute
+from sparkdash.domain.profile import (
+    ArgValue,
+    EngineKind,
+    LogFailure,
+    LogStage,
+    Profile,
+    ServerKind,
+    ServerMetrics,
+    ServerSpec,
+)
+from sparkdash.domain.request import ServerRoute
 
 Args = Mapping[str, ArgValue]
 

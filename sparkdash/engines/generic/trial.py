@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from sparkdash.domain.server import ServerSpec
-from sparkdash.domain.task import ROUTE_PATHS, ServerRoute
+from sparkdash.domain.profile import ServerSpec
+from sparkdash.domain.request import ROUTE_PATHS, ServerRoute
 
 TEXT = "Count from one to five."
 BOUNDARY = "sparkdash-trial"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.memory import Term
 from sparkdash.domain.profile import ArgValue, EngineKind, MendName, Profile
-from sparkdash.domain.task import Task
+from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
 from sparkdash.engines.adapter import POOLING, CommandLine, Counting, EngineAdapter, HelpCommand

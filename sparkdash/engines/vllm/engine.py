@@ -12,7 +12,7 @@ from types import MappingProxyType
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.memory import Term
 from sparkdash.domain.profile import ApiProtocol, ArgValue, EngineKind, MendName, Profile
-from sparkdash.domain.task import Task
+from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
 from sparkdash.engines.adapter import NO_MENDS, POOLING, CommandLine, Counting, EngineAdapter, HelpCommand, Prompting

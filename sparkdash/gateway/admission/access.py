@@ -14,8 +14,8 @@ from sparkdash.access.key import Key, Scope, matching
 from sparkdash.access.keyring import Keyring
 from sparkdash.catalog.catalog import Catalog
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
+from sparkdash.domain.request import Task
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.gateway.http.exchange import ParsedHead
 from sparkdash.gateway.http.headers import RequestHeaders

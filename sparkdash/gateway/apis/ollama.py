@@ -11,7 +11,7 @@ from typing import Any
 
 from sparkdash.access.key import Key
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.local_files import Shelf, Stock
+from sparkdash.domain.images import Shelf, Stock
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.weights import WeightFacts

@@ -13,10 +13,10 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
 from sparkdash.api.answers import ProfileList
 from sparkdash.api.control import ControlApi
-from sparkdash.domain.finding import Diagnosis
-from sparkdash.domain.incident import IncidentList, summarize_repairs
-from sparkdash.domain.local_files import Shelf
+from sparkdash.domain.engine import IncidentList, summarize_repairs
+from sparkdash.domain.images import Shelf
 from sparkdash.domain.memory import MemoryAccount
+from sparkdash.domain.node import Diagnosis
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan

@@ -18,7 +18,7 @@ from sparkdash.api.requests import (
     UseBody,
     UseSetBody,
 )
-from sparkdash.domain import lease
+from sparkdash.domain import request as requests
 from sparkdash.domain.event import ToggleChanged
 from sparkdash.domain.history import Replay, RequestSelection
 from sparkdash.domain.profile import Profile
@@ -77,7 +77,7 @@ async def _captured(deps: Deps, request_id: str) -> CapturedRequest:
     )
 
 
-async def _row(deps: Deps, kept: CapturedRequest) -> lease.Request | None:
+async def _row(deps: Deps, kept: CapturedRequest) -> requests.Request | None:
     """Return the row of the captured request, from the snapshot or the recorded past."""
     found = next((one for one in deps.bus.snapshot.recent if one.id == kept.id), None)
     if found is not None or deps.history is None:

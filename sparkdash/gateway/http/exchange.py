@@ -9,7 +9,7 @@ from http import HTTPStatus
 from urllib.parse import unquote
 
 from sparkdash.access.key import Key
-from sparkdash.domain.lease import LEASE_HEADER
+from sparkdash.domain.request import LEASE_HEADER
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.http.channel import (
     AsgiChannel,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sparkdash.domain.lease import LEASE_HEADER
+from sparkdash.domain.request import LEASE_HEADER
 
 HeaderPairs = Sequence[tuple[bytes, bytes]]
 """Headers in order, names in lower case."""

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 from urllib.parse import unquote
 
-from sparkdash.domain.task import Task
+from sparkdash.domain.request import Task
 from sparkdash.limits import NAME
 
 

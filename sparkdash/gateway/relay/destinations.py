@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from sparkdash.catalog.catalog import Catalog
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.profile import AUTO, Profile
+from sparkdash.domain.request import ROUTE_PATHS, ServerRoute
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.task import ROUTE_PATHS, ServerRoute
 from sparkdash.engines.generic.known_servers import described_server
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.gateway.http.headers import HeaderPairs

@@ -15,9 +15,9 @@ from typing import Self
 
 import structlog
 
-from sparkdash.domain.lease import RequestState
 from sparkdash.domain.phrases import waiting_on, waiting_text
 from sparkdash.domain.profile import Profile
+from sparkdash.domain.request import RequestState
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.gateway.admission.access import visible_error
 from sparkdash.gateway.count.counter import not_loaded_error

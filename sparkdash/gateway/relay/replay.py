@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sparkdash.access.key import Key
 from sparkdash.domain.history import AnswerMatch, match_answers
-from sparkdash.domain.lease import LEASE_HEADER, Request
+from sparkdash.domain.request import LEASE_HEADER, Request
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.deps import CapturedRequest, Deps
 from sparkdash.gateway.http.channel import Message, Receive, Scope, replay_body

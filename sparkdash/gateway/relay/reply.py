@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from copy import copy
 from http import HTTPStatus
 
-from sparkdash.domain.lease import RequestState
+from sparkdash.domain.request import RequestState
 from sparkdash.errors import AdmissionError, BadAnswerError, EngineDeadError, SparkdashError, UpstreamError
 from sparkdash.gateway.http.channel import ClientStuck, FlowControl
 from sparkdash.gateway.http.exchange import STREAM_HEADERS

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sparkdash.domain.event import RequestChanged
-from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.limits import shown

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from sparkdash.domain.lease import ASIDES
 from sparkdash.domain.metric import GatewayFigures, LiveRequest, TrafficLook
+from sparkdash.domain.request import ASIDES
 from sparkdash.gateway.protocol.counts import TokenUsage
 from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.telemetry.energy import JOULES_PER_WH, EnergyMeter, EnergyUse, Power

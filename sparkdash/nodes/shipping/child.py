@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO
 
-from sparkdash.domain.local_files import CopyKind, CopyProgress, CopyStep
+from sparkdash.domain.images import CopyKind, CopyProgress, CopyStep
 from sparkdash.domain.node import Node
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult

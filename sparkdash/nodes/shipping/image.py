@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparkdash.domain.local_files import CopyItem, CopyKind, CopyStep
+from sparkdash.domain.images import CopyItem, CopyKind, CopyStep
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
 from sparkdash.host.podman import answers

@@ -10,7 +10,7 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from sparkdash.domain.local_files import CopyItem, CopyKind, CopyPlan, CopyProgress
+from sparkdash.domain.images import CopyItem, CopyKind, CopyPlan, CopyProgress
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import HostError
 from sparkdash.host.local_weights import find_weights, repository_folder, split_repository

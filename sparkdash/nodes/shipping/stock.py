@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 
-from sparkdash.domain.local_files import NodeStock
+from sparkdash.domain.images import NodeStock
 from sparkdash.domain.profile import ModelRef, ProfileSummary
 from sparkdash.errors import HostError
 from sparkdash.nodes.directory import NodeDirectory

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparkdash.catalog.checkpoint.weights import locate_checkpoint
-from sparkdash.domain.local_files import CopyStep
+from sparkdash.domain.images import CopyStep
 from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import HostError, ProfileError
 from sparkdash.host.command import CommandResult

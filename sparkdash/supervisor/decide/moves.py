@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from sparkdash.domain.base import per_request
 from sparkdash.domain.node import LOCAL
+from sparkdash.domain.request import Task
 from sparkdash.domain.swap import DefaultProfile, SwapCause
-from sparkdash.domain.task import Task
 from sparkdash.errors import SparkdashError
 
 STUCK = "engine_stuck"

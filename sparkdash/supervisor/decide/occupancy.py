@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from sparkdash.domain.memory import Basis, Need
 from sparkdash.domain.node import LOCAL
-from sparkdash.domain.task import Task
+from sparkdash.domain.request import Task
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor.decide import fit, refusals
 from sparkdash.supervisor.decide.fit import BoxMemory, Occupant

@@ -11,8 +11,8 @@ from enum import Enum, auto
 
 from sparkdash.domain.base import per_request
 from sparkdash.domain.node import LOCAL
+from sparkdash.domain.request import Candidate, Task, meant_by_auto
 from sparkdash.domain.swap import SwapCause
-from sparkdash.domain.task import Candidate, Task, meant_by_auto
 from sparkdash.supervisor.decide.fit import Choice
 from sparkdash.supervisor.decide.moves import ProfileFacts
 

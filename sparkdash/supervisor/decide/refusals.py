@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from sparkdash.domain.memory import Holding, Need
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
+from sparkdash.domain.request import Task
 from sparkdash.domain.swap import SwapCause
-from sparkdash.domain.task import Task
 from sparkdash.errors import AdmissionError, DaemonError, EngineError, SparkdashError, UpstreamError
 from sparkdash.supervisor.decide.fit import BoxMemory, Choice
 from sparkdash.supervisor.decide.moves import ProfileFacts

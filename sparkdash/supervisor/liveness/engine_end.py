@@ -9,8 +9,7 @@ from typing import Any
 
 import structlog
 
-from sparkdash.domain.engine import Failure
-from sparkdash.domain.incident import Evidence, EvidenceRequest
+from sparkdash.domain.engine import Evidence, EvidenceRequest, Failure
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.logs import KILLED

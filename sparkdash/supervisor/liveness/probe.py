@@ -7,9 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from sparkdash.domain.engine import Engine
-from sparkdash.domain.profile import Profile
-from sparkdash.domain.server import ServerSpec
-from sparkdash.domain.task import ServerRoute, Task
+from sparkdash.domain.profile import Profile, ServerSpec
+from sparkdash.domain.request import ServerRoute, Task
 from sparkdash.engines import model_list
 from sparkdash.engines.generic.known_servers import described_server
 from sparkdash.engines.generic.trial import Trial, trial_of

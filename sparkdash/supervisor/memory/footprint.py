@@ -25,11 +25,11 @@ from dataclasses import dataclass
 import structlog
 
 from sparkdash.domain.engine import Engine, EngineState
-from sparkdash.domain.lease import Request
 from sparkdash.domain.memory import LONG_PROMPT, Measure, Weighing
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL, NodeStatus
 from sparkdash.domain.profile import Profile
+from sparkdash.domain.request import Request
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import GIB, MIB, duration, gib, natural

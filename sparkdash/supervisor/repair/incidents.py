@@ -5,9 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 
-from sparkdash.domain.engine import RepairStep
+from sparkdash.domain.engine import Incident, IncidentEnd, IncidentList, RepairStep, TakenStep, summarize_repairs
 from sparkdash.domain.event import Level
-from sparkdash.domain.incident import Incident, IncidentEnd, IncidentList, TakenStep, summarize_repairs
 from sparkdash.store import Store
 from sparkdash.store.schema import INCIDENTS_KEPT
 from sparkdash.supervisor.state.clock import Clock

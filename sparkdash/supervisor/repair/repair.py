@@ -15,9 +15,8 @@ from typing import Any
 
 import structlog
 
-from sparkdash.domain.engine import Engine, Liveness, LivenessState, RepairStep
+from sparkdash.domain.engine import Engine, Evidence, EvidenceRequest, IncidentEnd, Liveness, LivenessState, RepairStep
 from sparkdash.domain.event import Level
-from sparkdash.domain.incident import Evidence, EvidenceRequest, IncidentEnd
 from sparkdash.domain.profile import OnStuck, Profile
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor.decide.judge import EngineSignals, LivenessJudge, LivenessVerdict, Recovery, RecoveryOutlook

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from sparkdash.domain.container import ContainerInfo
-from sparkdash.domain.engine import Engine, EngineState, Failure, Liveness, LoadProgress, Parked
+from sparkdash.domain.engine import (
+    RECENT_INCIDENTS,
+    Engine,
+    EngineState,
+    Failure,
+    IncidentList,
+    Liveness,
+    LoadProgress,
+    Parked,
+)
 from sparkdash.domain.event import (
     DefaultChanged,
     EngineChanged,
@@ -21,11 +30,10 @@ from sparkdash.domain.event import (
     ParkedChanged,
     UnadoptedChanged,
 )
-from sparkdash.domain.incident import RECENT_INCIDENTS, IncidentList
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
+from sparkdash.domain.request import Task
 from sparkdash.domain.swap import DefaultProfile, Swap, SwapPhase
-from sparkdash.domain.task import Task
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor.decide import breaker
 from sparkdash.supervisor.state.clock import Clock

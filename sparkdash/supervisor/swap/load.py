@@ -16,8 +16,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
-from sparkdash.domain.engine import LoadProgress
-from sparkdash.domain.incident import EvidenceRequest
+from sparkdash.domain.engine import EvidenceRequest, LoadProgress
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile

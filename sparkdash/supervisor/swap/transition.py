@@ -18,8 +18,7 @@ from pathlib import Path
 from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, ContainerSpec, with_marks
 from sparkdash.domain.engine import Engine, EngineState, LoadProgress
 from sparkdash.domain.event import Level
-from sparkdash.domain.images import how_to_get, nearest_words
-from sparkdash.domain.local_files import CopyItem, CopyPlan, CopyProgress
+from sparkdash.domain.images import CopyItem, CopyPlan, CopyProgress, how_to_get, nearest_words
 from sparkdash.domain.memory import Contiguity
 from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.phrases import copy_share, copy_wait

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sparkdash.domain.finding import Status
+from sparkdash.domain.node import Status
 from sparkdash.domain.state import Snapshot
 from sparkdash.tui.first_run import IdleBox, RunningServer, fitting, on_disk
 from sparkdash.tui.mirror import View

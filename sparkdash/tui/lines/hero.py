@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sparkdash.domain.engine import Engine
-from sparkdash.domain.lease import RequestState
 from sparkdash.domain.metric import EngineSample, Metric
+from sparkdash.domain.request import RequestState
 from sparkdash.domain.state import Figures
 from sparkdash.tui.history import STEP_S
 from sparkdash.tui.lines import engine_figures, hero

@@ -8,10 +8,10 @@ Pure.
 from __future__ import annotations
 
 from sparkdash.domain.engine import Engine, EngineState, LivenessState
-from sparkdash.domain.lease import ASIDES, Request, RequestState
 from sparkdash.domain.memory import Basis
 from sparkdash.domain.phrases import time_left, waiting_on
 from sparkdash.domain.profile import AUTO, ProfileSummary
+from sparkdash.domain.request import ASIDES, Request, RequestState
 from sparkdash.domain.state import OPEN
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome
 from sparkdash.engines.registry import adapter

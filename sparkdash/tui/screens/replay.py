@@ -16,8 +16,8 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from sparkdash.domain.history import MarkKind, Replay, TimelineMark
-from sparkdash.domain.lease import Request
 from sparkdash.domain.phrases import about, caution_text, figure_rows, match_text, output_of_request
+from sparkdash.domain.request import Request
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.lines.dialog_texts import switch_question

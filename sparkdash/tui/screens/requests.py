@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from sparkdash.domain.history import RequestOrder
-from sparkdash.domain.lease import Request
+from sparkdash.domain.request import Request
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.screens.replay import ReplayDialog, TimelineDialog

@@ -8,8 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from sparkdash.domain.engine import Engine, EngineState, LivenessState
-from sparkdash.domain.images import how_to_get, image_origin
-from sparkdash.domain.local_files import Stock
+from sparkdash.domain.images import Stock, how_to_get, image_origin
 from sparkdash.domain.phrases import by_family, family_of, plan_boxes
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Figures, Snapshot

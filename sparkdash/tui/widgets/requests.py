@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from pydantic_core import to_json
 
-from sparkdash.domain.lease import Request
 from sparkdash.domain.metric import LiveRequest
 from sparkdash.domain.phrases import about, output_of_request
+from sparkdash.domain.request import Request
 from sparkdash.domain.state import OPEN
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import LinkState, View

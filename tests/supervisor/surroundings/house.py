@@ -9,9 +9,8 @@ from itertools import count
 from typing import Any
 
 from sparkdash.catalog import Catalog, ProfileProblem
-from sparkdash.domain.engine import EngineState
+from sparkdash.domain.engine import EngineState, no_evidence
 from sparkdash.domain.event import EngineChanged, Fact, Notice, SwapChanged
-from sparkdash.domain.incident import no_evidence
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import LOCAL, NodeLaunch, NodeState, NodeStatus
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile

@@ -6,8 +6,8 @@ from typing import Any
 
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
+from sparkdash.domain.request import Task
 from sparkdash.domain.swap import SwapCause
-from sparkdash.domain.task import Task
 from sparkdash.errors import EngineError, SparkdashError
 from sparkdash.supervisor.decide.fit import BoxMemory
 from sparkdash.supervisor.decide.moves import Adopted, Arrive, Effect, Move, ProfileFacts, Wait

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparkdash.domain.engine import Engine, RepairStep
+from sparkdash.domain.engine import Engine, Evidence, EvidenceRequest, Incident, IncidentEnd, RepairStep
 from sparkdash.domain.event import IncidentsChanged
-from sparkdash.domain.incident import Evidence, EvidenceRequest, Incident, IncidentEnd
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer

@@ -23,9 +23,9 @@ from sparkdash.domain.history import (
     UsageTotals,
     match_answers,
 )
-from sparkdash.domain.lease import RequestState
-from sparkdash.domain.local_files import Item, Shelf, Stock
+from sparkdash.domain.images import Item, Shelf, Stock
 from sparkdash.domain.memory import Holder, Holding, MemoryAccount
+from sparkdash.domain.request import RequestState
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError
 from sparkdash.units import GIB

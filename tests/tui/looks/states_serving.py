@@ -12,9 +12,9 @@ from screen_shots import State
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import ActiveAlert
 from sparkdash.domain.history import RecentFigures, RecentSeries
-from sparkdash.domain.lease import RequestState
 from sparkdash.domain.metric import Energy, EngineSample, GatewayFigures, LiveRequest, Metric
 from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.request import RequestState
 from sparkdash.domain.state import Figures
 from sparkdash.tui.history import MEMORY_STEP_S, STEP_S
 from sparkdash.tui.mirror import RecordedPast

@@ -12,10 +12,9 @@ from states_serving import EMBED, minutes_before
 
 from sparkdash.domain.engine import EngineState, Liveness, LivenessState, Parked, RepairStep
 from sparkdash.domain.event import Level, Measuring, Notice
-from sparkdash.domain.finding import Diagnosis, Finding, Status
 from sparkdash.domain.memory import Floors, Guard, GuardKill, GuardLevel
 from sparkdash.domain.metric import Gpu, LinkSample, Memory, NodeSample
-from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
+from sparkdash.domain.node import LOCAL, Diagnosis, Finding, NodeState, NodeStatus, Status
 from sparkdash.domain.swap import DefaultProfile, SwapOutcome, SwapPhase
 from sparkdash.errors import DaemonError
 from sparkdash.tui.first_run import BoxFindings, RunningServer
