@@ -18,9 +18,8 @@ from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.request import Task
 from sparkdash.domain.state import Snapshot
 from sparkdash.engines.containers import LaunchContext
-from sparkdash.engines.estimate import estimate_launch
-from sparkdash.engines.known_flags import KnownFlags
-from sparkdash.engines.registry import adapter_of
+from sparkdash.engines.flag_table import KnownFlags
+from sparkdash.engines.registry import adapter_of, estimate_launch
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host import meminfo, shelf
 from sparkdash.host.flag_store import FlagStore

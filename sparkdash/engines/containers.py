@@ -15,7 +15,7 @@ from sparkdash.domain.container import LABEL_FINGERPRINT, LABEL_NODES, LABEL_POR
 from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.profile import Mount, Profile
 from sparkdash.engines.argv import container_name, fill_placeholders
-from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.errors import ProfileError
 
 HF_TARGET = "/sparkdash/huggingface"

@@ -19,8 +19,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from sparkdash.domain.profile import PLACEHOLDER, ArgValue, Profile
-from sparkdash.engines.flag_table import FlagFacts, FlagSource, FlagTable, Versions, nearby
-from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.engines.flag_table import FlagFacts, FlagSource, FlagTable, KnownFlags, Versions, nearby
 from sparkdash.engines.registry import adapter_of
 from sparkdash.redaction import masked
 

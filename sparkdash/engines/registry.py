@@ -1,4 +1,4 @@
-"""Adapters by engine kind.
+"""Adapters by engine kind, and the estimated need of a launch: a sum of terms, each with its source.
 
 An engine of kind X is the module or folder `sparkdash/engines/X`, which holds its adapter as ENGINE: the kind's line in
 `EngineKind` registers it. It is loaded when it is first asked for, as most programs meet one or two.
@@ -8,13 +8,17 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
 
+from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
+from sparkdash.engines.memory_terms import Facts
 from sparkdash.engines.probes import MetricNames
+from sparkdash.units import GIB
 
 METRIC_PATHS = ("/prometheus/metrics", "/metrics", "/v1/metrics")
 """Paths of metrics, in the order of trying. TensorRT-LLM's /metrics is JSON that each read consumes, so it is left to
@@ -66,3 +70,54 @@ def recognise_exposition(path: str, text: str) -> MetricNames | None:
         if prefix is not None and any(line.startswith(prefix) for line in lines):
             return replace(names, path=path)
     return None
+
+
+_ORDER = ("weights", "drafter", "kv", "utilization", "loader", "overhead")
+
+
+def estimate_launch(profile: Profile, facts: Facts, box_bytes: int | None) -> Need:
+    """Estimate the need of one launch on one box, term by term.
+
+    `box_bytes` is MemTotal; None is unknown. A declared figure (`memory:`) precedes the computed one. Terms: weights +
+    drafter + kv + overhead. Where the engine takes a fixed share of the box: utilization + overhead. No peak: the peak
+    of a load has to be measured.
+    """
+    adapter, declared = adapter_of(profile), _declared(profile)
+    if (fixed := adapter.fixed_need(profile)) is not None:
+        return fixed
+    computed = {term.name: term for term in adapter.memory_terms(profile, facts, box_bytes)}
+    terms = _merged(profile, adapter, computed, declared)
+    return Need(basis=_basis(terms, declared), terms=terms)
+
+
+def _merged(
+    profile: Profile, adapter: EngineAdapter, computed: dict[str, Term], declared: dict[str, Term]
+) -> tuple[Term, ...]:
+    body = dict(computed)
+    if declared.keys() >= {"weights", "kv"}:  # what it really takes, not the share that it may take
+        body.pop("utilization", None)
+    # A part of a share is no summand beside it.
+    parts = ("weights", "kv") if "utilization" in body else ()
+    body |= {name: term for name, term in declared.items() if name not in parts}
+    if "utilization" not in body:
+        body |= {term.name: term for term in adapter.loader_terms(profile)}
+    body.setdefault("overhead", adapter.overhead(profile, is_shared="utilization" in body))
+    return tuple(body[name] for name in _ORDER if name in body)
+
+
+def _declared(profile: Profile) -> dict[str, Term]:
+    """Return the profile's own figures by term."""
+    memory = profile.memory
+    sizes = {"weights": memory.weights_gib, "kv": memory.kv_gib, "overhead": memory.overhead_gib}
+    why = f"in the profile: {memory.source or 'no source given'}"
+    return {
+        name: Term(name=name, bytes=int(size * GIB), source=f"memory.{name}_gib {why}")
+        for name, size in sizes.items()
+        if size is not None
+    }
+
+
+def _basis(terms: tuple[Term, ...], declared: Mapping[str, Term]) -> Basis:
+    if not terms or any(term.bytes is None for term in terms):
+        return Basis.UNKNOWN
+    return Basis.DECLARED if all(declared.get(term.name) == term for term in terms) else Basis.ESTIMATED

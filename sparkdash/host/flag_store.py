@@ -14,7 +14,7 @@ from sparkdash.domain.base import Frozen
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import Profile
 from sparkdash.engines import containers
-from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.engines.registry import adapter_of
 
 

@@ -19,12 +19,12 @@ from sparkdash.domain.profile import Profile
 from sparkdash.engines import containers
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.engines.flag_check import unlisted_flags
-from sparkdash.engines.known_flags import KnownFlags, parse_help
+from sparkdash.engines.flag_table import KnownFlags, parse_help
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.host.flag_store import FlagStore, identity
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
-from sparkdash.rules.secret import secret_at
+from sparkdash.rules import secret_at
 from sparkdash.supervisor.state.clock import Clock
 from sparkdash.supervisor.state.registry import EngineRegistry
 from sparkdash.units import GIB

@@ -13,7 +13,7 @@ from sparkdash.domain.request import Task
 from sparkdash.domain.swap import Plan, PlanNode, SetMember, SetPlan, SwapCause
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.limits import shown
-from sparkdash.rules.secret import secret_at
+from sparkdash.rules import secret_at
 from sparkdash.settings import Settings
 from sparkdash.supervisor.decide import refusals
 from sparkdash.supervisor.decide.fit import BoxMemory, Choice, NodeRoom

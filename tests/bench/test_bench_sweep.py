@@ -13,7 +13,7 @@ from sparkdash.bench.run import Arm, CellKey
 from sparkdash.catalog import load_catalog, yaml_writer
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 from sparkdash.errors import AdmissionError
-from sparkdash.rules.secret import redact_profile
+from sparkdash.rules import redact_profile
 
 FAMILY = "sweep-a-max-num-seqs"
 TEXT = f"profile: {FAMILY}\nengine: sim\n"

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from sparkdash.catalog import importers
-from sparkdash.catalog.importers import Imported, write
+from sparkdash.catalog.importers import Imported
 from sparkdash.errors import ProfileError
 
 DATA = Path(__file__).parents[1] / "data" / "imports"
@@ -31,7 +31,7 @@ def test_every_input_becomes_a_profile_that_loads(file: str) -> None:
     """The YAML that is shown has been through the catalog's own loader."""
     imported = got(file)
     (profile,) = imported.profiles
-    found = write.load_imported({"x": write.yaml_text(profile, imported, file)})
+    found = importers.load_imported({"x": importers.yaml_text(profile, imported, file)})
     assert found.problems == ()
     assert list(found.profiles) == [profile["profile"]]
 
@@ -89,7 +89,7 @@ def test_a_model_after_a_flag_with_one_value_is_the_model() -> None:
 def test_the_written_file_is_readable() -> None:
     """Provenance and report stand above; short mappings stand on one line."""
     imported = got("llamacpp.sh")
-    assert write.yaml_text(imported.profiles[0], imported, "llamacpp.sh") == (
+    assert importers.yaml_text(imported.profiles[0], imported, "llamacpp.sh") == (
         "# Imported from llamacpp.sh (a command line).\n"
         "#\n"
         "# What it does not say as its source did:\n"

@@ -4,7 +4,6 @@ import random
 from pathlib import Path
 
 from sparkdash.catalog import importers
-from sparkdash.catalog.importers import write
 from sparkdash.errors import ProfileError
 
 DATA = Path(__file__).parents[1] / "data" / "imports"
@@ -45,8 +44,8 @@ def test_damaged_inputs_give_a_profile_or_an_error() -> None:
         good += 1
         assert all(profile["engine"] == "generic" or profile["models"]["target"] for profile in imported.profiles)
         if number % TRIED_SHARE == 0:
-            texts = {str(i): write.yaml_text(one, imported, "x") for i, one in enumerate(imported.profiles)}
-            found = write.load_imported(texts)
+            texts = {str(i): importers.yaml_text(one, imported, "x") for i, one in enumerate(imported.profiles)}
+            found = importers.load_imported(texts)
             assert found.profiles or found.problems
     assert good + refused == INPUTS
     assert good > 1000

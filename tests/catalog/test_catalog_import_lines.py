@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkdash.catalog import importers
-from sparkdash.catalog.importers import Imported, write
+from sparkdash.catalog.importers import Imported
 from sparkdash.errors import ProfileError
 from sparkdash.settings import Settings
 
@@ -322,8 +322,8 @@ def test_a_whole_llama_swap_configuration_becomes_profiles_and_settings() -> Non
     }  # fmt: skip
     Settings.model_validate(tomllib.loads(text))
     assert "unknown: models.m.filters.setParamsByID.other" in said(imported)
-    texts = {one["profile"]: write.yaml_text(one, imported, "x") for one in imported.profiles}
-    assert write.load_imported(texts).problems == ()
+    texts = {one["profile"]: importers.yaml_text(one, imported, "x") for one in imported.profiles}
+    assert importers.load_imported(texts).problems == ()
 
 
 COMPOSE = """
@@ -357,8 +357,8 @@ def test_a_compose_file_gives_a_profile_for_each_service_with_an_engine() -> Non
     assert "gpu" not in coder
     assert (small["profile"], small["engine"], small["args"]) == ("small", "llamacpp", {"ctx-size": 4096})
     assert "postgres: its command starts no engine" in said(imported)
-    texts = {one["profile"]: write.yaml_text(one, imported, "x") for one in imported.profiles}
-    assert write.load_imported(texts).problems == ()
+    texts = {one["profile"]: importers.yaml_text(one, imported, "x") for one in imported.profiles}
+    assert importers.load_imported(texts).problems == ()
 
 
 def test_a_short_name_may_be_dotted_too() -> None:
@@ -373,7 +373,7 @@ def test_every_mod_of_a_recipe_is_named_in_the_report_and_in_the_profile() -> No
     recipe = "container: img\nmodel: a/b\nmods:\n- mods/fix-one\n- '@own/two'\ncommand: vllm serve a/b\n"
     imported = importers.import_profiles(recipe)
     assert [one.what for one in imported.remarks if one.kind == "dropped"] == ["mods: mods/fix-one", "mods: @own/two"]
-    text = write.yaml_text(imported.profiles[0], imported, "x")
+    text = importers.yaml_text(imported.profiles[0], imported, "x")
     assert "mods/fix-one" in text
     assert "@own/two" in text
     assert "mods" not in said(importers.import_profiles(recipe.replace("- mods/fix-one\n- '@own/two'\n", "# none\n")))

@@ -11,9 +11,8 @@ from pathlib import Path
 from sparkdash import catalog
 from sparkdash.domain.images import ImageOrigin, image_origin
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.estimate import estimate_launch
 from sparkdash.engines.memory_terms import BOX_BYTES
-from sparkdash.engines.registry import adapter_of
+from sparkdash.engines.registry import adapter_of, estimate_launch
 from sparkdash.paths import shipped_profiles
 from sparkdash.settings import Settings
 from sparkdash.units import DASH, gib, number

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from sparkdash.catalog import importers, load_catalog
-from sparkdash.catalog.importers import write
 from sparkdash.cli.profiles.import_export import ExportFormat, _exported
 from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES, ContainerSpec
 from sparkdash.domain.profile import EngineKind, Profile
@@ -68,7 +67,7 @@ def test_what_is_exported_comes_back_equal(name: str, form: ExportFormat) -> Non
     spec = container(profile)
     imported = importers.import_profiles(_exported(form, profile, spec), "back")
     (document,) = imported.profiles
-    found = write.load_imported({"back": write.yaml_text(document, imported, "x")})
+    found = importers.load_imported({"back": importers.yaml_text(document, imported, "x")})
     assert found.problems == (), yaml.safe_dump(document)
     again = container(found.profiles["back"])
     assert comparable(again, found.profiles["back"]) == comparable(spec, profile)
@@ -94,7 +93,7 @@ def test_a_server_without_a_dialect_comes_back_equal(name: str, form: ExportForm
     spec = adapter_of(profile).container(profile, LAUNCH)
     imported = importers.import_profiles(_exported(form, profile, spec), "back")
     (document,) = imported.profiles
-    found = write.load_imported({"back": write.yaml_text(document, imported, "x")})
+    found = importers.load_imported({"back": importers.yaml_text(document, imported, "x")})
     assert found.problems == (), yaml.safe_dump(document)
     (back,) = found.profiles.values()
     again = comparable(adapter_of(back).container(back, LAUNCH), back)
@@ -109,9 +108,11 @@ def test_a_server_without_a_dialect_comes_back_equal(name: str, form: ExportForm
 def test_an_imported_script_comes_back_with_its_fingerprint(file: str, form: ExportFormat) -> None:
     """Models, aliases and lists too: a launch that was learnt stays the same launch."""
     imported = importers.import_profiles((DATA / file).read_text())
-    (first,) = write.load_imported({"x": write.yaml_text(imported.profiles[0], imported, "x")}).profiles.values()
+    (first,) = importers.load_imported(
+        {"x": importers.yaml_text(imported.profiles[0], imported, "x")}
+    ).profiles.values()
     labels = {LABEL_PROFILE: first.name, LABEL_SERVES: ",".join(first.serves)} if first.serves else {}
     back = importers.import_profiles(_exported(form, first, container(first).replace(labels=labels)))
-    (second,) = write.load_imported({"x": write.yaml_text(back.profiles[0], back, "x")}).profiles.values()
+    (second,) = importers.load_imported({"x": importers.yaml_text(back.profiles[0], back, "x")}).profiles.values()
     assert second.model_dump(exclude=NOT_CARRIED) == first.model_dump(exclude=NOT_CARRIED)
     assert second.fingerprint == first.fingerprint

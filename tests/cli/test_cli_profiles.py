@@ -16,7 +16,7 @@ from sparkdash.cli.parameters import complete_profile
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile, Published
 from sparkdash.engines import containers
-from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.host.flag_store import FlagStore
 
 Run = Callable[..., Any]

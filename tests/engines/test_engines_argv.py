@@ -13,7 +13,7 @@ import pytest
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines import argv
 from sparkdash.engines.containers import LaunchContext
-from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import ProfileError
 

@@ -8,8 +8,8 @@ import pytest
 from sparkdash.domain.memory import Basis, Need
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile, SimSpec
 from sparkdash.domain.weights import Attention, KvLayers, Unread, WeightBytes, WeightFacts
-from sparkdash.engines.estimate import estimate_launch
 from sparkdash.engines.memory_terms import OVERHEAD_BYTES
+from sparkdash.engines.registry import estimate_launch
 from sparkdash.engines.vllm.memory import HOST_BYTES, LOADER_BYTES
 from sparkdash.units import GIB
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.flag_check import unlisted_flags
-from sparkdash.engines.known_flags import KnownFlags, parse_help
+from sparkdash.engines.flag_table import KnownFlags, parse_help
 
 Make = Callable[..., Profile]
 

@@ -10,7 +10,7 @@ import pytest
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.profile import Mount, Profile
-from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.host.flag_store import FlagStore, identity
 
 KNOWN = KnownFlags((("-h", "--help"), ("--load-mode",)))

@@ -13,14 +13,13 @@ import pytest
 
 from sparkdash import catalog
 from sparkdash.catalog import importers, yaml_writer
-from sparkdash.catalog.importers import write
 from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
 from sparkdash.engines import argv
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_check import flag_complaints
-from sparkdash.engines.known_flags import parse_help
+from sparkdash.engines.flag_table import parse_help
 from sparkdash.engines.proposal import MemoryBudget, OwnerChoices
 from sparkdash.engines.registry import adapter
 from sparkdash.paths import shipped_profiles
@@ -234,8 +233,8 @@ def test_vllm_takes_an_imported_line_with_lists(parser: Parser) -> None:
     """As it was written, and as it comes out of the profile that it became."""
     text = (Path(__file__).parents[1] / "data/imports/lists.sh").read_text()
     (made,) = importers.import_profiles(text).profiles
-    (profile,) = write.load_imported(
-        {"x": write.yaml_text(made, importers.import_profiles(text), "lists.sh")}
+    (profile,) = importers.load_imported(
+        {"x": importers.yaml_text(made, importers.import_profiles(text), "lists.sh")}
     ).profiles.values()
     argv = list(adapter(EngineKind.VLLM).container(profile, LAUNCH).argv)[2:]
     assert parser.says([argv]) == [""]
@@ -259,7 +258,7 @@ def test_vllm_takes_every_proposed_command_line(parser: Parser) -> None:
     for name, facts in HEADERS.items():
         made = adapter(EngineKind.VLLM).propose(name, {"hf": "org/x"}, facts, box, wish)
         texts[name] = yaml_writer.annotated_yaml(made.profile, made.reasons, ())
-    profiles = write.load_imported(texts).profiles
+    profiles = importers.load_imported(texts).profiles
     assert sorted(profiles) == ["dense", "mtp", "mtp/mtp", "oss"]
     lines = [list(adapter(EngineKind.VLLM).container(one, LAUNCH).argv)[2:] for one in profiles.values()]
     assert parser.says(lines) == [""] * 4

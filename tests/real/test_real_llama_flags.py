@@ -9,7 +9,7 @@ import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.flag_check import flag_complaints
-from sparkdash.engines.known_flags import parse_help
+from sparkdash.engines.flag_table import parse_help
 from sparkdash.engines.registry import adapter
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(60)]

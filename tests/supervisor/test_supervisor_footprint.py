@@ -13,9 +13,8 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.memory import LONG_PROMPT, Basis, Measure
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.request import Request, RequestState
-from sparkdash.engines.estimate import estimate_launch
 from sparkdash.engines.memory_terms import BOX_BYTES
-from sparkdash.engines.registry import adapter_of
+from sparkdash.engines.registry import adapter_of, estimate_launch
 from sparkdash.errors import HostError
 from sparkdash.host.reader import GpuReading
 from sparkdash.paths import shipped_profiles

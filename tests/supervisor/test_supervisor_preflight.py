@@ -17,7 +17,7 @@ from sparkdash.domain.images import CopyItem, CopyKind, CopyPlan, CopyProgress, 
 from sparkdash.domain.phrases import progress_text
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount, Profile
 from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase, phases_of
-from sparkdash.engines.known_flags import FEWEST
+from sparkdash.engines.flag_table import FEWEST
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.supervisor.swap.transition import weights_paths

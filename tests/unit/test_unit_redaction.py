@@ -14,7 +14,7 @@ from sparkdash.redaction import (
     masked_command,
     masked_values,
 )
-from sparkdash.rules.secret import redact_profile, secret_at
+from sparkdash.rules import redact_profile, secret_at
 
 TOKEN = "hf_notarealtokenbutlongenough"
 LITERAL = Profile(

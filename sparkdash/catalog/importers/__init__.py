@@ -1,22 +1,26 @@
-"""Importers: other tools' formats become profiles.
+"""Importers: other tools' formats become profiles, readable YAML, and a report.
 
-Owns: telling the formats apart. Text goes in, mappings and a report come out. Nothing is run, no variable of the
-environment is read, no file is opened. Must not know: the origin of the text, the destination of the profile.
+Nothing is run, no variable of the environment is read, no file that the text names is opened.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
+from sparkdash.catalog import yaml_writer
+from sparkdash.catalog.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.importers import compose, llama_swap, podman_line, quadlet, sparkrun
 from sparkdash.catalog.importers.values import Imported, Remark, import_refused
+from sparkdash.catalog.load import load_catalog
 
 MAX_CHARACTERS = 500_000
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _LLAMA_SWAP = re.compile(r"^models:", re.MULTILINE)
 _RECIPE = re.compile(r"^(sparkrun_version|recipe_version|runtime|container|defaults)\s*:", re.MULTILINE)
-
-__all__ = ["Imported", "Remark", "import_profiles"]
 
 
 def import_profiles(text: str, name: str | None = None, folder: str | None = None) -> Imported:
@@ -51,3 +55,54 @@ def _check(text: str) -> None:
         raise import_refused(
             "The input is empty.", "Give a command line, a script, a recipe or a llama-swap configuration."
         )
+
+
+def yaml_text(profile: dict[str, Any], imported: Imported, origin: str) -> str:
+    """Render a profile file: origin and remarks as comments, then the profile."""
+    head = [f"# Imported from {_line(origin)} (a {imported.form})."]
+    if imported.remarks:
+        head += [
+            "#",
+            "# What it does not say as its source did:",
+            *(f"#   {_line(str(one))}" for one in imported.remarks),
+        ]
+    return "\n".join([*head, yaml_writer.dump(profile)])
+
+
+def settings_text(imported: Imported) -> str:
+    """Render the lines for config.toml as comments below the profiles; "" without any."""
+    if not imported.settings:
+        return ""
+    return "\n".join(["# For config.toml:", *(f"#   {line}".rstrip() for line in imported.settings), ""])
+
+
+def load_imported(texts: dict[str, str]) -> Catalog:
+    """Load these files alone; problems name them without their folder."""
+    with TemporaryDirectory(prefix="sparkdash-import-") as folder:
+        for name, text in texts.items():
+            (Path(folder) / f"{name}.yaml").write_text(text, encoding="utf-8")
+        found = load_catalog([Path(folder)])
+        short = tuple(_short(problem, folder) for problem in found.problems)
+    return Catalog(found.profiles, short, found.places)
+
+
+def import_report(imported: Imported) -> dict[str, Any]:
+    """Return the report for programs."""
+    return {
+        "form": imported.form,
+        "profiles": list(imported.profiles),
+        "remarks": [_remark(one) for one in imported.remarks],
+        "settings": list(imported.settings),
+    }
+
+
+def _remark(one: Remark) -> dict[str, str]:
+    return {"kind": one.kind, "what": one.what, "why": one.why}
+
+
+def _short(problem: ProfileProblem, folder: str) -> ProfileProblem:
+    return replace(problem, file=problem.file.removeprefix(f"{folder}/"))
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -12,11 +12,10 @@ from sparkdash.catalog.catalog import nearest
 from sparkdash.cli.local import configured_catalog, container_spec, stored_flags
 from sparkdash.cli.profiles.images import older_images
 from sparkdash.engines.flag_check import NOT_LISTED, unlisted_flags
-from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.engines.registry import adapter_of, all_adapters
 from sparkdash.errors import AdmissionError, ProfileError, SparkdashError
-from sparkdash.rules import RULES, Rule, RuleFinding, Severity, findings
-from sparkdash.rules.general import FLAG_RULE_NAMES, UNKNOWN
+from sparkdash.rules import FLAG_RULE_NAMES, RULES, UNKNOWN, Rule, RuleFinding, Severity, findings
 
 
 def all_rules() -> list[dict[str, str]]:

@@ -49,22 +49,22 @@ def import_profiles(
       sparkdash profiles import recipe.yaml -o ~/.config/sparkdash/profiles/
       curl -s URL | sparkdash profiles import - --name my-model
     """
-    from sparkdash.catalog.importers import write
+    from sparkdash.catalog import importers
     from sparkdash.cli.profiles.check import finding_facts, import_findings, import_line
 
     imported = _read(source, name)
     origin = "stdin" if source == STDIN else Path(source).resolve().name
-    texts = {one["profile"]: write.yaml_text(one, imported, origin) for one in imported.profiles}
-    loaded = write.load_imported(texts)
+    texts = {one["profile"]: importers.yaml_text(one, imported, origin) for one in imported.profiles}
+    loaded = importers.load_imported(texts)
     problems, told = tuple(map(str, loaded.problems)), import_findings(loaded)
     if as_json:
         facts = [{**finding_facts(one), "file": None} for one in told]
-        print_json(write.import_report(imported) | {"problems": problems, "findings": facts})
+        print_json(importers.import_report(imported) | {"problems": problems, "findings": facts})
     if output is not None:
         _write(texts, output.expanduser(), force=force)
     elif not as_json:
         print_text("---\n".join(texts.values()), nl=False)
-    if not as_json and (settings := write.settings_text(imported)):
+    if not as_json and (settings := importers.settings_text(imported)):
         print_text(settings, nl=False)
     for one in () if as_json else told:
         print_note(import_line(one))

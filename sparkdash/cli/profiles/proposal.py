@@ -6,18 +6,16 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import NamedTuple
 
-from sparkdash.catalog import yaml_writer
-from sparkdash.catalog.importers import write
+from sparkdash.catalog import importers, yaml_writer
 from sparkdash.catalog.importers.values import profile_name
 from sparkdash.cli import local
 from sparkdash.cli.profiles.page import need_lines
 from sparkdash.domain.memory import Need
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.weights import WeightFacts
-from sparkdash.engines.estimate import estimate_launch
 from sparkdash.engines.memory_terms import BOX_BYTES
 from sparkdash.engines.proposal import MemoryBudget, OwnerChoices
-from sparkdash.engines.registry import adapter
+from sparkdash.engines.registry import adapter, estimate_launch
 from sparkdash.errors import ProfileError
 from sparkdash.rules import RuleFinding, Severity, findings
 from sparkdash.settings import Settings
@@ -77,7 +75,7 @@ def _tried(name: str, text: str) -> tuple[Profile, tuple[str, ...]]:
     Raises:
         ProfileError: the profile is not valid; every problem is named.
     """
-    found = write.load_imported({name: text})
+    found = importers.load_imported({name: text})
     told = findings(found)
     wrong = (*map(str, found.problems), *(_told(one) for one in told if one.level is Severity.ERROR))
     if wrong:

@@ -121,7 +121,7 @@ def add_profile(
       sparkdash profiles add spark-arena/qwen3.6-27b-fp8-vllm --name qwen3.6-27b
       sparkdash profiles add eugr/glm-4.7-flash-awq --dry-run
     """
-    from sparkdash.catalog.importers import write
+    from sparkdash.catalog import importers
     from sparkdash.cli.profiles.check import finding_facts, import_findings, import_line
     from sparkdash.sources.clone import entry_text
     from sparkdash.sources.source import find_source
@@ -129,12 +129,12 @@ def add_profile(
     source = find_source(address.partition("/")[0])
     entry, text = entry_text(source, address.partition("/")[2])
     imported, texts = _converted(source, entry, text, name)
-    loaded = write.load_imported(texts)
+    loaded = importers.load_imported(texts)
     problems, told = tuple(map(str, loaded.problems)), import_findings(loaded)
     places = {profile: paths.config_dir() / "profiles" / f"{profile}.yaml" for profile in texts}
     written = [] if dry_run else [str(places[one]) for one in texts if _write(places[one], texts[one], yes=yes)]
     if as_json:
-        report = write.import_report(imported) if imported else {"form": "profile", "profiles": list(texts)}
+        report = importers.import_report(imported) if imported else {"form": "profile", "profiles": list(texts)}
         print_json(
             {"source": source.name, "path": entry.path, "commit": source.commit, "written": written}
             | report
@@ -174,7 +174,6 @@ def added_profiles() -> dict[str, tuple[str, str]]:
 def _converted(source: Source, entry: Entry, text: str, name: str | None) -> tuple[Imported | None, dict[str, str]]:
     """Return the import's result (None for a profile, which is copied) and the files' texts by profile."""
     from sparkdash.catalog import importers
-    from sparkdash.catalog.importers import write
 
     origin = f"{source.name}: {entry.path} at {source.commit}"
     if entry.own:
@@ -186,7 +185,7 @@ def _converted(source: Source, entry: Entry, text: str, name: str | None) -> tup
             )
         return None, {_own_name(text): f"# Copied from {origin}.\n{text}"}
     imported = importers.import_profiles(text, name or _plain(entry.name.rpartition("/")[2]))
-    return imported, {one["profile"]: write.yaml_text(one, imported, origin) for one in imported.profiles}
+    return imported, {one["profile"]: importers.yaml_text(one, imported, origin) for one in imported.profiles}
 
 
 def _own_name(text: str) -> str:
@@ -239,11 +238,11 @@ def _may_replace(place: Path, before: str, text: str, *, yes: bool) -> bool:
 
 
 def _print_outcome(imported: Imported | None, names: list[str], written: list[str], *, refused: bool) -> None:
-    from sparkdash.catalog.importers import write
+    from sparkdash.catalog import importers
 
     for remark in imported.remarks if imported else ():
         print_note(f"  {remark}")
-    if imported and (lines := write.settings_text(imported)):
+    if imported and (lines := importers.settings_text(imported)):
         print_text(lines, nl=False)
     if written and not refused:
         print_note(f"`sparkdash pull {names[0]}` fetches what it needs, `sparkdash use {names[0]}` starts it.")

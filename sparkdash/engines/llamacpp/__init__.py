@@ -1,6 +1,374 @@
-"""llama.cpp's llama-server.
+"""llama.cpp's llama-server, builds of 2025 and 2026.
 
 Pure.
 """
 
-from sparkdash.engines.llamacpp.engine import ENGINE as ENGINE
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.memory import Term
+from sparkdash.domain.profile import ArgValue, EngineKind, MendName, Profile
+from sparkdash.domain.request import Task
+from sparkdash.domain.weights import WeightFacts
+from sparkdash.engines import argv, containers, logs
+from sparkdash.engines.adapter import POOLING, CommandLine, Counting, EngineAdapter, HelpCommand
+from sparkdash.engines.argv import ListArgs, lookup, parse_token_count
+from sparkdash.engines.containers import LaunchContext
+from sparkdash.engines.flag_table import FlagSource, FlagSyntax, KnownFlags
+from sparkdash.engines.logs import phrase
+from sparkdash.engines.memory_terms import (
+    GGML_BITS,
+    NO_TARGET,
+    TARGET,
+    CacheWidth,
+    Drafting,
+    Facts,
+    cache_term,
+    loaded_terms,
+)
+from sparkdash.engines.probes import MetricNames, Probes
+from sparkdash.engines.proposal import SEQUENCES, KvCachePlan, MemoryBudget, Proposal
+from sparkdash.engines.rule import Hit, Rule, Severity, flag_path
+
+# /metrics is off unless asked for.
+DEFAULT_FLAGS: tuple[tuple[str, ArgValue], ...] = (("metrics", True),)
+# Mapped files load ten times slower on a Spark (224 s against 22 s). Builds of autumn 2026 have --load-mode, older ones
+# --no-mmap, and each refuses the other's flag. A build whose flags are unknown gets both as variables: it ignores the
+# one that it does not know.
+UNMAPPED_ENV = {"LLAMA_ARG_LOAD_MODE": "none", "LLAMA_ARG_NO_MMAP": "1"}
+
+UNMAPPED_FLAGS: tuple[tuple[str, ArgValue], ...] = (("load-mode", "none"), ("no-mmap", True))
+"""Flags against mapping, newest first."""
+STEP = 512
+"""Default of --ubatch-size (llama.cpp's common.h)."""
+
+# In single-model mode the log tells no percentage.
+PHRASES = (
+    phrase("weights", r"load_model: loading (?:draft )?model '|loading draft model '", 0.0),
+    phrase("weights", r"load_tensors: offloaded \d+/\d+ layers"),
+    phrase("kv", r"llama_kv_cache\w*: +size = +[\d.]+ MiB"),
+    phrase("warmup", r"warming up the model"),
+    phrase("kv", r"initializing, n_slots = \d+, n_ctx_slot = \d+", 1.0),
+    phrase("http", r"model loaded$|HTTP server is listening"),
+    phrase("ready", r"(?:server is |router server is )?listening on http\S+", 1.0),
+)
+
+# The target's cache is made before a drafter's.
+KV = re.compile(r"llama_kv_cache\w*: size = .*\bK \((\w+)\): .*\bV \((\w+)\):")
+
+_LISTS = ListArgs(
+    repeated=frozenset(
+        {
+            "control-vector", "control-vector-scaled", "lora", "lora-scaled", "override-kv", "override-tensor",
+            "override-tensor-draft",
+        }
+    )
+)  # fmt: skip
+"""Flags of llama-server that builds up to autumn 2025 take once per value; later ones want commas in one value."""
+
+_SHORT = {
+    "m": "model",
+    "md": "model-draft",
+    "c": "ctx-size",
+    "ngl": "n-gpu-layers",
+    "ngld": "n-gpu-layers-draft",
+    "hf": "hf-repo",
+    "a": "alias",
+    "fa": "flash-attn",
+    "np": "parallel",
+    "b": "batch-size",
+    "ub": "ubatch-size",
+    "t": "threads",
+    "ctk": "cache-type-k",
+    "ctv": "cache-type-v",
+    "n": "n-predict",
+    "cb": "cont-batching",
+    "nocb": "no-cont-batching",
+    "s": "seed",
+    "draft": "draft-max",
+    "gpu-layers": "n-gpu-layers",
+    "ot": "override-tensor",
+    "ts": "tensor-split",
+    "sm": "split-mode",
+    "mg": "main-gpu",
+    "dev": "device",
+    "tb": "threads-batch",
+    "cmoe": "cpu-moe",
+    "ncmoe": "n-cpu-moe",
+    "kvo": "kv-offload",
+    "nkvo": "no-kv-offload",
+    "kvu": "kv-unified",
+    "dt": "defrag-thold",
+    "mm": "mmproj",
+    "mmu": "mmproj-url",
+    "mu": "model-url",
+    "hff": "hf-file",
+    "hfr": "hf-repo",
+    "hft": "hf-token",
+    "cram": "cache-ram",
+    "ctxcp": "ctx-checkpoints",
+    "lv": "verbosity",
+    "v": "verbose",
+    "to": "timeout",
+    "sps": "slot-prompt-similarity",
+    "e": "escape",
+    "r": "reverse-prompt",
+    "sp": "special",
+    "l": "logit-bias",
+    "j": "json-schema",
+    "jf": "json-schema-file",
+    "C": "cpu-mask",
+    "lcs": "lookup-cache-static",
+    "lcd": "lookup-cache-dynamic",
+    "td": "threads-draft",
+    "tbd": "threads-batch-draft",
+    "devd": "device-draft",
+    "ctkd": "cache-type-k-draft",
+    "ctvd": "cache-type-v-draft",
+    "hfd": "hf-repo-draft",
+    "hfrd": "hf-repo-draft",
+    "otd": "override-tensor-draft",
+    "cmoed": "cpu-moe-draft",
+    "ncmoed": "n-cpu-moe-draft",
+}
+"""Short flags that llama-server lists in its `--help`, by their long names."""
+_RENAMED = {
+    "no-mmap": ("load-mode", "load-mode: none"),
+    "mmap": ("load-mode", "load-mode: mmap"),
+    "mlock": ("load-mode", "load-mode: mlock"),  # with mapping off, as sparkdash has always had it
+    "direct-io": ("load-mode", "load-mode: dio"),
+    "no-direct-io": ("load-mode", "load-mode: none"),
+    "draft": ("spec-draft-n-max", "spec-draft-n-max"),
+    "draft-max": ("spec-draft-n-max", "spec-draft-n-max"),
+    "draft-min": ("spec-draft-n-min", "spec-draft-n-min"),
+}
+"""Former flags: the replacement as of November 2026, and its form in a profile."""
+_TOWER = ("mmproj", "mmproj-url")
+"""Flags for a separate vision tower. A tower that llama.cpp fetches itself comes with the model."""
+
+
+class LlamaCpp(EngineAdapter):
+    """Adapter of llama.cpp's `llama-server`."""
+
+    kind = EngineKind.LLAMACPP
+    title = "llama.cpp"
+    # No `speaks_since`, as its builds have numbers only: messages since 2025-12 (PR #17570), responses since 2026-01.
+    program = ("llama-server",)
+    probes = Probes(alive="/health")
+    # No death words: one process, whose connections break off.
+    metrics = MetricNames(
+        path="/metrics",
+        # These counters move when a request ends, not while it runs: what is live is in /slots.
+        slots="/slots",
+        generated=("llamacpp:tokens_predicted_total",),
+        prefilled=("llamacpp:prompt_tokens_total",),
+        timed_prompt=("llamacpp:prompt_tokens_total",),
+        prompt_seconds=("llamacpp:prompt_seconds_total",),
+        prefix_hits=("llamacpp:prompt_tokens_cached_total",),
+        prefix_misses=("llamacpp:prompt_tokens_total",),
+        kv_used=("llamacpp:kv_cache_usage_ratio",),
+        running=("llamacpp:requests_processing",),
+        waiting=("llamacpp:requests_deferred",),
+        # A rejected draft may be replayed for ever (llama.cpp #23268), so decodes count only without slots.
+        moving_without_slots=("llamacpp:n_decode_total",),
+        drafts=("llamacpp:spec_decode_num_drafts_total",),
+        draft_tokens=("llamacpp:spec_decode_num_draft_tokens_total",),
+        accepted=("llamacpp:spec_decode_num_accepted_tokens_total",),
+        accepted_at=("llamacpp:spec_decode_num_accepted_tokens_per_pos_total",),
+        started=(),
+    )
+    metric_prefix = "llamacpp:"
+    phrases = PHRASES
+    causes = (
+        logs.cause(
+            "out_of_memory",
+            r"failed to allocate (?:CUDA\d* )?buffer|unable to allocate CUDA|ggml_backend_cuda_buffer_type_alloc_buffer",
+            "It could not allocate its buffers",
+            "Lower `ctx-size` or `parallel` in the profile, or stop what else holds memory.",
+        ),
+    )
+    lists = _LISTS
+    flag_source = FlagSource(
+        __file__,
+        "llama.cpp",
+        FlagSyntax(reads_c_numbers=True, has_builds=True),
+        own_images=r"ghcr\.io/ggml-org/llama\.cpp[:@]",
+        version_in_tag=r"llama\.cpp:\S*?-(b\d{4,6}|v\d+\.\d+\.\d+)",
+    )
+    renamed_flags = MappingProxyType(_RENAMED)
+    command_line = CommandLine(
+        model=("model", "hf-repo"),
+        is_model_positional=False,
+        names="alias",
+        drafter="model-draft",
+        short=MappingProxyType(_SHORT),
+        resolves_long=True,
+        ours=frozenset({("metrics",), ("no-mmap",), ("load-mode", "none")}),
+    )
+    owned_by = "llamacpp"
+
+    def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
+        model = argv.target_model(profile)
+        args, flags, env = _unmapped(profile, launch.flags)
+        words = [
+            *containers.program(profile, self.program),
+            *("--model" if model.path else "--hf-repo", model.ref),
+            *("--host", argv.HOST, "--port", str(launch.port), "--alias", profile.name),
+            *argv.flag_words(argv.overlay_args((*DEFAULT_FLAGS, *flags), args), profile.models),
+        ]
+        return containers.build_container(profile, launch, words, env=env)
+
+    def help(self, profile: Profile) -> HelpCommand | None:
+        found = super().help(profile)
+        return found and HelpCommand(found.argv, quick=True)
+
+    def context(self, profile: Profile) -> int | None:
+        """Configured context in tokens; slots share it unless it is unified."""
+        total = parse_token_count(lookup(profile.args, "ctx-size", "c"))
+        slots = parse_token_count(lookup(profile.args, "parallel", "np")) or 1
+        if not total:
+            return profile.context
+        return total if lookup(profile.args, "kv-unified") else total // max(1, slots)
+
+    def speculation(self, profile: Profile) -> str | None:
+        method = lookup(profile.args, "spec-type") or ("draft" if _drafter(profile) else None)
+        depth = lookup(profile.args, "spec-draft-n-max", "draft-max", "draft")
+        if not method:
+            return None
+        return f"{method} k={depth}" if depth else str(method)
+
+    def rules(self) -> tuple[Rule, ...]:
+        return RULES
+
+    def kv_dtype(self, lines: Sequence[str]) -> str | None:
+        """Read the KV cache's type from the log; "q8_0/f16" where keys and values differ."""
+        hit = logs.first_match(lines, KV)
+        return hit and (hit[1] if hit[1] == hit[2] else f"{hit[1]}/{hit[2]}")
+
+    def memory_terms(self, profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
+        """Terms of llama.cpp: the cache holds --ctx-size tokens in all, shared by --parallel slots.
+
+        0 or none means the model's own context.
+        """
+        model = _drafter(profile)
+        yield from loaded_terms(profile, facts, Drafting("mtp", str(model) if model else None))
+        target = facts.get(TARGET, NO_TARGET)
+        held, why = parse_token_count(lookup(profile.args, "ctx-size", "c")), "ctx-size"
+        if not held and isinstance(target, WeightFacts):
+            held, why = target.context, "ctx-size is not given: the model's own context"
+        if held:
+            step = parse_token_count(lookup(profile.args, "ubatch-size", "ub")) or STEP
+            yield cache_term(profile, facts, held, why, width_of=_cache_width, step=step)
+        else:
+            yield Term(name="kv", source="ctx-size is not given, and the model's own context is not known")
+
+    def propose_flags(
+        self, proposal: Proposal, facts: WeightFacts, cache: KvCachePlan | None, box: MemoryBudget
+    ) -> None:
+        proposal.arg("n-gpu-layers", 999, "All of them: the memory is one pool, and the GPU reads it faster.")
+        if cache is not None:
+            proposal.arg("ctx-size", cache.held, f"{cache.why} llama.cpp counts the tokens of all slots together.")
+            proposal.arg("parallel", SEQUENCES, "Slots: requests at once.")
+            proposal.arg("kv-unified", True, "Slots share the cache, so that one of them may use the whole context.")
+
+    def tasks(self, profile: Profile, target: WeightFacts | None) -> frozenset[Task] | None:
+        """Tasks of llama-server: without the flag it refuses embeddings, with the flag everything else."""
+        if lookup(profile.args, "reranking", "rerank"):
+            return POOLING
+        return frozenset({Task.EMBED if lookup(profile.args, "embedding", "embeddings") else Task.GENERATE})
+
+    def reads_images(self, profile: Profile, target: WeightFacts | None) -> bool | None:
+        """Whether it has a vision tower; None when it fetches the model itself."""
+        if lookup(profile.args, "no-mmproj"):
+            return False
+        return bool(lookup(profile.args, *_TOWER)) or (None if lookup(profile.args, "hf-repo") else False)
+
+    def needs_mends(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[MendName]:
+        """Older builds refuse the tool types that newer ones skip."""
+        return frozenset({MendName.RESPONSES_TOOL_TYPES})
+
+    def forced_length(self, tokens: int) -> dict[str, Any]:
+        return {"max_tokens": tokens, "ignore_eos": True}
+
+    def uncached_prompt(self, salt: str) -> dict[str, Any]:
+        return {"cache_prompt": False}
+
+    def count_request(self, model: str, content: str) -> Counting | None:
+        return Counting("/tokenize", {"model": model, "content": content}, templated=False)
+
+    def tokenize_request(self, model: str, text: str) -> Counting | None:
+        return self.count_request(model, text)
+
+    def recognise(self, words: Sequence[str], name: str, image: str) -> tuple[Sequence[str], Sequence[str]] | None:
+        if name == "llama-server":
+            return [] if words[0] == name else words[:1], words[1:]
+        return (["/app/llama-server"], words) if re.search(r"(^|/)llama\.cpp:[^/]*server", image) else None
+
+
+def _drafter(profile: Profile) -> ArgValue:
+    return lookup(profile.args, "spec-draft-model", "model-draft", "md")
+
+
+def _cache_width(profile: Profile, _target: WeightFacts) -> CacheWidth | None:
+    key, value = _ggml(profile, "cache-type-k", "ctk"), _ggml(profile, "cache-type-v", "ctv")
+    return CacheWidth(key, value) if key and value else None
+
+
+def _ggml(profile: Profile, *flags: str) -> float | None:
+    return GGML_BITS.get(str(lookup(profile.args, *flags) or "f16").lower())
+
+
+class _Unmapped(NamedTuple):
+    """Arguments and variables that make llama-server read its files instead of mapping them."""
+
+    args: dict[str, ArgValue]
+    """Profile's own arguments, without those that `flags` replace."""
+    flags: tuple[tuple[str, ArgValue], ...] = ()
+    env: Mapping[str, str] = containers.NO_VARIABLES
+
+
+def _unmapped(profile: Profile, known: KnownFlags | None) -> _Unmapped:
+    given = _with_hyphens(profile)
+    as_given = _Unmapped(dict(profile.args))
+    if "load-mode" in given or "mmap" in given or given.get("no-mmap") is False:
+        return as_given
+    if known is None:
+        return as_given if "no-mmap" in given else as_given._replace(env=UNMAPPED_ENV)
+    flag = next((flag for flag in UNMAPPED_FLAGS if known.has(flag[0])), None)
+    return as_given if flag is None else _Unmapped(_without_no_mmap(profile), (flag,))
+
+
+def _with_hyphens(profile: Profile) -> dict[str, ArgValue]:
+    return {key.replace("_", "-"): value for key, value in profile.args.items() if value is not None}
+
+
+def _without_no_mmap(profile: Profile) -> dict[str, ArgValue]:
+    return {key: value for key, value in profile.args.items() if key.replace("_", "-") != "no-mmap"}
+
+
+def _maps(profile: Profile) -> Iterator[Hit]:
+    mode = str(lookup(profile.args, "load-mode") or "")
+    if lookup(profile.args, "no-mmap") is False or lookup(profile.args, "mmap") is True or mode.startswith("mmap"):
+        path = flag_path(profile, "load-mode", "mmap", "no-mmap") or ()
+        yield Hit(
+            path, "mapped files load ten times slower on a Spark", "Remove it: sparkdash makes llama.cpp read them."
+        )
+
+
+RULES = (
+    Rule(
+        "llamacpp-mmap",
+        Severity.WARNING,
+        "llama.cpp must not map its files",
+        "22 s without mapping, 224 s with: llama.cpp PR#27742",
+        _maps,
+    ),
+)
+
+
+ENGINE = LlamaCpp()

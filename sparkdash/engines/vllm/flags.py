@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.argv import ListArgs, lookup, version_pair
-from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.errors import ProfileError
 
 NEVER = ("speculative-model", "speculative-method", "num-speculative-tokens")

@@ -35,7 +35,7 @@ from sparkdash.gateway.control.routes import (
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.relay.destinations import meant_profile
 from sparkdash.limits import COUNT
-from sparkdash.rules.secret import redact_profile
+from sparkdash.rules import redact_profile
 
 _EVENT_ID = re.compile(r"[0-9]{1,18}")
 """Python itself refuses to read a number of more than 4300 digits."""

@@ -16,8 +16,7 @@ from sparkdash.domain import memory
 from sparkdash.domain.memory import Footprint, Need
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.weights import WeightFacts
-from sparkdash.engines.estimate import estimate_launch
-from sparkdash.engines.registry import adapter_of
+from sparkdash.engines.registry import adapter_of, estimate_launch
 from sparkdash.engines.roofline import most_steps_s
 
 LOG = structlog.get_logger("sparkdash.needs")

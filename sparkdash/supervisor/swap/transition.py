@@ -27,7 +27,7 @@ from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines import openai
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_check import unlisted_flags
-from sparkdash.engines.known_flags import KnownFlags
+from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.errors import EngineError, HostError
 from sparkdash.supervisor.decide.moves import Admitted, Copied, DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.liveness.engine_end import KILLED_S

@@ -1,4 +1,4 @@
-"""Rules of all engines: flags by the engine's table, containers, memory, several nodes.
+"""Rules: known mistakes of well-formed profiles, each with its evidence. Those of one engine are in its folder.
 
 A rule by the flag table is an error where the engine is sure to refuse the line; a warning where the version is not
 named or the image is a fork.
@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
+from sparkdash.catalog.catalog import Catalog, ProfileProblem, SourceLocator, nearest
+from sparkdash.catalog.document import KeyPath, walk_strings
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.argv import lookup
-from sparkdash.engines.flag_check import FlagFault, flag_complaints
+from sparkdash.engines.flag_check import NOT_LISTED, FlagFault, flag_complaints
 from sparkdash.engines.memory_terms import BOX_BYTES
-from sparkdash.engines.registry import adapter_of
+from sparkdash.engines.registry import adapter_of, all_adapters
 from sparkdash.engines.rule import Hit, Rule, Severity, flag_path, on_several_nodes, variables
-from sparkdash.units import GIB
+from sparkdash.redaction import is_secret, is_secret_flag, is_secret_variable, masked_values, never
+from sparkdash.units import GIB, natural
 
 FLAG_EVIDENCE = (
     "read in the sources of vLLM 0.11 to 0.32, SGLang 0.5.3 to 0.5.23, llama.cpp b5640 to v0.5.0, TensorRT-LLM 1.3"
@@ -178,7 +182,43 @@ FLAG_RULES = (
 )
 """Rules by the flag tables of the engines."""
 FLAG_RULE_NAMES = frozenset(rule.name for rule in FLAG_RULES)
-RULES = (
+
+
+LITERAL = "secret-literal"
+_KEYS = {
+    "env": is_secret_variable, "env_by_node": is_secret_variable, "args": is_secret_flag, "command": never,
+    "request": never, "request_set": never, "modes": never,
+}  # fmt: skip
+"""Parts of a profile that reach an engine or a client, each with the test that marks a name as secret."""
+
+
+def secret_at(profile: Profile) -> str | None:
+    """Find the first secret in the profile, as `env.HF_TOKEN`; None without one, or where silenced."""
+    if LITERAL in profile.silence:
+        return None
+    return next((".".join(map(str, hit.path)) for hit in _secrets(profile)), None)
+
+
+def redact_profile(profile: Profile) -> Profile:
+    """Mask every secret in the profile, for other readers, silenced or not."""
+    masks = {key: masked_values(getattr(profile, key), by_name) for key, by_name in _KEYS.items()}
+    return Profile.model_validate({**dict(profile), **masks})
+
+
+def _secrets(profile: Profile) -> Iterator[Hit]:
+    for key, by_name in _KEYS.items():
+        for path, text in walk_strings((key,), getattr(profile, key)):
+            name = next((part for part in reversed(path[1:]) if isinstance(part, str)), "")
+            if is_secret(text, name, by_name):
+                yield Hit(path, "looks like a secret", _by_reference(path))
+
+
+def _by_reference(path: KeyPath) -> str:
+    name = path[-1] if path[0] in ("env", "env_by_node") else "NAME"
+    return f"Write `env_from: [{name}]`, set it in the daemon's environment, and revoke this one."
+
+
+_GENERAL = (
     *FLAG_RULES,
     Rule(
         "trust-remote-code",
@@ -250,4 +290,76 @@ RULES = (
         "sparkrun@0041b8f sets NCCL_IB_DISABLE=0; sockets are a silent loss: vllm#42075",
         on_several_nodes(_sockets),
     ),
+    Rule(
+        LITERAL,
+        Severity.ERROR,
+        "a token in a file",
+        "argv, labels and logs are visible to others",
+        _secrets,
+        always=True,
+    ),
 )
+
+
+SILENCE = "silence"
+"""Name of the finding about a wrong `silence:`; it cannot be silenced itself."""
+RULES: dict[str, Rule] = {
+    rule.name: rule for rules in (_GENERAL, *(one.rules() for one in all_adapters())) for rule in rules
+}
+"""All rules, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFinding:
+    """Violation of a rule at one place. `profiles` are all that inherit it."""
+
+    rule: str
+    level: Severity
+    problem: ProfileProblem
+    profiles: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """`file:line: key: message. hint [rule]`."""
+        return f"{self.problem} [{self.rule}]"
+
+
+def findings(catalog: Catalog) -> tuple[RuleFinding, ...]:
+    """Apply all rules to the catalog's profiles; sorted by file and line, inherited violations once."""
+    found: dict[tuple[str, Severity, ProfileProblem], list[str]] = {}
+    for name, profile in catalog.profiles.items():
+        for key in _judge(profile, catalog.places[name]):
+            found.setdefault(key, []).append(name)
+    told = [RuleFinding(*key, tuple(dict.fromkeys(names))) for key, names in found.items()]
+    return tuple(sorted(told, key=lambda one: (natural(one.problem.file), one.problem.line or 0, one.rule)))
+
+
+def _judge(profile: Profile, place: SourceLocator) -> Iterator[tuple[str, Severity, ProfileProblem]]:
+    for rule, hit in _hits(profile):
+        yield rule.name, _level(rule, hit), place.problem(hit.path, hit.message, hit.hint)
+    for name, reason in profile.silence.items():
+        if name not in RULES and name != NOT_LISTED:
+            close = nearest(name, RULES)
+            hint = f"Did you mean {close[0]!r}?" if close else "`sparkdash profiles check --rules` lists them."
+            yield SILENCE, Severity.ERROR, place.problem((SILENCE, name), "there is no such rule", hint)
+        elif not reason.strip():
+            yield SILENCE, Severity.ERROR, place.problem((SILENCE, name), "gives no reason", "Say why in a few words.")
+
+
+def _hits(profile: Profile) -> list[tuple[Rule, Hit]]:
+    """Find violations; a rule that yields stays silent where another one names the same place."""
+    found = [(rule, hit) for rule in _applied(profile) for hit in rule.find(profile)]
+    named = {(hit.path, _level(rule, hit)) for rule, hit in found if not rule.yields}
+
+    def is_named(rule: Rule, hit: Hit) -> bool:
+        return not named.isdisjoint({(hit.path, Severity.ERROR), (hit.path, _level(rule, hit))})
+
+    return [(rule, hit) for rule, hit in found if not (rule.yields and is_named(rule, hit))]
+
+
+def _applied(profile: Profile) -> list[Rule]:
+    rules = (*_GENERAL, *adapter_of(profile).rules())
+    return [rule for rule in rules if rule.name not in profile.silence and rule.applies(profile)]
+
+
+def _level(rule: Rule, hit: Hit) -> Severity:
+    return hit.level or rule.level
