@@ -21,6 +21,7 @@ from sparkdash.domain.memory import LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.profile import ApiProtocol, Profile
 from sparkdash.engines.registry import adapter_of
+from sparkdash.engines.rule import Severity
 from sparkdash.host.box import BoxReader
 from sparkdash.host.command import CommandResult, run_command
 from sparkdash.host.kernel_lines import KernelFindings
@@ -29,7 +30,7 @@ from sparkdash.host.memory.account import Sources, account_for_memory
 from sparkdash.host.nvml import Nvml
 from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes.process import Process
-from sparkdash.rules import Severity, findings
+from sparkdash.rules import findings
 from sparkdash.settings import Settings
 from sparkdash.store import past
 from sparkdash.telemetry import gpu_power

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from sparkdash.catalog import importers
-from sparkdash.catalog.importers import Imported
+from sparkdash.catalog.importers.values import Imported
 from sparkdash.errors import ProfileError
 
 DATA = Path(__file__).parents[1] / "data" / "imports"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkdash.catalog import importers
-from sparkdash.catalog.importers import Imported
+from sparkdash.catalog.importers.values import Imported
 from sparkdash.errors import ProfileError
 from sparkdash.settings import Settings
 

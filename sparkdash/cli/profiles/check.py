@@ -14,8 +14,9 @@ from sparkdash.cli.profiles.images import older_images
 from sparkdash.engines.flag_check import NOT_LISTED, unlisted_flags
 from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.engines.registry import adapter_of, all_adapters
+from sparkdash.engines.rule import Rule, Severity
 from sparkdash.errors import AdmissionError, ProfileError, SparkdashError
-from sparkdash.rules import FLAG_RULE_NAMES, RULES, UNKNOWN, Rule, RuleFinding, Severity, findings
+from sparkdash.rules import FLAG_RULE_NAMES, RULES, UNKNOWN, RuleFinding, findings
 
 
 def all_rules() -> list[dict[str, str]]:

@@ -134,7 +134,8 @@ def _check(path: Sequence[Path], *, as_json: bool) -> None:
     from sparkdash.cli.local import configured_catalog
     from sparkdash.cli.profiles.check import check_catalog, finding_facts, finding_line
     from sparkdash.cli.profiles.images import catalog_images, count_images
-    from sparkdash.rules import RULES, Severity
+    from sparkdash.engines.rule import Severity
+    from sparkdash.rules import RULES
 
     _must_exist(path)
     found = configured_catalog(path)

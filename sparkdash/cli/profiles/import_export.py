@@ -19,7 +19,7 @@ from sparkdash.errors import ProfileError
 from sparkdash.units import counted
 
 if TYPE_CHECKING:
-    from sparkdash.catalog.importers import Imported
+    from sparkdash.catalog.importers.values import Imported
     from sparkdash.domain.container import ContainerSpec
     from sparkdash.domain.profile import Profile
 

@@ -16,8 +16,9 @@ from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines.memory_terms import BOX_BYTES
 from sparkdash.engines.proposal import MemoryBudget, OwnerChoices
 from sparkdash.engines.registry import adapter, estimate_launch
+from sparkdash.engines.rule import Severity
 from sparkdash.errors import ProfileError
-from sparkdash.rules import RuleFinding, Severity, findings
+from sparkdash.rules import RuleFinding, findings
 from sparkdash.settings import Settings
 from sparkdash.units import DASH, GIB, gib, tokens
 

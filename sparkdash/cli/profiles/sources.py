@@ -26,7 +26,7 @@ from sparkdash.errors import HostError, ProfileError
 from sparkdash.units import DASH, counted
 
 if TYPE_CHECKING:
-    from sparkdash.catalog.importers import Imported
+    from sparkdash.catalog.importers.values import Imported
     from sparkdash.sources.clone import Change
     from sparkdash.sources.collection import Entry
     from sparkdash.sources.source import Source
