@@ -13,7 +13,7 @@ from sparkdash.units import DASH, tokens
 
 if TYPE_CHECKING:
     from sparkdash.access.key import Key, Scope
-    from sparkdash.store.key_usage import KeyUsage
+    from sparkdash.store.usage import KeyUsage
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 HEAD = ("name", "for", "models", "req/min", "tokens/day", "requests", "prompt", "completion", "tokens today")
@@ -169,10 +169,10 @@ def _usage(names: list[str]) -> dict[str, KeyUsage]:
     import time
 
     from sparkdash import paths
-    from sparkdash.store import key_usage
+    from sparkdash.store import usage
 
     try:
-        return key_usage.read_key_usage(paths.state_dir() / "sparkdash.db", names, key_usage.day_of(time.time()))
+        return usage.read_key_usage(paths.state_dir() / "sparkdash.db", names, usage.utc_day(time.time()))
     except sqlite3.Error as error:
         print_note(f"The usage is unknown: the database cannot be read ({error}).")
         return {}

@@ -18,13 +18,13 @@ from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.daemon import control_actions, reloading
 from sparkdash.daemon.config_file import SettingsReader
-from sparkdash.daemon.control_actions import MemoryAccounts
-from sparkdash.daemon.daemon import Daemon, Opened, Parts
+from sparkdash.daemon.daemon import Daemon, MemoryAccounts, Parts
 from sparkdash.daemon.listeners import Listeners, publish_notice
-from sparkdash.daemon.other_nodes import OtherNodes, OtherNodesInputs
+from sparkdash.daemon.other_nodes import OtherNodes
 from sparkdash.daemon.profile_files import READ_S, ProfileFiles
 from sparkdash.daemon.samples import Alerting, record_notices, recording_samples, restore_past
 from sparkdash.domain.engine import no_evidence
+from sparkdash.domain.metric import TrafficLook
 from sparkdash.domain.request import Request
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.gateway import app as gateway
@@ -42,7 +42,7 @@ from sparkdash.host.runtime import OneNode
 from sparkdash.prometheus import MetricsExporter
 from sparkdash.settings import Settings, settings_file
 from sparkdash.store import Store
-from sparkdash.store.key_usage import day_of
+from sparkdash.store.usage import utc_day
 from sparkdash.supervisor import Supervisor, Tools
 from sparkdash.supervisor.tools import not_killed
 from sparkdash.telemetry import Collector, CollectorInputs
@@ -54,56 +54,50 @@ from sparkdash.wire import ConnectionLimit
 LOG = structlog.get_logger("sparkdash")
 
 
-def gateway_deps(
-    parts: Parts,
-    opened: Opened,
-    listeners: Listeners,
-    supervisor: Supervisor,
-    exporter: MetricsExporter,
-    accounts: MemoryAccounts,
-    daemon: Callable[[], Daemon],
+def _gateway_deps(
+    daemon: Daemon, listeners: Listeners, translator: Translator, counter: TokenCounter, tracer: RequestTracer
 ) -> gateway.Deps:
-    settings, store = parts.settings, opened.store
+    parts, settings, store, supervisor = daemon.parts, daemon.parts.settings, daemon.store, daemon.supervisor
     read, on_box = parts.load_settings, not parts.simulated
 
     def record(request: Request) -> None:
         store.record_request(request)
         supervisor.served(request)
-        exporter.record(request)
-        opened.tracer.record(request)
+        daemon.exporter.record(request)
+        tracer.record(request)
 
     return gateway.Deps(
         supervisor=supervisor,
-        bus=opened.bus,
-        upstream=opened.upstream,
+        bus=daemon.bus,
+        upstream=daemon.upstream,
         catalog=lambda: supervisor.catalog,
         settings=settings,
         body_budget=BodyBudget(settings.bodies_limit_mib),
         uploads=Uploads(settings.cache_dir.expanduser() / "uploads", settings.uploads_limit_mib),
-        reload=lambda: reloading.reload(daemon()),
-        refresh=lambda: reloading.refresh(daemon()),
-        shutdown=lambda stop: control_actions.shutdown(daemon(), stop),
+        reload=lambda: reloading.reload(daemon),
+        refresh=lambda: reloading.refresh(daemon),
+        shutdown=partial(control_actions.shutdown, daemon),
         choices=lambda: supervisor.settings.any,
         traffic=parts.traffic,
         record=record,
-        metrics=exporter.page,
+        metrics=daemon.exporter.page,
         history=store.history,
         keys=listeners.keys,
-        used_today=lambda key: store.tokens_on(day_of(time.time()), key),
+        used_today=lambda key: store.tokens_on(utc_day(time.time()), key),
         audit=_append_to_audit_log,
         capture=_capture(settings),
         captured=lambda request_id: find_captured(paths.state_dir(), request_id),
-        examine=(lambda names: control_actions.run_doctor(daemon(), names)) if on_box else None,
-        shelf=(lambda profiles: control_actions.stock_of_profiles(daemon(), profiles)) if on_box else None,
-        memory=accounts.now if on_box else None,
-        runs=lambda run: control_actions.bench_runs(run, simulated=parts.simulated),
-        start_run=lambda wish: control_actions.start_bench_run(daemon(), wish),
-        settings_list=(lambda: control_actions.settings_list(daemon(), read)) if read else None,
-        change_setting=(lambda wish: control_actions.change_setting(daemon(), read, wish)) if read else None,
-        resume=lambda run: control_actions.resume_bench_run(daemon(), run),
+        examine=partial(control_actions.run_doctor, daemon) if on_box else None,
+        shelf=partial(control_actions.stock_of_profiles, daemon) if on_box else None,
+        memory=daemon.accounts.now if on_box else None,
+        runs=partial(control_actions.bench_runs, simulated=parts.simulated),
+        start_run=partial(control_actions.start_bench_run, daemon),
+        settings_list=partial(control_actions.settings_list, daemon, read) if read else None,
+        change_setting=partial(control_actions.change_setting, daemon, read) if read else None,
+        resume=partial(control_actions.resume_bench_run, daemon),
         exclusive=Exclusive(),
-        translator=opened.translator,
-        counter=opened.counter,
+        translator=translator,
+        counter=counter,
     )
 
 
@@ -127,8 +121,9 @@ async def build_daemon(parts: Parts, listeners: Listeners) -> AsyncIterator[Daem
     """Make all parts without starting them; close their files and sockets when the context is left."""
     edited = asyncio.Event()
     with inotify.watch_folders(edited.set) as kernel:
-        settings = settings_file() if parts.load_settings else None
-        files = ProfileFiles(parts.profile_folders, settings, kernel, edited.set)
+        files = ProfileFiles(
+            parts.profile_folders, settings_file() if parts.load_settings else None, kernel, edited.set
+        )
         await files.look(READ_S)
         async with _composed(parts, listeners, files, edited) as daemon:
             yield daemon
@@ -139,20 +134,30 @@ async def _composed(
     parts: Parts, listeners: Listeners, files: ProfileFiles, edited: asyncio.Event
 ) -> AsyncIterator[Daemon]:
     profiles = await reloading.current_catalog(parts, files)
-    bus = Bus(_first_snapshot(parts, listeners.url), time.time)
+    bus, settings = Bus(_first_snapshot(parts, listeners.url), time.time), parts.settings
     async with (
         Upstream() as upstream,
-        Store.opened(_database(), bus.publish, int(parts.settings.history.max_gib * GIB)) as store,
-        Translator(paths.runtime_dir(), parts.settings.translator_idle_s, bus.publish) as translator,
-        TokenCounter(
-            paths.runtime_dir(), parts.settings.translator_idle_s, parts.settings.hf_home.expanduser()
-        ) as counter,
+        Store.opened(_database(), bus.publish, _most_bytes(parts)) as store,
+        Translator(paths.runtime_dir(), settings.translator_idle_s, bus.publish) as translator,
+        TokenCounter(paths.runtime_dir(), settings.translator_idle_s, settings.hf_home.expanduser()) as counter,
         RequestTracer(lambda: bus.snapshot, bus.publish) as tracer,
     ):
         restore_past(bus, store)
         record_notices(bus, store)
-        opened = Opened(bus, upstream, store, translator, counter, tracer)
-        daemon = _daemon(parts, profiles, opened, listeners, files, edited)
+        daemon = Daemon(parts, listeners.url, files, edited, bus, upstream, store)
+        if parts.connects_nodes:
+            daemon.others = OtherNodes(parts.runtime, parts.reader, settings, bus.publish)
+        daemon.accounts = MemoryAccounts(lambda: control_actions.memory_of_box(daemon), time.monotonic)
+        daemon.supervisor = _supervisor(daemon, profiles)
+        if daemon.others is not None:
+            daemon.others.attach(daemon.supervisor, store.record_kill)
+        daemon.exporter = MetricsExporter(bus, lambda: daemon.collector.totals, _database(), _most_bytes(parts))
+        deps = _gateway_deps(daemon, listeners, translator, counter, tracer)
+        daemon.collector = _collector(daemon, deps.meter.look)
+        daemon.server = _server(deps, listeners)
+        if parts.load_settings:
+            daemon.rereading = SettingsReader(parts.load_settings, bus.publish, settings_file())
+        daemon.hooks = HookDispatcher(bus, upstream, lambda: daemon.supervisor.settings.hooks)
         reloading.publish_profiles(daemon, profiles)
         try:
             yield daemon
@@ -160,94 +165,54 @@ async def _composed(
             bus.on_notice = None  # the store is closed next
 
 
-def _daemon(
-    parts: Parts,
-    profiles: Catalog,
-    opened: Opened,
-    listeners: Listeners,
-    files: ProfileFiles,
-    edited: asyncio.Event,
-) -> Daemon:
-    bus, upstream, store = opened.bus, opened.upstream, opened.store
-    holder: list[Daemon] = []
-    others = _other_nodes(parts, bus, lambda: holder[0].supervisor.settings if holder else parts.settings)
+def _collector(daemon: Daemon, traffic: Callable[..., TrafficLook]) -> Collector:
+    parts, bus, supervisor, others = daemon.parts, daemon.bus, daemon.supervisor, daemon.others
     nodes = others.nodes if others else parts.nodes
-    accounts = MemoryAccounts(lambda: control_actions.memory_of_box(holder[0]), time.monotonic)
-    supervisor = _supervisor(parts, profiles, opened, others, accounts, lambda: holder[0])
-    if others is not None:
-        others.attach(supervisor, store.record_kill)
-    most_bytes = int(parts.settings.history.max_gib * GIB)
-    exporter = MetricsExporter(bus, lambda: holder[0].collector.totals, _database(), most_bytes)
-    deps = gateway_deps(parts, opened, listeners, supervisor, exporter, accounts, lambda: holder[0])
     alerting = Alerting(bus.publish, lambda: supervisor.settings.alerts)
-    collector = Collector(
+    return Collector(
         CollectorInputs(
-            upstream=upstream,
+            upstream=daemon.upstream,
             engines=lambda: supervisor.engines,
             reader=parts.reader,
             pids=supervisor.pids,
             foreign=supervisor.foreign_containers,
-            publish=recording_samples(alerting.publish, store),
+            publish=recording_samples(alerting.publish, daemon.store),
             settings=lambda: supervisor.settings,
             listeners=lambda: bus.listeners,
             names=supervisor.metric_names,
             nodes=lambda: dict(nodes.samples) if nodes else {},
-            traffic=deps.meter.look,
+            traffic=traffic,
             pace_nodes=others.watch.pace if others else lambda _: None,
         )
     )
-    daemon = Daemon(
-        parts,
-        bus,
-        supervisor,
-        collector,
-        _server(deps, listeners),
-        listeners.url,
-        files,
-        edited,
-        SettingsReader(parts.load_settings, bus.publish, settings_file()) if parts.load_settings else None,
-        HookDispatcher(bus, upstream, lambda: supervisor.settings.hooks),
-        exporter,
-        store,
-        others,
-    )
-    holder.append(daemon)
-    return daemon
 
 
-def _supervisor(
-    parts: Parts,
-    profiles: Catalog,
-    opened: Opened,
-    others: OtherNodes | None,
-    accounts: MemoryAccounts,
-    daemon: Callable[[], Daemon],
-) -> Supervisor:
-    """Make the supervisor; `daemon` is asked once it runs."""
-    kernel_log = KernelLog()
+def _supervisor(daemon: Daemon, profiles: Catalog) -> Supervisor:
+    parts, others, kernel_log = daemon.parts, daemon.others, KernelLog()
+    evidence = EvidenceTaker(paths.incidents_dir().absolute(), kernel_log)
     return Supervisor(
         Tools(
             catalog=profiles,
             runtime=others.runtime if others else parts.runtime,
-            upstream=opened.upstream,
+            upstream=daemon.upstream,
             reader=parts.reader,
-            publish=opened.bus.publish,
+            publish=daemon.bus.publish,
             settings=parts.settings,
             owner=paths.owner(),
             nodes=(others.nodes if others else parts.nodes) or OneNode(parts.reader),
             shipper=others.shipper if others else None,
             killed_on_node=others.watch.kill_reason if others else not_killed,
-            store=opened.store,
+            store=daemon.store,
             guard=parts.guard,
             memory_helper=parts.memory_helper,
             flag_store=FlagStore(paths.flags_dir()),
-            on_needs=lambda: reloading.publish_profiles(daemon(), daemon().supervisor.catalog),
-            before_ready=lambda profile: daemon().collector.begin(profile),
-            foreign=accounts.foreign,
-            take_evidence=no_evidence if parts.simulated else _evidence(kernel_log).take,
+            on_needs=lambda: reloading.publish_profiles(daemon, daemon.supervisor.catalog),
+            before_ready=lambda profile: daemon.collector.begin(profile),
+            foreign=daemon.accounts.foreign,
+            take_evidence=no_evidence if parts.simulated else evidence.take,
             kernel_log=None if parts.simulated else kernel_log,
-            figures=lambda profile: daemon().collector.figures(profile),
-            gpu_figures=lambda: daemon().collector.gpu,
+            figures=lambda profile: daemon.collector.figures(profile),
+            gpu_figures=lambda: daemon.collector.gpu,
         )
     )
 
@@ -258,18 +223,12 @@ def _server(deps: gateway.Deps, listeners: Listeners) -> listen.Server:
     return listen.Server(gateway.build(deps).ready(), listeners.tls, linger_s=linger_s, limit=limit)
 
 
+def _most_bytes(parts: Parts) -> int:
+    return int(parts.settings.history.max_gib * GIB)
+
+
 def _database() -> Path:
     return paths.state_dir() / "sparkdash.db"
-
-
-def _other_nodes(parts: Parts, bus: Bus, settings: Callable[[], Settings]) -> OtherNodes | None:
-    if not parts.connects_nodes:
-        return None
-    return OtherNodes(OtherNodesInputs(parts.runtime, parts.reader, settings, bus.publish))
-
-
-def _evidence(log: KernelLog) -> EvidenceTaker:
-    return EvidenceTaker(paths.incidents_dir().absolute(), log)
 
 
 def _first_snapshot(parts: Parts, url: str) -> Snapshot:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 import structlog
@@ -18,7 +18,7 @@ from sparkdash.daemon.daemon import Daemon
 from sparkdash.daemon.reloading import publish_profiles
 from sparkdash.domain.event import Event, Level, MeasuringChanged, Notice
 from sparkdash.domain.images import Item, NodeStock, Shelf, Stock
-from sparkdash.domain.memory import Holding, MemoryAccount
+from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.node import Diagnosis, Finding
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.errors import SparkdashError
@@ -27,7 +27,6 @@ from sparkdash.host.memory.account import Sources, account_for_memory
 from sparkdash.host.shelf import Image, stock_of
 from sparkdash.nodes.shipping.stock import stock_of_nodes
 from sparkdash.settings import Settings, settings_file
-from sparkdash.units import GIB
 
 LOG = structlog.get_logger("sparkdash")
 
@@ -53,9 +52,7 @@ async def resume_bench_run(daemon: Daemon, run: str) -> None:
             text = f"{run} was not resumed. {why}"
             daemon.bus.publish(Notice(level=Level.WARNING, code="bench_failed", text=text))
 
-    task = asyncio.create_task(going_on(), name=f"bench resume {run}")
-    daemon.background_tasks.add(task)
-    task.add_done_callback(daemon.background_tasks.discard)
+    daemon.in_background(going_on(), f"bench resume {run}")
 
 
 async def start_bench_run(daemon: Daemon, wish: StartRunBody) -> BenchPlan:
@@ -71,9 +68,7 @@ async def start_bench_run(daemon: Daemon, wish: StartRunBody) -> BenchPlan:
             text = f"The run of {' and '.join(wish.profiles)} ended early. {why}"
             daemon.bus.publish(Notice(level=Level.WARNING, code="bench_failed", text=text))
 
-    task = asyncio.create_task(measured(), name=f"bench {wish.suite}")
-    daemon.background_tasks.add(task)
-    task.add_done_callback(daemon.background_tasks.discard)
+    daemon.in_background(measured(), f"bench {wish.suite}")
     return BenchPlan(**{**dict(plan), "begun": True})
 
 
@@ -181,50 +176,3 @@ async def read_again(daemon: Daemon) -> None:
         return
     daemon.speed_ups = {one.profile: one for one in found}
     publish_profiles(daemon, daemon.supervisor.catalog)
-
-
-SHARED_S = 1.0
-"""Age up to which an account serves the next caller."""
-RECENT_S = 60.0
-"""Age up to which an account still names the largest holders."""
-LARGE = GIB
-"""Least memory of a holder that is named."""
-
-
-class MemoryAccounts:
-    """Cache of the last account. `look` makes one; `monotonic` is the clock."""
-
-    def __init__(self, look: Callable[[], Awaitable[MemoryAccount]], monotonic: Callable[[], float]) -> None:
-        self._look = look
-        self._monotonic = monotonic
-        self._task: asyncio.Task[MemoryAccount] | None = None
-        self._last: tuple[float, MemoryAccount] | None = None
-
-    async def now(self) -> MemoryAccount:
-        """Return an account that is at most SHARED_S old. Raises whatever `look` raises."""
-        if (known := self._within(SHARED_S)) is not None:
-            return known
-        if self._task is None:
-            self._task = asyncio.create_task(self._take(), name="memory account")
-            self._task.add_done_callback(self._over)
-        return await asyncio.shield(self._task)  # one caller's cancellation must not end it for the others
-
-    def foreign(self) -> tuple[Holding, ...]:
-        """Large holders that are not ours, largest first, without waiting; none without a recent account."""
-        known = self._within(RECENT_S)
-        return () if known is None else known.foreign(LARGE)
-
-    def _within(self, seconds: float) -> MemoryAccount | None:
-        if self._last is None or self._monotonic() - self._last[0] > seconds:
-            return None
-        return self._last[1]
-
-    async def _take(self) -> MemoryAccount:
-        found = await self._look()
-        self._last = self._monotonic(), found
-        return found
-
-    def _over(self, task: asyncio.Task[MemoryAccount]) -> None:
-        self._task = None
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not warn when no caller is left

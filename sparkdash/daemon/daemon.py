@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from sparkdash import listen
 from sparkdash.bus import Bus
@@ -16,9 +16,8 @@ from sparkdash.daemon.config_file import SettingsReader
 from sparkdash.daemon.listeners import Handover
 from sparkdash.daemon.other_nodes import OtherNodes
 from sparkdash.daemon.profile_files import ProfileFiles
+from sparkdash.domain.memory import Holding, MemoryAccount
 from sparkdash.domain.profile import SpeedUp
-from sparkdash.gateway.count.counter import TokenCounter
-from sparkdash.gateway.translate.translator import Translator
 from sparkdash.hooks import HookDispatcher
 from sparkdash.host.memory.guard import MemoryGuard
 from sparkdash.host.memory.helper import MemoryHelper
@@ -29,7 +28,7 @@ from sparkdash.settings import Settings
 from sparkdash.store import Store
 from sparkdash.supervisor import Supervisor
 from sparkdash.telemetry import Collector
-from sparkdash.tracing import RequestTracer
+from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
 
 
@@ -66,43 +65,88 @@ class Parts:
     traffic_on: bool | None = None
 
 
-class Opened(NamedTuple):
-    """Parts that are closed when the daemon ends."""
+SHARED_S = 1.0
+"""Age up to which an account serves the next caller."""
+RECENT_S = 60.0
+"""Age up to which an account still names the largest holders."""
+LARGE = GIB
+"""Least memory of a holder that is named."""
 
-    bus: Bus
-    upstream: Upstream
-    store: Store
-    translator: Translator
-    counter: TokenCounter
-    tracer: RequestTracer
+
+class MemoryAccounts:
+    """Cache of the last account. `look` makes one; `monotonic` is the clock."""
+
+    def __init__(self, look: Callable[[], Awaitable[MemoryAccount]], monotonic: Callable[[], float]) -> None:
+        self._look = look
+        self._monotonic = monotonic
+        self._task: asyncio.Task[MemoryAccount] | None = None
+        self._last: tuple[float, MemoryAccount] | None = None
+
+    async def now(self) -> MemoryAccount:
+        """Return an account that is at most SHARED_S old. Raises whatever `look` raises."""
+        if (known := self._within(SHARED_S)) is not None:
+            return known
+        if self._task is None:
+            self._task = asyncio.create_task(self._take(), name="memory account")
+            self._task.add_done_callback(self._over)
+        return await asyncio.shield(self._task)  # one caller's cancellation must not end it for the others
+
+    def foreign(self) -> tuple[Holding, ...]:
+        """Large holders that are not ours, largest first, without waiting; none without a recent account."""
+        known = self._within(RECENT_S)
+        return () if known is None else known.foreign(LARGE)
+
+    def _within(self, seconds: float) -> MemoryAccount | None:
+        if self._last is None or self._monotonic() - self._last[0] > seconds:
+            return None
+        return self._last[1]
+
+    async def _take(self) -> MemoryAccount:
+        found = await self._look()
+        self._last = self._monotonic(), found
+        return found
+
+    def _over(self, task: asyncio.Task[MemoryAccount]) -> None:
+        self._task = None
+        if not task.cancelled():
+            task.exception()  # retrieved, so that asyncio does not warn when no caller is left
 
 
 @dataclass
 class Daemon:
-    """Running daemon with all its parts."""
+    """Running daemon with all its parts; `build` sets those that are made of others."""
 
     parts: Parts
-    bus: Bus
-    supervisor: Supervisor
-    collector: Collector
-    server: listen.Server
     url: str
     """Root URL, without /v1."""
     files: ProfileFiles
     edited: asyncio.Event
-    rereading: SettingsReader | None
-    """Reads edited settings; None in the demo, whose settings come from no file."""
-    hooks: HookDispatcher
-    exporter: MetricsExporter
-    """Counts for the page of metrics."""
+    """Set when a file may have been edited."""
+    bus: Bus
+    upstream: Upstream
     store: Store
     others: OtherNodes | None = None
     """Other nodes; None where there can be none."""
+    accounts: MemoryAccounts = field(init=False)
+    supervisor: Supervisor = field(init=False)
+    collector: Collector = field(init=False)
+    server: listen.Server = field(init=False)
+    rereading: SettingsReader | None = None
+    """Reads edited settings; None in the demo, whose settings come from no file."""
+    hooks: HookDispatcher = field(init=False)
+    exporter: MetricsExporter = field(init=False)
     reload_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while files are read, so that two readings never overtake each other."""
     silent_folders: frozenset[Path] = frozenset()
     """Profile folders that were reported as not answering."""
     speed_ups: dict[str, SpeedUp] = field(default_factory=dict)
+    """Measured speed-ups by profile."""
     restarts: dict[str, int] = field(default_factory=dict)
     background_tasks: set[asyncio.Task[None]] = field(default_factory=set)
     """Work that a client asked for and nobody awaits; cancelled when the daemon ends."""
+
+    def in_background(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Start work that nobody awaits."""
+        task = asyncio.create_task(work, name=name)
+        self.background_tasks.add(task)
+        task.add_done_callback(self.background_tasks.discard)

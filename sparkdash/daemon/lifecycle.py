@@ -36,9 +36,7 @@ def _hung_up(daemon: Daemon, from_terminal: bool) -> None:
         daemon.server.stop()
         return
     LOG.info("reading profiles and settings again", asked_by="SIGHUP")
-    task = asyncio.create_task(reloading.reload(daemon), name="reload")
-    daemon.background_tasks.add(task)
-    task.add_done_callback(daemon.background_tasks.discard)
+    daemon.in_background(reloading.reload(daemon), "reload")
 
 
 def _on_terminal() -> bool:
@@ -77,13 +75,10 @@ async def _live(daemon: Daemon, sockets: list[socket.socket], ready: Callable[[D
             group.create_task(_kept_alive(daemon, "profiles", lambda: watch_files(daemon)), name="profiles"),
             group.create_task(_kept_alive(daemon, "speed-ups", lambda: watch_runs(daemon)), name="speed-ups"),
             group.create_task(_end_requests(daemon), name="farewell"),
-            *(
-                [group.create_task(_kept_alive(daemon, "nodes", daemon.others.run), name="nodes")]
-                if daemon.others
-                else []
-            ),
             *(group.create_task(_awaited(task(daemon)), name="beside") for task in daemon.parts.extra_tasks),
         ]
+        if daemon.others:
+            tasks.append(group.create_task(_kept_alive(daemon, "nodes", daemon.others.run), name="nodes"))
         tasks.append(await _adopted(daemon, group))
         if ready is not None:
             loop.call_soon(ready, daemon)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -37,16 +36,6 @@ TRY_S = 10.0
 """Longest wait for the first connection to a node that was just added."""
 
 
-@dataclass(frozen=True)
-class OtherNodesInputs:
-    """Dependencies of OtherNodes."""
-
-    local: Runtime
-    reader: HostReader
-    settings: Callable[[], Settings]
-    publish: Callable[[Fact], object]
-
-
 class OwnBoxFirst:
     """Stands for this box's `own` part; from the first other box on, and ever after, for the part of all boxes."""
 
@@ -60,9 +49,11 @@ class OwnBoxFirst:
 class OtherNodes:
     """Other nodes; `run` until cancelled. `runtime` and `nodes` are this box's until a second box is registered."""
 
-    def __init__(self, inputs: OtherNodesInputs) -> None:
-        self._in = inputs
-        settings, owner = inputs.settings(), paths.owner()
+    def __init__(
+        self, local: Runtime, reader: HostReader, settings: Settings, publish: Callable[[Fact], object]
+    ) -> None:
+        self._settings: Callable[[], Settings] = lambda: settings
+        self._publish, owner = publish, paths.owner()
         self._file = node_file.nodes_file()
         self._seen = self._stamp()
         self._owed = OwedRemovals(paths.state_dir() / FILE_NAME, self._tell_owed)
@@ -70,8 +61,8 @@ class OtherNodes:
         self.directory = NodeDirectory(
             NodeInputs(
                 read=partial(node_file.read_nodes, self._file),
-                reader=inputs.reader,
-                program=inputs.local.name,
+                reader=reader,
+                program=local.name,
                 hf_home=str(settings.hf_home.expanduser()),
                 cache_dir=str(settings.cache_dir.expanduser()),
                 on_change=self._tell_states,
@@ -83,27 +74,27 @@ class OtherNodes:
         )
         self.watch.on_guarded = self.directory.set_guarded
         self._cluster = ClusterRuntime(
-            inputs.local,
+            local,
             self.directory,
             owner=owner,
             owed=self._owed,
-            silent_s=lambda: inputs.settings().node_silent_s,
+            silent_s=lambda: self._settings().node_silent_s,
         )
         self._engines: Callable[[], Mapping[str, Engine]] = dict
         self._cluster.watch_link = self._watch_link
         self._cluster.on_link = self._tell_link
         self.shipper = make_shipper(settings, self._fast_address)
         self._had_others = False
-        self.runtime = cast("Runtime", OwnBoxFirst(inputs.local, self._cluster, self._has_others))
-        self.nodes = cast("Nodes", OwnBoxFirst(OneNode(inputs.reader), self.directory, self._has_others))
+        self.runtime = cast("Runtime", OwnBoxFirst(local, self._cluster, self._has_others))
+        self.nodes = cast("Nodes", OwnBoxFirst(OneNode(reader), self.directory, self._has_others))
         self._reread = asyncio.Event()
         self._tell_owed()
 
     def attach(self, supervisor: Supervisor, record_kill: Callable[[GuardKill], object]) -> None:
         """Have the supervisor look for engines on nodes that return, and the nodes' guards know its engines."""
         self._cluster.upkeep.on_swept = lambda _: supervisor.node_returned()
-        self._engines = lambda: supervisor.engines
-        self.watch.attach(WatchInputs(lambda: supervisor.engines, self._in.settings, self._in.publish, record_kill))
+        self._engines, self._settings = lambda: supervisor.engines, lambda: supervisor.settings
+        self.watch.attach(WatchInputs(self._engines, self._settings, self._publish, record_kill))
 
     async def run(self) -> None:
         """Keep the nodes connected, and free of what should have ended there."""
@@ -151,7 +142,7 @@ class OtherNodes:
 
     def _tell_link(self, head: str, fault: str | None, left_s: float) -> None:
         name = next((name for name, engine in self._engines().items() if engine.container == head), head)
-        self._in.publish(link_notice(name, self._cluster.engine_nodes(head), fault, left_s))
+        self._publish(link_notice(name, self._cluster.engine_nodes(head), fault, left_s))
 
     def _stamp(self) -> tuple[int, int] | None:
         try:
@@ -166,11 +157,11 @@ class OtherNodes:
                 self.directory.set_owed(name, self._owed.containers(name))
 
     def _tell_states(self, states: dict[str, NodeState]) -> None:
-        self._in.publish(NodesChanged(nodes=states))
+        self._publish(NodesChanged(nodes=states))
 
     def _tell_restart(self, node: str) -> None:
         text = f"{node} was restarted and can be reached again. Nothing that ran on it before runs on."
-        self._in.publish(Notice(level=Level.WARNING, code="node_restarted", text=text))
+        self._publish(Notice(level=Level.WARNING, code="node_restarted", text=text))
 
     def _tell_problem(self, error: SparkdashError) -> None:
-        self._in.publish(Notice(level=Level.ERROR, code=error.code, text=error.text()))
+        self._publish(Notice(level=Level.ERROR, code=error.code, text=error.text()))

@@ -15,7 +15,7 @@ from sparkdash.domain.memory import Footprint, GuardKill, LoadContiguity, Weighi
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.request import Request
 from sparkdash.domain.swap import Step, Swap, SwapOutcome, SwapPhase
-from sparkdash.store import key_usage, rows
+from sparkdash.store import rows, usage
 from sparkdash.store.figures import SecondBuckets, SecondRow
 from sparkdash.store.past import RecentPast
 from sparkdash.store.rows import SwapTimes, WeighedLoad
@@ -108,7 +108,7 @@ class PendingRows:
     def __init__(self) -> None:
         self._requests: list[rows.Row] = []
         self._others: list[tuple[str, rows.Row]] = []
-        self._used: list[key_usage.Used] = []
+        self._used: list[usage.Used] = []
         self._sums = UsageSums()
         self._seconds: list[SecondRow] = []
 
@@ -119,7 +119,7 @@ class PendingRows:
         self._requests.append(rows.request_row(request))
         self._sums.add(request)
 
-    def add_usage(self, used: key_usage.Used) -> None:
+    def add_usage(self, used: usage.Used) -> None:
         self._used.append(used)
 
     def add_seconds(self, seconds: list[SecondRow]) -> None:
@@ -132,7 +132,7 @@ class PendingRows:
         self._others[:0] = earlier
 
     def take(self) -> Rows:
-        used = ((key_usage.PUT, row) for row in key_usage.summed(self._used))
+        used = ((usage.PUT_KEY_USAGE, row) for row in usage.summed_by_key(self._used))
         taken = self._requests, [*self._others, *used, *self._sums.take()], self._seconds
         self._requests, self._others, self._used, self._seconds = [], [], [], []
         return taken
@@ -156,7 +156,7 @@ class Records:
         self._pending = PendingRows()
         self._seconds = SecondBuckets()
         self._learned = Learned()
-        self._today = key_usage.RecentTokens()
+        self._today = usage.RecentTokens()
         self.parked: dict[str, Parked] = {}
         self.attached: dict[str, str] = {}
         """Attached servers that an earlier daemon used: profile and fingerprint."""
@@ -195,7 +195,7 @@ class Records:
     def record_request(self, request: Request) -> None:
         """Record a finished request: figures and names, never content."""
         if request.key is not None:
-            used = key_usage.usage_of_request(request)
+            used = usage.usage_of_request(request)
             self._today.add(used[0], used[1], used[2] + used[3])
             self._pending.add_usage(used)
         self._pending.add_request(request)

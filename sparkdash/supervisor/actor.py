@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 
 from sparkdash.catalog import Catalog
 from sparkdash.domain.engine import EngineState
@@ -55,11 +55,10 @@ from sparkdash.supervisor.repair.incidents import Incidents
 from sparkdash.supervisor.repair.watch import EngineWatch
 from sparkdash.supervisor.state import guarded
 from sparkdash.supervisor.state.clock import Clock
-from sparkdash.supervisor.state.registry import EngineRegistry, error_of, failure_of
+from sparkdash.supervisor.state.registry import error_of, failure_of
 from sparkdash.supervisor.swap import adopt
-from sparkdash.supervisor.swap.adopt import Adoption
+from sparkdash.supervisor.swap.adopt import Adoption, Takeover
 from sparkdash.supervisor.swap.attach import Attachments
-from sparkdash.supervisor.swap.takeover import Takeover
 from sparkdash.supervisor.swap.tasks import SwapTasks
 from sparkdash.supervisor.tools import Tools
 
@@ -252,12 +251,33 @@ class Actor:
             case Copied(target=target):
                 self._swaps.copied(target)
             case EngineDied(profile=name, error=error):
-                publish_death(self._tools.registry, self.incidents, name, error)
+                self._publish_death(name, error)
             case Stop(profile=name):
-                publish_stop(self._tools.registry, self.incidents, name, self._scheduler.records.residents)
+                self._publish_stop(name)
             case CatalogRead(profiles=profiles):
                 self._take_profiles(self._read.popleft())
-                forget_failures(self._tools.registry, self.incidents, profiles, self._scheduler.records.residents)
+                for failed in self._failed_engines():
+                    if failed not in profiles:  # nobody can start or stop it
+                        self._publish_stop(failed)
+
+    def _publish_death(self, name: str, error: SparkdashError) -> None:
+        self.incidents.ends(name)
+        registry = self._tools.registry
+        if started := registry.started.get(name):  # otherwise it died during its stop, and is gone
+            registry.fail(started, failure_of(error))
+            if error.code not in guarded.CODES:  # the guard's kills have a notice already
+                registry.notice(Level.ERROR, error.code, error.text(), name)
+
+    def _publish_stop(self, name: str | None) -> None:
+        """Close the incidents, and drop the failed engines, of what a person stops; None: of every profile."""
+        self.incidents.stopped(name)
+        for failed in self._failed_engines():
+            if name in (None, failed):
+                self._tools.registry.drop(failed)
+
+    def _failed_engines(self) -> list[str]:
+        engines, residents = self._tools.registry.engines.values(), self._scheduler.records.residents
+        return [e.profile for e in engines if e.state is EngineState.FAILED and e.profile not in residents]
 
     def _take_profiles(self, catalog: Catalog) -> None:
         """Keep the objects of unchanged profiles, so that a lease sees at a glance that nothing was edited."""
@@ -372,31 +392,3 @@ class DecisionTimer:
         await self._clock.sleep(max(0.0, at - self._clock.monotonic()))
         self._at = self._task = None
         self._ring()
-
-
-def publish_death(registry: EngineRegistry, incidents: Incidents, profile: str, error: SparkdashError) -> None:
-    """Show the engine as failed, with a notice."""
-    incidents.ends(profile)
-    if started := registry.started.get(profile):  # otherwise it died during its stop, and is gone
-        registry.fail(started, failure_of(error))
-        if error.code not in guarded.CODES:  # the guard's kills have a notice already
-            registry.notice(Level.ERROR, error.code, error.text(), profile)
-
-
-def publish_stop(
-    registry: EngineRegistry, incidents: Incidents, profile: str | None, residents: Container[str]
-) -> None:
-    incidents.stopped(profile)
-    for engine in list(registry.engines.values()):
-        stopped = profile in (None, engine.profile) and engine.profile not in residents
-        if stopped and engine.state is EngineState.FAILED:
-            registry.drop(engine.profile)
-
-
-def forget_failures(
-    registry: EngineRegistry, incidents: Incidents, profiles: Container[str], residents: Container[str]
-) -> None:
-    """Drop failed engines whose profiles are gone: nobody can start or stop them."""
-    for engine in list(registry.engines.values()):
-        if engine.state is EngineState.FAILED and engine.profile not in profiles and engine.profile not in residents:
-            publish_stop(registry, incidents, engine.profile, residents)

@@ -25,7 +25,7 @@ from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, HostError, SparkdashError, UpstreamError
 from sparkdash.supervisor.decide import refusals
 from sparkdash.supervisor.decide.moves import STUCK, Arrive, Cut, Grant, Refuse, Wait
-from sparkdash.supervisor.liveness.look import HeldRequests
+from sparkdash.supervisor.probe import HeldRequests
 from sparkdash.supervisor.repair.watch import EngineWatch
 from sparkdash.supervisor.state import guarded
 from sparkdash.supervisor.tools import Tools

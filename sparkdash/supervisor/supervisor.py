@@ -25,10 +25,9 @@ from sparkdash.supervisor.actor import Actor
 from sparkdash.supervisor.decide import refusals
 from sparkdash.supervisor.decide.moves import Cancel, Release, Stop, Use
 from sparkdash.supervisor.leasing import AnswerProgress, Lease, not_started
-from sparkdash.supervisor.liveness.look import SignalReader
-from sparkdash.supervisor.liveness.probe import sickness
 from sparkdash.supervisor.memory.footprint import Footprints
 from sparkdash.supervisor.planner import members_of
+from sparkdash.supervisor.probe import SignalReader, sickness
 from sparkdash.supervisor.swap import adopt, stopping
 from sparkdash.supervisor.tools import Tools
 

@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from sparkdash.domain.metric import Metric
-from sparkdash.telemetry.reading import Counters, Gauges, Reading
-from sparkdash.telemetry.slots import Slots, SlotTally
+from sparkdash.telemetry.reading import Counters, Gauges, Reading, Slots, SlotTally
 from sparkdash.telemetry.totals import EngineTotals
 
 RATE_S = 2.0

@@ -14,10 +14,10 @@ from sparkdash.domain.metric import EngineFigures, EngineSample
 from sparkdash.engines import registry
 from sparkdash.engines.probes import MetricNames
 from sparkdash.errors import UpstreamError
-from sparkdash.telemetry import exposition, slots
+from sparkdash.telemetry import exposition
 from sparkdash.telemetry.derive import EngineHistory
 from sparkdash.telemetry.joins import figures_of
-from sparkdash.telemetry.reading import Reading, reading_of, sample_names
+from sparkdash.telemetry.reading import Reading, Slots, parse_slots, reading_of, sample_names
 from sparkdash.telemetry.totals import EngineTotals
 from sparkdash.upstream import SmallResponse, Upstream
 
@@ -72,7 +72,7 @@ class MetricsSource:
         self._monotonic = monotonic
         self._totals = totals or EngineTotals()
         self._history = EngineHistory(self._totals)
-        self._idle_slots: slots.Slots | None = None
+        self._idle_slots: Slots | None = None
         self._reader: exposition.ExpositionReader | None = None
         self._read_last: tuple[exposition.Scrape, Reading] | None = None
         """Last scrape with its reading: an idle engine tells the same again."""
@@ -218,13 +218,13 @@ class MetricsSource:
             raise Vanished(f"GET {names.path} holds none of the figures that sparkdash knows")
         return scrape
 
-    async def _slots(self, names: MetricNames) -> slots.Slots | None:
+    async def _slots(self, names: MetricNames) -> Slots | None:
         if names.slots is None:
             return None
         reply = await self._get(names.slots)
         if reply.status == NOT_IMPLEMENTED or 400 <= reply.status < 500:
             return None
-        found = slots.parse_slots(reply.body) if reply.status == 200 else None
+        found = parse_slots(reply.body) if reply.status == 200 else None
         if found is None:
             raise Unreadable(f"GET {names.slots} answered {reply.status} and no list of slots")
         return found

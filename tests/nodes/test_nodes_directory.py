@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.daemon.other_nodes import OtherNodes, OtherNodesInputs
+from sparkdash.daemon.other_nodes import OtherNodes
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import Node, NodeStatus
 from sparkdash.nodes.directory import NodeDirectory, NodeInputs
@@ -53,7 +53,7 @@ async def test_one_box_is_asked_directly_and_all_boxes_from_the_second_one_on(
     monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path))
     local: Any = SpokenTo()
     reader: Any = object()
-    others = OtherNodes(OtherNodesInputs(local, reader, Settings, lambda _: None))
+    others = OtherNodes(local, reader, Settings(), lambda _: None)
     await others.runtime.start("a spec")  # type: ignore[arg-type]
     assert local.asked == ["start a spec"]
     assert (others.nodes.names, others.nodes.launch_on(("local",))) == (("local",), ())

@@ -34,7 +34,7 @@ from sparkdash.domain.history import (
 from sparkdash.domain.metric import METRICS, EngineSample, Gpu, Memory, Metric, Sample
 from sparkdash.domain.request import RequestState
 from sparkdash.settings import Settings
-from sparkdash.store import past, schema, series, transactions, writing
+from sparkdash.store import past, schema, series, transactions
 from sparkdash.store.figures import SecondBuckets
 from sparkdash.store.records import PendingRows
 from sparkdash.store.transactions import MarkJournal
@@ -84,7 +84,7 @@ def fill(file: Path, days: int, every_s: int, a_day: int, most_bytes: int) -> No
                 )  # fmt: skip
             if at // 60 != (at - every_s) // 60:
                 transactions.write_rows(database, *pending.take(), most_bytes=most_bytes)
-        print(f"holds {writing.used_bytes(database) / 2**20:.0f} MiB")
+        print(f"holds {transactions.used_bytes(database) / 2**20:.0f} MiB")
 
 
 def queries(end: int) -> dict[str, Callable[[Any], object]]:

@@ -15,7 +15,7 @@ from sparkdash.domain.request import ServerRoute
 from sparkdash.engines.generic.trial import PROVABLE, silence, trial_of
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import UpstreamError
-from sparkdash.supervisor.liveness.probe import try_engine
+from sparkdash.supervisor.probe import try_engine
 from sparkdash.supervisor.tools import Tools
 from sparkdash.upstream import SmallResponse
 

@@ -19,7 +19,7 @@ from sparkdash.host.processes.proc import family
 from sparkdash.host.reader import GpuReading
 from sparkdash.settings import Settings
 from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer
-from sparkdash.supervisor.liveness.look import HeldRequests, SignalReader
+from sparkdash.supervisor.probe import HeldRequests, SignalReader
 from sparkdash.supervisor.state.clock import SystemClock
 from sparkdash.telemetry import Collector, CollectorInputs
 from sparkdash.upstream import Upstream

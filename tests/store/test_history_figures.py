@@ -15,7 +15,7 @@ from recorded import START, buckets, decode_at, sample
 
 from sparkdash.domain.history import RecentSelection, Series, SeriesSelection, UsageSelection, measured_of
 from sparkdash.domain.metric import Sample
-from sparkdash.store import Store, schema, series, transactions, usage, writing
+from sparkdash.store import Store, schema, series, transactions, usage
 from sparkdash.store.figures import SecondBuckets, SecondRow
 from sparkdash.store.transactions import MarkJournal
 
@@ -102,7 +102,7 @@ class Past:
     def write(self) -> None:
         """Write what is pending."""
         self.database.execute("BEGIN")
-        writing.write_seconds(self.database, self._pending, self.most_bytes)
+        transactions.write_seconds(self.database, self._pending, self.most_bytes)
         self.database.execute("COMMIT")
         self._pending = []
 
@@ -206,7 +206,7 @@ def test_the_file_stays_below_its_limit_and_the_oldest_leaves_first(tmp_path: Pa
         for at in range(START, end, 280):
             past.record(sample(at), together=200)
         past.write()
-        assert writing.used_bytes(past.database) <= most * 1.2
+        assert transactions.used_bytes(past.database) <= most * 1.2
         oldest, newest = past.database.execute(
             "SELECT min(start), max(start) FROM history_buckets WHERE step = 300"
         ).fetchone()
@@ -267,7 +267,7 @@ async def test_figures_that_cannot_be_written_cost_no_request(tmp_path: Path, mo
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(writing, "_roll_up", broken)
+    monkeypatch.setattr(transactions, "_roll_up", broken)
     async with Store.opened(path, lambda _: None) as store:
         for at in range(START, START + 5):
             store.record_sample(sample(at))

@@ -14,7 +14,7 @@ from stored import asked, load, rows, swap
 from sparkdash.domain.memory import BLOCK, Contiguity, GuardKill, LoadContiguity, LoadOutcome, Measure
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Step, SwapOutcome
-from sparkdash.store import Store, key_usage, past, schema, transactions
+from sparkdash.store import Store, past, schema, transactions, usage
 from sparkdash.store import store as store_module
 from sparkdash.store.rows import Row
 from sparkdash.store.schema import REQUESTS_KEPT
@@ -40,13 +40,13 @@ async def test_what_a_key_used_is_summed_by_day(tmp_path: Path) -> None:
         assert (store.tokens_on(day, "k"), store.tokens_on(day, "x"), store.tokens_on(day + 1, "k")) == (12, 0, 0)
     async with Store.opened(path, [].append) as store:
         assert store.tokens_on(day, "k") == 12
-        assert key_usage.read_key_usage(path, ["k", "x"], day) == {
-            "k": key_usage.KeyUsage(3, 2, 20, 10, 3, 2),
-            "x": key_usage.KeyUsage(),
+        assert usage.read_key_usage(path, ["k", "x"], day) == {
+            "k": usage.KeyUsage(3, 2, 20, 10, 3, 2),
+            "x": usage.KeyUsage(),
         }
         store.record_request(ended("5", at + 86400))
         assert store.tokens_on(day + 1, "k") == 11
-    assert key_usage.read_key_usage(tmp_path / "none.db", ["k"], day) == {}
+    assert usage.read_key_usage(tmp_path / "none.db", ["k"], day) == {}
 
 
 async def test_a_clock_that_was_ahead_lifts_no_keys_limit(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.event import Fact, Notice
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Step
-from sparkdash.store import Store, key_usage, past, records, schema, transactions
+from sparkdash.store import Store, past, records, schema, transactions, usage
 from sparkdash.store import store as store_module
 from sparkdash.store.figures import SecondRow
 from sparkdash.store.transactions import AT_ONCE
@@ -329,7 +329,7 @@ async def test_a_row_that_cannot_be_kept_costs_no_other(tmp_path: Path) -> None:
     with sqlite3.connect(path) as database:
         kept = [int(id_) for (id_,) in database.execute("SELECT id FROM requests")]
     database.close()
-    assert key_usage.read_key_usage(path, ["k"], 0)["k"] == key_usage.KeyUsage(
+    assert usage.read_key_usage(path, ["k"], 0)["k"] == usage.KeyUsage(
         len(kept), len(kept), 5 * len(kept), 5 * len(kept)
     )
     assert sorted(kept) == [*range(2, 2 * AT_ONCE + 3)]

@@ -26,7 +26,7 @@ from sparkdash.host import local_weights
 from sparkdash.host.memory import page_cache
 from sparkdash.host.memory.page_cache import ForgottenFiles
 from sparkdash.supervisor.memory import cache_eviction
-from sparkdash.supervisor.memory.behind_reader import LOOK_S, MARGIN, QUICKEST, STEP, BehindReader, ReadFiles
+from sparkdash.supervisor.memory.cache_eviction import LOOK_S, MARGIN, QUICKEST, STEP, BehindReader, ReadFiles
 from sparkdash.units import GIB, MIB
 
 

@@ -15,7 +15,7 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import ModelRef
 from sparkdash.supervisor.decide.fit import BoxMemory, Choice, Leaving, Occupant, choose, must_be_free
 from sparkdash.supervisor.planner import verdict
-from sparkdash.supervisor.state.needs import Needs
+from sparkdash.supervisor.tools import Needs
 from sparkdash.units import GIB
 
 

@@ -22,7 +22,7 @@ from sparkdash.host.kernel_lines import KernelKind, KernelLine
 from sparkdash.host.memory.guard_decisions import GuardReport, GuardVerdict, Victim
 from sparkdash.host.memory.wedge_signs import Sign, Wedge
 from sparkdash.store import Store
-from sparkdash.supervisor.liveness import engine_end
+from sparkdash.supervisor import engine_end
 from sparkdash.units import GIB
 
 FLOORS = Floors(warn=12 * GIB, hold=8 * GIB, kill=5 * GIB)

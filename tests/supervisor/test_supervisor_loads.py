@@ -19,9 +19,9 @@ from sparkdash.errors import EngineError, HostError
 from sparkdash.host.kernel_lines import KernelFindings, findings, read_line
 from sparkdash.host.processes import proc
 from sparkdash.store import Store
-from sparkdash.supervisor.liveness.engine_end import REMOVAL_S, with_kernel
-from sparkdash.supervisor.state import logbook
-from sparkdash.supervisor.state.logbook import Logbook
+from sparkdash.supervisor.engine_end import REMOVAL_S, with_kernel
+from sparkdash.supervisor.state import registry
+from sparkdash.supervisor.state.registry import Logbook
 from sparkdash.units import GIB
 
 
@@ -58,7 +58,7 @@ async def test_a_runtime_that_does_not_tell_leaves_what_was_kept(
     runtime: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Silent, or with an error."""
-    monkeypatch.setattr(logbook, "RECENT_S", 0.1)
+    monkeypatch.setattr(registry, "RECENT_S", 0.1)
     assert await book_of(runtime).recent("a", 200) == ["its start"]
 
 

@@ -19,9 +19,9 @@ from sparkdash.domain.engine import Engine
 from sparkdash.domain.metric import EngineFigures, GpuFigures
 from sparkdash.errors import HostError
 from sparkdash.host.processes import activity
+from sparkdash.supervisor import probe
 from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer
-from sparkdash.supervisor.liveness import look, probe
-from sparkdash.supervisor.liveness.look import SignalReader
+from sparkdash.supervisor.probe import SignalReader
 
 GPU = GpuFigures(0.0, "NVIDIA GB10", 14.0, 30.0, 0.96)
 TOLD = EngineFigures(
@@ -225,7 +225,7 @@ async def test_a_thread_that_hangs_in_the_kernel_is_not_joined_by_others(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One engine costs one thread at most, however often it is looked at; once it is free the figures come again."""
-    monkeypatch.setattr(look, "LOOK_S", 0.1)
+    monkeypatch.setattr(probe, "LOOK_S", 0.1)
     free, reads = threading.Event(), []
 
     def read(pids: set[int]) -> activity.Activity:
@@ -241,7 +241,7 @@ async def test_a_thread_that_hangs_in_the_kernel_is_not_joined_by_others(
     for thread in threading.enumerate():
         if thread.name == "sparkdash-work":
             await asyncio.to_thread(thread.join)
-    monkeypatch.setattr(look, "LOOK_S", 20)
+    monkeypatch.setattr(probe, "LOOK_S", 20)
     assert (await stand.look()).cpu_s == 1.0
 
 
@@ -314,7 +314,7 @@ async def test_the_gpu_tells_of_an_engine_only_while_no_other_works(stand: Stand
     assert (await stand.look()).power_w is None
     stand.telemetry.told["b"] = EngineFigures(running=1, is_live=False)
     assert (await stand.look()).power_w == 14.0
-    await house.clock.drive(house.clock.sleep(look.FRESH_S + 1))
+    await house.clock.drive(house.clock.sleep(probe.FRESH_S + 1))
     assert (await stand.look()).power_w is None
 
 

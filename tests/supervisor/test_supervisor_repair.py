@@ -40,8 +40,8 @@ from sparkdash.domain.swap import SwapCause
 from sparkdash.host.kernel_lines import KernelFindings, findings, read_line
 from sparkdash.store import Store
 from sparkdash.store.schema import INCIDENTS_KEPT
+from sparkdash.supervisor import engine_end
 from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer
-from sparkdash.supervisor.liveness import engine_end
 from sparkdash.supervisor.repair.incidents import Incidents
 from sparkdash.supervisor.state.registry import EngineRegistry
 from sparkdash.supervisor.swap import adopt

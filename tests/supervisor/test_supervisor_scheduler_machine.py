@@ -51,8 +51,8 @@ from sparkdash.supervisor.decide.moves import (
     Wait,
     WontStop,
 )
-from sparkdash.supervisor.decide.offers import OFFERED
 from sparkdash.supervisor.decide.queue import Patience
+from sparkdash.supervisor.decide.records import OFFERED
 from sparkdash.supervisor.decide.refusals import CUT
 from sparkdash.supervisor.decide.scheduler import Scheduler
 from sparkdash.units import GIB

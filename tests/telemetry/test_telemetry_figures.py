@@ -15,10 +15,10 @@ from sparkdash.domain.metric import EngineFigures, Gpu
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.registry import ATLAS, adapter
 from sparkdash.settings import Settings
-from sparkdash.telemetry import Collector, CollectorInputs, slots, source
+from sparkdash.telemetry import Collector, CollectorInputs, source
 from sparkdash.telemetry.derive import EngineHistory
 from sparkdash.telemetry.joins import figures_of
-from sparkdash.telemetry.reading import Reading
+from sparkdash.telemetry.reading import Reading, parse_slots
 from sparkdash.upstream import Upstream
 
 NOTHING = EngineFigures()
@@ -113,7 +113,7 @@ def test_llama_servers_prefill_moves_by_its_slots(
     history, told = EngineHistory(), []
     for look in recorded("real-llama.cpp-0c1e57098-prefill-timeline.json")["timeline"]:
         text = "\n".join(f"{name} {value}" for name, value in look["metrics"].items())
-        history.add(reading(EngineKind.LLAMACPP, text, look["t"]), slots.parse_slots(json.dumps(_told(look["slots"]))))
+        history.add(reading(EngineKind.LLAMACPP, text, look["t"]), parse_slots(json.dumps(_told(look["slots"]))))
         assert history.last is not None
         told.append(figured(EngineKind.LLAMACPP, history.last, told[-1] if told else NOTHING))
     moved = [
@@ -138,7 +138,7 @@ def test_a_llama_server_that_replays_a_rejected_draft_makes_no_progress(reading:
     history, without, told, blind = EngineHistory(), EngineHistory(), [], []
     for decodes in (1, 100):
         text, body = _looping(decodes, decoded=4)
-        history.add(reading(EngineKind.LLAMACPP, text, float(decodes)), slots.parse_slots(body))
+        history.add(reading(EngineKind.LLAMACPP, text, float(decodes)), parse_slots(body))
         without.add(reading(EngineKind.LLAMACPP, text, float(decodes)))
         assert history.last
         assert without.last

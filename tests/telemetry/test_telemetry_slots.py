@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from sparkdash.domain.metric import Metric
 from sparkdash.domain.profile import EngineKind
 from sparkdash.telemetry.derive import EngineHistory
-from sparkdash.telemetry.reading import Counters, Gauges, Reading
-from sparkdash.telemetry.slots import Slot, Slots, SlotTally, parse_slots
+from sparkdash.telemetry.reading import Counters, Gauges, Reading, Slot, Slots, SlotTally, parse_slots
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

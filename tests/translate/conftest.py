@@ -23,7 +23,7 @@ from sparkdash.host.box import BoxReader
 from sparkdash.host.processes.process import Process
 from sparkdash.settings import Settings
 from sparkdash.sim.process import serving
-from sparkdash.supervisor.liveness import probe
+from sparkdash.supervisor import probe
 from sparkdash.upstream import pool
 
 TINY = Path(__file__).parents[1] / "data" / "count"

@@ -76,10 +76,6 @@ def enough(blocks: int, wanted: BlockDemand, coming_bytes: int = 0) -> bool:
     return blocks + coming_bytes // BLOCK >= wanted.blocks
 
 
-def lacking_bytes(blocks: int, wanted: BlockDemand) -> int:
-    return max(0, wanted.blocks - blocks) * BLOCK
-
-
 def describe_shortage(blocks: int, wanted: BlockDemand) -> str:
     return f"fragmented: {blocks} of {wanted.blocks} free 32 MiB blocks"
 
@@ -105,7 +101,3 @@ def warning(profile: str, blocks: int, wanted: BlockDemand, available: int) -> s
         f"with {gib(available)} available. It is started, as "
         "`contiguity` is `warn`; the box may stand still while it loads."
     )
-
-
-def won(before: int, after: int, did: Iterable[str]) -> str:
-    return f"Free 32 MiB blocks went from {before} to {after}. {' '.join(did)}"

@@ -32,9 +32,8 @@ from sparkdash.supervisor.decide.moves import (
     Use,
 )
 from sparkdash.supervisor.decide.occupancy import Occupancy
-from sparkdash.supervisor.decide.offers import OFFERED, Offers
 from sparkdash.supervisor.decide.queue import RequestQueue, idle_at
-from sparkdash.supervisor.decide.records import USE, PendingSwap, SchedulerRecords, Stage, Ticket
+from sparkdash.supervisor.decide.records import OFFERED, USE, Offers, PendingSwap, SchedulerRecords, Stage, Ticket
 
 _CHANGES = (Adopted, EngineDied, Evicted, PolicyRead, SwapCancelled, SwapDone, SwapFailed)
 

@@ -59,17 +59,6 @@ def turn_order(tickets: Iterable[Ticket], patience: Patience, now: float) -> lis
     return sorted(tickets, key=rank)
 
 
-def held_until(
-    ticket: Ticket, leaving: Sequence[str], records: SchedulerRecords, patience: Patience, now: float
-) -> float | None:
-    """Return until when this ticket's swap waits for users of engines that it evicts; None: it may begin."""
-    if ticket.cause is not SwapCause.REQUEST:
-        return None
-    ends = [_spared_until(name, ticket, records, patience, now) for name in leaving]
-    until = min(max(ends, default=now), ticket.since + patience.max_wait_s)
-    return until if until > now else None
-
-
 def _spared_until(name: str, ticket: Ticket, records: SchedulerRecords, patience: Patience, now: float) -> float:
     resident = records.residents.get(name)
     if resident is None or not resident.ready or resident.stuck:
@@ -122,7 +111,11 @@ class RequestQueue:
 
     def held_until(self, ticket: Ticket, choice: fit.Choice) -> float | None:
         """Return until when the ticket's swap waits for those whom it would interrupt; None: it may begin."""
-        return held_until(ticket, choice.names, self._records, self._patience, self.now)
+        if ticket.cause is not SwapCause.REQUEST:
+            return None
+        ends = [_spared_until(name, ticket, self._records, self._patience, self.now) for name in choice.names]
+        until = min(max(ends, default=self.now), ticket.since + self._patience.max_wait_s)
+        return until if until > self.now else None
 
     def cannot_come(self, profile: str, choice: fit.Choice) -> SparkdashError | None:
         """Why no swap brings its engine; one that waits for an engine may find its file gone once that was evicted."""

@@ -18,7 +18,8 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import SwapCause
@@ -57,9 +58,8 @@ from sparkdash.supervisor.decide.moves import (
     WontStop,
 )
 from sparkdash.supervisor.decide.occupancy import DecisionFacts, Occupancy
-from sparkdash.supervisor.decide.offers import Offers
 from sparkdash.supervisor.decide.queue import RequestQueue
-from sparkdash.supervisor.decide.records import USE, PendingSwap, Resident, SchedulerRecords, Stage, Ticket
+from sparkdash.supervisor.decide.records import USE, Offers, PendingSwap, Resident, SchedulerRecords, Stage, Ticket
 
 
 class Scheduler:
@@ -126,44 +126,7 @@ class Scheduler:
     # What came in, one method a move.
 
     def _take(self, move: Move) -> list[Effect]:
-        match move:
-            case Arrive():
-                return self._arrive(move)
-            case Leave(id=id_):
-                self._queue.leave(id_)
-            case Use() | Preload() | Stop() | Cancel() | Release():
-                return self._take_order(move)
-            case CatalogRead(profiles=profiles):
-                return self._catalog(profiles)
-            case PolicyRead(patience=patience, queue_limit=limit):
-                self._queue.apply_policy(patience, limit)
-            case EngineDied() | EngineHeld() | EngineRecovered() | Evicted() | WontStop():
-                return self._take_residency(move)
-            case Adopted() | Copied() | DrainOver() | Admitted() | SwapDone() | SwapFailed() | SwapCancelled():
-                return self._take_swap(move)
-            case Tick():
-                pass  # what follows looks at the time itself
-        return []
-
-    def _take_swap(
-        self, move: Adopted | Copied | DrainOver | Admitted | SwapDone | SwapFailed | SwapCancelled
-    ) -> list[Effect]:
-        match move:
-            case Adopted():
-                return self._adopted(move)
-            case Copied(target=target):
-                self._reached(target, Stage.DRAINING)
-            case DrainOver(target=target):
-                return self._drain_over(target)
-            case Admitted(target=target):
-                self._reached(target, Stage.LOADING)
-            case SwapDone(target=target):
-                return self._done(target)
-            case SwapFailed(target=target, error=error):
-                return self._failed(target, error)
-            case SwapCancelled(target=target):
-                self._end_swap(target, came=False)
-        return []
+        return _HANDLERS[type(move)](self, move) or []
 
     def _adopted(self, move: Adopted) -> list[Effect]:
         if move.ready:
@@ -173,9 +136,9 @@ class Scheduler:
         swap = PendingSwap(move.profile, choice, SwapCause.ADOPT, move.fingerprint, stage=Stage.LOADING)
         return [self.decisions.begin(swap)]
 
-    def _reached(self, target: str, stage: Stage) -> None:
-        if (swap := self.records.coming(target)) is not None:
-            swap.stage = stage
+    def _reached(self, move: Copied | Admitted) -> None:
+        if (swap := self.records.coming(move.target)) is not None:
+            swap.stage = Stage.LOADING if isinstance(move, Admitted) else Stage.DRAINING
 
     def _arrive(self, move: Arrive) -> list[Effect]:
         profile = move.profile or self.occupancy.auto(move.task, move.client)
@@ -206,7 +169,8 @@ class Scheduler:
         choice = self.occupancy.choice(profile, self._now, person=False)
         return self._queue.cannot_come(profile, choice) or self.breaker.refusal(profile, self._now)
 
-    def _catalog(self, profiles: Mapping[str, ProfileFacts]) -> list[Effect]:
+    def _catalog(self, move: CatalogRead) -> list[Effect]:
+        profiles = move.profiles
         self.records.profiles = dict(profiles)
         self.breaker.read({name: known.fingerprint for name, known in profiles.items()})
         effects: list[Effect] = []
@@ -216,8 +180,8 @@ class Scheduler:
                 effects += self._queue.refuse([ticket], error)
         return effects
 
-    def _drain_over(self, target: str | None) -> list[Effect]:
-        swap = self.records.swaps.get(target)
+    def _drain_over(self, move: DrainOver) -> list[Effect]:
+        swap = self.records.swaps.get(move.target)
         if swap is None or swap.stage is not Stage.DRAINING:
             return []
         stopped = self.records.stops.intersection(swap.evict)  # by a person, after the swap had begun
@@ -230,16 +194,19 @@ class Scheduler:
             self.occupancy.ended(swap, came=came)
         return swap
 
-    def _done(self, target: str | None) -> list[Effect]:
-        swap = self._end_swap(target, came=True)
+    def _cancelled(self, move: SwapCancelled) -> None:
+        self._end_swap(move.target, came=False)
+
+    def _done(self, move: SwapDone) -> list[Effect]:
+        swap = self._end_swap(move.target, came=True)
         if swap is None or swap.target is None:
             return []
         self._came_up(swap.target, swap.fingerprint, swap.choice.nodes)
         self._offers.succeeded(swap.target)
         return self._queue.grant([t for t in self.records.queue.values() if t.profile == swap.target])
 
-    def _failed(self, target: str | None, error: SparkdashError) -> list[Effect]:
-        swap = self._end_swap(target, came=False)
+    def _failed(self, move: SwapFailed) -> list[Effect]:
+        error, swap = move.error, self._end_swap(move.target, came=False)
         if swap is None or swap.target is None:
             return []
         self.breaker.failed(swap.target, swap.fingerprint or "", error, self._now)
@@ -249,20 +216,6 @@ class Scheduler:
         return self.decisions.refuse_requests_for(swap.target, error)
 
     # Orders of people.
-
-    def _take_order(self, move: Use | Preload | Stop | Cancel | Release) -> list[Effect]:
-        match move:
-            case Use():
-                return self._use(move)
-            case Preload(profiles=profiles, cause=cause):
-                self._offers.preload(profiles, cause)
-            case Stop(profile=profile):
-                return self._stop(profile)
-            case Cancel():
-                return self._cancel()
-            case Release(profile=profile):
-                self.breaker.release(profile)
-        return []
 
     def _use(self, move: Use) -> list[Effect]:
         if refusals.unstartable(move.profile, self.records.profiles.get(move.profile)):
@@ -282,8 +235,8 @@ class Scheduler:
             [name for name in records.swaps if name in moving and not records.waiting_for(name)]
         )
 
-    def _stop(self, profile: str | None) -> list[Effect]:
-        records = self.records
+    def _stop(self, move: Stop) -> list[Effect]:
+        records, profile = self.records, move.profile
         records.stops |= {name for name in records.residents if profile in (None, name)}
         self._offers.stopped(profile)
         waiting = [t for t in records.queue.values() if profile in (None, t.profile)]
@@ -294,7 +247,7 @@ class Scheduler:
         copying = self.decisions.copying_on(records.stops)
         return [*self.decisions.cancel_swaps(dict.fromkeys([*coming, *copying])), *refused]
 
-    def _cancel(self) -> list[Effect]:
+    def _cancel(self, _move: Cancel) -> list[Effect]:
         effects: list[Effect] = []
         for target, swap in list(self.records.swaps.items()):
             if swap.stage is not Stage.CANCELLING:
@@ -306,20 +259,6 @@ class Scheduler:
         return effects
 
     # Engines that are there.
-
-    def _take_residency(self, move: EngineDied | EngineHeld | EngineRecovered | Evicted | WontStop) -> list[Effect]:
-        match move:
-            case EngineDied():
-                return self._died(move)
-            case EngineHeld():
-                return self._held(move)
-            case EngineRecovered(profile=profile):
-                self._recovered(profile)
-            case Evicted(profile=profile):
-                self._evicted(profile)
-            case WontStop(profile=profile):
-                self._wont_stop(profile)
-        return []
 
     def _came_up(self, profile: str, fingerprint: str | None, nodes: tuple[str, ...]) -> None:
         """An engine of this profile is ready on these nodes; none for one that is not ours."""
@@ -354,17 +293,17 @@ class Scheduler:
         resident.stuck = True
         return self._cut(move.profile, move.error)
 
-    def _recovered(self, profile: str) -> None:
-        if resident := self.records.residents.get(profile):
+    def _recovered(self, move: EngineRecovered) -> None:
+        if resident := self.records.residents.get(move.profile):
             resident.stuck = False
 
-    def _wont_stop(self, profile: str) -> None:
-        if resident := self.records.residents.get(profile):
+    def _wont_stop(self, move: WontStop) -> None:
+        if resident := self.records.residents.get(move.profile):
             resident.ready = False
 
-    def _evicted(self, profile: str) -> None:
+    def _evicted(self, move: Evicted) -> None:
         """Remove an evicted engine; it may fall back if the swap that evicted it fails."""
-        records = self.records
+        records, profile = self.records, move.profile
         resident = records.residents.pop(profile, None)
         records.stops.discard(profile)
         cause = next((swap.target for swap in records.swaps.values() if profile in swap.evict), None)
@@ -376,3 +315,29 @@ class Scheduler:
         stop = self.records.swaps.get(None)
         is_stopped = profile in self.records.stops or (stop is not None and profile in stop.evict)
         return self._queue.cut([profile], refusals.cut_short(error) if is_stopped else error)
+
+
+_HANDLERS: dict[type[Move], Callable[[Scheduler, Any], list[Effect] | None]] = {
+    Adopted: Scheduler._adopted,
+    Admitted: Scheduler._reached,
+    Arrive: Scheduler._arrive,
+    Cancel: Scheduler._cancel,
+    CatalogRead: Scheduler._catalog,
+    Copied: Scheduler._reached,
+    DrainOver: Scheduler._drain_over,
+    EngineDied: Scheduler._died,
+    EngineHeld: Scheduler._held,
+    EngineRecovered: Scheduler._recovered,
+    Evicted: Scheduler._evicted,
+    Leave: lambda scheduler, move: scheduler._queue.leave(move.id),
+    PolicyRead: lambda scheduler, move: scheduler._queue.apply_policy(move.patience, move.queue_limit),
+    Preload: lambda scheduler, move: scheduler._offers.preload(move.profiles, move.cause),
+    Release: lambda scheduler, move: scheduler.breaker.release(move.profile),
+    Stop: Scheduler._stop,
+    SwapCancelled: Scheduler._cancelled,
+    SwapDone: Scheduler._done,
+    SwapFailed: Scheduler._failed,
+    Tick: lambda _scheduler, _move: None,
+    Use: Scheduler._use,
+    WontStop: Scheduler._wont_stop,
+}

@@ -14,7 +14,7 @@ from typing import Literal
 
 from sparkdash.domain.engine import Engine
 from sparkdash.domain.event import Level
-from sparkdash.domain.memory import Contiguity
+from sparkdash.domain.memory import BLOCK, Contiguity
 from sparkdash.domain.profile import Profile
 from sparkdash.supervisor.decide import contiguity
 from sparkdash.supervisor.decide.contiguity import BlockDemand
@@ -78,11 +78,12 @@ async def ensure_blocks(
     tried: list[str] = []
     before = seen.blocks
     told(f"large blocks of memory ({before} of {wanted.blocks})", None)
-    async for did in _win(tools, target, contiguity.lacking_bytes(before, wanted)):
+    async for did in _win(tools, target, (wanted.blocks - before) * BLOCK):
         tried.append(did)
         seen = tools.reader.contiguity() or seen
         if contiguity.enough(seen.blocks, wanted, coming_bytes):
-            tools.registry.notice(Level.INFO, "blocks_won", contiguity.won(before, seen.blocks, tried), target.name)
+            text = f"Free 32 MiB blocks went from {before} to {seen.blocks}. {' '.join(tried)}"
+            tools.registry.notice(Level.INFO, "blocks_won", text, target.name)
             break
     told(None, None)
     if contiguity.enough(seen.blocks, wanted, coming_bytes):

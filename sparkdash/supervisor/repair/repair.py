@@ -19,11 +19,11 @@ from sparkdash.domain.engine import Engine, Evidence, EvidenceRequest, IncidentE
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import OnStuck, Profile
 from sparkdash.errors import EngineError, SparkdashError
+from sparkdash.supervisor import engine_end
 from sparkdash.supervisor.decide.judge import EngineSignals, LivenessJudge, LivenessVerdict, Recovery, RecoveryOutlook
 from sparkdash.supervisor.decide.moves import STUCK, EngineHeld, EngineRecovered, Move
-from sparkdash.supervisor.liveness import engine_end
-from sparkdash.supervisor.liveness.engine_end import gather_evidence
-from sparkdash.supervisor.liveness.probe import PROOF_S, work_fault
+from sparkdash.supervisor.engine_end import gather_evidence
+from sparkdash.supervisor.probe import PROOF_S, work_fault
 from sparkdash.supervisor.repair.incidents import (
     LEFT,
     MOVED,

@@ -17,8 +17,8 @@ from sparkdash.domain.node import NodeStatus
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import BadAnswerError, EngineDeadError, EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.supervisor.decide.moves import EngineDied, Move
-from sparkdash.supervisor.liveness.engine_end import RECENT_S, TAIL, crash_error, lost_error, wait_for_end
-from sparkdash.supervisor.liveness.probe import sickness, speaks_nonsense, unreachable
+from sparkdash.supervisor.engine_end import RECENT_S, TAIL, crash_error, lost_error, wait_for_end
+from sparkdash.supervisor.probe import sickness, speaks_nonsense, unreachable
 from sparkdash.supervisor.repair.incidents import Incidents
 from sparkdash.supervisor.repair.repair import Repair, WatchedEngine
 from sparkdash.supervisor.swap.stopping import measure_held_memory, report_leftovers

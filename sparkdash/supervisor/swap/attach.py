@@ -10,7 +10,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.engines import model_list, openai
 from sparkdash.errors import EngineError, UpstreamError
-from sparkdash.supervisor.liveness.probe import PROBE_S, UNLISTED
+from sparkdash.supervisor.probe import PROBE_S, UNLISTED
 from sparkdash.supervisor.tools import Tools
 
 REFUSED = frozenset({401, 403})
@@ -87,7 +87,14 @@ class Attachments:
         servers = {profile.name: server for profile, server in zip(known, found, strict=True) if server is not None}
         registry, now = self._tools.registry, self._tools.clock.now()
         for name, server in servers.items():
-            registry.adopt(profiles[name], url=server.url, model_id=server.model_id, ready_at=now)
+            registry.enter(
+                profiles[name],
+                EngineState.READY,
+                url=server.url,
+                adopted=True,
+                ready_at=now,
+                model_id=server.model_id,
+            )
         return [profiles[name] for name in servers]
 
     def keep(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
@@ -27,8 +27,8 @@ from sparkdash.errors import EngineError, HostError, SparkdashError, UpstreamErr
 from sparkdash.host.kernel_lines import KernelKind
 from sparkdash.host.processes import proc
 from sparkdash.host.thread import in_thread
-from sparkdash.supervisor.liveness import engine_end
-from sparkdash.supervisor.liveness.engine_end import (
+from sparkdash.supervisor import engine_end
+from sparkdash.supervisor.engine_end import (
     AGAIN_S,
     TAIL,
     crash_error,
@@ -36,9 +36,9 @@ from sparkdash.supervisor.liveness.engine_end import (
     lost_error,
     wait_for_end,
 )
-from sparkdash.supervisor.liveness.probe import PROBE_S, health_fault, try_engine, unreachable
 from sparkdash.supervisor.memory.footprint import FootprintMeter, last_memory
-from sparkdash.supervisor.state.logbook import lines_of
+from sparkdash.supervisor.probe import PROBE_S, health_fault, try_engine, unreachable
+from sparkdash.supervisor.state.registry import lines_of
 from sparkdash.supervisor.state.swap_record import START, SwapRecord
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration
@@ -87,43 +87,6 @@ class ProcessProgress:
 _ADDRESS = "In a container with a fixed port the server must listen on 0.0.0.0; `server.health` names the path to ask."
 _PORT = "The server must listen on 127.0.0.1 at {port}; `server.health` names the path to ask."
 """Likely mistake of the owner when a described server never answers."""
-
-
-async def describe_standstill(
-    tools: Tools,
-    profile: Profile,
-    container: str,
-    url: str,
-    *,
-    stage: str | None,
-    still_s: float,
-    began_at: float,
-    log_tail: Sequence[str],
-) -> EngineError:
-    """Describe a load that made no progress for `still_s` seconds; takes 20 s at most. `began_at` in Unix seconds."""
-    where = f" in stage {stage}" if stage else ""
-    why = f"{profile.name} made no progress for {duration(still_s)}{where}: no new line in its log, no memory taken."
-    kernel = await engine_end.standstill_reason(tools, profile.name, began_at)
-    hint = "Its last lines may tell; raise `no_progress_s` in config.toml if this engine is only slow."
-    if (server := described_server(profile)) and (silent := await unreachable(tools, profile, url)):
-        hint = f"{silent}. {_ADDRESS if server.port else _PORT} {hint}"
-    request = EvidenceRequest(
-        profile=profile.name,
-        kind=profile.engine,
-        reason=why,
-        container=container,
-        fingerprint=profile.fingerprint,
-        started_at=began_at,
-    )
-    taken = await gather_evidence(tools, request)
-    return EngineError(
-        f"{why} {kernel.words}." if kernel else why,
-        code="no_progress",
-        hint=kernel.advice if kernel else hint,
-        log_tail=tuple(log_tail),
-        phase=SwapPhase.LOAD.value,
-        evidence=taken.folder if taken else None,
-    )
 
 
 POLL_S = 0.5
@@ -329,15 +292,32 @@ class Loading:
         return await crash_error(self._tools, self._profile, self._container, code, "did not start", self._began_at)
 
     async def _stood_still(self, still_s: float) -> EngineError:
-        return await describe_standstill(
-            self._tools,
-            self._profile,
-            self._container,
-            self._url,
-            stage=self._latest.stage if self._latest else None,
-            still_s=still_s,
-            began_at=self._began_at,
+        """Describe a load that made no progress for so long; takes 20 s at most."""
+        tools, profile = self._tools, self._profile
+        where = f" in stage {self._latest.stage}" if self._latest else ""
+        why = (
+            f"{profile.name} made no progress for {duration(still_s)}{where}: no new line in its log, no memory taken."
+        )
+        kernel = await engine_end.standstill_reason(tools, profile.name, self._began_at)
+        hint = "Its last lines may tell; raise `no_progress_s` in config.toml if this engine is only slow."
+        if (server := described_server(profile)) and (silent := await unreachable(tools, profile, self._url)):
+            hint = f"{silent}. {_ADDRESS if server.port else _PORT} {hint}"
+        request = EvidenceRequest(
+            profile=profile.name,
+            kind=profile.engine,
+            reason=why,
+            container=self._container,
+            fingerprint=profile.fingerprint,
+            started_at=self._began_at,
+        )
+        taken = await gather_evidence(tools, request)
+        return EngineError(
+            f"{why} {kernel.words}." if kernel else why,
+            code="no_progress",
+            hint=kernel.advice if kernel else hint,
             log_tail=self._tail(),
+            phase=SwapPhase.LOAD.value,
+            evidence=taken.folder if taken else None,
         )
 
     def _bad_answer(self, why: str) -> EngineError:

@@ -19,8 +19,7 @@ from sparkdash.supervisor.memory.footprint import FootprintMeter, Footprints
 from sparkdash.supervisor.state import guarded
 from sparkdash.supervisor.state.registry import failure_of
 from sparkdash.supervisor.state.swap_record import SwapEta, SwapRecord
-from sparkdash.supervisor.swap.adopt import AdoptableEngine
-from sparkdash.supervisor.swap.transition import SwapOrder, Transition, first_phase
+from sparkdash.supervisor.swap.transition import AdoptableEngine, SwapOrder, Transition, first_phase
 from sparkdash.supervisor.tools import Tools
 
 BRING_UP = frozenset({SwapPhase.CREATE, SwapPhase.LOAD, SwapPhase.WARM})

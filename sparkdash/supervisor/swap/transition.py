@@ -30,16 +30,15 @@ from sparkdash.engines.flag_check import unlisted_flags
 from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.errors import EngineError, HostError
 from sparkdash.supervisor.decide.moves import Admitted, Copied, DrainOver, Evicted, Move, WontStop
-from sparkdash.supervisor.liveness.engine_end import KILLED_S
-from sparkdash.supervisor.liveness.probe import served_model, version_of
+from sparkdash.supervisor.engine_end import KILLED_S
 from sparkdash.supervisor.memory import cache_eviction, large_blocks
-from sparkdash.supervisor.memory.behind_reader import BehindReader
+from sparkdash.supervisor.memory.cache_eviction import BehindReader
 from sparkdash.supervisor.memory.footprint import FootprintMeter
+from sparkdash.supervisor.probe import served_model, version_of
 from sparkdash.supervisor.state.clock import finish_despite_cancel
 from sparkdash.supervisor.state.registry import HeldMemory
 from sparkdash.supervisor.state.swap_record import SwapRecord
 from sparkdash.supervisor.swap import stopping
-from sparkdash.supervisor.swap.adopt import AdoptableEngine
 from sparkdash.supervisor.swap.attach import attach_server
 from sparkdash.supervisor.swap.load import Loading
 from sparkdash.supervisor.tools import Shipper, Tools
@@ -173,6 +172,22 @@ class _Teller:
 
 PORT_TRIES = 3
 """Ports that a start tries, one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptableEngine:
+    """A container that may be adopted."""
+
+    container: ContainerInfo
+    profile: Profile
+    port: int
+    version: str | None = None
+    model_id: str | None = None
+    """Name that a generic server lists for its model."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
 
 @dataclass(slots=True)
