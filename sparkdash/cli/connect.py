@@ -142,7 +142,7 @@ def _profile(profiles: tuple[ProfileSummary, ...], model: str | None, usual: lis
     raise AdmissionError(
         f"No profile that can run is called {model!r}.",
         code="model_not_found",
-        hint=f"Did you mean {' or '.join(close)}?" if close else "`sparkdash profiles list` shows them.",
+        hint=f"Did you mean {' or '.join(close)}?" if close else "`sparkdash profiles` shows them.",
     )
 
 

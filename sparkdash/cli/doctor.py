@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sparkdash.cli.nodes import chosen_nodes, complete_node
 from sparkdash.cli.output import print_json, print_styled, print_text, style_text, terminal_width
 from sparkdash.cli.parameters import AsJson
 from sparkdash.units import printable
@@ -37,44 +38,49 @@ def doctor(
         list[str] | None,
         typer.Argument(metavar="CHECK", help="Only these checks.", autocompletion=complete_check),
     ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only this node and its pairing.", autocompletion=complete_node),
+    ] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the checks, one sentence each.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Examine this box: what keeps engines from running?
+    """Examine this box and its nodes: what keeps engines from running?
 
-    Checks driver, podman, CDI, memory, disks, ports and settings, and changes nothing. Each finding says what was
-    read, where, and in one line how to fix it. Nodes are examined as by `sparkdash nodes check`. Exits 0 if nothing
-    needs to be done (ok, note, unknown), 1 with a warning, 5 if something keeps engines from running.
+    Checks driver, podman, CDI, memory, disks, ports and settings, and changes nothing. Where there are other nodes,
+    checks their podman, images, driver, clocks, memory and disk too, and how they pair with this box: link, MTU, route,
+    RDMA, and the firewall by real TCP connections. Each finding says what was read, where, and in one line how to fix
+    it; the line is typed on this box. A silent node is one finding. Exits 0 if nothing needs to be done (ok, note,
+    unknown), 1 with a warning, 5 if something keeps engines from running.
 
     \b
     Examples:
       sparkdash doctor
       sparkdash doctor cdi cdi-version cdi-driver
       sparkdash doctor --list
+      sparkdash doctor --node spark2 mtu route
       sparkdash doctor --json | jq '.findings[] | select(.status == "fail")'
     """
     import asyncio
 
-    from sparkdash.doctor.nodes.examine import check_list, examine_all, with_node_names
+    from sparkdash.doctor.nodes.examine import check_list, examine_all, examine_registered, with_node_names
+    from sparkdash.settings import load_settings
 
     if list_them:
         told = [{"name": name, "about": about} for name, about in check_list(names or ())]
         return print_json(told) if as_json else print_text("\n".join(check_lines(told)))
-    here, of_nodes = asyncio.run(examine_all(_probe(), names or ()))
+    if node is None:
+        here, of_nodes = asyncio.run(examine_all(_probe(), names or ()))
+    else:
+        here, of_nodes = (), asyncio.run(examine_registered(load_settings(), chosen_nodes(node), names or ()))
     found = (*here, *of_nodes)
-    counts = status_counts(found)
+    counts = {status: count for status in COLOURS if (count := sum(one.status.value == status for one in found))}
     if as_json:
         print_json({"findings": found, "counts": counts})
     else:
         groups = (here, with_node_names(of_nodes, platform.node()))
         print_styled("\n".join(finding_lines(*groups, columns=min(terminal_width(), WIDEST))))
     raise typer.Exit(FAILED if "fail" in counts else WARNED if "warn" in counts else 0)
-
-
-def status_counts(found: Sequence[Finding]) -> dict[str, int]:
-    """Number of findings by status."""
-    counts = Counter(one.status.value for one in found)
-    return {status: counts[status] for status in COLOURS if counts[status]}
 
 
 def check_lines(told: Sequence[dict[str, str]]) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,27 +17,17 @@ if TYPE_CHECKING:
     from sparkdash.access.key import Key, Scope
     from sparkdash.store.usage import KeyUsage
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 HEAD = ("name", "for", "models", "req/min", "tokens/day", "requests", "prompt", "completion", "tokens today")
 LEAST = ("prompt", "completion", "requests", "tokens today", "req/min", "tokens/day")
 """Columns that a narrow terminal omits, first to last."""
 
 
-@app.callback()
-def keys() -> None:
-    """Keys of the gateway: who may use it, for what, and how much.
+class KeyAction(StrEnum):
+    """What to do with the keys."""
 
-    Without any key, everybody on this box may use the gateway, and nobody else: it listens on loopback only. From the
-    first key on, every client needs one, except on the unix socket of this command line and the dashboard.
-
-    \b
-    Examples:
-      sparkdash keys add laptop
-      sparkdash keys add ci --models 'qwen3-*' --requests-per-minute 30
-      sparkdash keys add phone --tokens-per-day 2000000
-      sparkdash keys list
-      sparkdash keys revoke ci
-    """
+    LIST = "list"
+    ADD = "add"
+    REVOKE = "revoke"
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -47,41 +39,69 @@ def _complete(incomplete: str) -> list[str]:
         return []
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, dot, dash, underscore.")]
-Existing = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.", autocompletion=_complete)]
-
-
-@app.command("add")
-def add(
-    name: Name,
+def keys(
+    action: Annotated[KeyAction, typer.Argument(help="What to do.")] = KeyAction.LIST,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="Letters, digits, dot, dash, underscore.", autocompletion=_complete),
+    ] = None,
     scope: Annotated[
-        list[str] | None, typer.Option(help="inference (the default), control or metrics; may be repeated.")
+        list[str] | None, typer.Option(help="add: inference (the default), control or metrics; may be repeated.")
     ] = None,
     models: Annotated[
-        list[str] | None, typer.Option(help="Only these profiles, families or aliases; * allowed, may be repeated.")
+        list[str] | None,
+        typer.Option(help="add: only these profiles, families or aliases; * allowed, may be repeated."),
     ] = None,
-    requests_per_minute: Annotated[int | None, typer.Option(min=1, help="In any 60 seconds.")] = None,
-    tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Prompt and completion, per day of UTC.")] = None,
+    requests_per_minute: Annotated[int | None, typer.Option(min=1, help="add: in any 60 seconds.")] = None,
+    tokens_per_day: Annotated[
+        int | None, typer.Option(min=1, help="add: prompt and completion, per day of UTC.")
+    ] = None,
     expires: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="Refuse the key from then on: 90d, 12h, 2w, or a day: 2027-03-01."),
+        typer.Option(metavar="WHEN", help="add: refuse the key from then on: 90d, 12h, 2w, or a day: 2027-03-01."),
     ] = None,
-    batch: Annotated[bool, typer.Option("--batch", help="Its requests let others go first.")] = False,
+    batch: Annotated[bool, typer.Option("--batch", help="add: its requests let others go first.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print it, this once: only its digest is stored.
+    """List, add and revoke the keys of the gateway.
 
-    A running daemon knows the key at once. The key goes to stdout, everything else to stderr.
+    A key says who may use the gateway, for what, and how much. Without any key, everybody on this box may use the
+    gateway, and nobody else: it listens on loopback only. From the first key on, every client needs one, except on the
+    unix socket of this command line and the dashboard.
+
+    `add` prints the key, this once: only its digest is stored. The key goes to stdout, everything else to stderr. A
+    running daemon knows it at once. `list` shows what each key may do and has used. `revoke`: the daemon refuses the
+    key's next request; answers under way may finish.
 
     \b
     Examples:
+      sparkdash keys
       sparkdash keys add laptop
-      sparkdash keys add phone --models gpt-oss-120b --models auto
+      sparkdash keys add ci --models 'qwen3-*' --requests-per-minute 30
       sparkdash keys add console --scope control --scope inference
-      sparkdash keys add prometheus --scope metrics
-      sparkdash keys add nightly --batch
-      sparkdash keys add guest --expires 7d
+      sparkdash keys add guest --expires 7d --tokens-per-day 2000000
+      sparkdash keys list --json | jq '.keys[] | [.name, .usage]'
+      sparkdash keys revoke ci
     """
+    if action is KeyAction.LIST:
+        return _list(as_json=as_json)
+    if name is None:
+        raise typer.BadParameter(f"`{action}` needs one", param_hint="NAME")
+    if action is KeyAction.REVOKE:
+        return _revoke(name, as_json=as_json)
+    limits = {"requests_per_minute": requests_per_minute, "tokens_per_day": tokens_per_day, "batch": batch}
+    return _add(name, scope, models, expires, limits, as_json=as_json)
+
+
+def _add(
+    name: str,
+    scope: list[str] | None,
+    models: list[str] | None,
+    expires: str | None,
+    limits: Mapping[str, int | bool | None],
+    *,
+    as_json: bool,
+) -> None:
     import time
 
     from sparkdash.access import keyring
@@ -98,9 +118,7 @@ def add(
         sha256=digest(secret),
         scopes=scopes,
         models=tuple(models or ()),
-        requests_per_minute=requests_per_minute,
-        tokens_per_day=tokens_per_day,
-        batch=batch,
+        **limits,
         created_at=now,
         expires_at=_expiry(expires, now),
     )
@@ -143,15 +161,7 @@ def _scopes(given: list[str] | None) -> tuple[Scope, ...]:
         raise typer.BadParameter("inference, control or metrics", param_hint="--scope") from None
 
 
-@app.command("list")
-def list_(as_json: AsJson = False) -> None:
-    """Show the keys, what each may do, and what it has used.
-
-    \b
-    Examples:
-      sparkdash keys list
-      sparkdash keys list --json | jq '.keys[] | [.name, .usage]'
-    """
+def _list(*, as_json: bool) -> None:
     from sparkdash.access import keyring
 
     found = keyring.read_keys(keyring.keys_file())
@@ -200,14 +210,7 @@ def _ending(key: Key) -> list[str]:
     return ["expired" if key.has_expired(time.time()) else f"until {_moment(key.expires_at)}"]
 
 
-@app.command("revoke")
-def revoke(name: Existing, as_json: AsJson = False) -> None:
-    """Revoke a key: the daemon refuses its next request. Answers under way may finish.
-
-    \b
-    Examples:
-      sparkdash keys revoke laptop
-    """
+def _revoke(name: str, *, as_json: bool) -> None:
     from sparkdash import settings
     from sparkdash.access import keyring
 

@@ -18,19 +18,20 @@ from sparkdash.cli import (
     hooks,
     keys,
     memory,
+    node_copy,
+    node_link,
+    nodes,
     serve,
     service,
     setup,
     status,
     use,
-    web,
 )
 from sparkdash.cli.bench import commands as bench
-from sparkdash.cli.exits import exit_codes
-from sparkdash.cli.nodes import commands as nodes
 from sparkdash.cli.output import print_opening, print_text
 from sparkdash.cli.profiles import build, import_export, new, pull, sources
 from sparkdash.cli.profiles import commands as profiles
+from sparkdash.cli.start import exit_codes
 
 
 def home() -> None:
@@ -76,6 +77,8 @@ for add, name in (
     (sources.sources, "sources"),
 ):
     profiles.app.command(name)(add)
+nodes.app.command("copy")(node_copy.copy)
+nodes.app.command("bench")(node_link.bench)
 GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Every day": {
         "use": use.use,
@@ -92,13 +95,13 @@ GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Measure": {"ab": bench.ab, "bench": bench.app},
     "Care": {
         "serve": serve.serve,
-        "service": service.app,
+        "service": service.service,
         "doctor": doctor.doctor,
         "memory": memory.memory,
-        "keys": keys.app,
+        "keys": keys.keys,
         "nodes": nodes.app,
         "hooks": hooks.hooks,
-        "web": web.web,
+        "web": serve.web,
     },
 }
 for members in GROUPS.values():

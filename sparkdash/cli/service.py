@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import sys
+from enum import StrEnum
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
-from sparkdash.cli.parameters import AsJson
+from sparkdash.cli.parameters import AsJson, Yes
 from sparkdash.errors import DaemonError, HostError
 from sparkdash.units import DASH
 
@@ -20,13 +21,68 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-Helper = Annotated[bool, typer.Option("--helper", help="The memory helper (needs root) instead of the daemon.")]
-User = Annotated[str | None, typer.Option("--user", help="User who may start the helper.", metavar="NAME")]
-Root = Annotated[Path | None, typer.Option("--root", help="Write the helper's files below this folder.", metavar="DIR")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+class ServiceAction(StrEnum):
+    """What to do with the service."""
+
+    STATUS = "status"
+    INSTALL = "install"
+    UNINSTALL = "uninstall"
 
 
-def install_helper(user: str | None, *, root: Path | None, yes: bool, force: bool, dry_run: bool) -> None:
+SHOWN = ("LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts", "StatusText")
+"""Properties of the unit that `status` reads from systemd."""
+
+
+def service(
+    action: Annotated[ServiceAction, typer.Argument(help="What to do.")] = ServiceAction.STATUS,
+    port: Annotated[int | None, typer.Option(help="install: port for clients.", min=1, max=65535)] = None,
+    no_start: Annotated[bool, typer.Option("--no-start", help="install: write the unit, but do not start it.")] = False,
+    helper: Annotated[
+        bool, typer.Option("--helper", help="The memory helper (needs root) instead of the daemon.")
+    ] = False,
+    user: Annotated[str | None, typer.Option(metavar="NAME", help="User who may start the helper.")] = None,
+    root: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the helper's files below this folder.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Even if sparkdash did not write the unit.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the daemon as a service of your own systemd.
+
+    systemd starts the daemon at boot or login, and restarts it when it fails. `install` writes the user unit, enables
+    it, and (re)starts the daemon under it; running engines keep running, as the new daemon adopts them. Tokens belong
+    into the file `environment` in the config folder, as NAME=value lines. `uninstall` stops the daemon and removes the
+    unit; engines keep running. `status` tells whether the unit is written, enabled and running.
+
+    With --helper: a system unit that empties the page cache and compacts memory,
+    and a sudo rule that lets one user start it without a password. Both are shown
+    first; without root, the command to type is shown too.
+
+    \b
+    Examples:
+      sparkdash service
+      sparkdash service install --port 9000
+      sparkdash service install --dry-run
+      sparkdash service install --helper --dry-run
+      sparkdash stop --all && sparkdash service uninstall
+      sparkdash service status --json | jq -r .systemd.ActiveState
+    """
+    if action is ServiceAction.STATUS:
+        return _status(as_json=as_json)
+    if helper:
+        _refuse_misplaced(helper, port=port, no_start=no_start)
+        if action is ServiceAction.INSTALL:
+            return _install_helper(user, root=root, yes=yes, force=force, dry_run=dry_run)
+        return _uninstall_helper(root=root, force=force, dry_run=dry_run)
+    _refuse_misplaced(helper, user=user, root=root, yes=yes)
+    if action is ServiceAction.INSTALL:
+        return install_service(port, no_start=no_start, force=force, dry_run=dry_run)
+    return _uninstall(force=force, dry_run=dry_run)
+
+
+def _install_helper(user: str | None, *, root: Path | None, yes: bool, force: bool, dry_run: bool) -> None:
     """Print the two files, then write them if run as root and confirmed; otherwise raise with the command to type."""
     from sparkdash.host.memory import helper
 
@@ -45,7 +101,7 @@ def install_helper(user: str | None, *, root: Path | None, yes: bool, force: boo
         print_note(f"{name} can test it (the kernel drops its caches): {join(_start(uid))}")
 
 
-def uninstall_helper(*, root: Path | None, force: bool, dry_run: bool) -> None:
+def _uninstall_helper(*, root: Path | None, force: bool, dry_run: bool) -> None:
     """Remove the files; without root, raise with the command to type."""
     from sparkdash.host.memory import helper
 
@@ -57,7 +113,7 @@ def uninstall_helper(*, root: Path | None, force: bool, dry_run: bool) -> None:
     return print_note(f"Removed {' and '.join(removed)}." if removed else "The memory helper is not installed.")
 
 
-def refuse_misplaced_options(helper: bool, **given: object) -> None:
+def _refuse_misplaced(helper: bool, **given: object) -> None:
     """Raise HostError for helper options without --helper and daemon options with it."""
     for option, value in given.items():
         if value:
@@ -108,63 +164,14 @@ def _ask(question: str, *, yes: bool) -> None:
         raise HostError("Nothing was changed.", code="not_confirmed")
 
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-
-Force = Annotated[bool, typer.Option("--force", help="Even if sparkdash did not write the unit.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
-SHOWN = ("LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts", "StatusText")
-"""Properties of the unit that `status` reads from systemd."""
-
-
-@app.callback()
-def service() -> None:
-    """Run the daemon as a service of your own systemd.
-
-    systemd starts the daemon at boot or login, and restarts it when it fails.
-
-    \b
-    Examples:
-      sparkdash service install
-      sparkdash service status
-      sparkdash service uninstall
-    """
-
-
-@app.command("install")
-def install(
-    port: Annotated[int | None, typer.Option(help="Port for clients.", min=1, max=65535)] = None,
-    no_start: Annotated[bool, typer.Option("--no-start", help="Write the unit, but do not start it.")] = False,
-    force: Force = False,
-    dry_run: DryRun = False,
-    helper: Helper = False,
-    user: User = None,
-    root: Root = None,
-    yes: Yes = False,
+def install_service(
+    port: int | None = None, *, no_start: bool = False, force: bool = False, dry_run: bool = False
 ) -> None:
-    """Write the user unit, and (re)start the daemon under it.
-
-    The unit is enabled too. Running engines keep running: the new daemon adopts them. Tokens belong into the file
-    `environment` in the config folder, as NAME=value lines.
-
-    With --helper: a system unit that empties the page cache and compacts memory,
-    and a sudo rule that lets one user start it without a password. Both are shown
-    first; without root, the command to type is shown too.
-
-    \b
-    Examples:
-      sparkdash service install
-      sparkdash service install --port 9000
-      sparkdash service install --dry-run
-      sparkdash service install --helper --dry-run
-    """
-    if helper:
-        refuse_misplaced_options(helper, port=port, no_start=no_start)
-        return install_helper(user, root=root, yes=yes, force=force, dry_run=dry_run)
-    refuse_misplaced_options(helper, user=user, root=root, yes=yes)
-    from sparkdash.host import systemd as unit
+    """Write the user unit, enable it, and (re)start the daemon under it. Raises HostError, DaemonError."""
+    from sparkdash.host import systemd
 
     path, text = _path(), _text(port)
-    steps = _steps("daemon-reload", f"enable {unit.NAME}", f"restart {unit.NAME}")
+    steps = _steps("daemon-reload", f"enable {systemd.NAME}", f"restart {systemd.NAME}")
     if dry_run:
         return print_text(f"# {path}\n{text}\n" + "\n".join(f"# {step}" for step in steps))
     _refuse_strangers(path, force=force)
@@ -180,29 +187,10 @@ def install(
     return _linger_hint()
 
 
-@app.command("uninstall")
-def uninstall(
-    force: Force = False,
-    dry_run: DryRun = False,
-    helper: Helper = False,
-    root: Root = None,
-) -> None:
-    """Stop the daemon, disable and remove its unit. Running engines keep running.
+def _uninstall(*, force: bool, dry_run: bool) -> None:
+    from sparkdash.host import systemd
 
-    With --helper: remove the memory helper's unit and rule instead (needs root).
-
-    \b
-    Examples:
-      sparkdash stop --all && sparkdash service uninstall
-      sparkdash service uninstall --dry-run
-      sparkdash service uninstall --helper
-    """
-    if helper:
-        return uninstall_helper(root=root, force=force, dry_run=dry_run)
-    refuse_misplaced_options(helper, root=root)
-    from sparkdash.host import systemd as unit
-
-    path, before, after = _path(), _steps(f"disable --now {unit.NAME}"), _steps("daemon-reload")
+    path, before, after = _path(), _steps(f"disable --now {systemd.NAME}"), _steps("daemon-reload")
     if dry_run:
         return print_text("\n".join((*before, f"rm {path}", *after)))
     if not path.exists():
@@ -220,39 +208,30 @@ def uninstall(
     return print_note(f"Removed {path}. Its engines keep running; the next daemon adopts them.")
 
 
-@app.command("status")
-def status(as_json: AsJson = False) -> None:
-    """Show whether the unit is written, enabled and running.
-
-    \b
-    Examples:
-      sparkdash service status
-      sparkdash service status --json | jq -r .systemd.ActiveState
-    """
+def _status(*, as_json: bool) -> None:
     from sparkdash.host import systemd
-    from sparkdash.host import systemd as unit
 
     path = _path()
     written = path.read_text() if path.exists() else None
     known, problem = _unit_properties()
-    program = None if written is None else unit.program(written)
+    program = None if written is None else systemd.program(written)
     facts = {
         "unit": str(path),
         "program": program,
         "written": written is not None,
-        "ours": written is not None and unit.ours(written),
+        "ours": written is not None and systemd.ours(written),
         "lingers": systemd.lingers(),
         "systemd": known,
         "problem": problem,
     }
     if as_json:
         return print_json(facts)
-    whose = "" if not written else "" if unit.ours(written) else "  (not written by sparkdash)"
+    whose = "" if not written else "" if systemd.ours(written) else "  (not written by sparkdash)"
     print_text(f"unit      {path if written else DASH}{whose}")
     if program:
         print_text(f"program   {program}{_lost(program)}")
     print_text(f"state     {_state(known)}")
-    print_text(f"lingers   {_yes(systemd.lingers())}")
+    print_text(f"lingers   {_yes_or_no(systemd.lingers())}")
     if problem:
         print_note(problem)
     return None
@@ -282,7 +261,7 @@ def _lost(program: str) -> str:
     return "" if Path(program).exists() else "  no longer exists: `sparkdash service install` writes the unit again"
 
 
-def _yes(fact: bool | None) -> str:
+def _yes_or_no(fact: bool | None) -> str:
     return DASH if fact is None else "yes" if fact else "no"
 
 

@@ -111,9 +111,9 @@ def _fetch_model(proposal: Proposal, *, yes: bool) -> None:
 
 
 def _install_service() -> None:
-    from sparkdash.cli.service import install
+    from sparkdash.cli.service import install_service
 
-    install()
+    install_service()
 
 
 def _connect(proposal: Proposal, state: BoxState, *, yes: bool) -> None:

@@ -227,7 +227,7 @@ def _model(state: BoxState, coming: str | None) -> Proposal:
         return Proposal(Step.MODEL, Outlook.NOTHING, "nothing to fetch: the daemon that answers is simulated")
     chosen = first_profile(state)
     if chosen is None:
-        return Proposal(Step.MODEL, Outlook.NOTHING, _no_model(state), ("sparkdash profiles list",))
+        return Proposal(Step.MODEL, Outlook.NOTHING, _no_model(state), ("sparkdash profiles",))
     one, why = chosen
     here = not _needs_fetching(one, state.stock) or one.name == state.running
     outlook = Outlook.DONE if here else Outlook.PROPOSED

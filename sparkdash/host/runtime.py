@@ -162,7 +162,7 @@ def node_unknown(node: str) -> HostError:
     return HostError(
         f"There is no node {node}.",
         code="node_unknown",
-        hint=f"`sparkdash nodes add {node} --ssh USER@HOST` adds it; `sparkdash nodes list` shows the others.",
+        hint=f"`sparkdash nodes add {node} --ssh USER@HOST` adds it; `sparkdash nodes` shows the others.",
     )
 
 

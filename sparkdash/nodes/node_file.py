@@ -72,7 +72,7 @@ def remove_node(path: Path, name: str) -> NodeTable:
         left = tuple(node for node in nodes if node.name != name)
         if len(left) == len(nodes):
             raise AdmissionError(
-                f"There is no node {name!r}.", code="node_unknown", hint="`sparkdash nodes list` shows them."
+                f"There is no node {name!r}.", code="node_unknown", hint="`sparkdash nodes` shows them."
             )
         return left
 

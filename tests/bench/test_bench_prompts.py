@@ -210,9 +210,11 @@ def test_a_prompt_begins_with_a_mark_and_is_named_by_its_text() -> None:
 def test_a_suite_is_made_read_and_refused_when_its_prompts_changed() -> None:
     """Its hash tells the prompts; their file is the owner's alone."""
     runner = CliRunner()
-    assert "nothing_captured" in str(getattr(runner.invoke(app, ["bench", "captured", "mine"]).exception, "code", ""))
+    assert "nothing_captured" in str(
+        getattr(runner.invoke(app, ["bench", "suites", "--captured", "mine"]).exception, "code", "")
+    )
     (paths.state_dir() / "captured.jsonl").write_text(f"{line(MARK)}\n{line('b')}\n")
-    assert runner.invoke(app, ["bench", "captured", "mine", "--output", "32"]).exit_code == 0
+    assert runner.invoke(app, ["bench", "suites", "--captured", "mine", "--output", "32"]).exit_code == 0
     suite = suites.load_suite("mine")
     assert [chat["messages"][0]["content"] for chat in suite.chats] == [MARK, "b"]
     assert [(cell.key.output, cell.key.text, cell.reps) for cell in suite.cells and suite.planned(Mode.SCREEN)] == [
@@ -221,7 +223,7 @@ def test_a_suite_is_made_read_and_refused_when_its_prompts_changed() -> None:
     place = paths.config_dir() / "suites" / "mine.prompts"
     assert place.stat().st_mode & 0o777 == 0o600
     (paths.state_dir() / "captured.jsonl").write_text(f"{line('b')}\n")
-    assert runner.invoke(app, ["bench", "captured", "mine", "--output", "32"]).exit_code == 0
+    assert runner.invoke(app, ["bench", "suites", "--captured", "mine", "--output", "32"]).exit_code == 0
     assert suites.load_suite("mine").hash != suite.hash
     place.write_text("{}\n")
     with pytest.raises(ProfileError, match="is not what this suite was made of"):
@@ -238,7 +240,7 @@ def test_a_captured_suite_takes_the_place_of_no_other(name: str, words: str) -> 
     folder.mkdir()
     (folder / "own.yaml").write_text("suite: own\n")
     (paths.state_dir() / "captured.jsonl").write_text(f"{line('b')}\n")
-    error = CliRunner().invoke(app, ["bench", "captured", name]).exception
+    error = CliRunner().invoke(app, ["bench", "suites", "--captured", name]).exception
     assert isinstance(error, AdmissionError)
     assert words in error.message
     assert [file.name for file in folder.iterdir()] == ["own.yaml"]
@@ -248,7 +250,7 @@ def test_cells_of_captured_requests_want_prompts(tmp_path: Path) -> None:
     """Told where the suite is read."""
     file = tmp_path / "x.yaml"
     file.write_text("suite: x\nversion: 1\nabout: x\ncells: [{output: 32, text: captured}]\n")
-    with pytest.raises(ProfileError, match="sparkdash bench captured NAME"):
+    with pytest.raises(ProfileError, match="sparkdash bench suites --captured NAME"):
         suites.load_suite(str(file))
 
 

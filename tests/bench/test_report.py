@@ -95,11 +95,10 @@ def test_damaged_lines_are_counted_in_the_report_and_in_the_list(
         report_page(report)
     )
     monkeypatch.setenv("SPARKDASH_BENCH_DIR", str(tmp_path))
-    listed = CliRunner().invoke(app, ["bench", "list"])
+    listed = CliRunner().invoke(app, ["bench", "show"])
     assert f"{place.name}: 2 lines of records.jsonl are damaged" in listed.stderr
-    told = json.loads(CliRunner().invoke(app, ["bench", "list", "--json"]).stdout)
-    assert told[0]["damaged"] == 2
-    assert told[0]["void_reasons"] == []
+    told = json.loads(CliRunner().invoke(app, ["bench", "show", "last", "--json"]).stdout)
+    assert (told["damaged"], told["voids"]) == (2, [])
 
 
 SCHEMA = Path(__file__).parent / "published" / "report.schema.json"

@@ -46,13 +46,13 @@ def ill_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def summaries(sparkdash: Run) -> list[ProfileSummary]:
-    told = sparkdash("profiles", "list", "--json").json()
+    told = sparkdash("profiles", "--json").json()
     assert told["problems"] == []
     return [ProfileSummary.model_validate(each) for each in told["profiles"]]
 
 
 def rows(sparkdash: Run) -> list[str]:
-    return [line for line in sparkdash("profiles", "list").out.splitlines()[1:] if line.strip()]
+    return [line for line in sparkdash("profiles").out.splitlines()[1:] if line.strip()]
 
 
 def test_at_least_29_profiles_for_one_spark_can_be_pulled_or_built(
@@ -86,7 +86,7 @@ def test_without_podman_the_list_is_that_of_a_box_without_images(
 ) -> None:
     """Nothing is here that podman would have fetched, and the note says what is missing."""
     monkeypatch.setenv("COLUMNS", "250")
-    done = sparkdash("profiles", "list")
+    done = sparkdash("profiles")
     state = {line.split()[0]: line for line in done.out.splitlines()[1:]}
     assert state["kokoro"].endswith("can be pulled")
     assert state["qwen3-asr-0.6b"].endswith("can be pulled")
@@ -101,7 +101,7 @@ def test_with_a_podman_that_fails_the_list_says_so_in_each_row_that_needs_it(
 ) -> None:
     """An image that nobody could be asked for is neither here nor missing."""
     monkeypatch.setenv("COLUMNS", "250")
-    done = sparkdash("profiles", "list")
+    done = sparkdash("profiles")
     state = {line.split()[0]: line for line in done.out.splitlines()[1:]}
     for name in ("kokoro", "qwen3-asr-1.7b", "gemma-3-4b"):
         assert state[name].endswith("podman silent"), state[name]
@@ -114,7 +114,7 @@ def test_programs_of_this_box_need_no_image(
     """`runtime = "process"` starts them without a container."""
     monkeypatch.setenv("SPARKDASH_RUNTIME", "process")
     monkeypatch.setenv("COLUMNS", "250")
-    done = sparkdash("profiles", "list")
+    done = sparkdash("profiles")
     state = {line.split()[0]: line for line in done.out.splitlines()[1:]}
     assert state["kokoro"].endswith("can start")
     assert state["gemma-3-4b"].endswith("can be pulled")

@@ -32,12 +32,12 @@ def registry(own_folders: Path) -> Path:
 
 def test_a_node_is_listed_with_its_link_and_versions(sparkdash: Run, daemon: FakeDaemon, registry: Path) -> None:
     daemon.set(nodes={"spark2": STATE})
-    done = sparkdash("nodes", "list")
+    done = sparkdash("nodes")
     assert done.out.splitlines()[1].split() == [
         "spark2", "lab@spark2:2222", "reachable", "enp1s0f1np1", "192.168.100.2", "200", "Gb/s", "4.9.3",
     ]  # fmt: skip
     assert "Left out to fit 80 columns: host key, driver." in done.err
-    (told,) = sparkdash("nodes", "list", "--json").json()["nodes"]
+    (told,) = sparkdash("nodes", "--json").json()["nodes"]
     assert (told["fingerprint"][:11], told["state"]["facts"]["driver"]) == ("SHA256:atW8", "580.142")
 
 
@@ -45,15 +45,15 @@ def test_a_silent_node_tells_its_reason_and_what_it_owes(sparkdash: Run, daemon:
     reason = "spark2 cannot be reached: Connection timed out. See its cable."
     state = STATE.replace(status=NodeStatus.UNREACHABLE, reason=reason, owed=("sparkdash-big-worker1",))
     daemon.set(nodes={"spark2": state})
-    done = sparkdash("nodes", "list")
+    done = sparkdash("nodes")
     assert "unreachable" in done.out
     assert reason in done.err
     assert "spark2 still has to end: sparkdash-big-worker1." in done.err
 
 
 def test_without_a_daemon_the_states_are_unknown(sparkdash: Run, nobody: None, registry: Path) -> None:
-    assert sparkdash("nodes", "list").out.splitlines()[1].split()[:3] == ["spark2", "lab@spark2:2222", "-"]
-    assert sparkdash("nodes", "list", "--json").json()["nodes"][0]["state"] is None
+    assert sparkdash("nodes").out.splitlines()[1].split()[:3] == ["spark2", "lab@spark2:2222", "-"]
+    assert sparkdash("nodes", "--json").json()["nodes"][0]["state"] is None
 
 
 def test_a_node_whose_engines_run_is_not_removed(sparkdash: Run, daemon: FakeDaemon, registry: Path) -> None:

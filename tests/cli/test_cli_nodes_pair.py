@@ -1,4 +1,4 @@
-"""`sparkdash nodes check` and `nodes bench` as commands: what they refuse, print and keep."""
+"""`sparkdash doctor --node` and `nodes bench` as commands: what they refuse, print and keep."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparkdash import paths
-from sparkdash.cli.nodes import bench_page, check
+from sparkdash.cli import doctor, node_link
 from sparkdash.domain.node import LOCAL, Link, NodeFacts, NodeFinding, Status
 from sparkdash.nodes.link.bench import LinkMeasurement, LinkRun, LinkTool, keep_run
 
@@ -54,9 +54,9 @@ def add(config: Path, *names: str) -> None:
     (config / "nodes.toml").write_text("\n".join(tables))
 
 
-@pytest.mark.parametrize("command", ["check", "bench"])
-def test_without_nodes_the_command_that_adds_one_is_named(sparkdash: Run, config: Path, command: str) -> None:
-    done = sparkdash("nodes", command)
+@pytest.mark.parametrize("words", [("doctor", "--node", "spark2"), ("nodes", "bench")])
+def test_without_nodes_the_command_that_adds_one_is_named(sparkdash: Run, config: Path, words: tuple[str, ...]) -> None:
+    done = sparkdash(*words)
     assert done.code == 3
     assert "There is no other node." in done.err
     assert "sparkdash nodes add" in done.err
@@ -64,7 +64,7 @@ def test_without_nodes_the_command_that_adds_one_is_named(sparkdash: Run, config
 
 def test_an_unknown_node_is_refused_with_the_names_there_are(sparkdash: Run, config: Path) -> None:
     add(config, "spark2", "spark3")
-    done = sparkdash("nodes", "check", "spark9")
+    done = sparkdash("doctor", "--node", "spark9")
     assert (done.code, "There are spark2, spark3." in done.err) == (3, True)
 
 
@@ -74,17 +74,9 @@ def test_one_of_several_nodes_must_be_named_for_a_measurement(sparkdash: Run, co
     assert (done.code, "There are several nodes: spark2, spark3." in done.err) == (3, True)
 
 
-def test_the_checks_are_listed_with_a_sentence_each(sparkdash: Run, config: Path) -> None:
-    done = sparkdash("nodes", "check", "--list")
-    assert done.code == 0
-    assert any(line.startswith("mtu ") for line in done.out.splitlines())
-    listed = sparkdash("nodes", "check", "--list", "--only", "mtu", "--json").json()
-    assert [each["name"] for each in listed] == ["mtu"]
-
-
 def test_an_unknown_check_is_refused(sparkdash: Run, config: Path) -> None:
     add(config, "spark2")
-    done = sparkdash("nodes", "check", "--only", "mtuu")
+    done = sparkdash("doctor", "--node", "spark2", "mtuu")
     assert (done.code, "Did you mean mtu?" in done.err) == (3, True)
 
 
@@ -100,20 +92,20 @@ def test_the_exit_code_is_that_of_the_worst_finding(
         return ok, bad
 
     monkeypatch.setattr("sparkdash.doctor.nodes.examine.examine_registered", found)
-    monkeypatch.setattr(check.platform, "node", lambda: "spark1")
-    done = sparkdash("nodes", "check")
+    monkeypatch.setattr(doctor.platform, "node", lambda: "spark1")
+    done = sparkdash("doctor", "--node", "spark2")
     assert done.code == code
     lines = done.out.splitlines()
     assert lines[0].split() == ["ok", "spark1:", "podman", "podman", "4.9.3."]
     assert "spark2 pair: mtu" in lines[1]
     assert "fix: mend it" in lines[2]
-    told = sparkdash("nodes", "check", "--json").json()
+    told = sparkdash("doctor", "--node", "spark2", "--json").json()
     assert [each["nodes"] for each in told["findings"]] == [["local"], ["local", "spark2"]]
 
 
 def test_a_node_that_cannot_be_reached_is_one_finding(sparkdash: Run, config: Path) -> None:
     add(config, "spark2")
-    done = sparkdash("nodes", "check", "--only", "python", "--json")
+    done = sparkdash("doctor", "--node", "spark2", "python", "--json")
     assert done.code == 5
     found = [each for each in done.json()["findings"] if each["nodes"] == ["spark2"]]
     assert [(each["name"], each["status"]) for each in found] == [("reachable", "fail")]
@@ -122,18 +114,18 @@ def test_a_node_that_cannot_be_reached_is_one_finding(sparkdash: Run, config: Pa
 
 def test_the_page_of_a_measured_link_fits_80_columns() -> None:
     slow = RUN.measurements[0].replace(what="all_reduce_perf, bus bandwidth", latency_p99_us=2058.3)
-    lines = list(bench_page.run_lines(RUN.replace(measurements=(slow, RUN.measurements[1])), 80))
+    lines = list(node_link.run_lines(RUN.replace(measurements=(slow, RUN.measurements[1])), 80))
     assert max(map(len, lines[2:])) <= 80
 
 
 def test_a_tool_that_did_not_measure_is_a_row_of_dashes_and_the_way_to_install_it() -> None:
-    lines = list(bench_page.run_lines(RUN, 100))
+    lines = list(node_link.run_lines(RUN, 100))
     assert ["iperf3", *["-"] * 6] in [line.split() for line in lines]
     assert "iperf3: iperf3 is not installed on both boxes: `sudo apt install iperf3`." in lines
 
 
 def test_figures_stand_beside_the_published_ones_with_the_note_why_those_are_low() -> None:
-    text = "\n".join(bench_page.run_lines(RUN, 100))
+    text = "\n".join(node_link.run_lines(RUN, 100))
     assert "spark1 enp1s0f1np1 rocep1s0f1 (192.168.100.1, MTU 9000) and spark2" in text
     assert "1.6 us (p99 2.0)" in text
     assert "108.4  13550" in text

@@ -76,7 +76,7 @@ qwen/mtp      vllm    79 GiB   59.0  -               -        -  cannot run
 def test_the_list_as_json_is_the_summaries(sparkdash: Run, daemon: FakeDaemon) -> None:
     """As GET /api/profiles has them."""
     daemon.set(profiles=(summary("a"),), problems=("x.yaml:1: wrong.",))
-    told = sparkdash("profiles", "list", "--json").json()
+    told = sparkdash("profiles", "--json").json()
     assert told == {
         "profiles": [summary("a").model_dump(mode="json")],
         "problems": ["x.yaml:1: wrong."],

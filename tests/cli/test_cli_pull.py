@@ -283,7 +283,7 @@ def test_the_list_tells_what_is_here(
         "twin       sim         -      -  -             -        -  can start\n"
     )
     assert len((own_folders / "podman-calls").read_text().splitlines()) == 1
-    here = sparkdash("profiles", "list", "--json").json()["here"]
+    here = sparkdash("profiles", "--json").json()["here"]
     assert here["m"] == {
         "image": {"name": IMAGE, "here": True, "size": 2147483648},
         "weights": {"ref": "org/m", "here": True, "size": len(WEIGHTS) + 2, "lacks": None},
@@ -321,5 +321,5 @@ def test_one_very_long_name_costs_the_others_no_column() -> None:
 def test_a_remote_or_simulated_daemons_box_is_not_looked_at(sparkdash: Run, daemon: FakeDaemon) -> None:
     """Nothing of this box is told as if it were the other's."""
     daemon.set(profiles=(summary("a"),))
-    told = sparkdash("profiles", "list", "--json").json()
+    told = sparkdash("profiles", "--json").json()
     assert told["here"] == {}

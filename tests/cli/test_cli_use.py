@@ -396,7 +396,7 @@ def test_release_shows_what_is_parked_and_lets_it_go(sparkdash: Run, daemon: Fak
     assert sparkdash("status", "--release", "c").out == "c was not parked.\n"
     assert sparkdash("status", "--release", "all", "--json").json()["released"] == ["b"]
     assert [body["profile"] for _, path, body in daemon.calls if path == "/api/release"] == [None, "b", "c", None]
-    assert "parked: out_of_memory" in sparkdash("profiles", "list").out
+    assert "parked: out_of_memory" in sparkdash("profiles").out
 
 
 def test_an_engine_that_died_loading_ends_the_wait(sparkdash: Run, daemon: FakeDaemon) -> None:

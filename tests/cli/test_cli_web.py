@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from programs import Program
 
-from sparkdash.cli import web
+from sparkdash.cli import serve
 
 
 def test_without_its_extra_it_names_the_command(sparkdash: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "find_spec", lambda _name: None)
+    monkeypatch.setattr(serve, "find_spec", lambda _name: None)
     done = sparkdash("web")
     assert done.code != 0
     assert "pip install 'sparkdash[web]'" in done.err

@@ -98,8 +98,8 @@ def test_killed_in_the_middle_it_goes_on_and_measures_nothing_twice(box: Any) ->
     assert launched == [*drawn[:2], *drawn[1:]], "the killed launch, the second, is made anew"
     assert {one["void"] for one in after if one["record"] != "launch"} == {None}
     assert {swap["cause"] for swap in box.state()["swaps"] if swap["target"]} >= {"bench"}
-    listed = json.loads(box.sparkdash("bench", "list", "--json").stdout)
-    assert [(one["run"]["id"], one["missing"]) for one in listed] == [(newest(box), [])]
+    assert [one["id"] for one in json.loads(box.sparkdash("bench", "show", "--json").stdout)] == [newest(box)]
+    assert json.loads(box.sparkdash("bench", "show", "last", "--json").stdout)["filling"] == []
     assert "SIMULATED" in done.stdout.upper()
 
 

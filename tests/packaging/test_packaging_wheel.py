@@ -76,7 +76,7 @@ def test_the_installed_program_knows_its_version(installed: Installed) -> None:
 
 
 def test_the_shipped_profiles_are_found_with_their_containerfiles(installed: Installed) -> None:
-    listed = json.loads(installed.run("sparkdash", "profiles", "list", "--json").stdout)
+    listed = json.loads(installed.run("sparkdash", "profiles", "--json").stdout)
     assert listed["problems"] == []
     assert "gpt-oss-120b" in {one["name"] for one in listed["profiles"]}
     shown = installed.run("sparkdash", "profiles", "show", "gpt-oss-120b")

@@ -272,7 +272,7 @@ def test_lists_say_what_can_be_built_what_is_built_and_what_is_older(home: Home)
     home.profile("gone", unavailable="its source is not public")
 
     def states() -> dict[str, str]:
-        listed = json.loads(home.run("profiles", "list", "--json").stdout)
+        listed = json.loads(home.run("profiles", "--json").stdout)
         return {name: one["state"] for name, one in listed["images"].items()}
 
     assert states() == {"a": "to_build", "gone": "not_to_be_had"}

@@ -107,11 +107,10 @@ def measured_twice(daemon: Daemon, argv: tuple[str, ...]) -> int:
     for metric in ("decode", "e2e"):
         if done := run(daemon, "bench", "export", "last", "--metric", metric):
             return done
-    listed = daemon.sparkdash("bench", "list", "--json")
-    missing = json.loads(listed.stdout)[0]["missing"]
+    missing = json.loads(daemon.sparkdash("bench", "show", "last", "--json").stdout)["filling"]
     kept = all(after[cell] == 1 for cell in before)
     say(f"\n{len(before)} cells were finished when it was killed, {len(after)} at the end; measured twice: {twice}; ")
-    say(f"missing: {len(missing)}")
+    say(f"missing: {sum(one['cells'] for one in missing)}")
     return 0 if kept and not twice and not missing else 1
 
 

@@ -100,7 +100,7 @@ def evening(env: dict[str, str], build: str, suite: Path, args: argparse.Namespa
         reached = {**env, "SPARKDASH_URL": found[0]}
         run(reached, "ab", *arms, *how)
         for _ in range(RESUMES):  # what a busy machine made void
-            if not json.loads(run(env, "bench", "list", "--json"))[0]["missing"]:
+            if not json.loads(run(env, "bench", "show", "last", "--json"))["filling"]:
                 break
             run(reached, "bench", "resume", "--yes")
     finally:

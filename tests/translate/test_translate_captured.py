@@ -51,7 +51,7 @@ def test_a_suite_has_what_claude_code_and_codex_asked() -> None:
         if one["client"] in clients
     ]
     (paths.state_dir() / "captured.jsonl").write_text("\n".join(lines) + "\n")
-    done = CliRunner().invoke(app, ["bench", "captured", "mine"])
+    done = CliRunner().invoke(app, ["bench", "suites", "--captured", "mine"])
     assert (done.exit_code, f"{len(lines)} chats (0 other requests" in done.output) == (0, True), done.output
     chats = suites.load_suite("mine").chats
     assert all(
@@ -75,7 +75,7 @@ def test_without_the_translator_other_chats_are_taken_and_it_is_named(monkeypatc
     own = {"path": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "hi"}]}}
     other = {"path": "/v1/messages", "body": FOREIGN[0]["body"]}
     (paths.state_dir() / "captured.jsonl").write_text(f"{json.dumps(own)}\n{json.dumps(other)}\n")
-    done = CliRunner().invoke(app, ["bench", "captured", "mine"])
+    done = CliRunner().invoke(app, ["bench", "suites", "--captured", "mine"])
     assert done.exit_code == 0
     assert "1 request of /v1/messages is left out: the translator is not installed" in done.output
     assert "pip install 'sparkdash[translate]'" in done.output

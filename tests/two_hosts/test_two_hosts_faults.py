@@ -146,7 +146,7 @@ def test_a_changed_host_key_ends_the_engine_and_refuses_the_next_start_with_both
         public.write_bytes(before[1])
         hosts.sshd(up=False)
         hosts.sshd(up=True)
-    daemon.sparkdash("nodes", "check", "spark2", "--only", "clock")
+    daemon.sparkdash("doctor", "--node", "spark2", "clock")
     daemon.post("/api/reload", {})
     until_gone(hosts, "b")
 
@@ -216,7 +216,7 @@ def test_a_clock_an_hour_off_is_found_and_an_engine_runs_all_the_same(
 ) -> None:
     with hosts.program("b", "python3", CLOCK):
         daemon = daemon_that_knows_b(hosts, new_host_daemon(node_silent_s=2))
-        told = daemon.sparkdash("nodes", "check", "spark2", "--only", "clock", "--json")
+        told = daemon.sparkdash("doctor", "--node", "spark2", "clock", "--json")
         (found,) = json.loads(told.stdout)["findings"]
         assert found["status"] == "warn"
         assert found["evidence"].startswith(

@@ -1,4 +1,4 @@
-"""`nodes check` and `nodes bench` over two hosts with real ssh: findings, figures, and nothing left behind."""
+"""`doctor --node` and `nodes bench` over two hosts with real ssh: findings, figures, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.full, pytest.mark.podman]
 
 
 class Command:
-    """`sparkdash nodes …` on host a, with a registry that knows host b."""
+    """`sparkdash …` on host a, with a registry that knows host b."""
 
     def __init__(self, hosts: TwoHosts, root: Path) -> None:
         self.hosts = hosts
@@ -35,7 +35,7 @@ class Command:
 
     def words(self, *argv: str) -> list[str]:
         """Words that run the command on host a."""
-        return self.hosts.words("a", sys.executable, "-m", "sparkdash", "nodes", *argv, env=self.env)
+        return self.hosts.words("a", sys.executable, "-m", "sparkdash", *argv, env=self.env)
 
     def __call__(self, *argv: str) -> tuple[int, Any]:
         """Exit code and JSON of the command."""
@@ -66,7 +66,7 @@ def until_no_script(hosts: TwoHosts) -> None:
 
 
 def test_both_hosts_are_examined_and_real_connections_tried(nodes: Command, hosts: TwoHosts) -> None:
-    code, told = nodes("check")
+    code, told = nodes("doctor", "--node", "spark2")
     found = {(each["name"], tuple(each["nodes"])): each for each in told["findings"]}
     assert code in (0, 1), told  # this machine's disk may be small
     assert found["podman", ("spark2",)]["status"] == "ok"
@@ -81,7 +81,7 @@ def test_both_hosts_are_examined_and_real_connections_tried(nodes: Command, host
 def test_an_mtu_that_differs_is_found(nodes: Command, hosts: TwoHosts) -> None:
     hosts.run("b", "ip", "link", "set", "eth0", "mtu", "1400")
     try:
-        code, told = nodes("check", "--only", "mtu")
+        code, told = nodes("doctor", "--node", "spark2", "mtu")
     finally:
         hosts.run("b", "ip", "link", "set", "eth0", "mtu", "1500")
     (each,) = told["findings"]
@@ -92,7 +92,7 @@ def test_an_mtu_that_differs_is_found(nodes: Command, hosts: TwoHosts) -> None:
 def test_a_host_without_its_sshd_is_one_finding(nodes: Command, hosts: TwoHosts) -> None:
     hosts.sshd(up=False)
     try:
-        code, told = nodes("check", "--only", "python")
+        code, told = nodes("doctor", "--node", "spark2", "python")
     finally:
         hosts.sshd(up=True)
     assert code == 5
@@ -105,11 +105,11 @@ def test_a_host_without_its_sshd_is_one_finding(nodes: Command, hosts: TwoHosts)
 def test_the_link_is_measured_by_what_both_hosts_have_and_the_run_kept(
     nodes: Command, hosts: TwoHosts, tmp_path: Path
 ) -> None:
-    code, told = nodes("bench", "--seconds", "1")
+    code, told = nodes("nodes", "bench", "--seconds", "1")
     assert code == 0, told
     assert told["missing"] == {"perftest": "The link has no RDMA device on both ends."}
     assert len(told["measurements"]) == 6
     assert all(each["gbit_s"] for each in told["measurements"])
     assert len(list((tmp_path / "state" / "links").glob("*-spark2.json"))) == 1
-    assert nodes("bench", "--last")[1] == told
+    assert nodes("nodes", "bench", "--last")[1] == told
     assert not hosts.run("b", "pgrep", "-a", "iperf3", check=False).stdout

@@ -178,7 +178,7 @@ def arms_of(names: Sequence[str], profiles: Mapping[str, ProfileSummary]) -> tup
         found = profiles.get(name)
         if found is None:
             raise AdmissionError(
-                f"There is no profile {name!r}.", code="model_not_found", status=404, hint="`sparkdash profiles list`."
+                f"There is no profile {name!r}.", code="model_not_found", status=404, hint="`sparkdash profiles`."
             )
         arms.append(Arm(name=_unique(name, arms), profile=name, impossible=found.cannot_run))
     if all(arm.impossible for arm in arms):

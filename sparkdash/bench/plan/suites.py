@@ -186,7 +186,7 @@ class Suite(_Given):
     corpus: str | None = None
     """Text that the prompts are cut from: prose, code, or a file; None: generated. `--corpus` sets another."""
     prompts: str | None = None
-    """File of captured requests beside this one, a chat per line (`sparkdash bench captured`)."""
+    """File of captured requests beside this one, a chat per line (`sparkdash bench suites --captured`)."""
     prompts_sha256: str | None = None
     """Digest of that file, so that the suite's hash covers its prompts."""
     _chats: tuple[Chat, ...] = PrivateAttr(())
@@ -224,7 +224,7 @@ class Suite(_Given):
             raise ValueError("prompts and prompts_sha256 come together")
         if self.prompts is None and any(group.wants_chats for group in self.cells):
             raise ValueError(
-                "cells of captured requests want `prompts`; `sparkdash bench captured NAME` writes such a suite"
+                "cells of captured requests want `prompts`; `sparkdash bench suites --captured NAME` writes such a suite"
             )
         return self
 

@@ -17,7 +17,6 @@ from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 
 if TYPE_CHECKING:
     from sparkdash.bench.plan.suites import CapturedRequest, Chat
-    from sparkdash.bench.results import Results
 
 
 MOST, OUTPUT = 20, 256
@@ -25,29 +24,8 @@ EXTRA = "`pip install 'sparkdash[translate]'`"
 NO_TRANSLATOR = f"the translator is not installed ({EXTRA})."
 
 
-def captured(
-    name: Annotated[str, typer.Argument(help="Name of the new suite.", metavar="NAME")],
-    file: Annotated[
-        Path | None, typer.Option("--file", help="Captured requests; default: captured.jsonl in the state folder.")
-    ] = None,
-    most: Annotated[int, typer.Option("--most", min=1, help="Take the last N different chats.")] = MOST,
-    output: Annotated[
-        int, typer.Option("--output", min=16, help="Tokens of each answer, the same for every profile.")
-    ] = OUTPUT,
-) -> None:
-    """Make a suite of what your own clients sent.
-
-    The suite compares the speed of profiles on your own work. `capture = true` in config.toml keeps the requests. Their text is copied into a file beside the suite that only you can read.
-    It stays on this box; no report or export contains it. The suite's hash identifies its prompts. Requests of
-    Anthropic's Messages and OpenAI's Responses (Claude Code, Codex) are translated into the chats that an engine
-    without those protocols would get.
-
-    \b
-    Examples:
-      sparkdash bench captured mine
-      sparkdash bench captured mine --most 100 --output 512
-      sparkdash ab A B --suite mine
-    """
+def _capture(name: str, file: Path | None, most: int, output: int) -> None:
+    """Make a suite of captured requests. Raises AdmissionError, HostError."""
     from sparkdash import paths
     from sparkdash.bench.plan import suites as kept
     from sparkdash.catalog import yaml_writer
@@ -176,7 +154,7 @@ app = typer.Typer(
 )
 
 
-for _command in (reports.show, reports.diff, reports.export, captured, reports.watch):
+for _command in (reports.show, reports.export, reports.watch):
     app.command()(_command)
 
 
@@ -243,17 +221,22 @@ def run(
     reps: Reps = None,
     seed: Seed = 1,
     fresh: Fresh = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure the box's own noise: PROFILE against itself, six launches.")
+    ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure PROFILE with one launch of its engine. The plan is shown first.
 
     Running engines are stopped, the profile gets a new engine, and other clients are told to come back later (--share
-    lets them in). Ctrl-C stops the run at any point; the same command resumes it.
+    lets them in). Ctrl-C stops the run at any point; the same command resumes it. After --calibrate, comparisons on
+    this box claim no difference smaller than its noise.
 
     \b
     Examples:
       sparkdash bench gpt-oss-120b
+      sparkdash bench gpt-oss-120b --calibrate
       sparkdash bench run qwen3-coder-30b-nvfp4 --suite seeds --yes
       sparkdash bench --url http://127.0.0.1:8000 --suite prefill
     """
@@ -266,9 +249,12 @@ def run(
         raise typer.BadParameter("use --model with --url only; a profile has one model", param_hint="--model")
     if url is not None and "://" not in url:
         raise typer.BadParameter("give an address such as http://127.0.0.1:8000", param_hint="--url")
+    if calibrate and profile is None:
+        raise typer.BadParameter("give a PROFILE, which is started anew for each launch", param_hint="--calibrate")
     wish = MeasureOptions(
-        arms=(profile or url or "",), suite=suite, mode=Mode.SCREEN, corpus=corpus, model=model, direct=direct,
-        share=share, reps=reps, seed=seed, fresh=fresh, ask=not yes, as_json=as_json,
+        arms=(profile or url or "",) * (2 if calibrate else 1), suite=suite,
+        mode=Mode.STANDARD if calibrate else Mode.SCREEN, corpus=corpus, model=model, direct=direct,
+        share=share, reps=reps, seed=seed, fresh=fresh, ask=not yes, as_json=as_json, calibrates=calibrate,
     )  # fmt: skip
     measure(wish)
 
@@ -289,35 +275,38 @@ def resume(name: RunName = "last", share: Share = False, yes: Yes = False, as_js
     resume_run(name, share=share, ask=not yes, as_json=as_json)
 
 
-@app.command("list")
-def list_runs(as_json: AsJson = False) -> None:
-    """List the runs, the newest first.
-
-    The list shows how many cells of each run are measured.
-
-    \b
-    Examples:
-      sparkdash bench list
-      sparkdash bench list --json
-    """
-    from sparkdash.bench import run_folder
-
-    found = [run_folder.read_results(place) for place in reports.readable_runs(run_folder.list_runs())]
-    if as_json:
-        return print_json([_as_json(one) for one in found])
-    return reports.print_runs(found)
-
-
 @app.command()
-def suites(as_json: AsJson = False) -> None:
-    """List the suites of sparkdash and your own.
+def suites(
+    captured: Annotated[
+        str | None, typer.Option("--captured", metavar="NAME", help="Make the suite NAME of what your clients sent.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Captured requests; default: captured.jsonl in the state folder.")
+    ] = None,
+    most: Annotated[int, typer.Option("--most", min=1, help="Take the last N different chats.")] = MOST,
+    output: Annotated[
+        int, typer.Option("--output", min=16, help="Tokens of each answer, the same for every profile.")
+    ] = OUTPUT,
+    as_json: AsJson = False,
+) -> None:
+    """List all suites, or make one of captured requests.
 
     Your own suites are YAML files in the folder `suites` beside config.toml.
+
+    A suite of captured requests compares the speed of profiles on your own work. `capture = true` in config.toml keeps
+    the requests. Their text is copied into a file beside the suite that only you can read. It stays on this box; no
+    report or export contains it. The suite's hash identifies its prompts. Requests of Anthropic's Messages and OpenAI's
+    Responses (Claude Code, Codex) are translated into the chats that an engine without those protocols would get.
 
     \b
     Examples:
       sparkdash bench suites
+      sparkdash bench suites --captured mine
+      sparkdash bench suites --captured mine --most 100 --output 512
+      sparkdash ab A B --suite mine
     """
+    if captured is not None:
+        return _capture(captured, file, most, output)
     from sparkdash.bench.plan import suites as known
     from sparkdash.bench.run import Mode
 
@@ -327,45 +316,6 @@ def suites(as_json: AsJson = False) -> None:
     rows = [(one.suite, one.version, str(len(one.planned(Mode.STANDARD))), one.about) for one in found]
     head = ("SUITE", "VERSION", "CELLS", "ABOUT")
     return print_text("\n".join(wrap_last_column(head, rows, f"<<{RIGHT}", terminal_width())))
-
-
-@app.command()
-def calibrate(
-    profile: Annotated[
-        str, typer.Argument(metavar="PROFILE", help="A profile's name.", autocompletion=complete_profile)
-    ],
-    suite: SuiteName = "smoke",
-    share: Share = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Measure the box's own noise: one profile against itself.
-
-    The profile is launched six times. Later comparisons on this box claim no difference smaller than this noise.
-
-    \b
-    Examples:
-      sparkdash bench calibrate gpt-oss-120b
-    """
-    from sparkdash.bench.run import Mode
-    from sparkdash.cli.bench.measure import MeasureOptions, measure
-
-    measure(
-        MeasureOptions(
-            arms=(profile, profile), suite=suite, mode=Mode.STANDARD, share=share, ask=not yes, as_json=as_json,
-            calibrates=True,
-        )
-    )  # fmt: skip
-
-
-def _as_json(found: Results) -> dict[str, Any]:
-    from sparkdash.bench.report.assemble import count_voids
-
-    return {
-        "run": found.run, "missing": found.gaps(), "launches": len(found.launches), "samples": len(found.samples),
-        "void": sum(one.void is not None for one in found.samples),
-        "void_reasons": count_voids(found), "damaged": len(found.damaged),
-    }  # fmt: skip
 
 
 class BenchMode(StrEnum):

@@ -430,7 +430,7 @@ def _print_gaps(results: Results) -> None:
     if missing := results.gaps():
         verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
         what = f"{progress.cell_count(len(missing))} {verb} missing; run the same command again to measure {them}."
-        progress.print_wrapped(f"{what} See `sparkdash bench list`.")
+        progress.print_wrapped(f"{what} See `sparkdash bench show`.")
 
 
 async def _run(

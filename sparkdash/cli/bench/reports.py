@@ -1,4 +1,4 @@
-"""`sparkdash bench show|diff|export|watch`: reports of runs, read from their folders. No daemon is asked."""
+"""`sparkdash bench show|export|watch`: reports of runs, read from their folders. No daemon is asked."""
 
 from __future__ import annotations
 
@@ -68,7 +68,6 @@ def _row(found: Results) -> tuple[str, ...]:
 
 MATH = "math"
 """Suite whose right answers a matrix shows."""
-RunArgument = Annotated[str, typer.Argument(help="A run's id, its beginning, or `last`.", metavar="RUN")]
 LayoutName = Annotated[
     str | None,
     typer.Option("--layout", help="A layout's name (qwen3-coder) or YAML file; default: derived from the run."),
@@ -229,7 +228,7 @@ def watch(
     if not evenings.periods:
         raise AdmissionError(
             f"{profile} has no {wanted.value} figure in any recorded run.", code="run_not_found", status=404,
-            hint=f"`sparkdash bench {profile} --suite smoke` measures it; `sparkdash bench list` lists the runs.",
+            hint=f"`sparkdash bench {profile} --suite smoke` measures it; `sparkdash bench show` lists the runs.",
         )  # fmt: skip
     found = watch_profile(profile, wanted, evenings)
     if as_json:
@@ -347,6 +346,7 @@ def show(
     run: Annotated[
         str | None, typer.Argument(help="A run's id, its beginning, or `last`; without it: all runs.")
     ] = None,
+    other: Annotated[str | None, typer.Argument(metavar="OTHER", help="A newer run to set beside it.")] = None,
     layout: LayoutName = None,
     metric: MetricName = None,
     math: MathRun = None,
@@ -355,15 +355,20 @@ def show(
     simulated: Annotated[bool, typer.Option("--simulated", help="Only runs of simulated engines.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a run, or many merged: tables and verdicts.
+    """Show a run, two side by side, or many merged: tables and verdicts.
 
     Each figure has its interval. Missing cells are listed with the command that measures them. --matrix merges the
     runs of one suite, so that a table fills over many nights; each figure names its run and date.
+
+    With OTHER: the figures of the profiles that both runs have. Two runs are no experiment: their launches happened at
+    different times. So differences are shown, and none is claimed; `sparkdash ab` measures one. Misleading comparisons
+    are refused: another suite, thinking flag, temperature or tokenizer, or simulated beside real.
 
     \b
     Examples:
       sparkdash bench show                   all runs, the newest first
       sparkdash bench show last
+      sparkdash bench show 20261120 last --metric e2e
       sparkdash bench show last --metric e2e
       sparkdash bench show --matrix --layout qwen3-coder
       sparkdash bench show 20261121-200000-seeds --json
@@ -373,13 +378,13 @@ def show(
 
         known = {place: run_folder.read_run(place) for place in readable_runs(run_folder.list_runs())}
         found = {place: run for place, run in known.items() if run.simulated or not simulated}
-        print_json([*found.values()]) if as_json else print_runs(map(run_folder.read_results, found))
-        return
+        return print_json([*found.values()]) if as_json else print_runs(map(run_folder.read_results, found))
+    if run is not None and other is not None:
+        return _show_difference(run, other, metric or "decode", as_json=as_json)
     report = merge_matrix(run, suite, math, simulated=simulated) if matrix else read_report(run or "last", math)
     if as_json:
-        print_json(report)
-        return
-    _draw(report, choose_layout(report, layout, metric))
+        return print_json(report)
+    return _draw(report, choose_layout(report, layout, metric))
 
 
 def print_finished_run(run: str) -> None:
@@ -388,25 +393,7 @@ def print_finished_run(run: str) -> None:
     _draw(report, choose_layout(report, None, None), starts=False)
 
 
-def diff(
-    old: RunArgument,
-    new: Annotated[str, typer.Argument(help="The run to compare with it.", metavar="RUN")],
-    metric: Annotated[
-        str, typer.Option("--metric", help="decode, e2e, prefill, ttft, ttfv, visible or aggregate.")
-    ] = "decode",
-    as_json: AsJson = False,
-) -> None:
-    """Set two runs side by side.
-
-    Shows the figures of the profiles that both runs have. Two runs are no experiment: their launches happened at
-    different times. So differences are shown, and none is claimed; `sparkdash ab` measures one. Misleading
-    comparisons are refused: another suite, thinking flag, temperature or tokenizer, or simulated beside real.
-
-    \b
-    Examples:
-      sparkdash bench diff 20261120 20261121
-      sparkdash bench diff 20261120 last --metric e2e
-    """
+def _show_difference(old: str, new: str, metric: str, *, as_json: bool) -> None:
     from sparkdash.bench.report.run_difference import compare_runs, difference_page
 
     found = compare_runs(read_report(old), read_report(new), parse_metric(metric))

@@ -27,29 +27,22 @@ app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 def profiles(context: typer.Context, as_json: AsJson = False) -> None:
     """List, show and check profiles: how each model is run.
 
+    Without a command: list every profile with its memory need, its best published decode rate, its state, and the size
+    of its image and weights on disk, or how they are got. A state of "can be pulled" or "can be built" names the next
+    command. Columns that do not fit the terminal are left out; --json prints everything.
+
     \b
     Examples:
       sparkdash profiles
+      sparkdash profiles --json | jq -r '.profiles[].name'
       sparkdash profiles show gpt-oss-120b
       sparkdash profiles check ~/profiles
     """
     if context.invoked_subcommand is None:
-        list_profiles(as_json)
+        _list(as_json=as_json)
 
 
-@app.command("list")
-def list_profiles(as_json: AsJson = False) -> None:
-    """List every profile with its memory need, state and local files.
-
-    Also shows its best published decode rate, and the size of its image and weights on disk, or how they are got. A
-    state of "can be pulled" or "can be built" names the next command. Columns that do not fit the terminal are left
-    out; --json prints everything.
-
-    \b
-    Examples:
-      sparkdash profiles list
-      sparkdash profiles list --json | jq -r '.profiles[].name'
-    """
+def _list(*, as_json: bool) -> None:
     from sparkdash.cli.profiles.images import ALIGN, HEAD, LEAST, image_states, list_row, runtime_note
     from sparkdash.domain.phrases import by_family
     from sparkdash.settings import load_settings
@@ -160,7 +153,7 @@ def _check(path: Sequence[Path], *, as_json: bool) -> None:
     else:
         print_text(f"{counted(len(found.profiles), 'profile')}, no problems{_and_warnings(len(warnings))}.")
         if told_images := count_images(images.values()):
-            print_note(f"Images: {told_images}. `sparkdash profiles list` names each.")
+            print_note(f"Images: {told_images}. `sparkdash profiles` names each.")
 
 
 def _must_exist(paths: Sequence[Path]) -> None:

@@ -1,4 +1,4 @@
-"""Images of profiles on this box, and the rows of `profiles list` with the state that says what can be done."""
+"""Images of profiles on this box, and the rows of `sparkdash profiles` with the state that says what can be done."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ async def examine_nodes(probe: NodesProbe, names: Iterable[str] = ()) -> tuple[N
 
 def node_checks_named(names: Iterable[str]) -> tuple[NodeCheck, ...]:
     """Checks of these names, in the order of the register; all without names. Raises AdmissionError."""
-    return choose_checks(NODE_CHECKS, names, listed_by="sparkdash nodes check --list")
+    return choose_checks(NODE_CHECKS, names, listed_by="sparkdash doctor --list")
 
 
 def judge_pairs(pairs: Sequence[PairFacts], chosen: Sequence[NodeCheck]) -> tuple[NodeFinding, ...]:
@@ -59,7 +59,7 @@ def _of_box(box: BoxFacts, chosen: Sequence[NodeCheck]) -> Iterator[NodeFinding]
 
 
 def _unasked(box: BoxFacts, problem: SparkdashError) -> NodeFinding:
-    again = f"sparkdash nodes check {box.name}"
+    again = f"sparkdash doctor --node {box.name}"
     fix = problem.hint or f"Repair the connection, then: {again}"
     return NodeFinding(name="reachable", status=Status.FAIL, evidence=problem.message, fix=fix, nodes=(box.name,))
 

@@ -229,5 +229,5 @@ def _lost(nodes: tuple[str, ...], fault: str, down_s: float) -> HostError:
     return HostError(
         f"{link_of(nodes)} has been down for {down_s:.0f} s: {fault}.",
         code=LINK_DOWN,
-        hint=f"See whether its cable is in at both ends; `sparkdash nodes check {nodes[-1]}` examines the link.",
+        hint=f"See whether its cable is in at both ends; `sparkdash doctor --node {nodes[-1]}` examines the link.",
     )

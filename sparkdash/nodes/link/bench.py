@@ -225,7 +225,7 @@ def _links_of(here: Box, there: Box, node: Node) -> tuple[SharedLink, ...]:
         raise HostError(
             f"{here.shown} and {there.shown} share no network that is up.",
             code="no_common_link",
-            hint=f"`sparkdash nodes check {node.name}` shows the interfaces and what to do.",
+            hint=f"`sparkdash doctor --node {node.name}` shows the interfaces and what to do.",
         )
     return up
 

@@ -92,7 +92,7 @@ async def ask(box: Box, script: ModuleType, request: Mapping[str, object], *, de
         raise HostError(
             f"A script failed on {box.shown} with exit code {done.code}: {said}.",
             code="script_failed",
-            hint=f"`sparkdash nodes check {box.name}` examines the box.",
+            hint=f"`sparkdash doctor --node {box.name}` examines the box.",
         )
     return answer
 

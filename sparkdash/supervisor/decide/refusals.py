@@ -94,7 +94,7 @@ def _nodes_unreachable(name: str, known: ProfileFacts, unusable: Mapping[str, st
         code="node_unreachable",
         status=503,
         retry_after=RETRY_S,
-        hint="`sparkdash nodes list` shows the state of each node.",
+        hint="`sparkdash nodes` shows the state of each node.",
     )
 
 

@@ -63,7 +63,7 @@ async def _ask(tools: Tools, node: str) -> Memory:
         raise HostError(
             f"{node} did not tell its memory within {duration(READ_S)}.",
             code="node_unreachable",
-            hint="`sparkdash nodes list` shows the state of each node.",
+            hint="`sparkdash nodes` shows the state of each node.",
         ) from error
 
 

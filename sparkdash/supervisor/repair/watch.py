@@ -103,7 +103,7 @@ class EngineWatch:
         if state is None:
             return None
         why = state.reason or f"{state.name} does not answer."
-        hint = f"`sparkdash nodes check {state.name}` tests the link."
+        hint = f"`sparkdash doctor --node {state.name}` tests the link."
         return EngineError(f"{profile.name} cannot be reached. {why}", code="node_unreachable", hint=hint)
 
     def _how_it_died(self, engine: Engine) -> EngineError | None:

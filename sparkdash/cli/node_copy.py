@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.nodes.known import complete_node
+from sparkdash.cli.nodes import complete_node
 from sparkdash.cli.output import LiveLine, format_table, print_json, print_json_line, print_note, print_text
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import AdmissionError, DaemonError, HostError, SparkdashError

@@ -1,0 +1,348 @@
+"""`sparkdash nodes`: the other boxes that engines run on, listed, added and removed."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparkdash.cli.output import confirm, is_interactive, print_fitting_table, print_json, print_note, print_text
+from sparkdash.cli.parameters import AsJson, Yes
+from sparkdash.units import DASH, size
+
+if TYPE_CHECKING:
+    from sparkdash.domain.node import Link, Node, NodeFacts, NodeState
+
+app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+EQUAL_S = 0.5
+"""Difference of clocks below which they count as equal; the reading itself takes some of it."""
+HEAD = ("name", "ssh", "state", "link", "rate", "podman", "driver", "host key")
+LEAST = ("host key", "driver", "podman", "rate", "link")
+"""Columns that a narrow terminal omits, first to last."""
+
+
+@app.callback()
+def nodes(context: typer.Context, as_json: AsJson = False) -> None:
+    """Other boxes that engines run on, such as a second Spark.
+
+    Without a command: list them, and whether they can be reached. Each is reached over ssh with your own key. Nothing
+    is installed there, no password is kept, and no port is opened. `sparkdash doctor --node NAME` examines one.
+
+    \b
+    Examples:
+      sparkdash nodes
+      sparkdash nodes --json | jq '.nodes[] | [.name, .state.status]'
+      sparkdash nodes add spark2 --ssh ubuntu@192.168.177.12
+      sparkdash nodes copy qwen3-235b --to spark2
+      sparkdash nodes bench spark2
+      sparkdash nodes remove spark2
+    """
+    if context.invoked_subcommand is None:
+        _list(as_json=as_json)
+
+
+def complete_node(incomplete: str) -> list[str]:
+    """Complete the name of a node of the registry."""
+    from sparkdash.nodes import node_file
+
+    try:
+        nodes = node_file.read_nodes(node_file.nodes_file())
+    except Exception:  # noqa: BLE001 - a Tab that fails must stay silent, whatever the reason
+        return []
+    return [node.name for node in nodes if node.name.startswith(incomplete)]
+
+
+NodeName = Annotated[str, typer.Argument(metavar="NAME", help="The node's name.", autocompletion=complete_node)]
+
+
+MaybeNodeName = Annotated[
+    str | None, typer.Argument(metavar="NAME", help="A node's name.", autocompletion=complete_node)
+]
+
+
+def chosen_nodes(name: str | None) -> tuple[Node, ...]:
+    """Nodes of that name, or all.
+
+    Raises:
+        AdmissionError: node_unknown; no_nodes, when there is none at all.
+        ProfileError: nodes_invalid.
+    """
+    from sparkdash.errors import AdmissionError
+    from sparkdash.nodes.node_file import nodes_file, read_nodes
+
+    nodes = read_nodes(nodes_file())
+    found = tuple(node for node in nodes if name in (None, node.name))
+    if not nodes:
+        raise AdmissionError(
+            "There is no other node.",
+            code="no_nodes",
+            hint="`sparkdash nodes add NAME --ssh USER@HOST` adds one.",
+        )
+    if not found:
+        raise AdmissionError(
+            f"There is no node {name!r}.",
+            code="node_unknown",
+            hint=f"There {'is' if len(nodes) == 1 else 'are'} {', '.join(node.name for node in nodes)}.",
+        )
+    return found
+
+
+def one_node(name: str | None) -> Node:
+    """Return the node of that name, or the only one.
+
+    Raises:
+        AdmissionError: as `chosen_nodes`; node_unclear, when there are several and none was named.
+    """
+    from sparkdash.errors import AdmissionError
+
+    found = chosen_nodes(name)
+    if len(found) > 1:
+        names = ", ".join(node.name for node in found)
+        raise AdmissionError(f"There are several nodes: {names}.", code="node_unclear", hint="Name one of them.")
+    return found[0]
+
+
+def _list(*, as_json: bool) -> None:
+    from sparkdash.nodes import node_file
+    from sparkdash.nodes.ssh.ssh_command import fingerprint
+
+    nodes = node_file.read_nodes(node_file.nodes_file())
+    states = _states()
+    if as_json:
+        print_json(
+            {
+                "nodes": [
+                    {
+                        **node.model_dump(mode="json"),
+                        "fingerprint": fingerprint(node.host_key),
+                        "state": states[node.name].model_dump(mode="json") if node.name in states else None,
+                    }
+                    for node in nodes
+                ]
+            }
+        )
+    elif not nodes:
+        print_text("No other nodes. Add one with `sparkdash nodes add NAME --ssh USER@HOST`.")
+    else:
+        print_fitting_table(HEAD, [_row(node, states.get(node.name)) for node in nodes], "<<<<><<<", LEAST)
+        for node in nodes:
+            _print_trouble(states.get(node.name))
+
+
+def _states() -> dict[str, NodeState]:
+    from sparkdash.client.client import Client
+    from sparkdash.errors import DaemonError
+
+    try:
+        with Client() as client:
+            return client.state().nodes
+    except DaemonError:
+        return {}
+
+
+def _row(node: Node, state: NodeState | None) -> tuple[str, ...]:
+    from sparkdash.nodes.ssh.ssh_command import fingerprint
+
+    facts = state.facts if state else None
+    link = next((each for each in facts.links if each.interface == state.link), None) if facts and state else None
+    where = node.ssh if node.port == 22 else f"{node.ssh}:{node.port}"
+    return (
+        node.name,
+        where,
+        state.status if state else DASH,
+        f"{link.interface} {link.address}" if link else node.interface or DASH,
+        f"{link.rate_gbit_s:g} Gb/s" if link and link.rate_gbit_s else DASH,
+        (facts.runtime_version if facts else None) or DASH,
+        (facts.driver if facts else None) or DASH,
+        fingerprint(node.host_key),
+    )
+
+
+def _print_trouble(state: NodeState | None) -> None:
+    if state is None:
+        return
+    if state.reason:
+        print_note(state.reason)
+    if state.owed:
+        print_note(f"{state.name} still has to end: {', '.join(state.owed)}.")
+
+
+@app.command("add")
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits, dashes: spark2.")],
+    ssh: Annotated[str, typer.Option(metavar="USER@HOST", help="Address as for ssh; a Host of ssh_config will do.")],
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port of sshd; otherwise as ssh_config says.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(metavar="IP", help="Its address on the fast link; else detected.")
+    ] = None,
+    interface: Annotated[str | None, typer.Option(help="Its interface on the fast link; else detected.")] = None,
+    hf_home: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Its Hugging Face cache, if not ~/.cache/huggingface.")
+    ] = None,
+    fingerprint: Annotated[
+        str | None, typer.Option(metavar="SHA256:…", help="Accept the host key only with this fingerprint.")
+    ] = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add a box that engines may run on.
+
+    Shows the box's host key and asks whether it is right; from then on only this key is accepted. Without a terminal
+    give --fingerprint, or --yes to accept any. Then it logs in once with your key and shows what it found. A running
+    daemon uses the box at once.
+
+    \b
+    Examples:
+      sparkdash nodes add spark2 --ssh ubuntu@192.168.177.12
+      sparkdash nodes add spark2 --ssh spark2 --fingerprint SHA256:VP7b+k4pX0v…
+      sparkdash nodes add spark2 --ssh ubuntu@spark2 --interface enp1s0f1np1
+      sparkdash nodes add spark2 --ssh spark2 --yes --json | jq .facts.links
+
+    On the other box `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` prints the fingerprint to compare with.
+    """
+    import asyncio
+
+    from sparkdash import settings
+    from sparkdash.cli.dashboard import reload_daemon
+    from sparkdash.domain.node import NODE_NAME
+    from sparkdash.nodes import node_file
+
+    if not re.match(NODE_NAME, name):
+        raise typer.BadParameter("up to 31 small letters, digits and dashes", param_hint="NAME")
+    path = node_file.nodes_file()
+    node_file.refuse_taken_name(name, node_file.read_nodes(path))
+    key, seen_port = asyncio.run(_first_sight(name, ssh, port))
+    _accept(name, ssh, key, fingerprint, yes=yes)
+    from sparkdash.domain.node import Node as NewNode
+
+    node = NewNode(
+        name=name, ssh=ssh, port=seen_port, host_key=key, address=address, interface=interface, hf_home=hf_home
+    )
+    facts = asyncio.run(_log_in(node, settings.load_settings().runtime))
+    node_file.add_node(path, node)
+    told = reload_daemon()
+    if as_json:
+        print_json({"node": node, "fingerprint": _fingerprint(key), "facts": facts})
+        return
+    print_text(_facts_text(facts))
+    print_note(f"Added {name}." + ("" if told else " The daemon uses it from its next start."))
+
+
+async def _first_sight(name: str, target: str, port: int | None) -> tuple[str, int]:
+    from sparkdash.nodes.ssh import host_keys
+
+    seen = await host_keys.resolve(target)
+    return await host_keys.ask_host_key(name, target, port or seen.port), port or seen.port
+
+
+def _accept(name: str, target: str, key: str, wanted: str | None, *, yes: bool) -> None:
+    from sparkdash.errors import HostError
+
+    shown = _fingerprint(key)
+    if wanted is not None:
+        if wanted.removeprefix("SHA256:").rstrip("=") != shown.removeprefix("SHA256:"):
+            raise HostError(
+                f"{target} shows the host key {shown}, not {wanted}.",
+                code="host_key_changed",
+                hint="Another machine may answer in its place. Compare on the box itself: "
+                "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`.",
+            )
+        return
+    print_note(f"{target} shows the host key {key.split()[0]} {shown}")
+    if yes:
+        return
+    if not is_interactive():
+        raise HostError(
+            f"The host key of {target} is not confirmed: {shown}.",
+            code="host_key_unconfirmed",
+            hint=f"Compare it with the box's own, then add `--fingerprint {shown}`.",
+        )
+    if not confirm(f"Is that the key of {name}?"):
+        raise typer.Exit(1)
+
+
+def _fingerprint(key: str) -> str:
+    from sparkdash.nodes.ssh.ssh_command import fingerprint
+
+    return fingerprint(key)
+
+
+async def _log_in(node: Node, runtime: str) -> NodeFacts:
+    """Read the facts of the node over its first connection. Raises HostError."""
+    from sparkdash.nodes.ssh.connection import NodeConnection
+    from sparkdash.nodes.ssh.facts import read_facts
+
+    connection = NodeConnection(node)
+    try:
+        return await read_facts(connection, runtime)
+    finally:
+        await connection.close()
+
+
+def _facts_text(facts: NodeFacts) -> str:
+    offset = facts.clock_offset_s
+    rows = [
+        ("host", f"{facts.hostname} ({facts.arch})"),
+        ("podman", facts.runtime_version or "not found: engines need it"),
+        ("driver", f"{facts.driver or DASH}, CUDA {facts.cuda or DASH}"),
+        ("disk", f"{size(facts.disk_free)} free" if facts.disk_free is not None else DASH),
+        ("clock", DASH if offset is None else f"{offset:+.1f} s" if abs(offset) >= EQUAL_S else "equal"),
+        *(("link", _link_text(link)) for link in facts.links),
+    ]
+    return "\n".join(f"{label:8} {text}" for label, text in rows)
+
+
+def _link_text(link: Link) -> str:
+    rate = DASH if link.rate_gbit_s is None else f"{link.rate_gbit_s:g} Gb/s"
+    rdma = f", {link.hca} GID {DASH if link.gid_index is None else link.gid_index}" if link.hca else ""
+    return f"{link.interface} {link.address}/{link.prefix}, {rate}, MTU {link.mtu or DASH}{rdma}"
+
+
+@app.command("remove")
+def remove(
+    name: NodeName,
+    force: Annotated[bool, typer.Option("--force", help="Even while engines run there; they go on unseen.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a box, and the host key that was pinned for it.
+
+    Nothing changes on the box itself. Engines that run there must be stopped first.
+
+    \b
+    Examples:
+      sparkdash nodes remove spark2
+    """
+    from sparkdash.cli.dashboard import reload_daemon
+    from sparkdash.errors import AdmissionError
+    from sparkdash.nodes import node_file
+
+    engines = [] if force else _engines_on(name)
+    if engines:
+        raise AdmissionError(
+            f"{name} runs {' and '.join(engines)}.",
+            code="node_in_use",
+            hint=f"Stop it first (`sparkdash stop {engines[0]}`), or add --force to leave it running unseen.",
+        )
+    left = node_file.remove_node(node_file.nodes_file(), name)
+    reload_daemon()
+    if as_json:
+        print_json({"removed": name, "left": [node.name for node in left]})
+        return
+    print_text(f"Removed: {name}.")
+
+
+def _engines_on(name: str) -> list[str]:
+    from sparkdash.client.client import Client
+    from sparkdash.domain.engine import EngineState
+    from sparkdash.errors import DaemonError
+
+    try:
+        with Client() as client:
+            engines = client.state().engines
+    except DaemonError:
+        return []
+    gone = (EngineState.ABSENT, EngineState.FAILED)
+    return [each for each, engine in engines.items() if name in engine.nodes and engine.state not in gone]
