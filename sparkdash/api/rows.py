@@ -148,25 +148,17 @@ class EventReader(Generic[T]):
 class AsyncCaller(Protocol):
     """A client whose calls are awaited."""
 
-    def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, T]:
-        """Make a call."""
-        ...
+    def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, T]: ...
 
-    def stream(self, row: Stream[P, T], /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
-        """Open a stream."""
-        ...
+    def stream(self, row: Stream[P, T], /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]: ...
 
 
 class BlockingCaller(Protocol):
     """A client whose calls return when they are answered."""
 
-    def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Make a call."""
-        ...
+    def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
-    def stream(self, row: Stream[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        """Open a stream."""
-        ...
+    def stream(self, row: Stream[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]: ...
 
 
 class Row(Generic[P]):

@@ -23,7 +23,6 @@ from sparkdash.paths import bench_dir
 
 PATIENCE_S = 60.0
 INTERRUPTED = 130
-"""Exit code of a run that was stopped."""
 
 
 async def read_report_json(run: str | None, *, simulated: bool = False) -> bytes:

@@ -28,7 +28,6 @@ class Provenance(Frozen):
     profile: str | None = None
     fingerprint: str | None = None
     argv: tuple[str, ...] = ()
-    """Whole command, secrets masked."""
     image: str | None = None
     image_digest: str | None = None
     engine: str | None = None
@@ -172,9 +171,7 @@ class CellRecord(Frozen):
     clock_mhz: float | None = None
     """Lowest SM clock under load."""
     temperature_c: float | None = None
-    """Highest temperature."""
     power_w: float | None = None
-    """Mean power under load."""
     power_sensor: str | None = None
     """Sensor of `power_w`: "GPU only", "whole box"; None in older records: GPU only."""
     late_p99_ms: float | None = None

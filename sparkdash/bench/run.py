@@ -23,11 +23,8 @@ class Kind(StrEnum):
     """Quantity by which the samples of a cell are compared."""
 
     SPEED = "speed"
-    """Rates and latencies."""
     PREFIX = "prefix"
-    """Share of prompt tokens from the prefix cache."""
     MATH = "math"
-    """Share of right answers."""
 
 
 class Mode(StrEnum):
@@ -166,7 +163,6 @@ class Run(Frozen):
     noise: dict[str, Noise] = {}
     """Noise by metric from the last calibration before the run. No smaller difference is claimed."""
     version: str | None = None
-    """Version of the measuring sparkdash."""
     ended_at: datetime | None = None
     """Time at which the last gap was filled."""
 
@@ -194,7 +190,6 @@ class Run(Frozen):
         raise KeyError(name)
 
     def planned(self, launch: int) -> tuple[PlannedCell, ...]:
-        """Return the cells of one launch."""
         return tuple(cell for cell in self.cells if cell.launches is None or launch in cell.launches)
 
 

@@ -106,7 +106,6 @@ def _whole(file: IO[bytes]) -> int:
 
 
 def run_unwritable(place: Path, error: OSError) -> HostError:
-    """Return the error of a run folder that cannot be written."""
     return HostError(
         f"{place} cannot be written: {error.strerror}.",
         code="run_unwritable",
@@ -281,10 +280,8 @@ class Calibration(Frozen):
     """Contents of a calibration file."""
 
     run: str
-    """Id of the A/A run behind it."""
     noise: dict[str, Noise]
     at: AwareDatetime | None = None
-    """When it was saved."""
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

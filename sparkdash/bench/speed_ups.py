@@ -81,7 +81,6 @@ def read_speed_ups(*, simulated: bool, root: Path | None = None) -> tuple[SpeedU
 
 
 def main() -> None:
-    """Print the speed-ups as JSON."""
     sys.stdout.write(LISTED.dump_json(read_speed_ups(simulated=SIMULATED in sys.argv[1:])).decode())
 
 

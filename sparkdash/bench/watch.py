@@ -59,7 +59,6 @@ class Build(Frozen):
     kernel: str | None = None
     kv_dtype: str | None = None
     fingerprint: str | None = None
-    """Fingerprint of the profile."""
 
 
 NAMES = {
@@ -158,7 +157,6 @@ class Watch(Frozen):
     metric: BenchMetric
     simulated: bool
     periods: tuple[Period, ...]
-    """Oldest first."""
     left_out: int
     changes: tuple[BuildChange, ...] = ()
     """Newest build against each earlier period, in the order of `periods`."""
@@ -243,7 +241,6 @@ def _is_equal_work(one: Provenance, other: Provenance) -> bool:
 
 
 def watch_profile(profile: str, metric: BenchMetric, found: WatchedEvenings) -> Watch:
-    """Compare the newest period with every earlier one."""
     earlier, newest = found.periods[:-1], found.periods[-1:]
     spread = _evening_spread(found.periods)
     return Watch(
@@ -280,7 +277,6 @@ def _compare(old: Period, new: Period, metric: BenchMetric, spread: tuple[float,
 
 
 def _outlook(effect: float, limit: float, metric: BenchMetric) -> Outlook:
-    """Return what a change beyond that limit looks like."""
     if abs(effect) <= limit:
         return Outlook.STEADY
     return Outlook.FASTER if (effect > 0) != metric.less_is_better else Outlook.SLOWER
@@ -337,7 +333,6 @@ DAY = len("2026-11-01")
 TONES = {Outlook.SLOWER: Tone.WORSE, Outlook.FASTER: Tone.BETTER}
 NO_VERDICT = "Evenings are no experiment, so nothing is claimed. `sparkdash ab` of two profiles measures a difference."
 SHORT = 12
-"""Characters of a digest in a table."""
 
 
 def watch_page(found: Watch) -> ReportPage:

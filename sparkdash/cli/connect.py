@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def complete_client(incomplete: str) -> list[str]:
-    """Complete the name of a client."""
     from sparkdash.connect.clients import RECIPES
 
     return [name for name in RECIPES if name.startswith(incomplete)]

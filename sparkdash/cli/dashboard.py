@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def open_dashboard() -> None:
-    """Start a daemon if none runs, and show the dashboard until the user quits."""
     gc.disable()  # while modules are loaded, which all stay: collections are a twentieth of the start
     try:
         start_daemon_if_needed()

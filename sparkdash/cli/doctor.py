@@ -21,13 +21,11 @@ if TYPE_CHECKING:
     from sparkdash.domain.node import Finding
 
 WARNED, FAILED = 1, 5
-"""Exit codes; every command exits 5 when the box lacks something."""
 COLOURS = {"ok": "green", "note": None, "unknown": None, "warn": "yellow", "fail": "red"}
 MARK, WIDEST = 9, 100
 
 
 def complete_check(incomplete: str) -> list[str]:
-    """Complete the name of a check."""
     from sparkdash.doctor.nodes.examine import check_list
 
     return [name for name, _ in check_list() if name.startswith(incomplete)]

@@ -19,13 +19,10 @@ SHOWN_REQUESTS = 40
 """Requests of a table; --json and --csv give all of the period."""
 SHOWN_POINTS = 24
 GIVEN_POINTS = 1_000
-"""Buckets of --json and --csv."""
 PAGE = 1_000
 
 
 class By(StrEnum):
-    """Key by which the records are listed."""
-
     PROFILE = "profile"
     CLIENT = "client"
     KEY = "key"

@@ -76,7 +76,6 @@ class HistoryTable:
     """Answer in all its forms."""
 
     document: object
-    """For JSON."""
     head: tuple[str, ...]
     rows: list[tuple[str, ...]]
     align: str
@@ -90,7 +89,6 @@ class HistoryTable:
     """Whether the last column has sentences."""
 
     def text(self, columns: int) -> str:
-        """Format for a terminal of that width."""
         if not self.rows:
             return self.nothing
         if self.wraps:
@@ -100,7 +98,6 @@ class HistoryTable:
         return "\n".join(filter(None, (*lines, self.foot, omitted)))
 
     def csv(self) -> str:
-        """Format as CSV with a head."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(self.raw_head)
@@ -116,7 +113,6 @@ def _csv_cell(cell: object) -> object:
 
 
 def usage_table(report: UsageReport) -> HistoryTable:
-    """Requests added up by group, the total last."""
     rows = [_usage_row(row) for row in report.rows]
     if len(rows) > 1:
         rows.append(_usage_row(report.total))
@@ -184,7 +180,6 @@ def series_table(series: Series) -> HistoryTable:
 
 
 def request_table(requests: Sequence[Request], *, more: bool) -> HistoryTable:
-    """Single requests, newest first."""
     return HistoryTable(
         document=requests,
         head=("ended", "client", "profile", "end", "wait", "ttft", "took", "prompt", "cached", "out", "tok/s"),
@@ -218,7 +213,6 @@ def _request_row(one: Request) -> tuple[str, ...]:
 
 
 def event_table(found: MarkList) -> HistoryTable:
-    """Swaps, kills, incidents and notices, oldest first."""
     return HistoryTable(
         document=found,
         head=("at", "what", "how", "text"),
@@ -261,7 +255,6 @@ def _incident_row(one: Incident, now: float) -> tuple[str, ...]:
 
 
 def figure_table(found: FigureList) -> HistoryTable:
-    """Names of the figures."""
     of = ", ".join(sorted({subject.profile for subject in found.subjects if subject.profile}))
     return HistoryTable(
         document=found,

@@ -79,12 +79,10 @@ def on_this_box(world: Snapshot | None) -> bool:
 
 
 def local_stock(profiles: Iterable[ProfileSummary], runtime: Runtime, known: Settings) -> dict[str, ProfileStock]:
-    """Return the images and weights of each profile, by name."""
     return asyncio.run(shelf.stock_of(profiles, runtime, known.hf_home.expanduser()))
 
 
 def local_images(runtime: Runtime, names: Iterable[str]) -> Mapping[str, Image]:
-    """Return which of the named images are on this box."""
     return asyncio.run(shelf.image_presence(runtime, names))
 
 
@@ -138,7 +136,6 @@ def estimate_need(profile: Profile) -> Need:
 
 
 def box_bytes() -> int | None:
-    """Return MemTotal; None where the kernel does not report it."""
     try:
         return meminfo.read_memory().total
     except HostError:
@@ -208,7 +205,6 @@ def _managed(name: str) -> Profile:
 
 
 def make_runtime(known: Settings) -> Runtime:
-    """Create the container runtime that the settings name."""
     if known.runtime == "process":
         return Process(paths.state_dir() / "processes")
     return Podman(known.runtime)

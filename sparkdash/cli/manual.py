@@ -38,7 +38,6 @@ _SEE = "podman(1), podman-build(1), systemctl(1)"
 
 
 def share_files(app: typer.Typer) -> dict[str, str]:
-    """Return the text of every file below `share/`, by its path."""
     scripts = {
         path: get_completion_script(prog_name="sparkdash", complete_var="_SPARKDASH_COMPLETE", shell=shell).strip()
         for shell, path in COMPLETIONS.items()
@@ -47,7 +46,6 @@ def share_files(app: typer.Typer) -> dict[str, str]:
 
 
 def man_page(root: Command) -> str:
-    """Format the page of a program with all its commands."""
     lines = [
         '.\\" Written by `python -m sparkdash.cli.manual`; do not edit.',
         f'.TH SPARKDASH 1 "" "sparkdash {__version__}" "User Commands"',
@@ -128,7 +126,6 @@ def _roff(text: str) -> str:
 
 
 def main() -> int:
-    """Write the files."""
     from sparkdash.cli.main import app
 
     for path, text in share_files(app).items():

@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     from sparkdash.host.memory.account import Sources
 
 SMALL = 16 * MIB
-"""Smaller holders share one row."""
 HIDDEN = 256 * MIB
 """Hidden memory from which a note is printed."""
 NAMED, NAMED_COUNT = GIB, 4
-"""Limits for foreign holders that are named when a model does not fit: least memory, and how many."""
 HEAD = ("held", "by", "kind", "user", "procs", "gpu", "swap", "what", "to free it")
 ALIGN = "><<<>>><<"
 DROPPED = ("what", "swap", "user", "procs", "gpu", "kind")

@@ -23,7 +23,6 @@ To = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be sent.")]
 BAR = 20
-"""Width of the progress bar in characters."""
 
 
 def copy(

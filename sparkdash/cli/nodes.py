@@ -43,7 +43,6 @@ def nodes(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 def complete_node(incomplete: str) -> list[str]:
-    """Complete the name of a node of the registry."""
     from sparkdash.nodes import node_file
 
     try:

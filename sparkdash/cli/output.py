@@ -92,7 +92,6 @@ def style_text(text: str, colour: str | None = None, *, bold: bool = False, dim:
 
 
 def print_text(text: str, *, nl: bool = True) -> None:
-    """Print a result to stdout."""
     typer.echo(printable(text), nl=nl)
 
 
@@ -195,7 +194,6 @@ class LiveLine:
         self._last = ""
 
     def draw(self, text: str, plain: str) -> None:
-        """Show `text` on a terminal, else `plain`, which should change rarely."""
         line = one_line(text)[: terminal_width() - 1] if self._over else one_line(plain)
         if line == self._last:
             return
@@ -204,7 +202,6 @@ class LiveLine:
         self._stream.flush()
 
     def clear(self) -> None:
-        """Clear the line on a terminal."""
         if self._over and self._last:
             self._stream.write("\r\x1b[K")
             self._stream.flush()

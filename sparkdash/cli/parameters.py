@@ -13,7 +13,6 @@ from sparkdash.units import natural
 
 
 def complete_profile(incomplete: str) -> list[str]:
-    """Complete the name of a profile, from the daemon or, without one, from the catalog."""
     try:
         names = _names()
     except Exception:  # noqa: BLE001 - a Tab that fails must stay silent, whatever the reason

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 class ServiceAction(StrEnum):
-    """What to do with the service."""
-
     STATUS = "status"
     INSTALL = "install"
     UNINSTALL = "uninstall"

@@ -95,7 +95,6 @@ def _with_its_name(state: BoxState) -> BoxState:
 
 
 def step_lines(steps: Sequence[Proposal]) -> list[str]:
-    """Format the steps: number, mark, name, what was found, and the commands that do the same."""
     lines = []
     for number, one in enumerate(steps, 1):
         lines.append(f"{number}  {MARKS[one.outlook]:<7} {one.step.value:<12} {one.found}")

@@ -22,7 +22,6 @@ COMPLETION = "_SPARKDASH_COMPLETE"
 
 
 def main() -> None:
-    """Run the console script."""
     on_terminal = sys.stdout.isatty() and sys.stderr.isatty()
     if len(sys.argv) > 1 or not on_terminal or COMPLETION in os.environ:
         from sparkdash.cli.main import main as run_command_line

@@ -115,7 +115,6 @@ async def _watch(as_json: bool) -> None:
 
 @contextmanager
 def _canvas(as_json: bool) -> Iterator[Callable[[Snapshot], None]]:
-    """Yield the function that shows a snapshot: a JSON line, a block of text, or a live terminal display."""
     if as_json:
         yield print_json_line
     elif not wants_colour(sys.stdout):

@@ -41,12 +41,10 @@ from sparkdash.domain.swap import Swap, SwapPhase, phases_of
 from sparkdash.units import DASH, GIB, age, duration, energy_text, gib, number, one_line, percent, tokens
 
 LABEL = 10
-"""Width of the label column."""
 COLUMNS = 80
 
 
 def status_row(label: str, text: str) -> str:
-    """Format a label and a text on one line."""
     return f"{label:<{LABEL}}{one_line(text)}"
 
 
@@ -58,12 +56,10 @@ def wrapped_rows(label: str, text: str) -> Iterator[str]:
 
 
 def time_since(then: float | None, world: Snapshot) -> str:
-    """Format the time from `then` to the snapshot's own time."""
     return DASH if then is None else duration(max(0.0, world.at - then))
 
 
 STALE_S = 5.0
-"""Figures older than this are shown with their age."""
 
 
 def box_rows(world: Snapshot) -> Iterator[str]:
@@ -386,7 +382,6 @@ class SwapProgressLine:
         """First waiting text of each phase."""
 
     def show(self, world: Snapshot) -> None:
-        """Draw the swap's current state."""
         swap = world.swap_to(self._goal) or world.swap
         if swap is None:
             return
@@ -404,7 +399,6 @@ class SwapProgressLine:
         return f"{swap.phase.value}{stage}{self._waits.get(swap.phase, '')}"
 
     def clear(self) -> None:
-        """Clear the line."""
         self._line.clear()
 
 

@@ -271,7 +271,6 @@ def _is_installed(client: str) -> bool:
 
 
 def _names_gateway(recipe: Recipe, target: GatewayTarget) -> bool:
-    """Whether one of the client's files holds the gateway's address."""
     for file in recipe.setup(target).files:
         try:
             if target.root in Path(str(file.path)).expanduser().read_text("utf-8"):
@@ -303,14 +302,12 @@ class ThisBox:
         )
 
     async def attach(self, server: RunningServer) -> tuple[str, ...]:
-        """Write a profile for each model of a server; return the names."""
         found = self._servers[server.url]
         files = [f"{name}.yaml" for name in server.profiles]
         await asyncio.to_thread(write_attached, [found], files, self._taken)
         return server.profiles
 
     async def recipe(self, client: str, model: str | None) -> str:
-        """Return what `sparkdash connect CLIENT` prints."""
         return await asyncio.to_thread(_recipe, client, model)
 
     def run_command(self, command: str) -> None:

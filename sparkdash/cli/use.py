@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 async def use_set(client: AsyncClient, name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
-    """Switch to a set: print the sum and what leaves, confirm, bring the members up, wait, report."""
     plan = await client.use_set(name=name, begin=False)
     world = await client.state()
     _announce_set(plan, world)
@@ -203,7 +202,6 @@ async def _use(
 
 
 async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
-    """Bring a profile up: print what leaves, confirm, swap, wait, report."""
     world = await client.state()
     plan = await client.plan(name=name)
     if not _is_name_of(name, plan.profile, world):
@@ -239,7 +237,6 @@ def _warn(plan: Plan, world: Snapshot) -> None:
 
 
 async def _up(client: AsyncClient, name: str) -> Snapshot:
-    """Swap, wait until the engine is ready and draw the progress."""
     import asyncio
 
     from sparkdash.cli.status_page import SwapProgressLine

@@ -34,7 +34,6 @@ class Outcome(StrEnum):
     TRUNCATED = "truncated"
     """The length limit came before any `ANSWER:` line."""
     UNPARSED = "unparsed"
-    """The text contains no number."""
 
 
 def score(answer: int, text: str, finish_reason: str | None = None) -> Outcome:
@@ -76,7 +75,6 @@ class ScoreTally(Frozen):
 
 
 def tally(outcomes: Iterable[Outcome]) -> ScoreTally:
-    """Count the outcomes."""
     found = list(outcomes)
     return ScoreTally(n=len(found), **{one.value: found.count(one) for one in Outcome})
 
@@ -112,7 +110,6 @@ class AccuracyVerdict(Frozen):
     p: float | None = None
     """Exact two-sided p value of McNemar's test."""
     only_a: tuple[str, ...] = ()
-    """Items that only A has right."""
     only_b: tuple[str, ...] = ()
 
     @property
@@ -160,7 +157,6 @@ class AnswerQuality(Frozen):
     arm: str
     all: ScoreTally
     strata: dict[Stratum, ScoreTally]
-    """Tallies of the strata that were asked."""
     verdict: AccuracyVerdict | None = None
     """Against the baseline; None for the baseline, and while one of the two has no answers."""
     generator: str = GENERATOR
@@ -168,7 +164,6 @@ class AnswerQuality(Frozen):
 
     @property
     def share(self) -> float:
-        """Return the share of right answers, 0..1."""
         return self.all.right / self.all.n
 
 

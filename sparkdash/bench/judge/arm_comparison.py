@@ -37,7 +37,6 @@ polish are too small where there are few of them: at 7, one calm request in a hu
 LIMIT = 3
 """Robust standard deviations at which a request of a comparison is held. Normal noise seldom reaches them."""
 _NORMAL_MAD = 1.4826
-"""Standard deviation of a normal distribution over its median absolute deviation."""
 _POLISHES = 3
 
 
@@ -126,7 +125,6 @@ class Contrast:
 
     log_ratio: float
     se: float
-    """Standard error of log_ratio."""
     df: float
 
     @property
@@ -137,7 +135,6 @@ class Contrast:
         return p_two_sided(self.log_ratio / self.se, self.df)
 
     def interval(self, level: float = ALPHA) -> tuple[float, float]:
-        """The bounds of log_ratio at that two-sided error level."""
         half = t_quantile(1 - level / 2, self.df) * self.se
         return self.log_ratio - half, self.log_ratio + half
 
@@ -159,7 +156,6 @@ class Fit:
     variance: float | None
     """Between launches of an arm, of their values, the trend taken out; None: no arm has two launches."""
     df: int
-    """Degrees of freedom of `variance`."""
     spreads: Mapping[str, float]
     """By arm: its own variance between launches, as `variance` is; 0 with one launch."""
     slope: float | None
@@ -173,7 +169,6 @@ class Fit:
         return fmean(self.launches[arm].values()) - fmean(self.launches[over].values()) - drift
 
     def fewest_launches(self, arm: str, over: str) -> int:
-        """Return the number of launches of the arm that has fewer."""
         return min(len(self.launches[arm]), len(self.launches[over]))
 
     def contrast(self, arm: str, over: str) -> Contrast | None:
@@ -324,7 +319,6 @@ def _trend(launches: Mapping[str, Mapping[int, float]]) -> tuple[float | None, d
 
 
 def _around_their_means(values: Mapping[int, float]) -> list[tuple[float, float]]:
-    """(place, value), each less its mean."""
     place, value = fmean(values), fmean(values.values())
     return [(at - place, one - value) for at, one in values.items()]
 

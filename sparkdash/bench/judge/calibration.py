@@ -38,12 +38,10 @@ def _noise(results: Results, metric: BenchMetric) -> Noise | None:
 
 
 def _speed_cells(results: Results, metric: BenchMetric) -> list[CellKey]:
-    """Return the speed cells that have this metric: the aggregate needs concurrent requests."""
     return [key for key in speed_keys(results) if metric is not BenchMetric.AGGREGATE or key.concurrency > 1]
 
 
 def _cell_noise(results: Results, metric: BenchMetric, key: CellKey) -> Noise | None:
-    """Return the noise of one cell, the launches of all arms taken as one arm's."""
     arms = (figures_by_launch(results, arm.name, key, metric) for arm in results.run.arms)
     return calibrate({launch: prompts for values in arms for launch, prompts in values.items()})
 

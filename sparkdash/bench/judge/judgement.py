@@ -102,12 +102,10 @@ def family_levels(shared: Mapping[str, Mapping[CellKey, Fit]], base: str, few: F
 
 
 def levels_of(key: CellKey | None, levels: Levels) -> dict[str, float]:
-    """Return the levels of one cell, or over all cells, by arm."""
     return {arm: level for (place, arm), level in levels.items() if place == key}
 
 
 UNTOLD = "these answers do not tell it"
-"""Reason for a missing figure although the cell was measured."""
 
 
 class ArmFigure(Frozen):
@@ -129,7 +127,6 @@ class CellRow(Frozen):
 
     key: CellKey
     figures: tuple[ArmFigure, ...]
-    """In the order of the run's arms."""
 
 
 class Overall(Frozen):
@@ -164,7 +161,6 @@ class Decomposition(Frozen):
 
 
 def judged_rows(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple[CellRow, ...]:
-    """Return a row for every planned cell, measured or not, with its verdicts."""
     levels = _levels(results, metric)
     return tuple(_row(results, cell.key, metric, levels) for cell in results.run.cells)
 

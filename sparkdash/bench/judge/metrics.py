@@ -33,17 +33,14 @@ class BenchMetric(StrEnum):
 
     @property
     def unit(self) -> str:
-        """Unit of the figure: tok/s or s."""
         return "s" if self in _TIMES else "tok/s"
 
     @property
     def less_is_better(self) -> bool:
-        """Whether smaller values are faster."""
         return self in _TIMES
 
     @property
     def definition(self) -> str:
-        """Formula of the figure, one line for the column's help."""
         return _DEFINITIONS[self]
 
 
@@ -63,7 +60,6 @@ _DEFINITIONS = {
 
 
 def speed_keys(results: Results) -> list[CellKey]:
-    """Return the planned cells of which rates are compared."""
     return [cell.key for cell in results.run.cells if cell.key.kind is Kind.SPEED]
 
 
@@ -162,7 +158,6 @@ def acceptance_lengths(results: Results, arm: str, key: CellKey) -> dict[int, fl
 
 
 def _plain_launches(results: Results, arm: str) -> list[int]:
-    """Return the launches of a managed engine without speculation."""
     mine = ((one.index, one.provenance) for one in results.launches if one.arm == arm)
     return [index for index, what in mine if what.fingerprint is not None and what.speculation is None]
 

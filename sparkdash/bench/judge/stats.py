@@ -16,7 +16,6 @@ ALPHA = 0.05
 BOOTSTRAP_MIN = 8
 """Fewer values than this have no honest bootstrap interval: at n = 3 it is narrower than at n = 5, instead of wider."""
 NEGLIGIBLE = 1e-12
-"""Probabilities below this are ignored."""
 
 Interval = tuple[float, float]
 
@@ -47,7 +46,6 @@ def t_quantile(share: float, df: float) -> float:
 
 
 def p_two_sided(value: float, df: float) -> float:
-    """Return the probability of a t statistic at least this far from 0."""
     return 2 * t_cdf(-abs(value), df)
 
 
@@ -161,7 +159,6 @@ class Paired:
 
     @property
     def n(self) -> int:
-        """Number of items."""
         return self.both + self.only_a + self.only_b + self.neither
 
     @property
@@ -231,7 +228,6 @@ def _median_weights(n: int) -> dict[tuple[int, int], float]:
 
 
 def _first_beyond(weighted: Sequence[tuple[float, float]], share: float) -> float:
-    """The first value at which the weights so far exceed that share."""
     total = 0.0
     for value, weight in weighted:
         total += weight

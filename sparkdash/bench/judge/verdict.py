@@ -45,7 +45,6 @@ class Conclusion(StrEnum):
 
     @property
     def told(self) -> bool:
-        """Whether a difference is claimed, which a report may colour."""
         return self in (Conclusion.FASTER, Conclusion.SLOWER)
 
 
@@ -86,7 +85,6 @@ class Verdict(Frozen):
 
     @property
     def _estimate(self) -> str:
-        """Estimate and interval: `+4.1 % [2.0, 6.3]`."""
         return f"{_percent(self.delta)} [{_bound(self.low)}, {_bound(self.high)}]"
 
     @property
@@ -101,7 +99,6 @@ BASELINE = Verdict(claim=Conclusion.BASELINE)
 
 
 def screen_verdict(log_ratio: float, reason: str | None = None) -> Verdict:
-    """Return the hint that one launch of each arm allows, or too few prompts."""
     return Verdict(claim=Conclusion.SCREEN, delta=math.expm1(log_ratio), reason=reason)
 
 

@@ -36,7 +36,6 @@ DIGEST_S = 5.0
 async def profile_provenance(
     profile: Profile, engine: Engine, world: Snapshot, measured: MeasuredEngine, log: Sequence[str]
 ) -> Provenance:
-    """Return the provenance of a profile that the daemon has started. `log` has the lines of this start."""
     here = world.daemon.host == platform.node()
     gpu = (world.sample.gpu if world.sample else None) or Gpu()
     memory = world.sample.memory if world.sample else None
@@ -69,14 +68,12 @@ async def profile_provenance(
 
 
 def _thinking(profile: Profile) -> bool | None:
-    """Return the profile's switch of the chat template; None without it."""
     template = profile.request.get("chat_template_kwargs")
     switch = template.get("enable_thinking") if isinstance(template, dict) else None
     return switch if isinstance(switch, bool) else None
 
 
 async def server_provenance(url: str, measured: MeasuredEngine, server: UrlServer) -> Provenance:
-    """Return what an unmanaged server reports."""
     return Provenance(
         profile=url,
         temperature=0.0,
@@ -106,7 +103,6 @@ async def _digest(runtime: str, image: str | None) -> str | None:
 
 
 def _argv(profile: Profile, engine: Engine, world: Snapshot) -> tuple[str, ...]:
-    """Return the program and its arguments, as the daemon's adapter builds them from the profile."""
     containerised = world.daemon.runtime != "process"
     launch = LaunchContext(
         port=engine.port or 0, containerised=containerised, hf_home="~/.cache/huggingface",
@@ -141,9 +137,7 @@ class LaunchedArm:
 class ArmLauncher(Protocol):
     """Starts the engine of an arm."""
 
-    async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm:
-        """Start the arm's engine anew. Raises SparkdashError."""
-        ...
+    async def launch(self, arm: Arm, show: ShowSnapshot) -> LaunchedArm: ...
 
 
 class DaemonLauncher:
@@ -183,7 +177,6 @@ class DaemonLauncher:
         return LaunchedArm(measured, found, observer.look, simulated=engine.simulated)
 
     async def _log(self, profile: str) -> Sequence[str]:
-        """Return the log of the engine's start; empty when it is unavailable."""
         try:
             async with aclosing(self._client.logs(name=profile, tail=LOG_LINES)) as chunks:
                 return "".join([chunk async for chunk in chunks]).splitlines()
@@ -218,8 +211,6 @@ async def _blind() -> BoxReading:
 
 
 class _BoxObserver:
-    """Reads the state of the box from the daemon."""
-
     def __init__(self, client: AsyncClient, profile: str) -> None:
         self._client = client
         self._profile = profile
@@ -255,7 +246,6 @@ def count_foreign_requests(world: Snapshot, since: float) -> int:
 
 
 def bench_headers() -> dict[str, str]:
-    """Return the headers of every request of the bench."""
     return {"User-Agent": f"{AGENT}/{__version__}"}
 
 

@@ -13,7 +13,6 @@ from sparkdash.domain.request import LEASE_HEADER
 from sparkdash.errors import SparkdashError
 
 BEATS = 3
-"""Renewals per time to live."""
 LAPSE_S = 20.0
 """Slightly more than the 15 s after which the daemon ends a silent lease."""
 
@@ -26,7 +25,6 @@ class LeaseHeartbeat:
     measuring: Callable[[], Measuring | None]
     ends: Callable[[], None]
     news: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set to renew at once."""
 
 
 @asynccontextmanager

@@ -27,7 +27,6 @@ from sparkdash.bench.run import CellKey, Kind
 from sparkdash.telemetry.reading import Reading
 
 TRIES = 3
-"""Attempts per repetition until it counts."""
 TAKEN_OVER = (
     "t0_ns", "response_ns", "token_ns", "visible_ns", "last_ns", "n", "k1", "k1_assumed", "visible", "chunks",
     "prompt_tokens", "cached_tokens", "finish_reason", "lag_ms",
@@ -56,14 +55,11 @@ class CellContext:
     head: str = ""
     """Varies the head of the prompts between passes over an engine that was not restarted."""
     chats: Sequence[suites.Chat] = ()
-    """Captured requests of the suite."""
     corpus: CorpusText | None = None
-    """Text that the prompts are cut from; None: generated."""
     fastest_mhz: float | None = None
     """The fastest clock seen under load so far in this run."""
 
     async def prompt(self, key: CellKey, place: PromptIndex) -> Prompt:
-        """Build one prompt of the cell."""
         if key.kind is Kind.MATH:
             asked = math_questions.question(self.seed, WARM_UP_QUESTION if place.rep == WARM_UP else place.rep)
             return Prompt(asked.id, asked.prompt)
@@ -72,7 +68,6 @@ class CellContext:
         return await prompts.build_prompt(self.seed, key, place, self.counter, self.head, self.corpus)
 
     async def send(self, key: CellKey, batch: Sequence[Prompt], tokens: int | None = None) -> list[StreamedAnswer]:
-        """Send requests of that cell concurrently."""
         forced = key.kind in (Kind.SPEED, Kind.PREFIX)
         contents = [prompt.content for prompt in batch]
         return await self.measured.ask_all(contents, tokens or key.output, salt=self.salt, forced=forced)
@@ -121,7 +116,6 @@ class _Tries:
     context: CellContext
     key: CellKey
     sent: Mapping[int, Sequence[Prompt]]
-    """Prompts of each repetition's first try."""
     write: Callable[[RequestSample], None]
     told: Callable[[RequestSample], None]
     looks: list[BoxReading]

@@ -42,16 +42,13 @@ class TimedAnswer:
     """Answer with arrival times. Times by `perf_counter_ns`."""
 
     t0_ns: int
-    """Moment at which the request is written."""
     status: int = 0
     pieces: list[tuple[int, bytes]] = field(default_factory=list)
-    """(arrival, part of the body), in order."""
     late_ns: list[int] = field(default_factory=list)
     """Delay of each read after its arrival; empty where the kernel reports none."""
 
     @property
     def body(self) -> bytes:
-        """The whole body."""
         return b"".join(piece for _, piece in self.pieces)
 
 
@@ -64,7 +61,6 @@ class TimedConnections:
         self._idle: list[socket.socket] = []
 
     def close(self) -> None:
-        """Close the idle connections."""
         while self._idle:
             self._idle.pop().close()
 
@@ -157,12 +153,10 @@ class _Answer:
             self.broken(BrokenAnswerError(f"the answer is no HTTP ({error})"))
 
     def broken(self, error: OSError) -> None:
-        """End the answer with an error."""
         if not self._over.done():
             self._over.set_exception(error)
 
     async def whole(self) -> None:
-        """Wait for the end of the answer."""
         while not self._over.done():
             left_s = SILENCE_S - (time.perf_counter_ns() - self._heard) / 1e9
             if left_s <= 0:
@@ -296,7 +290,6 @@ class LoopLag:
         self._due = 0.0
 
     def begin(self) -> int:
-        """Start a measurement; return its mark for `end`."""
         self._running += 1
         self._marks[mark := self._running] = 0.0
         if self._timer is None:
@@ -304,7 +297,6 @@ class LoopLag:
         return mark
 
     def end(self, mark: int) -> float:
-        """Return the largest lateness since that mark, in milliseconds."""
         worst = self._marks.pop(mark)
         if not self._marks and self._timer is not None:
             self._timer.cancel()
@@ -365,7 +357,6 @@ class BenchClient:
         return [_doubted(_read(one), lag) for one in timed]
 
     async def _timed(self, data: bytes) -> TimedAnswer | str:
-        """Return the timed answer, or why there is none."""
         try:
             return await self._connections.post(self.url, "/v1/chat/completions", {**self.headers, **CHAT}, data)
         except OSError as problem:

@@ -37,7 +37,6 @@ class UrlServer:
 
     model: str
     kind: EngineKind
-    """Kind of the engine; `openai` when unknown."""
     simulated: bool
     keys: EngineKind | None = None
     """Kind whose request keys the server took; None: the keys of its own kind."""
@@ -98,7 +97,6 @@ async def _taken_keys(client: BenchClient, model: str) -> EngineKind | None:
 PROBE_WORDS = 400
 """Words of the request that shows how the engine counts; some 500 tokens."""
 SHORTEST = "x"
-"""Message of one token."""
 METRICS_S = 5.0
 Content = str | Mapping[str, Any]
 """Text of a user's message, or the keys of a whole chat."""
@@ -140,7 +138,6 @@ class MeasuredEngine:
         }
 
     async def ask(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> StreamedAnswer:
-        """Send one request and time it."""
         return (await self.ask_all([content], tokens, salt=salt, forced=forced))[0]
 
     async def ask_all(
@@ -164,7 +161,6 @@ class MeasuredEngine:
         return stream_answer.estimated(answer) if tokens is None else stream_answer.counted(answer, tokens)
 
     async def counters(self) -> Reading | None:
-        """Return the engine's counters; None when it has none."""
         names = adapter(self.kind).metrics
         if self.engine_url is None or names.path is None:
             return None
@@ -176,7 +172,6 @@ class MeasuredEngine:
         return reading_of(time.monotonic(), scrape, names) if scrape.samples else None
 
     async def version(self) -> str | None:
-        """Return the version that the engine reports."""
         path = adapter(self.kind).probes.version
         if self.engine_url is None or path is None:
             return None
@@ -284,7 +279,6 @@ class PromptTokenCounter:
 
     @property
     def method(self) -> str:
-        """Name of the counting method."""
         return "the engine's /tokenize" if self.exact else "estimated from the usage of short requests"
 
     async def __call__(self, kind: str, content: str) -> int:

@@ -39,16 +39,13 @@ class RunTimeLeft:
         self._launch_s: list[float] = []
 
     def begin(self, *, whole: float, left: float) -> None:
-        """Set the work of the whole run, and the part of it that is not measured yet."""
         self._whole, self._left = whole, left
 
     def launched(self, seconds: float) -> None:
-        """Count one start of an engine; measuring begins now."""
         self._launch_s.append(seconds)
         self._since = self._clock()
 
     def worked(self, work: float) -> None:
-        """Count a measured cell and the time since the one before it."""
         now = self._clock()
         self._measuring_s += now - self._since
         self._since = now
@@ -57,7 +54,6 @@ class RunTimeLeft:
 
     @property
     def share(self) -> float:
-        """Work that is done over the whole, 0..1."""
         return min(1.0, max(0.0, 1.0 - self._left / self._whole)) if self._whole else 1.0
 
     def left_s(self, launches: int) -> float | None:
@@ -120,14 +116,12 @@ class Runner:
         self._corpus = corpus
         self._clock = clock
         self._fastest_mhz: float | None = None
-        """Fastest clock under load so far."""
         self._cool_c: float | None = None
         self._step = RunStep("launching", 0, 0, "")
         self._pace = RunTimeLeft(clock)
 
     @property
     def left_s(self) -> float | None:
-        """Estimated seconds to the end; None while unknown."""
         return self._step.left_s
 
     async def run(self) -> Results:
@@ -154,7 +148,6 @@ class Runner:
         return self._ended()
 
     def _count_work(self, run: Run, gaps: Sequence[Gap]) -> None:
-        """Count the cells of the whole run and those still to measure, for progress and time left."""
         planned = [cell for index in range(len(run.order)) for cell in run.planned(index)]
         whole = sum(run_plan.token_cost(cell.key, cell.reps) for cell in planned)
         self._pace.begin(whole=whole, left=run_plan.token_cost_left(gaps))
@@ -224,7 +217,6 @@ class Runner:
             self._cool_c = seen[-1].temperature_c
 
     def _ended(self) -> Results:
-        """Return the results; mark the run as ended when nothing is missing."""
         results = run_folder.read_results(self._place)
         if not results.gaps() and results.run.ended_at is None:
             run_folder.save_run(self._place, results.run.replace(ended_at=datetime.now(UTC)))

@@ -14,7 +14,6 @@ from typing import Any
 from sparkdash.sse import Frames
 
 WORDS = 300
-"""Characters kept of an engine's error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +42,7 @@ class StreamedAnswer:
     cached_tokens: int | None = None
     finish_reason: str | None = None
     text: str = ""
-    """Visible content."""
     thought: str = ""
-    """Reasoning content."""
     error: str | None = None
     lag_ms: float = 0.0
     """Largest possible lateness of the timestamps."""
@@ -54,7 +51,6 @@ class StreamedAnswer:
 
 
 def read_stream(t0_ns: int, notes: Sequence[tuple[int, bytes]]) -> StreamedAnswer:
-    """Parse the timed pieces of an event stream."""
     reader, frames = _Reader(t0_ns), Frames()
     for at, piece in notes:
         for frame in frames.feed(piece):
@@ -64,8 +60,6 @@ def read_stream(t0_ns: int, notes: Sequence[tuple[int, bytes]]) -> StreamedAnswe
 
 
 class _Reader:
-    """Parser of events, in order of arrival."""
-
     def __init__(self, t0_ns: int) -> None:
         self._t0 = t0_ns
         self._response: int | None = None
@@ -203,7 +197,6 @@ def _count(value: Mapping[str, Any], key: str) -> int | None:
 
 
 def refusal_text(body: bytes) -> str:
-    """Return an engine's error message, shortened."""
     try:
         value: Any = json.loads(body)
     except ValueError:

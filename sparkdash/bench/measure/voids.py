@@ -20,7 +20,6 @@ P = 0.01
 SHARE = 0.01
 """Smaller relative differences are not warming up."""
 FEWEST = 5
-"""Least number of repetitions for a decision."""
 LEAP = 4.0
 """Distance above the slowest of the others, in multiples of their range. Normal noise shows it in one of five
 values once in some four hundred times, and more seldom with more values.

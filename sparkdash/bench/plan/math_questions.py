@@ -48,12 +48,10 @@ class Question(Frozen):
 
     @property
     def prompt(self) -> str:
-        """Text that is sent."""
         return f"{self.text}\n\n{ASK}"
 
 
 def number_of(prompt_id: str) -> int | None:
-    """Return the number in a question's id; None for any other id."""
     found = re.fullmatch(r"math2 ([0-9]+)", prompt_id)
     return int(found.group(1)) if found else None
 
@@ -64,7 +62,6 @@ def questions(seed: int, count: int) -> Iterator[Question]:
 
 
 def question(seed: int, number: int) -> Question:
-    """Return the question with that number (from 0)."""
     words: Iterator[int] = iter(struct.unpack(">8I", hashlib.sha256(f"{GENERATOR}|{seed}|{number}".encode()).digest()))
 
     def between(low: int, high: int) -> int:

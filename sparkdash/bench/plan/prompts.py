@@ -25,11 +25,9 @@ _Count = Callable[[str], Awaitable[int]]
 CORPUS = "corpus"
 """Class of text of prompts that are cut from a corpus, for the count of their tokens."""
 LEAST_PROMPT = 128
-"""Fewest tokens of a prompt with a context."""
 FILLERS = (" so", " a", ".", ";", "-")
 """Filler for the last tokens: a word of one or two tokens, then marks of one."""
 TOKENS_PER_PIECE = 1.4
-"""First estimate of the search."""
 CLOSE = 8
 """Largest number of tokens that filler adds."""
 SEARCH = 10
@@ -57,7 +55,6 @@ class Prompt:
 
 
 def text_class(key: CellKey, rep: int) -> str:
-    """Return the class of text of a repetition: the cell's own, else each in turn."""
     return key.text or CLASSES[rep % len(CLASSES)]
 
 

@@ -25,7 +25,6 @@ HOT_SHARE = 4
 
 
 PASSES = {Mode.SCREEN: 1, Mode.STANDARD: 3, Mode.CAREFUL: 4}
-"""Launches of each arm."""
 
 PAIR_ORDERS: Mapping[Mode, Mapping[str, int]] = {
     Mode.STANDARD: {"AABBAB": 9, "ABBABA": 6, "ABBBAA": 4, "ABBAAB": 1},
@@ -147,7 +146,6 @@ class KnownSpeeds(Frozen):
     launch_s: float | None = None
     decode_tok_s: float | None = None
     source: str | None = None
-    """Origin of the rate."""
     estimated: bool = False
     """Whether rate or start is an estimate that nobody measured on this profile."""
 
@@ -156,7 +154,6 @@ class RunTarget(Frozen):
     """Where a run measures: the server, the box, and its calibrated noise."""
 
     target: str = "gateway"
-    """Destination of requests: gateway, direct, or url."""
     model: str | None = None
     host: Host = Host()
     simulated: bool = False
@@ -292,7 +289,6 @@ def token_cost(key: CellKey, reps: int) -> float:
 
 
 def token_cost_left(gaps: Sequence[Gap]) -> float:
-    """Return the cost of all gaps, in tokens as `token_cost`."""
     return sum(token_cost(gap.cell, len(gap.reps)) for gap in gaps)
 
 
@@ -309,5 +305,4 @@ def expected_s(gaps: Sequence[Gap], speeds: Mapping[str, KnownSpeeds]) -> float 
 
 
 def launches_left(results: Results) -> tuple[int, ...]:
-    """Return the indices of launches with gaps, in order."""
     return tuple(sorted({gap.launch for gap in results.gaps()}))

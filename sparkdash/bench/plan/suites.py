@@ -28,7 +28,6 @@ TEXT = "captured"
 """Class of text of cells with captured requests."""
 ROUTE = "/v1/chat/completions"
 TRANSLATED = ("/v1/messages", "/v1/responses")
-"""Routes whose requests become chats once they are translated."""
 VOLATILE = frozenset({"client_metadata", "metadata", "model", "prompt_cache_key", "stream", "temperature"})
 """Fields of a request to another route that do not make it a different one."""
 KEPT = ("messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "chat_template_kwargs")
@@ -38,7 +37,6 @@ UNFORCED = ("response_format",)
 
 Chat = Mapping[str, Any]
 CapturedRequest = tuple[str, Mapping[str, Any]]
-"""Route, and the body as far as it counts."""
 
 
 def select_requests(lines: Iterable[str], most: int) -> tuple[tuple[CapturedRequest, ...], int]:
@@ -72,12 +70,10 @@ def different_chats(bodies: Iterable[Mapping[str, Any]]) -> tuple[Chat, ...]:
 
 
 def chats_digest(chats: Sequence[Chat]) -> str:
-    """Return the SHA-256 of the chats."""
     return hashlib.sha256("\n".join(map(chat_line, chats)).encode()).hexdigest()
 
 
 def chat_line(chat: Chat) -> str:
-    """Serialize a chat as a line of the prompts file."""
     return json.dumps(chat, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -130,12 +126,10 @@ class CellGroup(_Given):
 
     @property
     def has_own_text(self) -> bool:
-        """Whether the prompts of the cells are never cut from a corpus."""
         return all(self.text) or self.kind is Kind.MATH
 
     @property
     def wants_chats(self) -> bool:
-        """Whether the cells are of captured requests."""
         return TEXT in self.text
 
     @field_validator("context", "output", "concurrency", "warm", "text", mode="before")

@@ -46,7 +46,6 @@ def sweep_profiles(family: str, text: str) -> Iterator[Path]:
 
 
 def sweep_file_path(family: str) -> Path:
-    """Return the path of that family's profiles."""
     return paths.config_dir() / "profiles" / f"{family}.yaml"
 
 
@@ -121,11 +120,9 @@ class Sweep(Frozen):
     values: tuple[str, ...]
 
     def family(self, profile: Profile) -> str:
-        """Return the family name of the generated profiles."""
         return f"sweep-{profile.name.replace('/', '-')}-{_slug(self.name)}"
 
     def known(self, profile: Profile) -> tuple[str, ...]:
-        """Return the candidate names: the profile's flags, and the names inside its mappings."""
         inner = (name for value in profile.args.values() if isinstance(value, dict) for name in value)
         return (*profile.args, *inner)
 
@@ -134,7 +131,6 @@ class Sweep(Frozen):
         return _slug(self.name) in map(_slug, self.known(profile))
 
     def arms(self, profile: Profile) -> tuple[Arm, ...]:
-        """Return one arm per value, in the given order."""
         family = self.family(profile)
         return tuple(
             Arm(

@@ -155,7 +155,6 @@ class SeededDraws:
         return next(self._words) % limit
 
     def of(self, choices: Sequence[str]) -> str:
-        """Draw one of the choices."""
         return choices[self.below(len(choices))]
 
 
@@ -174,7 +173,6 @@ def text_pieces(kind: str, seed: str) -> Iterator[str]:
 
 
 def closing_question(kind: str, seed: str) -> str:
-    """Return the question at the end of a prompt of that class."""
     draws = SeededDraws(f"question|{kind}|{seed}")
     one, other = draws.of(_NOUNS), draws.of(_NOUNS)
     match kind:

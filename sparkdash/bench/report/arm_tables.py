@@ -34,9 +34,7 @@ from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines.roofline import Roofline, decode_step, draft_bytes, kv_bits, parse_speculation, roofline
 
 HEAD_WIDTH = 7
-"""Width of the context column: `ctx=16K`."""
 FIRST = ((BenchMetric.TTFT, "token (ttft)"), (BenchMetric.TTFV, "visible token (ttfv)"))
-"""Waiting times of a reader, for streams that begin with reasoning."""
 HIDDEN = 0.98
 """Share of visible tokens below which a stream counts as one with reasoning."""
 
@@ -63,7 +61,6 @@ class TableSource:
         return self._names.get(wanted)
 
     def impossible(self, wanted: str) -> str | None:
-        """Return why the arm cannot run, by the run or by its profile."""
         found = self.report.arm(self.arm(wanted) or "")
         return found.impossible if found else self._cannot_run.get(wanted)
 
@@ -112,7 +109,6 @@ class TableSource:
 
     @property
     def asks_math(self) -> bool:
-        """Whether the suite has questions with right and wrong answers."""
         return bool(self.report.planned(Kind.MATH))
 
     @property
@@ -282,7 +278,6 @@ def _row(source: TableSource, arm: str, context: int, columns: list[Column], not
 
 
 LONG = 262_144
-"""Tokens of the published column: 256K."""
 KV_HOW = (
     "KV cache: tokens by the engine's own figure. Users: that figure over 262,144, whole contexts without a shared "
     "prefix. Computed, not measured."

@@ -77,7 +77,6 @@ def _hangs(assumed: Sequence[AssumedCell], baseline: str, arm: str, key: CellKey
 
 
 def estimate_missing(results: Results) -> tuple[MissingCells, ...]:
-    """Return an estimate for each arm with gaps. An impossible arm has none."""
     by_arm: dict[str, list[Gap]] = defaultdict(list)
     for gap in results.gaps():
         by_arm[gap.arm].append(gap)
@@ -109,7 +108,6 @@ def estimate_blank(merged: Results, arm: str, blank: Sequence[PlannedCell], comm
 
 
 def resume_command(run: str) -> str:
-    """Return the command that measures only the gaps of a run."""
     return f"sparkdash bench resume {run}"
 
 

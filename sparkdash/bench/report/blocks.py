@@ -74,7 +74,6 @@ class Tone(StrEnum):
     WORSE = "worse"
     DIM = "dim"
     HEAD = "head"
-    """Row that only titles those below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +142,12 @@ class Footnotes:
     texts: list[str] = field(default_factory=list)
 
     def mark(self, reason: str) -> str:
-        """Return the superscript of that reason."""
         if reason not in self.texts:
             self.texts.append(reason)
         return superscript(self.texts.index(reason) + 1)
 
 
 def superscript(number: int) -> str:
-    """Format a number as a superscript: 1 as ¹."""
     return str(number).translate(SUPERSCRIPTS)
 
 

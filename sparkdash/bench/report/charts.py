@@ -21,7 +21,6 @@ PALETTE = ("#4c8dff", "#f0883e", "#3fb27f", "#c678dd", "#d4a72c", "#e5534b", "#3
 """Colours of arms, distinguishable on dark and on light paper."""
 BETTER, WORSE, NEITHER = "#3fb27f", "#e5534b", "#8b949e"
 COLOURS = {Conclusion.FASTER: BETTER, Conclusion.SLOWER: WORSE}
-"""Colours of claims; other points have NEITHER."""
 SEEN = 232e9
 """Measured bandwidth of a read-bound kernel on a GB10 in bytes/s: 231 to 234 GB/s (antirez/ds4, issue 773)."""
 
@@ -36,11 +35,9 @@ class Chart:
     unit: str
     panels: tuple[Panel, ...]
     legend: tuple[tuple[str, str], ...] = ()
-    """Names and colours."""
 
 
 def draw_charts(source: TableSource, roofs: tuple[CellCeiling, ...]) -> tuple[Chart, ...]:
-    """Draw the charts for which the run has data."""
     made = (_contexts(source), _differences(source), _acceptance(source), _ceilings(source, roofs))
     return tuple(chart for chart in made if chart.panels)
 

@@ -68,7 +68,6 @@ def _unnamed(run: Run, arm: str, launches: Sequence[LaunchRecord]) -> Iterator[C
 
 
 def refused_arms(flags: Iterable[ComparisonFlag]) -> tuple[str, ...]:
-    """Return the arms that may not be compared."""
     return tuple(dict.fromkeys(flag.arm for flag in flags if flag.refuses))
 
 

@@ -33,7 +33,6 @@ from sparkdash.bench.report.report import Advice, Speculation
 from sparkdash.bench.run import CellKey
 
 TONES = {Conclusion.FASTER: Tone.BETTER, Conclusion.SLOWER: Tone.WORSE}
-"""Colours of claims; only claimed differences have one."""
 HINTS = (Conclusion.NO_DIFFERENCE, Conclusion.INCONCLUSIVE, Conclusion.SCREEN)
 
 

@@ -98,20 +98,16 @@ class Layout(Frozen):
     """Heads of the builds' own columns in the comparison."""
     groups: tuple[BuildGroup, ...] = ()
     metric: str = "decode"
-    """Metric of the tables."""
     warm: bool = False
     """Adds columns measured on a warm prefix cache."""
     math: bool = False
     """Adds lines for right answers even where the run asked no questions."""
     own_delta: bool = False
-    """Adds a row of deltas for the baseline's own build."""
     recipe: bool = False
-    """Adds a table of steps and gains."""
     words: LayoutTitles = LayoutTitles()
 
     @property
     def builds(self) -> tuple[Build, ...]:
-        """Builds of all groups, in order."""
         return tuple(build for group in self.groups for build in group.builds)
 
 
@@ -167,7 +163,6 @@ def _home(name: str, plain: list[str]) -> str:
 
 
 def shipped_layouts() -> tuple[str, ...]:
-    """Return the names for --layout."""
     return tuple(sorted(file.stem for file in SHIPPED.glob("*.yaml")))
 
 

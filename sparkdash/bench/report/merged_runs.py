@@ -30,11 +30,9 @@ class _Filled:
     at: datetime
 
     def samples(self, keys: set[CellKey]) -> list[RequestSample]:
-        """Return the arm's samples in these cells."""
         return [one for one in self.results.samples if one.arm == self.arm and one.cell in keys]
 
     def cells(self, keys: set[CellKey]) -> list[CellRecord]:
-        """Return the arm's finished cells of these."""
         return [one for one in self.results.cells if one.arm == self.arm and one.key in keys]
 
 
@@ -117,7 +115,6 @@ def _cells(runs: Sequence[Results]) -> tuple[PlannedCell, ...]:
 
 
 def _newest(places: Iterable[tuple[Results, Arm]], key: CellKey) -> _Filled | None:
-    """Return the newest run with samples that count."""
     for results, arm in places:
         if results.good(arm.name, key):
             ends = (one.ended_at for one in results.cells if one.arm == arm.name and one.key == key and not one.void)

@@ -91,7 +91,6 @@ def report_page(
 def report_charts(
     report: Report, layout: Layout | None = None, shelf: LocalProfiles | None = None
 ) -> tuple[Chart, ...]:
-    """Build the report's charts."""
     layout, shelf = filled_layout(layout, report) if layout else derive_layout(report), shelf or LocalProfiles()
     source = TableSource(report, BenchMetric(layout.metric), shelf.cannot_run)
     return charts.draw_charts(source, arm_tables.cell_ceilings(source, shelf.weights))

@@ -47,7 +47,6 @@ class MissingCells(Frozen):
     """Cells that lack at least one repetition, counted in each launch."""
     of: int
     launches: int = 1
-    """Planned launches of the arm."""
     seconds: float | None = None
     """Estimate by this run's own pace; None while nothing comparable was measured."""
     command: str
@@ -95,7 +94,6 @@ class CellSource(Frozen):
     key: CellKey
     run: str
     at: datetime
-    """When the cell was measured."""
 
 
 class Advice(Frozen):
@@ -117,7 +115,6 @@ class MetricTable(Frozen):
     metric: BenchMetric
     rows: tuple[CellRow, ...]
     overall: tuple[Overall, ...] = ()
-    """Verdict over all cells in this metric, by arm."""
 
 
 class Report(Frozen):
@@ -130,20 +127,15 @@ class Report(Frozen):
     arms: tuple[ArmReport, ...]
     tables: tuple[MetricTable, ...]
     overall: tuple[Overall, ...] = ()
-    """Decode over all cells, by arm."""
     decompositions: tuple[Decomposition, ...] = ()
     speculation: tuple[Speculation, ...] = ()
     hits: tuple[PrefixHits, ...] = ()
     scores: tuple[AnswerQuality, ...] = ()
-    """Right answers of the arms that were asked arithmetic."""
     advice: tuple[Advice, ...] = ()
-    """Recommendations of a sweep, for each cell with figures."""
     filling: tuple[MissingCells, ...] = ()
-    """Missing cells by arm."""
     flags: tuple[ComparisonFlag, ...] = ()
     pairs: tuple[PairedCell, ...] = ()
     voids: tuple[VoidCount, ...] = ()
-    """Samples that do not count."""
     damaged: int = 0
     """Unreadable lines of the records; what they held is missing."""
     assumed: tuple[AssumedCell, ...] = ()
@@ -168,13 +160,10 @@ class Report(Frozen):
         return next((one for one in self.sources if (one.arm, one.key) == (arm, key)), None)
 
     def planned(self, kind: Kind = Kind.SPEED) -> tuple[CellKey, ...]:
-        """Return the planned cells of that kind, in the run's order."""
         return tuple(one.key for one in self.run.cells if one.key.kind is kind)
 
     def arm(self, name: str) -> ArmReport | None:
-        """Return the arm of that name, or None."""
         return next((one for one in self.arms if one.name == name), None)
 
     def score(self, arm: str) -> AnswerQuality | None:
-        """Return the arm's right answers; None when it was not asked."""
         return next((one for one in self.scores if one.arm == arm), None)

@@ -75,7 +75,6 @@ def _refuse_all(flags: Iterable[ComparisonFlag]) -> bool:
 
 
 def compare_runs(old: Report, new: Report, metric: BenchMetric = BenchMetric.DECODE) -> RunDifference:
-    """Compare all planned cells of the profiles that both runs measured."""
     flags = flags_between_runs(new, old)
     return RunDifference(
         old=old.run.id,
@@ -104,7 +103,6 @@ def _pair_cells(old: Report, new: Report, metric: BenchMetric, flags: Sequence[C
 
 
 def difference_page(found: RunDifference) -> ReportPage:
-    """Build the page of the comparison."""
     return ReportPage((*_opening(found), *_profile_tables(found), TextBlock((NO_VERDICT,), Tone.DIM)))
 
 

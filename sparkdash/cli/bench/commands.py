@@ -159,21 +159,18 @@ for _command in (reports.show, reports.export, reports.watch):
 
 
 def complete_suite(incomplete: str) -> list[str]:
-    """Complete the name of a suite."""
     from sparkdash.bench.plan import suites
 
     return sorted(name for name in suites.suite_files() if name.startswith(incomplete))
 
 
 def complete_corpus(incomplete: str) -> list[str]:
-    """Complete the name of a shipped corpus."""
     from sparkdash.bench.plan.texts import SHIPPED
 
     return [name for name in SHIPPED if name.startswith(incomplete)]
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Complete the id of a run."""
     from sparkdash.bench import run_folder
 
     return [place.name for place in run_folder.list_runs() if place.name.startswith(incomplete)]

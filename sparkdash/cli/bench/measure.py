@@ -49,7 +49,6 @@ async def restore_engine(client: AsyncClient, before: Snapshot) -> None:
 
 @asynccontextmanager
 async def daemon_client(*, managed: bool) -> AsyncIterator[AsyncClient | None]:
-    """Yield a client of the daemon; None when the measured servers are not managed by it."""
     if not managed:
         yield None
         return
@@ -96,7 +95,6 @@ def _known_key(run: Run) -> dict[str, str]:
 
 
 def host_facts(world: Snapshot | None) -> Host:
-    """Describe the box from the daemon's snapshot; an empty Host without a daemon."""
     if world is None:
         return Host()
     gpu = world.sample.gpu if world.sample else None
@@ -112,7 +110,6 @@ def host_facts(world: Snapshot | None) -> Host:
 START_S, START_S_PER_GIB = 60.0, 6.0
 """Start of an engine that was never seen: published starts take 5 to 15 minutes for 70 to 115 GB."""
 EARLIER_RUNS = 30
-"""Newest runs that are looked at."""
 
 
 async def arm_speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -> dict[str, KnownSpeeds]:
@@ -278,8 +275,6 @@ def _differences(run: Run, other: Run) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MeasureOptions:
-    """Options of one measurement, as given on the command line."""
-
     arms: tuple[str, ...]
     suite: str
     mode: Mode
@@ -295,16 +290,13 @@ class MeasureOptions:
     calibrates: bool = False
     sweep: str | None = None
     dry_run: bool = False
-    """Print the plan and measure nothing."""
 
 
 def measure(wish: MeasureOptions) -> None:
-    """Plan, confirm, measure and print. Raises SparkdashError."""
     _run_to_end(_measure(wish))
 
 
 def resume_run(name: str, *, share: bool, ask: bool, as_json: bool) -> None:
-    """Measure the missing cells of a run. Raises SparkdashError."""
     _run_to_end(_go_on(run_folder.find_run(name), share=share, ask=ask, as_json=as_json))
 
 

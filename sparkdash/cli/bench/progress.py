@@ -165,7 +165,6 @@ def uncounted_text(results: Results) -> str:
 
 
 def print_uncounted(results: Results) -> None:
-    """Print what does not count, if anything."""
     if said := uncounted_text(results):
         print_wrapped(f"{said}.")
 
@@ -189,7 +188,6 @@ class ProgressBar:
         self._rate = ""
 
     def show(self, step: RunStep) -> None:
-        """Draw the step."""
         if step.sample is not None:
             rate = step.sample.decode_tok_s
             self._rate = f"void: {step.sample.void}" if step.sample.void else f"{rate:.1f} tok/s" if rate else ""
@@ -204,7 +202,6 @@ class ProgressBar:
         self._line.draw(f"{bar}{left}  {where}  {what}  {self._rate}", f"{where}: {what}")  # cut from the right
 
     def clear(self) -> None:
-        """Clear the line."""
         self._line.clear()
 
 
@@ -218,7 +215,6 @@ class RunProgress:
         self._bar = bar
 
     def show(self, step: RunStep) -> None:
-        """Take one step of the run."""
         self._bar.show(step)
         before = self.measuring
         self.measuring = now = Measuring(

@@ -169,7 +169,6 @@ def parse_metric(name: str) -> BenchMetric:
 
 
 def local_profiles(report: Report) -> LocalProfiles:
-    """Read what this box knows of the measured profiles."""
     from sparkdash.bench.report.page import LocalProfiles
     from sparkdash.cli.local import configured_catalog
 
@@ -242,7 +241,6 @@ def watch(
 
 
 def _runs_of(profile: str) -> Iterator[Results]:
-    """Yield the readable runs with an arm of that profile."""
     from sparkdash.bench import run_folder
 
     for place in readable_runs(run_folder.list_runs()):
@@ -251,8 +249,6 @@ def _runs_of(profile: str) -> Iterator[Results]:
 
 
 class ReportFormat(StrEnum):
-    """Formats that `bench export` can write."""
-
     MD = "md"
     CSV = "csv"
     JSON = "json"
@@ -305,8 +301,6 @@ def _write(file: Path, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """Options of one export, as given on the command line."""
-
     run: str | None
     form: ReportFormat
     layout: str | None
@@ -316,7 +310,6 @@ class ExportOptions:
     suite: str | None
 
     def report(self) -> Report:
-        """Assemble the report. Raises AdmissionError."""
         if self.matrix:
             return merge_matrix(self.run, self.suite, self.math)
         return read_report(self.run or "last", self.math)

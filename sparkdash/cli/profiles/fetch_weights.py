@@ -21,7 +21,6 @@ from sparkdash.settings import Settings
 from sparkdash.units import duration, percent, size
 
 BAR = 20
-"""Width of the progress bar in characters."""
 
 
 class WeightsFetch:
@@ -68,7 +67,6 @@ class WeightsFetch:
             line.clear()  # the reason of an end has a line of its own
 
     def _judge(self) -> None:
-        """Check that the weights are complete now: a folder that the owner fills may still lack files."""
         for ref in dict.fromkeys(self._profile.weights):
             one = find_weights(ref, self._home)
             if not one.here:

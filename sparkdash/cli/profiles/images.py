@@ -112,7 +112,6 @@ def catalog_images(profiles: Mapping[str, Profile]) -> dict[str, ProfileImage]:
 
 
 def profile_image(profile: Profile, *, here: bool | None) -> ProfileImage:
-    """Judge the image of one profile."""
     found = _provenance([profile.image] if here and profile.image else [])
     return _judged(profile, here, found, _current() if found else {})
 

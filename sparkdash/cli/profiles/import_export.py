@@ -79,8 +79,6 @@ def import_profiles(
 
 
 class ExportFormat(StrEnum):
-    """Formats that `profiles export` can print."""
-
     PODMAN = "podman"
     QUADLET = "quadlet"
 

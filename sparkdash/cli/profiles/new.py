@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 
 class EngineChoice(StrEnum):
-    """Engines for which a profile can be proposed."""
-
     VLLM = "vllm"
     SGLANG = "sglang"
     LLAMACPP = "llamacpp"

@@ -26,8 +26,6 @@ HEAD_COLUMNS = 108
 
 
 class CheckedProposal(NamedTuple):
-    """Proposed profile that the catalog has accepted."""
-
     name: str
     text: str
     profile: Profile
@@ -63,7 +61,6 @@ def propose_checked(
 
 
 def _name(text: str) -> str:
-    """Return the profile's name, derived from the given name or the model's."""
     base = text.rstrip("/").rpartition("/")[2].removesuffix(".gguf").lower()
     if found := profile_name(base):
         return found

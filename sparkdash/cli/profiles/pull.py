@@ -177,8 +177,6 @@ async def _pull_here(runtime: Runtime, image: str, line: _Line) -> None:
 
 
 class _Line:
-    """Progress of an image pull: a line redrawn in place, or JSON documents."""
-
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
         self._line = LiveLine()

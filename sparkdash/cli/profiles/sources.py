@@ -36,7 +36,6 @@ HEAD = ("recipe", "model", "boxes", "about")
 ALIGN = "<<><"
 LEAST = ("about", "model", "boxes")
 ABOUT = 60
-"""Characters of a description that the table shows."""
 
 
 def search_profiles(
@@ -200,7 +199,6 @@ def _own_name(text: str) -> str:
 
 
 def _plain(stem: str) -> str:
-    """Return a recipe's file name as a profile's name."""
     return re.sub(r"[^a-z0-9.]+", "-", stem.lower()).strip("-.") or "imported"
 
 
@@ -462,8 +460,6 @@ def _print_changes(source: Source, told: Sequence[Change], affected: Sequence[st
 
 
 def _profiles_of(source: Source, told: Sequence[Change]) -> list[str]:
-    """Return the files in the owner's folder that were made from a changed recipe of this source."""
-
     paths = {change.path for change in told}
     return [file for file, (name, path) in added_profiles().items() if name == source.name and path in paths]
 

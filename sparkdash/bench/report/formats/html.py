@@ -24,7 +24,6 @@ from sparkdash.bench.report.page import SIMULATED
 
 
 def render_html(page: ReportPage, charts: tuple[Chart, ...]) -> str:
-    """Render the whole page."""
     blocks = list(page.blocks)
     opening = _opening_length(blocks)
     title = next((block.text for block in blocks if isinstance(block, Heading)), "sparkdash")

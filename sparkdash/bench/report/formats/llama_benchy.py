@@ -21,7 +21,6 @@ _MS = 1000.0
 
 
 def render_csv(results: Results) -> str:
-    """Render the file, its header first."""
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()

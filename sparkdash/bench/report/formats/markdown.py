@@ -22,7 +22,6 @@ from sparkdash.bench.report.blocks import (
 
 
 def render_markdown(page: ReportPage) -> str:
-    """Render the whole page, ending with a newline."""
     parts = ["\n".join(_block(block)) for block in page.blocks]
     return "\n\n".join(part for part in parts if part) + "\n"
 

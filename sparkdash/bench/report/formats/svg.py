@@ -16,7 +16,6 @@ WIDTH = 340.0
 """Width of a panel in its own units, which are pixels on a page of 400."""
 LEFT, RIGHT, TOP = 44.0, 8.0, 22.0
 EDGE = 14.0
-"""Left edge of intervals and bars."""
 LINES_HEIGHT = 220.0
 ROW = 32.0
 """Height of an interval with its label above."""
@@ -68,7 +67,6 @@ class Panel:
 
 
 def draw_panel(panel: Panel, unit: str) -> str:
-    """Draw one panel as an SVG element."""
     marks = [mark for _, group in panel.groups for mark in group]
     match panel.shape:
         case Shape.LINES:

@@ -25,7 +25,6 @@ STYLES = {Tone.PLAIN: "", Tone.BETTER: "green", Tone.WORSE: "red", Tone.DIM: "di
 
 
 def print_page(page: ReportPage, console: Console) -> None:
-    """Print the page to a rich console."""
     for block in page.blocks:
         for part in _block(block):
             console.print(part)
