@@ -23,6 +23,8 @@ PAGE = 1_000
 
 
 class By(StrEnum):
+    """Key by which the records are listed."""
+
     PROFILE = "profile"
     CLIENT = "client"
     KEY = "key"

@@ -21,6 +21,8 @@ NONE = "There are no hooks. docs/house.md shows the table [[hooks]] of config.to
 
 
 class HookAction(StrEnum):
+    """What to do with the hooks."""
+
     LIST = "list"
     TEST = "test"
 

@@ -23,6 +23,8 @@ LEAST = ("prompt", "completion", "requests", "tokens today", "req/min", "tokens/
 
 
 class KeyAction(StrEnum):
+    """What to do with the keys."""
+
     LIST = "list"
     ADD = "add"
     REVOKE = "revoke"

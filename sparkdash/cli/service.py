@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 class ServiceAction(StrEnum):
+    """What to do with the service."""
+
     STATUS = "status"
     INSTALL = "install"
     UNINSTALL = "uninstall"

@@ -275,6 +275,8 @@ def _differences(run: Run, other: Run) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MeasureOptions:
+    """Options of one measurement, as given on the command line."""
+
     arms: tuple[str, ...]
     suite: str
     mode: Mode

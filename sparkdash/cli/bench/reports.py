@@ -249,6 +249,8 @@ def _runs_of(profile: str) -> Iterator[Results]:
 
 
 class ReportFormat(StrEnum):
+    """Formats that `bench export` can write."""
+
     MD = "md"
     CSV = "csv"
     JSON = "json"
@@ -301,6 +303,8 @@ def _write(file: Path, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
+    """Options of one export, as given on the command line."""
+
     run: str | None
     form: ReportFormat
     layout: str | None

@@ -79,6 +79,8 @@ def import_profiles(
 
 
 class ExportFormat(StrEnum):
+    """Formats that `profiles export` can print."""
+
     PODMAN = "podman"
     QUADLET = "quadlet"
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 class EngineChoice(StrEnum):
+    """Engines for which a profile can be proposed."""
+
     VLLM = "vllm"
     SGLANG = "sglang"
     LLAMACPP = "llamacpp"

@@ -26,6 +26,8 @@ HEAD_COLUMNS = 108
 
 
 class CheckedProposal(NamedTuple):
+    """Proposed profile that the catalog has accepted."""
+
     name: str
     text: str
     profile: Profile
