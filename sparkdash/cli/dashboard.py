@@ -1,4 +1,4 @@
-"""The dashboard in this terminal, and the start and reload of the daemon that it and some commands need.
+"""The dashboard in this terminal, and the daemon that it needs.
 
 Rule: no typer, and nothing of the commands: this is all that `sparkdash` without a command loads of the command line.
 """
@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
 
 def open_dashboard() -> None:
+    """Start a daemon if none runs, and show the dashboard until the user quits."""
     gc.disable()  # while modules are loaded, which all stay: collections are a twentieth of the start
     try:
+        from sparkdash.cli.running_daemon import start_daemon_if_needed
+
         start_daemon_if_needed()
         import sparkdash.tui.app  # noqa: F401 - loaded before collections begin
     finally:
@@ -36,38 +39,6 @@ def this_box() -> BoxLook:
     from sparkdash.cli.this_box import ThisBox
 
     return ThisBox()
-
-
-def start_daemon_if_needed() -> None:
-    """Return once a daemon serves; where none does, say that one is started, and start it.
-
-    Raises:
-        DaemonError: it does not serve, or the owner named an address where nothing answers.
-    """
-    from sparkdash.client import launch
-
-    def tell() -> None:
-        from sparkdash.cli.output import print_note  # the dashboard's start seldom needs it
-
-        print_note(f"No daemon runs: starting one in the background; its log: {launch.log_file()}")
-
-    launch.ensure_daemon(starting=tell)
-
-
-def reload_daemon() -> bool:
-    """Have a running daemon read the profiles and nodes again; False without a daemon.
-
-    The daemon finds changed profile files by itself a moment later; a command that uses them at once cannot wait.
-    """
-    from sparkdash.client.client import Client
-    from sparkdash.errors import DaemonError
-
-    try:
-        with Client() as client:
-            client.reload()
-    except DaemonError:
-        return False
-    return True
 
 
 if (

@@ -28,10 +28,10 @@ from sparkdash.cli import (
     use,
 )
 from sparkdash.cli.bench import commands as bench
+from sparkdash.cli.exits import exit_codes
 from sparkdash.cli.output import print_opening, print_text
 from sparkdash.cli.profiles import build, import_export, new, pull, sources
 from sparkdash.cli.profiles import commands as profiles
-from sparkdash.cli.start import exit_codes
 
 
 def home() -> None:

@@ -205,7 +205,7 @@ def add(
     import asyncio
 
     from sparkdash import settings
-    from sparkdash.cli.dashboard import reload_daemon
+    from sparkdash.cli.running_daemon import reload_daemon
     from sparkdash.domain.node import NODE_NAME
     from sparkdash.nodes import node_file
 
@@ -314,7 +314,7 @@ def remove(
     Examples:
       sparkdash nodes remove spark2
     """
-    from sparkdash.cli.dashboard import reload_daemon
+    from sparkdash.cli.running_daemon import reload_daemon
     from sparkdash.errors import AdmissionError
     from sparkdash.nodes import node_file
 

@@ -114,7 +114,7 @@ def web(
         )
     import asyncio
 
-    from sparkdash.cli.dashboard import start_daemon_if_needed
+    from sparkdash.cli.running_daemon import start_daemon_if_needed
     from sparkdash.web.server import serve_dashboard
     from sparkdash.web.visitors import KeyedVisitorCheck, place_of
 

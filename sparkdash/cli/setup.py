@@ -105,7 +105,7 @@ def step_lines(steps: Sequence[Proposal]) -> list[str]:
 
 def _carry_out(chosen: Sequence[Step], state: BoxState, ports: tuple[int, ...], *, yes: bool) -> None:
     """Take the steps in order. The box is looked at again after each that may have added profiles."""
-    from sparkdash.cli.dashboard import reload_daemon
+    from sparkdash.cli.running_daemon import reload_daemon
     from sparkdash.cli.this_box import look_at_box
     from sparkdash.discovery.propose import propose
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sparkdash.cli.dashboard import start_daemon_if_needed
 from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, NoWait, Yes, complete_profile
+from sparkdash.cli.running_daemon import start_daemon_if_needed
 from sparkdash.errors import AdmissionError
 from sparkdash.units import DASH, duration, gib, natural
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkdash import demo as demo_program
-from sparkdash.cli import dashboard, main
+from sparkdash.cli import main, running_daemon
 from sparkdash.cli import serve as demo_command
 
 
@@ -44,6 +44,6 @@ def test_the_dashboard_says_that_it_opens_before_a_daemon_is_looked_for(
     def start() -> None:
         raise InterruptedError(capsys.readouterr().err)
 
-    monkeypatch.setattr(dashboard, "start_daemon_if_needed", start)
+    monkeypatch.setattr(running_daemon, "start_daemon_if_needed", start)
     with pytest.raises(InterruptedError, match="Opening the dashboard"):
         main.home()

@@ -8,7 +8,7 @@ import pytest
 
 from sparkdash.cli import OPENING, dashboard, start
 from sparkdash.cli import main as command_line
-from sparkdash.cli.start import exit_codes
+from sparkdash.cli.exits import exit_codes
 from sparkdash.errors import DaemonError
 from sparkdash.tui import app
 

@@ -1,0 +1,35 @@
+"""Start and reload of the daemon by commands that need one."""
+
+from __future__ import annotations
+
+
+def start_daemon_if_needed() -> None:
+    """Return once a daemon serves; where none does, say that one is started, and start it.
+
+    Raises:
+        DaemonError: it does not serve, or the owner named an address where nothing answers.
+    """
+    from sparkdash.client import launch
+
+    def tell() -> None:
+        from sparkdash.cli.output import print_note  # the dashboard's start seldom needs it
+
+        print_note(f"No daemon runs: starting one in the background; its log: {launch.log_file()}")
+
+    launch.ensure_daemon(starting=tell)
+
+
+def reload_daemon() -> bool:
+    """Have a running daemon read the profiles and nodes again; False without a daemon.
+
+    The daemon finds changed profile files by itself a moment later; a command that uses them at once cannot wait.
+    """
+    from sparkdash.client.client import Client
+    from sparkdash.errors import DaemonError
+
+    try:
+        with Client() as client:
+            client.reload()
+    except DaemonError:
+        return False
+    return True
