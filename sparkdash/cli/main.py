@@ -18,7 +18,6 @@ from sparkdash.cli import (
     hooks,
     keys,
     memory,
-    node_copy,
     node_link,
     nodes,
     serve,
@@ -77,7 +76,7 @@ for add, name in (
     (sources.sources, "sources"),
 ):
     profiles.app.command(name)(add)
-nodes.app.command("copy")(node_copy.copy)
+nodes.app.command("copy")(node_link.copy)
 nodes.app.command("bench")(node_link.bench)
 GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Every day": {

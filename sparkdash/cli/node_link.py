@@ -1,4 +1,4 @@
-"""`sparkdash nodes bench`: measure the link to a node by the tools that both boxes have."""
+"""`sparkdash nodes copy` and `nodes bench`: a profile's files over the link to another box, and how fast the link is."""
 
 from __future__ import annotations
 
@@ -9,14 +9,205 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.nodes import MaybeNodeName, one_node
-from sparkdash.cli.output import LiveLine, fit_table, print_json, print_note, print_text, terminal_width
-from sparkdash.cli.parameters import AsJson
-from sparkdash.units import DASH, KIB, MIB, number
+from sparkdash.cli.nodes import MaybeNodeName, complete_node, one_node
+from sparkdash.cli.output import (
+    LiveLine,
+    fit_table,
+    format_table,
+    print_json,
+    print_json_line,
+    print_note,
+    print_text,
+    terminal_width,
+)
+from sparkdash.cli.parameters import AsJson, ProfileName
+from sparkdash.errors import AdmissionError, DaemonError, HostError, SparkdashError
+from sparkdash.units import DASH, KIB, MIB, number, percent, size
 
 if TYPE_CHECKING:
+    from sparkdash.domain.images import CopyItem, CopyPlan, CopyProgress
     from sparkdash.domain.node import Link, Node
+    from sparkdash.domain.profile import Profile
+    from sparkdash.domain.state import Snapshot
     from sparkdash.nodes.link.bench import LinkMeasurement, LinkRun
+    from sparkdash.nodes.shipping.shipper import NodeShipper
+
+To = Annotated[
+    str | None, typer.Option("--to", metavar="NODE", help="The node; else the only one.", autocompletion=complete_node)
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be sent.")]
+BAR = 20
+
+
+def copy(
+    profile: ProfileName,
+    to: To = None,
+    image_only: Annotated[bool, typer.Option("--image-only", help="Do not copy the weights.")] = False,
+    weights_only: Annotated[bool, typer.Option("--weights-only", help="Do not copy the image.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the image and the weights of a profile to another box.
+
+    Weights go by rsync, which both boxes need, and images by podman. What is there and equal is skipped. The bytes go
+    over the fast link where ssh answers there. Interrupted weights go on where they ended, with the same command.
+    Engines keep running. A swap copies what is missing by itself; this command does it beforehand. With --json: one
+    document per step of progress.
+
+    \b
+    Examples:
+      sparkdash nodes copy qwen3-235b
+      sparkdash nodes copy qwen3-235b --to spark2 --dry-run
+      sparkdash nodes copy qwen3-235b --weights-only
+    """
+    import asyncio
+
+    if image_only and weights_only:
+        raise typer.BadParameter("--image-only and --weights-only together leave nothing to copy.")
+    chosen, world = _profile(profile)
+    node = _node(to)
+    shipper = _shipper(world)
+    work = _copied(shipper, chosen, node, image=not weights_only, weights=not image_only, as_json=as_json, dry=dry_run)
+    try:
+        asyncio.run(work)
+    except KeyboardInterrupt:
+        print_note("Interrupted. Weights that arrived are kept there: the same command goes on where this one ended.")
+        raise
+
+
+def _profile(name: str) -> tuple[Profile, Snapshot | None]:
+    from sparkdash.cli.local import on_this_box
+    from sparkdash.client.client import Client
+
+    try:
+        with Client() as client:
+            profile, world = client.profile(name=name), client.state()
+    except SparkdashError as error:
+        if error.code != DaemonError.default_code:
+            raise
+        from sparkdash.cli.local import configured_catalog
+
+        return _needing(configured_catalog().find(name)), None
+    if not on_this_box(world):
+        raise HostError(
+            f"The daemon runs on {world.daemon.host}, so its files must be copied from there.",
+            code="other_box",
+            hint=f"Run `sparkdash nodes copy {name}` on {world.daemon.host}.",
+        )
+    return _needing(profile), world
+
+
+def _needing(profile: Profile) -> Profile:
+    if why := profile.fetches_nothing:
+        raise AdmissionError(f"There is nothing to copy for {profile.name}: {why}.", code="nothing_to_copy")
+    return profile
+
+
+def _node(to: str | None) -> str:
+    from sparkdash.nodes import node_file
+    from sparkdash.nodes.shipping.child import registered_node
+
+    if to is not None:
+        return registered_node(to).name
+    nodes = node_file.read_nodes(node_file.nodes_file())
+    if len(nodes) == 1:
+        return nodes[0].name
+    if nodes:
+        raise AdmissionError(
+            f"There are {len(nodes)} nodes: {', '.join(node.name for node in nodes)}.",
+            code="node_unknown",
+            hint="Name one with --to.",
+        )
+    raise AdmissionError(
+        "There is no other node to copy to.",
+        code="node_unknown",
+        hint="Add one with `sparkdash nodes add spark2 --ssh USER@HOST`.",
+    )
+
+
+def _shipper(world: Snapshot | None) -> NodeShipper:
+    from sparkdash.nodes.shipping.shipper import make_shipper
+    from sparkdash.settings import load_settings
+
+    def fast_address(node: str) -> str | None:
+        state = world.nodes.get(node) if world else None
+        links = state.facts.links if state and state.facts else ()
+        return next((link.address for link in links if state and link.interface == state.link), None)
+
+    return make_shipper(load_settings(), fast_address)
+
+
+async def _copied(
+    shipper: NodeShipper, profile: Profile, node: str, *, image: bool, weights: bool, as_json: bool, dry: bool
+) -> None:
+    from contextlib import aclosing
+
+    show = _Shown(as_json)
+    plan = await shipper.plan(profile, node, image=image, weights=weights, on_progress=show.step)
+    show.clear()
+    if dry:
+        _print_plan(plan, as_json)
+        return
+    if not plan.missing and not as_json:
+        print_text(f"{node} has all that {profile.name} needs, {size(sum(item.bytes for item in plan.items))}.")
+    for item in plan.missing:
+        if item.replaces and not as_json:
+            print_note(f"{node} has another image under the name {item.name} ({item.replaces[:12]}): it is replaced.")
+    async with aclosing(shipper.copy(profile, plan)) as reports:
+        async for report in reports:
+            show.step(report)
+    show.clear()
+    if as_json and not plan.missing:
+        print_json_line({"profile": plan.profile, "node": node, "missing_bytes": 0, "done": True})
+
+
+def _print_plan(plan: CopyPlan, as_json: bool) -> None:
+    if as_json:
+        print_json({**plan.model_dump(mode="json"), "missing_bytes": plan.missing_bytes})
+        return
+    rows = [(item.kind.value, item.name, size(item.bytes) if item.bytes else "-", _fate(item)) for item in plan.items]
+    print_text("\n".join(format_table(("needs", "which", "size", f"to {plan.node}"), rows, "<<><")))
+
+
+def _fate(item: CopyItem) -> str:
+    if not item.here:
+        return "on neither box"
+    if not item.missing_bytes:
+        return "there"
+    instead = f", in place of {item.replaces[:12]}" if item.replaces else ""
+    return f"sends {size(item.missing_bytes)}{instead}"
+
+
+class _Shown:
+    """Progress: a line redrawn in place, or JSON documents."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._line = LiveLine()
+        self._last: tuple[object, ...] = ()
+
+    def step(self, report: CopyProgress) -> None:
+        from sparkdash.domain.phrases import copied_text, copy_line, copy_share
+
+        share = copy_share(report)
+        now = (report.name, report.step, report.done, None if share is None else int(100 * share))
+        if self._as_json:
+            if now != self._last:
+                print_json_line(report)
+        elif report.done:
+            self._line.clear()
+            print_text(copied_text(report))
+        else:
+            full = int(BAR * (share or 0.0))
+            bar = f"{'█' * full}{'░' * (BAR - full)}"
+            tenth = f" {percent(int(10 * share) / 10)}" if share is not None else ""
+            words = copy_line(report)
+            self._line.draw(f"{report.name}  {bar}  {words}", f"{report.name}: {report.step}{tenth}")
+        self._last = now
+
+    def clear(self) -> None:
+        self._line.clear()
+
 
 HEAD = ("test", "from", "streams", "size", "Gb/s", "MB/s", "time")
 ALIGN = "<<>>>>>"
