@@ -67,7 +67,6 @@ class HookEventFinder:
         self._alerts = {(one.figure, one.profile, one.node) for one in snapshot.alerts}
 
     def events(self, fact: Fact, at: float) -> list[HookEvent]:
-        """Return the events in a fact that was published at `at`."""
         match fact:
             case EngineChanged(engine=engine):
                 return self._of_engine(engine, at)

@@ -81,7 +81,6 @@ LOOKS, APART_S = 3, 1.0
 
 
 async def command(argv: Sequence[str]) -> CommandResult:
-    """Run a command for at most COMMAND_S. Raises as `host.command.run_command`."""
     return await run_command(argv, deadline_s=COMMAND_S)
 
 

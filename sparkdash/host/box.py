@@ -72,11 +72,9 @@ class BoxReader:
         self._board = board or BoardPower()
 
     def memory(self) -> Memory:
-        """Read the kernel's memory figures. Raises HostError without them."""
         return meminfo.read_memory(self._proc)
 
     def contiguity(self) -> Contiguity | None:
-        """Read free memory by block size; None if the kernel does not report it."""
         return contiguity.read_contiguity(self._proc)
 
     async def gpu(self) -> GpuReading:
@@ -104,5 +102,4 @@ class BoxReader:
         return on_gpu + await asyncio.to_thread(anonymous_of_others, pids, self._proc)
 
     def close(self) -> None:
-        """Release the driver."""
         self._nvml.close()

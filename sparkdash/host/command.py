@@ -105,17 +105,14 @@ class LocalPrograms:
     async def run(
         self, argv: Sequence[str], *, deadline_s: float | None, variables: Mapping[str, str] | None = None
     ) -> CommandResult:
-        """Run `run_command`."""
         return await run_command(argv, deadline_s=deadline_s, env=_environment(variables))
 
     async def output(
         self, argv: Sequence[str], *, deadline_s: float, limit: int, variables: Mapping[str, str] | None = None
     ) -> str:
-        """Run `command_output`."""
         return await command_output(argv, deadline_s=deadline_s, limit=limit, env=_environment(variables))
 
     def child(self, argv: Sequence[str]) -> AbstractAsyncContextManager[Process]:
-        """Run `child_running` with one pipe for both output streams."""
         return child_running(argv, stderr=STDOUT)
 
 

@@ -114,7 +114,6 @@ class EvidenceTaker:
         return Evidence(str(folder), f"Part of the evidence is missing: {missing}.")
 
     async def _take_parts(self, request: EvidenceRequest, folder: Path, at: float) -> list[str]:
-        """Take all parts at once; return what went wrong."""
         since = at - 3600 if request.started_at is None else request.started_at
         parts: Mapping[str, Callable[[], Awaitable[str]]] = {
             "summary.json": lambda: in_thread(lambda: _summary(request, at)),
@@ -213,7 +212,6 @@ def _is_python(pid: int, name: str) -> bool:
 
 
 def _found_py_spy() -> str | None:
-    """Path of py-spy, on PATH or among this user's tools; None without one."""
     places = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path("~/.local/bin").expanduser())])
     return shutil.which("py-spy", path=places)
 
@@ -242,7 +240,6 @@ async def _kernel_text(log: KernelLog, since: float) -> str:
 
 
 def kernel_lines_text(found: KernelFindings | None, since: float) -> str:
-    """Format the relevant lines of the kernel's log, oldest first."""
     head = f"== kernel log since {_utc(since)}"
     if found is None:
         return f"{head}\n{NOT_READABLE}\n"

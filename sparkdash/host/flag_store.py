@@ -54,7 +54,6 @@ class FlagStore:
         return KnownFlags(kept.definitions)
 
     def keep(self, spec: ContainerSpec, program: str, known: KnownFlags) -> None:
-        """Store the flags that the program of `spec` lists."""
         kept = StoredFlags(image=spec.image, argv=spec.argv, identity=program, definitions=known.definitions)
         file = self._file(spec)
         part = file.with_suffix(".part")

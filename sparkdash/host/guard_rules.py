@@ -93,7 +93,6 @@ class Rules:
         self._killed: GuardReading | None = None
 
     def see(self, look: GuardReading) -> Judgement:
-        """Judge this reading after the earlier ones."""
         self._seen.append(look)
         pressed, fall = self._pressed(look), self._fall(look)
         found = _raised(self._level(look.available, 1.0), pressed)

@@ -101,7 +101,6 @@ class DownloadMeter:
             raise Stopped
 
     def now(self) -> WeightsProgress:
-        """Return the current progress."""
         with self._lock:
             since, before = self._marks[0]
             seconds, received = self._clock() - since, self._received - before
@@ -110,7 +109,6 @@ class DownloadMeter:
         return WeightsProgress(came, self._total, rate, (self._total - came) / rate if rate else None)
 
     def end(self) -> WeightsProgress:
-        """Return the final progress."""
         return WeightsProgress(self._total, self._total, done=True)
 
 
@@ -256,12 +254,10 @@ class ListedRepository:
 
     @property
     def size(self) -> int:
-        """Total bytes."""
         return sum(file.size for file in self.files)
 
     @property
     def missing(self) -> int:
-        """Bytes still to fetch."""
         return sum(file.missing for file in self.files)
 
 
@@ -552,7 +548,6 @@ class _Repository:
         return safetensors.parse_json_object(answer.content, f"{file} of {self.name}")
 
     def tensors(self, file: str) -> list[Tensor]:
-        """Fetch the header of one file and list its tensors."""
         from huggingface_hub.errors import EntryNotFoundError, SafetensorsParsingError
 
         try:

@@ -43,7 +43,6 @@ class Inotify:
         return added >= 0
 
     def drain(self) -> None:
-        """Discard the reports so far."""
         with suppress(BlockingIOError):
             while os.read(self.descriptor, _EVENTS_BYTES):
                 pass

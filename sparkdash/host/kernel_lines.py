@@ -46,17 +46,14 @@ _HARMLESS = frozenset({45, 63})
 
 
 def xid_meaning(number: int) -> str:
-    """Word the meaning of an Xid."""
     return _KNOWN[number][0] if number in _KNOWN else "not in our list"
 
 
 def xid_advice(number: int) -> str:
-    """Word the advice for an Xid."""
     return _KNOWN[number][1] if number in _KNOWN else "NVIDIA's list of Xid errors explains it."
 
 
 def is_harmless_xid(number: int) -> bool:
-    """Whether an Xid belongs to normal work."""
     return number in _HARMLESS
 
 
@@ -115,7 +112,6 @@ class KernelFindings:
     """Counts of all lines, also beyond KEPT."""
 
     def count(self, kind: KernelKind) -> int:
-        """Number of lines of this kind."""
         return self.counts.get(kind, 0)
 
 
@@ -233,7 +229,6 @@ _ADVICE = {
 
 
 def meaning(line: KernelLine) -> str:
-    """Word the meaning of a line as half a sentence."""
     if line.xid is not None:
         return f"the NVIDIA driver reported Xid {line.xid} ({xid_meaning(line.xid)})"
     if line.kind is KernelKind.OOM_KILL:
@@ -247,7 +242,6 @@ def meaning(line: KernelLine) -> str:
 
 
 def advice(line: KernelLine) -> str:
-    """Word the advice for a line."""
     return xid_advice(line.xid) if line.xid is not None else _ADVICE[line.kind]
 
 

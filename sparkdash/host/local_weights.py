@@ -96,7 +96,6 @@ def sum_presence(found: Iterable[Presence]) -> Presence | None:
 
 
 def repository_folder(hf_home: Path, repo: str) -> Path:
-    """Folder of `owner/name` in the cache."""
     return hf_home / "hub" / f"models--{repo.replace('/', '--')}"
 
 
@@ -120,12 +119,10 @@ def missing_parts(names: Iterable[str], shards: Iterable[str] = (), quant: str |
 
 
 def is_weights(name: str) -> bool:
-    """Whether a file of that name holds weights."""
     return name.lower().endswith(WEIGHTS)
 
 
 def is_quant(name: str, quant: str) -> bool:
-    """Whether the name is that of a GGUF file of this quantisation."""
     return name.lower().endswith(".gguf") and quant.lower() in name.lower()
 
 

@@ -79,7 +79,6 @@ class Device:
         )
 
     def close(self) -> None:
-        """Release the driver."""
         if self._handle is not None:
             self._handle = None
             self._nvml.nvmlShutdown()
@@ -183,7 +182,6 @@ class Nvml:
             return NOTHING
 
     def close(self) -> None:
-        """Release the driver once the thread is free."""
         if self._thread is not None:
             self._asked.put(None)
 

@@ -137,7 +137,6 @@ class OneNode:
         self._reader = reader
 
     def memory(self, node: str) -> Memory | None:
-        """Return this box's memory, as read now; None where it cannot be read or `node` is another box."""
         if node != LOCAL:
             return None
         try:
@@ -146,19 +145,16 @@ class OneNode:
             return None
 
     async def fresh_memory(self, node: str) -> Memory:
-        """Read this box's memory. Raises HostError: memory_unknown, node_unknown."""
         _refuse_unknown(node)
         return self._reader.memory()
 
     def launch_on(self, names: tuple[str, ...]) -> tuple[NodeLaunch, ...]:
-        """Return (): a launch on this box alone needs to know nothing. Raises HostError: node_unknown."""
         for name in names:
             _refuse_unknown(name)
         return ()
 
 
 def node_unknown(node: str) -> HostError:
-    """Make the error for a name that no node has."""
     return HostError(
         f"There is no node {node}.",
         code="node_unknown",

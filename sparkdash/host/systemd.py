@@ -123,7 +123,6 @@ WantedBy=default.target
 
 
 def ours(unit: str) -> bool:
-    """Whether sparkdash wrote this unit."""
     return unit.startswith(MARK)
 
 

@@ -45,7 +45,6 @@ def address_of(link: Link | None) -> str:
 
 
 def no_common_link(offered: Mapping[str, list[Link]]) -> HostError:
-    """Make the error for nodes without a common network."""
     seen = "; ".join(
         f"{called(name)}: {', '.join(f'{link.interface} {link.address}/{link.prefix}' for link in links) or 'none'}"
         for name, links in offered.items()
@@ -63,7 +62,6 @@ def _expanded(path: str, home: str) -> str:
 
 
 def links_unknown(name: str) -> HostError:
-    """Make the error for a node whose links have not been read yet."""
     return HostError(
         f"The links of {called(name)} are not known yet.",
         code="node_unreachable",
@@ -121,7 +119,6 @@ class NodeDirectory:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all nodes, LOCAL first, whether they can be reached or not."""
         return (LOCAL, *self._monitors)
 
     @property
@@ -131,7 +128,6 @@ class NodeDirectory:
 
     @property
     def samples(self) -> Mapping[str, NodeSample]:
-        """Last figures of the other nodes by name, and the link's of LOCAL; empty without other nodes."""
         if not self._monitors:
             return {}
         own = self._in.local_sample()
@@ -142,7 +138,6 @@ class NodeDirectory:
         return found
 
     def memory(self, node: str) -> Memory | None:
-        """Return the node's memory, of LOCAL as read now; None while the node is silent or cannot be read."""
         if node == LOCAL:
             try:
                 return self._in.reader.memory()
@@ -164,11 +159,6 @@ class NodeDirectory:
         return await monitor.figures.fresh_memory()
 
     def launch_on(self, names: tuple[str, ...]) -> tuple[NodeLaunch, ...]:
-        """Return what a launch on these nodes must know, in this order.
-
-        Raises:
-            HostError: node_unknown, node_unreachable; no_common_link, when two of them share no network.
-        """
         if names == (LOCAL,):
             return (self._launch(LOCAL, None, None),)
         for name in names:
@@ -216,7 +206,6 @@ class NodeDirectory:
             self._monitors[name].note(owed=containers)
 
     def set_guarded(self, name: str, guarded: bool) -> None:
-        """Set whether the node's own memory guard runs there."""
         if name in self._monitors:
             self._monitors[name].note(guarded=guarded)
 
@@ -241,7 +230,6 @@ class NodeDirectory:
             self._changed()
 
     async def run(self) -> None:
-        """Keep all nodes connected until cancelled."""
         self._running = True
         try:
             for name in self._monitors:

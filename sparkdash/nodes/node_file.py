@@ -24,7 +24,6 @@ NodeTable = tuple[Node, ...]
 
 
 def nodes_file() -> Path:
-    """Path of this user's registry."""
     return paths.config_dir() / FILE_NAME
 
 

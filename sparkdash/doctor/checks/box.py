@@ -33,7 +33,6 @@ _QUOTED = re.compile(r'^(\w+)="?([^"\n]*)"?$', re.MULTILINE)
 
 @check("architecture", "A DGX Spark is aarch64; images for another processor do not run here.")
 def architecture(facts: Facts) -> Iterator[CheckResult]:
-    """Compare the machine type of uname with a DGX Spark's."""
     if facts.machine == "aarch64":
         yield ok("aarch64 (uname).")
     else:
@@ -42,7 +41,6 @@ def architecture(facts: Facts) -> Iterator[CheckResult]:
 
 @check("system", "The release of DGX OS and its kernel.", reads=(OS_RELEASE, DGX_RELEASE, PRODUCT))
 def system(facts: Facts) -> Iterator[CheckResult]:
-    """Report the two release files and the board's name."""
     named = _values(facts.file(OS_RELEASE)).get("PRETTY_NAME", "an unnamed system")
     about = f"{named}, kernel {facts.kernel}"
     if board := (facts.file(PRODUCT) or "").strip():
@@ -101,7 +99,6 @@ def loaded_driver(module: str | None) -> str | None:
 
 @check("driver", "The NVIDIA driver is loaded and answers.", reads=(MODULE, VENDORS), gpu=True)
 def driver(facts: Facts) -> Iterator[CheckResult]:
-    """Compare the kernel module's own version with NVML's answer."""
     loaded = loaded_driver(facts.file(MODULE))
     if loaded is None and NVIDIA not in {vendor.strip() for vendor in facts.matching(VENDORS).values()}:
         yield fail(

@@ -41,7 +41,6 @@ FULL, SCARCE = 10 * GIB, 60 * GIB
     runs=(podman_info.COMMAND, DOCKER),
 )
 def runtime(facts: Facts) -> Iterator[CheckResult]:
-    """Check the runtime that the settings name."""
     if facts.settings.runtime == "process":
         yield note("The settings run engines as plain processes; podman is not needed.")
     elif facts.settings.runtime == "docker":
@@ -104,7 +103,6 @@ def _words(done: CommandResult) -> str:
     disks=("{graphroot}",),
 )
 def images(facts: Facts) -> Iterator[CheckResult]:
-    """Check podman's graphroot: driver, file system, free bytes."""
     if facts.settings.runtime != "podman":
         yield note(f"The folder of {facts.settings.runtime} is not checked.")
         return
@@ -237,7 +235,6 @@ def offered(facts: Facts) -> Iterator[CheckResult]:
     runs=(podman_info.COMMAND,),
 )
 def version(facts: Facts) -> Iterator[CheckResult]:
-    """Compare the spec's version with the versions that this podman reads."""
     if facts.settings.runtime != "podman":
         yield from _not_used(facts)
         return
@@ -294,7 +291,6 @@ def of_driver(facts: Facts) -> Iterator[CheckResult]:
 
 @check("toolkit", "NVIDIA's container toolkit, which writes the CDI spec.", reads=(REFRESH,), runs=(TOOLKIT,))
 def toolkit(facts: Facts) -> Iterator[CheckResult]:
-    """Report the toolkit's version, and whether it renews the spec by itself."""
     done = facts.ran(TOOLKIT)
     if done is None or done.code:
         yield warn(

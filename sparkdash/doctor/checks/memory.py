@@ -95,7 +95,6 @@ def handover(facts: Facts) -> Iterator[CheckResult]:
 
 @check("swap", "Swap: none or zram is best; a swapped-out engine stalls the box.", reads=(SWAPS, SWAPPINESS))
 def swap(facts: Facts) -> Iterator[CheckResult]:
-    """Check swap on disk."""
     text = facts.file(SWAPS)
     if text is None:
         yield unknown(f"{SWAPS} is not there.")
@@ -133,7 +132,6 @@ def _swap_areas(text: str) -> list[_SwapArea]:
     "oom-guard", "Something ends a process before memory is gone, also while sparkdash does not run.", reads=(NAMES,)
 )
 def oom_guard(facts: Facts) -> Iterator[CheckResult]:
-    """Look for a guard among the running processes; sparkdash's own guard needs its daemon."""
     running = {name.strip() for name in facts.matching(NAMES).values()}
     if "earlyoom" in running:
         yield ok("earlyoom runs (/proc/*/comm).")
@@ -157,7 +155,6 @@ def oom_guard(facts: Facts) -> Iterator[CheckResult]:
 
 @check("vm", "Kernel settings of memory that are known to hurt engines.", reads=(OVERCOMMIT, MIN_FREE))
 def sysctls(facts: Facts) -> Iterator[CheckResult]:
-    """Check vm.overcommit_memory and vm.min_free_kbytes."""
     overcommit, least = (facts.file(OVERCOMMIT) or "").strip(), (facts.file(MIN_FREE) or "").strip()
     kept = int(least) * KIB if least.isdecimal() else None
     strict, greedy = overcommit == "2", kept is not None and kept > RESERVED
@@ -200,7 +197,6 @@ LOST = 4 * GIB
 
 @check("memory-holders", "Holders of memory: other programs, GPU memory without a process.", account=True)
 def holders(facts: Facts) -> Iterator[CheckResult]:
-    """Report the largest holders; `sparkdash memory` has the whole table."""
     found = require_read(facts.account)
     if found is None:
         yield unknown("The account of memory was not read.")
@@ -212,7 +208,6 @@ def holders(facts: Facts) -> Iterator[CheckResult]:
 
 
 def _ownerless(found: MemoryAccount) -> Iterator[CheckResult]:
-    """Report GPU memory of processes that cannot be seen."""
     for one in found.holdings:
         if one.kind is Holder.UNSEEN and (one.gpu_bytes or 0) >= LEAST:
             look = f"ps -o pid,user,stat,wchan,args -p {one.pid}"

@@ -21,7 +21,6 @@ from sparkdash.units import GIB, MIB, gib
 
 @check("kernel-log", "The kernel reported nothing in the last day that harms engines.", kernel=True)
 def kernel_log(facts: Facts) -> Iterator[CheckResult]:
-    """Yield a finding for each kind of line, and for each Xid."""
     found = facts.kernel_lines()
     if found is None:
         join = f"sudo usermod -aG systemd-journal {facts.path('{user}')}, then log in again"
@@ -54,7 +53,6 @@ CACHE_FULL = 5 * GIB
 
 @check("weights", "There is room for weights (hf_home), on a disk of this box.", reads=(MOUNTS,), disks=(HOME,))
 def weights(facts: Facts) -> Iterator[CheckResult]:
-    """Check free bytes and the type of the file system."""
     disk, where = facts.disk(HOME), facts.path(HOME)
     kind = file_system(where, facts.file(MOUNTS) or "")
     about = f"{gib(disk.free)} of {gib(disk.total)} free in {where} ({kind or 'unknown file system'})"
@@ -73,7 +71,6 @@ def weights(facts: Facts) -> Iterator[CheckResult]:
 
 @check("cache", "There is room for what engines compile (cache_dir).", disks=(CACHE,))
 def cache(facts: Facts) -> Iterator[CheckResult]:
-    """Check the space for compiled kernels and graphs: a few GiB for each image."""
     disk, where = facts.disk(CACHE), facts.path(CACHE)
     if disk.free < CACHE_FULL:
         yield warn(f"{gib(disk.free)} free in {where}: engines compile anew at every start.", f"du -sh {where}/*")
@@ -91,7 +88,6 @@ _FUNCTION = re.compile(r"f\d+$")
 
 @check("port", "The gateway's port is free, or sparkdash's own daemon has it.", listeners=True)
 def port(facts: Facts) -> Iterator[CheckResult]:
-    """Find the listener of the gateway's port; port 0 means any free one."""
     wanted = facts.settings.port
     holders = [one for one in facts.heard() if one.port == wanted and wanted]
     if not wanted:
@@ -109,7 +105,6 @@ def port(facts: Facts) -> Iterator[CheckResult]:
 
 @check("engine-ports", "There are free ports for engines.", listeners=True)
 def engine_ports(facts: Facts) -> Iterator[CheckResult]:
-    """Count the free ports in the range of the settings."""
     first, last = facts.settings.engine_ports
     held = {one.port: one for one in facts.heard() if first <= one.port <= last}
     free = last - first + 1 - len(held)
@@ -202,7 +197,6 @@ AGAIN = "sparkdash stop --daemon, then start it again"
 
 @check("settings", "config.toml and SPARKDASH_* are valid.")
 def settings(facts: Facts) -> Iterator[CheckResult]:
-    """Report invalid settings, or those that differ from the defaults."""
     if facts.settings_problem:
         yield fail(facts.settings_problem, "Correct it; until then every check uses the defaults.")
         return
@@ -213,7 +207,6 @@ def settings(facts: Facts) -> Iterator[CheckResult]:
 
 @check("profiles", "Every profile file loads, and no rule has an error against one.", profiles=True)
 def profiles(facts: Facts) -> Iterator[CheckResult]:
-    """Count problems of profiles; `profiles check` names each."""
     seen = require_read(facts.profiles)
     if seen is None:
         yield unknown("The profiles were not read.")
@@ -249,7 +242,6 @@ def _some(names: Sequence[str]) -> str:
 
 @check("daemon", "The daemon answers, is of this version, and uses these settings.")
 def daemon(facts: Facts) -> Iterator[CheckResult]:
-    """Compare the daemon's version and runtime with ours."""
     seen = facts.daemon
     if seen is None:
         yield unknown("The daemon was not asked.")
@@ -267,7 +259,6 @@ def daemon(facts: Facts) -> Iterator[CheckResult]:
 
 @check("hf-token", "A Hugging Face token for gated models is there; its value is not read.", modes=(TOKEN,))
 def token(facts: Facts) -> Iterator[CheckResult]:
-    """Look for the token's variable or file, and check the file's mode."""
     mode, named = facts.mode(TOKEN), [name for name in VARIABLES if name in facts.environment]
     if mode is not None and mode & OTHERS:
         yield warn(f"Others may read {facts.path(TOKEN)} (mode {mode:o}).", f"chmod 600 {facts.path(TOKEN)}")

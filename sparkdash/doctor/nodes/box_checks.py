@@ -21,7 +21,6 @@ OLDEST_PYTHON = (3, 9)
 
 @box_check("python", "python3 is there, which runs the scripts that are piped to a node.", reads=("python",))
 def python(box: BoxFacts) -> Iterator[CheckResult]:
-    """Report the version of the interpreter that answered."""
     version = str(box.section("python")["version"])
     if version_numbers(version)[:2] < OLDEST_PYTHON:
         words = ".".join(map(str, OLDEST_PYTHON))
@@ -32,7 +31,6 @@ def python(box: BoxFacts) -> Iterator[CheckResult]:
 
 @box_check("podman", "The container runtime is there and new enough.")
 def podman(box: BoxFacts) -> Iterator[CheckResult]:
-    """Check the runtime's version."""
     version = box.known().runtime_version
     if box.settings.runtime == "process":
         yield note("The settings run engines as plain processes; podman is not needed.")
@@ -150,7 +148,6 @@ def driver(pair: PairFacts) -> Iterator[CheckResult]:
 
 @pair_check("cuda", "Both boxes have the same CUDA version.")
 def cuda(pair: PairFacts) -> Iterator[CheckResult]:
-    """Compare the CUDA versions that the drivers offer."""
     yield _same(pair, "cuda", "kernels are compiled for one of them")
 
 
@@ -171,7 +168,6 @@ def _same(pair: PairFacts, field: str, harm: str) -> CheckResult:
 
 @pair_check("processor", "Both boxes have the same processor, so that one image runs on both.")
 def processor(pair: PairFacts) -> Iterator[CheckResult]:
-    """Compare the machine types."""
     here, there = (box.known().arch for box in pair.boxes)
     if here == there:
         yield ok(f"{here} on both.")

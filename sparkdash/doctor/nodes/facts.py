@@ -57,7 +57,6 @@ class BoxFacts:
 
     @property
     def shown(self) -> str:
-        """Name for people: this box's is its host name."""
         return self.facts.hostname if self.name == LOCAL and self.facts else self.name
 
     def known(self) -> NodeFacts:
@@ -94,12 +93,10 @@ class PairFacts:
 
     @property
     def settings(self) -> Settings:
-        """Owner's settings."""
         return self.here.settings
 
     @property
     def boxes(self) -> tuple[BoxFacts, BoxFacts]:
-        """Both boxes, this one first."""
         return self.here, self.there
 
     def shared(self) -> tuple[SharedLink, ...]:
@@ -144,8 +141,6 @@ NODE_CHECKS: dict[str, NodeCheck] = {}
 
 
 def box_check(name: str, about: str, *, reads: tuple[str, ...] = ()) -> Callable[[BoxLook], BoxLook]:
-    """Register a function as a check of each box."""
-
     def register(look: BoxLook) -> BoxLook:
         NODE_CHECKS[name] = NodeCheck(name, about, box=look, reads=reads)
         return look
@@ -156,8 +151,6 @@ def box_check(name: str, about: str, *, reads: tuple[str, ...] = ()) -> Callable
 def pair_check(
     name: str, about: str, *, reads: tuple[str, ...] = (), connects: bool = False
 ) -> Callable[[PairLook], PairLook]:
-    """Register a function as a check of each pair."""
-
     def register(look: PairLook) -> PairLook:
         NODE_CHECKS[name] = NodeCheck(name, about, pair=look, reads=reads, connects=connects)
         return look
@@ -202,7 +195,6 @@ class RdmaPort(NamedTuple):
 
 
 def parse_rdma_ports(section: Mapping[str, Any]) -> tuple[RdmaPort, ...]:
-    """Parse the section `hcas`."""
     return tuple(
         RdmaPort(
             hca=str(port["hca"]),

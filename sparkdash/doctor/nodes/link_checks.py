@@ -31,7 +31,6 @@ NETPLAN = "/etc/netplan/40-cx7.yaml"
 
 @pair_check("link", "The boxes share a network, and it is the fast one.", reads=("hcas", "addresses"))
 def link(pair: PairFacts) -> Iterator[CheckResult]:
-    """Find the interfaces that face each other, and the halves of a port that have no address."""
     links = pair.shared()
     if not links:
         yield _no_link(pair)
@@ -268,7 +267,6 @@ def _hcas(box: BoxFacts) -> list[str]:
 
 @box_check("infiniband", "Engines can be given /dev/infiniband.", reads=("devices", "hcas"))
 def infiniband(box: BoxFacts) -> Iterator[CheckResult]:
-    """Check the devices that a container needs for RDMA."""
     section, ports = box.section("devices"), _ports(box)
     names, usable = section["names"], section["usable"]
     if not ports:

@@ -16,7 +16,6 @@ from typing import Any
 
 
 def main() -> None:
-    """Read the request and print the outcome per port."""
     request = json.loads(sys.argv[1])
     signal.alarm(int(request["seconds"]) + 10)
     work = listen if request["role"] == "listen" else connect

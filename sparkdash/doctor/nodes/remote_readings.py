@@ -23,7 +23,6 @@ PROGRAMS = ("ib_write_bw", "ib_write_lat", "ib_send_bw", "ethtool")
 
 
 def main() -> None:
-    """Read the sections of the request and print them as one JSON object."""
     request = json.loads(sys.argv[1])
     found: dict[str, Any] = {}
     for section in request["sections"]:
@@ -51,7 +50,6 @@ def printed(*argv: str) -> str:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Names in a folder; none where there is no such folder."""
     return sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
 
 
@@ -78,7 +76,6 @@ def routes(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def python() -> dict[str, Any]:
-    """Version of this interpreter."""
     return {"version": platform.python_version()}
 
 
@@ -115,7 +112,6 @@ def gids(port: Path) -> list[dict[str, Any]]:
 
 
 def memory() -> dict[str, Any]:
-    """Text of /proc/meminfo."""
     return {"meminfo": Path("/proc/meminfo").read_text()}
 
 
@@ -150,7 +146,6 @@ def linger() -> dict[str, Any]:
 
 
 def tools() -> dict[str, Any]:
-    """Programs of the link's measurement that are installed."""
     return {"found": [name for name in PROGRAMS if shutil.which(name)]}
 
 

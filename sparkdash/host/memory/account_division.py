@@ -86,12 +86,10 @@ class KnownOwners:
     users: Mapping[int, str] = field(default_factory=dict)
 
     def user(self, uid: int) -> str:
-        """Name of the user, or "uid N"."""
         return self.users.get(uid, f"uid {uid}")
 
 
 def owners(processes: Iterable[ProcessMemory], known: KnownOwners) -> dict[int, Owner]:
-    """Find the owner of each process, by pid."""
     listed = {one.pid: one for one in processes}
     ours = known.ours | {pid for pid, one in listed.items() if one.name == "sparkdash"}
     return {pid: _owner(one, _ancestors(one, listed), known, ours) for pid, one in listed.items()}
@@ -185,7 +183,6 @@ class Pools(NamedTuple):
 
 
 def divide_memory(seen: MemoryFigures) -> MemoryAccount:
-    """Divide MemTotal among the holders."""
     found, notes = pools(seen), list[str]()
     rows = [*_held(seen, found, notes), *found.kernel, *_given_back(found)]
     rows.sort(key=lambda row: (row.reclaimable, -row.bytes))

@@ -73,7 +73,6 @@ class PressureAlarm:
 
     @property
     def has_trigger(self) -> bool:
-        """Whether the kernel reports pressure."""
         return self._trigger is not None
 
     def wait(self, seconds: float) -> bool:
@@ -95,7 +94,6 @@ class PressureAlarm:
             os.eventfd_write(self._call, 1)
 
     def close(self) -> None:
-        """Close both descriptors, while no thread sleeps."""
         self._drop()
         os.close(self._call)
 
@@ -176,7 +174,6 @@ class MemoryGuard:
             self.mode = settings.guard
 
     def close(self) -> None:
-        """Stop the thread and wait for its end."""
         self._closed.set()
         self._needed.set()
         self._alarm.call()
@@ -207,7 +204,6 @@ class MemoryGuard:
         self._needed.wait()
 
     def _look(self) -> float:
-        """Look and act; return seconds until the next look."""
         look, before = self._files.look(), self._judge.level
         verdict = self._judge.see(look)
         # the engines may be outdated: the thread that would renew them may hang
@@ -301,7 +297,6 @@ class KillTarget:
 
     @property
     def alive(self) -> bool:
-        """Whether the leader still runs."""
         now = proc.stat(self._pid)
         return now is not None and not now.ended and proc.birth(self._pid) == self._birth
 
@@ -311,7 +306,6 @@ class KillTarget:
             return 0 if self._closed else self._kill()
 
     def close(self) -> None:
-        """Close the pidfd. Idempotent."""
         with self._lock:
             if not self._closed:
                 self._closed = True

@@ -118,11 +118,9 @@ class GuardJudge:
 
     @property
     def level(self) -> GuardLevel:
-        """Level of the last reading."""
         return LEVELS[self.rules.level]
 
     def see(self, look: GuardReading) -> GuardVerdict:
-        """Judge this reading after the earlier ones."""
         judged = self.rules.see(look)
         return GuardVerdict(LEVELS[judged.level], judged.pressed, judged.kill, judged.fall, judged.again_s)
 

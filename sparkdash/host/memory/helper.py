@@ -95,7 +95,6 @@ def files(user: str, uid: int) -> tuple[HelperFile, ...]:
 
 
 def ours(text: str) -> bool:
-    """Whether sparkdash wrote a file with this text."""
     return text.startswith(MARK)
 
 

@@ -73,7 +73,6 @@ class VitalsFiles:
         return None if seen is None else seen.blocks
 
     def close(self) -> None:
-        """Close all files."""
         for fd in (self._meminfo, self._vmstat, self._pressure, self._buddyinfo):
             if fd is not None:
                 os.close(fd)
@@ -111,6 +110,5 @@ def _after(text: bytes, word: bytes) -> bytes:
 
 
 def _sum(vmstat: bytes, names: Iterable[bytes]) -> int | None:
-    """Sum the counters that exist; None without any."""
     found = [int(line) for name in names if (line := vmstat.partition(name)[2].partition(b"\n")[0]).isdigit()]
     return sum(found) if found else None

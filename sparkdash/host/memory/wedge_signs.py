@@ -92,7 +92,6 @@ class Signs:
         self.reset()
 
     def reset(self) -> None:
-        """Forget earlier vitals, before another load."""
         self._past: deque[Vitals] = deque()
         """Vitals about once a second, over 2 * HALF_S and the one before."""
         self._lines: deque[tuple[float, int]] = deque()

@@ -76,23 +76,19 @@ def _is_called(name: str, tags: list[str], digests: list[str]) -> bool:
 
 
 def gone(words: str) -> bool:
-    """Whether this complaint means that the container does not exist."""
     return "no such container" in words.lower()
 
 
 def no_such_image(words: str) -> bool:
-    """Whether this complaint means that the image is not on this box."""
     return _any(words.lower(), "image not known", "no such image", "no such object")
 
 
 def not_running(words: str) -> bool:
-    """Whether this complaint means that the container has ended or does not exist."""
     lowered = words.lower()
     return gone(words) or "running containers" in lowered or "is not running" in lowered
 
 
 def unreachable(words: str) -> bool:
-    """Whether this complaint means that docker's daemon does not run or refuses us."""
     return _any(words.lower(), "cannot connect to the docker daemon", "permission denied while trying to connect")
 
 
@@ -122,7 +118,6 @@ def last_words(complaint: str) -> str:
 
 
 def runtime_missing(program: str, found: str) -> HostError:
-    """Error for a podman or docker that cannot be used at all."""
     hints = {
         "podman": "Install it (`sudo apt-get install podman`), or set runtime = \"docker\" or \"process\" in"
                   " config.toml.",
@@ -154,14 +149,12 @@ def too_slow(program: str, verb: str, seconds: float, memory: str) -> HostError:
 
 
 def not_fetched(program: str, image: str, words: str) -> HostError:
-    """Error for a failed pull, with its own words."""
     hint = _source(program, image, words)
     hint = hint or "See whether this box reaches that registry, and whether the profile's `image` is right."
     return HostError(f"{program} could not fetch {image}: {words}.", code="image_missing", hint=hint)
 
 
 def image_missing(program: str, image: str, words: str) -> HostError:
-    """Error for an image that is not on this box."""
     hint = (
         _source(program, image, words) or f"Fetch it with `{program} pull {image}`, or correct `image` in the profile."
     )
@@ -194,7 +187,6 @@ def start_failed(program: str, spec: ContainerSpec, complaint: str) -> HostError
 
 
 def failed(program: str, verb: str, complaint: str) -> HostError:
-    """Error for any other failure, with the program's own words."""
     if unreachable(complaint):
         return runtime_missing(program, last_words(complaint))
     words = last_words(complaint) or "it said nothing"
@@ -203,7 +195,6 @@ def failed(program: str, verb: str, complaint: str) -> HostError:
 
 
 def name_taken(program: str, name: str) -> HostError:
-    """Error for a needed name that belongs to another's container."""
     return HostError(
         f"A container named {name} exists already, and this sparkdash did not start it.",
         code="name_taken",

@@ -88,7 +88,6 @@ def remove(program: str, name: str) -> list[str]:
 
 
 def inspect(program: str, names: list[str]) -> list[str]:
-    """Print a JSON array with an object for each existing container."""
     return [program, "inspect", "--type", "container", *names]
 
 
@@ -120,7 +119,6 @@ def top(program: str, name: str) -> list[str]:
 
 
 def pull(program: str, image: str) -> list[str]:
-    """Fetch an image and print the progress line by line."""
     return [program, "pull", image]
 
 

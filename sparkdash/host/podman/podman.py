@@ -61,21 +61,18 @@ class Podman:
         """Containers as last seen, by name, for when podman no longer answers."""
 
     async def version(self) -> str:
-        """Ask for the program's version. Raises HostError(code="runtime_missing")."""
         done = await self._call(argv.version(self.name), LOOK_S)
         if done.code:
             raise answers.runtime_missing(self.name, answers.last_words(done.err))
         return done.out.strip()
 
     async def image_id(self, image: str) -> str | None:
-        """Look up the image's id; None if it is not on this box."""
         done = await self._call(argv.image_id(self.name, image), LOOK_S)
         if done.code and not answers.no_such_image(done.err):
             raise answers.failed(self.name, "image", done.err)
         return None if done.code else done.out.strip()
 
     async def images(self, names: Collection[str]) -> dict[str, int]:
-        """Bytes on disk by name; missing images are left out. Raises HostError: runtime_missing, runtime_timeout."""
         if not names:
             return {}
         done = await self._call(argv.images(self.name, names), LIST_S)
@@ -147,7 +144,6 @@ class Podman:
         return await self._run(spec)
 
     async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
-        """Send SIGTERM, SIGKILL after the grace, remove, end remaining processes; a missing container is success."""
         info = await self._last_seen(name)
         stop = podman_host.ContainerStop(self._call, self._host, self.name, name, info)
         left = await podman_host.stop_container(stop, math.ceil(grace_s), before_removal)
@@ -162,7 +158,6 @@ class Podman:
         return self._known.get(name)
 
     async def inspect(self, name: str) -> ContainerInfo | None:
-        """Return the container of that name; None if there is none."""
         found = await self._inspect([name])
         return found[0] if found else None
 
@@ -175,7 +170,6 @@ class Podman:
         return await self._inspect(ids) if ids else []
 
     async def settle(self, owner: str) -> Leftovers:
-        """Wait for commands of a killed daemon, end a hanging `run`, and end orphans. See Runtime."""
         await self._host.settle_commands(self.name, owner)
         found = await self._host.engines_of(owner)
         # each by its name: an incomplete list must not cost a living engine its processes
@@ -204,7 +198,6 @@ class Podman:
         return code
 
     async def pids(self, name: str) -> set[int]:
-        """Host process ids of the container; empty if it does not run."""
         if (known := self._known.get(name)) and (seen := await self._host.pids_of(known.id)):
             return seen
         done = await self._call(argv.top(self.name, name), LOOK_S)

@@ -146,58 +146,45 @@ class LocalPodmanHost:
         self.commands: Commands = LocalPrograms()
 
     def variables(self, spec: ContainerSpec) -> dict[str, str]:
-        """Secret variables; those that the daemon's environment has are inherited."""
         return argv.environment(spec)
 
     def memory_words(self) -> str:
-        """Describe the box's memory in a sentence."""
         return meminfo.describe_memory()
 
     async def make_mounts(self, spec: ContainerSpec) -> None:
-        """Make the missing folders of writable mounts. Raises HostError: mount_missing."""
         await asyncio.to_thread(_make_writable_mounts, spec)
 
     async def pids_of(self, container_id: str) -> set[int]:
-        """Pids of the container's processes, from their control groups."""
         return await leftovers.pids_of(container_id)
 
     async def just_started(self, spec: ContainerSpec, container_id: str) -> ContainerInfo | None:
-        """Describe a container that has just started; None if its first process is not found."""
         return await leftovers.just_started(spec, container_id)
 
     async def has_ended(self, container: ContainerInfo) -> bool:
-        """Wait for the end of the container's first process; False at once if the kernel cannot tell."""
         return await leftovers.has_ended(container)
 
     async def members(self, container: ContainerInfo | None) -> Births | None:
-        """Processes of the container, by its control group and its mark; None if the scan took too long."""
         if container is None:
             return {}
         mark = engine_mark(container.labels.get(LABEL_OWNER, ""), container.name)
         return await leftovers.scan_for_engine(mark, container.id)
 
     async def members_of_engine(self, mark: str) -> Births | None:
-        """Processes with this engine's mark; None if the scan took too long."""
         return await leftovers.scan_for_engine(mark, None)
 
     async def engines_of(self, owner: str) -> dict[str, Births]:
-        """Living processes of every engine of this owner, by the engine's mark."""
         return await asyncio.to_thread(leftovers.processes_of_owner, owner)
 
     async def resume(self, members: Births) -> None:
-        """Let stopped processes run on."""
         await in_thread(lambda: leftovers.resume(members))
 
     async def end(self, *looks: Births | None) -> Leftovers:
-        """Send SIGKILL to processes that still live, and wait for their end; None stands for a late scan."""
         return await leftovers.end_processes(*looks)
 
     async def still_living(self, processes: Births) -> Births:
-        """Processes that still live."""
         return leftovers.still_living(processes)
 
     async def settle_commands(self, program: str, owner: str) -> None:
-        """Wait for podman commands of a killed daemon, and end a hanging `run`."""
         runs, ends = await asyncio.to_thread(find_abandoned_commands, program, owner)
         hung = await leftovers.wait_for_all(runs | ends, SETTLE_S)
         await leftovers.end_processes({pid: birth for pid, birth in hung.items() if pid in runs})
@@ -216,7 +203,6 @@ def _make_writable_mounts(spec: ContainerSpec) -> None:
 
 
 def folder_not_made(spec: ContainerSpec, source: str, words: str) -> HostError:
-    """Make the error for a writable mount whose folder cannot be made."""
     return HostError(
         f"The folder {source} for {spec.name} cannot be made: {words}.",
         code="mount_missing",

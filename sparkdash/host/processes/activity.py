@@ -70,13 +70,11 @@ def parse_stat(told: bytes) -> ActivityStat | None:
 
 
 def parse_read_bytes(told: bytes) -> int | None:
-    """Parse the bytes read from storage in /proc/<pid>/io; None if they are missing."""
     found = re.search(rb"^read_bytes: (\d+)$", told, re.MULTILINE)
     return int(found[1]) if found else None
 
 
 def is_compiler(name: str) -> bool:
-    """Whether a process of that name compiles or links."""
     return _COMPILERS.fullmatch(name) is not None
 
 

@@ -151,7 +151,6 @@ async def scan_for_engine(mark: str, container: str | None) -> Births | None:
 
 
 def still_living(processes: Mapping[int, str]) -> Births:
-    """Processes of the mapping that still live."""
     return {pid: birth for pid, birth in processes.items() if births([pid]).get(pid) == birth}
 
 

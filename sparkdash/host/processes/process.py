@@ -58,7 +58,6 @@ class ProcessRecord(Frozen):
 
 
 def unwritable(folder: Path, error: OSError) -> HostError:
-    """Error for a folder in which nothing can be written."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     hint = "Make room on its disk." if full else "Make it writable, or choose another with SPARKDASH_STATE_DIR."
     code = "disk_full" if full else "state_unwritable"
@@ -79,7 +78,6 @@ class ProcessRecords:
             return None
 
     def all(self) -> list[ProcessRecord]:
-        """Read all records, sorted by name."""
         found = (self.get(file.stem) for file in sorted(self._folder.glob("*.json")))
         return [record for record in found if record]
 
@@ -108,11 +106,9 @@ class ProcessRecords:
             raise unwritable(self._folder, error) from None
 
     def logs(self) -> list[Path]:
-        """Log files of all engines."""
         return list(self._folder.glob("*.log"))
 
     def log(self, name: str) -> Path:
-        """Path of the process's log."""
         return self._file(name, "log")
 
     def _file(self, name: str, kind: str = "json") -> Path:
@@ -224,12 +220,10 @@ class Process:
         return await leftovers.end_processes(leftovers.processes_except(found, held))
 
     async def inspect(self, name: str) -> ContainerInfo | None:
-        """Return the process of that name, running or not."""
         record = self._records.get(name)
         return None if record is None else self._info(self._settled(record))
 
     async def containers(self, labels: Mapping[str, str]) -> list[ContainerInfo]:
-        """List processes with these labels; an empty value matches any."""
         return [self._info(self._settled(record)) for record in self._records.all() if _matches(record, labels)]
 
     async def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
@@ -256,7 +250,6 @@ class Process:
             yield line
 
     def log_files(self) -> list[Path]:
-        """Log files of all engines, also of ended ones."""
         return self._records.logs()
 
     async def wait(self, name: str) -> int:
@@ -269,7 +262,6 @@ class Process:
         return UNKNOWN_EXIT if code is None else code
 
     async def pids(self, name: str) -> set[int]:
-        """Pids of the process and all its descendants; empty if it does not run."""
         record = self._records.get(name)
         if record is None or not _alive(record):
             return set()

@@ -46,7 +46,6 @@ class RoundTrip(NamedTuple):
 
     @property
     def error_s(self) -> float:
-        """Largest error of the offset."""
         return max(self.heard - self.asked, 0.0) / 2
 
 
@@ -173,7 +172,6 @@ class FiguresStream:
 
 
 def silent(node: str, seconds: float) -> HostError:
-    """Make the error for a node without an answer for this long."""
     return HostError(
         f"{node} does not answer: no figures for {duration(seconds)}.",
         code="node_unreachable",
@@ -182,7 +180,6 @@ def silent(node: str, seconds: float) -> HostError:
 
 
 async def _last_words(process: Process) -> str:
-    """Return the last line of what a process wrote to stderr."""
     assert process.stderr is not None  # noqa: S101 - `child` makes this pipe
     said = b""
     while chunk := await process.stderr.read(_CHUNK):

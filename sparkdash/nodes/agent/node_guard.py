@@ -37,7 +37,6 @@ def profile_of(act: GuardAct) -> str:
 
 
 def killed(node: str, act: GuardAct) -> EngineError:
-    """Build the failure of an engine that the node's guard killed."""
     missed = "" if act.processes else " None of its processes could be signalled."
     return EngineError(
         f"{node}'s memory guard killed {profile_of(act)}: {_figures(act)}, and under {gib(act.floor)} "
@@ -56,7 +55,6 @@ def notice(node: str, act: GuardAct, at: float) -> Notice:
 
 
 def kill_of(node: str, act: GuardAct, at: float) -> GuardKill:
-    """Return the kill as the books keep it; `at` is its time by this box's clock."""
     return GuardKill(
         at=at,
         profile=profile_of(act),
@@ -162,5 +160,4 @@ def make_lease(settings: Settings, total: int, containers: Iterable[GuardedConta
 
 
 def ends(lease: dict[str, Any]) -> bool:
-    """Whether this lease ends the guard instead of renewing it."""
     return bool(lease.get("stop"))

@@ -80,7 +80,6 @@ class NodeWatch:
         """Node, report and time by this box's clock of the last kills, by container."""
 
     def attach(self, inputs: WatchInputs) -> None:
-        """Begin to renew leases, for these engines."""
         self._inputs = inputs
 
     def make(self, connection: ConnectedNode) -> NodeFigures:
@@ -100,13 +99,11 @@ class NodeWatch:
         return figures
 
     def pace(self, every_s: float) -> None:
-        """Set the interval of all nodes' ticks."""
         self._every_s = every_s
         for figures in self._figures.values():
             figures.pace(every_s)
 
     def local_sample(self) -> NodeSample:
-        """Read this box's link figures."""
         self._local = self._local or LocalLinks()
         return self._local.read()
 

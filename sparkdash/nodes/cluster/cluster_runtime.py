@@ -123,27 +123,21 @@ class ClusterRuntime:
         return tuple(member.node for member in engine.members) if engine else (LOCAL,)
 
     async def version(self) -> str:
-        """Return the version of this box's runtime."""
         return await self._local.version()
 
     async def image_id(self, image: str) -> str | None:
-        """Look up an image on this box."""
         return await self._local.image_id(image)
 
     async def images(self, names: Collection[str]) -> dict[str, int]:
-        """Bytes of images on this box."""
         return await self._local.images(names)
 
     def pull(self, image: str) -> AsyncIterator[PullProgress]:
-        """Fetch an image to this box."""
         return self._local.pull(image)
 
     def command(self, spec: ContainerSpec) -> list[str]:
-        """Return the command that starts the head, as its own node runs it."""
         return self._local.command(spec)
 
     async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
-        """Run a program to its end on this box."""
         return await self._local.output(spec, deadline_s=deadline_s)
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
@@ -199,7 +193,6 @@ class ClusterRuntime:
         return placed_on(part.node, started)
 
     async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
-        """End all containers of the engine at once; on a silent node their removal is owed. See Runtime."""
         engine = self._engines.get(name)
         if engine is None or engine.is_local:
             left = await self._local.stop(name, grace_s, before_removal)
@@ -211,7 +204,6 @@ class ClusterRuntime:
         return left
 
     async def inspect(self, name: str) -> ContainerInfo | None:
-        """Return the head's container. Raises HostError."""
         node = self._head_node(name)
         found = await self._runtimes.on(node).inspect(name)
         return None if found is None else placed_on(node, found)

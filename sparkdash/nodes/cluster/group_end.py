@@ -118,7 +118,6 @@ async def _loss_of(
 
 
 def node_restarted(node: str) -> HostError:
-    """Return the error of an engine of which a node was restarted."""
     return HostError(
         f"{node} was restarted while the engine ran on it.",
         code=NODE_RESTARTED,
@@ -127,7 +126,6 @@ def node_restarted(node: str) -> HostError:
 
 
 def node_lost(node: str, silent_s: float, why: HostError | None) -> HostError:
-    """Return the error of an engine that lost one of its nodes, with what was found last."""
     if why is not None and why.code == "node_unknown":
         return HostError(
             f"{node} was removed from the nodes while the engine ran on it.",
@@ -191,7 +189,6 @@ class _Outage:
         self._told = False
 
     def end(self) -> None:
-        """The link is back."""
         if self._told:
             self._tell(None, 0.0)
         self.since, self._told = None, False
@@ -221,7 +218,6 @@ def link_notice(name: str, nodes: tuple[str, ...], fault: str | None, left_s: fl
 
 
 def link_of(nodes: tuple[str, ...]) -> str:
-    """Return how a sentence calls the link between these nodes."""
     return f"The link between {' and '.join(map(called, nodes))}"
 
 

@@ -52,7 +52,6 @@ class EngineMembers:
 
     @property
     def head_node(self) -> str:
-        """Node of the head."""
         return self.members[0].node
 
     @property
@@ -71,7 +70,6 @@ class EngineGroup:
     """State of the whole engine."""
 
     def as_container(self) -> ContainerInfo:
-        """Return the head with the state of the whole engine."""
         return self.head if self.head.state is self.state else self.head.replace(state=self.state)
 
 
@@ -104,7 +102,6 @@ def nodes_of(container: ContainerInfo) -> tuple[str, ...]:
 
 
 def is_worker(container: ContainerInfo) -> bool:
-    """Whether the container is a worker of an engine on several nodes."""
     return LABEL_HEAD in container.labels
 
 
@@ -120,7 +117,6 @@ def group_containers(listing: Listing, running: Mapping[str, EngineMembers]) -> 
 
 
 def _unclaimed(workers: Sequence[ContainerInfo], groups: Sequence[EngineGroup]) -> list[ContainerInfo]:
-    """Workers that are a member of no group."""
     claimed = {(member.node, member.container) for group in groups for member in group.members.members}
     return [each for each in workers if (each.node, each.name) not in claimed]
 

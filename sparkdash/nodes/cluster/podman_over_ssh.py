@@ -36,7 +36,6 @@ _CHUNK = 65536
 
 
 def remote_podman(connection: NodeConnection, program: str = argv.PODMAN) -> Runtime:
-    """Make the container runtime of another node."""
     return NodeRuntime(connection.node.name, Podman(program, RemotePodmanHost(connection)))
 
 
@@ -68,7 +67,6 @@ class RemoteCommands:
     async def output(
         self, argv: Sequence[str], *, deadline_s: float, limit: int, variables: Mapping[str, str] | None = None
     ) -> str:
-        """Run a program; return both output streams, `limit` bytes at most. Raises as `run`."""
         done = await self.run(argv, deadline_s=deadline_s, variables=variables)
         return (done.out + done.err)[:limit]
 
@@ -116,24 +114,20 @@ class RemotePodmanHost(PodmanHost):
         return {**inherited, **argv.environment(spec)}
 
     async def make_mounts(self, spec: ContainerSpec) -> None:
-        """Make the missing folders of writable mounts. Raises HostError: mount_missing."""
         wanted = [mount.source for mount in spec.mounts if not mount.read_only and mount.source.startswith("/")]
         failed = await self._ask("folders", *wanted) if wanted else None
         if failed:
             raise folder_not_made(spec, failed[0], failed[1])
 
     async def members(self, container: ContainerInfo | None) -> Births | None:
-        """Processes of the container, by its control group and its mark; None if they cannot be read."""
         if container is None:
             return {}
         return await self._look(engine_mark(container.labels.get(LABEL_OWNER, ""), container.name), container.id)
 
     async def members_of_engine(self, mark: str) -> Births | None:
-        """Processes with this engine's mark; None if they cannot be read."""
         return await self._look(mark, "")
 
     async def engines_of(self, owner: str) -> dict[str, Births]:
-        """Living processes of every engine of this owner, by the engine's mark."""
         found = await self._ask("all", owner)
         return {mark: _births(processes) for mark, processes in found.items()}
 
@@ -149,7 +143,6 @@ class RemotePodmanHost(PodmanHost):
         return Leftovers(ended=tuple(done["ended"]), stuck=stuck, stuck_how=how, unseen=unseen)
 
     async def settle_commands(self, program: str, owner: str) -> None:
-        """Wait for podman commands of a killed daemon, and end a hanging `run`."""
         await self._ask("settle", program, owner, str(SETTLE_S), deadline_s=SETTLE_S + SCRIPT_S)
 
     async def _look(self, mark: str, container: str) -> Births | None:

@@ -49,11 +49,9 @@ class OwedRemovals:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Nodes on which something is owed."""
         return frozenset(each.node for each in self._owed)
 
     def on(self, node: str) -> tuple[OwedRemoval, ...]:
-        """Removals that are owed on this node."""
         return tuple(each for each in self._owed if each.node == node)
 
     def containers(self, node: str) -> tuple[str, ...]:

@@ -76,7 +76,6 @@ class LinkRun(Frozen):
 
 
 def link_runs_dir() -> Path:
-    """Folder of the measured links."""
     return paths.state_dir() / "links"
 
 
@@ -409,6 +408,5 @@ def _draw_port() -> int:
 
 
 def complaint(said: CommandResult) -> str:
-    """Last line in which a tool says what went wrong."""
     lines = [line.strip() for line in (said.out + said.err).splitlines() if not _NOISE.search(line)]
     return lines[-1] if lines else "it printed nothing"

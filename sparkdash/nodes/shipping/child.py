@@ -31,7 +31,6 @@ RESUMES = "What arrived of the weights is kept there: the same command goes on w
 
 
 def registered_node(name: str) -> Node:
-    """Return the node of the registry. Raises HostError: node_unknown; ProfileError: nodes_invalid."""
     for node in node_file.read_nodes(node_file.nodes_file()):
         if node.name == name:
             return node
@@ -164,7 +163,6 @@ class CopyMeter:
                         pipe.close()
 
     def now(self) -> CopyProgress:
-        """Return the current progress."""
         seen = self._bytes.now()
         return CopyProgress(
             kind=self._kind,
@@ -178,7 +176,6 @@ class CopyMeter:
         )
 
     def end(self) -> CopyProgress:
-        """Return the final progress."""
         return self.now().replace(came_bytes=self._total, done=True)
 
 
@@ -251,7 +248,6 @@ def _pump(first: subprocess.Popen[bytes], second: subprocess.Popen[bytes], meter
 
 
 def disk_full(node: str, place: str, needs: int, free: int) -> HostError:
-    """Error of a disk that has not the room."""
     return HostError(
         f"{size(needs)} are to be written to {place} on {node}, and its disk has {size(free)} free.",
         code="disk_full",
@@ -260,7 +256,6 @@ def disk_full(node: str, place: str, needs: int, free: int) -> HostError:
 
 
 def memory(content: bytes = b"") -> IO[bytes]:
-    """Make an open file in memory."""
     file = os.fdopen(os.memfd_create("copy"), "w+b", buffering=0)
     file.write(content)
     file.seek(0)

@@ -156,7 +156,6 @@ async def _reports(meter: CopyMeter, work: Callable[[], object]) -> AsyncGenerat
 
 
 def on_neither(profile: Profile, item: CopyItem, node: str) -> HostError:
-    """Error for an image or a model that neither box has."""
     copies = f"then `sparkdash nodes copy {profile.name} --to {node}`, or start it: a start copies what is missing"
     if item.kind is CopyKind.IMAGE:
         return HostError(

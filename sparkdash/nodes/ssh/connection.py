@@ -57,7 +57,6 @@ class Master:
 
     @property
     def alive(self) -> bool:
-        """Whether the connection is made and not known to be lost."""
         return self._watch is not None and not self._watch.done()
 
     async def open(self) -> None:
@@ -159,7 +158,6 @@ class NodeConnection:
 
     @property
     def alive(self) -> bool:
-        """Whether the connection for calls is made and not known to be lost."""
         return self._calls is not None and self._calls.alive
 
     async def open(self) -> None:

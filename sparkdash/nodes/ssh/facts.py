@@ -37,7 +37,6 @@ async def read_local_facts(program: str, hf_home: str) -> NodeFacts:
 
 
 def script(name: str) -> bytes:
-    """Return the source of a module of this room (`facts_script`), to be piped to another box's Python."""
     return resources.files("sparkdash.nodes").joinpath(f"{name}.py").read_bytes()
 
 

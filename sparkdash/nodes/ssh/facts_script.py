@@ -145,7 +145,6 @@ def driver_versions() -> dict[str, str | None]:
 
 
 def read_facts(program: str, hf_home: str) -> dict[str, Any]:
-    """Return all facts of this box as a dict."""
     home = Path.home()
     weights = Path(hf_home).expanduser() if hf_home else home / ".cache/huggingface"
     version, layers = _DOCKER_FORMATS if program == "docker" else _PODMAN_FORMATS

@@ -90,12 +90,10 @@ class NodeMonitor:
 
     @property
     def state(self) -> NodeState:
-        """Current state of the node."""
         return self._state
 
     @property
     def reachable(self) -> bool:
-        """Whether calls to the node can be expected to succeed."""
         return self._state.status is NodeStatus.REACHABLE
 
     def note(self, *, owed: tuple[str, ...] | None = None, guarded: bool | None = None) -> None:

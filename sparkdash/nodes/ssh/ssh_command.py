@@ -72,7 +72,6 @@ def forward(node: Node, socket: Path, port: int, remote_port: int) -> list[str]:
 
 
 def cancel_forward(node: Node, socket: Path, port: int, remote_port: int) -> list[str]:
-    """Have the master end `forward`."""
     return _control(node, socket, "cancel", "-L", _forwarded(port, remote_port))
 
 
@@ -86,7 +85,6 @@ def first_sight(target: str, port: int, name: str, known_hosts: Path) -> list[st
 
 
 def known_hosts_line(node: Node) -> str:
-    """Return the line of known_hosts that pins the node's key."""
     return f"{node.name} {node.host_key}\n"
 
 

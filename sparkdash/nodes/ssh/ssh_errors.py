@@ -35,7 +35,6 @@ NO_ANSWER = "it has stopped answering"
 
 
 def connection_error(node: Node, stderr: str) -> HostError:
-    """Make the error for a connection that could not be made, or was lost."""
     if _CHANGED[0] in stderr:
         return key_changed(node, offered_fingerprint(stderr))
     if any(words in stderr for words in _UNKNOWN):
@@ -50,7 +49,6 @@ def connection_error(node: Node, stderr: str) -> HostError:
 
 
 def key_changed(node: Node, offered: str | None) -> HostError:
-    """Make the error for a host key that is not the pinned one; `offered` is its fingerprint."""
     found = f"it offers {offered}" if offered else "it offers another one"
     return HostError(
         f"The host key of {node.name} ({node.ssh}) has changed: pinned is {fingerprint(node.host_key)}, {found}.",
@@ -60,7 +58,6 @@ def key_changed(node: Node, offered: str | None) -> HostError:
 
 
 def login_refused(node: Node, words: str) -> HostError:
-    """Make the error for a node that does not let us in without a password."""
     port = "" if node.port == 22 else f"-p {node.port} "
     return HostError(
         f"{node.name} ({node.ssh}) refuses the login: {words.removeprefix(f'{node.ssh}: ')}.",
@@ -84,7 +81,6 @@ def unreachable(node: Node, words: str, *, registered: bool = True) -> HostError
 
 
 def too_slow(node: Node, what: str, seconds: float) -> HostError:
-    """Make the error for a call that passed its deadline."""
     return HostError(
         f"`{what}` on {node.name} gave no answer for {seconds:.0f} s.",
         code=TIMEOUT,
@@ -93,7 +89,6 @@ def too_slow(node: Node, what: str, seconds: float) -> HostError:
 
 
 def ssh_missing(words: str) -> HostError:
-    """Make the error for a box without ssh."""
     return HostError(
         f"ssh cannot be run on this box: {words}.",
         code="ssh_missing",

@@ -37,7 +37,6 @@ def socket_folder() -> Path:
 
 
 def socket_path(folder: Path, node: str, number: int) -> Path:
-    """Return the path of this process's `number`th socket for the node."""
     return folder / f"{os.getpid()}-{hashlib.sha256(node.encode()).hexdigest()[:8]}-{number}"
 
 

@@ -117,7 +117,6 @@ class EngineProcesses:
 
 
 def start_of(pid: int, proc: str = PROC) -> int | None:
-    """Start of a living process in clock ticks since boot; None if it has ended."""
     fields = _stat(pid, proc)
     return None if fields is None else fields[2]
 
@@ -132,7 +131,6 @@ def resident_bytes(pid: int, proc: str = PROC) -> int:
 
 
 def _stat(pid: int, proc: str) -> tuple[str, str, int] | None:
-    """Name, state and start of a process; None if it has ended."""
     head, _, tail = (read_text(f"{proc}/{pid}/stat") or "").rpartition(")")
     fields = tail.split()
     if len(fields) < 20 or (fields[0] in "ZXx" and int(fields[17]) <= 1):

@@ -55,7 +55,6 @@ class Ticker:
             self._folder = GuardFolder(owner, base)
 
     def tick(self) -> Figures:
-        """Read all figures."""
         now = seconds_since_boot()
         if now - self._scanned_at >= SCAN_S:
             self._scanned_at = now
@@ -116,7 +115,6 @@ class _DaemonInput:
 
 
 def main(owner: str) -> None:
-    """Write ticks until stdin closes, or is silent for too long."""
     ticker, stdin = Ticker(owner), _DaemonInput()
     every, due = FIRST_S, time.monotonic()
     while (commands := stdin.read_until(due)) is not None:

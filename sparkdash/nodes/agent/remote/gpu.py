@@ -94,7 +94,6 @@ class Driver:
         return found
 
     def close(self) -> None:
-        """Release the driver."""
         self._library.nvmlShutdown()
 
     def _throttle(self) -> list[str]:
@@ -135,7 +134,6 @@ class Driver:
 
 
 def ask_nvidia_smi(run: Callable[..., Any] = subprocess.run) -> Figures:
-    """Read the figures through `nvidia-smi`. Raises OSError."""
     program = shutil.which("nvidia-smi")
     if program is None:
         raise OSError("nvidia-smi is missing")

@@ -219,7 +219,6 @@ class NodeGuard:
 
 
 def guard(owner: str, folder: GuardFolder) -> None:
-    """Guard until there is nothing left to guard."""
     guarding, failed = NodeGuard(owner, folder), 0
     while True:
         try:

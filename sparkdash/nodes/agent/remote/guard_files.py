@@ -43,7 +43,6 @@ class GuardFolder:
             raise OSError(f"{self.path} is not a private folder of this user")
 
     def file(self, name: str) -> str:
-        """Return the path of a file in the folder."""
         return f"{self.path}/{name}"
 
     def changed_at(self, name: str = "") -> int:
@@ -74,7 +73,6 @@ class GuardFolder:
             raise
 
     def remove(self, name: str) -> None:
-        """Remove a file. Idempotent."""
         with suppress(OSError):
             os.unlink(self.file(name))
 
@@ -83,7 +81,6 @@ class GuardFolder:
         self.write(LEASE, {**lease, "renewed": seconds_since_boot()})
 
     def kill_names(self) -> list[str]:
-        """List the reports of kills, oldest first."""
         return sorted(name for name in os.listdir(self.path) if name.startswith(KILL))
 
     def report_kill(self, report: dict[str, Any]) -> None:
@@ -94,11 +91,9 @@ class GuardFolder:
             self.remove(old)
 
     def kills(self) -> list[Figures]:
-        """Read the reports of kills, oldest first."""
         return [found for name in self.kill_names() if (found := self.read(name)) is not None]
 
     def forget_kill(self, name: str) -> None:
-        """Remove a report that the daemon has read."""
         if name in self.kill_names():
             self.remove(name)
 
@@ -118,7 +113,6 @@ class GuardFolder:
                 return held
 
     def is_locked(self) -> bool:
-        """Whether a guard runs."""
         try:
             held = os.open(self.file(LOCK), os.O_RDWR | os.O_CLOEXEC)
         except OSError:
