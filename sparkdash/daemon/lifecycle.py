@@ -60,7 +60,6 @@ async def serve(parts: Parts, *, ready: Callable[[Daemon], None] | None = None) 
                 await _live(daemon, listeners.sockets, ready)
             finally:
                 await asyncio.shield(daemon.supervisor.close(stop_engines=parts.stop_engines))
-                parts.reader.close()
 
 
 async def _live(daemon: Daemon, sockets: list[socket.socket], ready: Callable[[Daemon], None] | None) -> None:

@@ -88,14 +88,11 @@ async def looks() -> list[Gpu]:
     """Read the GPU once, and up to LOOKS times while it is busy; nothing without NVML."""
     nvml = Nvml(deadline_s=NVML_S)
     found: list[Gpu] = []
-    try:
-        while (gpu := (await nvml.read()).gpu) is not None:
-            found.append(gpu)
-            if len(found) == LOOKS or (gpu.utilization or 0.0) < gpu_power.BUSY:
-                break
-            await asyncio.sleep(APART_S)
-    finally:
-        nvml.close()
+    while (gpu := (await nvml.read()).gpu) is not None:
+        found.append(gpu)
+        if len(found) == LOOKS or (gpu.utilization or 0.0) < gpu_power.BUSY:
+            break
+        await asyncio.sleep(APART_S)
     return found
 
 
@@ -140,12 +137,8 @@ def profiles(settings: Settings) -> ProfilesSeen:
 
 async def account(settings: Settings) -> MemoryAccount:
     """Account for the box's memory by holder; our engines are known by their labels. Raises HostError."""
-    reader = BoxReader()
     runtime = Process(paths.state_dir() / "processes") if settings.runtime == "process" else Podman(settings.runtime)
-    try:
-        return await account_for_memory(Sources(runtime=runtime, gpu=reader.gpu, owner=paths.owner()))
-    finally:
-        reader.close()
+    return await account_for_memory(Sources(runtime=runtime, gpu=BoxReader().gpu, owner=paths.owner()))
 
 
 def loads() -> tuple[LoadContiguity, ...]:

@@ -20,7 +20,6 @@ from sparkdash.domain.metric import Gpu
 from sparkdash.host.command import CommandResult
 from sparkdash.host.kernel_lines import KernelFindings
 from sparkdash.settings import Settings
-from sparkdash.units import KIB
 
 T = TypeVar("T")
 
@@ -86,7 +85,7 @@ class Facts:
     """Output of `uname -m`."""
     kernel: str = ""
     """Output of `uname -r`."""
-    page_size: int = 4 * KIB
+    page_size: int = 4096
     """Bytes of a page of memory."""
     uid: int = 0
     memlock: int | None = None
@@ -166,17 +165,6 @@ def require_read(value: T | UnreadFact) -> T:
     if isinstance(value, UnreadFact):
         raise value
     return value
-
-
-def meminfo(text: str) -> dict[str, int]:
-    """Parse /proc/meminfo: bytes by name, or plain counts where the kernel gives no unit."""
-    found = {}
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        words = value.split()
-        if words:
-            found[name] = int(words[0]) * (KIB if words[1:] == ["kB"] else 1)
-    return found
 
 
 def file_system(path: str, mountinfo: str) -> str | None:

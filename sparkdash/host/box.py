@@ -100,6 +100,3 @@ class BoxReader:
         """Add GPU and anonymous memory of all other processes, in a thread: the walk takes some ten milliseconds."""
         on_gpu = sum(size for pid, size in (reading.processes or {}).items() if pid not in pids)
         return on_gpu + await asyncio.to_thread(anonymous_of_others, pids, self._proc)
-
-    def close(self) -> None:
-        self._nvml.close()

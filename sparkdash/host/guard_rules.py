@@ -1,7 +1,7 @@
 """Rules of the memory guards: when memory is too short, and what the end of an engine costs.
 
-Standard library alone, Python 3.10: this box's guard runs this module, and `nodes.agent.program` ships it to the guards
-of other boxes. `memory_guard.decisions` has the sources of the figures and the promise that they keep.
+Standard library alone, Python 3.10: this box's guard runs this module, and `nodes.programs` ships it to the guards of
+other boxes. `guard_decisions` has the sources of the figures and the promise that they keep.
 
 Pure.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 OK, WARN, HOLD, KILL = range(4)
 """Levels of a shortage, mildest first."""
@@ -44,15 +44,12 @@ WORSE = 256 * MIB
 """Further fall since a kill that shows another program taking memory, and demands the next kill now."""
 
 
-class HasFloors(Protocol):
+class Floors(NamedTuple):
     """Available memory in bytes under which each level begins."""
 
-    @property
-    def warn(self) -> int: ...
-    @property
-    def hold(self) -> int: ...
-    @property
-    def kill(self) -> int: ...
+    warn: int
+    hold: int
+    kill: int
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ class Judgement(NamedTuple):
 class Rules:
     """Judges readings in order. Not thread-safe: the guard's thread owns it."""
 
-    def __init__(self, floors: HasFloors) -> None:
+    def __init__(self, floors: Floors) -> None:
         self.floors = floors
         self.reset()
 

@@ -1,30 +1,39 @@
-"""Weights on this box, found without a network and without the hub's library.
+"""Weights on a box, found without a network and without the hub's library.
 
 Reads folder entries and one small index file; never weights.
 
 Rule: a partial download does not count. A folder is complete if it has every shard that its index or the shards' own
 names (`-00001-of-00005`) list.
+
+Standard library alone, Python 3.10: this box runs this module, and `nodes.programs` ships it to other boxes, where
+`run` prints what is there.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
-from sparkdash.catalog.checkpoint.weights import locate_checkpoint
-from sparkdash.domain.profile import ModelRef
-from sparkdash.errors import ProfileError
-from sparkdash.units import MIB
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sparkdash.domain.profile import ModelRef
 
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".onnx", ".h5", ".msgpack")
 """Suffixes of files that hold weights."""
-SMALL = 16 * MIB
+SMALL = 16 << 20
 """Size below which a file does not matter for the page cache."""
 
+PART = ".sparkdash-part"
+"""Folder beside a file that another box copies here, in which an interrupted copy keeps it."""
+_UNFINISHED = re.compile(r"\.[^/]+\.\w{6}")
+"""Name under which rsync writes a file."""
 _INDEX = "model.safetensors.index.json"
 _SHARD = re.compile(r"(?P<before>.*)-\d{5}-of-(?P<count>\d{5})(?P<after>\.\w+)")
 
@@ -55,14 +64,24 @@ def weight_files_of(ref: ModelRef, hf_home: Path) -> frozenset[Path]:
     try:
         files = _files_in_cache(ref, hf_home) if ref.hf else _files_at(Path(ref.ref))
         return frozenset(file.resolve() for file in files if is_weights(file.name))
-    except (OSError, ProfileError):
+    except OSError:
         return frozenset()
 
 
 def _files_in_cache(ref: ModelRef, hf_home: Path) -> list[Path]:
     repo, quant = split_repository(ref.ref)
-    snapshot = locate_checkpoint(ModelRef(hf=repo, revision=ref.revision), hf_home)
-    return [file for file in _files(snapshot) if quant is None or is_quant(file.name, quant)]
+    snapshot = _snapshot(repository_folder(hf_home, repo), ref.revision)
+    files = _files(snapshot) if snapshot else []
+    return [file for file in files if quant is None or is_quant(file.name, quant)]
+
+
+def _snapshot(repository: Path, revision: str | None) -> Path | None:
+    """Folder of a revision in the cache; None without one."""
+    commit = revision or "main"
+    with suppress(OSError, ValueError):
+        commit = (repository / "refs" / commit).read_text().strip()
+    folder = repository / "snapshots" / commit
+    return folder if commit and ".." not in commit and folder.is_dir() else None
 
 
 def _files_at(place: Path) -> list[Path]:
@@ -137,19 +156,20 @@ def _sisters(name: str) -> list[str]:
 
 def _in_cache(ref: ModelRef, hf_home: Path) -> Presence:
     repo, quant = split_repository(ref.ref)
-    cached_blobs = repository_folder(hf_home, repo) / "blobs"
-    try:
-        snapshot = locate_checkpoint(ModelRef(hf=repo, revision=ref.revision), hf_home)
-    except ProfileError:
-        return Presence(ref.ref, here=False, size=_bytes(cached_blobs), lacks="not in the cache")
+    place = repository_folder(hf_home, repo)
+    snapshot = _snapshot(place, ref.revision)
+    if snapshot is None:
+        return Presence(ref.ref, here=False, size=_bytes(place / "blobs"), lacks="not in the cache")
     lacks = _lacks(snapshot, quant)
-    return Presence(ref.ref, not lacks, _bytes(cached_blobs if lacks else snapshot), lacks)
+    return Presence(ref.ref, not lacks, _bytes(place / "blobs" if lacks else snapshot), lacks)
 
 
 def _at(path: Path, told: str) -> Presence:
     if path.is_dir():
-        # a folder of unknown files is an engine's own format: being non-empty must suffice
         names = [file.name for file in _files(path)]
+        if any(PART in file.parts for file in path.rglob("*")) or any(map(_UNFINISHED.fullmatch, names)):
+            return Presence(told, here=False, size=_bytes(path), lacks="the rest of a copy")
+        # a folder of unknown files is an engine's own format: being non-empty must suffice
         lacks = _lacks(path) if not names or any(map(is_weights, names)) else None
         return Presence(told, not lacks, _bytes(path), lacks)
     if path.is_file():
@@ -181,3 +201,9 @@ def _bytes(folder: Path) -> int:
 def _files(folder: Path) -> list[Path]:
     """Files and links to files, without broken links."""
     return [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+
+
+def run(hf_home: str, models: str) -> None:
+    """Print whether each model is complete here. `models`: a JSON list with `ref`, `hf` and `revision` of each."""
+    refs: Any = [SimpleNamespace(**one) for one in json.loads(models)]
+    sys.stdout.write(json.dumps([find_weights(ref, Path(hf_home).expanduser()).here for ref in refs]) + "\n")

@@ -46,7 +46,3 @@ class HostReader(Protocol):
     async def others_bytes(self, pids: set[int], reading: GpuReading) -> int:
         """Memory of all other processes: NVML's figures plus anonymous host memory."""
         ...
-
-    def close(self) -> None:
-        """Release the driver."""
-        ...

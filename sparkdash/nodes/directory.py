@@ -16,13 +16,14 @@ from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeLaunch, Node
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime, node_unknown
+from sparkdash.nodes.agent.figures import NodeFigures
 from sparkdash.nodes.cluster.podman_over_ssh import remote_podman
 from sparkdash.nodes.link.liveness import called
 from sparkdash.nodes.link.shared_links import chosen_links, common_links
 from sparkdash.nodes.node_file import NodeTable
 from sparkdash.nodes.ssh import facts, ssh_errors
 from sparkdash.nodes.ssh.connection import NodeConnection
-from sparkdash.nodes.ssh.node_monitor import FACTS_EVERY_S, FigureStream, MonitorInputs, NodeMonitor
+from sparkdash.nodes.ssh.node_monitor import FACTS_EVERY_S, MonitorInputs, NodeMonitor
 
 LOOPBACK = "127.0.0.1"
 
@@ -95,7 +96,7 @@ class NodeInputs:
     """Called with the name of a node that is back from a restart."""
     on_problem: Callable[[SparkdashError], None] = lambda _: None
     """Called when the registry cannot be read; the nodes stay as they were."""
-    figures: Callable[[NodeConnection], FigureStream] | None = None
+    figures: Callable[[NodeConnection], NodeFigures] | None = None
     """Makes the stream of a node's figures."""
     local_sample: Callable[[], NodeSample | None] = lambda: None
     """Last figures of this box's links."""

@@ -118,9 +118,6 @@ class SimBox:
         """Return the memory that all other processes claim; the rest of the box is constant."""
         return sum(size for pid, size in (reading.processes or {}).items() if pid not in pids)
 
-    def close(self) -> None:
-        """Do nothing: no resource is open."""
-
     def _look(self) -> None:
         """Read the claims. Memory that disappeared since the last look begins to come back."""
         now, before = self._clock(), self._alive

@@ -81,7 +81,6 @@ HEAVY = {
     "rich",
     "yaml",
     "structlog",
-    "pynvml",
     "psutil",
 }
 

@@ -17,7 +17,7 @@ PURE = "Pure."
 # fmt: off
 IMPURE = frozenset({
     "aiohttp", "asyncio", "fastapi", "fcntl", "http.client", "http.server", "httptools", "httpx", "logging", "mmap",
-    "multiprocessing", "psutil", "pynvml", "queue", "requests", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl",
+    "multiprocessing", "psutil", "queue", "requests", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl",
     "structlog", "subprocess", "tempfile", "threading", "time", "urllib.request", "uvicorn",
 })
 # fmt: on

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-HEAVY = {"textual", "fastapi", "litellm", "aiohttp", "uvicorn", "pynvml", "huggingface_hub"}
+HEAVY = {"textual", "fastapi", "litellm", "aiohttp", "uvicorn", "huggingface_hub"}
 
 
 def loaded(code: str, *, whole: bool = False) -> set[str]:

@@ -17,7 +17,8 @@ from sparkdash.doctor.nodes.facts import BoxFacts, PairFacts, ReachTrial, TwoNod
 from sparkdash.doctor.nodes.probe import NodesProbe
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeFinding, Status
 from sparkdash.errors import AdmissionError, HostError
-from sparkdash.nodes.link.boxes import Box, LocalPrograms
+from sparkdash.nodes.link.boxes import Box
+from sparkdash.nodes.programs import run_here
 from sparkdash.settings import Settings
 from sparkdash.units import GIB
 
@@ -300,8 +301,7 @@ def test_the_script_reads_this_box_and_a_section_that_fails_hides_no_other(monke
     said: list[str] = []
     monkeypatch.setattr("sys.stdout.write", said.append)
     request = {"sections": ["python", "linger", "addresses", "routes", "memory"], "peers": ["192.0.2.1"]}
-    monkeypatch.setattr("sys.argv", ["-", json.dumps(request)])
-    script.main()
+    script.run(json.dumps(request))
     found = json.loads(said[-1])
     assert found["addresses"] == {"problem": "OSError: no ip here"}
     assert found["routes"] == {"192.0.2.1": {"problem": "no ip here"}}
@@ -315,8 +315,8 @@ async def test_the_probe_asks_real_boxes_by_piped_scripts_and_tries_real_connect
     node = NODE.replace(name="other")
     probe = NodesProbe(
         settings=Settings(runtime="process"),
-        here=Box(LOCAL, LocalPrograms(), facts("one", (here,))),
-        nodes=[(node, Box("other", LocalPrograms(), facts("two", (there,))))],
+        here=Box(LOCAL, run_here, facts("one", (here,))),
+        nodes=[(node, Box("other", run_here, facts("two", (there,))))],
         profiles=list,
     )
     found = {(each.name, each.nodes): each for each in await examine_nodes(probe, ["python", "firewall", "memory"])}
@@ -328,15 +328,16 @@ async def test_the_probe_asks_real_boxes_by_piped_scripts_and_tries_real_connect
 
 
 async def test_a_box_without_python_is_one_finding() -> None:
-    class NoPython(LocalPrograms):
-        async def run(self, argv: Any, **how: Any) -> Any:
-            return await super().run(("/no/such/python3", *argv[1:]), **how)
+    async def no_python(argv: Any, **how: Any) -> Any:
+        return await run_here(("/no/such/python3", *argv[1:]), **how)
 
     probe = NodesProbe(
         settings=Settings(),
-        here=Box(LOCAL, LocalPrograms(), facts("one", ends(1))),
-        nodes=[(NODE, Box("spark2", NoPython(), facts("spark2", ends(2))))],
+        here=Box(LOCAL, run_here, facts("one", ends(1))),
+        nodes=[(NODE, Box("spark2", no_python, facts("spark2", ends(2))))],
         profiles=list,
     )
     found = [each for each in await examine_nodes(probe, ["memory"]) if "spark2" in each.nodes]
-    assert [(each.name, each.evidence) for each in found] == [("reachable", "spark2 has no python3.")]
+    assert [(each.name, each.evidence) for each in found] == [
+        ("reachable", "spark2 has no python3, by which sparkdash reads what is there.")
+    ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from types import ModuleType
 
 import uvloop
 
@@ -13,18 +12,16 @@ from sparkdash import catalog, daemon, log, settings
 from sparkdash.host.box import BoxReader
 from sparkdash.host.memory.guard import MemoryGuard
 from sparkdash.host.nvml import Nvml
+from sparkdash.host.nvml_device import NvmlDevice
 from sparkdash.host.podman.podman import Podman
 
 WEDGED_S = 600
 
 
-class WedgedNvml(ModuleType):
+def wedged_nvml() -> NvmlDevice:
     """NVIDIA's library on a box that is about to stand still."""
-
-    NVMLError = RuntimeError
-
-    def nvmlInit(self) -> None:  # noqa: N802 - NVIDIA's name
-        time.sleep(WEDGED_S)
+    time.sleep(WEDGED_S)
+    raise OSError("it never answers")
 
 
 def main() -> None:
@@ -34,7 +31,7 @@ def main() -> None:
     parts = daemon.Parts(
         settings=given,
         runtime=Podman(),
-        reader=BoxReader(proc, Nvml(WedgedNvml("pynvml"))),
+        reader=BoxReader(proc, Nvml(wedged_nvml)),
         load_catalog=lambda: catalog.load_catalog(given.profile_folders()),
         guard=MemoryGuard(given, proc),
     )

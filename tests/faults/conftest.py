@@ -36,7 +36,7 @@ from sparkdash.gateway.shared.bodies import BodyBudget
 from sparkdash.host import command
 from sparkdash.host.box import BoxReader
 from sparkdash.host.podman.podman import Podman
-from sparkdash.host.processes import leftovers
+from sparkdash.host.processes import ending, leftovers
 from sparkdash.host.reader import GpuReading, HostReader
 from sparkdash.host.runtime import OneNode
 from sparkdash.settings import Settings
@@ -341,7 +341,7 @@ async def open_box(podman_folder: Path, ports: tuple[int, int]) -> AsyncIterator
     """`async with open_box(*profiles) as box`; a second one of the same test is the next daemon of the same owner."""
     owner = uuid4().hex[:12]
     yield partial(opened, podman_folder, owner, ports)
-    await leftovers.end_processes(
+    await ending.end_processes(
         leftovers.processes_except(leftovers.processes_of_owner(owner), ())
     )  # engines outlive their daemon, and not their test
 

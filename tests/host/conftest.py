@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import pynvml
 import pytest
+from fake_nvml import FakeNvml
 
 MEMINFO = """\
 MemTotal:       127600748 kB
@@ -43,50 +39,6 @@ def gb10_proc(tmp_path: Path) -> Path:
         "Name:\tVLLM::Worker\nRssAnon:\t 3145728 kB\nRssFile:\t 900000 kB\nRssShmem:\t 1024 kB\n"
     )
     return proc
-
-
-class FakeNvml:
-    """pynvml as a GB10 answers: memory is not supported, processes are told, every call is counted."""
-
-    def __init__(self) -> None:
-        self.calls: Counter[str] = Counter()
-        self.failing: dict[str, int] = {"nvmlDeviceGetMemoryInfo": pynvml.NVML_ERROR_NOT_SUPPORTED}
-        self.hang = threading.Event()
-        self.hang.set()
-        self.answers: dict[str, Any] = {
-            "nvmlInit": None,
-            "nvmlShutdown": None,
-            "nvmlDeviceGetHandleByIndex": "handle",
-            "nvmlDeviceGetName": "NVIDIA GB10",
-            "nvmlSystemGetDriverVersion": "580.173.02",
-            "nvmlDeviceGetMaxClockInfo": 3003,
-            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=96, memory=0),
-            "nvmlDeviceGetPowerUsage": 78_400,
-            "nvmlDeviceGetTemperature": 71,
-            "nvmlDeviceGetClockInfo": 2418,
-            "nvmlDeviceGetCurrentClocksEventReasons": 0x1 | 0x4 | 0x20,
-            "nvmlDeviceGetCurrentClocksThrottleReasons": 0x40,
-            "nvmlDeviceGetComputeRunningProcesses": [
-                SimpleNamespace(pid=4242, usedGpuMemory=63931 << 20),
-                SimpleNamespace(pid=7, usedGpuMemory=None),
-            ],
-            "nvmlDeviceGetGraphicsRunningProcesses": [
-                SimpleNamespace(pid=4242, usedGpuMemory=100 << 20),
-                SimpleNamespace(pid=9, usedGpuMemory=50 << 20),
-            ],
-        }
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith(("NVML", "nvmlClocks")):
-            return getattr(pynvml, name)
-        return lambda *_: self._answer(name)
-
-    def _answer(self, name: str) -> Any:
-        self.calls[name] += 1
-        self.hang.wait(30)
-        if name in self.failing:
-            raise pynvml.NVMLError(self.failing[name])
-        return self.answers[name]
 
 
 @pytest.fixture

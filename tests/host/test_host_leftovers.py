@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.domain.container import ENV_MARK
-from sparkdash.host.processes import leftovers
+from sparkdash.host.processes import ending, leftovers
 
 ME = os.getpid()
 
@@ -53,7 +53,7 @@ def test_one_that_ended_meanwhile(tmp_path: Path) -> None:
 
 
 def test_as_an_error() -> None:
-    error = leftovers.unkillable_error("sparkdash-a", {ME}, 5.0)
+    error = ending.unkillable_error("sparkdash-a", {ME}, 5.0)
     assert error.message.startswith(f"sparkdash-a does not end: 5.0s after SIGKILL process {ME} (")
     assert error.code == "unkillable"
     assert "restart of the box" in (error.hint or "")
@@ -174,13 +174,13 @@ def test_the_environment_of_what_hangs_in_the_kernel_is_not_read(tmp_path: Path)
 
 async def test_an_orphan_is_ended(orphan: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by its mark, ended, told."""
-    monkeypatch.setattr(leftovers, "SCAN_S", 60.0)
+    monkeypatch.setattr(ending, "SCAN_S", 60.0)
     monkeypatch.setattr(leftovers, "KILLED_S", 60.0)
     pid = orphan("us/ended")
-    found = await leftovers.scan_for_engine("us/ended", None)
+    found = await ending.scan_for_engine("us/ended", None)
     assert found is not None
     assert set(found) == {pid}
-    left = await leftovers.end_processes(found)
+    left = await ending.end_processes(found)
     assert (left.ended, left.stuck) == ((pid,), ())
     assert leftovers.births([pid]) == {}
 
@@ -196,18 +196,18 @@ async def test_a_look_that_is_late_is_told_and_what_another_found_is_ended(
         return {}
 
     monkeypatch.setattr(leftovers, "processes_of_engine", hangs)
-    monkeypatch.setattr(leftovers, "SCAN_S", 0.01)
+    monkeypatch.setattr(ending, "SCAN_S", 0.01)
     monkeypatch.setattr(leftovers, "KILLED_S", 60.0)
-    late = await leftovers.scan_for_engine("us/late", None)
+    late = await ending.scan_for_engine("us/late", None)
     held.set()
-    left = await leftovers.end_processes(leftovers.births([pid]), late)
+    left = await ending.end_processes(leftovers.births([pid]), late)
     assert (left.ended, left.stuck, left.unseen) == ((pid,), (), True)
-    assert not (await leftovers.end_processes({}, {})).unseen
+    assert not (await ending.end_processes({}, {})).unseen
 
 
 async def test_a_pid_that_changed_hands_is_left_alone(orphan: Callable[..., int]) -> None:
     """The same number, another birth: a stranger."""
     pid = orphan("us/stranger")
-    left = await leftovers.end_processes({pid: "another-boot:1"})
+    left = await ending.end_processes({pid: "another-boot:1"})
     assert left.ended == left.stuck == ()
     assert pid in leftovers.births([pid])

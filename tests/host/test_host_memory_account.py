@@ -115,7 +115,7 @@ async def test_a_gb10_with_an_engine_a_container_and_a_desktop(gb10_proc: Path, 
     given = sources(
         gb10_proc,
         runtime=FakeRuntime(webui),
-        gpu=Nvml(gb10_nvml).read,
+        gpu=Nvml(gb10_nvml.open).read,
         engines={"qwen": {4242}},
         passwd=gb10_proc.parent / "passwd",
     )

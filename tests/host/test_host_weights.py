@@ -93,6 +93,15 @@ def test_paths(tmp_path: Path) -> None:
     assert find_weights(ModelRef(path=str(folder / "nothing")), tmp_path).lacks == "no such file or folder"
 
 
+@pytest.mark.parametrize("name", [".model.safetensors.aB3dEf", ".sparkdash-part/model.safetensors"])
+def test_a_folder_that_another_box_is_copying_here_is_not_complete(tmp_path: Path, name: str) -> None:
+    """Else a folder of unknown files is an engine's own format."""
+    (tmp_path / "m" / name).parent.mkdir(parents=True)
+    (tmp_path / "m/config.json").write_text("{}")
+    (tmp_path / "m" / name).write_text("")
+    assert find_weights(ModelRef(path=str(tmp_path / "m")), tmp_path).lacks == "the rest of a copy"
+
+
 def test_all_models_of_a_profile_as_one() -> None:
     """Here when each is; one that is named twice counts once; a profile without models has none."""
     a, b = Presence("a", here=True, size=5), Presence("b", here=False, size=1, lacks="no weights")

@@ -137,7 +137,7 @@ async def test_an_answer_that_is_none_is_an_error_with_the_scripts_last_words(
     assert refused.value.code == code
     assert words in refused.value.message
     assert refused.value.hint
-    assert asked.asked == [["python3", "-", "podman", "/srv/hf"]]
+    assert asked.asked == [["python3", "-I", "-S", "-", "podman", "/srv/hf"]]
 
 
 async def test_what_a_login_script_prints_before_the_answer_is_left_out() -> None:

@@ -14,7 +14,6 @@ from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
 from sparkdash.nodes.link import bench
-from sparkdash.nodes.link import boxes as box
 from sparkdash.nodes.link.bench import (
     LinkMeasurement,
     LinkRun,
@@ -27,8 +26,9 @@ from sparkdash.nodes.link.bench import (
     parse_latency,
     parse_nccl,
 )
-from sparkdash.nodes.link.boxes import NOT_FOUND, Box, LocalPrograms, ask
+from sparkdash.nodes.link.boxes import Box, ask_box
 from sparkdash.nodes.link.shared_links import crowded_networks, network_of, shared_links
+from sparkdash.nodes.programs import NOT_FOUND, run_here
 
 DATA = Path(__file__).parents[1] / "data/links"
 NODE = Node(name="spark2", ssh="lab@spark2", host_key="ssh-ed25519 AAAA")
@@ -58,7 +58,7 @@ class Scripted:
         self.answers = answers
         self.asked: list[str] = []
 
-    async def run(self, argv: Sequence[str], *, deadline_s: float, stdin: bytes | None = None) -> CommandResult:
+    async def __call__(self, argv: Sequence[str], *, deadline_s: float, stdin: bytes | None = None) -> CommandResult:
         words = " ".join(argv)
         self.asked.append(words)
         await asyncio.sleep(0)  # as a real command, it lets others begin
@@ -87,8 +87,8 @@ def two_boxes(*here: Any) -> tuple[Box, Box]:
 
 def asked(box: Box) -> list[str]:
     """Commands that a scripted box was asked."""
-    assert isinstance(box.commands, Scripted)
-    return box.commands.asked
+    assert isinstance(box.run, Scripted)
+    return box.run.asked
 
 
 def quiet(_: str) -> None:
@@ -198,15 +198,15 @@ async def test_a_client_that_comes_before_its_server_tries_again(monkeypatch: py
     early = iter([CommandResult(1, "", "Couldn't connect to 192.168.100.2:20001")])
 
     class Early(Scripted):
-        async def run(self, argv: Sequence[str], **how: Any) -> CommandResult:
+        async def __call__(self, argv: Sequence[str], **how: Any) -> CommandResult:
             if "--version" not in argv and (first := next(early, None)):
                 return first
-            return await super().run(argv, **how)
+            return await super().__call__(argv, **how)
 
     class Waiting(Scripted):
-        async def run(self, argv: Sequence[str], **how: Any) -> CommandResult:
+        async def __call__(self, argv: Sequence[str], **how: Any) -> CommandResult:
             if "--version" in argv:
-                return await super().run(argv, **how)
+                return await super().__call__(argv, **how)
             return await asyncio.Event().wait() or CommandResult(0, "", "")
 
     here, there = two_boxes()
@@ -219,8 +219,8 @@ async def test_a_client_that_comes_before_its_server_tries_again(monkeypatch: py
 
 async def test_a_script_that_fails_is_told_with_its_last_words() -> None:
     far = Box("spark2", Scripted(("python3", CommandResult(1, "", "Traceback\nValueError: no\n"))))
-    with pytest.raises(HostError, match="exit code 1: Traceback ValueError: no") as failed:
-        await ask(far, box, {}, deadline_s=1)
+    with pytest.raises(HostError, match="A script failed on spark2: ValueError: no") as failed:
+        await ask_box(far, ("sparkdash.units",), {}, deadline_s=1)
     assert failed.value.code == "script_failed"
 
 
@@ -232,7 +232,7 @@ async def test_a_silent_box_raises_the_reason_of_its_silence() -> None:
 
 async def test_a_command_of_this_box_that_hangs_is_ended() -> None:
     with pytest.raises(HostError, match=r"did not end within 0\.2 s"):
-        await LocalPrograms().run(("sleep", "60"), deadline_s=0.2)
+        await run_here(("sleep", "60"), deadline_s=0.2)
 
 
 def test_runs_are_kept_in_their_order_and_foreign_files_left_out(tmp_path: Path) -> None:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import ast
-import ctypes
+import importlib
+import inspect
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from fake_nvml import GPU_IS_LOST, FakeNvml
 
-from sparkdash.host import guard_rules
-from sparkdash.nodes.agent import remote
-from sparkdash.nodes.agent.program import _MODULES, FIGURES, GUARD, program_argv, program_text
-from sparkdash.nodes.agent.remote import gpu as gpus
+from sparkdash.doctor.nodes.probe import REACH, READINGS
+from sparkdash.host.kernel_figures import Interfaces, RdmaPorts
+from sparkdash.nodes.agent.figures import FIGURES
+from sparkdash.nodes.agent.node_guard import GUARD
 from sparkdash.nodes.agent.remote.engine_processes import EngineProcesses
-from sparkdash.nodes.agent.remote.gpu import Driver, GpuReader, ask_nvidia_smi
+from sparkdash.nodes.agent.remote.figures import GpuReader
 from sparkdash.nodes.agent.remote.guard_files import KILLS_LIMIT, GuardFolder
-from sparkdash.nodes.agent.remote.kernel import Interfaces, RdmaPorts, read_memory
+from sparkdash.nodes.cluster.podman_over_ssh import LEFTOVERS
+from sparkdash.nodes.programs import program_text, stream_argv
+from sparkdash.nodes.shipping import drop_pages
+from sparkdash.nodes.shipping.stock import WEIGHTS
+from sparkdash.nodes.ssh.facts import FACTS
 
-SCRIPTS = [*sorted(Path(next(iter(remote.__path__))).glob("*.py")), Path(guard_rules.__file__)]
+PROGRAMS = [FIGURES, GUARD, LEFTOVERS, WEIGHTS, FACTS, READINGS, REACH, (drop_pages.__name__,)]
 ID = "ab" * 32
 
 
@@ -34,56 +38,36 @@ def put(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-@pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: str(file.stem))
-def test_a_script_is_written_in_python_3_10_and_needs_its_library_alone(file: Path) -> None:
-    tree = ast.parse(file.read_text(), feature_version=(3, 10))
-    names = {
-        (node.module if isinstance(node, ast.ImportFrom) else alias.name) or ""
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-    foreign = {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
-    assert foreign <= {module for modules in _MODULES.values() for module in modules}
+@pytest.mark.parametrize("modules", PROGRAMS, ids=lambda modules: modules[-1].rpartition(".")[2])
+def test_a_program_is_written_in_python_3_10_and_needs_the_standard_library_alone(modules: tuple[str, ...]) -> None:
+    text = program_text(*modules).decode()
+    for module in modules:
+        ast.parse(inspect.getsource(importlib.import_module(module)), feature_version=(3, 10))
+    loaded = text.replace("_last.run(*sys.argv[1:])", "print(*sorted(sys.modules))")
+    argv = [sys.executable, "-I", "-S", "-"]
+    done = subprocess.run(argv, input=loaded, capture_output=True, text=True, timeout=30, check=True)
+    names = set(done.stdout.split())
+    assert {name for name in names if name.startswith("sparkdash")} >= set(modules)
+    assert not {"pydantic", "structlog", "sparkdash.domain"} & names
 
 
-@pytest.mark.parametrize("name", [FIGURES, GUARD])
-def test_a_program_that_does_not_arrive_whole_says_so_and_does_nothing(name: str) -> None:
-    argv = [sys.executable, *program_argv(name, "nobody")[1:]]
-    done = subprocess.run(argv, input=program_text(name, "nobody")[:-1], capture_output=True, timeout=30)
+@pytest.mark.parametrize("modules", [FIGURES, GUARD], ids=["figures", "guard"])
+def test_a_program_that_does_not_arrive_whole_says_so_and_does_nothing(modules: tuple[str, ...]) -> None:
+    argv = [sys.executable, *stream_argv(modules, "nobody")[1:]]
+    done = subprocess.run(argv, input=program_text(*modules)[:-1], capture_output=True, timeout=30)
     assert done.returncode == 1
     assert b"did not arrive" in done.stderr
 
 
 def test_figures_need_no_file_of_this_project(tmp_path: Path) -> None:
     """Isolated and without site-packages, in a folder where nothing lies."""
-    text = program_text(FIGURES, "nobody") + b'{"every": 60, "id": 1}\n'
-    argv, here = [sys.executable, *program_argv(FIGURES, "nobody")[1:]], tmp_path / "empty"
+    text = program_text(*FIGURES) + b'{"every": 60, "id": 1}\n'
+    argv, here = [sys.executable, *stream_argv(FIGURES, "nobody")[1:]], tmp_path / "empty"
     here.mkdir()
     done = subprocess.run(argv, input=text, capture_output=True, timeout=30, cwd=here, env={})
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.startswith(b'{"clock":')
     assert list(here.iterdir()) == []
-
-
-def test_memory_is_read_as_on_this_box(tmp_path: Path) -> None:
-    lines = "MemTotal: 100 kB\nMemFree: 10 kB\nMemAvailable: 60 kB\nCached: 40 kB\nSReclaimable: 5 kB\nShmem: 15 kB\n"
-    swap = "SwapTotal: 8 kB\nSwapFree: 5 kB\nOdd line\nHugePages_Total: 0\n"
-    proc = put(
-        tmp_path, {"meminfo": lines + swap, "pressure/memory": "some avg10=5.00\nfull avg10=2.50 avg60=0.00 total=3\n"}
-    )
-    assert read_memory(str(proc)) == {
-        "total": 102400, "available": 61440, "free": 10240, "page_cache": 30720, "swap_total": 8192, "swap_used": 3072,
-        "pressure": 0.025,
-    }  # fmt: skip
-
-
-def test_a_kernel_without_available_memory_or_pressure_tells_nothing(tmp_path: Path) -> None:
-    assert read_memory(str(put(tmp_path / "a", {"meminfo": "MemTotal: 1 kB\n"}))) is None
-    assert read_memory(str(tmp_path / "none")) is None
-    found = read_memory(str(put(tmp_path / "b", {"meminfo": "MemTotal: 1 kB\nMemFree: 1 kB\nMemAvailable: 1 kB\n"})))
-    assert found is not None
-    assert (found["pressure"], found["swap_used"], found["page_cache"]) == (None, None, None)
 
 
 @pytest.fixture
@@ -140,103 +124,18 @@ def test_a_box_without_rdma_has_no_ports(tmp_path: Path) -> None:
     assert RdmaPorts(str(tmp_path)).read(0.0) == []
 
 
-class FakeLibrary:
-    """libnvidia-ml of a GB10: no clock events by the newer name, and some calls that it does not support."""
-
-    def __init__(self, **broken: int) -> None:
-        self.broken = broken
-        self.closed = False
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "nvmlDeviceGetCurrentClocksEventReasons":
-            raise AttributeError(name)
-
-        def call(*given: Any) -> int:
-            if code := self.broken.get(name, 0):
-                return code
-            return self._answer(name, [getattr(each, "_obj", each) for each in given])
-
-        return call
-
-    def _answer(self, name: str, given: list[Any]) -> int:
-        if name == "nvmlShutdown":
-            self.closed = True
-        elif name.endswith("Name"):
-            given[1].value = b"NVIDIA GB10"
-        elif name.endswith("DriverVersion"):
-            given[0].value = b"580.95.05"
-        elif name.endswith("UtilizationRates"):
-            given[1].gpu = 87
-        elif name.endswith("ThrottleReasons"):
-            given[1].value = 0x1 | 0x4 | 0x20
-        elif name == "nvmlDeviceGetComputeRunningProcesses_v3":
-            given[1].value = 2
-            given[2][0].pid, given[2][0].bytes = 41, 1000
-            given[2][1].pid, given[2][1].bytes = 42, gpus.NOT_AVAILABLE
-        elif name == "nvmlDeviceGetGraphicsRunningProcesses_v3":
-            return 3
-        elif given and isinstance(given[-1], ctypes.c_uint):
-            given[-1].value = {"nvmlDeviceGetPowerUsage": 45500, "nvmlDeviceGetTemperature": 61}.get(name, 2418)
-        return 0
-
-
-def test_the_drivers_library_tells_all_figures_but_memory() -> None:
-    library = FakeLibrary()
-    found = Driver(lambda _: library).read()
-    assert found == {
-        "name": "NVIDIA GB10", "driver": "580.95.05", "utilization": 0.87, "power_w": 45.5, "temperature_c": 61,
-        "sm_clock_mhz": 2418, "sm_clock_max_mhz": 2418, "throttle": ["power cap", "thermal"], "processes": {41: 1000},
-    }  # fmt: skip
-
-
-def test_figures_that_the_driver_does_not_support_are_unknown() -> None:
-    found = Driver(lambda _: FakeLibrary(nvmlDeviceGetPowerUsage=3, nvmlDeviceGetUtilizationRates=3)).read()
-    assert (found["power_w"], found["utilization"], found["temperature_c"]) == (None, None, 61)
-
-
-def test_a_box_without_a_gpu_is_no_error() -> None:
-    def absent() -> Driver:
-        raise OSError("libnvidia-ml.so.1: cannot open shared object file")
-
-    def none() -> dict[str, object]:
-        raise OSError("nvidia-smi is missing")
-
-    gpu = GpuReader(absent, none)
-    assert [gpu.read(at) for at in (0.0, 1.0, 100.0)] == [None, None, None]
-
-
 def test_a_lost_gpu_is_released_and_tried_again() -> None:
-    library = FakeLibrary()
-    gpu = GpuReader(lambda: Driver(lambda _: library), dict)
-    assert gpu.read(0.0) is not None
-    library.broken = dict.fromkeys(
-        ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperature", "nvmlDeviceGetClockInfo"), 15
-    )
+    library = FakeNvml()
+    gpu = GpuReader(library.open)
+    found = gpu.read(0.0)
+    assert found is not None
+    assert (found["utilization"], found["processes"]) == (0.96, {4242: 63931 << 20, 7: None, 9: 50 << 20})
+    library.failing["nvmlDeviceGetTemperature"] = GPU_IS_LOST
     assert gpu.read(1.0) is None
-    assert library.closed
-    library.broken = {}
+    assert library.calls["nvmlShutdown"] == 1
+    del library.failing["nvmlDeviceGetTemperature"]
+    assert gpu.read(30.0) is None
     assert gpu.read(62.0) is not None
-
-
-def test_without_the_library_nvidia_smi_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\necho 'NVIDIA GB10, 580.95.05, 12, [N/A], 55, 208, 3003'\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    found = ask_nvidia_smi()
-    assert (found["name"], found["utilization"], found["power_w"]) == ("NVIDIA GB10", 0.12, None)
-    assert (found["sm_clock_mhz"], found["sm_clock_max_mhz"]) == (208, 3003)
-
-
-@pytest.mark.parametrize(
-    "said", [SimpleNamespace(returncode=9, stdout=b""), SimpleNamespace(returncode=0, stdout=b"x,y")]
-)
-def test_an_nvidia_smi_that_fails_is_an_error(said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "nvidia-smi").write_text("")
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(OSError, match="no figures"):
-        ask_nvidia_smi(lambda *_, **__: said)
 
 
 class Table:

@@ -1,4 +1,4 @@
-"""What other nodes have of profiles: the script's rules are this box's, and a node that does not answer is left out."""
+"""What other nodes have of profiles; a node that does not answer is left out."""
 
 from __future__ import annotations
 
@@ -8,42 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import pytest
-
 from sparkdash.domain.images import NodeStock
 from sparkdash.domain.node import NodeLaunch, NodeState, NodeStatus
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult, run_command
-from sparkdash.host.local_weights import find_weights
-from sparkdash.nodes.shipping import stock_script
 from sparkdash.nodes.shipping.stock import stock_of_nodes
 
 HUB = "hub/models--org--m"
-FILES: dict[str, Sequence[str]] = {
-    "nothing": (),
-    "whole": ("refs/main=c1", "snapshots/c1/config.json", "snapshots/c1/model.safetensors"),
-    "a shard is missing": ("refs/main=c1", "snapshots/c1/model-00001-of-00002.safetensors"),
-    "both shards": ("refs/main=c1", *(f"snapshots/c1/model-0000{number}-of-00002.safetensors" for number in (1, 2))),
-    "the index lists more": (
-        "refs/main=c1",
-        'snapshots/c1/model.safetensors.index.json={"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}',
-        "snapshots/c1/one.safetensors",
-    ),
-    "no weights": ("refs/main=c1", "snapshots/c1/config.json"),
-    "no reference": ("snapshots/c1/model.safetensors",),
-    "another revision": ("refs/v2=c2", "snapshots/c2/model.safetensors"),
-    "a part that is being copied": ("refs/main=c1", "snapshots/c1/.model.safetensors.aB3dEf"),
-    "of two quantisations": ("refs/main=c1", "snapshots/c1/m-Q4_K_M.gguf", "snapshots/c1/m-Q8_0-00001-of-00002.gguf"),
-}
-"""Repositories by what they are like; `=` divides a file's name from its content."""
-REFS = {
-    "main": ModelRef(hf="org/m"),
-    "v2": ModelRef(hf="org/m", revision="v2"),
-    "commit": ModelRef(hf="org/m", revision="c1"),
-    "Q4_K_M": ModelRef(hf="org/m:Q4_K_M"),
-    "Q8_0": ModelRef(hf="org/m:Q8_0"),
-}
+WHOLE = ("refs/main=c1", "snapshots/c1/config.json", "snapshots/c1/model.safetensors")
 
 
 def write(folder: Path, files: Sequence[str]) -> None:
@@ -53,41 +26,6 @@ def write(folder: Path, files: Sequence[str]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-
-
-def there(ref: ModelRef, hf_home: Path) -> bool:
-    """What the script tells of one model."""
-    (found,) = stock_script.look([{"hf": ref.hf, "path": ref.path, "revision": ref.revision}], str(hf_home))
-    return found
-
-
-@pytest.mark.parametrize("ref", REFS.values(), ids=REFS)
-@pytest.mark.parametrize("files", FILES.values(), ids=FILES)
-def test_a_model_of_the_cache_is_complete_there_where_it_would_be_here(
-    tmp_path: Path, files: Sequence[str], ref: ModelRef
-) -> None:
-    write(tmp_path / HUB, files)
-    assert there(ref, tmp_path) is find_weights(ref, tmp_path).here
-
-
-@pytest.mark.parametrize(
-    ("path", "files"),
-    [("m", []), ("m", ["m/engine.plan"]), ("m", ["m/a.safetensors"]), ("m", ["m/a-00001-of-00002.safetensors"]),
-     ("m.gguf", ["m.gguf"]), ("m.gguf", []), ("m-00001-of-00002.gguf", ["m-00001-of-00002.gguf"])],
-)  # fmt: skip
-def test_a_model_at_a_path_is_complete_there_where_it_would_be_here(
-    tmp_path: Path, path: str, files: list[str]
-) -> None:
-    write(tmp_path, files)
-    ref = ModelRef(path=str(tmp_path / path))
-    assert there(ref, tmp_path) is find_weights(ref, tmp_path).here
-
-
-@pytest.mark.parametrize("name", ["m/.model.safetensors.aB3dEf", "m/.sparkdash-part/model.safetensors"])
-def test_a_folder_that_is_being_copied_is_not_complete(tmp_path: Path, name: str) -> None:
-    """Else a folder of unknown files is an engine's own format."""
-    write(tmp_path, ["m/config.json", name])
-    assert not there(ModelRef(path=str(tmp_path / "m")), tmp_path)
 
 
 class NodesOnThisBox:
@@ -134,9 +72,9 @@ def profile(name: str, image: str | None, *weights: ModelRef) -> ProfileSummary:
 
 
 async def test_each_node_that_answers_is_told_with_what_it_has(tmp_path: Path) -> None:
-    write(tmp_path / HUB, FILES["whole"])
+    write(tmp_path / HUB, WHOLE)
     directory: Any = NodesOnThisBox(tmp_path, {"a:1": 5})
-    whole, missing = REFS["main"], ModelRef(hf="org/other")
+    whole, missing = ModelRef(hf="org/m"), ModelRef(hf="org/other")
     found = await stock_of_nodes(
         cast("Any", directory),
         [profile("p", "a:1", whole), profile("q", "b:1", whole, missing), profile("r", None)],

@@ -17,7 +17,7 @@ GOOD: dict[str, Any] = {
     "gpu": {"name": "NVIDIA GB10", "utilization": 0.5, "power_w": 45.5, "temperature_c": 60, "throttle": ["thermal"], "driver": "580"},
     "interfaces": [{"name": "eth0", "index": 2, "received": 10, "sent": 20, "errors": 1, "up": True, "gbit": 10.0}],
     "rdma": [{"name": "rocep1s0f1", "received": 3, "sent": 4, "errors": 0, "up": True, "gbit": 100}],
-    "engines": {"sparkdash-a": 50}, "guarded": True, "kills": [], "cpu_s": 0.5,
+    "engines": {"sparkdash-a": 50}, "guarded": True, "kills": [],
 }  # fmt: skip
 
 

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from sparkdash.doctor.check import CheckResult, check, note, ok, unknown, warn
 from sparkdash.doctor.checks.box import MODULE, loaded_driver
-from sparkdash.doctor.facts import Facts, UnreadFact, meminfo, require_read
+from sparkdash.doctor.facts import Facts, UnreadFact, require_read
 from sparkdash.domain.memory import BLOCK, Contiguity, GpuMemory, Holder, Holding, LoadContiguity, MemoryAccount
+from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.host.memory import contiguity as host
 from sparkdash.host.memory.helper import NAME, START, TEXT, UNIT, ours
 from sparkdash.supervisor.decide import contiguity
@@ -37,7 +38,7 @@ BUSY_PRESSURE = 0.1
 @check("memory", "Memory that is available now, against the reserve that admission keeps.", reads=(MEMINFO,))
 def memory(facts: Facts) -> Iterator[CheckResult]:
     """Compare available memory with the reserve; huge pages that were reserved are missing from it."""
-    found = meminfo(facts.file(MEMINFO) or "")
+    found = parse_meminfo(facts.file(MEMINFO) or "")
     total, available = found.get("MemTotal"), found.get("MemAvailable")
     if total is None or available is None:
         yield unknown(f"{MEMINFO} lacks MemTotal or MemAvailable.")
@@ -58,7 +59,7 @@ def memory(facts: Facts) -> Iterator[CheckResult]:
 @check("page-cache", "Page cache in the available memory, which some engines do not count.", reads=(MEMINFO,))
 def page_cache(facts: Facts) -> Iterator[CheckResult]:
     """Compare MemFree with the cache: CUDA counts about MemFree, vLLM from 0.16 on MemAvailable."""
-    found = meminfo(facts.file(MEMINFO) or "")
+    found = parse_meminfo(facts.file(MEMINFO) or "")
     free, cached = found.get("MemFree"), found.get("Cached")
     if free is None or cached is None:
         yield unknown(f"{MEMINFO} lacks MemFree or Cached.")
@@ -81,7 +82,7 @@ def handover(facts: Facts) -> Iterator[CheckResult]:
     memory could not be registered once engines held the rest, and `kho=off` cured it (NVIDIA/NV-Kernels#591,
     MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#259).
     """
-    found = meminfo(facts.file(MEMINFO) or "")
+    found = parse_meminfo(facts.file(MEMINFO) or "")
     kept = found.get("CmaFree", 0) - found.get("CmaTotal", 0)
     if kept > 0:
         yield warn(
@@ -325,7 +326,7 @@ def blocks(facts: Facts) -> Iterator[CheckResult]:
 
 def _judged(facts: Facts, seen: Contiguity, loads: Sequence[LoadContiguity], about: str) -> CheckResult:
     """Compare the free blocks with those of the largest load. `about`: the free blocks and their trend in words."""
-    available = meminfo(facts.file(MEMINFO_FILE) or "").get("MemAvailable")
+    available = parse_meminfo(facts.file(MEMINFO_FILE) or "").get("MemAvailable")
     wanted = contiguity.blocks_for(available or 0, loads)
     if not (facts.looks and facts.looks[0].unified):
         return ok(f"{about} ({BUDDYINFO}). Judged on a DGX Spark only.")

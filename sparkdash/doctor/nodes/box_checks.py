@@ -11,8 +11,9 @@ from typing import Any
 from sparkdash.doctor.check import CheckResult, fail, note, ok, unknown, warn
 from sparkdash.doctor.checks.containers import OLDEST
 from sparkdash.doctor.checks.services import FULL, SCARCE
-from sparkdash.doctor.facts import meminfo, version_numbers
+from sparkdash.doctor.facts import version_numbers
 from sparkdash.doctor.nodes.facts import BoxFacts, PairFacts, TwoNodeProfile, box_check, pair_check, parse_image
+from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.units import GIB, duration, gib
 
 OLDEST_PYTHON = (3, 9)
@@ -51,7 +52,7 @@ def podman(box: BoxFacts) -> Iterator[CheckResult]:
 @box_check("memory", "Memory that engines can get.", reads=("memory",))
 def memory(box: BoxFacts) -> Iterator[CheckResult]:
     """Compare the available memory with the reserve, below which no engine starts."""
-    read = meminfo(str(box.section("memory")["meminfo"]))
+    read = parse_meminfo(str(box.section("memory")["meminfo"]))
     total, available = read.get("MemTotal"), read.get("MemAvailable")
     if total is None or available is None:
         yield unknown("/proc/meminfo has no MemAvailable.")

@@ -10,14 +10,15 @@ from typing import Any
 
 from sparkdash.doctor.box_queries import read_within
 from sparkdash.doctor.facts import UnreadFact
-from sparkdash.doctor.nodes import remote_reach, remote_readings
 from sparkdash.doctor.nodes.facts import BoxFacts, NodeCheck, PairFacts, ReachTrial, TwoNodeProfile
 from sparkdash.domain.node import Node
 from sparkdash.errors import HostError, SparkdashError
-from sparkdash.nodes.link.boxes import Box, ask
+from sparkdash.nodes.link.boxes import Box, ask_box
 from sparkdash.nodes.link.shared_links import SharedLink
 from sparkdash.settings import Settings
 
+READINGS = ("sparkdash.doctor.nodes.remote_readings",)
+REACH = ("sparkdash.doctor.nodes.remote_reach",)
 READ_S = 40.0
 """Time limit of one box's readings, each of whose commands has 10 s."""
 REACH_S = 5.0
@@ -61,7 +62,7 @@ class NodesProbe:
         if box.silent is not None:
             return BoxFacts(box.name, node, problem=box.silent, settings=self.settings)
         try:
-            sections = await ask(box, remote_readings, request, deadline_s=READ_S)
+            sections = await ask_box(box, READINGS, request, deadline_s=READ_S)
         except SparkdashError as error:
             return BoxFacts(box.name, node, box.facts, problem=error, settings=self.settings)
         return BoxFacts(box.name, node, box.facts, sections, settings=self.settings)
@@ -81,8 +82,8 @@ class NodesProbe:
         limit = REACH_S + 15.0
         try:
             listened, called = await asyncio.gather(
-                ask(target, remote_reach, listen, deadline_s=limit),
-                ask(source, remote_reach, connect, deadline_s=limit),
+                ask_box(target, REACH, listen, deadline_s=limit),
+                ask_box(source, REACH, connect, deadline_s=limit),
             )
         except HostError as error:
             return ReachTrial(source.name, target.name, problem=error.message)

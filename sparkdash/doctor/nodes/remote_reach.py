@@ -15,11 +15,11 @@ import time
 from typing import Any
 
 
-def main() -> None:
-    request = json.loads(sys.argv[1])
+def run(words: str) -> None:
+    request = json.loads(words)
     signal.alarm(int(request["seconds"]) + 10)
     work = listen if request["role"] == "listen" else connect
-    sys.stdout.write(json.dumps({"ports": work(request)}))
+    sys.stdout.write(json.dumps({"ports": work(request)}) + "\n")
 
 
 def listen(request: dict[str, Any]) -> dict[str, str]:
@@ -64,7 +64,3 @@ def connect(request: dict[str, Any]) -> dict[str, str]:
                 del waiting[port]
         time.sleep(0.05)
     return {**found, **{str(port): why for port, why in waiting.items()}}
-
-
-if __name__ == "__main__":
-    main()

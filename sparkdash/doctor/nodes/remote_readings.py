@@ -22,15 +22,15 @@ LOGIND, LINGER = Path("/run/systemd/users"), Path("/var/lib/systemd/linger")
 PROGRAMS = ("ib_write_bw", "ib_write_lat", "ib_send_bw", "ethtool")
 
 
-def main() -> None:
-    request = json.loads(sys.argv[1])
+def run(words: str) -> None:
+    request = json.loads(words)
     found: dict[str, Any] = {}
     for section in request["sections"]:
         try:
             found[section] = ASKED[section](request) if section in ASKED else SECTIONS[section]()
         except Exception as error:  # noqa: BLE001 - a section that fails must not hide the others
             found[section] = {"problem": f"{type(error).__name__}: {error}"}
-    sys.stdout.write(json.dumps(found))
+    sys.stdout.write(json.dumps(found) + "\n")
 
 
 def text(path: Path) -> str:
@@ -152,6 +152,3 @@ def tools() -> dict[str, Any]:
 ASKED = {"images": images, "routes": routes}
 """Sections that depend on the request."""
 SECTIONS = {each.__name__: each for each in (python, addresses, hcas, memory, memlock, devices, login, linger, tools)}
-
-if __name__ == "__main__":
-    main()

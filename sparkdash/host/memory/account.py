@@ -19,7 +19,7 @@ from typing import TypeVar
 from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo, ContainerState
 from sparkdash.domain.memory import GpuMemory, Holder, MemoryAccount
 from sparkdash.errors import HostError
-from sparkdash.host import meminfo
+from sparkdash.host import kernel_figures, meminfo
 from sparkdash.host.command import run_command
 from sparkdash.host.memory.account_division import (
     KnownOwners,
@@ -113,7 +113,7 @@ def _read(proc: Path) -> MemoryFigures:
     """Read the kernel's figures right after those of the processes, so that they agree."""
     meminfo.read_memory(proc)  # raises without the needed figures
     processes, unreadable = read_processes(proc)
-    kernel = meminfo.meminfo_figures(proc)
+    kernel = kernel_figures.read_meminfo(str(proc))
     return MemoryFigures(at=time.time(), meminfo=kernel, processes=processes, unreadable=unreadable)
 
 

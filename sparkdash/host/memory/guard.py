@@ -169,7 +169,7 @@ class MemoryGuard:
     def govern(self, settings: Settings) -> None:
         """Apply changed floors and the mode `warn` or `act` from the next look on; `off` needs a restart."""
         self.floors = guard_decisions.choose_floors(settings, self._total)
-        self._judge.rules.floors = self.floors
+        self._judge.set_floors(self.floors)
         if "off" not in (self.mode, settings.guard):
             self.mode = settings.guard
 

@@ -113,8 +113,11 @@ class GuardJudge:
     """Judges readings in order, by the rules that every box's guard has. Not thread-safe: the guard's thread owns it."""
 
     def __init__(self, floors: Floors) -> None:
-        self.rules = guard_rules.Rules(floors)
+        self.rules = guard_rules.Rules(_limits(floors))
         self.reset, self.killed = self.rules.reset, self.rules.killed
+
+    def set_floors(self, floors: Floors) -> None:
+        self.rules.floors = _limits(floors)
 
     @property
     def level(self) -> GuardLevel:
@@ -123,6 +126,10 @@ class GuardJudge:
     def see(self, look: GuardReading) -> GuardVerdict:
         judged = self.rules.see(look)
         return GuardVerdict(LEVELS[judged.level], judged.pressed, judged.kill, judged.fall, judged.again_s)
+
+
+def _limits(floors: Floors) -> guard_rules.Floors:
+    return guard_rules.Floors(floors.warn, floors.hold, floors.kill)
 
 
 def pause(verdict: GuardVerdict, look: GuardReading, floors: Floors) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from resource import getpagesize
 
-from sparkdash.host.guard_rules import GuardReading
+from sparkdash.host.kernel_figures import MemoryFiles, open_optional
 from sparkdash.host.memory import contiguity
 from sparkdash.host.memory.wedge_signs import Vitals
 from sparkdash.units import KIB
@@ -33,25 +33,19 @@ class VitalsFiles:
 
     def __init__(self, proc: Path) -> None:
         """Raises OSError without /proc/meminfo; the other files are optional."""
-        self._meminfo = os.open(proc / "meminfo", os.O_RDONLY | os.O_CLOEXEC)
-        self._vmstat = _opened(proc / "vmstat")
-        self._pressure = _opened(proc / "pressure/memory")
-        self._buddyinfo = _opened(proc / "buddyinfo")
-
-    def look(self) -> GuardReading:
-        """Read available memory and the pressure. Raises OSError, ValueError."""
-        return GuardReading(time.monotonic(), self._available(self._read_meminfo()), self._read_pressure())
+        self._memory = MemoryFiles(str(proc))
+        self.look = self._memory.look
+        self._vmstat = open_optional(f"{proc}/vmstat")
+        self._buddyinfo = open_optional(f"{proc}/buddyinfo")
 
     def vitals(self, driver_lines: int, said_at: float | None) -> Vitals:
-        """Read all figures that may announce a freeze. Raises as `look`."""
-        meminfo, vmstat = self._read_meminfo(), b""
-        if self._vmstat is not None:
-            vmstat = b"\n" + os.pread(self._vmstat, 32 * KIB, 0)
+        """Read all figures that may announce a freeze. Raises OSError, ValueError."""
+        vmstat = b"" if self._vmstat is None else b"\n" + os.pread(self._vmstat, 32 * KIB, 0)
         read = _sum(vmstat, (b"\npgpgin ",))
         return Vitals(
             at=time.monotonic(),
-            available=self._available(meminfo),
-            free=int(_after(meminfo, b"MemFree:")) * KIB,
+            available=self._memory.figure(b"MemAvailable:"),
+            free=self._memory.figure(b"MemFree:"),
             scanned=_sum(vmstat, SCANNED),
             reclaimed=_sum(vmstat, RECLAIMED),
             stalls=_sum(vmstat, STALLS),
@@ -73,40 +67,10 @@ class VitalsFiles:
         return None if seen is None else seen.blocks
 
     def close(self) -> None:
-        for fd in (self._meminfo, self._vmstat, self._pressure, self._buddyinfo):
+        self._memory.close()
+        for fd in (self._vmstat, self._buddyinfo):
             if fd is not None:
                 os.close(fd)
-
-    def _read_meminfo(self) -> bytes:
-        return os.pread(self._meminfo, 4096, 0)
-
-    def _available(self, meminfo: bytes) -> int:
-        return int(_after(meminfo, b"MemAvailable:")) * KIB
-
-    def _read_pressure(self) -> float | None:
-        """Read the pressure; None if the kernel does not report it."""
-        if self._pressure is None:
-            return None
-        try:
-            return float(_after(os.pread(self._pressure, 512, 0), b"full avg10=")) / 100
-        except (OSError, ValueError):
-            return None
-
-
-def _opened(path: Path) -> int | None:
-    """Open an optional file; None if the kernel lacks it."""
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-
-
-def _after(text: bytes, word: bytes) -> bytes:
-    """Return the word after `word`. Raises ValueError if it is missing."""
-    _, found, rest = text.partition(word)
-    if not found:
-        raise ValueError(f"{word.decode()} is missing")
-    return rest.split(None, 1)[0]
 
 
 def _sum(vmstat: bytes, names: Iterable[bytes]) -> int | None:

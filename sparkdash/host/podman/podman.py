@@ -26,7 +26,7 @@ from sparkdash.domain.container import (
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult, stdout_lines
 from sparkdash.host.podman import answers, argv, podman_host
-from sparkdash.host.podman.podman_host import LocalPodmanHost, PodmanHost
+from sparkdash.host.podman.podman_host import PodmanHost
 from sparkdash.host.processes import leftovers
 
 LOOK_S = 20.0
@@ -56,7 +56,7 @@ class Podman:
 
     def __init__(self, program: str = argv.PODMAN, host: PodmanHost | None = None) -> None:
         self.name = program
-        self._host = host or LocalPodmanHost()
+        self._host = host or PodmanHost()
         self._known: dict[str, ContainerInfo] = {}
         """Containers as last seen, by name, for when podman no longer answers."""
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from sparkdash.domain.container import (
     CONTAINER_PREFIX,
@@ -22,25 +21,10 @@ from sparkdash.errors import HostError
 from sparkdash.host import meminfo
 from sparkdash.host.command import CommandResult, Commands, LocalPrograms, stdout_lines
 from sparkdash.host.podman import answers, argv
-from sparkdash.host.processes import leftovers, proc
+from sparkdash.host.processes import ending, leftovers
+from sparkdash.host.processes.ending import SCAN_S
 from sparkdash.host.processes.leftovers import Births
 from sparkdash.host.thread import in_thread
-
-
-def find_abandoned_commands(program: str, owner: str) -> tuple[leftovers.Births, leftovers.Births]:
-    """Find commands that start a container of ours, and commands that end one."""
-
-    def of(words: list[str], *verbs: str) -> bool:
-        return Path(words[0]).name == program and len(words) > 1 and words[1] in verbs
-
-    label, ours = f"{LABEL_OWNER}={owner}", proc.family(os.getpid())
-    runs = leftovers.processes_called(lambda words: of(words, "run") and label in words)
-    ends = leftovers.processes_called(lambda words: of(words, "stop", "rm") and words[-1].startswith(CONTAINER_PREFIX))
-    return _but(runs, ours), _but(ends, ours)
-
-
-def _but(processes: leftovers.Births, ours: Collection[int]) -> leftovers.Births:
-    return {pid: birth for pid, birth in processes.items() if pid not in ours}
 
 
 async def read_container_log(
@@ -77,137 +61,95 @@ SETTLE_S = 30.0
 """Longest wait for commands of an earlier daemon."""
 
 
-class PodmanHost(Protocol):
-    """Box of a podman runtime: its programs, memory, folders and processes.
+class PodmanHost:
+    """Box of a podman runtime, the daemon's own: its programs, memory, folders and processes."""
 
-    What only the kernel of this box tells has a default, for a box that is asked through podman.
-    """
-
-    commands: Commands
-    """Programs of the box."""
+    def __init__(self, commands: Commands | None = None) -> None:
+        self.commands: Commands = commands or LocalPrograms()
 
     def variables(self, spec: ContainerSpec) -> dict[str, str]:
         """Variables that `run` and `output` name without a value, for the environment of the command."""
-        ...
-
-    def memory_words(self) -> str:
-        """Describe the box's memory in a sentence; empty if it is not known at once."""
-        return ""
-
-    async def make_mounts(self, spec: ContainerSpec) -> None:
-        """Make the missing folders of writable mounts. Raises HostError: mount_missing."""
-        ...
-
-    async def pids_of(self, container_id: str) -> set[int]:  # noqa: ARG002
-        """Pids on this box of the container's processes; empty if none is found."""
-        return set()
-
-    async def just_started(self, spec: ContainerSpec, container_id: str) -> ContainerInfo | None:  # noqa: ARG002
-        """Describe a container that has just started without asking podman; None if the kernel does not tell."""
-        return None
-
-    async def has_ended(self, container: ContainerInfo) -> bool:  # noqa: ARG002
-        """Wait for the end of the container's first process; False at once if the kernel cannot tell."""
-        return False
-
-    async def members(self, container: ContainerInfo | None) -> Births | None:
-        """Processes of the container, by its control group and its mark; None if the scan took too long."""
-        ...
-
-    async def members_of_engine(self, mark: str) -> Births | None:
-        """Processes with this engine's mark; None if the scan took too long."""
-        ...
-
-    async def engines_of(self, owner: str) -> dict[str, Births]:
-        """Living processes of every engine of this owner, by the engine's mark."""
-        ...
-
-    async def resume(self, members: Births) -> None:  # noqa: ARG002
-        """Let stopped processes run on."""
-        return
-
-    async def end(self, *looks: Births | None) -> Leftovers:
-        """Send SIGKILL to processes that still live, and wait for their end; None stands for a late scan."""
-        ...
-
-    async def still_living(self, processes: Births) -> Births:  # noqa: ARG002
-        """Processes that still live."""
-        return {}
-
-    async def settle_commands(self, program: str, owner: str) -> None:
-        """Wait for podman commands of a killed daemon, and end a hanging `run`."""
-        ...
-
-
-class LocalPodmanHost:
-    """The daemon's own box."""
-
-    def __init__(self) -> None:
-        self.commands: Commands = LocalPrograms()
-
-    def variables(self, spec: ContainerSpec) -> dict[str, str]:
         return argv.environment(spec)
 
     def memory_words(self) -> str:
+        """Describe the box's memory in a sentence; empty if it is not known at once."""
         return meminfo.describe_memory()
 
-    async def make_mounts(self, spec: ContainerSpec) -> None:
-        await asyncio.to_thread(_make_writable_mounts, spec)
-
     async def pids_of(self, container_id: str) -> set[int]:
-        return await leftovers.pids_of(container_id)
+        """Pids on the daemon's box of the container's processes; empty if none is found."""
+        return await ending.pids_of(container_id)
 
     async def just_started(self, spec: ContainerSpec, container_id: str) -> ContainerInfo | None:
-        return await leftovers.just_started(spec, container_id)
+        """Describe a container that has just started without asking podman; None if the kernel does not tell."""
+        return await ending.just_started(spec, container_id)
 
     async def has_ended(self, container: ContainerInfo) -> bool:
-        return await leftovers.has_ended(container)
+        """Wait for the end of the container's first process; False at once if the kernel cannot tell."""
+        return await ending.has_ended(container)
+
+    async def make_mounts(self, spec: ContainerSpec) -> None:
+        """Make the missing folders of writable mounts; a missing read-only source is a mistake.
+
+        Raises:
+            HostError: mount_missing.
+        """
+        wanted = [mount.source for mount in spec.mounts if not mount.read_only and mount.source.startswith("/")]
+        if wanted and (failed := await self._ask("folders", *wanted)):
+            source, words = failed
+            raise HostError(
+                f"The folder {source} for {spec.name} cannot be made: {words}.",
+                code="mount_missing",
+                hint="Correct the path in the profile or config.toml, or make the folder yourself.",
+            )
 
     async def members(self, container: ContainerInfo | None) -> Births | None:
+        """Processes of the container, by its control group and its mark; None if the scan took too long."""
         if container is None:
             return {}
         mark = engine_mark(container.labels.get(LABEL_OWNER, ""), container.name)
-        return await leftovers.scan_for_engine(mark, container.id)
+        return await self._processes("of", mark, container.id)
 
     async def members_of_engine(self, mark: str) -> Births | None:
-        return await leftovers.scan_for_engine(mark, None)
+        """Processes with this engine's mark; None if the scan took too long."""
+        return await self._processes("of", mark)
 
     async def engines_of(self, owner: str) -> dict[str, Births]:
-        return await asyncio.to_thread(leftovers.processes_of_owner, owner)
+        """Living processes of every engine of this owner, by the engine's mark."""
+        found = await self._ask("all", owner)
+        return {mark: _births(processes) for mark, processes in found.items()}
 
     async def resume(self, members: Births) -> None:
-        await in_thread(lambda: leftovers.resume(members))
+        """Let stopped processes run on."""
+        await self._ask("resume", json.dumps(members))
 
     async def end(self, *looks: Births | None) -> Leftovers:
-        return await leftovers.end_processes(*looks)
+        """Send SIGKILL to processes that still live, and wait for their end; None stands for a late scan."""
+        found = {pid: birth for look in looks if look for pid, birth in look.items()}
+        done = await self._ask("end", json.dumps(found)) if found else {"ended": (), "stuck": ()}
+        return ending.as_leftovers(done, unseen=None in looks)
 
     async def still_living(self, processes: Births) -> Births:
-        return leftovers.still_living(processes)
+        return _births(await self._ask("living", json.dumps(processes))) if processes else {}
 
     async def settle_commands(self, program: str, owner: str) -> None:
-        runs, ends = await asyncio.to_thread(find_abandoned_commands, program, owner)
-        hung = await leftovers.wait_for_all(runs | ends, SETTLE_S)
-        await leftovers.end_processes({pid: birth for pid, birth in hung.items() if pid in runs})
+        """Wait for podman commands of a killed daemon, and end a hanging `run`."""
+        words = (program, f"{LABEL_OWNER}={owner}", CONTAINER_PREFIX, str(SETTLE_S))
+        await self._ask("settle", *words)
 
-
-def _make_writable_mounts(spec: ContainerSpec) -> None:
-    # A cache folder that is not there yet is made as the daemon's user; a missing read-only source is a mistake.
-    for mount in spec.mounts:
-        source = Path(mount.source)
-        if mount.read_only or not source.is_absolute() or source.exists():
-            continue
+    async def _processes(self, *order: str) -> Births | None:
         try:
-            source.mkdir(parents=True)
-        except OSError as error:
-            raise folder_not_made(spec, mount.source, error.strerror or str(error)) from None
+            return _births(await self._ask(*order, deadline_s=SCAN_S))
+        except TimeoutError:
+            return None
+
+    async def _ask(self, *order: str, deadline_s: float | None = None) -> Any:
+        """Have `leftovers` carry out an order on the box. Raises TimeoutError after a deadline."""
+        async with asyncio.timeout(deadline_s):
+            return await in_thread(lambda: leftovers.carry_out(*order))
 
 
-def folder_not_made(spec: ContainerSpec, source: str, words: str) -> HostError:
-    return HostError(
-        f"The folder {source} for {spec.name} cannot be made: {words}.",
-        code="mount_missing",
-        hint="Correct the path in the profile or config.toml, or make the folder yourself.",
-    )
+def _births(found: Mapping[Any, str]) -> Births:
+    return {int(pid): birth for pid, birth in found.items()}  # JSON makes text of pids
 
 
 LATE_S = 20.0
@@ -254,7 +196,7 @@ async def stop_container(stop: ContainerStop, grace_s: int, before_removal: Awai
         await remove_container(stop.call, stop.program, stop.name)
     except HostError as error:
         if left := await host.still_living(killed):
-            raise leftovers.unkillable_error(stop.name, left, leftovers.KILLED_S) from None
+            raise ending.unkillable_error(stop.name, left, leftovers.KILLED_S) from None
         if not killed:
             raise
         return Leftovers(unremoved=error.message)

@@ -1,95 +1,79 @@
-"""Processes of an engine, whatever their parent, and the end of those that outlived it.
+"""Processes of engines on one box, whatever their parent, and the end of those that outlived their engine. Blocking.
 
 Three marks, as each can be lost. The control group names the container, except for plain processes. The environment
 holds SPARKDASH_ENGINE, unless the program wrote its title over it, as vLLM's workers do. The third mark is the list of
 processes from while the engine ran, each with its birth, so that a reused pid is never mistaken. Nothing here reads the
 environment of a process that hangs in the kernel: the reader would hang too.
+
+Standard library alone, Python 3.10: this box runs this module, and `nodes.programs` ships it to other boxes, where
+`run` carries out one order and prints its answer.
 """
 
 from __future__ import annotations
 
-import asyncio
+import json
 import os
 import pwd
 import re
 import signal
+import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from sparkdash.domain.container import ENV_MARK, ContainerInfo, ContainerSpec, ContainerState, Leftovers
-from sparkdash.errors import HostError
 from sparkdash.host.processes import proc
-from sparkdash.host.processes.activity import parse_stat
 from sparkdash.host.processes.proc import PROC
-from sparkdash.host.thread import in_thread
-from sparkdash.units import duration
+from sparkdash.units import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
 _STATES = {
     "D": "waits in the kernel (state D), where no signal reaches it",
     "R": "runs in the kernel (state R) and does not come back from it",
 }
-HINT = (
-    "`dmesg` shows the reason, mostly the GPU's driver. Its memory comes back once the kernel releases the process, or "
-    "with a restart of the box."
-)
+MOMENTS_S = (0.01, 0.04, 0.15)
+"""Pauses before a process that waits in the kernel is read again."""
+KILLED_S = 5.0
+"""Time for a process to end after SIGKILL before it counts as stuck."""
+LOOK_S = 0.02
+"""Pause between two looks whether processes have ended."""
+
+_ID = re.compile(r"[0-9a-f]{64}")
+"""Full id of a container in podman and docker."""
+_MARKED = b"\0SPARKDASH_ENGINE="
+
+Births = dict[int, str]
+"""Processes by pid, each with its `proc.birth`."""
 
 
-def describe_stuck(pid: int, proc: Path = PROC) -> str:
+def describe_stuck(pid: int, root: Path = PROC) -> str:
     """Describe it: "4712 (python3) waits in the kernel (state D), where no signal reaches it, in uvm_spin_loop"."""
-    found = parse_stat(_told(proc / str(pid) / "stat").encode())
+    found = proc.stat(pid, root)
     if found is None:
         return f"{pid} has ended by now"
-    who = f"{pid} ({found.name})"
+    who = f"{pid} ({one_line(found.name)})"
     try:
         os.kill(pid, 0)
     except PermissionError:
-        return f"{who} belongs to {_owner(pid, proc)}, whose processes sparkdash may not end"
+        return f"{who} belongs to {_owner(pid, root)}, whose processes sparkdash may not end"
     except ProcessLookupError:
         return f"{who} has ended by now"
-    place = _told(proc / str(pid) / "wchan").strip()
+    place = ""
+    with suppress(OSError):
+        place = (root / str(pid) / "wchan").read_text(errors="replace").strip()
     where = f", in {place}" if place not in ("", "0") else ""
     return f"{who} {_STATES.get(found.state, f'is in state {found.state}')}{where}"
 
 
-def unkillable_error(name: str, pids: Collection[int], waited_s: float) -> HostError:
-    """Error for an engine whose processes still exist so many seconds after SIGKILL."""
-    told = [describe_stuck(pid) for pid in sorted(pids)]
-    one = "process" if len(pids) == 1 else "processes"
-    text = f"{name} does not end: {duration(waited_s)} after SIGKILL {one} {'; '.join(told)}."
-    return HostError(text, code="unkillable", hint=HINT)
-
-
-def _owner(pid: int, proc: Path) -> str:
+def _owner(pid: int, root: Path) -> str:
     with suppress(OSError):
-        uid = (proc / str(pid)).stat().st_uid
+        uid = (root / str(pid)).stat().st_uid
         with suppress(KeyError):
             return pwd.getpwuid(uid).pw_name
         return f"user {uid}"
     return "another user"
-
-
-def _told(file: Path) -> str:
-    try:
-        return file.read_bytes().decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
-SCAN_S = 10.0
-"""Time limit of a scan of all processes. It takes milliseconds, but much more on a box that is frozen."""
-MOMENTS_S = (0.01, 0.04, 0.15)
-"""Pauses before a process that waits in the kernel is read again, in the thread of the scan."""
-KILLED_S = 5.0
-"""Time for a process to end after SIGKILL before it counts as stuck."""
-
-_ID = re.compile(r"[0-9a-f]{64}")
-"""Full id of a container in podman and docker."""
-_MARKED = f"\0{ENV_MARK}=".encode()
-
-Births = dict[int, str]
-"""Processes by pid, each with its `proc.birth`."""
 
 
 def processes_of_engine(mark: str, container: str | None = None, root: Path = PROC) -> Births:
@@ -136,79 +120,8 @@ def processes_called(is_it: Callable[[list[str]], bool], root: Path = PROC) -> B
     return found
 
 
-async def wait_for_all(processes: Mapping[int, str], limit_s: float) -> Births:
-    """Wait for the end of all processes; return those that did not end in time."""
-    ended = await asyncio.gather(*(wait_until_gone(pid, birth, limit_s) for pid, birth in processes.items()))
-    return {pid: birth for (pid, birth), past in zip(processes.items(), ended, strict=True) if not past}
-
-
-async def scan_for_engine(mark: str, container: str | None) -> Births | None:
-    """Run `processes_of_engine` in a thread of its own, from the event loop; None if it took too long."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(SCAN_S):
-            return await in_thread(lambda: processes_of_engine(mark, container))
-    return None
-
-
 def still_living(processes: Mapping[int, str]) -> Births:
     return {pid: birth for pid, birth in processes.items() if births([pid]).get(pid) == birth}
-
-
-async def end_processes(*looks: Births | None) -> Leftovers:
-    """Send SIGKILL to the found processes that still live, and wait for their end. None stands for a late scan."""
-    left = {pid: birth for found in looks if found for pid, birth in found.items()}
-    here = still_living(left)
-    ended = await asyncio.gather(*(_end(pid, birth) for pid, birth in here.items()))
-    ends = dict(zip(here, ended, strict=True))
-    stuck = tuple(sorted(pid for pid, has_ended in ends.items() if not has_ended))
-    return Leftovers(
-        ended=tuple(sorted(pid for pid, has_ended in ends.items() if has_ended)),
-        stuck=stuck,
-        stuck_how=tuple(map(describe_stuck, stuck)),
-        unseen=None in looks,
-    )
-
-
-async def wait_until_gone(pid: int, birth: str, limit_s: float | None) -> bool:
-    """Wait for the end of a process, whatever its parent; False if `limit_s` passed first."""
-    try:
-        watch = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return births([pid]).get(pid) != birth or await _over(watch, limit_s)
-    finally:
-        os.close(watch)
-
-
-async def _end(pid: int, birth: str) -> bool:
-    """Kill through a pidfd, as the pid could be reused between scan and kill; return whether it ended."""
-    try:
-        held = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        if births([pid]).get(pid) != birth:
-            return True
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(held, signal.SIGKILL)
-        return await _over(held, KILLED_S)
-    except PermissionError:  # root's container, a user's daemon
-        return False
-    finally:
-        os.close(held)
-
-
-async def _over(held: int, limit_s: float | None) -> bool:
-    loop, over = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(held, over.set)
-    try:
-        await asyncio.wait_for(over.wait(), limit_s)
-    except TimeoutError:
-        return False
-    finally:
-        loop.remove_reader(held)
-    return True
 
 
 def _marked(root: Path) -> dict[int, tuple[str, str | None]]:
@@ -256,58 +169,96 @@ def is_in(container: str | None, pid: int, root: Path = PROC) -> bool:
     return any(not own.isdisjoint(line.rpartition(":")[2].split("/")) for line in groups.splitlines())
 
 
+def wait_for_all(processes: Mapping[int, str], limit_s: float) -> Births:
+    """Wait for the end of all processes; return those that did not end in time."""
+    due = time.monotonic() + limit_s
+    while (left := still_living(processes)) and time.monotonic() < due:
+        time.sleep(LOOK_S)
+    return left
+
+
+def end(processes: Mapping[int, str]) -> dict[str, Any]:
+    """Send SIGKILL to those that still live, and wait for their end.
+
+    Returns the pids that `ended`, and the `stuck` ones with a description of each.
+    """
+    here = still_living(processes)
+    allowed = {pid: birth for pid, birth in here.items() if _send(pid, birth, signal.SIGKILL)}
+    left = {**wait_for_all(allowed, KILLED_S), **{pid: here[pid] for pid in here.keys() - allowed.keys()}}
+    stuck = [[pid, describe_stuck(pid)] for pid in sorted(left)]
+    return {"ended": sorted(here.keys() - left.keys()), "stuck": stuck}
+
+
 def resume(processes: Mapping[int, str]) -> None:
     """Continue all of these processes, as far as permitted: SIGTERM waits until a stopped process continues.
 
-    SIGCONT goes to every process, as it also cancels a SIGSTOP that is still pending on a busy box. It goes through a
-    pidfd, as the pid might be reused.
+    SIGCONT goes to every process, as it also cancels a SIGSTOP that is still pending on a busy box.
     """
     for pid, birth in processes.items():
-        with suppress(OSError):
-            held = os.pidfd_open(pid)
-            try:
-                if births([pid]).get(pid) == birth:
-                    signal.pidfd_send_signal(held, signal.SIGCONT)
-            finally:
-                os.close(held)
+        _send(pid, birth, signal.SIGCONT)
 
 
-LOOK_S = 1.0
-"""Time limit of reading the control groups of all processes, which takes milliseconds."""
-
-
-async def pids_of(container_id: str) -> set[int]:
-    """Pids of the living processes in the container with that full id; empty if none is found within LOOK_S."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(LOOK_S):
-            return await in_thread(lambda: processes_in_containers([container_id])[container_id])
-    return set()
-
-
-async def just_started(spec: ContainerSpec, container_id: str) -> ContainerInfo | None:
-    """Describe a container that has just started, as the runtime would; None if its first process is not found."""
-    members = await pids_of(container_id)
-    first = [pid for pid in members if (found := proc.stat(pid)) is not None and found.parent not in members]
-    if len(first) != 1:
-        return None
-    return ContainerInfo(
-        id=container_id,
-        name=spec.name,
-        state=ContainerState.RUNNING,
-        image=spec.image,
-        labels=spec.labels,
-        pid=first[0],
-        started_at=time.time(),
-        gpu=any("nvidia" in device for device in spec.devices),
-    )
-
-
-async def has_ended(container: ContainerInfo) -> bool:
-    """Wait for the end of the container's first process; False at once if the kernel cannot tell."""
-    pid = container.pid
-    if pid is None:
+def _send(pid: int, birth: str, number: signal.Signals) -> bool:
+    """Signal through a pidfd, as the pid could be reused meanwhile; False for root's process under a user's daemon."""
+    try:
+        held = os.pidfd_open(pid)
+    except OSError:  # it has ended
+        return True
+    try:
+        if births([pid]).get(pid) == birth:
+            signal.pidfd_send_signal(held, number)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
         return False
-    birth = births([pid]).get(pid)
-    if birth is not None and not is_in(container.id, pid):
-        return False
-    return birth is None or await wait_until_gone(pid, birth, None)
+    finally:
+        os.close(held)
+    return True
+
+
+def settle_commands(program: str, label: str, prefix: str, limit_s: float) -> dict[str, Any]:
+    """Wait for commands of a killed daemon that start or end a container, and end those that still start one.
+
+    `label`: of a container that is started; `prefix`: of the names of ours.
+    """
+
+    def of(words: list[str], *verbs: str) -> bool:
+        return Path(words[0]).name == program and len(words) > 1 and words[1] in verbs
+
+    ours = proc.family(os.getpid())
+    runs = processes_called(lambda words: of(words, "run") and label in words)
+    ends = processes_called(lambda words: of(words, "stop", "rm") and words[-1].startswith(prefix))
+    left = wait_for_all({pid: birth for pid, birth in (runs | ends).items() if pid not in ours}, limit_s)
+    return end({pid: birth for pid, birth in left.items() if pid in runs})
+
+
+def make_folders(paths: Iterable[str]) -> tuple[str, str] | None:
+    """Make missing folders; return the first that cannot be made, and why."""
+    for path in paths:
+        try:
+            if not Path(path).exists():
+                Path(path).mkdir(parents=True)
+        except OSError as error:
+            return path, error.strerror or str(error)
+    return None
+
+
+def carry_out(order: str, *words: str) -> Any:
+    """Carry out one order: `of MARK [CONTAINER_ID]`, `all OWNER`, `end BIRTHS`, `resume BIRTHS`, `living BIRTHS`,
+    `settle PROGRAM LABEL PREFIX SECONDS` or `folders PATH…`; births are JSON.
+    """
+    if order == "of":
+        return processes_of_engine(words[0], words[1] if len(words) > 1 else None)
+    if order == "all":
+        return processes_of_owner(words[0])
+    if order == "settle":
+        program, label, prefix, limit_s = words
+        return settle_commands(program, label, prefix, float(limit_s))
+    if order == "folders":
+        return make_folders(words)
+    given = {int(pid): birth for pid, birth in json.loads(words[0]).items()}
+    return {"end": end, "resume": resume, "living": still_living}[order](given)
+
+
+def run(*words: str) -> None:
+    sys.stdout.write(json.dumps(carry_out(*words)) + "\n")

@@ -1,6 +1,7 @@
 """Facts about single processes, from /proc.
 
 A process that has ended, or may not be read, is None or left out, as processes end between listing and reading.
+Standard library alone, Python 3.10: `nodes.programs` ships this module to other boxes.
 """
 
 from __future__ import annotations
@@ -8,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-
-from sparkdash.units import KIB
 
 PROC = Path("/proc")
 
@@ -20,9 +19,12 @@ _HOST_MEMORY = ("RssAnon:", "RssShmem:")
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """Identity of a process in /proc/<pid>/stat (proc(5): fields 3, 4, 6, 20 and 22)."""
+    """Identity of a process in /proc/<pid>/stat (proc(5): fields 2, 3, 4, 6, 20 and 22)."""
 
     pid: int
+    name: str
+    """Name that the process chose itself: not harmless to a terminal."""
+    state: str
     parent: int
     session: int
     ended: bool
@@ -39,11 +41,12 @@ def stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
         told = (proc / f"{pid}/stat").read_bytes()
     except OSError:
         return None
-    fields = (
-        told.rpartition(b")")[2].decode().split()
-    )  # the name before it may hold spaces, brackets, and anything else
+    name, _, rest = told.rpartition(b")")  # a name may hold spaces, brackets, and anything else
+    fields = rest.decode().split()
     return ProcessStat(
         pid,
+        name=name.partition(b"(")[2].decode("utf-8", "replace"),
+        state=fields[0],
         parent=int(fields[1]),
         session=int(fields[3]),
         ended=fields[0] in _ENDED and int(fields[17]) <= 1,
@@ -133,4 +136,4 @@ def _summed(pid: int, names: tuple[str, ...], proc: Path) -> int | None:
     except OSError:
         return None
     lines = [line.split() for line in text.splitlines() if line.startswith(names)]
-    return sum(int(words[1]) for words in lines) * KIB if lines else None
+    return sum(int(words[1]) for words in lines) * 1024 if lines else None

@@ -33,7 +33,7 @@ from sparkdash.domain.container import (
 from sparkdash.errors import HostError
 from sparkdash.host.command import LineSplitter, command_output
 from sparkdash.host.log_limit import first_kept, open_at
-from sparkdash.host.processes import leftovers, proc
+from sparkdash.host.processes import ending, leftovers, proc
 from sparkdash.host.thread import in_thread
 from sparkdash.redaction import MASK, is_secret_variable
 
@@ -205,8 +205,8 @@ class Process:
             if not await _ended(record, grace_s):
                 _signal_group(record.pid, signal.SIGKILL)
                 if not await _ended(record, KILLED_S):
-                    raise leftovers.unkillable_error(name, {record.pid}, KILLED_S)
-        left = await leftovers.end_processes(family, leftovers.births(self._family(record)), await _marked(record))
+                    raise ending.unkillable_error(name, {record.pid}, KILLED_S)
+        left = await ending.end_processes(family, leftovers.births(self._family(record)), await _marked(record))
         self._settled(record)
         if before_removal is not None:
             await before_removal
@@ -217,7 +217,7 @@ class Process:
         """End processes without a record, which a daemon killed during a start leaves behind. See Runtime."""
         found = await asyncio.to_thread(leftovers.processes_of_owner, owner)
         held = {engine_mark(owner, record.name) for record in self._records.all() if _alive(record)}
-        return await leftovers.end_processes(leftovers.processes_except(found, held))
+        return await ending.end_processes(leftovers.processes_except(found, held))
 
     async def inspect(self, name: str) -> ContainerInfo | None:
         record = self._records.get(name)
@@ -346,11 +346,11 @@ def _lives(pid: int, birth: str) -> bool:
 
 
 async def _ended(record: ProcessRecord, limit_s: float | None) -> bool:
-    return await leftovers.wait_until_gone(record.pid, record.birth, limit_s)
+    return await ending.wait_until_gone(record.pid, record.birth, limit_s)
 
 
 async def _marked(record: ProcessRecord) -> leftovers.Births | None:
-    return await leftovers.scan_for_engine(engine_mark(record.labels.get(LABEL_OWNER, ""), record.name), None)
+    return await ending.scan_for_engine(engine_mark(record.labels.get(LABEL_OWNER, ""), record.name), None)
 
 
 def _reap(record: ProcessRecord) -> int | None:

@@ -21,11 +21,21 @@ from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.host.command import LineSplitter
 from sparkdash.nodes.agent import node_guard as leases
-from sparkdash.nodes.agent.node_guard import GuardStarter, NodeCommands
-from sparkdash.nodes.agent.program import FIGURES, program_argv, program_text
+from sparkdash.nodes.agent.node_guard import GuardStarter
 from sparkdash.nodes.agent.tick import LINE_LIMIT, AgentTick, GuardAct, LinkRates, parse_tick
+from sparkdash.nodes.programs import program_text, stream_argv
+from sparkdash.nodes.ssh.connection import NodeConnection
 from sparkdash.units import duration, one_line
 
+FIGURES = (
+    "sparkdash.host.guard_rules",
+    "sparkdash.host.kernel_figures",
+    "sparkdash.host.nvml_device",
+    "sparkdash.host.processes.proc",
+    "sparkdash.nodes.agent.remote.engine_processes",
+    "sparkdash.nodes.agent.remote.guard_files",
+    "sparkdash.nodes.agent.remote.figures",
+)
 KEPT = 8
 """Round trips that are compared: with one per minute or more, a clock that was set counts soon."""
 LEAP_S = 1.0
@@ -83,15 +93,13 @@ BAD_LINES = 20
 """Lines in a row that are no ticks, after which a stream is ended; a login script may write some at the start."""
 STDERR_LIMIT = 2000
 _CHUNK = 65536
-_MISSING = 127
-"""Exit code of a shell for a program that is not there."""
 
 
 class FiguresStream:
     """Run of the script on `node`; `take` gets every tick."""
 
-    def __init__(self, node: str, commands: NodeCommands, owner: str, take: Callable[[AgentTick], None]) -> None:
-        self._node, self._commands, self._owner, self._take = node, commands, owner, take
+    def __init__(self, node: str, connection: NodeConnection, owner: str, take: Callable[[AgentTick], None]) -> None:
+        self._node, self._connection, self._owner, self._take = node, connection, owner, take
         self._process: Process | None = None
         self._limit: asyncio.Timeout | None = None
         self._silence_s = FIRST_S
@@ -101,13 +109,13 @@ class FiguresStream:
 
         Raises:
             HostError: always, with the reason of the end. node_unreachable: silence, or a lost connection;
-                node_without_python, node_unreadable.
+                node_unreadable.
         """
-        async with self._commands.child(program_argv(FIGURES, self._owner)) as process:
+        async with self._connection.child(stream_argv(FIGURES, self._owner)) as process:
             said = asyncio.create_task(_last_words(process), name="node stderr")
             try:
                 self._process = process
-                self._write(program_text(FIGURES, self._owner))
+                self._write(program_text(*FIGURES))
                 first()
                 async with asyncio.timeout(self._silence_s) as self._limit:
                     await self._read(process)
@@ -161,12 +169,6 @@ class FiguresStream:
         )
 
     def _end_error(self, code: int, said: str) -> HostError:
-        if code == _MISSING:
-            return HostError(
-                f"{self._node} has no python3, which its figures and its memory guard need.",
-                code="node_without_python",
-                hint="Install Python 3.8 or later there: `sudo apt install python3`.",
-            )
         why = f": {said}" if said else ""
         return HostError(f"The figures of {self._node} ended with exit code {code}{why}.", code="node_unreachable")
 
@@ -210,7 +212,7 @@ class NodeFigures:
     def __init__(
         self,
         node: str,
-        commands: NodeCommands,
+        connection: NodeConnection,
         owner: str,
         *,
         lease: Callable[[Memory], dict[str, Any] | None] = lambda _: None,
@@ -227,10 +229,8 @@ class NodeFigures:
         """Last figures, however old; None before the first."""
         self.guarded = False
         """Whether the node's memory guard ran at the last tick; False while the node is silent."""
-        self.cpu_s: float | None = None
-        """Processor time that the stream's script has taken on the node."""
-        self._stream = FiguresStream(node, commands, owner, self._take)
-        self._guard = GuardStarter(node, commands, owner, self.renew)
+        self._stream = FiguresStream(node, connection, owner, self._take)
+        self._guard = GuardStarter(node, connection, owner, self.renew)
         self._lease, self._on_kill, self._on_change = lease, on_kill, on_change
         self._every_s = HEARTBEAT_S
         self._offset = ClockOffset()
@@ -249,18 +249,9 @@ class NodeFigures:
         return not self._heard.is_set()
 
     @property
-    def memory(self) -> Memory | None:
-        """Memory of the node by its last tick; None while it is silent."""
-        return None if self.is_silent or self.sample is None else self.sample.memory
-
-    @property
     def clock_offset_s(self) -> float | None:
         """Node's clock less this box's clock; None before the first answer."""
         return self._offset.offset_s
-
-    def age_s(self, now: float) -> float | None:
-        """Age of the last figures at `now`, Unix seconds; None without any."""
-        return None if self.sample is None else max(now - self.sample.at, 0.0)
 
     def pace(self, every_s: float) -> None:
         """Set the interval of ticks; a new one begins at once."""
@@ -323,7 +314,6 @@ class NodeFigures:
             self._offset.add(RoundTrip(question[0], now, tick.clock))
         memory = None if tick.memory is None else tick.memory.replace(engines=dict(tick.engines))
         self.sample = NodeSample(at=now, memory=memory, gpu=tick.gpu, links=self._rates.add(tick.at, tick.ports))
-        self.cpu_s = tick.cpu_s
         changed = self.is_silent or tick.guarded is not self.guarded
         self.guarded, self.reason = tick.guarded, None
         self._heard.set()

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from asyncio.subprocess import Process
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -17,13 +15,21 @@ from sparkdash.domain.container import CONTAINER_PREFIX
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.memory import GuardKill
 from sparkdash.errors import EngineError, SparkdashError
-from sparkdash.host.command import CommandResult
 from sparkdash.host.memory import guard_decisions as decisions
-from sparkdash.nodes.agent.program import GUARD, program_argv, program_text
 from sparkdash.nodes.agent.tick import GuardAct
+from sparkdash.nodes.programs import program_text, stream_argv
+from sparkdash.nodes.ssh.connection import NodeConnection
 from sparkdash.settings import Settings
 from sparkdash.units import gib, one_line, percent
 
+GUARD = (
+    "sparkdash.host.guard_rules",
+    "sparkdash.host.kernel_figures",
+    "sparkdash.host.processes.proc",
+    "sparkdash.nodes.agent.remote.engine_processes",
+    "sparkdash.nodes.agent.remote.guard_files",
+    "sparkdash.nodes.agent.remote.guard",
+)
 CODE = "memory_guard"
 """Code for an engine that a guard killed, on whichever node."""
 PRESSED = 0.10
@@ -82,23 +88,11 @@ AGAIN_S = 30.0
 SAID_LIMIT = 1000
 
 
-class NodeCommands(Protocol):
-    """Protocol of a connection to a node, as far as figures need it. Both raise HostError."""
-
-    async def run(self, argv: Sequence[str], *, deadline_s: float, stdin: bytes | None = None) -> CommandResult:
-        """Run a program there to its end."""
-        ...
-
-    def child(self, argv: Sequence[str]) -> AbstractAsyncContextManager[Process]:
-        """Run a program there for the length of the block, with pipes for all its streams."""
-        ...
-
-
 class GuardStarter:
     """Guard of one node. `on_start` is called after each start, successful or not."""
 
-    def __init__(self, node: str, commands: NodeCommands, owner: str, on_start: Callable[[], None]) -> None:
-        self._node, self._commands, self._owner, self._on_start = node, commands, owner, on_start
+    def __init__(self, node: str, connection: NodeConnection, owner: str, on_start: Callable[[], None]) -> None:
+        self._node, self._connection, self._owner, self._on_start = node, connection, owner, on_start
         self._task: asyncio.Task[None] | None = None
         self._started_at = float("-inf")
         self._failed: str | None = None
@@ -117,9 +111,9 @@ class GuardStarter:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _start(self, lease: dict[str, Any]) -> None:
-        text = program_text(GUARD, self._owner) + json.dumps(lease).encode() + b"\n"
+        text = program_text(*GUARD) + json.dumps(lease).encode() + b"\n"
         try:
-            done = await self._commands.run(program_argv(GUARD, self._owner), deadline_s=START_S, stdin=text)
+            done = await self._connection.run(stream_argv(GUARD, self._owner), deadline_s=START_S, stdin=text)
             failed = None if done.code == 0 else one_line((done.out + done.err).strip())[-SAID_LIMIT:]
         except SparkdashError as error:
             failed = error.text()

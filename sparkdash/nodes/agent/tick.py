@@ -78,8 +78,6 @@ class AgentTick(NamedTuple):
     """Memory of our engines' containers there, by name."""
     guarded: bool
     kills: tuple[GuardAct, ...]
-    cpu_s: float | None
-    """Processor time that the stream's script has taken."""
 
 
 def parse_tick(line: bytes | str) -> AgentTick:
@@ -105,7 +103,6 @@ def parse_tick(line: bytes | str) -> AgentTick:
         engines=_engines(found.get("engines")),
         guarded=found.get("guarded") is True,
         kills=tuple(act for each in _list(found.get("kills"), KILLS_LIMIT) if (act := _act(each))),
-        cpu_s=_float(found.get("cpu_s"), 0, 1e9),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -16,13 +16,13 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Fact
 from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.metric import Memory, NodeSample
-from sparkdash.domain.node import Node
 from sparkdash.errors import EngineError, HostError
+from sparkdash.host.kernel_figures import PROC, SYS, Interfaces, RdmaPorts
 from sparkdash.nodes.agent import node_guard
 from sparkdash.nodes.agent.figures import NodeFigures
-from sparkdash.nodes.agent.node_guard import GuardedContainer, NodeCommands, make_lease
-from sparkdash.nodes.agent.remote.kernel import PROC, SYS, Interfaces, RdmaPorts
+from sparkdash.nodes.agent.node_guard import GuardedContainer, make_lease
 from sparkdash.nodes.agent.tick import GuardAct, LinkRates, parse_tick
+from sparkdash.nodes.ssh.connection import NodeConnection
 from sparkdash.settings import Settings
 
 
@@ -46,12 +46,6 @@ SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
 KILL_S = 300.0
 """Age up to which a guard's report explains the end of a container."""
 KILLS_KEPT = 50
-
-
-class ConnectedNode(NodeCommands, Protocol):
-    """Protocol of a node's connection."""
-
-    node: Node
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,7 @@ class NodeWatch:
     def attach(self, inputs: WatchInputs) -> None:
         self._inputs = inputs
 
-    def make(self, connection: ConnectedNode) -> NodeFigures:
+    def make(self, connection: NodeConnection) -> NodeFigures:
         """Make the figures of the node behind a connection; they replace earlier ones of that node."""
         name = connection.node.name
         figures = NodeFigures(

@@ -205,7 +205,8 @@ class ClusterRuntime:
 
     async def inspect(self, name: str) -> ContainerInfo | None:
         node = self._head_node(name)
-        found = await self._runtimes.on(node).inspect(name)
+        with naming(node):
+            found = await self._runtimes.on(node).inspect(name)
         return None if found is None else placed_on(node, found)
 
     async def containers(self, labels: Mapping[str, str]) -> list[ContainerInfo]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from itertools import chain
 from typing import cast
 
 from sparkdash.errors import HostError
-from sparkdash.host.runtime import Runtime
 from sparkdash.nodes.cluster.group_end import AGAIN_S, FindContainer
 from sparkdash.nodes.cluster.groups import EngineMembers, Member
-from sparkdash.nodes.cluster.node_runtimes import AllRuntimes
+from sparkdash.nodes.cluster.node_runtimes import AllRuntimes, naming
 
 LAST_WORDS = 8
 """Last lines of each worker that come after all but the head's last ones: a failure keeps the log's last twenty."""
@@ -56,7 +55,7 @@ class GroupLogs:
 
     async def _now(self, engine: EngineMembers, tail: int | None, last: Sequence[str]) -> AsyncGenerator[str, None]:
         head, *workers = engine.members
-        heads = asyncio.ensure_future(self._lines(head, tail))
+        heads = asyncio.ensure_future(self._all_lines(head, tail))
         read = [asyncio.ensure_future(self._of_worker(engine, worker, tail)) for worker in workers]
         try:
             theirs = await asyncio.gather(*read)
@@ -68,17 +67,24 @@ class GroupLogs:
         for line in chain(*before, *(lines[-LAST_WORDS:] for lines in theirs), own[-HEADS_LAST:], last):
             yield line
 
-    async def _lines(self, member: Member, tail: int | None) -> list[str]:
+    async def _lines(self, member: Member, tail: int | None, *, follow: bool) -> AsyncGenerator[str, None]:
         container = await self._find(member)
         if container is None:
             raise HostError(f"There is no container on {member.node}.", code="no_such_container")
-        async with aclosing(_open(self._runtimes.on(member.node), container, follow=False, tail=tail)) as lines:
+        lines = self._runtimes.on(member.node).logs(container, follow=follow, tail=tail)
+        with naming(member.node):
+            async with aclosing(cast("AsyncGenerator[str, None]", lines)) as each:
+                async for line in each:
+                    yield line
+
+    async def _all_lines(self, member: Member, tail: int | None) -> list[str]:
+        async with aclosing(self._lines(member, tail, follow=False)) as lines:
             return [line async for line in lines]
 
     async def _of_worker(self, engine: EngineMembers, worker: Member, tail: int | None) -> list[str]:
         try:
             async with asyncio.timeout(READ_S):
-                lines = await self._lines(worker, tail)
+                lines = await self._all_lines(worker, tail)
         except (HostError, TimeoutError) as error:
             lines = list(self._heard.get((engine.head, worker.node), ()))
             why = error.message if isinstance(error, HostError) else f"{worker.node} does not answer."
@@ -88,7 +94,7 @@ class GroupLogs:
     async def _followed(self, engine: EngineMembers, tail: int | None) -> AsyncGenerator[str, None]:
         head, *workers = engine.members
         if not workers:
-            async with aclosing(await self._opened(head, tail)) as lines:
+            async with aclosing(self._lines(head, tail, follow=True)) as lines:
                 async for line in lines:
                     yield line
             return
@@ -104,16 +110,10 @@ class GroupLogs:
                 task.cancel()
             await asyncio.gather(heads, *following, return_exceptions=True)
 
-    async def _opened(self, member: Member, tail: int | None) -> AsyncGenerator[str, None]:
-        container = await self._find(member)
-        if container is None:
-            raise HostError(f"There is no container on {member.node}.", code="no_such_container")
-        return _open(self._runtimes.on(member.node), container, follow=True, tail=tail)
-
     async def _follow_head(self, head: Member, tail: int | None, queue: asyncio.Queue[str | None]) -> None:
         """Follow the head to its end: then the whole log has ended."""
         try:
-            async with aclosing(await self._opened(head, tail)) as lines:
+            async with aclosing(self._lines(head, tail, follow=True)) as lines:
                 async for line in lines:
                     await queue.put(line)
         finally:
@@ -127,7 +127,7 @@ class GroupLogs:
         is_open = True
         while is_open:
             try:
-                async with aclosing(await self._opened(worker, tail)) as lines:
+                async with aclosing(self._lines(worker, tail, follow=True)) as lines:
                     async for line in lines:
                         kept.append(line)
                         await queue.put(_prefixed(worker.node, line))
@@ -135,11 +135,6 @@ class GroupLogs:
             except HostError:
                 tail = 0  # lines that were read once are not read again
                 await asyncio.sleep(AGAIN_S)
-
-
-def _open(runtime: Runtime, container: str, *, follow: bool, tail: int | None) -> AsyncGenerator[str, None]:
-    lines: AsyncIterator[str] = runtime.logs(container, follow=follow, tail=tail)
-    return cast("AsyncGenerator[str, None]", lines)
 
 
 def _prefixed(node: str, line: str) -> str:

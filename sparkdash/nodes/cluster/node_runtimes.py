@@ -90,7 +90,8 @@ class AllRuntimes:
 
     async def list_on(self, node: str, owner: str) -> list[ContainerInfo]:
         """List our containers on the node. Raises HostError."""
-        found = await self.on(node).containers({LABEL_OWNER: owner})
+        with naming(node):
+            found = await self.on(node).containers({LABEL_OWNER: owner})
         return [placed_on(node, each) for each in found]
 
 
@@ -112,4 +113,5 @@ def naming(node: str) -> Iterator[None]:
     except HostError as error:
         if node == LOCAL or node in error.message:
             raise
-        raise HostError(f"On {node}: {error.message}", code=error.code, hint=error.hint) from error
+        hint = error.hint and f"On {node}: {error.hint}"
+        raise HostError(f"On {node}: {error.message}", code=error.code, hint=hint) from error

@@ -18,7 +18,7 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.errors import HostError
 from sparkdash.host.thread import in_thread
 from sparkdash.nodes.cluster.groups import EngineMembers, Member, group_containers
-from sparkdash.nodes.cluster.node_runtimes import AllRuntimes, is_unreachable_error
+from sparkdash.nodes.cluster.node_runtimes import AllRuntimes, is_unreachable_error, naming
 
 LOG = structlog.get_logger("sparkdash.nodes")
 FILE_NAME = "owed.json"
@@ -284,7 +284,8 @@ class GroupStop:
         left = Leftovers()
         try:
             if member.container is not None:
-                left = await self._runtimes.on(member.node).stop(member.container, grace_s, before)
+                with naming(member.node):
+                    left = await self._runtimes.on(member.node).stop(member.container, grace_s, before)
                 if not left.unremoved:
                     await self._owed.settle(removal)
             else:

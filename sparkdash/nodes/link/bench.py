@@ -24,8 +24,9 @@ from sparkdash.domain.base import Frozen
 from sparkdash.domain.node import Link, Node, NodeFacts
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
-from sparkdash.nodes.link.boxes import NOT_FOUND, Box
+from sparkdash.nodes.link.boxes import Box
 from sparkdash.nodes.link.shared_links import SharedLink, shared_links
+from sparkdash.nodes.programs import NOT_FOUND
 
 
 class LinkTool(StrEnum):
@@ -394,9 +395,7 @@ async def _both_ends(pair: LinkPair, serve: Sequence[str], call: Sequence[str]) 
 
 
 async def _run(box: Box, argv: Sequence[str], deadline_s: float) -> CommandResult:
-    if box.commands is None:
-        raise box.silent or HostError(f"{box.name} cannot be reached.", code="node_unreachable")
-    return await box.commands.run(argv, deadline_s=deadline_s)
+    return await box.runs()(argv, deadline_s=deadline_s)
 
 
 def _limited(seconds: float, *argv: str) -> list[str]:

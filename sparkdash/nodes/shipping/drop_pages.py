@@ -1,6 +1,6 @@
-"""Drops a growing tree of files from the page cache of its box until standard input closes. Piped to `python3 -` there.
+"""Drops a growing tree of files from the page cache of its box until standard input closes. `nodes.programs` ships it.
 
-Standard library alone; imports nothing of sparkdash. Reason: after 130 GB came by rsync, engines of a Spark died of the
+Standard library alone, Python 3.10. Reason: after 130 GB came by rsync, engines of a Spark died of the
 cached pages while loading. A sender that is not heard for SILENCE_S is gone.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import select
-import sys
 import time
 
 EVERY_S = 2.0
@@ -35,9 +34,9 @@ def drop(root: str) -> None:
                 os.close(opened)
 
 
-def main(root: str) -> None:
+def run(folder: str) -> None:
     """Drop again and again while the sender lives, and once after its end."""
-    heard = time.monotonic()
+    root, heard = os.path.expanduser(folder), time.monotonic()
     while time.monotonic() - heard < SILENCE_S:
         if select.select([0], [], [], EVERY_S)[0]:
             if not os.read(0, 4096):
@@ -45,7 +44,3 @@ def main(root: str) -> None:
             heard = time.monotonic()
         drop(root)
     drop(root)
-
-
-if __name__ == "__main__":
-    main(os.path.expanduser(sys.argv[1]))

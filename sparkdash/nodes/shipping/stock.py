@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from functools import partial
 
 from sparkdash.domain.images import NodeStock
 from sparkdash.domain.profile import ModelRef, ProfileSummary
 from sparkdash.errors import HostError
 from sparkdash.nodes.directory import NodeDirectory
-from sparkdash.nodes.ssh.facts import script
+from sparkdash.nodes.programs import ask
 
 LOOK_S = 3.0
 """Deadline of the look at a node's disk."""
+WEIGHTS = ("sparkdash.host.local_weights",)
 
 
 async def stock_of_nodes(
@@ -48,11 +50,13 @@ async def _stock_of(directory: NodeDirectory, node: str, profiles: Sequence[Prof
 
 async def _models_there(directory: NodeDirectory, node: str, models: Sequence[ModelRef]) -> dict[ModelRef, bool]:
     (launch,) = directory.launch_on((node,))
-    asked = [{"hf": ref.hf, "path": ref.path, "revision": ref.revision} for ref in models]
-    argv = ["python3", "-", launch.hf_home, json.dumps(asked)]
-    done = await directory.connection(node).run(argv, deadline_s=LOOK_S, stdin=script("shipping/stock_script"))
-    try:
-        return dict(zip(models, map(bool, json.loads(done.out)), strict=True))
-    except (ValueError, TypeError):
-        said = (done.err.strip().splitlines() or ["it said nothing"])[-1]
-        raise HostError(f"The models of {node} cannot be listed: {said}.", code="node_stock_unknown") from None
+    asked = [{"ref": ref.ref, "hf": ref.hf, "revision": ref.revision} for ref in models]
+    words = launch.hf_home, json.dumps(asked)
+    found = await ask(
+        node, directory.connection(node).run, WEIGHTS, *words, deadline_s=LOOK_S, failed=partial(_failed, node)
+    )
+    return dict(zip(models, found, strict=True))
+
+
+def _failed(node: str, words: str) -> HostError:
+    return HostError(f"The models of {node} cannot be listed: {words}.", code="node_stock_unknown")

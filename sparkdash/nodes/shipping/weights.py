@@ -7,7 +7,6 @@ its checksum, any other file is hashed on both boxes, and equal ones get equal t
 
 from __future__ import annotations
 
-import inspect
 import re
 import shlex
 import shutil
@@ -25,12 +24,11 @@ from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import HostError, ProfileError
 from sparkdash.host.command import CommandResult
 from sparkdash.host.hub_download import wanted_files
-from sparkdash.host.local_weights import repository_folder, split_model_files, split_repository
+from sparkdash.host.local_weights import PART, repository_folder, split_model_files, split_repository
+from sparkdash.nodes.programs import program_text
 from sparkdash.nodes.shipping import drop_pages
 from sparkdash.nodes.shipping.child import CopyMeter, SshAccess, disk_full, memory, run_watched
 
-PART = ".sparkdash-part"
-"""Folder beside an unfinished file, in which an interrupted copy keeps it."""
 IDLE_S = 20
 """Silence after which rsync gives a connection up, on both boxes, and keeps what arrived in PART."""
 PAUSES_S = (IDLE_S + 2.0, 5.0, 10.0, 20.0)
@@ -233,7 +231,9 @@ class WeightsCopy:
     @contextmanager
     def _pages_dropped(self, files: ModelFiles) -> Iterator[Callable[[], None]]:
         """Keep the files of both boxes out of the page cache for the length of the block; call what it yields often."""
-        argv = self._access.command(self._node, ["python3", "-c", inspect.getsource(drop_pages), files.root])
+        argv = self._access.command(
+            self._node, ["python3", "-I", "-S", "-c", program_text(drop_pages.__name__).decode(), files.root]
+        )
         with memory() as said, self._meter.child(argv, stdin=subprocess.PIPE, stdout=said, stderr=said) as process:
             assert process.stdin is not None  # noqa: S101 - pipes as asked for
             pipe, last = process.stdin, 0.0

@@ -1,8 +1,6 @@
-"""Facts of the box that this file runs on, printed as one JSON object. It is piped to `python3 -` on a node.
+"""Facts of the box that this module runs on, printed as one JSON object. `nodes.programs` ships it.
 
-It imports nothing of sparkdash.
-
-Arguments: the container runtime's program, and the Hugging Face cache or "" for the usual one.
+Standard library alone, Python 3.10.
 """
 
 from __future__ import annotations
@@ -165,5 +163,6 @@ def read_facts(program: str, hf_home: str) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(read_facts(sys.argv[1], sys.argv[2])) + "\n")
+def run(program: str, hf_home: str) -> None:
+    """Print the facts. `hf_home`: the Hugging Face cache, or "" for the usual one."""
+    sys.stdout.write(json.dumps(read_facts(program, hf_home)) + "\n")

@@ -7,13 +7,12 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
-from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import Node, NodeFacts, NodeState, NodeStatus
 from sparkdash.errors import HostError, SparkdashError
+from sparkdash.nodes.agent.figures import NodeFigures
 from sparkdash.nodes.ssh import ssh_errors
 from sparkdash.nodes.ssh.connection import NodeConnection
 
@@ -32,26 +31,9 @@ REFUSALS = ssh_errors.REFUSALS | {"node_python_missing"}
 ReadFacts = Callable[[NodeConnection], Awaitable[NodeFacts]]
 
 
-class FigureStream(Protocol):
-    """Figures of one node, from a stream over its connection."""
-
-    @property
-    def sample(self) -> NodeSample | None:
-        """Last figures, however old; None before the first ones."""
-        ...
-
-    async def fresh_memory(self) -> Memory:
-        """Read the node's memory now. Raises HostError: node_unreachable, memory_unknown."""
-        ...
-
-    async def run(self) -> None:
-        """Follow the stream until cancelled or until it ends. Called each time the node can be reached."""
-        ...
-
-
 @dataclass(frozen=True)
 class MonitorInputs:
-    """Dependencies of a NodeLink."""
+    """Dependencies of a NodeMonitor."""
 
     read_facts: ReadFacts
     changed: Callable[[], None]
@@ -70,7 +52,7 @@ class NodeMonitor:
         self,
         node: Node,
         orders: MonitorInputs,
-        figures: Callable[[NodeConnection], FigureStream] | None = None,
+        figures: Callable[[NodeConnection], NodeFigures] | None = None,
         connect: Callable[..., NodeConnection] = NodeConnection,
     ) -> None:
         self.node = node
@@ -192,14 +174,14 @@ class NodeMonitor:
                 facts = await self._orders.read_facts(self.connection)
                 self._enter(NodeStatus.REACHABLE, None, facts)
 
-    async def _settle(self, figures: FigureStream) -> None:
+    async def _settle(self, figures: NodeFigures) -> None:
         """Count the first try as ended once the node tells its memory: without it nothing is placed there."""
         if not self.settled.is_set():
             with contextlib.suppress(SparkdashError):
                 await figures.fresh_memory()
             self.settled.set()
 
-    async def _follow(self, figures: FigureStream) -> None:
+    async def _follow(self, figures: NodeFigures) -> None:
         while True:
             with contextlib.suppress(SparkdashError):
                 await figures.run()

@@ -52,6 +52,3 @@ class FakeReader:
 
     async def others_bytes(self, _pids: set[int], _reading: Any) -> int:
         return self.others
-
-    def close(self) -> None:
-        """Nothing to release."""

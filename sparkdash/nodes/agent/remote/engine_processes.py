@@ -13,9 +13,11 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkdash.nodes.agent.remote.kernel import PROC, read_text
+from sparkdash.host.kernel_figures import PROC, read_text
+from sparkdash.host.processes.proc import stat
 
 FULL_S = 30.0
 """Interval of a look at all processes; between them only young and new ones are examined."""
@@ -71,16 +73,14 @@ class EngineProcesses:
         return found
 
     def _examine(self, pid: int, now: float) -> None:
-        fields = _stat(pid, self._proc)
-        if fields is None or pid == os.getpid():
+        found = stat(pid, Path(self._proc))
+        if found is None or found.ended or pid == os.getpid():
             self._seen.pop(pid, None)
             return
-        comm, state, start = fields
-        stuck = state == "D"
-        self._seen[pid] = start, not stuck and now - start / self._ticks >= YOUNG_S
-        if comm == "conmon":
+        self._seen[pid] = found.ticks, not found.stuck and now - found.ticks / self._ticks >= YOUNG_S
+        if found.name == "conmon":
             self._learn(pid)
-        elif container := self._container_of(pid, stuck):
+        elif container := self._container_of(pid, found.stuck):
             self._of[pid] = container
 
     def _container_of(self, pid: int, stuck: bool) -> str | None:
@@ -116,23 +116,7 @@ class EngineProcesses:
         return {int(name) for name in os.listdir(self._proc) if name.isdigit()}
 
 
-def start_of(pid: int, proc: str = PROC) -> int | None:
-    fields = _stat(pid, proc)
-    return None if fields is None else fields[2]
-
-
-def resident_bytes(pid: int, proc: str = PROC) -> int:
-    """Anonymous and shared memory of a process; 0 if it has ended."""
-    total = 0
-    for line in (read_text(f"{proc}/{pid}/status") or "").splitlines():
-        if line.startswith(("RssAnon:", "RssShmem:")):
-            total += int(line.split()[1]) * 1024
-    return total
-
-
-def _stat(pid: int, proc: str) -> tuple[str, str, int] | None:
-    head, _, tail = (read_text(f"{proc}/{pid}/stat") or "").rpartition(")")
-    fields = tail.split()
-    if len(fields) < 20 or (fields[0] in "ZXx" and int(fields[17]) <= 1):
-        return None
-    return head.partition("(")[2], fields[0], int(fields[19])
+def start_of(pid: int, root: str = PROC) -> int | None:
+    """Start of a living process in clock ticks since boot; None if it has ended."""
+    found = stat(pid, Path(root))
+    return None if found is None or found.ended else found.ticks

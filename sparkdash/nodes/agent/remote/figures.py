@@ -12,17 +12,22 @@ import json
 import os
 import select
 import sys
+import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkdash.nodes.agent.remote.engine_processes import EngineProcesses, resident_bytes
-from sparkdash.nodes.agent.remote.gpu import GpuReader
+from sparkdash.host.kernel_figures import Interfaces, RdmaPorts, read_memory
+from sparkdash.host.nvml_device import NvmlDevice
+from sparkdash.host.processes.proc import host_bytes
+from sparkdash.nodes.agent.remote.engine_processes import EngineProcesses
 from sparkdash.nodes.agent.remote.guard_files import GuardFolder, seconds_since_boot
-from sparkdash.nodes.agent.remote.kernel import Interfaces, RdmaPorts, read_memory
 
 if TYPE_CHECKING:
-    from sparkdash.nodes.agent.remote.kernel import Figures
+    from collections.abc import Callable
+
+    from sparkdash.host.kernel_figures import Figures
 
 SILENCE_S = 90.0
 """Time without a line after which the daemon or the link is gone: a broken link closes stdin only after minutes."""
@@ -31,6 +36,45 @@ SCAN_S = 5.0
 FIRST_S = 5.0
 """Interval of ticks until the daemon asks for another."""
 COMMAND_LIMIT = 256 * 1024
+
+
+GPU_WAIT_S, GPU_FIRST_S = 0.3, 1.2
+"""Longest wait of a tick for the driver; a reading takes a few milliseconds, and the first one loads the library."""
+GPU_AGAIN_S = 60.0
+"""Pause before a missing or lost driver is tried again."""
+
+
+class GpuReader:
+    """GPU of this node, read in a thread of its own. Only tests give `open_device`."""
+
+    def __init__(self, open_device: Callable[[], NvmlDevice] = NvmlDevice) -> None:
+        self._open = open_device
+        self._device: NvmlDevice | None = None
+        self._tried_at = float("-inf")
+        self._thread: threading.Thread | None = None
+        self._found: Figures | None = None
+
+    def read(self, now: float) -> Figures | None:
+        """Return the GPU's figures, with `processes`; None without a GPU, and while an earlier call hangs."""
+        if self._thread is not None and self._thread.is_alive():
+            return None
+        first = self._device is None
+        if first and now - self._tried_at < GPU_AGAIN_S:
+            return None
+        self._found, self._tried_at = None, now
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+        self._thread.join(GPU_FIRST_S if first else GPU_WAIT_S)
+        return None if self._thread.is_alive() else self._found
+
+    def _work(self) -> None:
+        try:
+            device = self._device = self._device or self._open()
+            self._found = {**device.gpu(), "processes": device.processes() or {}}
+        except OSError:
+            if self._device is not None:
+                self._device.close()
+            self._device = None
 
 
 class Ticker:
@@ -61,7 +105,7 @@ class Ticker:
             self._engines = self._processes.scan(now)
             self._guarded = self._folder is not None and self._folder.is_locked()
         gpu = self._gpu.read(now)
-        on_gpu: Any = gpu.pop("processes", {}) if (gpu := gpu and dict(gpu)) else {}
+        on_gpu = gpu.pop("processes") if gpu else {}
         return {
             "clock": time.time(),
             "at": now,
@@ -72,7 +116,6 @@ class Ticker:
             "engines": {name: self._bytes(pids, on_gpu) for name, pids in self._engines.items()},
             "guarded": self._guarded,
             "kills": self._folder.kills() if self._folder else [],
-            "cpu_s": time.process_time(),
         }
 
     def obey(self, command: dict[str, Any]) -> None:
@@ -86,9 +129,9 @@ class Ticker:
             for name in command.get("read") or ():
                 self._folder.forget_kill(str(name))
 
-    def _bytes(self, pids: dict[int, int], on_gpu: dict[int, int]) -> int:
+    def _bytes(self, pids: dict[int, int], on_gpu: dict[int, int | None]) -> int:
         """Memory of a container: the processes' own host memory, and GPU memory by the driver."""
-        return sum(resident_bytes(pid, self._proc) + on_gpu.get(pid, 0) for pid in pids)
+        return sum((host_bytes(pid, Path(self._proc)) or 0) + (on_gpu.get(pid) or 0) for pid in pids)
 
 
 class _DaemonInput:

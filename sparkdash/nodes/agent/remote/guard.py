@@ -16,7 +16,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sparkdash.host.guard_rules import KILL, KILL_S, GuardReading, Judgement, Rules, kill_cost
+from sparkdash.host.guard_rules import KILL, KILL_S, Floors, GuardReading, Judgement, Rules, kill_cost
+from sparkdash.host.kernel_figures import MemoryFiles
 from sparkdash.nodes.agent.remote.engine_processes import EngineProcesses, start_of
 from sparkdash.nodes.agent.remote.guard_files import LEASE, GuardFolder, seconds_since_boot
 
@@ -27,14 +28,6 @@ IDLE_S = 2.0
 """Interval of the search for engines' processes, and of looks while there are none."""
 LOCK_S = 1.0
 """Wait for the lock, which a look whether a guard runs holds for a moment."""
-
-
-class KillFloors(NamedTuple):
-    """Floors of the lease, in bytes."""
-
-    warn: int
-    hold: int
-    kill: int
 
 
 class KillCandidate(NamedTuple):
@@ -71,39 +64,12 @@ class StopGuardError(Exception):
     """Raised by a lease that ends the guard: the owner switched it off."""
 
 
-class OpenMemoryFiles:
-    """Available memory and pressure, from files that stay open: a box short of memory may open none."""
-
-    def __init__(self, proc: str) -> None:
-        self._meminfo = os.open(proc + "/meminfo", os.O_RDONLY | os.O_CLOEXEC)
-        self._pressure: int | None = None
-        with suppress(OSError):
-            self._pressure = os.open(proc + "/pressure/memory", os.O_RDONLY | os.O_CLOEXEC)
-
-    def look(self) -> GuardReading:
-        """Read both. Raises OSError, ValueError."""
-        available = int(_after(os.pread(self._meminfo, 4096, 0), b"MemAvailable:")) * 1024
-        pressure = None
-        if self._pressure is not None:
-            with suppress(OSError, ValueError):
-                pressure = float(_after(os.pread(self._pressure, 512, 0), b"full avg10=")) / 100
-        return GuardReading(time.monotonic(), available, pressure)
-
-
-def _after(text: bytes, word: bytes) -> bytes:
-    _, found, rest = text.partition(word)
-    words = rest.split(None, 1)
-    if not found or not words:
-        raise ValueError(word.decode() + " is missing")
-    return words[0]
-
-
 class NodeGuard:
     """Guard of one owner's engines. Only tests give `proc`."""
 
     def __init__(self, owner: str, folder: GuardFolder, proc: str = "/proc") -> None:
         self._folder, self._proc = folder, proc
-        self._memory, self._processes = OpenMemoryFiles(proc), EngineProcesses(owner, proc)
+        self._memory, self._processes = MemoryFiles(proc), EngineProcesses(owner, proc)
         self._lease: dict[str, Any] = {}
         self._lease_at = -1
         self._rules: Rules | None = None
@@ -143,7 +109,7 @@ class NodeGuard:
             raise StopGuardError
         if not found.get("floors"):
             return
-        self._lease, floors = found, KillFloors(**found["floors"])
+        self._lease, floors = found, Floors(**found["floors"])
         if self._rules is None:
             self._rules = Rules(floors)
         self._rules.floors = floors

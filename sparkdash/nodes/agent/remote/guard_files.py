@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparkdash.nodes.agent.remote.kernel import Figures
+    from sparkdash.host.kernel_figures import Figures
 
 LEASE = "lease.json"
 LOCK = "lock"

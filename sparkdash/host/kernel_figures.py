@@ -1,12 +1,17 @@
-"""Kernel figures of a node: memory, network interfaces, RDMA ports.
+"""Kernel figures of a box: memory, network interfaces, RDMA ports.
 
-Runs on nodes: see `remote`.
+Standard library alone, Python 3.10: this box reads its figures by this module, and `nodes.programs` ships it to others.
+Rule: cheap (small reads, no subprocess, no driver), as the memory guard must work when all else hangs.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from sparkdash.host.guard_rules import GuardReading
 
 PROC = "/proc"
 SYS = "/sys/class"
@@ -18,7 +23,7 @@ OCTETS = 4
 """Octets in one unit of an RDMA port's data counters (Linux, Documentation/ABI/stable/sysfs-class-infiniband)."""
 
 if TYPE_CHECKING:
-    Figures = dict[str, object]
+    Figures = dict[str, Any]
 
 
 def read_text(path: str) -> str | None:
@@ -38,18 +43,29 @@ def read_int(path: str) -> int | None:
         return None
 
 
-def read_memory(proc: str = PROC) -> Figures | None:
-    """Read memory in bytes, with the names of `Memory`; None without the kernel's figures."""
-    found: dict[str, int] = {}
-    for line in (read_text(proc + "/meminfo") or "").splitlines():
+def parse_meminfo(text: str) -> dict[str, int]:
+    """Parse /proc/meminfo: bytes by the kernel's own names, or plain counts where it gives no unit."""
+    found = {}
+    for line in text.splitlines():
         name, _, value = line.partition(":")
         words = value.split()
         if words and words[0].isdigit():
-            found[name] = int(words[0]) * 1024
+            found[name] = int(words[0]) * (1024 if words[1:] == ["kB"] else 1)
+    return found
+
+
+def read_meminfo(proc: str = PROC) -> dict[str, int]:
+    """Read /proc/meminfo; empty without the file."""
+    return parse_meminfo(read_text(proc + "/meminfo") or "")
+
+
+def read_memory(proc: str = PROC) -> Figures | None:
+    """Read memory in bytes, with the names of `Memory`; None without the kernel's figures."""
+    found = read_meminfo(proc)
     if not {"MemTotal", "MemAvailable", "MemFree"} <= found.keys():
         return None
     cache, swap = None, found.get("SwapTotal")
-    if "Cached" in found:
+    if "Cached" in found:  # it includes shared memory (not reclaimable) and excludes reclaimable slab
         cache = max(found["Cached"] + found.get("SReclaimable", 0) - found.get("Shmem", 0), 0)
     return {
         "total": found["MemTotal"],
@@ -58,16 +74,53 @@ def read_memory(proc: str = PROC) -> Figures | None:
         "page_cache": cache,
         "swap_total": swap,
         "swap_used": swap - found["SwapFree"] if swap is not None and "SwapFree" in found else None,
-        "pressure": read_pressure(proc),
+        "pressure": _pressure(read_text(proc + "/pressure/memory") or ""),
     }
 
 
-def read_pressure(proc: str = PROC) -> float | None:
-    """Read PSI "full avg10" as a share of time; None without PSI."""
-    _, found, rest = (read_text(proc + "/pressure/memory") or "").partition("full avg10=")
+def _pressure(text: str) -> float | None:
+    """Parse PSI "full avg10" as a share of time; None if the kernel was built or booted without PSI."""
+    _, found, rest = text.partition("full avg10=")
     try:
         return float(rest.split(None, 1)[0]) / 100 if found else None
     except (ValueError, IndexError):
+        return None
+
+
+class MemoryFiles:
+    """Available memory and pressure, from files that stay open: a box short of memory may open none."""
+
+    def __init__(self, proc: str) -> None:
+        """Raises OSError without /proc/meminfo."""
+        self._meminfo = os.open(proc + "/meminfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._pressure = open_optional(proc + "/pressure/memory")
+
+    def look(self) -> GuardReading:
+        """Read both. Raises OSError, ValueError."""
+        available, pressure = self.figure(b"MemAvailable:"), None
+        if self._pressure is not None:
+            with suppress(OSError):
+                pressure = _pressure(os.pread(self._pressure, 512, 0).decode())
+        return GuardReading(time.monotonic(), available, pressure)
+
+    def figure(self, name: bytes) -> int:
+        """Read one figure of /proc/meminfo in bytes. Raises OSError, ValueError."""
+        _, found, rest = os.pread(self._meminfo, 4096, 0).partition(name)
+        if not found:
+            raise ValueError(name.decode() + " is missing")
+        return int(rest.split(None, 1)[0]) * 1024
+
+    def close(self) -> None:
+        for descriptor in (self._meminfo, self._pressure):
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def open_optional(path: str) -> int | None:
+    """Open a file that the kernel may lack."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
         return None
 
 
