@@ -42,7 +42,6 @@ class SparkdashError(Exception):
         self.retry_after = retry_after
 
     def details(self) -> dict[str, Any]:
-        """Return further facts for programs, ready for JSON."""
         return {}
 
     def text(self) -> str:
@@ -68,7 +67,6 @@ class ProfileError(SparkdashError):
         self.findings = findings
 
     def details(self) -> dict[str, Any]:
-        """Return every problem that was found."""
         facts = {"problems": list(self.problems), "findings": list(self.findings)}
         return {key: found for key, found in facts.items() if found}
 

@@ -25,17 +25,14 @@ def _given(variable: str) -> Path | None:
 
 
 def config_dir() -> Path:
-    """Return the folder of settings and the owner's profiles; `SPARKDASH_CONFIG_DIR`."""
     return _given("SPARKDASH_CONFIG_DIR") or _DIRS.user_config_path
 
 
 def state_dir() -> Path:
-    """Return the folder of the database and logs; `SPARKDASH_STATE_DIR`."""
     return _given("SPARKDASH_STATE_DIR") or _DIRS.user_state_path
 
 
 def daemon_log() -> Path:
-    """Return the log file of a daemon that was started in the background."""
     return state_dir() / "daemon.log"
 
 

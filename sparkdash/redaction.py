@@ -61,12 +61,10 @@ IsSecretName = Callable[[str], bool]
 
 
 def is_secret_variable(name: str) -> bool:
-    """Whether an environment variable of this name holds a secret: `HF_TOKEN`."""
     return bool(_VARIABLE.search(name))
 
 
 def is_secret_flag(name: str) -> bool:
-    """Whether an engine's argument of this name holds a secret: `api-key`."""
     return bool(_FLAG.search(name))
 
 

@@ -306,7 +306,6 @@ SILENCE = "silence"
 RULES: dict[str, Rule] = {
     rule.name: rule for rules in (_GENERAL, *(one.rules() for one in all_adapters())) for rule in rules
 }
-"""All rules, by name."""
 
 
 @dataclass(frozen=True, slots=True)

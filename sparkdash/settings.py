@@ -48,15 +48,12 @@ class Alert(BaseModel):
 
     @property
     def limit(self) -> float:
-        """The limit, whichever side it is on."""
         return self.above if self.above is not None else self.below or 0.0
 
     def passes(self, value: float) -> bool:
-        """Whether the value is beyond the limit."""
         return value > self.above if self.above is not None else value < self.limit
 
     def watches(self, profile: str) -> bool:
-        """Whether figures of this profile's engine count; "" is a box."""
         return not self.profiles or any(fnmatchcase(profile, one) for one in self.profiles)
 
 
@@ -112,7 +109,6 @@ class Hook(BaseModel):
         return self.command[0] if self.command else urlsplit(self.url or "").hostname or "webhook"
 
     def wants(self, kind: str, profile: str | None) -> bool:
-        """Whether the hook is told of this event."""
         if kind not in self.on:
             return False
         return not self.profiles or (profile is not None and any(fnmatchcase(profile, one) for one in self.profiles))
@@ -393,11 +389,7 @@ class Settings(BaseModel):
 
 
 def load_settings(file: Path | None = None, **overrides: Any) -> Settings:
-    """Read defaults, then the file, then SPARKDASH_HOST/PORT/RUNTIME, then `overrides` (None: not given).
-
-    Raises:
-        ProfileError: the file cannot be read or holds an unknown key or value; names each.
-    """
+    """Read defaults, the file, SPARKDASH_HOST/PORT/RUNTIME, then `overrides` (None: not given). Raises ProfileError."""
     path = file or settings_file()
     values = _read(path)
     origin = dict.fromkeys(values, str(path))
@@ -456,12 +448,10 @@ def _word(error: ErrorDetails) -> str:
 
 
 def settings_file() -> Path:
-    """Return the path of the owner's file, which may not exist."""
     return paths.config_dir() / "config.toml"
 
 
 def _known(loc: tuple[int | str, ...]) -> str:
-    """Return a hint with the keys that are known at this place."""
     table: type[BaseModel] = Settings
     for key in loc[:-1]:
         if key in table.model_fields:

@@ -83,7 +83,6 @@ def fitted(value: float | None, cells: int, digits: int = 0) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Count a noun: "1 request", "2 requests"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
@@ -102,7 +101,6 @@ def gib(count: float | None, digits: int = 1) -> str:
 
 
 def size(count: int | None) -> str:
-    """Format bytes in two or three digits of a fitting unit, never 0 for something: 62 GiB, 1.4 GiB, 810 MiB, 2 KiB."""
     if count is None:
         return DASH
     for unit, name in ((GIB, "GiB"), (MIB, "MiB")):

@@ -74,17 +74,7 @@ class Catalog:
     """Locations of each profile's keys, by profile name."""
 
     def find(self, name: str) -> Profile:
-        """Find the profile that a client's name means.
-
-        Order of the search: the exact name, an alias, what follows a slash (the longest first), each also ignoring
-        case. Then all of these without the name's mode, or without the tag that clients of Ollama append. Takes a few
-        passes over the name, however many slashes it has.
-
-        Raises:
-            AdmissionError: `model_not_found` (404), also for a name that is too long. The hint offers the nearest
-            names,
-                or the profile's modes.
-        """
+        """Find a profile: exact name, alias, what follows a slash; then without case, mode, Ollama's tag."""
         if len(name) > NAME:
             text = f"No profile or alias is called {shown(name)!r}: a name has at most {NAME} characters."
             raise AdmissionError(text, code="model_not_found", status=404)
@@ -102,11 +92,9 @@ class Catalog:
         raise AdmissionError(f"No profile or alias is called {name!r}.", code="model_not_found", status=404, hint=hint)
 
     def exactly(self, name: str) -> Profile | None:
-        """Find the profile with exactly this name or alias."""
         return self._by_name.get(name)
 
     def names(self) -> tuple[str, ...]:
-        """List every name that `find` knows."""
         return tuple(self.profiles) + tuple(alias for p in self.profiles.values() for alias in p.serves)
 
     def _mistakes_in(self, name: str) -> int:

@@ -22,7 +22,6 @@ SERVER_PLACEHOLDERS = frozenset({"port", "name", "model_id", "revision"})
 
 
 def server_problems(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
-    """Find what is missing or contradictory in a generic server's profile."""
     server, known = server_of(profile), known_server(profile)
     if profile.url is not None:
         hint = "Remove it; a server that runs by itself is `engine: openai`."
@@ -75,7 +74,6 @@ def _figures(section: Section, server: ServerSpec) -> Iterator[ProfileProblem]:
 
 
 OURS = ("host", "port", "served-model-name")
-"""Arguments that sparkdash sets itself."""
 
 CLIENTS_OWN = frozenset({"model", "stream", "messages", "input", "prompt"})
 """Request keys that no profile may change."""
@@ -86,7 +84,6 @@ _SPELLING = "Use letters, digits, dots, hyphens and underscores, beginning with 
 
 
 def document_problems(document: Document) -> list[ProfileProblem]:
-    """Find problems of a file before its profiles are examined."""
     name = document.data.get("profile")
     problems: list[ProfileProblem] = []
     if name is None:
@@ -105,7 +102,6 @@ def document_problems(document: Document) -> list[ProfileProblem]:
 
 
 def profile_problems(section: Section, profile: Profile) -> list[ProfileProblem]:
-    """Find problems of a profile that has the right form."""
     return [
         *_engine_needs(section, profile),
         *_aliases(section, profile),
@@ -119,7 +115,6 @@ def profile_problems(section: Section, profile: Profile) -> list[ProfileProblem]
 
 
 def _build(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
-    """Find a build whose result the profile would not start."""
     image = profile.image
     if profile.build is None:
         return
@@ -220,7 +215,6 @@ def _engine_needs(section: Section, profile: Profile) -> Iterator[ProfileProblem
 
 
 def _server_keys(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
-    """Find keys of a server that runs by itself, in a profile that sparkdash starts."""
     kind = profile.engine
     if profile.model_id is not None:
         hint = f"Remove it: sparkdash gives {kind} the profile's name."
@@ -231,7 +225,6 @@ def _server_keys(section: Section, profile: Profile) -> Iterator[ProfileProblem]
 
 
 def _container_needs(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
-    """Find missing keys of a profile that runs in a container."""
     kind = profile.engine
     if profile.image is None and not profile.command:
         hint = "Name the image; without containers, give `command: [/path/to/program]`."

@@ -29,11 +29,7 @@ class UnreadableFileError(Exception):
 
 
 def read_profile_text(path: Path) -> str:
-    """Read the whole file.
-
-    Raises:
-        UnreadableFileError: it is no ordinary file, too large, not UTF-8, or cannot be opened.
-    """
+    """Read the whole file. Raises UnreadableFileError: no ordinary file, too large, not UTF-8, cannot be opened."""
     try:
         _refuse_special(path.stat().st_mode)  # before it is opened: a device may act on that
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -69,7 +65,6 @@ class Document:
     def problem(
         self, path: KeyPath, message: str, hint: str | None = None, *, code: str = "wrong-value"
     ) -> ProfileProblem:
-        """Make a ProfileProblem at that key."""
         place = self._deepest(path)
         key = ".".join(map(str, path))
         return ProfileProblem(self.file, place.line, key, message, hint, column=place.column, code=code)
@@ -79,7 +74,6 @@ class Document:
         return self._deepest(path).line
 
     def has(self, *path: str | int) -> bool:
-        """Whether the key exists."""
         mark = self.mark
         for key in path:
             if key not in mark.inner:

@@ -38,7 +38,6 @@ _NAME = {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]*$"}
 
 
 def profile_schema() -> dict[str, Any]:
-    """Build the schema of a whole file: a base with its variants."""
     made = Profile.model_json_schema()
     parts = made.get("$defs", {})
     for model in _PARTS:

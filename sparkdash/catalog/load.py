@@ -83,7 +83,6 @@ def load_catalog(folders: Sequence[Path]) -> Catalog:
 
 
 def read_folder(folder: Path) -> FolderRead:
-    """Read the profile files of one folder; blocks as long as its file system does."""
     problems: list[ProfileProblem] = []
     files = tuple(_files(folder, problems))
     return FolderRead(files, tuple(problems))
@@ -150,7 +149,6 @@ def _read(path: Path) -> _File | list[ProfileProblem]:
 
 
 def _unique(files: list[_File], problems: list[ProfileProblem]) -> list[_File]:
-    """Keep the first file of each family within one folder."""
     kept: dict[str, _File] = {}
     for file in files:
         if first := kept.get(file.family):
@@ -161,7 +159,6 @@ def _unique(files: list[_File], problems: list[ProfileProblem]) -> list[_File]:
 
 
 def _distinct(families: dict[str, _File], problems: list[ProfileProblem]) -> list[_File]:
-    """Leave out files that take a name or alias of another profile."""
     owners = {profile.name: profile for file in families.values() for _, profile in file.profiles}
     kept = []
     for file in families.values():

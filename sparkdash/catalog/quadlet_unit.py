@@ -14,11 +14,7 @@ from sparkdash.errors import ProfileError
 
 
 def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
-    """Render the .container file. The unit is started by hand and never restarted: a crash loop can freeze the box.
-
-    Raises:
-        ProfileError: the command has a word that the generator would lose.
-    """
+    """Render the .container file, started by hand and never restarted. Raises ProfileError: a word that would be lost."""
     _carried(profile, spec.argv)
     lines = [
         f"# {profile.name}, exported by sparkdash.",

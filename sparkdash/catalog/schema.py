@@ -106,7 +106,6 @@ def _complaint(item: ErrorDetails, top: tuple[str, ...]) -> Complaint:
 
 
 def similar(key: str, known: tuple[str, ...]) -> str:
-    """Return the hint for an unknown key."""
     known = tuple(one for one in known if one != key)  # known, and not here
     close = nearest(key.replace("-", "_"), known)
     return f"Did you mean {close[0]!r}?" if close else f"Known here: {', '.join(known)}."
@@ -184,7 +183,6 @@ class Section:
         return self.document.problem(self._place(path), message, hint, code=code)
 
     def line(self) -> int:
-        """Line where this profile begins."""
         return self.document.line(*(("variants", self.variant) if self.variant else ("profile",)))
 
     def given(self) -> dict[str, Any]:
@@ -232,7 +230,6 @@ def lineage(data: Mapping[str, Any], variant: str | None) -> list[str | None]:
 
 
 def is_variant(data: Mapping[str, Any], name: Any) -> bool:
-    """Whether a variant of that name exists in a readable form."""
     return isinstance(name, str) and name in data["variants"] and isinstance(data["variants"][name], dict | None)
 
 

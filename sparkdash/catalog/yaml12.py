@@ -75,11 +75,7 @@ _Marks = dict[Any, Mark]
 
 
 def read_yaml(text: str) -> tuple[Any, Mark]:
-    """Parse the one document in `text` into plain values with marks; None for an empty one.
-
-    Raises:
-        NotYaml: syntax, a second document, a key given twice, an unknown tag, a value that its tag forbids.
-    """
+    """Parse the one document into plain values with marks; None for an empty one. Raises NotYaml."""
     try:
         return _Reader(PARSER(text)).document()
     except yaml.reader.ReaderError as error:

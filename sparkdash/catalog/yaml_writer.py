@@ -31,7 +31,6 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc] # PyYAML has no types
     """Dumper that quotes what either version of YAML would not read as text, and indents lists in mappings."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002 - PyYAML's word
-        """Indent a list's dashes by two columns."""
         super().increase_indent(flow, False)
 
 

@@ -20,12 +20,10 @@ _REMARK = {Language.PYTHON: "#", Language.JAVASCRIPT: "//"}
 
 
 def mask_key(text: str, target: GatewayTarget) -> str:
-    """Replace the key in a text by a word."""
     return text.replace(target.key, MASK) if target.key else text
 
 
 def setup_page(recipe: Recipe, setup: Setup, target: GatewayTarget) -> str:
-    """Render the whole set-up in the order of its steps."""
     lines = [f"{recipe.title}: {target.model} at {target.root}", ""]
     for file in setup.files:
         lines += [f"# {file.path or 'its configuration file'}", _whole(file)]
@@ -38,7 +36,6 @@ def _whole(file: ConfigFile) -> str:
 
 
 def remaining_steps(setup: Setup, target: GatewayTarget) -> str:
-    """Render the steps that remain once the files are written."""
     return mask_key("".join(f"{line}\n" for line in _rest(setup, target)), target)
 
 
@@ -61,7 +58,6 @@ def _rest(setup: Setup, target: GatewayTarget) -> Iterator[str]:
 
 
 def setup_facts(recipe: Recipe, setup: Setup, target: GatewayTarget) -> dict[str, Any]:
-    """Return the set-up for programs."""
     files = [{"path": file.path, "format": file.format, "text": mask_key(_whole(file), target)} for file in setup.files]
     return {
         "client": recipe.name,
@@ -91,23 +87,16 @@ class FileChange:
 
     @property
     def needed(self) -> bool:
-        """Whether the content changes."""
         return self.old != self.new
 
     def diff(self) -> str:
-        """Return the change as `diff -u` shows it; empty without one."""
         before, after = (self.old or "").splitlines(keepends=True), self.new.splitlines(keepends=True)
         lines = difflib.unified_diff(before, after, str(self.path), str(self.path))
         return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
 def plan_change(file: ConfigFile, path: Path) -> FileChange:
-    """Plan the change of one file.
-
-    Raises:
-        AdmissionError: code `merge_refused`.
-        HostError: code `file_unreadable`.
-    """
+    """Plan the change of one file. Raises AdmissionError `merge_refused`, HostError `file_unreadable`."""
     try:
         old = path.read_text("utf-8")
     except FileNotFoundError:
@@ -118,11 +107,7 @@ def plan_change(file: ConfigFile, path: Path) -> FileChange:
 
 
 def apply_change(change: FileChange) -> Path | None:
-    """Write the change; return the backup of the old content. A symbolic link stays a link: dotfiles are often links.
-
-    Raises:
-        HostError: code `file_not_written`; then nothing was changed.
-    """
+    """Write the change, through symbolic links; return the old content's backup. Raises HostError `file_not_written`."""
     path = change.path.resolve()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

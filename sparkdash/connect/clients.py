@@ -460,11 +460,7 @@ RECIPES: dict[str, Recipe] = {found.name: found for found in sorted(_FOUND, key=
 
 
 def find_recipe(name: str) -> Recipe:
-    """Find the client of that name.
-
-    Raises:
-        AdmissionError: code `client_not_found`, with the nearest names and how to list all.
-    """
+    """Find the client of that name. Raises AdmissionError: code `client_not_found`, with the nearest names."""
     if name in RECIPES:
         return RECIPES[name]
     close = get_close_matches(name, RECIPES, 3, 0.4)

@@ -25,7 +25,6 @@ _TRAILING = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
 
 
 def parse_jsonc(text: str) -> Any:
-    """Parse the text. Raises ValueError."""
     return json.loads(_TRAILING.sub(_string, _blank(text)))
 
 
@@ -39,7 +38,6 @@ def is_plain(text: str) -> bool:
 
 
 def first_brace(text: str) -> int:
-    """Return the position of the outer object's opening brace."""
     return _blank(text).index("{")
 
 
@@ -56,7 +54,6 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def render_content(content: Mapping[str, Any] | Sequence[Any], form: FileFormat) -> str:
-    """Render the whole file, with a newline at its end."""
     match form:
         case FileFormat.JSON:
             return as_json(content)
@@ -69,12 +66,10 @@ def render_content(content: Mapping[str, Any] | Sequence[Any], form: FileFormat)
 
 
 def as_json(content: object, indent: str | int = 2) -> str:
-    """JSON as editors write it."""
     return json.dumps(content, indent=indent, ensure_ascii=False) + "\n"
 
 
 def as_yaml(content: object) -> str:
-    """YAML in blocks, in the given order."""
     text: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000)
     return text
 
@@ -93,11 +88,7 @@ def _key(key: str) -> str:
 
 
 def merge_file(old: str, file: ConfigFile) -> str:
-    """Return the file's new text; the old one when it already holds all settings.
-
-    Raises:
-        AdmissionError: code `merge_refused`, with the reason.
-    """
+    """Return the file's new text; the old one where it holds all settings. Raises AdmissionError `merge_refused`."""
     if not old.strip():
         return render_content(merge_values(file.seed, file.content, file.same), file.format)
     before = _read(old, file)

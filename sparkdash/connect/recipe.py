@@ -41,7 +41,6 @@ class GatewayTarget:
 
     @property
     def v1(self) -> str:
-        """Base URL for OpenAI clients."""
         return f"{self.root}/v1"
 
     @property
@@ -87,7 +86,7 @@ class ConfigFile:
     """Settings that a file must hold; the rest of the file is its owner's."""
 
     path: str | None
-    """Path of the file, `~` is the home folder. None: no fixed path; the owner must give one."""
+    """`~` is the home folder. None: no fixed path; the owner must give one."""
     format: FileFormat
     content: Mapping[str, Any] | Sequence[Any]
     """Objects are merged key by key, lists item by item."""
@@ -118,13 +117,10 @@ class Setup:
 
     files: tuple[ConfigFile, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the client's process."""
     snippets: tuple[Snippet, ...] = ()
     """Equivalent programs that use the library, one per language."""
     steps: tuple[str, ...] = ()
-    """Manual steps in order."""
     run: str | None = None
-    """Command that starts the client."""
     notes: tuple[str, ...] = ()
     """Notes on the client's time-outs and habits."""
 

@@ -69,7 +69,6 @@ PLACES = {
 
 
 def find_files() -> tuple[FoundFile, ...]:
-    """Return the first file of each program that can be read."""
     return tuple(_find())
 
 
@@ -130,7 +129,6 @@ async def _ask(upstream: Upstream, port: int) -> FoundServer | None:
 
 
 async def _read(upstream: Upstream, url: str) -> bytes:
-    """Return the body of an answer with status 200; empty for any other, and for none in time."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             answer = await upstream.get(url, timeout_s=PATIENCE_S)

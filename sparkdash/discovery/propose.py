@@ -54,7 +54,6 @@ def plain_name(model: str) -> str:
 
 
 def untagged(model: str) -> str:
-    """Return a model's name without the tag that Ollama adds to a name without one."""
     return model.removesuffix(f":{NO_TAG}")
 
 

@@ -25,17 +25,12 @@ LABEL_OWNER = "sparkdash.owner"
 """Hash of the daemon's state folder, so that two daemons on one box never adopt each other's engines."""
 
 CONTAINER_PREFIX = "sparkdash-"
-"""Prefix of the name of every engine's container."""
 
 ENV_MARK = "SPARKDASH_ENGINE"
-"""Environment variable of every process of an engine: owner and container.
-
-It identifies a worker whose parent is gone.
-"""
+"""Environment variable that marks every process of an engine; it identifies a worker whose parent is gone."""
 
 
 def engine_mark(owner: str, container: str) -> str:
-    """Return the value of ENV_MARK."""
     return f"{owner}/{container}"
 
 
@@ -45,7 +40,6 @@ class ContainerSpec(Frozen):
     name: str
     image: str | None
     argv: tuple[str, ...]
-    """Program and arguments inside the container."""
     port: int
     """TCP port on 127.0.0.1 that the engine will listen on."""
     env: dict[str, str] = {}
@@ -66,7 +60,6 @@ class ContainerSpec(Frozen):
     """Limits of the container's processes, such as "memlock=-1:-1"."""
     labels: dict[str, str] = {}
     node: str = LOCAL
-    """Node that the container runs on."""
     workers: tuple[ContainerSpec, ...] = ()
     """Further containers of the same engine, on other nodes. They start and end with this one; a worker has none."""
 
@@ -100,11 +93,9 @@ class ContainerInfo(Frozen):
     pid: int | None = None
     started_at: float | None = None
     gpu: bool = False
-    """Whether the container has a GPU."""
     ports: tuple[int, ...] = ()
     """Published ports of this box; empty with the host's network, where the runtime lists none."""
     node: str = LOCAL
-    """Node that the container runs on."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -118,7 +109,6 @@ class ForeignContainer(Frozen):
     name: str
     image: str | None = None
     gpu: bool = False
-    """Whether the container has a GPU."""
     ports: tuple[int, ...] = ()
     """Published ports that belong to `engine_ports`."""
     bytes: int | None = None
@@ -129,7 +119,6 @@ class Leftovers(Frozen):
     """Processes that outlived their engine, as host pids."""
 
     ended: tuple[int, ...] = ()
-    """Processes that sparkdash ended."""
     stuck: tuple[int, ...] = ()
     """Processes that survived SIGKILL, or that sparkdash may not signal."""
     stuck_how: tuple[str, ...] = ()

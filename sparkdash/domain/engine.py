@@ -80,7 +80,6 @@ class LoadProgress(Frozen):
     fraction: float | None = None
     """Share of this stage that is done, 0..1; None when the log does not say."""
     detail: str = ""
-    """Line of the log, shortened."""
 
 
 class Failure(Frozen):
@@ -110,9 +109,8 @@ class Parked(Frozen):
     since: float
     """Unix seconds."""
     failures: int
-    """Failures within ten minutes, or an hour for an engine that was stuck more than three times."""
+    """Within ten minutes, or an hour for an engine that was stuck more than three times."""
     failure: Failure
-    """Last failure."""
     fingerprint: str = ""
     """Fingerprint of the launch that failed; an edited profile has another and is released. Empty when unknown."""
 
@@ -144,13 +142,11 @@ class Engine(Frozen):
     simulated: bool = False
     in_flight: int = 0
     does: frozenset[Task] | None = None
-    """Tasks that the engine can do; None while unknown."""
     asked_at: dict[Task, float] = {}
     """Time of the last request to the engine, by task; published when the number of requests changes."""
     most_steps_s: float | None = None
     """Most decode steps per second of one sequence that a GB10's memory bandwidth allows; None while unknown."""
     liveness: Liveness | None = None
-    """Liveness of the engine; None without work, or before the first look."""
 
     @property
     def is_foreign(self) -> bool:
@@ -239,7 +235,6 @@ class Incident(Frozen):
     began: float
     """Time of the last progress that was seen."""
     named_at: float
-    """Time when the engine was found stuck."""
     why: str
     """Signals that showed the standstill, as one sentence."""
     steps: tuple[TakenStep, ...] = ()
@@ -268,7 +263,6 @@ class Repairs(Frozen):
     """Mean time to repair over all profiles, and for each."""
 
     every: RepairTime | None = None
-    """Mean over all profiles; None before the first repair."""
     by_profile: dict[str, RepairTime] = {}
 
 
@@ -280,7 +274,6 @@ class IncidentList(Frozen):
 
 
 def summarize_repairs(incidents: Iterable[Incident]) -> Repairs:
-    """Compute the mean time to repair of these incidents."""
     took: defaultdict[str, list[float]] = defaultdict(list)
     for incident in incidents:
         if incident.repaired_s is not None:

@@ -31,16 +31,13 @@ class ActiveAlert(Frozen):
     profile: str
     node: str
     value: float
-    """Value at the time of the alert."""
     limit: float
     above: bool
     """Whether the value is greater than the limit; otherwise it is smaller."""
     since: float
-    """Time at which the limit was passed; Unix seconds."""
 
     @property
     def text(self) -> str:
-        """Sentence for people."""
         whose = self.profile or "the box"
         sign = "above" if self.above else "below"
         return f"{self.label} of {whose} is {_told(self.value, self.unit)}, {sign} {_told(self.limit, self.unit)}."
@@ -62,7 +59,6 @@ class Measuring(Frozen):
     """Progress report of a bench run."""
 
     run: str = Field(max_length=NAME, pattern=PRINTABLE)
-    """Id of the run."""
     doing: str = Field(max_length=WORD, pattern=PRINTABLE)
     """launching, settling or measuring."""
     arm: str = Field(max_length=NAME, pattern=PRINTABLE)

@@ -154,7 +154,6 @@ class RecentFigures(Frozen):
     """Several figures over the last minutes, in the same buckets: what a sparkline begins with."""
 
     begin: float
-    """Beginning of the first bucket."""
     step_s: float
     series: tuple[RecentSeries, ...] = ()
 
@@ -179,9 +178,7 @@ class UsageTotals(Frozen):
     requests: int = 0
     """Ended requests, failed and abandoned ones included."""
     errors: int = 0
-    """Requests that failed."""
     gone: int = 0
-    """Requests whose client left."""
     prompt_tokens: int = 0
     """Prompt tokens, cached ones included."""
     cached_tokens: int = 0
@@ -191,15 +188,11 @@ class UsageTotals(Frozen):
     energy_wh: float | None = None
     """Energy of the requests whose energy is known; None without any."""
     waited: int = 0
-    """Requests that waited for an engine."""
     wait_total_s: float = 0.0
     """Seconds that they waited, together."""
     wait_s: Quantiles = Quantiles()
-    """Waits of the requests that waited."""
     ttft_s: Quantiles = Quantiles()
-    """Time to first token, from sending the request to the engine."""
     decode_tok_s: Quantiles = Quantiles()
-    """Decode rate of single requests."""
 
 
 class UsageReport(Frozen):
@@ -263,9 +256,7 @@ class AnswerMatch(Frozen):
 
     identical: bool
     before: int
-    """Characters of the captured answer."""
     after: int
-    """Characters of the replay's answer."""
     differs_at: int | None = None
     """First character that differs, 1 is the first; None where the answers are identical."""
 
@@ -281,9 +272,7 @@ class Replay(Frozen):
     redacted: bool = False
     """Whether the captured body lacks what looked like a secret, so that the replay differs from the request."""
     profile: str
-    """Profile that answers the replay."""
     plan: Plan
-    """Effects of the replay on the engines, as of `use`."""
     original: Request | None = None
     """Row of the captured request; None where it is no longer recorded."""
     answer: Request | None = None
@@ -293,7 +282,6 @@ class Replay(Frozen):
 
 
 def match_answers(before: str, after: str) -> AnswerMatch:
-    """Compare two answers by character."""
     if before == after:
         return AnswerMatch(identical=True, before=len(before), after=len(after))
     pairs = enumerate(zip(before, after, strict=False))
@@ -302,9 +290,7 @@ def match_answers(before: str, after: str) -> AnswerMatch:
 
 
 MEMORY = "memory_bytes"
-"""Memory of an engine's processes."""
 QUEUED = "gateway_waiting"
-"""Requests that wait for an engine at the gateway."""
 ENERGY_BUSY, ENERGY_IDLE = "energy_busy_wh", "energy_idle_wh"
 """Counters of the box's energy."""
 SILENT_S = 5.0
@@ -348,7 +334,6 @@ class Measured(NamedTuple):
 
 
 def all_figures() -> tuple[FigureInfo, ...]:
-    """List every figure that is recorded, engines' first."""
     engine = [
         FigureInfo(
             name=metric.value,
@@ -370,7 +355,6 @@ def all_figures() -> tuple[FigureInfo, ...]:
 
 
 def unit_of(figure: str) -> str | None:
-    """Return the unit of a figure; None for a name that no figure has."""
     return next((info.unit for info in all_figures() if info.name == figure), None)
 
 
@@ -461,6 +445,5 @@ def _gpu_values(gpu: Gpu) -> dict[str, float | None]:
 
 
 def _sum_known(values: Iterable[float | None]) -> float | None:
-    """Add up the known values; None without any."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

@@ -113,7 +113,6 @@ class ImageOrigin(StrEnum):
 
 
 def image_origin(image: str, build: ImageBuild | None) -> ImageOrigin:
-    """Return where the image comes from; `build` is the one of its profile, or of another with the same image."""
     if build is not None:
         return ImageOrigin.NONE if build.unavailable else ImageOrigin.BUILD
     return ImageOrigin.NONE if image.startswith(BUILT_HERE) else ImageOrigin.PULL
@@ -184,7 +183,6 @@ def how_to_get(profile: ImageUser) -> str:
 
 
 def nearest_words(profile: ImageUser) -> str:
-    """Name the profile that needs no build; empty without one."""
     if not profile.nearest:
         return ""
     return f"{profile.nearest} serves the same model from a published image: `sparkdash use {profile.nearest}`."
@@ -223,7 +221,6 @@ def build_digest(build: ImageBuild, files: Mapping[str, str]) -> str:
 
 
 def build_labels(build: ImageBuild, *, profile: str, digest: str, version: str) -> dict[str, str]:
-    """Return the labels of an image."""
     labels = {
         LABEL_DIGEST: digest,
         LABEL_PROFILE: profile,
@@ -267,7 +264,6 @@ class NodeStock(Frozen):
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing of the profile lacks there."""
         return False not in (self.image, self.weights) and (self.image, self.weights) != (None, None)
 
 
@@ -329,12 +325,10 @@ class CopyPlan(Frozen):
 
     @property
     def missing(self) -> tuple[CopyItem, ...]:
-        """Items that are not complete on the node."""
         return tuple(item for item in self.items if item.missing_bytes or not item.here)
 
     @property
     def missing_bytes(self) -> int:
-        """Bytes to send."""
         return sum(item.missing_bytes for item in self.items)
 
 

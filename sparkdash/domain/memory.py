@@ -71,7 +71,6 @@ class Holding(Frozen):
 
     @property
     def reclaimable(self) -> bool:
-        """Whether the kernel gives the memory back on demand."""
         return self.kind is Holder.CACHE
 
 
@@ -110,7 +109,6 @@ class MemoryAccount(Frozen):
     """Overlaps and contradictions between sources, and how each was resolved."""
 
     def foreign(self, least: int = 0) -> tuple[Holding, ...]:
-        """Return the foreign holders of at least `least` bytes, largest first."""
         return tuple(one for one in self.holdings if one.kind in FOREIGN and one.bytes >= least)
 
 
@@ -188,13 +186,10 @@ class Weighing(Frozen):
     id: str
     """Id of the swap of this load."""
     at: float
-    """Time when the engine was ready, Unix seconds."""
     measure: Measure | None = None
     """Method behind `steady_bytes`; None when the memory could not be measured."""
     steady_bytes: int | None = Field(default=None, ge=0)
-    """Memory held once ready."""
     peak_bytes: int | None = Field(default=None, ge=0)
-    """Peak during the start."""
     after_prompt_bytes: int | None = Field(default=None, ge=0)
     """Memory held after the first prompt of LONG_PROMPT tokens or more; None before one."""
     spoilt: str | None = None
@@ -202,7 +197,6 @@ class Weighing(Frozen):
 
     @property
     def counts(self) -> bool:
-        """Whether a footprint may be learned from this load."""
         return self.spoilt is None and self.steady_bytes is not None and self.measure is not None
 
 
@@ -277,12 +271,10 @@ class GuardLevel(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Number of the level: 0 for ok, one more for each worse level."""
         return _ORDER.index(self)
 
     @property
     def worse(self) -> GuardLevel:
-        """Next worse level; the worst returns itself."""
         return _ORDER[min(self.rank + 1, len(_ORDER) - 1)]
 
 
@@ -302,7 +294,6 @@ class Floors(Frozen):
         return next((level for level, floor in floors if available < floor * margin), GuardLevel.OK)
 
     def of(self, level: GuardLevel) -> int:
-        """Return the floor of a level; 0 for ok, which has none."""
         return {GuardLevel.WARN: self.warn, GuardLevel.HOLD: self.hold, GuardLevel.KILL: self.kill}.get(level, 0)
 
 
@@ -312,13 +303,11 @@ class GuardKill(Frozen):
     at: float
     profile: str
     available: int
-    """Available memory at that moment."""
     pressure: float | None = None
     """PSI "full avg10" at that moment, as a share of time; None where the kernel has no PSI."""
     processes: int = 0
     """Number of killed processes; 0 when none could be signalled and the runtime was asked instead."""
     reason: str
-    """Explanation as one sentence."""
 
 
 class Guard(Frozen):
@@ -364,7 +353,6 @@ class Contiguity(Frozen):
     scanned: int | None = None
     """Pages that were examined for reclaim, by kswapd and by waiting allocations."""
     reclaimed: int | None = None
-    """Pages that were reclaimed."""
     refaults: int | None = None
     """File pages that were read again soon after their reclaim."""
     oom_kill: int | None = None
@@ -391,7 +379,6 @@ class LoadContiguity(Frozen):
     id: str
     """Id of the swap of this load."""
     at: float
-    """End of the load, Unix seconds."""
     profile: str
     need_bytes: int | None = None
     """Expected need of the load; None while unknown."""

@@ -110,7 +110,6 @@ class LiveRequest(Frozen):
     output_tokens: int | None = None
     """Output tokens so far; None for an answer that does not come as a stream."""
     estimated: bool = True
-    """Whether the tokens are estimated from the answer's events; False: the engine counts in each event."""
     tok_s: float | None = None
     """Output tokens per second over the last `rate_s` seconds; None before the second tick with text."""
     rate_s: float | None = None
@@ -123,7 +122,6 @@ class TrafficLook(NamedTuple):
     """All that the gateway tells of one tick."""
 
     requests: dict[str, LiveRequest]
-    """Progress of the running requests, by id."""
     profiles: dict[str, GatewayFigures]
     energy: Energy | None
 
@@ -243,11 +241,9 @@ class EngineSample(Frozen):
         return {key: value for key, value in values.items() if key in known} if isinstance(values, dict) else values
 
     def get(self, metric: Metric) -> float | None:
-        """Return the engine's own value of a metric, or None when it is unknown."""
         return self.values.get(metric)
 
     def figure(self, metric: Metric) -> Figure:
-        """Return the engine's own value of a metric, else the gateway's."""
         own = self.values.get(metric)
         if own is not None or self.gateway is None:
             return Figure(own)
@@ -339,7 +335,6 @@ class Sample(Frozen):
     low_power: bool = False
     """Whether the GPU is stuck in its low-power state, so that every speed is that of a crippled box."""
     requests: dict[str, LiveRequest] = {}
-    """Progress of the running requests, by id."""
     energy: Energy | None = None
     """Energy since the daemon started; None without a sensor."""
 

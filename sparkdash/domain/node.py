@@ -32,7 +32,6 @@ class Node(Frozen):
 
     name: Annotated[str, Field(pattern=NODE_NAME)]
     ssh: str
-    """Address for ssh: `host` or `user@host`."""
     port: int = Field(default=22, ge=1, le=65535)
     host_key: str
     """Public host key seen at the first contact, as a line of known_hosts without the host: `ssh-ed25519 AAAA…`."""
@@ -101,7 +100,6 @@ class NodeState(Frozen):
     since: float
     """Time when the node entered this status, Unix seconds."""
     reason: str | None = None
-    """Why it is not reachable, in a sentence with what to do."""
     facts: NodeFacts | None = None
     link: str | None = None
     """Interface of this node that engines use towards the others; None while unknown."""

@@ -21,7 +21,6 @@ from sparkdash.units import DASH, age, bit_rate, counted, duration, gib, natural
 
 
 def family_of(profile: ProfileSummary) -> str:
-    """Return the name of the profile's base."""
     return profile.name.partition("/")[0]
 
 
@@ -76,7 +75,6 @@ def output_of_request(request: Request) -> tuple[int | None, bool]:
 
 
 def about(text: str, *, estimated: bool) -> str:
-    """Mark the text of an estimated figure; an unknown one stays "-"."""
     return f"{ABOUT}{text}" if estimated and text != DASH else text
 
 
@@ -123,7 +121,6 @@ class TimeLeft(NamedTuple):
     s: float
     low_s: float | None
     high_s: float | None
-    """Upper bound; None while only one earlier swap is known."""
 
 
 def time_left(swap: Swap, now: float) -> TimeLeft | None:
@@ -229,7 +226,6 @@ def box_name(node: str, host: str) -> str:
 
 
 def boxes_text(nodes: Iterable[str], host: str) -> str:
-    """List the boxes of one engine, the serving one first: "spark-1 + spark2"."""
     return " + ".join(box_name(node, host) for node in nodes)
 
 
@@ -258,7 +254,6 @@ def is_silent(state: NodeState) -> bool:
 
 
 def traffic(link: LinkSample) -> float:
-    """Add up both directions in bytes per second; unknown counts as none."""
     return (link.received_bytes_s or 0.0) + (link.sent_bytes_s or 0.0)
 
 
@@ -317,7 +312,6 @@ def step_share(engine: Engine, sample: EngineSample | None) -> str:
 
 
 def link_errors(link: LinkSample) -> str:
-    """Count the link's errors; empty without any."""
     return counted(link.errors, "error") if link.errors else ""
 
 
@@ -347,7 +341,6 @@ def copy_share(progress: CopyProgress) -> float | None:
 
 
 def copied_text(progress: CopyProgress) -> str:
-    """Word the end of an item's copy."""
     noun = "The image" if progress.kind is CopyKind.IMAGE else "The weights"
     verb = "is" if progress.kind is CopyKind.IMAGE else "are"
     return f"{noun} {progress.name} {verb} on {progress.node}."

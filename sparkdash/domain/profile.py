@@ -138,7 +138,6 @@ class ServerSpec(Frozen):
 
     @property
     def launch(self) -> dict[str, object]:
-        """Keys that change the running engine, for the fingerprint."""
         return self.model_dump(mode="json", include={"kind", "port", "keep_entrypoint", "stop_signal"})
 
 
@@ -218,21 +217,16 @@ class SpeedUp(Frozen):
     """Ratio that one A/B run measured. A ratio below 1 is a loss."""
 
     profile: str
-    """Profile that speculates."""
     fingerprint: str | None = None
     """Fingerprint of that profile as it was measured; None: unknown."""
     plain: str
-    """Profile that decodes without speculation."""
     ratio: float
     """Decode rate of one request over that of the plain profile, geometric mean over the cells of the suite."""
     cells: int
-    """Cells behind the ratio."""
     run: str
-    """Id of the run."""
     measured_at: float
     """Beginning of the run, Unix seconds."""
     simulated: bool = False
-    """Whether an engine of the run was simulated."""
 
 
 MOST_NODES = 2
@@ -271,7 +265,6 @@ class EngineKind(StrEnum):
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is a service elsewhere, which nobody here starts, stops or watches."""
         return self is EngineKind.REMOTE
 
     @property
@@ -281,7 +274,6 @@ class EngineKind(StrEnum):
 
     @property
     def is_simulated(self) -> bool:
-        """Whether all figures are simulated."""
         return self is EngineKind.SIM
 
 
@@ -440,12 +432,10 @@ class Profile(Frozen):
 
     @property
     def family(self) -> str:
-        """Name without the variant."""
         return self.name.split("/", 1)[0]
 
     @property
     def variant(self) -> str | None:
-        """Name of the variant, or None for the base of the family."""
         return self.name.split("/", 1)[1] if "/" in self.name else None
 
     @property
@@ -471,7 +461,6 @@ class Profile(Frozen):
 
     @property
     def published_start_s(self) -> float | None:
-        """Published seconds from the start to the first answer; None when nobody published them."""
         return next((row.start_s for row in self.published if row.start_s is not None), None)
 
     @property

@@ -36,14 +36,12 @@ class RequestState(StrEnum):
     """Progress of a request."""
 
     WAITING = "waiting"
-    """No engine yet: queued behind others or behind a swap."""
     PREFILL = "prefill"
     """Sent to the engine, no answer byte yet."""
     STREAMING = "streaming"
     DONE = "done"
     FAILED = "failed"
     GONE = "gone"
-    """The client left."""
 
 
 @per_request
@@ -64,9 +62,7 @@ class Request:
     started_at: float
     stream: bool = False
     node: str | None = None
-    """Node whose engine serves the request, the head's of several; None while it waits, and for a
-    server that sparkdash did not start.
-    """
+    """Node whose engine serves the request, the head's of several; None while it waits, and for a server not ours."""
     position: int | None = None
     """Position in the queue, 1 is next; None when the request does not wait."""
     granted_at: float | None = None
@@ -118,9 +114,7 @@ class Candidate(NamedTuple):
 
     profile: str
     tasks: frozenset[Task] | None
-    """Tasks that the engine can do; None while unknown."""
     used_at: Mapping[Task, float]
-    """Time of the last request to the engine, by task."""
     ready_at: float
 
     def suits(self, task: Task | None) -> bool:

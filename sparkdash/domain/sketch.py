@@ -48,7 +48,6 @@ class LogSketch:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> LogSketch:
-        """Make a sketch of these values."""
         sketch = cls()
         for value in values:
             sketch.add(value)
@@ -56,19 +55,16 @@ class LogSketch:
 
     @classmethod
     def unpack(cls, packed: bytes | None) -> LogSketch:
-        """Read a packed sketch; None is an empty one."""
         sketch = cls()
         if packed:
             sketch.merge_packed(packed)
         return sketch
 
     def add(self, value: float) -> None:
-        """Count a value; negative ones count as zero."""
         index = bucket_of(value)
         self.counts[index] = self.counts.get(index, 0) + 1
 
     def merge(self, other: LogSketch) -> None:
-        """Add the counts of another sketch."""
         counts = self.counts
         if not counts:
             counts.update(other.counts)
@@ -77,7 +73,6 @@ class LogSketch:
             counts[index] = counts.get(index, 0) + number
 
     def merge_packed(self, packed: bytes) -> None:
-        """Add the counts of a packed sketch."""
         half = len(packed) // 6
         indices, numbers = _read("h", packed[: 2 * half]), _read("I", packed[2 * half :])
         counts = self.counts
@@ -99,7 +94,6 @@ class LogSketch:
 
     @property
     def count(self) -> int:
-        """Number of values."""
         return sum(self.counts.values())
 
     def quantiles(self, shares: Sequence[float]) -> list[float | None]:
@@ -122,22 +116,18 @@ class SketchSum:
         self._sum = LogSketch()
 
     def add(self, packed: bytes | None) -> None:
-        """Add a packed sketch; None is an empty one."""
         if packed:
             self._packed.append(packed)
 
     def plus(self, other: SketchSum) -> None:
-        """Add another sum."""
         self._sum.merge(other.sketch())
 
     def usual_quantiles(self) -> Quantiles:
-        """Return the quantiles of the sum that answers have."""
         if len(self._packed) == 1 and not self._sum.counts:
             return _of_packed(self._packed[0])
         return usual_quantiles(self.sketch())
 
     def sketch(self) -> LogSketch:
-        """Return the sum."""
         packed, self._packed = self._packed, []
         if len(packed) > 1:
             indices = _read("h", b"".join([one[: len(one) // 3] for one in packed]))
@@ -149,7 +139,6 @@ class SketchSum:
 
 
 def _added(indices: array[int], numbers: array[int]) -> dict[int, int]:
-    """Add counts up by bucket."""
     if len(indices) >= _DENSE and min(indices) != ZERO:
         return _added_densely(indices, numbers)
     counts: dict[int, int] = {}
@@ -180,7 +169,6 @@ def value_of(index: int) -> float:
 
 
 def merge_packed(first: bytes | None, second: bytes | None) -> bytes | None:
-    """Add two packed sketches."""
     if not first or not second:
         return first or second
     sketch = LogSketch.unpack(first)
@@ -189,7 +177,6 @@ def merge_packed(first: bytes | None, second: bytes | None) -> bytes | None:
 
 
 def usual_quantiles(sketch: LogSketch) -> Quantiles:
-    """Return the quantiles that answers have."""
     if not sketch.counts:
         return _NO_QUANTILES
     p50, p90, p95, p99 = sketch.quantiles((0.5, 0.9, 0.95, 0.99))

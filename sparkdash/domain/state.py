@@ -51,7 +51,6 @@ class Figures(Frozen):
     requests: int = 0
     """Finished requests with a rate, of this daemon and of those before it as far as their requests are kept."""
     rates: tuple[float, ...] = ()
-    """Decode rates of the last requests, oldest first."""
     ttfts: tuple[float, ...] = ()
     best: float | None = None
     acceptance: float | None = None
@@ -73,7 +72,6 @@ class Figures(Frozen):
 
 
 def count_requests(figures: dict[str, Figures], ended: Sequence[Request]) -> dict[str, Figures]:
-    """Return the figures with the rates of ended requests."""
     served: defaultdict[str, list[Request]] = defaultdict(list)
     done = RequestState.DONE
     for request in ended:
@@ -95,7 +93,6 @@ def _grown(old: Figures, done: Sequence[Request]) -> Figures:
 
 
 def count_sample(figures: dict[str, Figures], sample: Sample) -> dict[str, Figures]:
-    """Return the figures with those of a sample of telemetry."""
     for name, engine in sample.engines.items():
         acceptance, length = engine.get(Metric.ACCEPTANCE), engine.get(Metric.ACCEPTANCE_LENGTH)
         prefix_hit = engine.get(Metric.PREFIX_HIT)
@@ -117,7 +114,6 @@ RECENT_SWAPS = 20
 RECENT_NOTICES = 50
 
 OPEN = frozenset({RequestState.WAITING, RequestState.PREFILL, RequestState.STREAMING})
-"""States of a request that has not ended."""
 
 Assigned = (
     ProfilesChanged
@@ -147,7 +143,6 @@ class DaemonInfo(Frozen):
     url: str
     """Base URL for clients, with /v1."""
     simulated: bool = False
-    """Whether every figure is invented: the demo."""
 
 
 class Snapshot(Frozen):
@@ -160,19 +155,14 @@ class Snapshot(Frozen):
     problems: tuple[str, ...] = ()
     engines: dict[str, Engine] = {}
     parked: dict[str, Parked] = {}
-    """Profiles that are not started until they are released or edited."""
     unadopted: tuple[str, ...] = ()
     """Profiles with an engine of an earlier daemon that could not be adopted, since their files cannot be read."""
     swap: Swap | None = None
-    """Swap under way, the oldest of several; or None."""
     swaps_beside: tuple[Swap, ...] = ()
-    """Further swaps under way, in order of their start."""
     swaps: tuple[Swap, ...] = ()
-    """Ended swaps, newest first."""
     requests: dict[str, Request] = {}
     """Open requests by id, in order of arrival."""
     recent: tuple[Request, ...] = ()
-    """Ended requests, newest first."""
     sample: Sample | None = None
     figures: dict[str, Figures] = {}
     toggle_a: str | None = None
@@ -182,7 +172,6 @@ class Snapshot(Frozen):
     guard: Guard | None = None
     """Memory guard; None before its start."""
     incidents: tuple[Incident, ...] = ()
-    """Incidents, newest first; at most RECENT_INCIDENTS."""
     repairs: Repairs = Repairs()
     """Mean time to repair, over all kept incidents."""
     measuring: Measuring | None = None
@@ -192,9 +181,7 @@ class Snapshot(Frozen):
     default: DefaultProfile | None = None
     """Profile that the box returns to; None without one."""
     alerts: tuple[ActiveAlert, ...] = ()
-    """Figures beyond a limit of config.toml."""
     notices: tuple[Notice, ...] = ()
-    """Notices, newest first."""
 
     @property
     def active(self) -> Engine | None:
@@ -208,15 +195,12 @@ class Snapshot(Frozen):
 
     @property
     def swaps_under_way(self) -> tuple[Swap, ...]:
-        """All swaps under way, in order of their start."""
         return (self.swap, *self.swaps_beside) if self.swap else ()
 
     def swap_to(self, profile: str) -> Swap | None:
-        """Return the swap under way with this target, or None."""
         return next((swap for swap in self.swaps_under_way if swap.target == profile), None)
 
     def profile(self, name: str) -> ProfileSummary | None:
-        """Return the profile of exactly that name, or None."""
         return next((p for p in self.profiles if p.name == name), None)
 
     def is_outdated(self, name: str) -> bool:
@@ -260,7 +244,6 @@ def _changed(snapshot: Snapshot, event: Event) -> Snapshot:
 
 
 def _assigned(snapshot: Snapshot, fact: Assigned) -> Snapshot:
-    """Return the snapshot with the values of a fact that replaces whole fields."""
     match fact:
         case ProfilesChanged(profiles=profiles, problems=problems):
             return snapshot.replace(profiles=profiles, problems=problems)
@@ -354,7 +337,6 @@ def replay(snapshot: Snapshot, events: Iterable[Event]) -> Snapshot:
 
 
 def _together(snapshot: Snapshot, seq: int, at: float, changed: Sequence[Request]) -> Snapshot:
-    """Return the state after the changes of requests up to event `seq`."""
     if not changed:
         return snapshot
     return _requests(snapshot, changed).replace(seq=seq, at=at)

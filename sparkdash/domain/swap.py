@@ -82,7 +82,6 @@ class Swap(Frozen):
     ours.
     """
     reasons: dict[str, str] = {}
-    """Reason of each eviction, in words."""
     cause: SwapCause
     phase: SwapPhase
     started_at: float
@@ -98,7 +97,6 @@ class Swap(Frozen):
     waiting: int = 0
     """Number of requests that wait for the target."""
     expected_s: float | None = None
-    """Learned duration of the whole swap; None before the first."""
     fraction: float | None = None
     """Share of the whole swap, 0..1. Never falls; 1 only once done. Measured against earlier swaps where there are any,
     else by the log's share of the weights, else by the memory that the target needs. None: unknown, as while the swap
@@ -127,7 +125,6 @@ class Swap(Frozen):
     similar: bool = False
     """Whether those swaps brought up another launch of the same model on the same engine."""
     stage_s: dict[SwapPhase, float] = {}
-    """Duration of each completed phase."""
     steps: tuple[Step, ...] = ()
     """Steps in order with their durations, without the drain; only of an ended swap."""
     ended_at: float | None = None
@@ -142,7 +139,6 @@ class PlanNode(Frozen):
     now_bytes: int | None = None
     """Available memory now, with what recently ended engines are still giving back."""
     available_bytes: int | None = None
-    """Memory that would be available after the evictions, less the reserve."""
     fits: bool | None = None
     """Whether the profile fits there; None while unknown, and then the start is tried."""
 
@@ -152,7 +148,6 @@ class SetMember(Frozen):
 
     profile: str
     needs_bytes: int | None = None
-    """Memory that its engine needs; None while unknown."""
     runs: bool = False
 
 
@@ -172,7 +167,6 @@ class SetPlan(Frozen):
 
 
 def phases_of(swap: Swap) -> tuple[SwapPhase, ...]:
-    """Return the phases that the swap has or will have: the copy only where there is one."""
     copies = swap.phase is SwapPhase.COPY or SwapPhase.COPY in swap.stage_s
     return tuple(phase for phase in SwapPhase if copies or phase is not SwapPhase.COPY)
 
@@ -190,11 +184,8 @@ class Plan(Frozen):
     evict: tuple[str, ...] = ()
     """Profiles that would leave; empty when the profile runs already or fits beside the others."""
     reasons: dict[str, str] = {}
-    """Reason of each eviction, in words."""
     beside: tuple[str, ...] = ()
-    """Profiles whose engines would stay."""
     need: Need = Need()
-    """Need of the profile, term by term."""
     needs_bytes: int | None = None
     """Memory that must be free before the start: the peak where known, else the sum of the terms."""
     now_bytes: int | None = None

@@ -65,7 +65,6 @@ class WeightBytes(Frozen):
 
     @property
     def total(self) -> int:
-        """Sum over all purposes."""
         return self.dense + self.experts + self.embedding + self.head + self.draft + self.senses
 
 
@@ -73,7 +72,6 @@ class WeightFacts(Frozen):
     """Facts about one checkpoint. Bytes are of the tensors, without file headers; None is unknown."""
 
     origin: str
-    """Folder, file or repository of the checkpoint."""
     format: str
     """safetensors or gguf."""
     architecture: str | None = None
@@ -106,7 +104,6 @@ class WeightFacts(Frozen):
 
     @property
     def mtp(self) -> bool:
-        """Whether the checkpoint has multi-token-prediction layers."""
         return self.bytes.draft > 0
 
     @property

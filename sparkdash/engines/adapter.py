@@ -90,7 +90,6 @@ class CommandLine(NamedTuple):
     attached: Mapping[str, str] = MappingProxyType({})
     """Short flags whose digit is attached to them, with their long names, hyphens included: `-O3`."""
     old_speculation: Mapping[str, str] = MappingProxyType({})
-    """Flags of old recipes, and their keys in `--speculative-config`."""
     ours: frozenset[tuple[str, ...]] = frozenset()
     """Flags, with their values, that sparkdash adds by itself, and that an import therefore drops."""
 
@@ -100,17 +99,12 @@ class EngineAdapter:
 
     kind: EngineKind
     title: str
-    """Name on the screen."""
     managed: bool = True
-    """Whether sparkdash starts and stops such engines."""
     probes: Probes
     metrics: MetricNames
     metric_prefix: str | None = None
-    """Beginning of the lines by which a text exposition is recognised as this engine's."""
     program: tuple[str, ...] = ()
-    """Default program, before the arguments."""
     phrases: Sequence[logs.Phrase] = ()
-    """Lines of the start-up log that report progress."""
     causes: Sequence[logs.Cause] = ()
     """Causes of failed starts, tried before those that all engines share."""
     death_words: tuple[bytes, ...] = ()
@@ -125,7 +119,6 @@ class EngineAdapter:
     """Whether sparkdash starts the engine on several nodes."""
     lists: ListArgs = NO_LISTS
     flag_source: FlagSource | None = None
-    """The engine's flags by version, as read in its sources."""
     renamed_flags: Mapping[str, tuple[str, str]] = MappingProxyType({})
     """Former flags: the replacement, and its form in a profile."""
     command_line: CommandLine | None = None
@@ -138,7 +131,6 @@ class EngineAdapter:
     usage_on_request: bool = False
     """Whether the engine counts a stream's tokens if `stream_options.include_usage` is sent, and only then."""
     ranks_texts: bool = False
-    """Whether the server reranks in words of its own: `texts` for `documents`."""
     share_flags: tuple[str, ...] = ()
     """Flags whose value is a share of the memory."""
     tool_flag: str | None = None
@@ -148,7 +140,6 @@ class EngineAdapter:
         return f"<engine {self.kind}>"
 
     def of(self, profile: Profile) -> EngineAdapter:
-        """Return the adapter of a profile of this kind."""
         return self
 
     # -- its launch
@@ -178,7 +169,6 @@ class EngineAdapter:
         return argv.served_names(profile)
 
     def context(self, profile: Profile) -> int | None:
-        """Configured context length in tokens, known without starting the engine."""
         return profile.context
 
     def speculation(self, profile: Profile) -> str | None:
@@ -186,7 +176,6 @@ class EngineAdapter:
         return None
 
     def rules(self) -> tuple[Rule, ...]:
-        """List the known mistakes in profiles of this engine."""
         return ()
 
     # -- its log
@@ -204,7 +193,6 @@ class EngineAdapter:
         return None
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
-        """Classify a failed start by its last log lines; code engine_crash when no known cause matches."""
         return logs.classify(lines, exit_code, self.causes)
 
     # -- its memory
@@ -233,7 +221,6 @@ class EngineAdapter:
         return memory_terms.overhead_term(profile)
 
     def sizes_by_free_memory(self, profile: Profile) -> bool:
-        """Whether the engine sizes itself by free memory while it loads, and so mistakes others' memory for its own."""
         return False
 
     def fills_page_cache(self, profile: Profile) -> bool:
@@ -254,8 +241,7 @@ class EngineAdapter:
 
     def propose_flags(
         self, proposal: Proposal, facts: WeightFacts, cache: KvCachePlan | None, box: MemoryBudget
-    ) -> None:
-        """Fill in the flags of the first profile."""
+    ) -> None: ...
 
     # -- what it can do
 
@@ -269,7 +255,6 @@ class EngineAdapter:
         return None
 
     def takes_tools(self, profile: Profile) -> bool:
-        """Whether the engine reads tool calls, by its command line."""
         return self.tool_flag is None or bool(argv.lookup(profile.args, self.tool_flag))
 
     def prompting(self, profile: Profile) -> Prompting | str:
@@ -308,7 +293,6 @@ class EngineAdapter:
         return {"max_tokens": tokens} | ({"min_tokens": tokens, "ignore_eos": True} if self.takes_vllm_keys else {})
 
     def uncached_prompt(self, salt: str) -> dict[str, Any]:
-        """Keys that exclude prefixes of earlier requests with another salt."""
         return {"cache_salt": salt} if self.takes_vllm_keys else {}
 
     def usage_counts(self) -> dict[str, Any]:
@@ -321,7 +305,6 @@ class EngineAdapter:
         return None
 
     def tokenize_request(self, model: str, text: str) -> Counting | None:
-        """Build the request that counts the bare tokens of a text, to tell tokenizers apart; None without a route."""
         return None
 
     # -- what others' recipes say of it

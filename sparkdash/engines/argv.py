@@ -40,7 +40,6 @@ def container_name(profile: str) -> str:
 
 
 def served_names(profile: Profile) -> tuple[str, ...]:
-    """List the profile's name, its aliases and `auto`, in that order."""
     # AUTO among them, so that the gateway need not touch the body
     return (profile.name, *profile.serves, AUTO)
 
@@ -68,7 +67,6 @@ def target_model(profile: Profile, *, pinnable: bool = False) -> ModelRef:
 
 
 def fill_placeholders(value: Any, models: Mapping[str, ModelRef]) -> Any:
-    """Replace placeholders such as "{drafter}" by model references, inside lists and dicts too."""
     if isinstance(value, str):
         return PLACEHOLDER.sub(lambda hit: models[hit[1]].ref if hit[1] in models else hit[0], value)
     if isinstance(value, list):
@@ -103,7 +101,6 @@ def _flag(key: str, value: Any, lists: ListArgs) -> list[str]:
 
 
 def lookup(args: Mapping[str, ArgValue], *names: str) -> ArgValue:
-    """Return the first of `names` in `args`, hyphens and underscores alike; None without any."""
     found = {key.replace("_", "-"): value for key, value in args.items()}
     return next((found[name] for name in names if found.get(name) is not None), None)
 
@@ -143,7 +140,6 @@ def version_of(text: str | None) -> tuple[int, ...] | None:
 
 
 def version_pair(text: str | None) -> tuple[int, int] | None:
-    """Parse major and minor of "0.19.1"; None without such a number."""
     hit = re.match(r"(\d+)\.(\d+)", text or "")
     return (int(hit[1]), int(hit[2])) if hit else None
 

@@ -53,7 +53,6 @@ class LaunchContext:
 
 
 def from_hub(profile: Profile) -> bool:
-    """Whether any model comes from the Hugging Face hub."""
     return any(ref.hf for ref in profile.used_models)
 
 
@@ -151,7 +150,6 @@ def build_container(
 
 
 def program(profile: Profile, default: tuple[str, ...]) -> list[str]:
-    """Return the profile's own command, or the dialect's."""
     return [str(fill_placeholders(word, profile.models)) for word in profile.command] or list(default)
 
 

@@ -235,7 +235,6 @@ class FlagComplaint:
 
 
 def flag_complaints(profile: Profile) -> Iterator[FlagComplaint]:
-    """Judge each of the profile's args that reaches the command line; flags under `fork_flags` are left alone."""
     source = adapter_of(profile).flag_source
     if source is None:
         return
@@ -260,7 +259,6 @@ class _Judge:
         self._guesses = MOST_GUESSES
 
     def entry(self, key: str, value: ArgValue) -> Iterator[FlagComplaint]:
-        """Complain about one flag and its value."""
         head, dot, path = key.partition(".")
         facts = self._table.find(head if self._nests else key)
         if facts is None:
@@ -365,13 +363,11 @@ class UnlistedFlag(NamedTuple):
     """Flag of a profile that its program does not list."""
 
     key: str
-    """Flag as the profile writes it."""
     instead: str | None
     """Likely intended flag, as a profile writes it."""
 
     @property
     def hint(self) -> str:
-        """Word the advice about the flag."""
         return f"Write `{self.instead}` instead, or remove it." if self.instead else "Remove it."
 
 

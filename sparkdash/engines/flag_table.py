@@ -56,7 +56,6 @@ class FlagSource:
 
     @cached_property
     def table(self) -> FlagTable:
-        """The engine's flags, read once."""
         return FlagTable(self.syntax, json.loads(self._file.read_bytes()))
 
     def is_own_image(self, image: str | None) -> bool:
@@ -92,12 +91,10 @@ class FlagFacts:
 
     @property
     def name(self) -> str:
-        """The long name, without hyphens in front."""
         return next(iter(self.spellings)).lstrip("-")
 
     @cached_property
     def present(self) -> frozenset[int]:
-        """Places of the versions whose parser takes the flag."""
         return frozenset().union(*self.spellings.values()) - self.having("state", "removed")
 
     def having(self, key: str, value: str) -> frozenset[int]:
@@ -108,12 +105,10 @@ class FlagFacts:
         return self._table.all if found == value else frozenset()
 
     def takes(self, place: int) -> Takes:
-        """Arity at this place."""
         found: Takes = self._at("takes", place)
         return found
 
     def type(self, place: int) -> str:
-        """Type of the value at this place."""
         return str(self._at("type", place))
 
     def choices(self, place: int) -> tuple[str, ...] | None:
@@ -180,7 +175,6 @@ class FlagTable:
 
     @cached_property
     def by_word(self) -> dict[str, FlagFacts]:
-        """Flags by each spelling, `--no-…` of toggles included."""
         found: dict[str, FlagFacts] = {}
         for flag in reversed(self.flags):
             for word in flag.spellings:
@@ -301,7 +295,6 @@ class KnownFlags:
         return abbreviated and any(known.startswith(word) for known in self.spellings)
 
     def nearest(self, flag: str) -> str | None:
-        """Find the long name, without hyphens, of the most similar flag."""
         by_bare = {_hyphens(one).lstrip("-"): names for names in self.definitions for one in names}
         close = difflib.get_close_matches(_hyphens(flag).lstrip("-"), by_bare, n=1)
         return max(by_bare[close[0]], key=len).lstrip("-") if close else None

@@ -42,12 +42,10 @@ class Phrase:
 
 
 def phrase(stage: str, pattern: str, fraction: float | None = None) -> Phrase:
-    """Make a Phrase from a regular expression, searched anywhere in the line."""
     return Phrase(stage, pattern, fraction)
 
 
 def match_progress(line: str, phrases: Sequence[Phrase]) -> LoadProgress | None:
-    """Return the progress of the first matching phrase; None when none matches."""
     for known in phrases:
         if hit := _compiled(known.pattern).search(line):
             return LoadProgress(stage=known.stage, fraction=_fraction(known, hit), detail=detail(line))
@@ -55,7 +53,6 @@ def match_progress(line: str, phrases: Sequence[Phrase]) -> LoadProgress | None:
 
 
 def first_match(lines: Sequence[str], pattern: re.Pattern[str]) -> re.Match[str] | None:
-    """Return the match of the first line with the pattern; None without one."""
     return next((hit for line in lines if (hit := pattern.search(line))), None)
 
 
@@ -100,7 +97,6 @@ class Cause:
 
 
 def cause(code: str, pattern: str, message: str, hint: str) -> Cause:
-    """Make a Cause from a regular expression, searched anywhere in a line, ignoring case."""
     return Cause(code, f"(?i){pattern}", message, hint)
 
 

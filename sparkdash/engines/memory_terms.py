@@ -64,7 +64,6 @@ def share_term(flag: str, part: float | None, box: int | None) -> Term:
 
 
 def loaded_terms(profile: Profile, facts: Facts, drafting: Drafting) -> Iterator[Term]:
-    """Yield the terms of the weights and of a separate drafting model."""
     yield weights_term(profile, facts, mtp="mtp" in drafting.method)
     if drafting.model is not None:
         yield _drafter(profile, facts, drafting.model)
@@ -139,7 +138,6 @@ def cache_term(
 
 
 def overhead_term(profile: Profile, *, measured: bool = False) -> Term:
-    """Term beyond weights and cache. `measured`: the engine is vLLM, with which it was measured."""
     if not profile.gpu:
         return Term(name="overhead", source="not measured for engines on the CPU; declare memory.overhead_gib")
     source = "5.4 to 6.7 GiB on a GB10, rounded up: llamastash#80, #81"

@@ -69,13 +69,11 @@ def _weights(card: Mapping[str, Any]) -> object:
 
 
 def engine_kind_of(models: Mapping[str, Any]) -> EngineKind:
-    """Return the engine kind behind an answer of /v1/models; `openai` when it does not say."""
     owners = (owner_of(card.get("owned_by")) for card in _cards(models))
     return next((owner.kind for owner in owners if owner), EngineKind.OPENAI)
 
 
 def served_models(models: Mapping[str, Any]) -> list[str]:
-    """List the names in an answer of /v1/models, in its order."""
     return [str(card["id"]) for card in _cards(models) if "id" in card]
 
 
@@ -96,7 +94,6 @@ def is_simulated(models: Mapping[str, Any], model: str) -> bool:
 
 
 def token_count(answer: Mapping[str, Any]) -> int | None:
-    """Return the count in an answer of the route that counts tokens."""
     count = answer.get("count")
     if isinstance(count, int):
         return count

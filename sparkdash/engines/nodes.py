@@ -57,7 +57,6 @@ def build_containers(
 
 
 def worker_name(head: str, rank: int) -> str:
-    """Return the name of a worker's container."""
     return f"{head}-worker{rank}"
 
 
@@ -91,7 +90,6 @@ def refuse_unfit(profile: Profile, launch: LaunchContext) -> None:
 
 
 def needs_nodes(profile: Profile, known: int) -> ProfileError:
-    """Make the error for a profile that wants more nodes than are known."""
     return ProfileError(
         f"{profile.name} needs {profile.nodes} nodes, and sparkdash knows {known}.",
         code="needs_two_nodes",

@@ -39,9 +39,6 @@ class OpenAI(EngineAdapter):
         )
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """List the profile's name for the server's model; else the profile's names, until the server has listed its
-        own.
-        """
         if profile.model_id is not None:
             return (profile.model_id,)
         target = profile.models.get("target")

@@ -71,7 +71,6 @@ class Proposal:
     reasons: dict[Path, str] = field(default_factory=dict)
 
     def arg(self, name: str, value: Any, why: str) -> None:
-        """Add one flag of the engine."""
         self.profile.setdefault("args", {})[name] = value
         self.reasons["args", name] = why
 
@@ -90,7 +89,6 @@ class Proposal:
 
 
 def begin_proposal(name: str, engine: str, facts: WeightFacts) -> Proposal:
-    """Begin a profile `name` for a model that `facts` describe."""
     about = facts.architecture or "a model"
     if facts.quantization:
         about += f" in {facts.quantization}"
@@ -124,7 +122,6 @@ def cache_reason(facts: WeightFacts, cache: KvCachePlan) -> str:
 
 
 def _halved(facts: WeightFacts, context: int, budget: int) -> int:
-    """Halve the context until its cache fits, down to SHORTEST."""
     while context > SHORTEST and _cache_bytes(facts, context) > budget:
         context //= 2
     return context

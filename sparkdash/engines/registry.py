@@ -42,18 +42,15 @@ ATLAS = MetricNames(
 
 @cache
 def adapter(kind: EngineKind) -> EngineAdapter:
-    """Return the stateless adapter of an engine kind; of `generic` one that knows no profile."""
     found: EngineAdapter = import_module(f"sparkdash.engines.{kind.value}").ENGINE
     return found
 
 
 def adapter_of(profile: Profile) -> EngineAdapter:
-    """Return the adapter of a profile's engine."""
     return adapter(profile.engine).of(profile)
 
 
 def all_adapters() -> tuple[EngineAdapter, ...]:
-    """Return the adapters of all engine kinds."""
     return tuple(map(adapter, EngineKind))
 
 
@@ -106,7 +103,6 @@ def _merged(
 
 
 def _declared(profile: Profile) -> dict[str, Term]:
-    """Return the profile's own figures by term."""
     memory = profile.memory
     sizes = {"weights": memory.weights_gib, "kv": memory.kv_gib, "overhead": memory.overhead_gib}
     why = f"in the profile: {memory.source or 'no source given'}"

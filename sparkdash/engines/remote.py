@@ -42,7 +42,6 @@ class Remote(EngineAdapter):
         )
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """List the single name that the service knows."""
         return (profile.model_id or profile.name,)
 
     def rules(self) -> tuple[Rule, ...]:

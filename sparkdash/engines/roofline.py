@@ -30,7 +30,6 @@ class DecodeStep(Frozen):
     dense: int
     """Attention, norms, routers, shared experts, dense MLPs."""
     head: int
-    """Bytes of the LM head."""
     experts: int
     """The routed experts that are hit, on average of a uniform router."""
     kv: int
@@ -42,7 +41,6 @@ class DecodeStep(Frozen):
 
     @property
     def total(self) -> int:
-        """Sum of all terms."""
         return self.dense + self.head + self.experts + self.kv + self.states + self.draft
 
 
@@ -57,7 +55,6 @@ class Roofline(Frozen):
 
     @property
     def peak_tok_s(self) -> float:
-        """Ceiling at 273 GB/s."""
         return self.nodes * PEAK * self.acceptance_length * self.sequences / self.step.total
 
     def share(self, tok_s: float) -> float:
@@ -65,7 +62,6 @@ class Roofline(Frozen):
         return tok_s / self.peak_tok_s
 
     def exceeded(self, tok_s: float) -> bool:
-        """Whether the measured rate is above the memory's limit."""
         return self.share(tok_s) > 1
 
 

@@ -48,7 +48,6 @@ class Rule:
     level: Severity
     about: str
     evidence: str
-    """Document, issue or measurement behind the rule."""
     find: Callable[[Profile], Iterable[Hit]]
     since: Version | None = None
     before: Version | None = None
@@ -58,7 +57,6 @@ class Rule:
     """Whether the rule also covers profiles that are never started (`cannot_run`)."""
 
     def applies(self, profile: Profile) -> bool:
-        """Whether the rule covers this profile and its engine's version."""
         if profile.cannot_run and not self.always:
             return False
         return self._in_range(version_pair(profile.engine_version))

@@ -63,7 +63,6 @@ class Clone:
         return commit
 
     def has(self, commit: str) -> bool:
-        """Whether the commit can be read without the network."""
         if not self._folder.is_dir():
             return False
         return self._run(["cat-file", "-e", f"{commit}^{{commit}}"]).returncode == 0
@@ -98,7 +97,6 @@ class Clone:
                 continue
 
     def remove(self) -> None:
-        """Delete the clone. Raises HostError: cache_not_written."""
         try:
             shutil.rmtree(self._folder)
         except FileNotFoundError:
@@ -272,17 +270,14 @@ def changes(clone: Clone, before: str, after: str) -> list[Change]:
 
 
 def diff_lines(before: str, after: str) -> Sequence[str]:
-    """Return a unified diff without its two head lines."""
     return list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]
 
 
 def count_recipes(clone: Clone, commit: str) -> int:
-    """Count the recipes and profiles at a commit. Raises HostError."""
     return len(collection.read_entries("", _recipe_texts(clone, commit)))
 
 
 def _recipe_texts(clone: Clone, commit: str) -> dict[str, str]:
-    """Return the texts of all files that may be recipes, by path."""
     files = {file.path: file for file in clone.files(commit)}
     manifest = _text(clone, files.get(collection.MANIFEST))
     paths = collection.candidate_paths(files, collection.recipe_folders(manifest))

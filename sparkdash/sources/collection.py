@@ -34,7 +34,6 @@ class Entry:
     name: str
     """Short name, unique in its source: `sparkdash profiles add SOURCE/NAME`."""
     path: str
-    """Path in the repository."""
     model: str | None = None
     about: str | None = None
     nodes: int | None = None
@@ -44,7 +43,6 @@ class Entry:
 
     @property
     def address(self) -> str:
-        """Name with the source, as `profiles add` takes it."""
         return f"{self.source}/{self.name}"
 
 
@@ -76,7 +74,6 @@ def candidate_paths(paths: Iterable[str], folders: Sequence[str]) -> list[str]:
 
 
 def read_entries(source: str, texts: Mapping[str, str]) -> list[Entry]:
-    """Return the entries among these files (texts by path), in natural order of their names."""
     found = {path: text for path, text in texts.items() if _OWN.search(text) or _is_recipe(text)}
     names = short_names(found)
     entries = [_entry(source, names[path], path, text) for path, text in found.items()]

@@ -44,7 +44,6 @@ class Source(Frozen):
 
     @property
     def short_commit(self) -> str:
-        """First digits of the commit."""
         return self.commit[:SHORT_COMMIT]
 
 
@@ -91,7 +90,6 @@ def default_name(given: str) -> str:
 
 
 def source_refused(message: str, hint: str | None = None) -> ProfileError:
-    """Make the error for a source that cannot be used."""
     return ProfileError(message, code="source_refused", hint=hint)
 
 
@@ -102,12 +100,10 @@ _HEAD = """\
 
 
 def sources_file() -> Path:
-    """Return the path of this user's list."""
     return paths.config_dir() / FILE_NAME
 
 
 def read_sources() -> tuple[Source, ...]:
-    """Return the sources in the file's order; () without a file. Raises ProfileError: sources_invalid."""
     path = sources_file()
     try:
         tables = tomllib.loads(path.read_text("utf-8"))
@@ -124,7 +120,6 @@ def read_sources() -> tuple[Source, ...]:
 
 
 def find_source(name: str) -> Source:
-    """Return the source of this name. Raises ProfileError: source_unknown."""
     known = read_sources()
     for source in known:
         if source.name == name:
@@ -139,8 +134,6 @@ def find_source(name: str) -> Source:
 
 
 def put_source(source: Source) -> None:
-    """Add a source, or replace the one of this name. Raises ProfileError."""
-
     def with_it(known: Sequence[Source]) -> Sequence[Source]:
         kept = [source if one.name == source.name else one for one in known]
         return kept if source in kept else [*kept, source]
@@ -149,7 +142,6 @@ def put_source(source: Source) -> None:
 
 
 def remove_source(name: str) -> None:
-    """Remove a source. Raises ProfileError: source_unknown."""
     find_source(name)
     _change(lambda known: [source for source in known if source.name != name])
 

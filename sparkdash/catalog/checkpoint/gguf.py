@@ -125,7 +125,6 @@ def _state_bytes(get: Mapping[str, Any]) -> int | None:
 
 
 def _per_layer(value: object, layers: int | None) -> list[int]:
-    """Expand the KV heads to one number per layer."""
     if type(value) is int and layers and layers <= MAX_LAYERS:
         return [value] * layers
     if isinstance(value, list) and layers and len(value) >= layers:
@@ -225,7 +224,6 @@ class _Reader:
         )
 
     def entry(self) -> tuple[int, str, int, tuple[int, ...]]:
-        """Read offset, name, type and shape of one tensor."""
         name = self.string()
         (dimensions,) = self.unpack("I")
         if dimensions > 8:

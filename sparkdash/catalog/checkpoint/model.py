@@ -59,7 +59,6 @@ def integer(config: Config, *keys: str) -> int | None:
 
 
 def layers(config: Config) -> int | None:
-    """Number of decoder layers, without drafting layers."""
     found = integer(config, "num_hidden_layers", "n_layer", "num_layers", "n_layers")
     return found if found and found <= MAX_LAYERS else None
 
@@ -73,7 +72,6 @@ def head_dim(config: Config) -> int | None:
 
 
 def heads_of(config: Config) -> int | None:
-    """Number of query heads."""
     return integer(config, "num_attention_heads", "n_head")
 
 
@@ -83,12 +81,10 @@ def kv_heads(config: Config) -> int | None:
 
 
 def experts(config: Config) -> int | None:
-    """Number of routed experts of a layer."""
     return integer(config, "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
 
 def active_experts(config: Config) -> int | None:
-    """Number of routed experts per token."""
     return integer(config, "num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_k", "moe_topk")
 
 
@@ -129,7 +125,6 @@ def _elements(config: Config) -> tuple[int, int]:
 
 
 def _kinds(config: Config) -> list[Attention] | None:
-    """Return the kind of each layer with attention; None when the schedule is unknown."""
     number = layers(config)
     if number is None:
         return None
@@ -155,7 +150,6 @@ def _listed(config: Config, number: int) -> list[Attention | None] | None:
 
 
 def _by_name(names: list[Any], kinds: Mapping[str, Attention | None]) -> list[Attention | None] | None:
-    """Translate the names of layers; None when one is unknown."""
     known = all(isinstance(name, str) and name in kinds for name in names)
     return [kinds[name] for name in names] if known else None
 
@@ -169,10 +163,7 @@ def _windows(config: Config, number: int) -> list[Attention | None] | None:
 
 
 def _every(interval: int | None, number: int, others: Attention) -> list[Attention | None] | None:
-    """Schedule in which every interval-th layer is full.
-
-    Qwen3-Next's full_attention_interval, Gemma 3's sliding_window_pattern.
-    """
+    """Schedule in which every interval-th layer is full: Qwen3-Next's full_attention_interval, Gemma 3's pattern."""
     if interval is None:
         return None
     return [others if (index + 1) % interval else Attention.FULL for index in range(number)]
@@ -298,7 +289,6 @@ _PACKED = re.compile(r"(qweight|weight_packed|_blocks)$")
 
 
 def bytes_by_purpose(tensors: Iterable[Tensor], layers: int | None) -> WeightBytes:
-    """Sum the bytes by purpose. Layers beyond the model's own are drafts (DeepSeek's and GLM's MTP layers)."""
     sums: Counter[str] = Counter()
     for tensor in tensors:
         sums[purpose_of(tensor.name, layers)] += tensor.bytes
@@ -320,7 +310,6 @@ def purpose_of(name: str, layers: int | None) -> str:
 
 
 def has_vision_tower(tensors: Iterable[Tensor]) -> bool:
-    """Whether any tensor belongs to a vision tower."""
     return any(_EYES.search(tensor.name) for tensor in tensors)
 
 

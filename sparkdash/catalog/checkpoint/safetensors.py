@@ -44,11 +44,7 @@ class Tensor(NamedTuple):
 
 
 def read_tensors(folder: Path) -> Iterator[Tensor]:
-    """Read every tensor of the checkpoint in a folder.
-
-    Raises:
-        ProfileError: the folder has no safetensors, a file of the index is missing, or a header is malformed.
-    """
+    """Read every tensor of a folder's checkpoint. Raises ProfileError: none, a missing file, a malformed header."""
     for file in checkpoint_files(folder):
         yield from read_safetensors_header(file)
 
@@ -73,7 +69,6 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
 
 def read_safetensors_header(file: Path) -> Iterator[Tensor]:
-    """Read the tensors of one file from its first bytes."""
     try:
         with file.open("rb") as opened:
             size = opened.seek(0, 2)
@@ -88,11 +83,7 @@ def read_safetensors_header(file: Path) -> Iterator[Tensor]:
 
 
 def read_json_object(file: Path) -> dict[str, Any]:
-    """Read a JSON object from a file.
-
-    Raises:
-        ProfileError: the file cannot be read, is too large, or is no JSON object.
-    """
+    """Read a JSON object. Raises ProfileError: unreadable, too large, or no JSON object."""
     try:
         with file.open("rb") as opened:
             text = opened.read(MAX_JSON + 1)
@@ -102,22 +93,14 @@ def read_json_object(file: Path) -> dict[str, Any]:
 
 
 def parse_json_object(text: bytes, what: str) -> dict[str, Any]:
-    """Parse the JSON object in the text of `what`.
-
-    Raises:
-        ProfileError: the text is too large, or no JSON object.
-    """
+    """Parse the JSON object in the text of `what`. Raises ProfileError: too large, or no JSON object."""
     if len(text) > MAX_JSON:
         raise unreadable_weights(f"{what} is larger than {MAX_JSON >> 20} MiB")
     return _object(text, what)
 
 
 def index_files(index: Mapping[str, Any], what: str) -> list[str]:
-    """List the files that an index names.
-
-    Raises:
-        ProfileError: the index names none, too many, or something other than a plain file name.
-    """
+    """List the files that an index names. Raises ProfileError: none, too many, or no plain names."""
     names = index.get("weight_map")
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         raise unreadable_weights(f"{what} has no weight_map of names")
@@ -128,7 +111,6 @@ def index_files(index: Mapping[str, Any], what: str) -> list[str]:
 
 
 def unreadable_weights(message: str, hint: str | None = None) -> ProfileError:
-    """Make the error for weights that cannot be read."""
     return ProfileError(f"{message}.", code="weights_unreadable", hint=hint)
 
 

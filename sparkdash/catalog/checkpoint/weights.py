@@ -44,11 +44,7 @@ def read_profile_weights(profile: Profile, hf_home: Path) -> dict[str, WeightFac
 
 
 def locate_checkpoint(ref: ModelRef, hf_home: Path, mounts: Iterable[Mount] = ()) -> Path:
-    """Locate the folder or file of a model on this box.
-
-    Raises:
-        ProfileError: `weights_missing`: no such model.
-    """
+    """Locate the folder or file of a model on this box. Raises ProfileError: `weights_missing`."""
     if ref.path is not None:
         for place in (ref.path, *_outside(ref.path, mounts)):
             if Path(place).expanduser().exists():
@@ -69,11 +65,7 @@ def cached_repositories(hf_home: Path) -> list[str]:
 
 
 def read_weight_facts(place: Path) -> WeightFacts:
-    """Read the facts of the model in a folder or GGUF file; cached while its files stay the same.
-
-    Raises:
-        ProfileError: `weights_unreadable`: no model, something is missing, or a header is malformed.
-    """
+    """Read the facts of a folder or GGUF file; cached while its files stay the same. Raises ProfileError."""
     files = gguf_files(place)
     if not files and not place.is_dir():
         raise unreadable_weights(f"{place} is neither a model's folder nor a GGUF file")
@@ -81,11 +73,7 @@ def read_weight_facts(place: Path) -> WeightFacts:
 
 
 def gguf_files(place: Path) -> list[Path]:
-    """List the GGUF files of one model in order; empty without any, or beside safetensors.
-
-    Raises:
-        ProfileError: a folder holds several models, or a part of a split one is missing.
-    """
+    """List the GGUF files of one model in order; empty beside safetensors. Raises ProfileError."""
     if place.is_file():
         return _parts(place) if place.suffix == ".gguf" else []
     if next(place.glob("*.safetensors"), None):

@@ -77,7 +77,6 @@ def settings_text(imported: Imported) -> str:
 
 
 def load_imported(texts: dict[str, str]) -> Catalog:
-    """Load these files alone; problems name them without their folder."""
     with TemporaryDirectory(prefix="sparkdash-import-") as folder:
         for name, text in texts.items():
             (Path(folder) / f"{name}.yaml").write_text(text, encoding="utf-8")
@@ -87,7 +86,6 @@ def load_imported(texts: dict[str, str]) -> Catalog:
 
 
 def import_report(imported: Imported) -> dict[str, Any]:
-    """Return the report for programs."""
     return {
         "form": imported.form,
         "profiles": list(imported.profiles),

@@ -41,7 +41,6 @@ def known_container(image: str, words: Sequence[str]) -> ServerKind | None:
 
 
 def _published_port(options: Options) -> int | None:
-    """Return the port inside the container of the first published one."""
     for key, value in options:
         inner = (value or "").partition("/")[0].rpartition(":")[2]
         if key in ("publish", "p") and inner.isdecimal():
@@ -110,7 +109,6 @@ def _known(known: KnownServer, words: list[str], notes: ImportNotes) -> dict[str
 
 
 def _flags(words: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """Split words into flags with their values, and the others."""
     flags: dict[str, Any] = {}
     rest: list[str] = []
     index = 0

@@ -49,16 +49,11 @@ _WHY = {
 
 
 def is_compose(text: str) -> bool:
-    """Whether the text is a compose file."""
     return _COMPOSE.search(text) is not None
 
 
 def import_compose(text: str, name: str | None = None, folder: str | None = None) -> Imported:
-    """Import every service that starts a known engine. Relative volumes lie below `folder`, the file's own.
-
-    Raises:
-        ProfileError: the file is no compose file, or no service in it starts an engine.
-    """
+    """Import every service that starts a known engine. Relative volumes lie below `folder`. Raises ProfileError."""
     data, notes = parse_bounded_yaml(text), ImportNotes()
     services = data.get("services")
     if not isinstance(services, dict) or not services:
@@ -75,7 +70,6 @@ def import_compose(text: str, name: str | None = None, folder: str | None = None
 
 
 def _shown(key: str, body: dict[str, Any]) -> str:
-    """Return the service's image and command in one line."""
     command = body.get("command") or ""
     words = " ".join(map(str, command)) if isinstance(command, list) else str(command)
     return f"{key}: {body.get('image', '')} {words}"
@@ -107,7 +101,6 @@ def _service(key: str, body: Any, folder: str | None, notes: ImportNotes) -> dic
 
 
 def _options(service: str, key: str, value: Any, filled: Callable[[Any], str], notes: ImportNotes) -> Iterator[str]:
-    """Yield the runtime's flags for one key of a service."""
     if key in _PLAIN and isinstance(value, str | int):
         yield from (_PLAIN[key], filled(value))
     elif key in _LISTED:

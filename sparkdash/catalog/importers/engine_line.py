@@ -51,7 +51,6 @@ class EnginePart:
 
     @property
     def kind(self) -> str:
-        """The profile's `engine`."""
         return self.engine.kind.value
 
     @property
@@ -90,11 +89,7 @@ def recognise_engine(words: list[str], image: str) -> tuple[EnginePart, list[str
 
 
 def read_engine_line(engine: EnginePart, words: list[str], notes: ImportNotes) -> EnginePart:
-    """Fill in `engine` from the words after its program.
-
-    Raises:
-        ProfileError: the words name no model.
-    """
+    """Fill in `engine` from the words after its program. Raises ProfileError: the words name no model."""
     positional, flags = _split(engine, words, notes)
     _model_last(engine, positional, flags)
     _place(engine, flags, notes)
@@ -218,7 +213,6 @@ def _drop_reason(syntax: CommandLine, key: str, values: list[str]) -> str | None
 
 
 def _store(engine: EnginePart, key: str, values: list[str], notes: ImportNotes) -> None:
-    """Add a flag with its values to the engine's args."""
     lists, flag = engine.engine.lists, f"--{key}"
     if key in lists.repeated and values:
         engine.args[key] = [*_as_list(engine.args.get(key)), *map(typed_value, values)]

@@ -207,11 +207,7 @@ _WHY = {
 
 
 def import_llama_swap(text: str, name: str | None = None) -> Imported:
-    """Import every model whose command starts a known engine.
-
-    Raises:
-        ProfileError: the file is not such a configuration, or no model in it could be read.
-    """
+    """Import every model whose command starts a known engine. Raises ProfileError: none could be read."""
     data, notes = parse_bounded_yaml(text), ImportNotes()
     models = data.get("models")
     if not isinstance(models, dict) or not models:
@@ -235,7 +231,6 @@ def import_llama_swap(text: str, name: str | None = None) -> Imported:
 
 
 def _shown(body: dict[str, Any], macros: dict[str, str]) -> str:
-    """Return the model's command with the shared macros filled in."""
     return _fill(str(body.get("cmd", "")), macros, ImportNotes())
 
 

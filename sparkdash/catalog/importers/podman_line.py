@@ -315,11 +315,7 @@ _LIKELY = re.compile(r"vllm|sglang|llama|trtllm|podman|docker|nerdctl")
 
 
 def import_podman_line(text: str, name: str | None = None) -> Imported:
-    """Import each container command of a script, and each engine command outside of a container.
-
-    Raises:
-        ProfileError: the script has none, or one that cannot be understood.
-    """
+    """Import each container command of a script, and each engine command outside of one. Raises ProfileError."""
     notes = ImportNotes()
     commands = parse_commands(text, notes)
     profiles = import_commands(commands, notes, name)
@@ -387,10 +383,7 @@ def number_duplicates(profiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def import_command(
     command: Command, notes: ImportNotes, name: str | None = None, *, any_server: bool = False
 ) -> dict[str, Any] | None:
-    """Import one command; None when it starts no engine.
-
-    `any_server`: whether a container of an unknown image counts that publishes a port.
-    """
+    """Import one command; None when it starts no engine. `any_server`: unknown images that publish a port count."""
     words = command.words
     program = PurePosixPath(words[0]).name
     if program in RUNTIMES and words[1:2] == ["container"]:
@@ -409,7 +402,6 @@ def import_command(
 
 
 def assemble_profile(engine: EnginePart, container: dict[str, Any], name: str, notes: ImportNotes) -> dict[str, Any]:
-    """Assemble a profile file's mapping, in the order that people read."""
     own = _own_name(engine, name)
     serves = aliases(engine.names, own)
     for lost in dict.fromkeys(name for name in engine.names if name not in (*serves, own, "auto")):

@@ -36,16 +36,11 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "s": " "}
 
 
 def is_quadlet(text: str) -> bool:
-    """Whether the text is a .container unit."""
     return _UNIT.search(text) is not None
 
 
 def import_quadlet(text: str, name: str | None = None) -> Imported:
-    """Import the unit as one profile.
-
-    Raises:
-        ProfileError: it names no image, or its command starts no known engine.
-    """
+    """Import the unit as one profile. Raises ProfileError: it names no image, or starts no known engine."""
     notes = ImportNotes()
     words = ["podman", "run"]
     entry: list[str] = []

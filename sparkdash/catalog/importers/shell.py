@@ -279,18 +279,13 @@ class WordReader:
         return (text or "") if is_set else self._expanded(word)
 
     def _expanded(self, word: str) -> str:
-        """Expand the word of a `${NAME:-word}`."""
         reader = WordReader(word, self._variables, self._notes, self._depth + 1, literal=self._literal)
         made = reader.text_of_word()
         self._count_growth(made)
         return made
 
     def text_of_word(self) -> str:
-        """Read the whole text as one word, separators included.
-
-        Raises:
-            ProfileError: an open quote.
-        """
+        """Read the whole text as one word, separators included. Raises ProfileError: an open quote."""
         parts: list[str] = []
         while self._at < len(self._text):
             char = self._text[self._at]
@@ -352,11 +347,7 @@ class ShellReader(WordReader):
         """Closing words of the here-documents whose text begins in the next line."""
 
     def commands(self) -> Iterator[list[str]]:
-        """Yield the words of each simple command, leading assignments included.
-
-        Raises:
-            ProfileError: an open quote, or far too many words.
-        """
+        """Yield the words of each simple command, leading assignments included. Raises ProfileError."""
         words: list[str] = []
         while self._at < len(self._text):
             char = self._text[self._at]
@@ -473,11 +464,7 @@ class Command(NamedTuple):
 
 
 def parse_commands(text: str, notes: ImportNotes) -> list[Command]:
-    """Parse every simple command in `text` in order, without its leading assignments and starters.
-
-    Raises:
-        ProfileError: an open quote, or far too many words.
-    """
+    """Parse every simple command in order, without its leading assignments and starters. Raises ProfileError."""
     shell = _Shell(notes)
     return [
         command for words in ShellReader(text, shell.variables, notes).commands() if (command := shell.settle(words))

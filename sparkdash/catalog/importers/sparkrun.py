@@ -76,11 +76,7 @@ _MAX_PASSES = 5
 
 
 def import_sparkrun(text: str, name: str | None = None) -> Imported:
-    """Import the recipe as one profile.
-
-    Raises:
-        ProfileError: the text is no recipe, or its command starts no known engine.
-    """
+    """Import the recipe as one profile. Raises ProfileError: no recipe, or its command starts no known engine."""
     recipe, notes = parse_bounded_yaml(text), ImportNotes()
     _note_unread(recipe, notes)
     engine, exported = _engine(recipe, notes)
@@ -92,7 +88,6 @@ def import_sparkrun(text: str, name: str | None = None) -> Imported:
 
 
 def _engine(recipe: dict[str, Any], notes: ImportNotes) -> tuple[engine_line.EnginePart, Mapping[str, str]]:
-    """Return the engine part of the recipe's command, with the variables that it exports."""
     command = podman_line.only_engine(parse_commands(_command(recipe, notes), notes), notes)
     found = command and engine_line.recognise_engine(command.words, "")
     if command is None or found is None:

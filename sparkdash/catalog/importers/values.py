@@ -68,7 +68,6 @@ class ImportNotes:
         self._add("note", what, why)
 
     def imported(self, form: str, *profiles: dict[str, Any]) -> Imported:
-        """Return the result with all remarks."""
         return Imported(form, profiles, tuple(self.found), tuple(self.settings))
 
     def _add(self, kind: Kind, what: str, why: str) -> None:
@@ -76,7 +75,6 @@ class ImportNotes:
 
 
 def import_refused(message: str, hint: str | None = None) -> ProfileError:
-    """Make the error for input that gives no profile."""
     return ProfileError(message, code="import_refused", hint=hint)
 
 
@@ -89,11 +87,7 @@ MAX_PLAIN = 20_000
 
 
 def parse_bounded_yaml(text: str) -> dict[str, Any]:
-    """Parse the document into plain values.
-
-    Raises:
-        ProfileError: the text is not YAML, not a mapping, or beyond the limits.
-    """
+    """Parse the document into plain values. Raises ProfileError: no YAML, no mapping, or beyond the limits."""
     try:
         _measure(text)
         data, _ = yaml12.read_yaml(text)
@@ -201,11 +195,7 @@ def _json_or_none(word: str) -> Any:
 
 
 def fill_variables(pattern: re.Pattern[str], text: str, values: Mapping[str, str]) -> str:
-    """Replace every match whose first group is in `values`.
-
-    Raises:
-        ProfileError: the result outgrows any real command.
-    """
+    """Replace every match whose first group is in `values`. Raises ProfileError: it outgrows any real command."""
     size = len(text)
 
     def put(hit: re.Match[str]) -> str:
@@ -220,7 +210,6 @@ def fill_variables(pattern: re.Pattern[str], text: str, values: Mapping[str, str
 
 
 def too_long() -> ProfileError:
-    """Make the error for text that outgrows any real command while its variables are filled in."""
     return import_refused(f"With its variables filled in, it is longer than {MAX_COMMAND} characters.")
 
 

@@ -90,11 +90,9 @@ class Generic(EngineAdapter):
         )
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """List the server's name of the model: as the profile has it, else until the server has listed its own."""
         return (profile.model_id or profile.name,)
 
     def speculation(self, profile: Profile) -> str | None:
-        """Describe the speculation of a known server; None of any other, whose flags are not known."""
         known = known_server(profile)
         return known.speculation(profile.args) if known else None
 

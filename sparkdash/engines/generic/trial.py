@@ -143,7 +143,6 @@ def _picture_fault(answer: Any) -> str | None:
 
 
 def _transcription(model: str) -> _Made:
-    """Ask for the text of half a second of silence, which may be empty."""
     fields = (("model", model), ("response_format", "json"))
     parts = [
         f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
@@ -207,4 +206,3 @@ _TRIALS: Mapping[ServerRoute, Callable[[str], _Made]] = MappingProxyType(
     }
 )
 PROVABLE = frozenset(_TRIALS)
-"""Routes that a trial exists for."""

@@ -228,7 +228,6 @@ class LlamaCpp(EngineAdapter):
         return found and HelpCommand(found.argv, quick=True)
 
     def context(self, profile: Profile) -> int | None:
-        """Configured context in tokens; slots share it unless it is unified."""
         total = parse_token_count(lookup(profile.args, "ctx-size", "c"))
         slots = parse_token_count(lookup(profile.args, "parallel", "np")) or 1
         if not total:
@@ -277,7 +276,6 @@ class LlamaCpp(EngineAdapter):
             proposal.arg("kv-unified", True, "Slots share the cache, so that one of them may use the whole context.")
 
     def tasks(self, profile: Profile, target: WeightFacts | None) -> frozenset[Task] | None:
-        """Tasks of llama-server: without the flag it refuses embeddings, with the flag everything else."""
         if lookup(profile.args, "reranking", "rerank"):
             return POOLING
         return frozenset({Task.EMBED if lookup(profile.args, "embedding", "embeddings") else Task.GENERATE})

@@ -207,7 +207,6 @@ class Sglang(EngineAdapter):
             yield share_term(flag, parse_share(given), box_bytes)
 
     def sizes_by_free_memory(self, profile: Profile) -> bool:
-        """Yes: its pools are sized by what the weights leave free."""
         return True
 
     def propose_flags(
@@ -252,7 +251,6 @@ class Sglang(EngineAdapter):
 
 
 def _on_nodes(profile: Profile, launch: LaunchContext, command: Sequence[str]) -> ContainerSpec:
-    """Build the containers of all nodes. Ranks above 0 answer nothing but /health on their own box."""
     nodes.refuse_unfit(profile, launch)
     head = launch.nodes[0].address
     address = f"[{head}]" if ":" in head else head

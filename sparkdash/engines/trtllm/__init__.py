@@ -145,7 +145,6 @@ class TrtLlm(EngineAdapter):
             yield Term(name="kv", bytes=size, source=f"{flag} {part:g} of what the weights leave, at most")
 
     def sizes_by_free_memory(self, profile: Profile) -> bool:
-        """Yes: its cache is sized by what the weights leave free."""
         return True
 
     def needs_mends(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[MendName]:

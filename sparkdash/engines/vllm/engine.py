@@ -96,7 +96,6 @@ class Vllm(EngineAdapter):
     tool_flag = "enable-auto-tool-choice"
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
-        """Build the container of `vllm serve`. Raises ProfileError for flags that this vLLM is known to refuse."""
         flags.refuse_known_bad(profile)
         model = argv.target_model(profile, pinnable=True)
         defaults = DEFAULT_FLAGS + (QUIET_FLAGS if flags.is_quiet(profile, launch.flags) else ())

@@ -82,19 +82,16 @@ LISTS = ListArgs(
 
 
 def too_new(profile: Profile) -> list[str]:
-    """List the profile's flags that its vLLM does not have yet; none without a version."""
     found = version_pair(profile.engine_version)
     return _given(profile, (name for name, last in LAST_WITHOUT.items() if found and found <= last))
 
 
 def removed(profile: Profile) -> list[str]:
-    """List the profile's flags that its vLLM no longer has; none without a version."""
     found = version_pair(profile.engine_version)
     return _given(profile, (name for name, first in FIRST_WITHOUT.items() if found and found >= first))
 
 
 def never_known(profile: Profile) -> list[str]:
-    """List the profile's flags that no vLLM has."""
     return _given(profile, NEVER)
 
 

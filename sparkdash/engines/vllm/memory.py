@@ -97,7 +97,6 @@ def _drafting(profile: Profile) -> Drafting:
 
 
 def loader_terms(profile: Profile) -> Iterator[Term]:
-    """Yield what the instanttensor loader keeps."""
     if lookup(profile.args, "load-format") == "instanttensor":
         source = "load-format instanttensor: 4.4 GiB on a GB10 (GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204)"
         yield Term(name="loader", bytes=LOADER_BYTES, source=source)
@@ -122,7 +121,6 @@ def sizes_by_free_memory(profile: Profile) -> bool:
 
 
 def propose(proposal: Proposal, facts: WeightFacts, cache: KvCachePlan | None, box: MemoryBudget) -> None:
-    """Fill in the flags of a first profile."""
     _propose_memory(proposal, facts, cache, box)
     why = (
         "NVIDIA's recipes for a Spark; a cache sized in bytes switches vLLM's own limits off, so keep it at 16 or less."

@@ -165,7 +165,6 @@ def _turboquant_too_new(profile: Profile) -> Iterator[Hit]:
 
 
 def _method(profile: Profile) -> str:
-    """Return the speculation method, "" without one."""
     config = lookup(profile.args, "speculative-config")
     found = config.get("method") if isinstance(config, dict) else lookup(profile.args, "spec-method")
     return str(found or "")

@@ -84,7 +84,6 @@ PHRASES = (
 
 
 def context(args: Mapping[str, ArgValue]) -> int | None:
-    """Read `--max-model-len` in tokens."""
     return parse_token_count(lookup(args, "max-model-len"))
 
 
@@ -99,11 +98,9 @@ def speculation(args: Mapping[str, ArgValue]) -> str | None:
 
 
 def count_request(model: str, content: str) -> Counting:
-    """Build the request that counts the tokens of a user's message in the chat template."""
     body = {"model": model, "messages": [{"role": "user", "content": content}]}
     return Counting("/tokenize", body, templated=True)
 
 
 def tokenize_request(model: str, text: str) -> Counting:
-    """Build the request that counts the bare tokens of a text."""
     return Counting("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False}, templated=False)
