@@ -45,7 +45,6 @@ class SparkdashError(Exception):
         return {}
 
     def text(self) -> str:
-        """Return message and hint as one paragraph."""
         return f"{self.message} {self.hint}" if self.hint else self.message
 
 

@@ -206,7 +206,6 @@ class OtlpWriter:
         self._tracer = self._provider.get_tracer("sparkdash", version)
 
     def write(self, span: PlannedSpan) -> None:
-        """Queue a span with its children."""
         self._write(span, None)
 
     def close(self) -> None:

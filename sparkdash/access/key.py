@@ -66,7 +66,6 @@ class Key(Frozen):
         return self.expires_at is not None and now >= self.expires_at
 
     def may_use(self, names: Iterable[str]) -> bool:
-        """Whether the key may use a profile with one of these names."""
         return not self.models or any(fnmatchcase(name, wanted) for name in names for wanted in self.models)
 
 

@@ -34,7 +34,6 @@ class _File(Frozen):
 
 
 def keys_file() -> Path:
-    """Path of this user's file of keys."""
     return paths.config_dir() / FILE_NAME
 
 
@@ -81,7 +80,6 @@ class Keyring:
 
     @property
     def last(self) -> Keys:
-        """Keys of the last successful reading."""
         return self._keys
 
 
@@ -188,7 +186,6 @@ LIMIT = 8 * MIB
 
 
 def audit_file() -> Path:
-    """Path of this user's audit log."""
     return paths.state_dir() / AUDIT_FILE
 
 

@@ -37,7 +37,6 @@ from sparkdash.wire import RequestChannel
 
 
 async def serve_raw(deps: Deps, exchange: Exchange) -> None:
-    """Relay one request to the engine that its path names."""
     try:
         route = _route(deps, exchange)
     except SparkdashError as error:
@@ -108,7 +107,6 @@ class KnownHead:
 
     @classmethod
     def of_channel(cls, channel: RequestChannel) -> KnownHead:
-        """Return what is known of the head of a request over our own server."""
         memo = channel.head.memo
         if not isinstance(memo, KnownHead):
             memo = channel.head.memo = cls(ParsedHead.of_wire(channel.head))
@@ -116,7 +114,6 @@ class KnownHead:
 
 
 def build(deps: Deps) -> Gateway:
-    """Build the gateway from its dependencies."""
     return Gateway(deps)
 
 
@@ -145,7 +142,6 @@ class Gateway:
         return self
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection scope, of any server."""
         if scope["type"] == "http":
             exchange = Exchange.from_asgi(scope, receive, send)
             await self._answer(KnownHead(exchange.head), exchange)
@@ -155,7 +151,6 @@ class Gateway:
             await self.control(scope, receive, send)
 
     def serve_channel(self, channel: RequestChannel) -> Awaitable[None]:
-        """Serve one request of our own server."""
         known = KnownHead.of_channel(channel)
         return self._answer(known, Exchange(known.head, channel))
 

@@ -45,7 +45,6 @@ def serve_child(app: App, program: str) -> None:
 
 
 async def read_body(receive: Receive) -> bytes:
-    """Read a request's whole body."""
     parts, more = [], True
     while more:
         message = await receive()
@@ -129,14 +128,12 @@ class ChildProcess(ABC):
         return self._running.process.pid if self._running and self._running.lives else None
 
     @abstractmethod
-    def not_installed_error(self) -> HostError:
-        """Build the error for a request that needs the child where it is not installed."""
+    def not_installed_error(self) -> HostError: ...
 
     def on_started(self, rss: int | None) -> None:  # noqa: B027 - not every one has something to say
         """React to a start; `rss`: the child's memory in bytes."""
 
     def broke_off_error(self) -> UpstreamError:
-        """Build the error of an answer that broke off while the child lives."""
         return UpstreamError(f"The {self.name} broke off in the middle of an answer.", code=f"{self.name}_broke_off")
 
     @asynccontextmanager
@@ -247,7 +244,6 @@ class _Running:
 
     @property
     def lives(self) -> bool:
-        """Whether the child has not been seen to end."""
         return self.process.returncode is None
 
     async def _until_ready(self) -> None:

@@ -87,7 +87,6 @@ class RunningRequests:
         self._offs[request_id] = off
 
     def ended(self, request_id: str) -> None:
-        """Remove a request. Idempotent."""
         self._offs.pop(request_id, None)
 
     def cancel(self, request_id: str) -> None:
@@ -129,7 +128,6 @@ class CapturedRequest:
 
 
 def _default_uploads() -> Uploads:
-    """Keep uploads where temporary files are."""
     settings = Settings()
     return Uploads(Path(tempfile.gettempdir()), settings.uploads_limit_mib)
 
@@ -158,9 +156,7 @@ def _new_id() -> str:
 class CapturePort(Protocol):
     """Writer of captured requests and their answers. Its calls may block."""
 
-    def keep(self, exchange: Exchange, body: bytes, at: float, request_id: str) -> None:
-        """Keep a client's request."""
-        ...
+    def keep(self, exchange: Exchange, body: bytes, at: float, request_id: str) -> None: ...
 
     def keep_answer(self, exchange: Exchange, dialect: Dialect, at: float) -> None:
         """Keep the text of a whole answer to a request that was kept."""

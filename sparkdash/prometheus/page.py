@@ -27,7 +27,6 @@ Rows = Iterable[tuple[Sequence[str], float | None]]
 
 
 def gauge(name: str, documentation: str, labels: Sequence[str], rows: Rows) -> MetricFamily:
-    """Make a gauge."""
     family = GaugeMetricFamily(f"sparkdash_{name}", documentation, labels=labels)
     for values, figure in rows:
         if figure is not None:
@@ -47,7 +46,6 @@ def counter(name: str, documentation: str, labels: Sequence[str], rows: Rows) ->
 def histogram(
     name: str, documentation: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], LatencyHistogram]]
 ) -> MetricFamily:
-    """Make a histogram of seconds."""
     family = HistogramMetricFamily(f"sparkdash_{name}", documentation, labels=labels)
     for values, counted in rows:
         family.add_metric(values, list(counted.cumulative()), counted.sum_s)
@@ -64,7 +62,6 @@ WATT_HOUR = 3600.0
 
 
 def box_families(state: ScrapedState) -> Iterator[MetricFamily]:
-    """Make the families."""
     daemon = state.snapshot.daemon
     yield gauge("build_info", "Version of sparkdash, always 1.", ("version",), [([daemon.version], 1.0)])
     yield gauge(
@@ -218,7 +215,6 @@ Sourced = tuple[float | None, float | None]
 
 
 def engine_families(state: ScrapedState) -> Iterator[MetricFamily]:
-    """Make the families."""
     yield from _states(state)
     yield from _tokens(state)
     yield from _prefix_cache(state)
@@ -425,7 +421,6 @@ CLIENT = ("profile", "client")
 
 
 def gateway_families(state: ScrapedState) -> Iterator[MetricFamily]:
-    """Make the families."""
     requests, swaps = state.requests, state.swaps
     yield counter(
         "requests",
@@ -504,7 +499,6 @@ class _Collected(Collector):
 
 
 def collect_families(state: ScrapedState) -> tuple[MetricFamily, ...]:
-    """Collect all families that have a sample."""
     found = (*box_families(state), *engine_families(state), *gateway_families(state))
     return tuple(family for family in found if family.samples)
 

@@ -187,7 +187,6 @@ class SwapTotals:
             self.stages[profile, phase].observe(seconds)
 
     def see_guard(self, guard: Guard) -> None:
-        """Count the guard's kills that are new."""
         new = [kill.at for kill in guard.kills if kill.at > self._last_kill]
         self.kills += len(new)
         self._last_kill = max((self._last_kill, *new))
@@ -224,7 +223,6 @@ class ScrapedState:
 
     @cached_property
     def summaries(self) -> Mapping[str, ProfileSummary]:
-        """Profiles by name."""
         return {profile.name: profile for profile in self.snapshot.profiles}
 
     def engine_labels(self, profile: str) -> list[str]:

@@ -19,8 +19,6 @@ _SENDS_LENGTH = frozenset({"POST", "PUT", "PATCH"})
 
 
 class SmallResponse(NamedTuple):
-    """An answer that was read whole."""
-
     status: int
     content_type: str
     body: bytes

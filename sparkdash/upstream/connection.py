@@ -33,7 +33,6 @@ class ResponseHead:
     def __init__(self, headers: list[Header]) -> None:
         self.headers = headers
         self.content_type = UNNAMED_TYPE
-        """Media type without parameters, in lower case."""
         self.is_chunked = False
         for name, value in self.headers:
             if name == b"content-type":
@@ -99,7 +98,6 @@ class ResponseParser:
         self._fields, self._length = [], None
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; trailers are dropped."""
         if self.status:
             return
         name = name.lower()
@@ -124,7 +122,6 @@ class ResponseParser:
             self._upload_may_go_on.set()
 
     def on_message_complete(self) -> None:
-        """Complete the answer."""
         if self.status and not self._complete:
             self._complete = True
             self._reusable = self._parser.should_keep_alive()
@@ -161,38 +158,31 @@ class UpgradedEngine(asyncio.Protocol):
         self._on_full, self._on_room = full, room
 
     def write(self, data: bytes) -> None:
-        """Send bytes to the engine; they are lost if it has gone."""
         if not self._transport.is_closing():
             self._transport.write(data)
 
     def pause(self) -> None:
-        """Stop reading from the engine for now."""
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read from the engine again."""
         if not self._transport.is_closing():
             self._transport.resume_reading()
 
     # Callbacks of the socket.
 
     def data_received(self, data: bytes) -> None:
-        """Pass a piece on."""
         self._take(data)
 
     def pause_writing(self) -> None:
-        """Note that the engine takes no more for now."""
         if self._on_full is not None:
             self._on_full()
 
     def resume_writing(self) -> None:
-        """Note that the engine takes something again."""
         if self._on_room is not None:
             self._on_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the connection and the taker."""
         self._connection.connection_lost(exc)
         if self._on_end is not None:
             self._on_end()
@@ -202,13 +192,9 @@ class BodySource(Protocol):
     """Body of a request that is read while it is sent."""
 
     @property
-    def size(self) -> int:
-        """Bytes of the body."""
-        ...
+    def size(self) -> int: ...
 
-    def pieces(self) -> AsyncIterator[bytes]:
-        """Read the body from its beginning."""
-        ...
+    def pieces(self) -> AsyncIterator[bytes]: ...
 
 
 OutgoingBody = bytes | BodySource
@@ -352,12 +338,10 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         return self._taken()
 
     def pause(self) -> None:
-        """Stop reading, as the taker of the body cannot take more; TCP lets the engine know."""
         self._paused = True
         self._regulate()
 
     def resume(self) -> None:
-        """Read from the engine again."""
         self._paused = False
         self._regulate()
 
@@ -383,7 +367,6 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
     # Callbacks of the socket.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the open socket."""
         self._transport = transport  # type: ignore[assignment]  # uvloop's is no asyncio.Transport by its class
 
     def data_received(self, data: bytes) -> None:
@@ -454,7 +437,6 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
             self._upload_may_go_on.clear()
 
     def resume_writing(self) -> None:
-        """Note that the engine takes more of an upload."""
         if self._upload_may_go_on is not None:
             self._upload_may_go_on.set()
 

@@ -28,7 +28,6 @@ class EngineResponse:
         self.head = connection.head
         self.headers: list[Header] = self.head.headers
         self.content_type = self.head.content_type
-        """Media type without parameters, in lower case."""
         self.length = connection.length
         """Bytes of the body, where the engine says so before it."""
         self.ends_with_connection = not connection.framed
@@ -59,15 +58,12 @@ class EngineResponse:
         return self._connection.pour(take)
 
     def pause(self) -> None:
-        """Let the engine wait, as the taker of the body cannot take more."""
         self._connection.pause()
 
     def resume(self) -> None:
-        """Read from the engine again."""
         self._connection.resume()
 
     def broke_off(self, why: str) -> UpstreamError:
-        """Make the error of an answer that ended too soon: code `engine_died`."""
         return self._connection.broke_off(why)
 
     async def read(self, limit: int = READ_LIMIT) -> bytes:
@@ -99,12 +95,10 @@ def engine_error_text(body: bytes) -> str:
 
 
 def engine_refused(where: str, status: int, body: bytes) -> UpstreamError:
-    """Make the error of an engine's error answer: code `engine_refused`. `where`: host:port."""
     return UpstreamError(f"The engine at {where} answered {status}: {engine_error_text(body)}", code="engine_refused")
 
 
 def short_chat(model: str) -> bytes:
-    """Make the body of a streamed chat of a few tokens, at temperature 0."""
     body = {
         "model": model,
         "messages": [{"role": "user", "content": "Count from one to five."}],

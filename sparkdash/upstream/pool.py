@@ -44,12 +44,10 @@ class Origin:
 
     @property
     def is_near(self) -> bool:
-        """Whether the engine is on this box."""
         return self.host == "localhost" or self.host.startswith("127.") or self.host == "::1"
 
     @property
     def kept_s(self) -> float:
-        """Seconds for which an idle connection is kept."""
         return NEAR_KEPT_S if self.is_near else KEPT_S
 
     @property
@@ -140,7 +138,6 @@ class Pool:
             self._timer = loop.call_later(KEPT_S, self._sweep)
 
     async def close(self) -> None:
-        """Cut every connection."""
         if self._timer is not None:
             self._timer.cancel()
         for connection in list(self._open):

@@ -81,7 +81,6 @@ class Deadline:
         return self._at
 
     def set(self, seconds: float) -> None:
-        """Move the deadline to `seconds` from now."""
         self._at = at = self._loop.time() + seconds
         if self._timer is None:
             self._ring_at(at)
@@ -94,7 +93,6 @@ class Deadline:
         self._at = None
 
     def stop(self) -> None:
-        """Cancel and drop the callback."""
         self._at, self._passed = None, _do_nothing
         if self._timer is not None:
             self._timer.cancel()
@@ -114,8 +112,7 @@ class Deadline:
             self._passed()
 
 
-def _do_nothing() -> None:
-    """Stand in for a dropped callback."""
+def _do_nothing() -> None: ...
 
 
 def _refusal(status: str, code: str, message: str, hint: str | None = None) -> bytes:
@@ -217,7 +214,6 @@ class ClientConnection(asyncio.Protocol):
         self._queued: deque[RequestChannel] = deque()
         self._reading = True
         self.is_full = False
-        """Whether the client takes no more for now."""
         self._has_room: asyncio.Event | None = None
 
     # What the server and the socket tell.
@@ -261,7 +257,6 @@ class ClientConnection(asyncio.Protocol):
         return until - (self._keep_alive_s if self._head_size is None else HEAD_S)
 
     def evict(self) -> None:
-        """Close the connection; it has no request."""
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -280,13 +275,11 @@ class ClientConnection(asyncio.Protocol):
         del self._parser  # it knows this object, which is to go without the collector
 
     def pause_writing(self) -> None:
-        """Note that the client takes no more for now."""
         self.is_full = True
         if self._current is not None and self._current.on_full is not None:
             self._current.on_full()
 
     def resume_writing(self) -> None:
-        """Note that the client takes something again."""
         self.is_full = False
         if self._has_room is not None:
             self._has_room.set()
@@ -339,23 +332,19 @@ class ClientConnection(asyncio.Protocol):
             self._deadline.set(self._keep_alive_s)
 
     def call_returned(self, task: asyncio.Task[None]) -> None:
-        """Forget the task of a request whose application has returned."""
         self._server.tasks.discard(task)
 
     def pause_reading(self) -> None:
-        """Leave what the client sends in its socket."""
         if self._reading:
             self._reading = False
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read from the client again."""
         if not self._reading:
             self._reading = True
             self.transport.resume_reading()
 
     async def has_room(self) -> None:
-        """Return when the client takes something again, or has gone."""
         if self._has_room is None:
             self._has_room = asyncio.Event()
         await self._has_room.wait()
@@ -381,15 +370,12 @@ class ClientConnection(asyncio.Protocol):
         self.transport.close()
 
     def head_began(self) -> None:
-        """Start the time limit of a head."""
         self._deadline.set(HEAD_S)
 
     def refuse_head(self) -> None:
-        """Refuse a head that is too large."""
         self._refuse(TOO_LARGE)
 
     def newest_request(self) -> RequestChannel:
-        """Return the request whose head came last."""
         newest = self._queued[-1] if self._queued else self._current
         assert newest is not None  # noqa: S101 - called while there is one
         return newest
@@ -401,7 +387,6 @@ class ClientConnection(asyncio.Protocol):
             self.transport.close()  # kept open, and no request came
 
     def _refuse(self, refusal: bytes) -> None:
-        """Write a refusal and close; only close where an answer is under way."""
         if self.transport.is_closing():
             return
         if self._current is None:
@@ -481,11 +466,9 @@ class ClientConnection(asyncio.Protocol):
     # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
         self._url, self._fields, self._length, self._head_size, self._unframed = b"", [], None, 0, 0
 
     def on_url(self, url: bytes) -> None:
-        """Add a piece of the URL."""
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -499,13 +482,11 @@ class ClientConnection(asyncio.Protocol):
             self._fields.append((name, value))
 
     def on_body(self, body: bytes) -> None:
-        """Pass on a piece of the body."""
         self._unframed = 0
         if self._receiving is not None:
             self._receiving.feed_body(body)
 
     def on_message_complete(self) -> None:
-        """Mark the end of the body."""
         if self._receiving is not None:
             self._receiving.mark_body_complete()
             self._receiving = None

@@ -70,9 +70,7 @@ class EvictableConnection(Protocol):
         """The client's address, where it is beyond this box."""
         ...
 
-    def evict(self) -> None:
-        """Close the connection."""
-        ...
+    def evict(self) -> None: ...
 
 
 class ConnectionLimit:
@@ -103,7 +101,6 @@ class ConnectionLimit:
         return True
 
     def leave(self, address: str | None) -> None:
-        """Note that an admitted connection has closed."""
         if address is not None:
             self._by_address[address] -= 1
             if not self._by_address[address]:
@@ -157,12 +154,10 @@ class _Refusal(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(REFUSAL_S, transport.close)
 
     def data_received(self, _data: bytes) -> None:
-        """Answer the request with the refusal."""
         if not self._transport.is_closing():
             self._transport.write(_ANSWER)
             self._transport.close()
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """Forget the connection."""
         self._timer.cancel()
         self._over()

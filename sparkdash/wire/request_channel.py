@@ -29,41 +29,23 @@ class ChannelConnection(Protocol):
     is_full: bool
 
     @property
-    def client(self) -> Address:
-        """Address of the client; None through a unix socket."""
-        ...
+    def client(self) -> Address: ...
 
-    def pause_reading(self) -> None:
-        """Leave what the client sends in its socket."""
-        ...
+    def pause_reading(self) -> None: ...
 
-    def resume_reading(self) -> None:
-        """Read from the client again."""
-        ...
+    def resume_reading(self) -> None: ...
 
-    def pause_writing(self) -> None:
-        """Note that the client takes no more for now."""
-        ...
+    def pause_writing(self) -> None: ...
 
-    def resume_writing(self) -> None:
-        """Note that the client takes something again."""
-        ...
+    def resume_writing(self) -> None: ...
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of the connection."""
-        ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
 
-    def has_room(self) -> Awaitable[None]:
-        """Return when the client takes something again, or has gone."""
-        ...
+    def has_room(self) -> Awaitable[None]: ...
 
-    def answered(self, *, keeps: bool) -> None:
-        """Note that the answer is complete. `keeps`: the connection stays open for the next request."""
-        ...
+    def answered(self, *, keeps: bool) -> None: ...
 
-    def call_returned(self, task: asyncio.Task[None]) -> None:
-        """Note that the application's call has returned."""
-        ...
+    def call_returned(self, task: asyncio.Task[None]) -> None: ...
 
 
 class RequestBody:
@@ -83,7 +65,6 @@ class RequestBody:
     """Whether the head of the answer is made."""
     _connection: ChannelConnection
     _complete: bool
-    """Whether the answer is complete."""
     _client_gone: bool
     _expects: bool
     _parts: list[bytes]
@@ -107,7 +88,6 @@ class RequestBody:
             self._changed.set()
 
     def mark_body_complete(self) -> None:
-        """Mark the request body complete."""
         self._body_open = False
         if self._changed is not None:
             self._changed.set()
@@ -185,11 +165,9 @@ class UpgradedConnection(asyncio.Protocol):
         self.resume()
 
     def pause(self) -> None:
-        """Leave what the client sends in its socket."""
         self._connection.pause_reading()
 
     def resume(self) -> None:
-        """Read from the client again."""
         self._connection.resume_reading()
 
     def data_received(self, data: bytes) -> None:
@@ -203,7 +181,6 @@ class UpgradedConnection(asyncio.Protocol):
             self.pause()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of the taker, and tell the connection."""
         self._take = _drop
         self._connection.connection_lost(exc)
 
@@ -216,8 +193,7 @@ class UpgradedConnection(asyncio.Protocol):
         self._connection.resume_writing()
 
 
-def _drop(_data: bytes) -> None:
-    """Drop bytes."""
+def _drop(_data: bytes) -> None: ...
 
 
 LOG = logging.getLogger("uvicorn.error")
@@ -268,7 +244,6 @@ class RequestChannel(RequestBody):
     # For the connection.
 
     def on_connection_lost(self) -> None:
-        """Tell the application that the connection has ended."""
         if not self._complete:
             self._client_gone = True
             if self._changed is not None:
@@ -338,7 +313,6 @@ class RequestChannel(RequestBody):
     # For an application that takes the channel itself.
 
     def on_disconnect(self, gone: Call) -> None:
-        """Have `gone` called when the client has left; soon, if it already has."""
         self._on_disconnect = gone
         if self._client_gone:
             self._connection.loop.call_soon(self.on_connection_lost)
@@ -350,7 +324,6 @@ class RequestChannel(RequestBody):
             full()
 
     def detach(self) -> None:
-        """Cancel and drop all callbacks."""
         self._on_disconnect = self.on_full = self.on_room = None
 
     def start(self, status: int, headers: ResponseHeaders, length: int | None = None) -> None:
@@ -418,18 +391,15 @@ class RequestChannel(RequestBody):
         self._connection.answered(keeps=self.keeps)
 
     async def sent(self) -> None:
-        """Return when the client has room for more."""
         while self._connection.is_full and not (self._client_gone or self._complete):
             await self._connection.has_room()
 
     async def end(self, last: bytes) -> None:
-        """Write the last piece and the end of the answer, once the client has room. Raises as `finish` does."""
         if self._connection.is_full:
             await self.sent()
         self.finish(last)
 
     def break_off(self, last: bytes) -> None:
-        """Write the last piece, and close the connection without the answer's end."""
         self.write(last)
         self._complete = True
         if self._changed is not None:
@@ -437,7 +407,6 @@ class RequestChannel(RequestBody):
         self._connection.transport.close()
 
     def cut(self) -> None:
-        """Close the connection at once."""
         self._connection.transport.abort()
 
 

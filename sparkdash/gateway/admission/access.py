@@ -27,8 +27,6 @@ ALIVE = frozenset({"/health", "/v1/health", "/ping", "/", "/api/hello"})
 
 
 class Right(NamedTuple):
-    """Right to use a route."""
-
     scope: Scope | None
     """Scope that the key needs; None: no key is needed."""
 
@@ -60,7 +58,6 @@ MINUTE_S = 60.0
 DAY_S = 86400.0
 BEARER = "bearer "
 _KEY_PROTOCOL = "openai-insecure-api-key."
-"""Prefix of the subprotocol in which a web page sends its key: a page can set no header of a WebSocket."""
 _BETA_PROTOCOL = "openai-beta."
 
 
@@ -74,7 +71,6 @@ class Caller:
 
     @property
     def name(self) -> str | None:
-        """The key's name."""
         return self.key.name if self.key else None
 
 
@@ -282,7 +278,6 @@ def _models_of(key: Key) -> str:
 
 
 def may_see(key: Key | None, profile: Profile | ProfileSummary) -> bool:
-    """Whether the key may use this profile."""
     return key is None or key.may_use(_names(profile))
 
 

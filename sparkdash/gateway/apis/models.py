@@ -74,12 +74,10 @@ def _llamacpp(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def model_names(profile: ProfileSummary) -> tuple[str, ...]:
-    """List every name that the profile answers to."""
     return (profile.name, *profile.serves, *(f"{profile.name}:{mode}" for mode in profile.modes))
 
 
 def model_item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[str, Any]:
-    """Build the item of one model. `name`: the profile's own name or an alias; `root` is always the profile's own."""
     engine = snapshot.engines.get(profile.name)
     return {
         **_common(snapshot, name, _about(profile), engine),
@@ -91,7 +89,6 @@ def model_item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[s
 
 
 def auto_item(snapshot: Snapshot) -> dict[str, Any]:
-    """Build the item of `auto`, the name for the running model."""
     engine = snapshot.active
     profile = snapshot.profile(engine.profile) if engine else None
     return {

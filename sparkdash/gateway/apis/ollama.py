@@ -44,7 +44,6 @@ def takes_tools(profile: Profile) -> bool:
 
 
 def thinks(profile: Profile) -> bool:
-    """Whether the engine separates reasoning from the answer."""
     return bool(argv.lookup(profile.args, "reasoning-parser"))
 
 
@@ -54,7 +53,6 @@ _BAD_CALL = "The model wrote a tool call whose arguments are not JSON."
 
 
 def redirect_scope(scope: Scope, path: str) -> Scope:
-    """Redirect a client's request to another path, with a JSON body."""
     told = (b"content-length", b"content-type")
     headers = [(name, value) for name, value in scope["headers"] if name.lower() not in told]
     return {
@@ -269,7 +267,6 @@ def parse_embed_request(body: Mapping[str, Any], *, older: bool) -> dict[str, An
 
 
 def _client_answer(status: int, raw: bytes, model: str, took: int, *, older: bool) -> tuple[int, dict[str, Any]]:
-    """Return status and body for the client."""
     try:
         reply = json.loads(raw)
     except ValueError:
@@ -292,7 +289,6 @@ VERSION = "0.13.4"
 
 
 async def serve_ollama(deps: Deps, exchange: Exchange) -> None:
-    """Answer one request of Ollama's API."""
     try:
         await _answer(deps, exchange)
     except ClientGone:
@@ -355,7 +351,6 @@ async def _tell(exchange: Exchange, body: Mapping[str, Any]) -> None:
 
 
 async def refuse_ollama(exchange: Exchange, error: SparkdashError) -> None:
-    """Answer with an error in Ollama's format."""
     error = visible_error(exchange.key, error)
     more = [pair for pair in problems.error_headers(error) if pair[0] != b"content-type"]
     await exchange.answer(
@@ -389,7 +384,6 @@ async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:
 
 
 async def _load(deps: Deps, exchange: Exchange, ask: OllamaRequest) -> None:
-    """Load the model of a request without a prompt; answer when it is loaded."""
     if ask.unload:
         raise AdmissionError(
             "Clients cannot unload models here.", code="not_supported", hint="`sparkdash stop` does it."

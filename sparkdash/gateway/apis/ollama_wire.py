@@ -36,8 +36,6 @@ COMPLETIONS = "/v1/completions"
 
 @dataclass(frozen=True, slots=True)
 class OllamaRequest:
-    """Parsed request of Ollama's."""
-
     model: str
     path: str
     body: dict[str, Any]
@@ -72,7 +70,6 @@ def parse_ollama_request(body: Mapping[str, Any], *, generate: bool) -> OllamaRe
 
 
 def too_deep() -> AdmissionError:
-    """Build the refusal of a request that is nested too deeply to be translated."""
     return AdmissionError("The request's body is nested too deeply.", code="invalid_json")
 
 
@@ -160,7 +157,6 @@ class _Unanswered:
         self._by_name: defaultdict[str, deque[_Call]] = defaultdict(deque)
 
     def add(self, call_id: Any, name: str) -> None:
-        """Add the youngest call."""
         call = _Call(call_id)
         self._all.append(call)
         self._by_name[name].append(call)
@@ -282,15 +278,12 @@ def shape_message(message: Mapping[str, Any], *, generate: bool) -> dict[str, An
 
 
 def json_line(value: Mapping[str, Any]) -> bytes:
-    """Encode one line of a stream."""
     return encode_json(dict(value)) + b"\n"
 
 
 def nanoseconds(seconds: float) -> int:
-    """Convert a duration to Ollama's unit."""
     return max(0, round(seconds * 1e9))
 
 
 def rfc3339(at: float) -> str:
-    """Format Unix seconds as Ollama does."""
     return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")

@@ -12,7 +12,6 @@ __all__ = ["router", "set_caller"]
 
 
 def router() -> APIRouter:
-    """Make the router of all control routes."""
     _build_request_models()
     api = APIRouter(
         dependencies=[Depends(_posts_json)],

@@ -84,7 +84,6 @@ OfClient = Annotated[str | None, Query(max_length=NAME, description="Only this c
 
 
 def add_routes(api: APIRouter) -> None:
-    """Register the handlers of this module."""
     serves(api, ControlApi.history_figures, figures)
     serves(api, ControlApi.history_series, series)
     serves(api, ControlApi.history_recent, recent)

@@ -51,7 +51,6 @@ class ProcessExitWatch:
 
 
 def add_routes(api: APIRouter) -> None:
-    """Register the handlers of this module."""
     handlers = LeaseHandlers()
     serves(api, ControlApi.lease, handlers.lease)
     serves(api, ControlApi.end_lease, handlers.let_go)

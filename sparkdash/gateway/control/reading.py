@@ -42,7 +42,6 @@ _EVENT_ID = re.compile(r"[0-9]{1,18}")
 
 
 def add_routes(api: APIRouter) -> None:
-    """Register the handlers of this module."""
     serves(api, ControlApi.state, state)
     serves_raw(api, ControlApi.events, events, FeedResponse, STREAM)
     serves(api, ControlApi.profiles, profiles)
@@ -165,6 +164,5 @@ async def _measured(deps: Deps, run: str | None) -> Response:
 
 
 def profile_list(deps: Deps) -> ProfileList:
-    """Return the catalog as the caller may see it."""
     snapshot = deps.bus.snapshot
     return ProfileList(profiles=snapshot.profiles, problems=snapshot.problems)

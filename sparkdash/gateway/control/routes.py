@@ -59,7 +59,6 @@ Handler = Callable[..., Awaitable[T]]
 
 
 def serves(api: APIRouter, row: Call[P, T], handler: Handler[T]) -> None:
-    """Register the handler of a call."""
     api.add_api_route(
         row.path,
         handler,
@@ -118,7 +117,6 @@ class FeedResponse(Response):
         self._deps, self._key_holds, self._since = deps, key_holds, since
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the listener until it leaves."""
         deps, exchange = self._deps, Exchange.from_asgi(scope, receive, send)
         await event_feed.serve_feed(deps.bus, deps.event_encoder, exchange, self._since, holds=self._key_holds)
 

@@ -87,7 +87,6 @@ async def _row(deps: Deps, kept: CapturedRequest) -> requests.Request | None:
 
 
 def add_routes(api: APIRouter) -> None:
-    """Register the handlers of this module."""
     serves(api, ControlApi.use, use)
     serves(api, ControlApi.use_set, use_set)
     serves(api, ControlApi.stop, stop)
@@ -173,7 +172,6 @@ def _able(profile: Profile) -> str:
 
 
 def _present(snapshot: Snapshot) -> str | None:
-    """The profile that runs, or that is on its way."""
     coming = next((swap.target for swap in snapshot.swaps_under_way if swap.target is not None), None)
     return coming or (snapshot.active.profile if snapshot.active else None)
 

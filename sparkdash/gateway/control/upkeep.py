@@ -51,7 +51,6 @@ def _no_file() -> AdmissionError:
 
 
 def add_routes(api: APIRouter) -> None:
-    """Register the handlers of this module."""
     serves(api, ControlApi.settings, settings)
     serves(api, ControlApi.change_setting, change_setting)
     serves_raw(api, ControlApi.pull, pull, StreamingResponse, STREAM)

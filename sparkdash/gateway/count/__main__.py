@@ -201,7 +201,6 @@ MEMORY = 3 * GIB
 
 
 async def app(_scope: Message, receive: Receive, send: Send) -> None:
-    """Answer one count request."""
     await send_answer(send, 200, _told(await read_body(receive)).model_dump_json(exclude_none=True).encode(), JSON)
 
 

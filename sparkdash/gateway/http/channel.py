@@ -51,9 +51,7 @@ class ClientChannel(Protocol):
     """Channel of one request. Only `async` methods wait; callbacks run on the loop."""
 
     @property
-    def length(self) -> bytes | None:
-        """Content-Length of the request, as the client wrote it."""
-        ...
+    def length(self) -> bytes | None: ...
 
     @property
     def upgraded(self) -> UpgradedConnection | None:
@@ -64,21 +62,13 @@ class ClientChannel(Protocol):
         """Answer 101; from then on `write` writes bytes as they are, and `finish` closes the connection."""
         ...
 
-    def finish(self, last: bytes) -> None:
-        """Write the last piece and the answer's end at once."""
-        ...
+    def finish(self, last: bytes) -> None: ...
 
-    def scope(self) -> Scope:
-        """Return the ASGI scope, for handlers that answer by `receive` and `send`."""
-        ...
+    def scope(self) -> Scope: ...
 
-    def receive(self) -> Awaitable[Message]:
-        """Receive the next ASGI message of the request."""
-        ...
+    def receive(self) -> Awaitable[Message]: ...
 
-    def send(self, message: Any) -> Awaitable[None]:
-        """Send an ASGI message of the answer."""
-        ...
+    def send(self, message: Any) -> Awaitable[None]: ...
 
     def body(self) -> bytes | None:
         """Return the request's body if all of it has come; only once."""
@@ -93,25 +83,17 @@ class ClientChannel(Protocol):
         again."""
         ...
 
-    def detach(self) -> None:
-        """Cancel and drop every callback."""
-        ...
+    def detach(self) -> None: ...
 
     def start(self, status: int, told: ResponseHeaders, length: int | None = None) -> None:
         """Write the status line and the headers. `length`: bytes of the body, where `told` has none."""
         ...
 
-    def write(self, piece: bytes) -> None:
-        """Write a piece of the body; it is lost if the client has gone."""
-        ...
+    def write(self, piece: bytes) -> None: ...
 
-    async def sent(self) -> None:
-        """Wait until the client has room for more."""
-        ...
+    async def sent(self) -> None: ...
 
-    async def end(self, last: bytes) -> None:
-        """Write the last piece and the answer's end, once the client has room."""
-        ...
+    async def end(self, last: bytes) -> None: ...
 
     def break_off(self, last: bytes) -> None:
         """Write the last piece, and close the connection without the answer's end."""
@@ -138,16 +120,13 @@ class AsgiChannel:
 
     @property
     def length(self) -> bytes | None:
-        """Content-Length of the request."""
         return next((value for name, value in self._scope["headers"] if name == b"content-length"), None)
 
     def scope(self) -> Scope:
-        """Return the ASGI scope."""
         return self._scope
 
     @property
     def upgraded(self) -> UpgradedConnection | None:
-        """Return None: WebSockets are served over our own server only."""
         return None
 
     def switch_protocols(self, told: ResponseHeaders) -> None:
@@ -159,11 +138,9 @@ class AsgiChannel:
         raise NotImplementedError
 
     def body(self) -> bytes | None:
-        """Return None: over ASGI the body comes by messages."""
         return None
 
     def on_disconnect(self, gone: Call) -> None:
-        """Have `gone` called when the client has hung up. Call after the body was read."""
         self._watching = asyncio.create_task(self._watch(gone), name="client")
 
     async def _watch(self, gone: Call) -> None:
@@ -172,25 +149,21 @@ class AsgiChannel:
         gone()
 
     def flow(self, full: Call, room: Call) -> None:
-        """Set the callbacks for a full and for an emptied buffer."""
         self._full, self._room = full, room
 
     def detach(self) -> None:
-        """Cancel the callbacks and the channel's tasks."""
         self._full = self._room = None
         for task in (self._watching, self._sending):
             if task is not None:
                 task.cancel()
 
     def start(self, status: int, told: ResponseHeaders, length: int | None = None) -> None:
-        """Queue the start message."""
         if length is None:
             length = told.length
         size = [] if length is None else [(b"content-length", b"%d" % length)]
         self._put({"type": "http.response.start", "status": status, "headers": [*told.headers, *size]})
 
     def write(self, piece: bytes) -> None:
-        """Queue a piece of the body."""
         self._put({"type": "http.response.body", "body": piece, "more_body": True})
 
     def _put(self, message: dict[str, Any]) -> None:
@@ -217,7 +190,6 @@ class AsgiChannel:
             await self._sending
 
     async def end(self, last: bytes) -> None:
-        """Send the last piece, and wait until it was sent. Raises what `send` raised."""
         await self.sent()
         self._put({"type": "http.response.body", "body": last, "more_body": False})
         await self.sent()
@@ -242,13 +214,9 @@ class ClientStuck(ClientGone):
 class PausableSource(Protocol):
     """Source of an answer's bytes."""
 
-    def pause(self) -> None:
-        """Stop delivering bytes for now."""
-        ...
+    def pause(self) -> None: ...
 
-    def resume(self) -> None:
-        """Deliver bytes again."""
-        ...
+    def resume(self) -> None: ...
 
 
 class FlowControl:

@@ -30,7 +30,6 @@ class EventEncoder:
         self._snapshot: tuple[int, bytes] = (-1, b"")
 
     def __call__(self, item: Event | Snapshot) -> bytes:
-        """The frame of an event or a snapshot."""
         return self._of_snapshot(item) if isinstance(item, Snapshot) else self._of_event(item)
 
     def _of_snapshot(self, snapshot: Snapshot) -> bytes:

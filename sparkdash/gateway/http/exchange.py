@@ -90,12 +90,10 @@ class ParsedHead:
 
     @classmethod
     def of_wire(cls, head: RequestHead) -> ParsedHead:
-        """Parse the head of a request that came over our own server."""
         return cls(head.method, head.path, head.raw_path, head.query, head.headers, head.named, head.listener[0])
 
     @classmethod
     def from_scope(cls, scope: Scope) -> ParsedHead:
-        """Parse the head of an ASGI request."""
         path: str = scope["path"]
         headers = [(name.lower(), value) for name, value in scope["headers"] if name.lower() != LENGTH]
         raw_path = scope.get("raw_path") or path.encode()
@@ -154,7 +152,6 @@ class Exchange:
         self.kept: KeptAnswer | None = None
         """Keeps the answer of a captured request or a replay, and has the request's id; None for all others."""
         self.started = False
-        """Whether the status line has gone out."""
         self.finished = False
         self._channel = channel
         self._granted: HeaderList = []
@@ -164,7 +161,6 @@ class Exchange:
     def from_asgi(
         cls, scope: Scope, receive: Receive, send: Send, key: Key | None = None, *, collected: bool = False
     ) -> Exchange:
-        """Make the exchange of an ASGI request."""
         return cls(ParsedHead.from_scope(scope), AsgiChannel(scope, receive, send), key, collected=collected)
 
     def asgi_triple(self) -> tuple[Scope, Receive, Send]:
@@ -173,7 +169,6 @@ class Exchange:
         return channel.scope(), channel.receive, with_headers(granted, channel.send) if granted else channel.send
 
     def grant(self, headers: HeaderList) -> None:
-        """Add CORS headers to the answer, for the page that asks."""
         self._granted = headers
 
     def set_extra_headers(self, headers: Headers) -> None:
@@ -254,7 +249,6 @@ class Exchange:
         self._channel.on_disconnect(lambda: None if self.finished else gone(ClientGone()))
 
     def detach(self) -> None:
-        """Cancel every callback: the request is over."""
         self._channel.detach()
 
     async def client_gone(self) -> None:
@@ -279,7 +273,6 @@ class Exchange:
         self.started = True
 
     def end_tunnel(self) -> None:
-        """Close the connection after `switch_protocols`, once everything was sent."""
         self.finished = True
         self._channel.finish(b"")
 
@@ -313,7 +306,6 @@ class Exchange:
         self._channel.break_off(last)
 
     async def answer(self, status: int, body: bytes, headers: Headers) -> None:
-        """Send a whole answer at once."""
         self.start(status, ResponseHeaders(headers), None if status in _BODILESS else len(body))
         await self.finish(b"" if self.method == "HEAD" else body)
 

@@ -58,7 +58,6 @@ class RequestHeaders:
         return name in self._named
 
     def get(self, name: bytes) -> str | None:
-        """Return the header's value, or None without the header."""
         value = self._named.get(name)
         return None if value is None else value.decode("latin-1")
 
@@ -104,5 +103,4 @@ def _is_data(headers: HeaderPairs) -> bool:
 
 
 def _named_by(connection: bytes) -> set[bytes]:
-    """Return the headers that a Connection header names as hop-by-hop."""
     return {word.strip().lower() for word in connection.split(b",")}

@@ -50,7 +50,6 @@ def _chat(document: Any) -> Parts:
 
 
 def _field(part: Any, *names: str) -> str:
-    """Text of the first of these fields that is not empty."""
     return next(filter(None, map(part.get, names)), "")
 
 

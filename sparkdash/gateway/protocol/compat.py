@@ -39,7 +39,6 @@ class CompatTarget:
     """Whether it serves a gpt-oss model."""
 
     def needs(self, name: MendName) -> bool:
-        """Whether this engine, of this version, needs the correction."""
         return name in self.engine.needs_mends(self.version, harmony=self.harmony)
 
 

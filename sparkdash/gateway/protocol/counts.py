@@ -45,7 +45,6 @@ _UNTOLD = TokenUsage()
 
 
 def parse_usage(tail: bytes) -> TokenUsage:
-    """Read the counts at an answer's end."""
     if counts := _last_object(_USAGE, tail):
         return _openai(counts)
     timings = _last_object(_TIMINGS, tail)

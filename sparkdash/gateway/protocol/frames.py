@@ -47,7 +47,6 @@ class KeepAliveFrames:
 
     @property
     def events_sent(self) -> int:
-        """Number of events sent."""
         return self._events_sent
 
     def next(self, waits_for: str = "") -> bytes:
@@ -200,7 +199,6 @@ def data_frame(body: dict[str, Any]) -> bytes:
 
 
 def event_frame(name: str, body: dict[str, Any]) -> bytes:
-    """Encode a named event."""
     return b"event: " + name.encode() + b"\ndata: " + encode_json(body) + b"\n\n"
 
 

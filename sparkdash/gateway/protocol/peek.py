@@ -90,11 +90,9 @@ class FormScanner:
 
     @property
     def stream(self) -> bool:
-        """Whether the form asks for a stream."""
         return self._fields.get("stream", "").strip().lower() in ("true", "1")
 
     def feed(self, data: bytes) -> None:
-        """Read the next piece."""
         if self._state is _At.END:
             return
         self._kept += data
@@ -307,7 +305,6 @@ def _name(value: object) -> str | None:
 
 
 def is_form(content_type: str) -> bool:
-    """Whether a body of this content type is a multipart form."""
     return _media_type(content_type) == FORM
 
 

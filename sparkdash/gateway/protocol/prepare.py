@@ -65,7 +65,6 @@ class _ProfileRules:
 
     @classmethod
     def of(cls, profile: Profile) -> _ProfileRules:
-        """Derive the rules of a profile."""
         edits = profile.request or profile.request_set or profile.request_strip or profile.modes
         sets_usage = _STREAM_OPTIONS in profile.request or _STREAM_OPTIONS in profile.request_set
         engine = adapter_of(profile)

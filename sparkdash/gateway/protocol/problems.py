@@ -21,7 +21,6 @@ from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.upstream import engine_error_text
 
 SHOWN = 200
-"""Bytes of a bad answer that a message shows."""
 _ERROR = re.compile(rb'\s*\{\s*"(?:error": ?(?:\{|"[^"])|(?:object|type)": ?"error")')
 """Beginning of a body that is an error as a whole: OpenAI's, older engines' and Anthropic's format."""
 _BLAMES_REQUEST = re.compile(rb'"(?:code|status)": ?"?4\d\d\b')
@@ -34,7 +33,6 @@ def calls_itself_dead(engine: EngineKind, words: bytes) -> bool:
 
 
 def is_error(begins: bytes) -> bool:
-    """Whether a whole body with this beginning is an error."""
     return _ERROR.match(begins) is not None
 
 
@@ -154,7 +152,6 @@ def client_status(error: SparkdashError) -> int:
 
 
 def error_body(error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> dict[str, Any]:
-    """Build the body of an HTTP error."""
     if dialect is Dialect.MESSAGES:
         return {"type": "error", "error": {"type": _anthropic_type(error), **_facts(error)}}
     return {"error": {"type": _openai_type(error), "param": _param(error), **_facts(error)}}
@@ -189,12 +186,10 @@ def error_headers(error: SparkdashError) -> list[tuple[bytes, bytes]]:
 
 
 def encode_json(body: dict[str, Any]) -> bytes:
-    """Encode JSON without spaces."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def status_error(status: int, detail: str | None = None) -> SparkdashError:
-    """Make an error of a bare HTTP status, such as an unknown path or a wrong method."""
     phrase = HTTPStatus(status).phrase
     return AdmissionError(f"{detail or phrase}.", code=phrase.lower().replace(" ", "_"), status=status)
 

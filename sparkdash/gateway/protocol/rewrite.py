@@ -32,7 +32,6 @@ class Edits:
     fill: Mapping[str, Any] = field(default_factory=dict)
     """Values for keys that the client did not send."""
     drop: frozenset[str] = frozenset()
-    """Keys to remove."""
 
     def __bool__(self) -> bool:
         return bool(self.put or self.fill or self.drop)

@@ -73,7 +73,6 @@ _MODEL = {
 _MODEL_OPTIONAL = frozenset({"/v1/images/generations", "/v1/images/edits", "/v1/images/variations"})
 """Paths whose requests name no model to servers that have but one."""
 METRICS = "/metrics"
-"""Path of the page that Prometheus reads."""
 REALTIME = "/v1/realtime"
 """Path of speech and text over a WebSocket; the model is in the query."""
 _OF_SERVER = frozenset({"/tokenize", "/detokenize", "/apply-template", "/messages/count_tokens"})
@@ -111,7 +110,6 @@ _TASKS = {
     "/v1/messages/count_tokens": Task.GENERATE, "/infill": Task.GENERATE, "/completion": Task.GENERATE,
     "/apply-template": Task.GENERATE,
 }  # fmt: skip
-"""Tasks of the paths that do not plainly generate."""
 _PLAIN = {
     **{
         path: Route(path, dialect, needs_model=True, methods=_POST, generates=True, task=Task.GENERATE)
@@ -136,7 +134,6 @@ _FORGIVEN = frozenset(path.removeprefix("/v1") for path in (*_GENERATE, *_MODEL,
 
 
 def find_route(raw_path: str) -> Route | None:
-    """Find the route of a percent-encoded path; None for an unknown one."""
     if route := _PLAIN.get(raw_path):
         return route
     path = unquote(raw_path)

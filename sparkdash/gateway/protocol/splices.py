@@ -66,7 +66,6 @@ class FrameSplice:
         return self._spliced(whole) if whole.find(self._mark) >= 0 else whole
 
     def end(self) -> bytes:
-        """Return the rest."""
         rest, self._rest = self._rest, b""
         return self._spliced(rest) if ends_frame(rest) else rest
 
@@ -356,5 +355,4 @@ class RankSplice:
         return whole
 
     def end(self) -> bytes:
-        """Return the answer."""
         return b"" if self._held is None else as_results(bytes(self._held), self._ranking)

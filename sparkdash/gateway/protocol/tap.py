@@ -56,7 +56,6 @@ class _Words:
     last: re.Pattern[bytes] | None = None
     """End of a stream for its clients, who need not wait for the connection to close."""
     stop: bytes = counts.FINISH
-    """Key of the stop reason."""
     tail: int = TAIL
     """Bytes to be kept of a stream's end."""
     counts_first: bool = False
@@ -104,14 +103,11 @@ class Tap:
         self._on_first = on_first
         self._chunks: list[bytes] = []
         self._times: list[float] = []
-        """Arrival of each chunk in `_chunks`."""
         self._kept = words.tail if stream else LONG_TAIL
         self._full_at = 2 * self._kept
         """Size at which old chunks are dropped."""
         self._dropped = 0
-        """Bytes dropped so far."""
         self._dropped_events = 0
-        """Events in dropped chunks."""
         self._events_before = 0
         """Events before the first with text."""
         self._begun_with = b""
@@ -123,7 +119,6 @@ class Tap:
         self._joined = (0, b"")
         """Cache: size of the answer, and the tail at that size."""
         self.size = 0
-        """Bytes of the answer so far."""
         self.first: float | None = None
         """Time of the first event with text, reasoning or a tool call, by the caller's clock."""
 
@@ -254,7 +249,6 @@ class Tap:
 
     @property
     def complete(self) -> bool:
-        """Whether the event has come that ends the stream for its client."""
         last = self._words.last
         return self._stream and last is not None and last.search(self.tail()) is not None
 
@@ -274,7 +268,6 @@ class Tap:
 
     @property
     def finish_reason(self) -> str | None:
-        """Why the engine stopped, in its own word."""
         return counts.stop_reason(self._words.stop, self.tail())
 
     @property
@@ -284,7 +277,6 @@ class Tap:
 
     @property
     def response_id(self) -> str | None:
-        """Id of this answer in /v1/responses."""
         found = _RESPONSE_ID.search(self._head())
         return found[1].decode() if found else None
 
@@ -296,6 +288,5 @@ class Tap:
 
 
 def _count_events(chunks: list[bytes]) -> int:
-    """Count the events that begin in these chunks."""
     joined = b"".join(chunks)
     return joined.count(_EVENT) + joined.startswith(_EVENT[1:])

@@ -148,7 +148,6 @@ class _FormReader:
         self._upload: Upload | None = None
 
     async def take(self, part: bytes) -> None:
-        """Take the next part."""
         if self._scanner is not None:
             self._scanner.feed(part)
         if self._upload is not None:

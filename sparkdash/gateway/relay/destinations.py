@@ -40,7 +40,6 @@ _PASSES = frozenset(
 
 
 def is_remote(profile: Profile) -> bool:
-    """Whether the profile is a remote service."""
     return profile.engine.is_remote
 
 
@@ -200,7 +199,6 @@ def refuse_unserved(profile: Profile | None, route: Route) -> None:
 
 
 def server_path(profile: Profile, path: str) -> str:
-    """Return the path of a request at the profile's server."""
     if profile.server is None or (server := described_server(profile)) is None:
         return path
     route = _ROUTES.get(path)

@@ -31,12 +31,10 @@ _HANDSHAKE = b"sec-websocket-"
 
 
 def model_in_query(query: str) -> str | None:
-    """Return the model that a request for a WebSocket names."""
     return dict(parse_qsl(query)).get("model")
 
 
 def query_for_engine(query: str, model: str | None, names: tuple[str, ...]) -> str:
-    """Return the query with the engine's own name of the model."""
     if model is None or not names or model in names:
         return query
     return urlencode([(key, names[0] if key == "model" else value) for key, value in parse_qsl(query, True)])

@@ -118,7 +118,6 @@ def all_failed_error(failed: Sequence[tuple[str, SparkdashError]]) -> SparkdashE
 
 
 def fallback_headers(asked: str, error: SparkdashError, other: str) -> list[tuple[bytes, bytes]]:
-    """Build the headers that tell programs of a fallback."""
     return [(ANSWERED, other.encode("latin-1")), (INSTEAD, f"{asked}; {error.code}".encode("latin-1"))]
 
 

@@ -316,7 +316,6 @@ class _Relay:
         self._reply = Reply(context, row)
 
     async def run(self) -> None:
-        """Run the request to its end; its row ends with it."""
         cancel = self._scope.cancel
         try:
             with self._scope:

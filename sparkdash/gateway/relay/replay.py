@@ -58,7 +58,6 @@ def replayed_route(kept: CapturedRequest) -> Route:
 
 
 def wants_stream(kept: CapturedRequest) -> bool:
-    """Whether the captured request asks for a stream."""
     return isinstance(kept.body, dict) and kept.body.get("stream") is True
 
 
@@ -124,7 +123,6 @@ class _Answer:
             self._refusal += message.get("body", b"")
 
     def refusal(self) -> AdmissionError:
-        """Return the gateway's own refusal."""
         try:
             error = json.loads(self._refusal)["error"]
         except (ValueError, KeyError, TypeError):

@@ -38,7 +38,6 @@ from sparkdash.wire import ResponseHeaders
 
 
 def log_hint(profile: str) -> str:
-    """Say where the engine's log is."""
     return f"Its log says more: `sparkdash logs {profile}`."
 
 
@@ -350,7 +349,6 @@ class Reply:
         self._row.streams(None)
 
     def end_tunnel(self) -> None:
-        """End the row of a WebSocket that was closed."""
         self._row.ended(RequestState.DONE, status=SWITCHED)
 
     def end_disconnected(self) -> None:

@@ -98,7 +98,6 @@ class RequestRow:
 
     @property
     def request(self) -> Request:
-        """The row as it is now."""
         return Request(**self._facts)
 
     def waits(self, position: int) -> bool:
@@ -123,7 +122,6 @@ class RequestRow:
         self._later()
 
     def granted(self, lease: Lease) -> None:
-        """Mark the request granted."""
         facts, engine = self._facts, lease.engine
         facts["state"] = RequestState.PREFILL
         facts["profile"] = self.profile = lease.profile.name

@@ -101,7 +101,6 @@ class Uploads:
 
     @property
     def taken(self) -> int:
-        """Bytes of all uploads on disk."""
         return self._budget.taken
 
     async def begin(self) -> Upload:
@@ -161,7 +160,6 @@ class Upload:
         return UploadBody(self._file.fileno(), self.size, span, text)
 
     def close(self) -> None:
-        """Give the disk space back. Idempotent."""
         self._file.close()
         self._share.release()
 
@@ -177,7 +175,6 @@ class UploadBody:
         self.size = begin + len(self._text) + size - end
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Read the body, piece by piece."""
         (begin, until), (then, end) = self._ranges
         async for piece in self._read(begin, until):
             yield piece

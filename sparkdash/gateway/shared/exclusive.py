@@ -30,9 +30,7 @@ class ExclusiveHold:
     """Name of the holder, such as `sparkdash bench (seeds)`."""
     lapses_at: float
     free_at: float | None
-    """Expected end; None: unknown."""
     shares: bool = False
-    """Whether other requests are let in, but no other measurement."""
     ends: bool = False
     """Whether the holder was asked to let go; told at its next renewal."""
 
@@ -50,7 +48,6 @@ class Exclusive:
 
     @property
     def held(self) -> ExclusiveHold | None:
-        """The current lease; None without a holder."""
         if self._held is not None and self._held.lapses_at <= self._now():
             self._held = None
         return self._held

@@ -38,7 +38,6 @@ class TokenEstimates:
         self._bytes_per_token: float | None = None
 
     def output_tokens(self, events: int) -> int:
-        """Estimate the tokens of so many events with text."""
         return round(events * (self._tokens_per_event or FIRST_EVENTS))
 
     def prompt_tokens(self, body: bytes) -> int | None:
@@ -48,7 +47,6 @@ class TokenEstimates:
         return max(1, round(len(body) / (self._bytes_per_token or FIRST_BYTES)))
 
     def learn_output(self, events: int, tokens: int | None) -> None:
-        """Learn from an ended answer."""
         if tokens is not None and tokens >= LEAST_TOKENS and events > 0:
             self._tokens_per_event = _learned(self._tokens_per_event, tokens / events)
 
@@ -90,11 +88,9 @@ class ProfileTraffic:
         self._energy_tokens = 0.0
 
     def began_text(self, now: float, ttft_s: float) -> None:
-        """Note a time to first token."""
         self._firsts.append((now, ttft_s))
 
     def ended(self, now: float, sent_at: float, tokens: int | None, *, is_stream: bool) -> None:
-        """Note an ended answer."""
         self._requests += 1
         if is_stream:
             self._produced += tokens or 0
@@ -103,7 +99,6 @@ class ProfileTraffic:
             self._late.append((now + min(took, LATE_S), tokens / took))
 
     def count(self, now: float, usage: TokenUsage, ttft_s: float | None) -> None:
-        """Add the engine's counts of an ended answer."""
         self._prompt += usage.prompt or 0
         self._cached += usage.cached or 0
         self._output += usage.completion or 0
@@ -216,7 +211,6 @@ class MeteredRequest:
         """Samples of the power within its life."""
 
     def estimate_prompt(self, body: bytes) -> int | None:
-        """Estimate the prompt's tokens."""
         found = self._meter.estimates(self.profile).prompt_tokens(body)
         self._body_bytes = len(body) if found is not None else 0
         return found
@@ -226,18 +220,15 @@ class MeteredRequest:
         self.profile, self.sent_at, self.is_here = profile, self._meter.monotonic(), here
 
     def requeued(self) -> None:
-        """Mark it waiting again."""
         self.sent_at = self.first_at = self.answer = None
         self._points.clear()
         self._tokens_before = 0
 
     def began_text(self, ttft_s: float) -> None:
-        """Note the first text."""
         self.first_at = now = self._meter.monotonic()
         self._meter.profile(self.profile).began_text(now, ttft_s)
 
     def ended(self, usage: TokenUsage | None, ttft_s: float | None) -> float | None:
-        """End it; return its energy in Wh, None where it is unknown."""
         return self._meter.end(self, usage, ttft_s, self._body_bytes)
 
     def tokens(self) -> tuple[int | None, bool]:
@@ -295,7 +286,6 @@ class TrafficMeter:
         self._energy = EnergyMeter()
 
     def profile(self, name: str) -> ProfileTraffic:
-        """Return the counts of one profile."""
         found = self._profiles.get(name)
         if found is None:
             found = self._profiles[name] = ProfileTraffic()
@@ -316,7 +306,6 @@ class TrafficMeter:
     def end(
         self, request: MeteredRequest, usage: TokenUsage | None, ttft_s: float | None, body_bytes: int
     ) -> float | None:
-        """Count the end of a request; return its energy in Wh."""
         if self._open.pop(request.id, None) is None or request.sent_at is None:
             return None
         now, kept = self.monotonic(), self.profile(request.profile)

@@ -41,7 +41,6 @@ class Translator(ChildProcess):
         self.unsupported: set[tuple[str, float | None, str]] = set()
         """Incarnations of engines, with the paths that they answered with 404."""
         self._early: asyncio.Task[None] | None = None
-        """Task of an early start."""
 
     async def __aexit__(self, *_: object) -> None:
         if self._early:
@@ -65,7 +64,6 @@ class Translator(ChildProcess):
         self._publish(Notice(level=Level.INFO, code="translator_started", text=text))
 
     def broke_off_error(self) -> UpstreamError:
-        """Build the error of a broken answer: the engine broke it off, and the translator passed that on."""
         words = "The engine broke off in the middle of its answer, which was being translated."
         return UpstreamError(words, code="engine_died")
 
