@@ -27,11 +27,13 @@ from sparkdash.domain.engine import no_evidence
 from sparkdash.domain.metric import TrafficLook
 from sparkdash.domain.request import Request
 from sparkdash.domain.state import DaemonInfo, Snapshot
-from sparkdash.gateway import app as gateway
+from sparkdash.gateway.app import Gateway
 from sparkdash.gateway.count.counter import TokenCounter
-from sparkdash.gateway.relay.capture import Capture, find_captured
-from sparkdash.gateway.shared.bodies import BodyBudget, Uploads
-from sparkdash.gateway.shared.exclusive import Exclusive
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.exclusive import Exclusive
+from sparkdash.gateway.http.capture import Capture, find_captured
+from sparkdash.gateway.http.exchange import BodyBudget
+from sparkdash.gateway.http.uploads import Uploads
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.hooks import HookDispatcher
 from sparkdash.host import inotify
@@ -56,7 +58,7 @@ LOG = structlog.get_logger("sparkdash")
 
 def _gateway_deps(
     daemon: Daemon, listeners: Listeners, translator: Translator, counter: TokenCounter, tracer: RequestTracer
-) -> gateway.Deps:
+) -> Deps:
     parts, settings, store, supervisor = daemon.parts, daemon.parts.settings, daemon.store, daemon.supervisor
     read, on_box = parts.load_settings, not parts.simulated
 
@@ -66,7 +68,7 @@ def _gateway_deps(
         daemon.exporter.record(request)
         tracer.record(request)
 
-    return gateway.Deps(
+    return Deps(
         supervisor=supervisor,
         bus=daemon.bus,
         upstream=daemon.upstream,
@@ -217,10 +219,10 @@ def _supervisor(daemon: Daemon, profiles: Catalog) -> Supervisor:
     )
 
 
-def _server(deps: gateway.Deps, listeners: Listeners) -> listen.Server:
+def _server(deps: Deps, listeners: Listeners) -> listen.Server:
     limit = ConnectionLimit(listen.most_connections(), partial(publish_notice, deps.bus.publish))
     linger_s = listen.LINGER_S if listeners.outlives else 0.0
-    return listen.Server(gateway.build(deps).ready(), listeners.tls, linger_s=linger_s, limit=limit)
+    return listen.Server(Gateway(deps).ready(), listeners.tls, linger_s=linger_s, limit=limit)
 
 
 def _most_bytes(parts: Parts) -> int:

@@ -16,13 +16,13 @@ from sparkdash.access.key import Scope as KeyScope
 from sparkdash.api.answers import GatewayHealth
 from sparkdash.domain.engine import EngineState
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway import control
 from sparkdash.gateway.admission import access, audit, guard
 from sparkdash.gateway.admission.access import READ, AccessControl, Caller, CallerMemo
 from sparkdash.gateway.apis import ollama, pages
 from sparkdash.gateway.apis.models import model_list_handler
 from sparkdash.gateway.apis.pages import serve_metrics
-from sparkdash.gateway.control.fastapi_app import build_control_app
+from sparkdash.gateway.control.app import build_control_app
+from sparkdash.gateway.control.routes import set_caller
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.channel import ClientGone, Receive, Scope, Send, replay_body
 from sparkdash.gateway.http.exchange import Exchange, ParsedHead
@@ -30,7 +30,7 @@ from sparkdash.gateway.http.headers import HeaderList
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.route import METRICS, OLLAMA, Dialect, Route, find_route, is_plain, raw_route
 from sparkdash.gateway.relay import passthrough
-from sparkdash.gateway.relay.destinations import is_remote
+from sparkdash.gateway.relay.admitted import is_remote
 from sparkdash.limits import CONTROL_BODY_MIB, shown
 from sparkdash.settings import Settings
 from sparkdash.wire import RequestChannel
@@ -69,8 +69,6 @@ def _route(deps: Deps, exchange: Exchange) -> Route:
     return route
 
 
-__all__ = ["Deps", "Gateway", "build"]
-
 Handler = Callable[[Deps, Exchange], Awaitable[None]]
 
 
@@ -78,14 +76,15 @@ class MatchedRoute(NamedTuple):
     """Handler of a request that the guard let in, and what the caller needs for it."""
 
     handler: Handler
-    right: access.Right
+    scope: KeyScope | None
+    """Scope that the key needs; None: no key is needed."""
     counts: bool
     """Whether the request is work for an engine, within its key's limits."""
     audited: bool
     """Whether the request changes something, so that its caller is written down."""
 
 
-_RELAYED = MatchedRoute(passthrough.relay_request, access.INFERENCE, counts=True, audited=False)
+_RELAYED = MatchedRoute(passthrough.relay_request, KeyScope.INFERENCE, counts=True, audited=False)
 """Route of nearly every request."""
 _JSON = [(b"content-type", b"application/json")]
 _ALIVE = [*_JSON, (b"vary", b"Accept")]
@@ -111,10 +110,6 @@ class KnownHead:
         if not isinstance(memo, KnownHead):
             memo = channel.head.memo = cls(ParsedHead.of_wire(channel.head))
         return memo
-
-
-def build(deps: Deps) -> Gateway:
-    return Gateway(deps)
 
 
 class Gateway:
@@ -163,11 +158,11 @@ class Gateway:
             return _refuse(exchange, error)
         if known.granted:
             exchange.grant(known.granted)
-        if route.right.scope is not None:
+        if route.scope is not None:
             try:
                 caller = self._access.caller(known.head, known.caller)
                 if (key := caller.key) is not None:
-                    self._access.admit(key, route.right, counts=route.counts)
+                    self._access.admit(key, route.scope, counts=route.counts)
                     exchange.key = key
             except AdmissionError as error:
                 return _refuse(exchange, error)
@@ -187,15 +182,15 @@ class Gateway:
         if head.method == "POST" and is_plain(head.raw_path):
             return _RELAYED
         if guard.is_preflight(head.headers, head.method):
-            return MatchedRoute(_answer_preflight, access.ANYBODY, counts=False, audited=False)
+            return MatchedRoute(_answer_preflight, None, counts=False, audited=False)
         if pages.wants_page(head):
-            return MatchedRoute(pages.serve_page, access.ANYBODY, counts=False, audited=False)
-        right = access.right_of(head.path)
-        if right is access.ANYBODY:
-            return MatchedRoute(_answer_alive, right, counts=False, audited=False)
+            return MatchedRoute(pages.serve_page, None, counts=False, audited=False)
+        scope = access.scope_of(head.path)
+        if scope is None:
+            return MatchedRoute(_answer_alive, None, counts=False, audited=False)
         reads = head.method in READ and b"sec-websocket-key" not in head.headers
-        controls = right.scope in (KeyScope.CONTROL, KeyScope.METRICS)
-        return MatchedRoute(self._handler(head), right, counts=not (reads or controls), audited=controls and not reads)
+        controls = scope in (KeyScope.CONTROL, KeyScope.METRICS)
+        return MatchedRoute(self._handler(head), scope, counts=not (reads or controls), audited=controls and not reads)
 
     def _handler(self, head: ParsedHead) -> Handler:
         path = head.path
@@ -220,7 +215,7 @@ class Gateway:
             return
         scope, receive, send = exchange.asgi_triple()
         scope["path"] = exchange.head.path  # FastAPI must look up the very path that was admitted
-        control.set_caller(scope, deps, exchange.key)
+        set_caller(scope, deps, exchange.key)
         await self.control(scope, replay_body(body, receive), send)
 
     def _audited(self, exchange: Exchange, caller: Caller) -> Exchange:

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Protocol
 
 from sparkdash.access.keyring import Keyring
 from sparkdash.api.answers import BenchPlan, SettingList
@@ -23,13 +22,13 @@ from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.request import Request
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.count.counter import TokenCounter
+from sparkdash.gateway.exclusive import Exclusive
+from sparkdash.gateway.http.capture import Capture, CapturedRequest
 from sparkdash.gateway.http.event_feed import EventEncoder
-from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.gateway.http.exchange import BodyBudget
+from sparkdash.gateway.http.uploads import Uploads
 from sparkdash.gateway.protocol.prepare import RequestPreparer
-from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.gateway.shared.bodies import BodyBudget, Uploads
-from sparkdash.gateway.shared.exclusive import Exclusive
-from sparkdash.gateway.shared.traffic_meter import TrafficMeter
+from sparkdash.gateway.traffic_meter import TrafficMeter
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.limits import shown
 from sparkdash.settings import Settings
@@ -111,22 +110,6 @@ def unknown_request(request_id: str) -> AdmissionError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CapturedRequest:
-    """Captured request `id`, from the time `at` (Unix seconds)."""
-
-    id: str
-    at: float
-    method: str
-    path: str
-    query: str
-    headers: Mapping[str, str]
-    body: object = field(repr=False)
-    """The JSON document; other text as text; None where only its length was kept."""
-    answer: str | None = field(default=None, repr=False)
-    """Text of the answer; None where it broke off, was too long, or came before answers were kept."""
-
-
 def _default_uploads() -> Uploads:
     settings = Settings()
     return Uploads(Path(tempfile.gettempdir()), settings.uploads_limit_mib)
@@ -153,16 +136,6 @@ def _new_id() -> str:
     return hex(next(_REQUEST_NUMBERS))[2:]
 
 
-class CapturePort(Protocol):
-    """Writer of captured requests and their answers. Its calls may block."""
-
-    def keep(self, exchange: Exchange, body: bytes, at: float, request_id: str) -> None: ...
-
-    def keep_answer(self, exchange: Exchange, dialect: Dialect, at: float) -> None:
-        """Keep the text of a whole answer to a request that was kept."""
-        ...
-
-
 @dataclass(frozen=True)
 class Deps:
     """Dependencies of the gateway's handlers, handed over by the daemon, the demo, or a test."""
@@ -185,7 +158,7 @@ class Deps:
     """Store a finished request in the database; must not block."""
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None
     """Write the page of metrics in the format of an Accept header; return it with its content type."""
-    capture: CapturePort | None = None
+    capture: Capture | None = None
     """Writer of the capture files; may block. None: capturing is off."""
     captured: Callable[[str], CapturedRequest | None] | None = None
     """Find a captured request by its id; may block. None where nothing can have been captured."""

@@ -8,7 +8,7 @@ Rule 2: while nobody takes the body, at most BUFFER_LIMIT is kept; the rest wait
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from typing import Protocol
 
 import httptools
@@ -474,3 +474,68 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
 async def _pieces(body: memoryview) -> AsyncIterator[memoryview]:
     for start in range(0, len(body), BODY_PIECE):
         yield body[start : start + BODY_PIECE]
+
+
+READ_LIMIT = 16 * 1024 * 1024
+"""Most that `read` keeps of one answer; the largest /metrics seen is under 1 MiB."""
+
+
+class EngineResponse:
+    """An answer whose body is still to come.
+
+    `headers`: as the engine sent them, without the Content-Length, with names in lower case.
+    """
+
+    __slots__ = ("_connection", "content_type", "ends_with_connection", "head", "headers", "length", "status")
+
+    def __init__(self, connection: EngineConnection) -> None:
+        self._connection = connection
+        self.status = connection.status
+        self.head = connection.head
+        self.headers: list[Header] = self.head.headers
+        self.content_type = self.head.content_type
+        self.length = connection.length
+        """Bytes of the body, where the engine says so before it."""
+        self.ends_with_connection = not connection.framed
+        """Whether only the connection's end ends the body (no chunks, no length): an engine's death looks the same."""
+
+    @property
+    def upgraded(self) -> UpgradedEngine | None:
+        """The engine's socket after a 101; None after any other answer."""
+        return self._connection.upgraded
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """Yield the body as it arrives, never in empty pieces.
+
+        Raises:
+            UpstreamError: code `engine_died`, when the connection ends before the body does.
+        """
+        while piece := await self._connection.piece():
+            yield piece
+
+    def pour(self, take: Take) -> Awaitable[bytes]:
+        """Give each piece of the body to `take` as it comes, on the loop: `take` must not wait. Return the last piece.
+
+        What `take` raises is raised here.
+
+        Raises:
+            UpstreamError: code `engine_died`, when the connection ends before the body does.
+        """
+        return self._connection.pour(take)
+
+    def pause(self) -> None:
+        self._connection.pause()
+
+    def resume(self) -> None:
+        self._connection.resume()
+
+    def broke_off(self, why: str) -> UpstreamError:
+        return self._connection.broke_off(why)
+
+    async def read(self, limit: int = READ_LIMIT) -> bytes:
+        """Read the body, at most `limit` bytes of it."""
+        parts, size = [], 0
+        while size < limit and (piece := await self._connection.piece()):
+            parts.append(piece)
+            size += len(piece)
+        return b"".join(parts)[:limit]

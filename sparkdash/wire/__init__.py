@@ -7,8 +7,13 @@ itself, without ASGI's messages, if it has `serve_channel`.
 
 from sparkdash.wire.connection import ClientConnection, Shutdown, Turns
 from sparkdash.wire.connection_limit import ConnectionLimit, Crowding
-from sparkdash.wire.heads import RequestHeadCache, ResponseHeaders, by_name
-from sparkdash.wire.request_channel import RequestChannel, UpgradedConnection
+from sparkdash.wire.request_channel import (
+    RequestChannel,
+    RequestHeadCache,
+    ResponseHeaders,
+    UpgradedConnection,
+    by_name,
+)
 
 __all__ = [
     "ClientConnection",

@@ -17,8 +17,20 @@ from uvicorn.server import ServerState
 
 from sparkdash.limits import HEAD
 from sparkdash.wire.connection_limit import ConnectionLimit
-from sparkdash.wire.heads import Address, Fields, Listener, RequestHead, RequestHeadCache, asgi_address, remote_host
-from sparkdash.wire.request_channel import RequestChannel, Serve, UpgradedConnection, asks_for_websocket, serve_asgi
+from sparkdash.wire.request_channel import (
+    Address,
+    Fields,
+    Listener,
+    RequestChannel,
+    RequestHead,
+    RequestHeadCache,
+    Serve,
+    UpgradedConnection,
+    asgi_address,
+    asks_for_websocket,
+    remote_host,
+    serve_asgi,
+)
 
 MOST = 6
 """Measured with 32 requests at once on 16 cores (docs/relay.md). With 6 a turn the first answer came after 1.8 ms
@@ -222,7 +234,7 @@ class ClientConnection(asyncio.Protocol):
         """Take the connection, if there is room, and start the time limit of the first head."""
         self.transport = transport  # type: ignore[assignment]  # uvloop's is no asyncio.Transport by its class
         self.address = remote_host(transport.get_extra_info("peername"))
-        if self._limit is not None and not self._limit.admit(self, self._server.connections):
+        if self._limit is not None and not self._limit.admit(self.address, self._server.connections):
             self._limit.refuse(self.transport)
             del self._parser
             return

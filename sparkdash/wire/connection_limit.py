@@ -11,7 +11,7 @@ import asyncio
 import heapq
 from collections import Counter
 from collections.abc import Callable, MutableSet
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 ROOM_SHARE = 16
 """Share of the limit (a sixteenth) that is freed at once: a look through 32,000 connections takes milliseconds, and a
@@ -57,22 +57,6 @@ class Crowding(NamedTuple):
     """Address of the client that last met its own limit; None: the limit of all was met."""
 
 
-class EvictableConnection(Protocol):
-    """Connection of a client, as far as the limit needs it."""
-
-    @property
-    def idle_since(self) -> float | None:
-        """Time at which the last request ended, or the connection was opened; None while it is in use."""
-        ...
-
-    @property
-    def address(self) -> str | None:
-        """The client's address, where it is beyond this box."""
-        ...
-
-    def evict(self) -> None: ...
-
-
 class ConnectionLimit:
     """Limit of connections of one server. `report` is called when the limit is met, at most once in REPORT_S."""
 
@@ -84,9 +68,11 @@ class ConnectionLimit:
         self._address: str | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def admit(self, new: EvictableConnection, others: MutableSet[Any]) -> bool:
-        """Admit `new`, closing idle connections of `others` for it where necessary. False: there is no room."""
-        address = new.address
+    def admit(self, address: str | None, others: MutableSet[Any]) -> bool:
+        """Admit a client, closing idle ones of `others` (ClientConnections) for it where necessary. False: there is no room.
+
+        `address`: the client's, where it is beyond this box.
+        """
         own_limit = address is not None and self._by_address[address] >= max(1, self.most // CLIENT_SHARE)
         if own_limit or len(others) >= self.most:
             made = self._make_room(others, address if own_limit else None)

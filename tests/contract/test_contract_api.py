@@ -18,11 +18,11 @@ from sparkdash.api.control import ControlApi
 from sparkdash.api.rows import Call, DocumentCall, Row, Stream
 from sparkdash.client.client import AsyncClient, Client
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway import control
+from sparkdash.gateway.control.app import router
 
 ROOT = Path(__file__).parents[2]
 ROWS: dict[str, Row[...]] = {name: row for name, row in vars(ControlApi).items() if isinstance(row, Row)}
-ROUTES = {(method, route.path): route for route in control.router().routes for method in route.methods}  # type: ignore[attr-defined]
+ROUTES = {(method, route.path): route for route in router().routes for method in route.methods}  # type: ignore[attr-defined]
 
 
 def each_row() -> Iterator[Any]:

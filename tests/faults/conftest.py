@@ -31,8 +31,9 @@ from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Mount, Pr
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.domain.swap import SwapCause
 from sparkdash.engines.argv import container_name
-from sparkdash.gateway import app as gateway
-from sparkdash.gateway.shared.bodies import BodyBudget
+from sparkdash.gateway.app import Gateway
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.http.exchange import BodyBudget
 from sparkdash.host import command
 from sparkdash.host.box import BoxReader
 from sparkdash.host.podman.podman import Podman
@@ -305,11 +306,11 @@ async def opened(
             catalog=catalog, runtime=Podman(), upstream=upstream, reader=reader, publish=bus.publish,
             settings=settings, owner=owner, clock=FastClock(), figures=lambda _: None, nodes=OneNode(reader), thresholds=thresholds or Thresholds(),
         ))  # fmt: skip
-        deps = gateway.Deps(
+        deps = Deps(
             supervisor=supervisor, bus=bus, upstream=upstream, catalog=lambda: catalog, settings=settings,
             body_budget=BodyBudget(settings.bodies_limit_mib), reload=nothing, shutdown=nothing,
         )  # fmt: skip
-        server, sock = listen.Server(gateway.build(deps)), listen.bind_tcp("127.0.0.1", 0)
+        server, sock = listen.Server(Gateway(deps)), listen.bind_tcp("127.0.0.1", 0)
         port = sock.getsockname()[1]
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         running = asyncio.create_task(supervisor.run())

@@ -35,9 +35,10 @@ from sparkdash.domain.state import OPEN, DaemonInfo, Snapshot
 from sparkdash.domain.swap import Plan, SwapCause
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.errors import HostError, SparkdashError
-from sparkdash.gateway.app import Deps, Gateway, build
+from sparkdash.gateway.app import Gateway
 from sparkdash.gateway.count.counter import TokenCounter
-from sparkdash.gateway.shared.bodies import BodyBudget
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.http.exchange import BodyBudget
 from sparkdash.gateway.translate.translator import Translator
 from sparkdash.settings import Settings
 from sparkdash.sim import http_server
@@ -351,7 +352,7 @@ async def living_house(
             shelf=shelf,
             memory=memory,
         )
-        app = build(deps)
+        app = Gateway(deps)
         server = listen.Server(app)
         sock = listen.bind_tcp("127.0.0.1", 0)
         serving = asyncio.create_task(server.serve(sockets=[sock]))

@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from sparkdash.access import keyring
-from sparkdash.access.key import Key, digest
+from sparkdash.access.key import Key, Scope, digest
 from sparkdash.access.keyring import Keyring
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.admission.access import INFERENCE, AccessControl
+from sparkdash.gateway.admission.access import AccessControl
 from sparkdash.settings import Settings
 
 SECRET = "sk-sparkdash-test"
@@ -230,13 +230,13 @@ def test_the_minute_moves_with_the_clock(tmp_path: Path) -> None:
     one = key(requests_per_minute=2)
     for at in (0.0, 40.0, 60.0):
         now[0] = at
-        access.admit(one, INFERENCE, counts=True)
+        access.admit(one, Scope.INFERENCE, counts=True)
     now[0] = 61.0
     with pytest.raises(AdmissionError) as caught:
-        access.admit(one, INFERENCE, counts=True)
+        access.admit(one, Scope.INFERENCE, counts=True)
     assert caught.value.retry_after == 39.0
     now[0] = 100.0
-    access.admit(one, INFERENCE, counts=True)
+    access.admit(one, Scope.INFERENCE, counts=True)
 
 
 async def test_the_requests_of_a_batch_key_let_others_go_first(locked: Locked) -> None:

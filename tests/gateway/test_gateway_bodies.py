@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.gateway.http.headers import headers_for_client, headers_for_engine
 from sparkdash.gateway.protocol.peek import PeekedBody, peek_body
+from sparkdash.gateway.protocol.prepare import Edits, rename_model, rewrite_body
 from sparkdash.gateway.protocol.problems import client_status, error_body, is_permanent, stream_error_body
-from sparkdash.gateway.protocol.rewrite import Edits, rename_model, rewrite_body
 from sparkdash.gateway.protocol.route import Dialect, find_route
 from sparkdash.gateway.relay.request_row import client_name
 
@@ -174,8 +174,8 @@ def test_headers_named_by_connection_do_not_cross() -> None:
     """In both directions; duplicates of others do."""
     sent = [(b"connection", b"close, X-Mine"), (b"x-mine", b"1"), (b"x-a", b"1"), (b"x-a", b"2"), (b"host", b"h")]
     data = (b"content-type", b"application/json; charset=utf-8")
-    assert headers_for_engine(sent, b"close, X-Mine", {"X-A": "own"}) == [(b"X-A", b"own")]
-    assert headers_for_engine(sent, b"close, X-Mine", {}) == [(b"x-a", b"1"), (b"x-a", b"2")]
+    assert headers_for_engine(sent, {"X-A": "own"}, b"close, X-Mine") == [(b"X-A", b"own")]
+    assert headers_for_engine(sent, {}, b"close, X-Mine") == [(b"x-a", b"1"), (b"x-a", b"2")]
     kept = headers_for_client([*sent, data], stream=False)
     assert kept == [(b"x-a", b"1"), (b"x-a", b"2"), (b"host", b"h"), data]
 

@@ -18,10 +18,10 @@ from scripted import Seen, Wire
 from sparkdash.domain.history import PastRequests
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import SparkdashError
+from sparkdash.gateway.http import capture
+from sparkdash.gateway.http.capture import Capture, find_captured, without_secrets
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.gateway.relay import capture
-from sparkdash.gateway.relay.capture import Capture, find_captured, without_secrets
 
 KEY = "sk-proj-0123456789abcdefghij"
 

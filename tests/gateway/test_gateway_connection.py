@@ -320,8 +320,8 @@ async def test_origins_without_connections_are_forgotten(
     upstream: Upstream, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that rests for long is closed, and nothing wakes the process afterwards."""
-    monkeypatch.setattr("sparkdash.upstream.pool.KEPT_S", 0.01)
-    monkeypatch.setattr("sparkdash.upstream.pool.NEAR_KEPT_S", 0.01)
+    monkeypatch.setattr("sparkdash.upstream.client.KEPT_S", 0.01)
+    monkeypatch.setattr("sparkdash.upstream.client.NEAR_KEPT_S", 0.01)
     await upstream.get(engine.url + "/x", timeout_s=60)
     pool = upstream._pool
     async with asyncio.timeout(60):

@@ -21,14 +21,14 @@ from sparkdash.engines.registry import adapter
 from sparkdash.gateway import child_process
 from sparkdash.gateway.count import __main__
 from sparkdash.gateway.count import counter as room
-from sparkdash.gateway.count.counter import TokenCounter
-from sparkdash.gateway.count.messages import (
+from sparkdash.gateway.count.chat import (
     CountRequest,
     InvalidPrompt,
     Uncountable,
     decode_count_request,
     encode_count_request,
 )
+from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.count.template import Template
 from sparkdash.settings import Settings
 

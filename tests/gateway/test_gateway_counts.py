@@ -21,7 +21,7 @@ import pytest
 
 from sparkdash.domain.profile import SimSpec
 from sparkdash.domain.request import RequestState
-from sparkdash.upstream import encode_headers, pool
+from sparkdash.upstream import encode_headers
 
 MINUTES = float(os.environ.get("SPARKDASH_MINUTES", "0"))
 REQUESTS = 240
@@ -39,7 +39,7 @@ PROMPTS = [
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A box that is so busy that its loopback takes seconds is no failure."""
-    monkeypatch.setattr(pool, "CONNECT_S", 60.0)
+    monkeypatch.setattr("sparkdash.upstream.client.CONNECT_S", 60.0)
 
 
 class Truth:

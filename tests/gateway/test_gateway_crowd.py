@@ -169,7 +169,7 @@ async def test_one_box_elsewhere_has_half_of_them_at_most() -> None:
 
     def comes(address: str | None, idle_since: float | None = 0.0) -> Held | None:
         new = Held(address, idle_since)
-        if limit.admit(new, held):
+        if limit.admit(address, held):
             held.add(new)
             return new
         return None
@@ -197,7 +197,7 @@ async def test_what_comes_after_is_told_together(monkeypatch: pytest.MonkeyPatch
     told = asyncio.Queue[Crowding]()
     limit, held = ConnectionLimit(1, told.put_nowait), {Held(None, None)}
     for _ in range(5):
-        assert not limit.admit(Held(None), held)
+        assert not limit.admit(None, held)
     async with asyncio.timeout(60):
         assert [(await told.get()).refused for _ in range(2)] == [1, 4]
 

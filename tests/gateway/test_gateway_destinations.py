@@ -16,7 +16,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import ROUTE_PATHS
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.protocol.route import find_route
-from sparkdash.gateway.relay.destinations import refuse_unserved, server_path
+from sparkdash.gateway.relay.admitted import refuse_unserved, server_path
 
 CHOICES = {
     "either": ("beta/fast", "alpha"),

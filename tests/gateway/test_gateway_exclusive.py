@@ -14,7 +14,7 @@ import pytest
 from sparkdash import listen
 from sparkdash.domain.request import LEASE_HEADER
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.shared.exclusive import TTL_S, Exclusive
+from sparkdash.gateway.exclusive import TTL_S, Exclusive
 
 CHAT = {"model": "a", "messages": [{"role": "user", "content": "hi"}]}
 

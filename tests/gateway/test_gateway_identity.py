@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.request import RequestState
-from sparkdash.upstream import encode_headers, pool
+from sparkdash.upstream import encode_headers
 
 pytestmark = pytest.mark.timeout(600)
 STREAMS = int(os.environ.get("SPARKDASH_STREAMS", "300"))
@@ -38,7 +38,7 @@ DONE = b"data: [DONE]\n\n"
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A box that is so busy that its loopback takes seconds is no failure."""
-    monkeypatch.setattr(pool, "CONNECT_S", 60.0)
+    monkeypatch.setattr("sparkdash.upstream.client.CONNECT_S", 60.0)
 
 
 def frame(dice: random.Random) -> bytes:

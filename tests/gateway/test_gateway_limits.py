@@ -13,8 +13,7 @@ import pytest
 
 from sparkdash.domain.request import RequestState
 from sparkdash.gateway.http.channel import ClientStuck
-from sparkdash.gateway.http.exchange import Exchange
-from sparkdash.gateway.shared.bodies import BodyBudget
+from sparkdash.gateway.http.exchange import BodyBudget, Exchange
 from sparkdash.settings import Settings
 from sparkdash.units import MIB
 from sparkdash.wire import connection

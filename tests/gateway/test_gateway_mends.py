@@ -12,9 +12,8 @@ import pytest
 from sparkdash.domain.profile import EngineKind, MendName, ModelRef, Profile
 from sparkdash.engines.argv import version_of
 from sparkdash.engines.registry import adapter
-from sparkdash.gateway.protocol.compat import COMPAT_RULES, CompatTarget, apply_rules, rules_for
 from sparkdash.gateway.protocol.peek import peek_body
-from sparkdash.gateway.protocol.prepare import RequestPreparer
+from sparkdash.gateway.protocol.prepare import COMPAT_RULES, CompatTarget, RequestPreparer, apply_rules, rules_for
 from sparkdash.gateway.protocol.route import Dialect, find_route
 
 DATA = Path(__file__).parent.parent / "data" / "client-requests.json"

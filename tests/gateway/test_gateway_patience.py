@@ -31,7 +31,6 @@ from sparkdash.errors import EngineError, UpstreamError
 from sparkdash.gateway.relay import passthrough
 from sparkdash.gateway.relay.fallbacks import RetryPlan
 from sparkdash.settings import Settings
-from sparkdash.upstream import pool
 
 if TYPE_CHECKING:
     import anthropic
@@ -153,7 +152,9 @@ async def load_goes_on(house: Any) -> None:
 @pytest.fixture
 def loading(tools: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A function that runs what it is given before a gateway whose model needs `load_s` to come up."""
-    monkeypatch.setattr(pool, "CONNECT_S", 60.0)  # a leap too early, on a busy box, is no engine that is away
+    monkeypatch.setattr(
+        "sparkdash.upstream.client.CONNECT_S", 60.0
+    )  # a leap too early, on a busy box, is no engine that is away
 
     def run(load_s: float, calls: Callable[[Any], Awaitable[Any]], **settings: Any) -> Any:
         async def main() -> Any:

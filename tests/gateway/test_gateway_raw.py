@@ -9,9 +9,9 @@ import pytest
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.gateway.apis.ollama_wire import AnswerSummary
 from sparkdash.gateway.protocol.route import find_route, is_control
-from sparkdash.gateway.relay import destinations
+from sparkdash.gateway.relay import admitted
 from sparkdash.upstream import engine_error_text
-from sparkdash.upstream.engine_response import ERROR_TEXT_LIMIT
+from sparkdash.upstream.client import ERROR_TEXT_LIMIT
 
 
 async def test_a_raw_request_reaches_the_named_engine_unchanged(house: Any) -> None:
@@ -114,9 +114,7 @@ def test_a_body_too_deep_to_read_is_told_as_it_is() -> None:
 def test_a_key_that_a_service_repeats_is_masked(before: int) -> None:
     """Also where the words are shortened."""
     profile = Profile(name="cloud", engine=EngineKind.REMOTE, url="https://far.example/v1", model_id="m", key_env="FAR")
-    told = destinations.remote_refusal(
-        profile, 401, b"x" * before + KEY.encode(), {"Authorization": f"Bearer {KEY}"}, None
-    )
+    told = admitted.remote_refusal(profile, 401, b"x" * before + KEY.encode(), {"Authorization": f"Bearer {KEY}"}, None)
     assert KEY[:6] not in told.text()
     assert "***" in told.text()
 

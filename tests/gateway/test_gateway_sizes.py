@@ -28,9 +28,9 @@ from sparkdash import limits
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.registry import adapter
 from sparkdash.gateway.apis import ollama_wire
-from sparkdash.gateway.protocol import compat
+from sparkdash.gateway.http.capture import without_secrets
+from sparkdash.gateway.protocol import prepare
 from sparkdash.gateway.protocol.route import Dialect, find_route
-from sparkdash.gateway.relay.capture import without_secrets
 from sparkdash.units import MIB
 
 LONG = os.environ.get("SPARKDASH_SIZES") == "long"
@@ -249,7 +249,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _routes() -> list[Route]:
     from types import SimpleNamespace
 
-    from sparkdash.gateway.control.fastapi_app import build_control_app
+    from sparkdash.gateway.control.app import build_control_app
 
     return sorted(every_route(SimpleNamespace(control=build_control_app())))
 
@@ -308,8 +308,8 @@ def test_many_system_turns_are_folded_in_one_pass() -> None:
     """An older vLLM gets them as text of the turn before."""
     turns = [{"role": "user", "content": "x"}, *({"role": "system", "content": "y"} for _ in range(100_000))]
     body = json.dumps({"model": "m", "messages": turns}).encode()
-    rules = compat.rules_for(body, Dialect.MESSAGES, ())
-    assert took(lambda: compat.apply_rules(body, rules, compat.CompatTarget(adapter(EngineKind.VLLM), (0, 22)))) < 2
+    rules = prepare.rules_for(body, Dialect.MESSAGES, ())
+    assert took(lambda: prepare.apply_rules(body, rules, prepare.CompatTarget(adapter(EngineKind.VLLM), (0, 22)))) < 2
 
 
 @pytest.mark.parametrize("unit", ["-eyJ0123456789", "eyJ0123456789.", '"api_key" ', "Bearer ", "sk-", '\\"token\\" : '])

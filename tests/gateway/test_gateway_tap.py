@@ -10,9 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparkdash.gateway.protocol.counts import TokenUsage, error_code
 from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.gateway.protocol.tap import TAIL, Tap
+from sparkdash.gateway.protocol.tap import TAIL, Tap, TokenUsage, error_code
 
 DIALECTS = {
     "chat": Dialect.CHAT,

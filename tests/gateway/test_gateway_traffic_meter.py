@@ -10,10 +10,9 @@ import pytest
 
 from sparkdash.domain.profile import SimSpec
 from sparkdash.domain.request import RequestState
-from sparkdash.gateway.protocol.counts import TokenUsage
 from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.gateway.protocol.tap import Tap
-from sparkdash.gateway.shared.traffic_meter import MeteredRequest, TokenEstimates, TrafficMeter
+from sparkdash.gateway.protocol.tap import Tap, TokenUsage
+from sparkdash.gateway.traffic_meter import MeteredRequest, TokenEstimates, TrafficMeter
 from sparkdash.telemetry.energy import GAP_S, EnergyMeter, EnergyUse, Power
 
 CHAT = "/v1/chat/completions"

@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkdash.domain.request import RequestState
+from sparkdash.gateway.http import uploads as upload_module
+from sparkdash.gateway.http.uploads import Uploads
 from sparkdash.gateway.protocol.peek import FormScanner, form_boundary
-from sparkdash.gateway.shared import bodies as upload_module
-from sparkdash.gateway.shared.bodies import Uploads
 from sparkdash.settings import Settings
 from sparkdash.units import MIB
 

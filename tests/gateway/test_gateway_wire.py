@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from sparkdash.listen import Server
 from sparkdash.wire import ClientConnection, RequestChannel, RequestHeadCache, ResponseHeaders
 from sparkdash.wire.connection import Deadline
-from sparkdash.wire.heads import RequestHead
+from sparkdash.wire.request_channel import RequestHead
 
 Headers = list[tuple[bytes, bytes]]
 EMPTY = ResponseHeaders([(b"content-length", b"0")])

@@ -204,8 +204,9 @@ def serve_gateway(pipe: Connection, engine_port: int) -> None:
     from sparkdash.domain.engine import Engine, EngineState
     from sparkdash.domain.profile import EngineKind, Profile
     from sparkdash.domain.state import DaemonInfo, Snapshot
-    from sparkdash.gateway.app import Deps, build
-    from sparkdash.gateway.shared.bodies import BodyBudget
+    from sparkdash.gateway.app import Gateway
+    from sparkdash.gateway.deps import Deps
+    from sparkdash.gateway.http.exchange import BodyBudget
     from sparkdash.settings import Settings
     from sparkdash.upstream import Upstream
 
@@ -236,7 +237,7 @@ def serve_gateway(pipe: Connection, engine_port: int) -> None:
                 "reload": None,
                 "shutdown": None,
             }
-            server = doors.Server(build(Deps(**parts)))
+            server = doors.Server(Gateway(Deps(**parts)))
             sock = doors.bind_tcp("127.0.0.1", 0)
             serving = asyncio.create_task(server.serve(sockets=[sock]))
             gc.collect()

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from sparkdash import daemon
+from sparkdash import daemon, upstream
 from sparkdash.catalog import Catalog
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile, SimSpec, SimSpeed
 from sparkdash.domain.request import Request
@@ -24,7 +24,6 @@ from sparkdash.host.processes.process import Process
 from sparkdash.settings import Settings
 from sparkdash.sim.process import serving
 from sparkdash.supervisor import probe
-from sparkdash.upstream import pool
 
 TINY = Path(__file__).parents[1] / "data" / "count"
 KEY = "sk-far-0123456789abcdef"
@@ -136,7 +135,10 @@ async def box(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
             (root / name.lower()).mkdir()
             patch.setenv(f"SPARKDASH_{name}_DIR", str(root / name.lower()))
         patch.setenv("TEST_FAR_KEY", KEY)
-        for module, limit in ((probe, "PROBE_S"), (pool, "CONNECT_S")):  # a busy machine is no engine that is away
+        for module, limit in (
+            (probe, "PROBE_S"),
+            (upstream.client, "CONNECT_S"),
+        ):  # a busy machine is no engine that is away
             patch.setattr(module, limit, 60)
         async with AsyncExitStack() as stack:
             yield await _built(root, stack)

@@ -11,13 +11,12 @@ from sparkdash.access.key import Key
 from sparkdash.catalog import Catalog
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
+from sparkdash.gateway.http.exchange import BodyBudget
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.peek import PeekedBody
 from sparkdash.gateway.protocol.route import find_route
 from sparkdash.gateway.relay import fallbacks
-from sparkdash.gateway.relay.admitted import RequestContext
-from sparkdash.gateway.relay.destinations import remote_refusal
-from sparkdash.gateway.shared.bodies import BodyBudget
+from sparkdash.gateway.relay.admitted import RequestContext, remote_refusal
 from sparkdash.settings import Policy, Settings
 from sparkdash.supervisor.leasing import Leasing, remote_headers
 from sparkdash.supervisor.state.clock import SystemClock

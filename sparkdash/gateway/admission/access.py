@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import structlog
 
@@ -26,31 +25,13 @@ ALIVE = frozenset({"/health", "/v1/health", "/ping", "/", "/api/hello"})
 """Routes by which clients see whether the gateway is up: always 200, whatever the engines do."""
 
 
-class Right(NamedTuple):
-    scope: Scope | None
-    """Scope that the key needs; None: no key is needed."""
-
-    def is_granted(self, scopes: Sequence[Scope]) -> bool:
-        """Whether a key with these scopes has the right: who may control may also read the metrics."""
-        if self.scope is Scope.METRICS and Scope.CONTROL in scopes:
-            return True
-        return self.scope is None or self.scope in scopes
-
-
-INFERENCE = Right(Scope.INFERENCE)
-"""Right of every route that is not for control."""
-ANYBODY = Right(None)
-CONTROL = Right(Scope.CONTROL)
-SCRAPE = Right(Scope.METRICS)
-
-
-def right_of(path: str) -> Right:
-    """Look up who may use the route of that (decoded) path."""
+def scope_of(path: str) -> Scope | None:
+    """Look up the scope that a key needs for the route of that (decoded) path; None: no key is needed."""
     if path in ALIVE:
-        return ANYBODY
+        return None
     if path.rstrip("/") == METRICS:
-        return SCRAPE
-    return CONTROL if is_control(path) else INFERENCE
+        return Scope.METRICS
+    return Scope.CONTROL if is_control(path) else Scope.INFERENCE
 
 
 LOG = structlog.get_logger("sparkdash.access")
@@ -119,7 +100,6 @@ class AccessControl:
 
         The unix socket needs no key: only its owner can open it.
 
-
         Raises:
             AdmissionError: code `key_missing` or `invalid_api_key`; status 401.
         """
@@ -132,8 +112,8 @@ class AccessControl:
             memo.keys, memo.caller = keys, _known(keys, head.headers)
         return memo.caller
 
-    def admit(self, key: Key, right: Right, *, counts: bool) -> None:
-        """Admit a request of this key to this route now.
+    def admit(self, key: Key, scope: Scope, *, counts: bool) -> None:
+        """Admit a request of this key to a route of that scope now; who may control may also read the metrics.
 
         `counts`: it is work for an engine, within the key's limits.
 
@@ -151,19 +131,19 @@ class AccessControl:
                     f"and `sparkdash keys add {key.name}` for a new one."
                 ),
             )
-        if not right.is_granted(key.scopes):
+        if scope not in key.scopes and not (scope is Scope.METRICS and Scope.CONTROL in key.scopes):
             raise AdmissionError(
-                f"The key {key.name!r} is for {' and '.join(key.scopes)}, not for {right.scope}.",
+                f"The key {key.name!r} is for {' and '.join(key.scopes)}, not for {scope}.",
                 code="scope_refused",
                 status=403,
-                hint=f"`sparkdash keys add NAME --scope {right.scope}` makes such a key.",
+                hint=f"`sparkdash keys add NAME --scope {scope}` makes such a key.",
             )
-        if key.models and right is not INFERENCE:
+        if key.models and scope is not Scope.INFERENCE:
             raise AdmissionError(
-                f"The key {key.name!r} is for inference on some models, not for {right.scope}.",
+                f"The key {key.name!r} is for inference on some models, not for {scope}.",
                 code="whole_box_refused",
                 status=403,
-                hint=f"{_models_of(key)} A key without --models may have the scope {right.scope}.",
+                hint=f"{_models_of(key)} A key without --models may have the scope {scope}.",
             )
         if counts:
             self._within_tokens(key)

@@ -24,7 +24,7 @@ from sparkdash.gateway.apis.ollama_wire import rfc3339
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import Exchange, ParsedHead
 from sparkdash.gateway.protocol import problems
-from sparkdash.gateway.relay.destinations import NO_CHOICES, Choices, chosen_name
+from sparkdash.gateway.relay.admitted import NO_CHOICES, Choices, chosen_name
 
 _STATUS = {
     EngineState.READY: "loaded",

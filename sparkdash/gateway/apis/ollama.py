@@ -33,7 +33,7 @@ from sparkdash.gateway.http.channel import ClientGone, Message, Scope, replay_bo
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay import passthrough
-from sparkdash.gateway.relay.destinations import resolve_model
+from sparkdash.gateway.relay.admitted import resolve_model
 from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.sse import Lines
 

@@ -36,6 +36,8 @@ COMPLETIONS = "/v1/completions"
 
 @dataclass(frozen=True, slots=True)
 class OllamaRequest:
+    """Parsed request of Ollama's."""
+
     model: str
     path: str
     body: dict[str, Any]

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from sparkdash.access.key import Key
 from sparkdash.api.rows import Call, DocumentCall, Stream
 from sparkdash.domain.container import PullProgress
-from sparkdash.errors import SparkdashError
+from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.admission.access import key_check
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http import event_feed
@@ -53,8 +53,20 @@ LeaseToken = Annotated[str | None, Header(description="The token of POST /api/le
 """Parameter of routes that a lease reserves for its holder."""
 
 
-P = ParamSpec("P")
 T = TypeVar("T")
+
+
+NO_BENCH = ("Nothing is measured here.", "no_bench")
+
+
+def required(found: T | None, text: str, code: str, hint: str | None = None) -> T:
+    """Return what this daemon has. Raises AdmissionError: 404 `code`, where it has none."""
+    if found is None:
+        raise AdmissionError(text, code=code, status=404, hint=hint)
+    return found
+
+
+P = ParamSpec("P")
 Handler = Callable[..., Awaitable[T]]
 
 

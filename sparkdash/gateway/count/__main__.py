@@ -21,7 +21,7 @@ from sparkdash.domain.profile import ModelRef
 from sparkdash.errors import ProfileError
 from sparkdash.gateway.child_process import JSON, Message, Receive, Send, read_body, send_answer, serve_child
 from sparkdash.gateway.count import chat
-from sparkdash.gateway.count.messages import CountRequest, CountResult, InvalidPrompt, Uncountable, decode_count_request
+from sparkdash.gateway.count.chat import CountRequest, CountResult, InvalidPrompt, Uncountable, decode_count_request
 from sparkdash.gateway.count.template import Template
 from sparkdash.units import GIB
 

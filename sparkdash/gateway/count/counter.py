@@ -12,7 +12,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.gateway.child_process import ChildProcess
-from sparkdash.gateway.count.messages import CountRequest, CountResult, encode_count_request
+from sparkdash.gateway.count.chat import CountRequest, CountResult, encode_count_request
 
 LIMIT_S = 30.0
 """Limit of one count, the start of the child included: a template may never end."""

@@ -16,7 +16,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from sparkdash.gateway.count.messages import InvalidPrompt, Uncountable
+from sparkdash.gateway.count.chat import InvalidPrompt, Uncountable
 
 
 def loops_over_content(tree: nodes.Node) -> bool:

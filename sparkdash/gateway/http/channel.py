@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
+from sparkdash.upstream import EngineResponse, UpgradedEngine
 from sparkdash.wire import ResponseHeaders, UpgradedConnection
 
 Scope = MutableMapping[str, Any]
@@ -211,14 +212,6 @@ class ClientStuck(ClientGone):
     """The client took no bytes for too long, and its connection was cut."""
 
 
-class PausableSource(Protocol):
-    """Source of an answer's bytes."""
-
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
-
-
 class FlowControl:
     """Context manager around an answer's body; entering it returns the function that writes a piece at once.
 
@@ -231,7 +224,7 @@ class FlowControl:
     def __init__(
         self,
         channel: ClientChannel,
-        source: PausableSource,
+        source: EngineResponse | UpgradedEngine,
         limit_s: float,
         on_client_stuck: Callable[[ClientStuck], object],
     ) -> None:

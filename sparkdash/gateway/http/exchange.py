@@ -6,6 +6,8 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from http import HTTPStatus
+from types import TracebackType
+from typing import Self
 from urllib.parse import unquote
 
 from sparkdash.access.key import Key
@@ -17,7 +19,6 @@ from sparkdash.gateway.http.channel import (
     ClientGone,
     ClientStuck,
     FlowControl,
-    PausableSource,
     Receive,
     Scope,
     Send,
@@ -28,12 +29,80 @@ from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.answer_text import KeptAnswer
 from sparkdash.gateway.protocol.peek import PRIORITY
 from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.gateway.shared.bodies import BodyShare
 from sparkdash.limits import AGENT, CONTROL_BODY_MIB
 from sparkdash.units import MIB
-from sparkdash.upstream import encode_headers
+from sparkdash.upstream import EngineResponse, UpgradedEngine, encode_headers
 from sparkdash.wire import ResponseHeaders, UpgradedConnection
-from sparkdash.wire.heads import RequestHead, by_name
+from sparkdash.wire.request_channel import RequestHead, by_name
+
+RETRY_S = 10.0
+
+
+class BodyBudget:
+    """Budget of the gateway. `taken`: bytes in use; `setting`: the key of config.toml that sets the limit."""
+
+    def __init__(self, limit_mib: int, setting: str = "bodies_limit_mib") -> None:
+        self.setting = setting
+        self.limit = limit_mib * MIB
+        self.taken = 0
+
+    def share(self) -> BodyShare:
+        """Open one request's share; use it as a context manager."""
+        return BodyShare(self)
+
+
+class BodyShare:
+    """Bytes reserved for one request's body, and the `body` itself, which no other object keeps."""
+
+    __slots__ = ("_also", "_budget", "_taken", "body")
+
+    def __init__(self, budget: BodyBudget) -> None:
+        self.body = b""
+        self._budget = budget
+        self._taken = 0
+        self._also: Callable[[], object] | None = None
+
+    def on_release(self, also: Callable[[], object]) -> None:
+        """Have `also` called, once, when the body is dropped."""
+        self._also = also
+
+    def reserve(self, size: int) -> None:
+        """Reserve that many more bytes.
+
+        Raises:
+            AdmissionError: code `bodies_full`, status 503 with Retry-After.
+        """
+        budget = self._budget
+        if budget.taken + size > budget.limit:
+            raise _full(budget)
+        budget.taken += size
+        self._taken += size
+
+    def release(self) -> None:
+        """Drop the body and return its bytes. Idempotent."""
+        self.body = b""
+        self._budget.taken -= self._taken
+        self._taken = 0
+        if self._also is not None:
+            also, self._also = self._also, None
+            also()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.release()
+
+
+def _full(budget: BodyBudget) -> AdmissionError:
+    return AdmissionError(
+        f"The bodies of waiting requests take {budget.taken // MIB} MiB; the limit is {budget.limit // MIB} MiB.",
+        code="bodies_full",
+        status=503,
+        retry_after=RETRY_S,
+        hint=f"Come back later, or raise `{budget.setting}` in config.toml.",
+    )
+
 
 LENGTH = b"content-length"
 UNCHANGED = "/upstream/"
@@ -103,9 +172,9 @@ class ParsedHead:
     def for_engine(self, own: Mapping[str, str]) -> bytes:
         """Encode the headers for an engine, with the lease's `own` ones in place of the client's."""
         if own:
-            return encode_headers(headers_for_engine(self.raw_headers, self._connection, own))
+            return encode_headers(headers_for_engine(self.raw_headers, own, self._connection))
         if self._for_engine is None:
-            self._for_engine = encode_headers(headers_for_engine(self.raw_headers, self._connection, _NOTHING))
+            self._for_engine = encode_headers(headers_for_engine(self.raw_headers, _NOTHING, self._connection))
         return self._for_engine
 
 
@@ -290,7 +359,7 @@ class Exchange:
         await self._channel.sent()
 
     def flow(
-        self, source: PausableSource, limit_s: float, on_client_stuck: Callable[[ClientStuck], object]
+        self, source: EngineResponse | UpgradedEngine, limit_s: float, on_client_stuck: Callable[[ClientStuck], object]
     ) -> FlowControl:
         """Join `source` to the client's connection: see FlowControl."""
         return FlowControl(self._channel, source, limit_s, on_client_stuck)

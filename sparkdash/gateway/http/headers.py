@@ -62,7 +62,7 @@ class RequestHeaders:
         return None if value is None else value.decode("latin-1")
 
 
-def headers_for_engine(headers: HeaderPairs, connection: bytes, own: Mapping[str, str]) -> HeaderList:
+def headers_for_engine(headers: HeaderPairs, own: Mapping[str, str], connection: bytes = b"") -> HeaderList:
     """Choose the client's headers that the engine gets.
 
     `connection`: value of the client's Connection header. `own`: the lease's headers, which replace the client's.

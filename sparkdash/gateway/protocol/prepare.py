@@ -7,20 +7,366 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from sparkdash.domain.base import per_request
 from sparkdash.domain.profile import MendName, Profile
+from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.engines.argv import version_of
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.protocol.compat import CompatTarget, apply_rules, rules_for
+from sparkdash.gateway.protocol.frames import PROGRESS_MARK
 from sparkdash.gateway.protocol.peek import NO_OPTIONS, PeekedBody
-from sparkdash.gateway.protocol.rewrite import Edits, rename_model, rewrite_body
 from sparkdash.gateway.protocol.route import Dialect, Route
 from sparkdash.gateway.protocol.splices import RERANK_PATHS, Ranking, as_texts
 from sparkdash.limits import shown
+
+_DECODER = json.JSONDecoder()
+_json = json.JSONEncoder(separators=(",", ":")).encode
+"""Encodes as ASCII, since a client's lone surrogate has no UTF-8 bytes."""
+_PLAIN = re.compile(r"[a-z0-9_]+", re.IGNORECASE | re.ASCII)
+_SPACE = " \t\n\r"
+
+
+@dataclass(frozen=True)
+class Edits:
+    """Changes by top-level key. Derived values are cached: keep an instance that serves many requests."""
+
+    put: Mapping[str, Any] = field(default_factory=dict)
+    """Values that replace the client's; an object is merged into the client's own, key by key."""
+    fill: Mapping[str, Any] = field(default_factory=dict)
+    """Values for keys that the client did not send."""
+    drop: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.put or self.fill or self.drop)
+
+    @cached_property
+    def added(self) -> bytes:
+        """Members for a body that has none of the keys."""
+        return _json({**self.fill, **self.put})[1:-1].encode()
+
+    @cached_property
+    def needles(self) -> tuple[bytes, ...] | None:
+        """Keys as they are written in a body; None if they can be written in several ways."""
+        keys = (*self.put, *self.fill, *self.drop)
+        return tuple(b'"%b"' % key.encode() for key in keys) if all(map(_PLAIN.fullmatch, keys)) else None
+
+
+class _Member(NamedTuple):
+    """A member: text[at:value] is its key and colon, text[value:end] its value."""
+
+    key: str
+    at: int
+    value: int
+    end: int
+
+
+def rewrite_body(body: bytes, edits: Edits, *, has_none: bool = False) -> bytes:
+    """Apply the edits to a JSON object; new members go to its end. `has_none`: none of the keys is in it."""
+    if not edits:
+        return body
+    if (has_none or _lacks(body, edits)) and (appended := _appended(body, edits)) is not None:
+        return appended
+    return _spliced(body, edits)
+
+
+def rename_model(form: bytes, span: tuple[int, int], name: str) -> bytes:
+    """Replace the name at the position that `peek_body` found in a multipart body."""
+    return form[: span[0]] + name.encode() + form[span[1] :]
+
+
+def _spliced(body: bytes, edits: Edits) -> bytes:
+    """Apply the edits member by member; the same object where none applies."""
+    text = body.decode("utf-8-sig")
+    members = list(_members(text))
+    kept = [member for member in members if member.key not in edits.drop]
+    stays = {member.key for member in kept}
+    added = {**edits.fill, **edits.put}
+    added = {key: value for key, value in added.items() if key not in stays}
+    if not (added or len(kept) < len(members) or stays & edits.put.keys()):
+        return body
+    return "".join(_pieces(text, members, kept, edits.put, added)).encode()
+
+
+def _lacks(body: bytes, edits: Edits) -> bool:
+    """Whether a plain search shows that the body has none of the keys."""
+    needles = edits.needles
+    if needles is None or body.find(b"\\u") >= 0:
+        return False  # escapes may spell a key in other ways
+    return all(body.find(needle) < 0 for needle in needles)
+
+
+def _appended(body: bytes, edits: Edits) -> bytes | None:
+    """Append the members without parsing the body; None if it must be parsed."""
+    if body[:1] != b"{":
+        return None
+    end = body.rindex(b"}")
+    before = body[:end].rstrip()
+    if before == b"{":
+        return None
+    return b"%b,%b%b" % (before, edits.added, body[len(before) :]) if edits.added else body
+
+
+def _pieces(
+    text: str, members: list[_Member], kept: list[_Member], put: Mapping[str, Any], added: Mapping[str, Any]
+) -> Iterator[str]:
+    open_to = members[0].at if members else text.index("{") + 1
+    close_from = members[-1].end if members else open_to
+    following = {member: after.at for member, after in pairwise(members)}
+    yield text[:open_to]
+    for number, member in enumerate(kept, 1):
+        yield text[member.at : member.value]
+        written = text[member.value : member.end]
+        yield _json(_merged(written, put[member.key])) if member.key in put else written
+        if number < len(kept):
+            yield text[member.end : following[member]]
+    if added:
+        yield ("," if kept else "") + _json(added)[1:-1]
+    yield text[close_from:]
+
+
+def _merged(written: str, value: Any) -> Any:
+    theirs = json.loads(written) if isinstance(value, Mapping) else None
+    return {**theirs, **value} if isinstance(theirs, dict) else value
+
+
+def _members(text: str) -> Iterator[_Member]:
+    """Yield the top-level members of a valid JSON object."""
+    at = _skip(text, _skip(text, 0) + 1)
+    while text[at] != "}":
+        key, colon = _DECODER.raw_decode(text, at)
+        value = _skip(text, _skip(text, colon) + 1)
+        _, end = _DECODER.raw_decode(text, value)
+        yield _Member(key, at, value, end)
+        at = _skip(text, end)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+
+
+def _skip(text: str, at: int) -> int:
+    while text[at] in _SPACE:
+        at += 1
+    return at
+
+
+Body = dict[str, Any]
+Changes = dict[str, Any]
+"""New values of top-level keys; GONE removes a key."""
+
+GONE = object()
+_BILLING = "x-anthropic-billing-header"
+
+
+@dataclass(frozen=True, slots=True)
+class CompatTarget:
+    """The engine that will read the request."""
+
+    engine: EngineAdapter
+    version: tuple[int, ...] | None = None
+    """(0, 23) for "0.23…"; None: unknown."""
+    harmony: bool = False
+    """Whether it serves a gpt-oss model."""
+
+    def needs(self, name: MendName) -> bool:
+        return name in self.engine.needs_mends(self.version, harmony=self.harmony)
+
+
+@dataclass(frozen=True, slots=True)
+class CompatRule:
+    """Named rule: when it is needed, and what it changes."""
+
+    name: MendName
+    dialects: frozenset[Dialect]
+    needle: bytes
+    """Bytes without which a body has nothing to change."""
+    needed: Callable[[CompatTarget], bool]
+    edit: Callable[[Body, CompatTarget], Changes]
+
+
+def rules_for(body: bytes, dialect: Dialect, off: Collection[MendName]) -> list[CompatRule]:
+    """List the rules that this body may need, whichever engine reads it."""
+    # not `in`: it tries the needle as a number first, and raising and dropping that error costs ten times the search
+    return [one for one in _OF[dialect] if body.find(one.needle) >= 0 and one.name not in off]
+
+
+def apply_rules(body: bytes, rules: Iterable[CompatRule], target: CompatTarget) -> bytes:
+    """Apply the rules to a JSON object for this engine; the same object when none is needed."""
+    needed = [rule for rule in rules if rule.needed(target)]
+    if not needed:
+        return body
+    now: Body = json.loads(body.decode("utf-8-sig"))
+    changes: Changes = {}
+    for rule in needed:
+        made = rule.edit(now, target)
+        changes |= made
+        now = {key: value for key, value in (now | made).items() if value is not GONE}
+    put = {key: value for key, value in changes.items() if value is not GONE}
+    return rewrite_body(body, Edits(put, drop=frozenset(changes.keys() - put.keys())))
+
+
+def _always(_target: CompatTarget) -> bool:
+    return True
+
+
+def _harmony(target: CompatTarget) -> bool:
+    return target.harmony
+
+
+def _without_billing(body: Body, _target: CompatTarget) -> Changes:
+    system = body.get("system")
+    if not isinstance(system, list):
+        return {}
+    kept = [block for block in system if not _text(block).startswith(_BILLING)]
+    return {} if len(kept) == len(system) else {"system": kept or GONE}
+
+
+def _text(block: object) -> str:
+    text = block.get("text") if isinstance(block, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+def _folded(body: Body, _target: CompatTarget) -> Changes:
+    """Turn system messages in the middle into text of the user's turn before them, or into turns of their own."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not any(map(_is_system, messages)):
+        return {}
+    made: list[Any] = []
+    blocks: list[Any] | None = None
+    """Content blocks of the last turn, once something was added to it."""
+    for message in messages:
+        if not _is_system(message):
+            made.append(message)
+            blocks = None
+        elif made and isinstance(made[-1], dict) and made[-1].get("role") == "user":
+            if blocks is None:
+                blocks = list(_blocks(made[-1].get("content")))
+                made[-1] = made[-1] | {"content": blocks}
+            blocks += _blocks(message.get("content"))
+        else:
+            made.append(message | {"role": "user"})
+    return {"messages": made}
+
+
+def _is_system(message: object) -> bool:
+    return isinstance(message, dict) and message.get("role") == "system"
+
+
+def _blocks(content: object) -> list[Any]:
+    if isinstance(content, list):
+        return content
+    return [{"type": "text", "text": content}] if isinstance(content, str) else []
+
+
+def _without_news(body: Body, _target: CompatTarget) -> Changes:
+    thinking = body.get("thinking")
+    adaptive = isinstance(thinking, dict) and thinking.get("type") == "adaptive"
+    news = ("context_management", "output_config", *(("thinking",) if adaptive else ()))
+    return {key: GONE for key in news if key in body}
+
+
+def _known_tools(body: Body, target: CompatTarget) -> Changes:
+    tools = body.get("tools")
+    if not isinstance(tools, list):
+        return {}
+    kept = [tool for tool in tools if _is_taken(tool, target)]
+    return {} if len(kept) == len(tools) else {"tools": kept or GONE}
+
+
+def _is_taken(tool: object, target: CompatTarget) -> bool:
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    return target.engine.takes_tool_type(kind, harmony=target.harmony)
+
+
+def _open_reasoning(body: Body, _target: CompatTarget) -> Changes:
+    """Remove the sealed copy of reasoning, which only the cloud can read, and items with nothing else in them."""
+    items = body.get("input")
+    if not isinstance(items, list):
+        return {}
+    made = []
+    for item in items:
+        if isinstance(item, dict) and item.get("type") == "reasoning" and "encrypted_content" in item:
+            item = {key: value for key, value in item.items() if key != "encrypted_content"}
+            if not item.get("content"):
+                continue
+        made.append(item)
+    return {} if made == items else {"input": made}
+
+
+def _renamed_limit(body: Body, _target: CompatTarget) -> Changes:
+    if "max_tokens" not in body:
+        return {}
+    limit = {} if "max_output_tokens" in body else {"max_output_tokens": body["max_tokens"]}
+    return {"max_tokens": GONE, **limit}
+
+
+def _without_metadata(body: Body, _target: CompatTarget) -> Changes:
+    return {"client_metadata": GONE} if "client_metadata" in body else {}
+
+
+def _without_progress(body: Body, _target: CompatTarget) -> Changes:
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        return {}
+    made = [_not_ours(message) if isinstance(message, dict) else message for message in messages]
+    return {} if made == messages else {"messages": made}
+
+
+def _not_ours(message: dict[str, Any]) -> dict[str, Any]:
+    if message.get("role") != "assistant":
+        return message
+    changed: dict[str, Any] = {}
+    for key in ("reasoning_content", "reasoning"):
+        if isinstance(text := message.get(key), str):
+            changed[key] = _theirs(text)
+    if isinstance(blocks := message.get("content"), list):
+        changed["content"] = [made for block in blocks if (made := _thinking(block)) is not None]
+    made = message | changed
+    return {key: value for key, value in made.items() if key not in ("reasoning_content", "reasoning") or value}
+
+
+def _thinking(block: Any) -> Any:
+    """Remove our lines from a thinking block; None when nothing else is left."""
+    text = block.get("thinking") if isinstance(block, dict) else None
+    if not isinstance(text, str) or PROGRESS_MARK not in text:
+        return block
+    theirs = _theirs(text)
+    return block | {"thinking": theirs} if theirs else None
+
+
+def _theirs(text: str) -> str:
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(PROGRESS_MARK))
+
+
+def _engines_own(
+    name: MendName, dialects: frozenset[Dialect], needle: bytes, edit: Callable[[Body, CompatTarget], Changes]
+) -> CompatRule:
+    """Rule for the engines that name it among their mends."""
+    return CompatRule(name, dialects, needle, lambda target: target.needs(name), edit)
+
+
+_MESSAGES = frozenset({Dialect.MESSAGES})
+_RESPONSES = frozenset({Dialect.RESPONSES})
+_CHATS = frozenset({Dialect.CHAT, Dialect.MESSAGES})
+COMPAT_RULES = (
+    CompatRule(MendName.CLAUDE_BILLING_LINE, _MESSAGES, _BILLING.encode(), _always, _without_billing),
+    _engines_own(MendName.MESSAGES_SYSTEM_TURNS, _MESSAGES, b'"system"', _folded),
+    _engines_own(MendName.MESSAGES_NEW_KEYS, _MESSAGES, b'"', _without_news),
+    _engines_own(MendName.RESPONSES_TOOL_TYPES, _RESPONSES, b'"tools"', _known_tools),
+    CompatRule(MendName.RESPONSES_SEALED_REASONING, _RESPONSES, b'"encrypted_content"', _harmony, _open_reasoning),
+    CompatRule(MendName.RESPONSES_MAX_TOKENS, _RESPONSES, b'"max_tokens"', _always, _renamed_limit),
+    _engines_own(MendName.RESPONSES_CLIENT_METADATA, _RESPONSES, b'"client_metadata"', _without_metadata),
+    CompatRule(MendName.ECHOED_PROGRESS, _CHATS, PROGRESS_MARK.encode(), _always, _without_progress),
+)
+"""All rules, in the order in which they are applied."""
+_OF = {dialect: tuple(one for one in COMPAT_RULES if dialect in one.dialects) for dialect in Dialect}
+
 
 _COUNTS_ARE_ASKED_FOR = frozenset({Dialect.CHAT, Dialect.COMPLETIONS})
 _STREAM_OPTIONS = "stream_options"

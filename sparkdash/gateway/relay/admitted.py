@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from http import HTTPStatus
+from types import MappingProxyType
+from urllib.parse import urlsplit
 
+from sparkdash.catalog.catalog import Catalog
 from sparkdash.domain.base import per_request
+from sparkdash.domain.engine import EngineState
 from sparkdash.domain.profile import AUTO, Profile
-from sparkdash.errors import AdmissionError
+from sparkdash.domain.request import ROUTE_PATHS, ServerRoute
+from sparkdash.domain.state import Snapshot
+from sparkdash.engines.generic.known_servers import described_server
+from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.gateway.admission.access import may_see, permitted_name
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.gateway.http.exchange import BodyShare, Exchange
+from sparkdash.gateway.http.headers import HeaderPairs
+from sparkdash.gateway.http.uploads import Upload
 from sparkdash.gateway.protocol.answer_text import KeptAnswer
 from sparkdash.gateway.protocol.peek import (
     FormScanner,
@@ -20,11 +32,192 @@ from sparkdash.gateway.protocol.peek import (
     peek_body,
     peek_form,
 )
+from sparkdash.gateway.protocol.problems import REMOTE_REFUSED
 from sparkdash.gateway.protocol.route import Route
-from sparkdash.gateway.relay.destinations import find_profile, refuse_unserved, resolve_model
-from sparkdash.gateway.shared.bodies import BodyShare, Upload
 from sparkdash.limits import shown
 from sparkdash.units import MIB
+from sparkdash.upstream import engine_error_text
+
+AGAIN_MOST_S = 86400.0
+"""Upper limit of a remote Retry-After; a longer one is a mistake, or no number."""
+_LEAVES = frozenset({b"content-type", b"accept"})
+"""Headers of a client that leave this box. The others tell who it is and what it runs on."""
+_KEY = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+_PASSES = frozenset(
+    {
+        HTTPStatus.PAYMENT_REQUIRED,
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.TOO_MANY_REQUESTS,
+    }
+)
+"""Statuses, besides 5xx, after which another profile may do better. A 400 is the request's own fault."""
+
+
+def is_remote(profile: Profile) -> bool:
+    return profile.engine.is_remote
+
+
+def engine_url(profile: Profile, url: str, path: str) -> str:
+    """Build the URL of a path; a remote base URL already ends with the counterpart of /v1."""
+    base = url.rstrip("/")
+    return base + (path.removeprefix("/v1") if is_remote(profile) else path)
+
+
+def headers_for_remote(given: HeaderPairs, own: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
+    """Choose the client's headers for a remote service, and add our `own`."""
+    ours = ((name.encode("latin-1"), value.encode("latin-1")) for name, value in own.items())
+    return (*(pair for pair in given if pair[0].lower() in _LEAVES), *ours)
+
+
+def is_reworded(status: int, *, others: bool) -> bool:
+    """Whether the answer is reworded rather than passed on. `others`: there are fallbacks."""
+    return status in _KEY or (others and (status in _PASSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR))
+
+
+def remote_refusal(
+    profile: Profile, status: int, body: bytes, own: Mapping[str, str], retry_after: str | None
+) -> HostError:
+    """Reword a remote service's refusal, without our key should the service have repeated it."""
+    for secret in own.values():
+        body = body.replace(secret.removeprefix("Bearer ").encode("latin-1"), b"***")
+    words = engine_error_text(body)
+    where = urlsplit(profile.url or "").netloc
+    if status in _KEY:
+        key = f"the key in {profile.key_env}" if profile.key_env else "a request without a key"
+        name = profile.key_env or "`key_env` in the profile"
+        hint = f"Set {name} right where the daemon is started, and start it again."
+        return HostError(
+            f"{profile.name}: {where} refused {key} ({status}: {words}).",
+            code="remote_refused_key",
+            status=HTTPStatus.BAD_GATEWAY,
+            hint=hint,
+        )
+    again = min(float(retry_after), AGAIN_MOST_S) if retry_after and retry_after.isdecimal() else None
+    text = f"{profile.name}: {where} answered {status}: {words}"
+    return HostError(text, code=REMOTE_REFUSED, status=status, retry_after=again)
+
+
+Choices = Mapping[str, Sequence[str]]
+"""Profiles by the name that means one of them."""
+NO_CHOICES: Choices = MappingProxyType({})
+_RUNS = frozenset({EngineState.READY})
+_COMES = frozenset({EngineState.CREATING, EngineState.LOADING, EngineState.WARMING})
+COUNT_TOKENS = "/v1/messages/count_tokens"
+"""Path of a call that is never worth a swap: agents count in the background, 25 at once."""
+
+
+def resolve_model(
+    name: str,
+    catalog: Catalog,
+    stand_ins: Mapping[str, str],
+    choices: Choices = NO_CHOICES,
+    state: Callable[[], Snapshot] | None = None,
+    may_use: Callable[[Profile], bool] = lambda _: True,
+) -> tuple[str, Profile | None]:
+    """Resolve a client's word: return the name for the supervisor, and its profile.
+
+    A profile's own name wins over a name for several, and that one over a stand-in pattern of the settings. `choices`:
+    names that mean one of several profiles, of which only those that `may_use` count. `state` is read for such a name
+    alone: each reading adds up what was published since the last one.
+    """
+    profile = find_profile(name, catalog)
+    if profile is not None or name == AUTO:
+        return name, profile
+    other = name
+    if name not in choices:
+        other = next((other for pattern, other in stand_ins.items() if fnmatchcase(name, pattern)), name)
+    if other in choices and state is not None and catalog.exactly(other) is None:
+        other = _chosen(choices[other], catalog, state(), may_use)
+    return other, find_profile(other, catalog)
+
+
+def _chosen(words: Sequence[str], catalog: Catalog, snapshot: Snapshot, may_use: Callable[[Profile], bool]) -> str:
+    """Return the name of the profile that a name for several means now; the first one where none can run."""
+    found = [each for word in words if (each := find_profile(word, catalog)) and may_use(each)]
+    return chosen_name([each.name for each in found if not each.cannot_run], snapshot) or words[0]
+
+
+def meant_profile(name: str, catalog: Catalog, choices: Choices, state: Callable[[], Snapshot]) -> str:
+    """Return the profile that an owner means: of a name for several the one that runs, else the first that can."""
+    return resolve_model(name, catalog, {}, choices, state)[0]
+
+
+def chosen_name(names: Sequence[str], snapshot: Snapshot) -> str | None:
+    """Choose of several profiles: the first that runs, else the first that comes, else the first; None of none."""
+    states = [engine.state if (engine := snapshot.engines.get(name)) else None for name in names]
+    for wanted in (_RUNS, _COMES):
+        if found := next((name for name, state in zip(names, states, strict=True) if state in wanted), None):
+            return found
+    return next(iter(names), None)
+
+
+def find_profile(name: str, catalog: Catalog) -> Profile | None:
+    """Find the profile of that name; None for `auto` and for an unknown name."""
+    if name == AUTO:
+        return None
+    try:
+        return catalog.find(name)
+    except SparkdashError:
+        return None
+
+
+def profile_to_count_offline(name: str, catalog: Catalog, snapshot: Snapshot) -> Profile | None:
+    """Find the profile whose tokens must be counted without its engine; None if the engine runs or is remote.
+
+    The state may be old by the time of the lease; then one more swap is made, and nothing is wrong.
+
+    Raises:
+        AdmissionError: as `find` does.
+    """
+    if name == AUTO:
+        return None
+    profile = catalog.find(name)
+    if is_remote(profile):
+        return None  # needs no load, and tells itself whether it can count
+    engine = snapshot.engines.get(profile.name)
+    return None if engine is not None and engine.state is EngineState.READY else profile
+
+
+_ROUTES: Mapping[str, ServerRoute] = MappingProxyType(
+    {
+        **{path: route for route, path in ROUTE_PATHS.items()},
+        "/rerank": ServerRoute.RERANK,
+        "/v2/rerank": ServerRoute.RERANK,
+        "/score": ServerRoute.SCORE,
+    }
+)
+_TRANSLATED = frozenset({ServerRoute.RESPONSES, ServerRoute.MESSAGES})
+"""Routes that a chat can answer."""
+
+
+def refuse_unserved(profile: Profile | None, route: Route) -> None:
+    """Raise AdmissionError for a route that the profile's server does not serve.
+
+    Paths of no known route are left to the server.
+    """
+    server = described_server(profile) if profile is not None and route.profile is None else None
+    if profile is None or server is None:
+        return
+    wanted = _ROUTES.get(route.path)
+    if wanted is None:
+        return
+    served = server.routes
+    if wanted in served or (wanted in _TRANSLATED and ServerRoute.CHAT in served):
+        return
+    raise AdmissionError(
+        f"{profile.name} does not serve {route.path}. It serves {', '.join(ROUTE_PATHS[each] for each in served)}.",
+        code="route_not_served",
+        hint="Choose another model, or add the route to `server.routes` of its profile if the server has it.",
+        status=404,
+    )
+
+
+def server_path(profile: Profile, path: str) -> str:
+    if profile.server is None or (server := described_server(profile)) is None:
+        return path
+    route = _ROUTES.get(path)
+    return path if route is None else server.paths.get(route, path)
 
 
 @per_request

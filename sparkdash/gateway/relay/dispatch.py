@@ -11,12 +11,21 @@ from sparkdash.errors import AdmissionError, UpstreamError
 from sparkdash.gateway.admission.access import key_check, offered_protocols
 from sparkdash.gateway.http.channel import ClientStuck
 from sparkdash.gateway.http.headers import HeaderPairs, headers_for_engine
+from sparkdash.gateway.http.uploads import Upload, UploadBody
 from sparkdash.gateway.protocol.prepare import PreparedBody, engine_name
-from sparkdash.gateway.relay import destinations, fallbacks
-from sparkdash.gateway.relay.admitted import RequestContext
-from sparkdash.gateway.relay.destinations import find_profile, refuse_unserved, server_path
+from sparkdash.gateway.relay import fallbacks
+from sparkdash.gateway.relay.admitted import (
+    RequestContext,
+    engine_url,
+    find_profile,
+    headers_for_remote,
+    is_remote,
+    is_reworded,
+    refuse_unserved,
+    remote_refusal,
+    server_path,
+)
 from sparkdash.gateway.relay.reply import Reply, log_hint
-from sparkdash.gateway.shared.bodies import Upload, UploadBody
 from sparkdash.gateway.translate.translator import ENGINE, FAULT, TRANSLATED, Translator, needs_translation
 from sparkdash.supervisor import Lease
 from sparkdash.units import MIB, duration
@@ -141,28 +150,27 @@ async def dispatch_request(
         HostError: there is no translator, and the engine needs one; or a remote service refused.
     """
     refuse_unserved(lease.profile, context.route)  # `auto` may mean a server with other routes
-    deps, is_remote = context.deps, destinations.is_remote(lease.profile)
+    deps, local = context.deps, None if is_remote(lease.profile) else lease
     translator = deps.translator if context.route.path in TRANSLATED else None
     sent_at = deps.monotonic()
     needed = False if translator is None else _must_translate(context, lease, translator)
     if needed is not True:
         prepared = _prepare(context, lease)
         uploaded = None if context.upload is None else _renamed_upload(context.upload, context, lease)
-        opened = _open(context, lease, uploaded or prepared.body, is_remote=is_remote)
+        opened = _open(context, lease, uploaded or prepared.body)
         prepared = prepared._replace(body=b"")  # the body is freed once an answer comes
         async with opened as answer:
             if needed is False or answer.status not in UNKNOWN_PATH:
-                if is_remote:
+                if local is None:
                     await _raise_remote_refusal(context, lease, answer)
-                local = None if is_remote else lease
                 await reply.take(answer, sent_at, on_client_stuck, lease=local, prepared=prepared)
                 return
     assert translator is not None  # noqa: S101 - without one nothing is needed of it
     translator.unsupported.add(_incarnation(context, lease))
     async with _open_translated(context, lease, translator) as answer:
-        if is_remote:
+        if local is None:
             await _raise_remote_refusal(context, lease, answer)
-        await reply.take(answer, sent_at, on_client_stuck, lease=None if is_remote else lease)
+        await reply.take(answer, sent_at, on_client_stuck, lease=local)
 
 
 async def dispatch_websocket(
@@ -172,7 +180,7 @@ async def dispatch_websocket(
 
     Raises UpstreamError: the engine did not answer.
     """
-    deps, local = context.deps, None if destinations.is_remote(lease.profile) else lease
+    deps, local = context.deps, None if is_remote(lease.profile) else lease
     try:
         async with asyncio.timeout(HANDSHAKE_S) as limit, _open_websocket(context, lease) as answer:
             limit.reschedule(None)
@@ -194,16 +202,13 @@ async def dispatch_websocket(
 
 
 def _open_websocket(context: RequestContext, lease: Lease) -> AbstractAsyncContextManager[EngineResponse]:
-    head, path = context.exchange.head, server_path(lease.profile, context.route.path)
+    head, profile, path = context.exchange.head, lease.profile, server_path(lease.profile, context.route.path)
     if query := query_for_engine(head.query, context.peeked.model, lease.names):
         path = f"{path}?{query}"
-    if destinations.is_remote(lease.profile):
-        url, called = destinations.remote_url(lease.profile, lease.url, path), None
-        passed = list(destinations.headers_for_remote(head.raw_headers, lease.headers))
-    else:
-        url, called = lease.url.rstrip("/") + path, lease.profile.name
-        passed = headers_for_engine(head.raw_headers, b"", lease.headers)
+    remote = is_remote(profile)
+    passed = (headers_for_remote if remote else headers_for_engine)(head.raw_headers, lease.headers)
     headers = encode_headers(handshake_headers(head.raw_headers, passed))
+    url, called = engine_url(profile, lease.url, path), None if remote else profile.name
     return context.deps.upstream.open("GET", url, headers, b"", called, upgrades=True)
 
 
@@ -217,11 +222,9 @@ def _must_translate(context: RequestContext, lease: Lease, translator: Translato
 
 async def _raise_remote_refusal(context: RequestContext, lease: Lease, answer: EngineResponse) -> None:
     """Raise HostError for an answer of a remote service that is reworded, or that a fallback may replace."""
-    if destinations.is_reworded(answer.status, others=bool(fallbacks.fallback_names(context))):
+    if is_reworded(answer.status, others=bool(fallbacks.fallback_names(context))):
         again = next((value.decode("latin-1") for name, value in answer.headers if name == b"retry-after"), None)
-        raise destinations.remote_refusal(
-            lease.profile, answer.status, await answer.read(WORDS_LIMIT), lease.headers, again
-        )
+        raise remote_refusal(lease.profile, answer.status, await answer.read(WORDS_LIMIT), lease.headers, again)
 
 
 def _prepare(context: RequestContext, lease: Lease) -> PreparedBody:
@@ -238,20 +241,17 @@ def _renamed_upload(upload: Upload, context: RequestContext, lease: Lease) -> Up
 
 
 def _open(
-    context: RequestContext, lease: Lease, body: bytes | UploadBody, *, is_remote: bool
+    context: RequestContext, lease: Lease, body: bytes | UploadBody
 ) -> AbstractAsyncContextManager[EngineResponse]:
-    head, path = context.exchange.head, server_path(lease.profile, context.route.path)
+    head, profile, path = context.exchange.head, lease.profile, server_path(lease.profile, context.route.path)
     if head.query:
         path = f"{path}?{head.query}"
-    if is_remote:
-        url, headers = (
-            destinations.remote_url(lease.profile, lease.url, path),
-            encode_headers(destinations.headers_for_remote(head.raw_headers, lease.headers)),
+    url = engine_url(profile, lease.url, path)
+    if is_remote(profile):  # it reports under its own name
+        return context.deps.upstream.open(
+            head.method, url, encode_headers(headers_for_remote(head.raw_headers, lease.headers)), body
         )
-    else:
-        url, headers = lease.url.rstrip("/") + path, head.for_engine(lease.headers)
-    called = None if is_remote else lease.profile.name  # a remote service reports under its own name
-    return context.deps.upstream.open(head.method, url, headers, body, called)
+    return context.deps.upstream.open(head.method, url, head.for_engine(lease.headers), body, profile.name)
 
 
 @asynccontextmanager
@@ -259,12 +259,12 @@ async def _open_translated(
     context: RequestContext, lease: Lease, translator: Translator
 ) -> AsyncIterator[EngineResponse]:
     headers = {
-        ENGINE: destinations.remote_url(lease.profile, lease.url, "/v1"),
+        ENGINE: engine_url(lease.profile, lease.url, "/v1"),
         "content-type": "application/json",
         **lease.headers,
     }
     async with translator.open(
-        context.route.path, headers_for_engine((), b"", headers), _prepare(context, lease).body
+        context.route.path, headers_for_engine((), headers), _prepare(context, lease).body
     ) as answer:
         if not any(name == FAULT for name, _ in answer.headers):
             yield answer

@@ -29,8 +29,15 @@ from sparkdash.gateway.protocol.peek import PeekedBody, is_for_responses
 from sparkdash.gateway.protocol.problems import status_error
 from sparkdash.gateway.protocol.route import Dialect, Route, find_route, shows_work
 from sparkdash.gateway.relay import dispatch, fallbacks
-from sparkdash.gateway.relay.admitted import RequestContext, admit_request, client_identity, read_body, row_profile
-from sparkdash.gateway.relay.destinations import COUNT_TOKENS, profile_to_count_offline
+from sparkdash.gateway.relay.admitted import (
+    COUNT_TOKENS,
+    RequestContext,
+    admit_request,
+    client_identity,
+    profile_to_count_offline,
+    read_body,
+    row_profile,
+)
 from sparkdash.gateway.relay.fallbacks import RetryPlan
 from sparkdash.gateway.relay.reply import Reply, lost_error
 from sparkdash.gateway.relay.request_row import RequestRow

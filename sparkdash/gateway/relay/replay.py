@@ -12,14 +12,14 @@ from sparkdash.access.key import Key
 from sparkdash.domain.history import AnswerMatch, match_answers
 from sparkdash.domain.request import LEASE_HEADER, Request
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.deps import CapturedRequest, Deps
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.http.capture import OURS, REDACTED, CapturedRequest, without_secrets
 from sparkdash.gateway.http.channel import Message, Receive, Scope, replay_body
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.answer_text import KeptAnswer
 from sparkdash.gateway.protocol.route import Route, find_route
 from sparkdash.gateway.relay import passthrough
-from sparkdash.gateway.relay.capture import OURS, REDACTED, without_secrets
 from sparkdash.gateway.relay.request_row import RequestRow
 
 AGENT = f"{OURS}replay"

@@ -17,7 +17,6 @@ from sparkdash.gateway.http.channel import ClientStuck, FlowControl
 from sparkdash.gateway.http.exchange import STREAM_HEADERS
 from sparkdash.gateway.http.headers import headers_for_client
 from sparkdash.gateway.protocol import frames, problems
-from sparkdash.gateway.protocol.counts import error_code
 from sparkdash.gateway.protocol.prepare import AS_IT_IS, PreparedBody
 from sparkdash.gateway.protocol.problems import client_status, overflow_error
 from sparkdash.gateway.protocol.route import Dialect
@@ -29,7 +28,7 @@ from sparkdash.gateway.protocol.splices import (
     WithoutUsage,
     mirror_splice,
 )
-from sparkdash.gateway.protocol.tap import Tap
+from sparkdash.gateway.protocol.tap import Tap, error_code
 from sparkdash.gateway.relay.admitted import RequestContext
 from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.supervisor import Lease

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from http import HTTPStatus
 
-from fastapi import FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -15,8 +15,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from sparkdash import __version__
+from sparkdash.api.answers import ErrorEnvelope
+from sparkdash.api.requests import ApiRequest
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.gateway import control
+from sparkdash.gateway.admission.guard import check_json
+from sparkdash.gateway.control import changing, reading
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.route import Dialect
 
@@ -31,10 +34,10 @@ def build_control_app() -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    router = control.router()
-    api.include_router(router)
+    routes = router()
+    api.include_router(routes)
     api.add_exception_handler(SparkdashError, _expected_error)
-    api.add_exception_handler(HTTPException, partial(_http_error, router.routes))
+    api.add_exception_handler(HTTPException, partial(_http_error, routes.routes))
     api.add_exception_handler(RequestValidationError, _invalid_request)
     api.add_exception_handler(Exception, _internal_error)
     return api
@@ -78,3 +81,29 @@ async def _internal_error(_request: Request, _error: Exception) -> Response:
 def _rendered(error: SparkdashError) -> Response:
     headers = {name.decode(): value.decode() for name, value in problems.error_headers(error)}
     return JSONResponse(problems.error_body(error, Dialect.OTHER), error.status, headers)
+
+
+def router() -> APIRouter:
+    _build_request_models()
+    api = APIRouter(
+        dependencies=[Depends(_posts_json)],
+        responses={"default": {"model": ErrorEnvelope, "description": "Any error"}},
+    )
+    reading.add_routes(api)
+    changing.add_routes(api)
+    return api
+
+
+def _build_request_models() -> None:
+    """Build the validators that `api.requests` leaves unbuilt for the sake of the clients' start.
+
+    FastAPI's adapter of a body would inherit that it is built late, and warn of its own alias then.
+    """
+    for model in ApiRequest.__subclasses__():
+        model.model_config["defer_build"] = False
+        model.model_rebuild()
+
+
+async def _posts_json(request: Request) -> None:
+    if request.method == "POST":
+        check_json(request.headers.get("content-type", ""))

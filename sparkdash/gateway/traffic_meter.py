@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from sparkdash.domain.metric import GatewayFigures, LiveRequest, TrafficLook
 from sparkdash.domain.request import ASIDES
-from sparkdash.gateway.protocol.counts import TokenUsage
-from sparkdash.gateway.protocol.tap import Tap
+from sparkdash.gateway.protocol.tap import Tap, TokenUsage
 from sparkdash.telemetry.energy import JOULES_PER_WH, EnergyMeter, EnergyUse, Power
 
 FIRST_BYTES = 4.0

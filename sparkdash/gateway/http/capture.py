@@ -10,12 +10,13 @@ import json
 import os
 import re
 import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from sparkdash.gateway.deps import CapturedRequest
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.units import MIB
@@ -62,6 +63,22 @@ _SECRET = re.compile(
 )
 """Members with telling names; keys of OpenAI, Hugging Face, GitHub, NVIDIA, xAI, Groq, Google and Amazon; JSON web
 tokens; authorization headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedRequest:
+    """Captured request `id`, from the time `at` (Unix seconds)."""
+
+    id: str
+    at: float
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: object = field(repr=False)
+    """The JSON document; other text as text; None where only its length was kept."""
+    answer: str | None = field(default=None, repr=False)
+    """Text of the answer; None where it broke off, was too long, or came before answers were kept."""
 
 
 class Capture:

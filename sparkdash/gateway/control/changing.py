@@ -1,0 +1,377 @@
+"""Control routes that change something: which engine runs, measurements, settings, the daemon's life."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+
+from fastapi import APIRouter, BackgroundTasks, Request
+from fastapi.responses import StreamingResponse
+
+from sparkdash.api.answers import BenchPlan, Done, LeaseGranted, ProfileList, SettingList, TogglePair
+from sparkdash.api.control import ControlApi
+from sparkdash.api.requests import (
+    ExtendBody,
+    LeaseBody,
+    NoParameters,
+    PullBody,
+    ReleaseBody,
+    ReplayBody,
+    SettingBody,
+    ShutdownBody,
+    StartRunBody,
+    StopBody,
+    ToggleBody,
+    TrafficBody,
+    UseBody,
+    UseSetBody,
+)
+from sparkdash.domain import request as requests
+from sparkdash.domain.event import Level, MeasuringChanged, Notice, ToggleChanged
+from sparkdash.domain.history import Replay, RequestSelection
+from sparkdash.domain.profile import Profile
+from sparkdash.domain.state import Snapshot
+from sparkdash.domain.swap import Plan, SetPlan, SwapCause
+from sparkdash.errors import AdmissionError
+from sparkdash.gateway.control.reading import profile_list
+from sparkdash.gateway.control.routes import (
+    NO_BENCH,
+    STREAM,
+    CallerDeps,
+    CallerKey,
+    LeaseToken,
+    encode_pull,
+    required,
+    serves,
+    serves_raw,
+)
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.exclusive import TTL_S, ExclusiveHold
+from sparkdash.gateway.http.capture import CapturedRequest
+from sparkdash.gateway.http.exchange import by_unix_socket
+from sparkdash.gateway.relay.admitted import meant_profile
+from sparkdash.gateway.relay.replay import is_redacted, replay_request, replayed_route, wants_stream
+from sparkdash.limits import shown
+
+
+async def replay(
+    body: ReplayBody, request: Request, deps: CallerDeps, key: CallerKey, x_sparkdash_lease: LeaseToken = None
+) -> Replay:
+    """Plan a replay; with `begin` carry it out, and answer when it has ended. A caller that leaves ends it."""
+    await deps.refresh()
+    profile = deps.catalog().find(meant_profile(body.on, deps.catalog(), deps.choices(), lambda: deps.bus.snapshot))
+    if profile.engine.is_remote:
+        raise AdmissionError(
+            f"{profile.name} is a remote service: a captured request is replayed on this box's engines only.",
+            code="remote_profile",
+            hint="What clients wrote does not leave the box by a replay.",
+        )
+    kept = await _captured(deps, body.request)
+    planned = Replay(
+        request=kept.id,
+        route=replayed_route(kept).path,
+        stream=wants_stream(kept),
+        redacted=is_redacted(kept),
+        profile=profile.name,
+        plan=await deps.supervisor.plan(profile.name),
+        original=await _row(deps, kept),
+    )
+    if not body.begin:
+        return planned
+    deps.exclusive.admit(x_sparkdash_lease)
+    done = await replay_request(deps, kept, profile.name, request.scope, request.receive, key)
+    return planned.replace(answer=done.row, match=done.match)
+
+
+async def _captured(deps: Deps, request_id: str) -> CapturedRequest:
+    """Return the captured request. Raises AdmissionError with the way to have the next ones captured."""
+    find = deps.captured
+    kept = None if find is None else await asyncio.to_thread(find, request_id)
+    if kept is not None:
+        return kept
+    on = "Requests are captured now; this one came before, or is too old."
+    off = "`capture = true` in config.toml keeps the bodies of requests from the daemon's next start on."
+    raise AdmissionError(
+        f"The body of request {shown(request_id)} was not captured, so it cannot be replayed.",
+        code="not_captured",
+        status=404,
+        hint=on if deps.capture is not None else off,
+    )
+
+
+async def _row(deps: Deps, kept: CapturedRequest) -> requests.Request | None:
+    """Return the row of the captured request, from the snapshot or the recorded past."""
+    found = next((one for one in deps.bus.snapshot.recent if one.id == kept.id), None)
+    if found is not None or deps.history is None:
+        return found
+    page = await deps.history.requests(RequestSelection(id=kept.id, limit=1))
+    return next(iter(page.requests), None)
+
+
+async def use(body: UseBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> Plan:
+    """Begin to make a profile resident."""
+    deps.exclusive.admit(x_sparkdash_lease)
+    await deps.refresh()
+    name = meant_profile(body.profile, deps.catalog(), deps.choices(), lambda: deps.bus.snapshot)
+    return await deps.supervisor.use(name, cause=SwapCause(body.cause))
+
+
+async def use_set(body: UseSetBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> SetPlan:
+    """Begin to bring up a set of profiles, or only plan it."""
+    if body.begin:
+        deps.exclusive.admit(x_sparkdash_lease)
+    await deps.refresh()
+    return await deps.supervisor.use_set(body.name, begin=body.begin)
+
+
+async def stop(body: StopBody, deps: CallerDeps) -> Done:
+    """Stop one engine, or all."""
+    await deps.supervisor.stop(body.profile, wait=body.wait)
+    return Done()
+
+
+async def release(body: ReleaseBody, deps: CallerDeps) -> Done:
+    """Let a parked profile, or all, be tried again."""
+    await deps.supervisor.release(body.profile)
+    return Done()
+
+
+async def extend_load(body: ExtendBody, deps: CallerDeps) -> Done:
+    """Let a load that stands still go on for its whole limit."""
+    await deps.supervisor.extend_load(body.profile)
+    return Done()
+
+
+async def cancel(_body: NoParameters, deps: CallerDeps) -> Done:
+    """Cancel every swap under way."""
+    await deps.supervisor.cancel()
+    return Done()
+
+
+async def cancel_request(request_id: str, _body: NoParameters, deps: CallerDeps) -> Done:
+    """End one request."""
+    deps.running.cancel(request_id)
+    return Done()
+
+
+async def toggle(body: ToggleBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> TogglePair:
+    """Set the A/B pair, and flip."""
+    if body.flip:
+        deps.exclusive.admit(x_sparkdash_lease)
+    return await _toggle(deps, body)
+
+
+async def _toggle(deps: Deps, body: ToggleBody) -> TogglePair:
+    snapshot, find = deps.bus.snapshot, deps.catalog().find
+    a = _able(find(body.a)) if body.a else snapshot.toggle_a
+    b = _able(find(body.b)) if body.b else snapshot.toggle_b
+    if (a, b) != (snapshot.toggle_a, snapshot.toggle_b):
+        deps.bus.publish(ToggleChanged(a=a, b=b))
+    active = _present(snapshot)
+    if body.flip:
+        active = _other(a, b, active)
+        await deps.supervisor.use(active, cause=SwapCause.USER)
+    return TogglePair(a=a, b=b, active=active)
+
+
+def _able(profile: Profile) -> str:
+    if profile.cannot_run:
+        hint = f"Mark {profile.nearest} instead." if profile.nearest else None
+        raise AdmissionError(f"{profile.name} cannot run here: {profile.cannot_run}.", code="cannot_run", hint=hint)
+    return profile.name
+
+
+def _present(snapshot: Snapshot) -> str | None:
+    coming = next((swap.target for swap in snapshot.swaps_under_way if swap.target is not None), None)
+    return coming or (snapshot.active.profile if snapshot.active else None)
+
+
+def _other(a: str | None, b: str | None, active: str | None) -> str:
+    if a is None or b is None:
+        raise AdmissionError(
+            "There is nothing to flip between: two profiles must be marked.",
+            code="toggle_unset",
+            status=409,
+            hint="Mark them with A and B in the dashboard, or `sparkdash use --a PROFILE --b PROFILE`.",
+        )
+    return b if active == a else a
+
+
+SOCKET_ONLY = frozenset(
+    {
+        "hooks", "alerts", "profiles", "runtime", "host", "port", "tls_cert", "tls_key", "host_names",
+        "allowed_origins", "hf_home", "cache_dir", "capture", "guard", "history",
+    }
+)  # fmt: skip
+"""Keys that run programs, open the port, name files, disarm the guard or shorten the past: a key of a client must not
+reach beyond its box's models.
+"""
+
+
+_NO_FILE = ("The demo has no config.toml.", "no_settings", "Without a demo, the settings are in config.toml.")
+
+
+async def settings(deps: CallerDeps) -> SettingList:
+    """List every setting with its value, default and meaning. Addresses of hooks are left out."""
+    return await required(deps.settings_list, *_NO_FILE)()
+
+
+async def change_setting(body: SettingBody, request: Request, deps: CallerDeps) -> SettingList:
+    """Write one value into config.toml, whose comments stay; a value that is not valid changes nothing."""
+    change = required(deps.change_setting, *_NO_FILE)
+    if body.key[0] in SOCKET_ONLY and not by_unix_socket(request.scope["server"]):
+        raise AdmissionError(
+            f"{body.key[0]} can be changed on the daemon's own box only.",
+            code="socket_only",
+            status=403,
+            hint="Edit config.toml there, or use its dashboard.",
+        )
+    return await change(body)
+
+
+async def pull(body: PullBody, deps: CallerDeps) -> StreamingResponse:
+    """Stream the progress of a pull."""
+    deps.catalog().find(body.profile)
+    return StreamingResponse(encode_pull(deps.supervisor.pull(body.profile)), media_type="text/event-stream")
+
+
+async def reload(_body: NoParameters, deps: CallerDeps) -> ProfileList:
+    """Read the profiles again, and list them."""
+    await deps.reload()
+    return profile_list(deps)
+
+
+async def traffic(body: TrafficBody, deps: CallerDeps) -> Done:
+    """Switch the demo's traffic."""
+    required(deps.traffic, "Only the demo makes traffic of its own.", "no_traffic")(body.on)
+    return Done()
+
+
+async def shutdown(body: ShutdownBody, deps: CallerDeps, after_answer: BackgroundTasks) -> Done:
+    """End the daemon after this answer."""
+
+    async def end() -> None:  # a plain callable that returns an awaitable would be run in a thread, never awaited
+        await deps.shutdown(body.engines == "stop")
+
+    after_answer.add_task(end)
+    return Done()
+
+
+class ProcessExitWatch:
+    """Watches one process at a time."""
+
+    def __init__(self) -> None:
+        self._fd: int | None = None
+
+    def watch(self, pid: int, tell: Callable[[], None]) -> None:
+        """Have the loop call `tell` once the process has ended; watch no other process from then on.
+
+        A pid without a process is ignored: the sender may run in a container, where pids differ.
+        """
+        self.forget()
+        try:
+            self._fd = os.pidfd_open(pid)
+        except OSError:
+            return
+        asyncio.get_running_loop().add_reader(self._fd, self._on_exit, tell)
+
+    def forget(self) -> None:
+        """Stop watching; a second call does nothing."""
+        if self._fd is not None:
+            asyncio.get_running_loop().remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = None
+
+    def _on_exit(self, tell: Callable[[], None]) -> None:
+        self.forget()
+        tell()
+
+
+class LeaseHandlers:
+    """Handlers of the exclusive lease. On the daemon's own box the lease ends with its holder's process."""
+
+    def __init__(self) -> None:
+        self._holder_exit = ProcessExitWatch()
+
+    async def lease(self, body: LeaseBody, request: Request, deps: CallerDeps) -> LeaseGranted:
+        """Take the lease, or renew it, and show the progress of the run."""
+        if body.token is None:
+            held = deps.exclusive.take(body.holder, body.expected_s, shares=body.shares)
+            if body.pid is not None and by_unix_socket(request.scope["server"]):
+                self._holder_exit.watch(body.pid, lambda: self._end_after_holder(deps, held))
+            what = "measures, and lets others in" if held.shares else "has the box to itself"
+            deps.bus.publish(Notice(level=Level.INFO, code="held", text=f"{held.holder} {what}."))
+        else:
+            held = deps.exclusive.renew(body.token, body.expected_s)
+        if body.measuring is not None:
+            seen = body.measuring.replace(at=time.time(), ends=held.ends)
+            deps.bus.publish(MeasuringChanged(measuring=seen))
+        return LeaseGranted(token=held.token, ttl_s=TTL_S, ends=held.ends)
+
+    async def let_go(self, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> Done:
+        """End the lease; a token that does not hold it is ignored."""
+        self._release(deps, x_sparkdash_lease or "")
+        return Done()
+
+    def _release(self, deps: Deps, token: str) -> bool:
+        if not deps.exclusive.release(token):
+            return False
+        self._holder_exit.forget()
+        if deps.bus.snapshot.measuring is not None:
+            deps.bus.publish(MeasuringChanged(measuring=None))
+        return True
+
+    def _end_after_holder(self, deps: Deps, held: ExclusiveHold) -> None:
+        if self._release(deps, held.token):
+            text = f"{held.holder} ended without letting go; others are let in again."
+            deps.bus.publish(Notice(level=Level.WARNING, code="let_go", text=text))
+
+
+async def end(_body: NoParameters, deps: CallerDeps) -> Done:
+    """Ask the run that is measured to stop."""
+    deps.exclusive.end()
+    if (seen := deps.bus.snapshot.measuring) is not None:
+        deps.bus.publish(MeasuringChanged(measuring=seen.replace(ends=True)))
+    return Done()
+
+
+async def resume(run: str, _body: NoParameters, deps: CallerDeps) -> Done:
+    """Resume a run in a process of its own."""
+    deps.exclusive.only()
+    await required(deps.resume, *NO_BENCH)(run)
+    return Done()
+
+
+async def start(body: StartRunBody, deps: CallerDeps) -> BenchPlan:
+    """Plan a run; with `begin` measure it in a process of its own, unless another run is measured."""
+    begin_run = required(deps.start_run, *NO_BENCH)
+    if body.begin:
+        deps.exclusive.only()
+    find = deps.catalog().find
+    return await begin_run(StartRunBody(**{**dict(body), "profiles": [find(name).name for name in body.profiles]}))
+
+
+def add_routes(api: APIRouter) -> None:
+    serves(api, ControlApi.use, use)
+    serves(api, ControlApi.use_set, use_set)
+    serves(api, ControlApi.stop, stop)
+    serves(api, ControlApi.release, release)
+    serves(api, ControlApi.extend_load, extend_load)
+    serves(api, ControlApi.cancel, cancel)
+    serves(api, ControlApi.cancel_request, cancel_request)
+    serves(api, ControlApi.toggle, toggle)
+    serves(api, ControlApi.replay, replay)
+    handlers = LeaseHandlers()
+    serves(api, ControlApi.lease, handlers.lease)
+    serves(api, ControlApi.end_lease, handlers.let_go)
+    serves(api, ControlApi.end_measuring, end)
+    serves(api, ControlApi.resume_run, resume)
+    serves(api, ControlApi.start_run, start)
+    serves(api, ControlApi.settings, settings)
+    serves(api, ControlApi.change_setting, change_setting)
+    serves_raw(api, ControlApi.pull, pull, StreamingResponse, STREAM)
+    serves(api, ControlApi.reload, reload)
+    serves(api, ControlApi.traffic, traffic)
+    serves(api, ControlApi.shutdown, shutdown)
