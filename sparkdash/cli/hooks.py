@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sparkdash.settings import Hook, HookEventKind
 
-NONE = "There are no hooks. docs/house.md shows the table [[hooks]] of config.toml."
+NONE = "There are no hooks. docs/monitoring.md shows the table [[hooks]] of config.toml."
 
 
 class HookAction(StrEnum):

@@ -62,7 +62,7 @@ def man_page(root: Command) -> str:
     ]
     for words, command in _commands(root, ("sparkdash",)):
         lines += [f".SS {_roff(' '.join(words))}", *_usage(command, words), *_help(command), *_options(command, words)]
-    lines += [".SH EXIT STATUS", *_pairs((str(code), text) for code, text in _exit_codes())]
+    lines += [".SH EXIT STATUS", *_pairs((str(code), text) for code, text in exit_codes())]
     lines += [".SH FILES", *_pairs(_FILES), ".SH SEE ALSO", _SEE]
     return "\n".join(lines) + "\n"
 
@@ -102,7 +102,7 @@ def _pairs(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
         yield from (".TP", f"\\fB{_roff(left)}\\fR", _roff(" ".join(right.split())) or "\\&")
 
 
-def _exit_codes() -> Iterator[tuple[int, str]]:
+def exit_codes() -> Iterator[tuple[int, str]]:
     yield 0, "success"
     yield 1, "a failure that none of the others names"
     named = {

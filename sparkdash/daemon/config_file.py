@@ -10,7 +10,7 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -140,7 +140,7 @@ def _row(name: str, in_force: Settings, later: Settings, default: Settings, give
         name=name,
         value=value_text(now),
         default=value_text(getattr(default, name)),
-        meaning=_meanings().get(name, ""),
+        meaning=read_meanings(Settings).get(name, ""),
         given=name in given or f"SPARKDASH_{name.upper()}" in os.environ,
         live=name in LIVE,
         waits=value_text(then) if then != now else None,
@@ -195,10 +195,10 @@ def _given(file: Path) -> Mapping[str, Any]:
         return {}
 
 
-@lru_cache(maxsize=1)
-def _meanings() -> Mapping[str, str]:
-    """Return the first sentence below each field of Settings, from its source."""
-    source = ast.parse(inspect.getsource(Settings))
+@cache
+def read_meanings(model: type[BaseModel]) -> Mapping[str, str]:
+    """Return the first paragraph below each field of a model, from its source."""
+    source = ast.parse(inspect.getsource(model))
     lines = [line for one in source.body if isinstance(one, ast.ClassDef) for line in one.body]
     found: dict[str, str] = {}
     for field, below in pairwise(lines):

@@ -76,7 +76,7 @@ class Alerting:
         for name in sorted(unknown - self._unknown):
             text = (
                 f"No figure is called {name!r}, which an alert of config.toml names. "
-                "docs/house.md lists the usual ones."
+                "docs/monitoring.md lists the usual ones."
             )
             self._publish(Notice(level=Level.WARNING, code="alert_unknown", text=text))
         self._unknown = unknown

@@ -33,7 +33,7 @@ from sparkdash.wire.request_channel import (
 )
 
 MOST = 6
-"""Measured with 32 requests at once on 16 cores (docs/relay.md). With 6 a turn the first answer came after 1.8 ms
+"""Measured with 32 requests at once on 16 cores (docs/evidence.md). With 6 a turn the first answer came after 1.8 ms
 instead of 3.2 ms, the median a fifth sooner, the last no later. With 1 a turn the median was hardly better, a request
 among many cost a quarter more CPU, and the last answer came an eighth later.
 """

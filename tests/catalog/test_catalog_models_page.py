@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 from sparkdash import catalog
@@ -22,14 +21,21 @@ PAIR = ("gpt-oss-120b/gguf", "gpt-oss-20b")
 """The two for the first hour; tests/supervisor/test_supervisor_first_pair.py shows that they fit."""
 PROFILES = catalog.load_catalog([shipped_profiles()]).profiles
 BEGIN, END = "<!-- table: made from profiles/ -->", "<!-- end of the table -->"
-HEAD = ("profile", "what it is", "engine", "image", "memory", "tok/s", "tried here")
+HEAD = ("profile", "what it is", "engine", "image", "memory", "tok/s")
 _DIGEST = len("@sha256:") + 8
 
 
 def table() -> str:
     """Return the table, one row a profile."""
-    rows = [HEAD, ("---",) * len(HEAD), *map(_row, PROFILES.values())]
+    rows = [HEAD, ("---",) * len(HEAD), *(_row(one) for one in PROFILES.values() if _can_be_had(one))]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _can_be_had(profile: Profile) -> bool:
+    """Whether the profile can run, and its image can be pulled or built."""
+    return profile.cannot_run is None and (
+        profile.image is None or image_origin(profile.image, profile.build) is not ImageOrigin.NONE
+    )
 
 
 def with_table(page: str) -> str:
@@ -41,31 +47,25 @@ def with_table(page: str) -> str:
 def _row(profile: Profile) -> tuple[str, ...]:
     need = estimate_launch(profile, {}, BOX_BYTES)
     best = catalog.summarize(profile, adapter_of(profile)).published_decode_tok_s
-    image = "; ".join(_image(profile))
     engine = profile.engine.value + (f", {profile.nodes} Sparks" if profile.nodes > 1 else "")
     return (
         f"`{profile.name}`",
         profile.about,
         engine,
-        image,
-        gib(need.total_bytes, 0) if profile.cannot_run is None else DASH,
+        _image(profile),
+        gib(need.total_bytes, 0),
         number(best, 1),
-        "no",
     )
 
 
-def _image(profile: Profile) -> Iterator[str]:
-    if profile.cannot_run is not None:
-        yield f"cannot run: see `{profile.nearest}`"
-    elif profile.image is not None:
-        name, at, digest = profile.image.partition("@")
-        origin = image_origin(profile.image, profile.build)
-        word = {ImageOrigin.PULL: "", ImageOrigin.BUILD: "built: ", ImageOrigin.NONE: "no source: "}[origin]
-        yield f"{word}`{name}{(at + digest)[:_DIGEST]}`"
+def _image(profile: Profile) -> str:
+    name, at, digest = (profile.image or "").partition("@")
+    built = "built: " if name and image_origin(name, profile.build) is ImageOrigin.BUILD else ""
+    return f"{built}`{name}{(at + digest)[:_DIGEST]}`" if name else DASH
 
 
 def test_the_table_is_the_one_of_today_s_profiles() -> None:
-    """Every shipped profile, with its image, memory and best published rate."""
+    """Every shipped profile that can be had, with its image, memory and best published rate."""
     text = PAGE.read_text()
     assert (text.count(BEGIN), text.count(END)) == (1, 1)
     if os.environ.get("SPARKDASH_GOLDEN") == "write":

@@ -21,7 +21,7 @@ the first token counts, which this engine sends together with the first response
 column takes a fixed time off, fitted over the prompts' lengths, and is told below the table. A request of ours that does not count (docs/bench.md) is sent again.
 Prints a Markdown table and a line for each comparison of the two clients that says on which side of 1 % it is; ends with 1 when
 one is over it. What the gateway itself adds is told beside them.
-Not part of the test suite; docs/bench.md has what was measured.
+Not part of the test suite; docs/evidence.md has what was measured.
 """
 
 from __future__ import annotations

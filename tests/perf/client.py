@@ -8,7 +8,7 @@ figures are wrong by. Read late is how long after the kernel had a piece it was 
 own cells. The bench's client runs under uvloop, as in the product; aiohttp's stamps what `readany` returns. Each runs in
 a process of its own, in turns. Prints a Markdown table, and ends with 1 when the bench's timestamps are later than 1 ms
 at p99. CPU is user and system time of the client's process while the streams ran, divided by the pieces.
-Not part of the test suite; docs/bench.md has what was measured.
+Not part of the test suite; docs/evidence.md has what was measured.
 """
 
 from __future__ import annotations

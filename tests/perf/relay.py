@@ -9,7 +9,7 @@ of its own (relays.py), take turns before one engine (raw.py). nginx is Debian's
 children used as the scheduler counts it (nanoseconds), divided by the chunks or requests that passed. A traced request is one as
 openai-python sends it, with a trace's id of its own among its 18 headers. Prints Markdown tables
 of medians over the rounds; the first bytes' 99th percentile is over all of them. Memory is resident, after the rounds, and
-once more while --idle streams stand open that say nothing. About five minutes; not part of the test suite. docs/relay.md
+once more while --idle streams stand open that say nothing. About five minutes; not part of the test suite. docs/evidence.md
 has what was measured, and where.
 """
 

@@ -2,7 +2,7 @@
 
     python tests/perf/verdict_rates.py [--quick] [--runs 1000] [--jobs 2] [--cells 1 4 20] [--prompts 5] [--arms 2]
 
-Prints the tables of docs/verdicts.md: the share of whole runs with at least one claim although the arms are equal, the
+Prints the tables of docs/evidence.md: the share of whole runs with at least one claim although the arms are equal, the
 coverage of the interval over all cells, and the power for +2, +3 and +5 %. A run is one table of `sparkdash ab` with
 its line over all cells. A box adds to ln y, by the time at which each request is sent: a level of the launch, of which
 70 % is common to its cells; prompts 5 % apart; noise of 1 % from request to request; and a drift of 1.5 %.

@@ -84,7 +84,7 @@ def _own_variables(env: dict[str, str], known: KnownServer, notes: ImportNotes) 
 
 
 def _unknown(words: list[str], entrypoint: list[str], port: int | None, notes: ImportNotes) -> dict[str, Any]:
-    notes.note("server.routes", "a server that answers chats is assumed; say what it serves (docs/engines.md)")
+    notes.note("server.routes", "a server that answers chats is assumed; say what it serves (docs/servers.md)")
     server: dict[str, Any] = {"port": port} | ({"keep_entrypoint": True} if words and not entrypoint else {})
     return {"command": [*entrypoint, *words], "server": server}
 

@@ -1,0 +1,186 @@
+"""The pages for people: every link leads somewhere, and docs/settings.md is made from the code.
+
+SPARKDASH_GOLDEN=write makes that page anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer.main
+from pydantic import BaseModel
+
+from sparkdash.cli import manual
+from sparkdash.cli.main import app
+from sparkdash.daemon.config_file import LIVE, read_meanings, value_text
+from sparkdash.settings import Alert, HistorySettings, Hook, Policy, Settings
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "sparkdash").rglob("*.md")])
+MOST_PAGES, MOST_WORDS, MOST_README = 15, 19_500, 1_400
+SETTINGS = ROOT / "docs" / "settings.md"
+BEGIN, END = "<!-- made from the code: {} -->", "<!-- end: {} -->"
+VARIABLES = {
+    "SPARKDASH_HOST": "`host`, over config.toml",
+    "SPARKDASH_PORT": "`port`, over config.toml",
+    "SPARKDASH_RUNTIME": "`runtime`, over config.toml",
+    "SPARKDASH_URL": "address of the daemon that commands and dashboard ask, such as a demo's or another box's",
+    "SPARKDASH_KEY": "key for that address; the unix socket needs none",
+    "SPARKDASH_CONFIG_DIR": "folder of config.toml, keys.json and your profiles: `~/.config/sparkdash`",
+    "SPARKDASH_STATE_DIR": "folder of the database, logs, builds and evidence: `~/.local/state/sparkdash`",
+    "SPARKDASH_BENCH_DIR": "folder of measured runs: `bench` in the state folder",
+    "SPARKDASH_CACHE_DIR": "folder of the sources' clones: `~/.cache/sparkdash`",
+    "SPARKDASH_RUNTIME_DIR": "folder of the unix socket: `sparkdash` in XDG_RUNTIME_DIR",
+    "SPARKDASH_THEME": "theme of the dashboard",
+}
+INTERNAL = {
+    "SPARKDASH_COMPLETE",
+    "SPARKDASH_DEMO_LEASH",
+    "SPARKDASH_ENGINE",
+    "SPARKDASH_EVENT",
+    "SPARKDASH_PROFILE",
+    "SPARKDASH_SIM_DIR",
+    "SPARKDASH_SIM_HEAD_DIR",
+}
+"""Set by sparkdash itself: for its engines, hooks, demo and the shell's completion."""
+
+
+def words(page: Path) -> int:
+    return sum(any(letter.isalnum() for letter in word) for word in page.read_text().split())
+
+
+def test_the_docs_stay_short_enough_to_be_read() -> None:
+    docs = list((ROOT / "docs").glob("*.md"))
+    assert len(docs) <= MOST_PAGES
+    assert sum(map(words, docs)) <= MOST_WORDS
+    assert words(ROOT / "README.md") <= MOST_README
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower().replace("`", "")).replace(" ", "-") for title in titles}
+
+
+def links() -> Iterator[tuple[Path, str]]:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
+            if not re.match(r"[a-z]+:", target):
+                yield page, target
+
+
+def test_every_link_between_the_pages_leads_to_a_file_and_a_heading() -> None:
+    broken = []
+    for page, target in links():
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name) if name else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert broken == []
+
+
+def shown_commands() -> Iterator[tuple[str, str]]:
+    """Return each command of sparkdash that README and docs show, with its page."""
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        prose, fenced = [], []
+        for part, block in enumerate(re.split(r"^```\w*$", page.read_text(), flags=re.MULTILINE)):
+            (fenced if part % 2 else prose).append(block)
+        lines = [*"\n".join(fenced).splitlines(), *re.findall(r"`([^`]+)`", "\n".join(prose))]
+        for line in lines:
+            for found in re.findall(r"(?:^|&& )(?:\$ )?(?:[A-Z_]+=\S+ )*sparkdash ([^#&;]*)", " ".join(line.split())):
+                yield page.name, found.split("|")[0].partition(" > ")[0]
+
+
+def test_every_command_that_the_pages_show_exists_with_its_options() -> None:
+    root = typer.main.get_command(app)
+    wrong = []
+    for page, line in shown_commands():
+        command, words = root, [word for word in line.split() if not word.startswith("[")]
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]  # type: ignore[attr-defined]
+        if command.name == "bench" and words:  # a profile, which `run` measures
+            command = command.commands["run"]  # type: ignore[attr-defined]
+        options = {one for parameter in command.params for one in parameter.opts} | {"--help"}
+        if any(word.startswith("-") and len(word) > 1 and word not in options for word in words):
+            wrong.append(f"{page}: sparkdash {line}: an option")
+        elif words and not words[0].startswith("-") and hasattr(command, "commands"):
+            wrong.append(f"{page}: sparkdash {line}: no such command")
+    assert wrong == []
+
+
+def test_every_page_that_code_and_tests_name_exists() -> None:
+    named = {
+        (file.relative_to(ROOT).as_posix(), page)
+        for room in ("sparkdash", "tests")
+        for file in (ROOT / room).rglob("*")
+        if file.suffix in (".py", ".md", ".txt") and "tests/data" not in file.as_posix()
+        for page in re.findall(r"(?<![\w/.-])docs/[a-z-]+\.md", file.read_text(errors="replace"))
+    }
+    foreign = {"docs/gguf.md"}  # ggml's own
+    ollama = ("sparkdash/gateway/apis/ollama_wire.py", "docs/api.md")
+    assert [one for one in sorted(named - {ollama}) if one[1] not in foreign and not (ROOT / one[1]).is_file()] == []
+
+
+def parts() -> Mapping[str, str]:
+    """Return the parts of docs/settings.md that are made from the code."""
+    tables = {"policy": Policy, "history": HistorySettings, "hooks": Hook, "alerts": Alert}
+    return {
+        "settings": _table(_settings(Settings, tables)),
+        **{name: _table(_settings(model, {})) for name, model in tables.items()},
+        "exit codes": _rows(("code", "means"), ((str(code), text) for code, text in manual.exit_codes())),
+        "variables": _rows(("variable", "sets"), ((f"`{name}`", text) for name, text in VARIABLES.items())),
+    }
+
+
+def _settings(model: type[BaseModel], tables: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+    meanings = read_meanings(model)
+    for name, field in model.model_fields.items():
+        default = "" if field.is_required() else value_text(field.get_default())
+        star = "" if model is not Settings or name in LIVE else " *"
+        below = "; its keys are below" if name in tables else ""
+        yield f"`{name}`{star}", f"`{default}`" if default.strip('-"[]') else "-", meanings[name].rstrip(".") + below
+
+
+def _table(rows: Iterator[tuple[str, str, str]]) -> str:
+    return _rows(("key", "default", "meaning"), rows)
+
+
+def _rows(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def with_parts(page: str) -> str:
+    for name, text in parts().items():
+        before, _, rest = page.partition(BEGIN.format(name))
+        page = f"{before}{BEGIN.format(name)}\n{text}\n{END.format(name)}{rest.partition(END.format(name))[2]}"
+    return page
+
+
+def test_the_page_of_settings_is_the_one_of_today_s_code() -> None:
+    """Every setting with its default, every exit code, every variable."""
+    if os.environ.get("SPARKDASH_GOLDEN") == "write":
+        SETTINGS.write_text(with_parts(SETTINGS.read_text()))
+    assert SETTINGS.read_text() == with_parts(SETTINGS.read_text())
+
+
+@pytest.mark.parametrize("name", sorted(VARIABLES))
+def test_every_variable_of_the_page_is_read_by_the_code(name: str) -> None:
+    stem = name.removeprefix("SPARKDASH_").lower()
+    assert name in variables_in_code() or stem in ("host", "port", "runtime")  # these by their setting's name
+
+
+def test_every_variable_of_the_code_is_on_the_page() -> None:
+    assert variables_in_code() - INTERNAL - set(VARIABLES) == set()
+
+
+@cache
+def variables_in_code() -> set[str]:
+    sources = (file.read_text() for file in (ROOT / "sparkdash").rglob("*.py"))
+    found = {name for text in sources for name in re.findall(r"(?<![A-Z_])_?(SPARKDASH_[A-Z_]*[A-Z])(?![A-Z_{])", text)}
+    return found - {"YOUR_SPARKDASH_KEY"}
