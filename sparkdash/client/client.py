@@ -84,7 +84,6 @@ class Client(ControlApi):
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     def health(self) -> bool:
@@ -92,7 +91,6 @@ class Client(ControlApi):
         return is_serving(self.address)
 
     def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Make the call of a row of the table."""
         request = row.prepare(*args, **kwargs)
         with self._connection.exchange(request, row.silence_s) as reply, reading_answer(self.address):
             content = reply.read()
@@ -101,7 +99,6 @@ class Client(ControlApi):
             return row.read(content)
 
     def stream(self, row: Stream[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        """Yield the items of a stream of the table, until it ends or the iterator is closed."""
         reader = row.reader()
         with reading_answer(self.address):
             for chunk in self._chunks(row.prepare(*args, **kwargs), row.silence_s):
@@ -138,7 +135,6 @@ class AsyncClient(ControlApi):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections."""
         if "_http" in vars(self):
             await self._http.aclose()
 
@@ -175,7 +171,6 @@ class AsyncClient(ControlApi):
                 del self._http.headers[LEASE_HEADER]
 
     async def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Make the call of a row of the table."""
         request = row.prepare(*args, **kwargs)
         with speaking_to(self.address):
             reply = await self._http.request(
@@ -186,7 +181,6 @@ class AsyncClient(ControlApi):
             return row.read(reply.content)
 
     async def stream(self, row: Stream[P, T], /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
-        """Yield the items of a stream of the table, until it ends or the generator is closed."""
         reader = row.reader()
         with speaking_to(self.address):
             async with aclosing(self._chunks(row.prepare(*args, **kwargs), row.silence_s)) as chunks:

@@ -100,7 +100,6 @@ def unreachable_error(address: Address, words: str) -> DaemonError:
 
 
 def silent_error(address: Address) -> DaemonError:
-    """Make the error of a daemon that accepts the request and does not answer."""
     return DaemonError(
         f"The daemon at {address} did not answer in time.",
         code="daemon_silent",
@@ -158,7 +157,6 @@ class DaemonConnection:
         self._connection = _UnixConnection(address.uds) if address.uds else _over_tcp(parts)
 
     def close(self) -> None:
-        """Close the connection; the next request opens it again."""
         self._connection.close()
 
     @contextmanager
@@ -206,7 +204,6 @@ class _UnixConnection(HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Connect to the unix socket."""
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(CONNECT_S)
         self.sock.connect(str(self._path))

@@ -28,7 +28,6 @@ LOG_LIMIT = 8 * 1024**2
 
 
 def log_file() -> Path:
-    """Return the log file of a daemon that was started in the background."""
     return paths.daemon_log()
 
 

@@ -63,7 +63,6 @@ class FaultRequest:
 
 
 def parse_fault_request(given: Mapping[str, Any]) -> FaultRequest:
-    """Parse the body of POST /sim/fault. Raises RefusedError."""
     fault = given.get("fault")
     if not isinstance(fault, str | None):
         raise RefusedError("fault: the name of a fault, or null", param="fault")
@@ -97,7 +96,6 @@ class FaultTrigger:
             self.arm(self._order)
 
     def arm(self, order: FaultRequest) -> None:
-        """Schedule a fault; null heals at once. Raises ProfileError as `FaultRequest.behaviour`."""
         coming = order.behaviour()
         if order.after_s is None and order.after_tokens is None:
             order = replace(order, after_tokens=coming.after_tokens)
@@ -110,7 +108,6 @@ class FaultTrigger:
             self._armed.set()
 
     async def run(self) -> None:
-        """Begin faults at their times, until cancelled."""
         while True:
             await self._armed.wait()
             self._armed.clear()
@@ -183,17 +180,14 @@ class App:
 
     @property
     def behaviour(self) -> Behaviour:
-        """Current behaviour of the engine."""
         return self.engine.behaviour
 
     async def run(self) -> None:
-        """Run the engine and its fault trigger until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.engine.run())
             tasks.create_task(self.trigger.run())
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
-        """Answer one request. A client's mistake becomes vLLM's error object."""
         methods = self._routes.get(request.path.rstrip("/") or "/")
         if methods is None:
             return HttpResponse(b'{"detail":"Not Found"}', 404)
@@ -221,7 +215,6 @@ class App:
         return HttpResponse(protocol.whole(answer))
 
     def _begin(self, body: dict[str, Any], ask: prompt.GenerationRequest) -> GeneratedAnswer:
-        """Check the limits and hand the prompt to the engine."""
         _check_salt(body)
         tokens = tokenize(ask.text)
         self._check_length(ask.limit, len(tokens))
@@ -238,7 +231,6 @@ class App:
         return GeneratedAnswer(self.engine, run, str(body.get("model")), reasoning_tokens=thinks, call=ask.orders.call)
 
     def _check_length(self, limit: int | None, prompt: int) -> None:
-        """Raise RefusedError when prompt and answer exceed the context."""
         if limit is not None and limit > self.context:
             raise too_many(limit, self.context)
         if prompt + (limit or 1) > self.context:
@@ -290,7 +282,6 @@ class App:
         return HttpResponse(page.encode(), content_type="text/plain; version=1.0.0; charset=utf-8")
 
     def gauges(self) -> SimulatedGauges:
-        """Return the current gauges."""
         cache, told = self.engine.cache, self.engine.reported
         return SimulatedGauges(
             model=self.profile.name, running=told.running, waiting=told.waiting, deferred=told.deferred,

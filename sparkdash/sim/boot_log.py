@@ -27,7 +27,6 @@ class BootLine:
 
 
 def opening(profile: Profile, context: int, port: int) -> Iterator[BootLine]:
-    """Yield banner and configuration, printed at once."""
     api = "APIServer"
     for art in (
         "",
@@ -117,7 +116,6 @@ def loading(
 
 
 def serving(port: int) -> Iterator[str]:
-    """Yield the last lines, up to the one that says ready."""
     yield log_line("APIServer", f"[entry.py:140] Starting vLLM server on http://127.0.0.1:{port}")
     yield f"INFO:     Started server process [{os.getpid()}]"
     yield "INFO:     Waiting for application startup."
@@ -125,7 +123,6 @@ def serving(port: int) -> Iterator[str]:
 
 
 def out_of_memory() -> Iterator[str]:
-    """Yield the lines of a load that runs out of memory."""
     core = "EngineCore"
     yield log_line(core, "[core.py:1506] EngineCore failed to start.", "ERROR")
     yield log_line(core, "[core.py:1506] Traceback (most recent call last):", "ERROR")
@@ -143,7 +140,6 @@ def out_of_memory() -> Iterator[str]:
 
 
 def fatal() -> Iterator[str]:
-    """Yield the lines of a running engine that dies."""
     yield log_line("EngineCore", "[core.py:1512] EngineCore encountered a fatal error.", "ERROR")
     yield log_line(
         "EngineCore",
@@ -153,12 +149,10 @@ def fatal() -> Iterator[str]:
 
 
 def port_in_use(port: int) -> str:
-    """Return the line of a start whose port is taken."""
     return log_line("APIServer", f"OSError: [Errno 98] Address already in use: ('127.0.0.1', {port})", "ERROR")
 
 
 def log_line(who: str, text: str, level: str = "INFO") -> str:
-    """Format a line with vLLM's prefix."""
     return f"({who} pid={os.getpid()}) {level} {datetime.now():%m-%d %H:%M:%S} {text}"
 
 

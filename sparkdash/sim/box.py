@@ -78,10 +78,9 @@ class SimBox:
         )  # fmt: skip
 
     def contiguity(self) -> None:
-        """Return None: free block sizes are not simulated."""
+        pass
 
     async def gpu(self) -> GpuReading:
-        """Return GPU use, and each process's memory."""
         return GpuReading(self.gpu_now(), {claim.pid: claim.memory for claim in self._alive.values()})
 
     def engines(self) -> dict[str, int | None]:
@@ -110,12 +109,10 @@ class SimBox:
         )  # fmt: skip
 
     def engine_bytes(self, pids: set[int], reading: GpuReading) -> int | None:
-        """Return the memory that these processes claim; None without a claim."""
         held = [size for pid, size in (reading.processes or {}).items() if pid in pids]
         return sum(held) if held else None
 
     async def others_bytes(self, pids: set[int], reading: GpuReading) -> int:
-        """Return the memory that all other processes claim; the rest of the box is constant."""
         return sum(size for pid, size in (reading.processes or {}).items() if pid not in pids)
 
     def _look(self) -> None:
@@ -144,7 +141,6 @@ class SimBox:
         return self._heat
 
     def _load_mhz(self) -> float:
-        """Return the clock under load, which wanders a little."""
         return FULL_MHZ + 25 * min(0.0, math.sin(self._clock() / 3))
 
     def _wobble(self) -> int:
@@ -152,7 +148,6 @@ class SimBox:
 
 
 def _drawn(claim: MemoryClaim) -> float:
-    """Power of one engine in watts."""
     return claim.busy * (LOAD_W - IDLE_W) if claim.power_w is None else claim.power_w
 
 

@@ -60,7 +60,6 @@ class SimulatedRequest:
 
     @property
     def prefilled(self) -> bool:
-        """Whether all but the next token are computed."""
         return self.computed >= len(self.tokens)
 
 
@@ -80,17 +79,14 @@ class GpuWork:
     _decode: float = 0.0
 
     def begin(self, now: float, prefill_s: float, decode_s: float) -> None:
-        """Begin a step of this duration; prefill first."""
         self._began, self._prefill, self._decode = now, prefill_s, decode_s
 
     def end(self) -> None:
-        """End the step."""
         self.prefill_s += self._prefill
         self.decode_s += self._decode
         self._prefill = self._decode = 0.0
 
     def spent(self, now: float) -> tuple[float, float]:
-        """Return seconds of prefill and of decode up to now."""
         gone = now - self._began
         prefill = min(self._prefill, gone)
         return self.prefill_s + prefill, self.decode_s + min(self._decode, gone - prefill)
@@ -160,7 +156,6 @@ class SimulatedEngine:
         self._compiling_grammars: set[asyncio.Task[None]] = set()
 
     def change(self, behaviour: Behaviour) -> None:
-        """Change the behaviour from now on."""
         self.behaviour = behaviour
         self._held = {*self.running, *self.waiting}
         self._wake.set()
@@ -208,7 +203,6 @@ class SimulatedEngine:
             self.counters.finished["abort"] += 1
 
     async def run(self) -> None:
-        """Run steps until cancelled."""
         due = self._clock.now()
         while True:
             await self._until_it_moves()
@@ -236,7 +230,6 @@ class SimulatedEngine:
         return hang in (Hang.CORE, Hang.SPIN, Hang.STALL) or (hang is Hang.SLEEP and not self.running)
 
     async def _until_it_moves(self) -> None:
-        """Wait while the engine hangs."""
         while self._hangs():
             self._wake.clear()
             if self.behaviour.hang is Hang.STALL and self._held.isdisjoint((*self.running, *self.waiting)):
@@ -262,7 +255,6 @@ class SimulatedEngine:
         self.reported = StepReport(len(self.running), len(self.waiting), deferred, self.cache.usage)
 
     def _next(self) -> SimulatedRequest | None:
-        """Return the request to admit next, or None."""
         if self.behaviour.hang in (Hang.ADMISSION, Hang.SLEEP):
             return None
         return next((run for run in self.waiting if not run.deferred), None)
@@ -303,7 +295,6 @@ class SimulatedEngine:
                 self.counters.admitted(run.prompt, hit)
 
     def _durations(self, chunks: dict[SimulatedRequest, int], decoding: list[SimulatedRequest]) -> tuple[float, float]:
-        """Return seconds of prefill and of decode."""
         prefill = sum(
             self._pace.prefill_s(size, run.computed)
             if run.prefill_s is None
@@ -338,7 +329,6 @@ class SimulatedEngine:
         return accepted
 
     def _advance(self, run: SimulatedRequest, count: int) -> None:
-        """Append up to `count` tokens to the answer and deliver them."""
         count = min(count, run.limit - run.produced)
         if not self._room(run, len(run.tokens) + count):
             return
@@ -401,12 +391,10 @@ class RefusedError(Exception):
         self._error = {"message": message, "type": kind, "param": param, "code": status}
 
     def body(self) -> bytes:
-        """Return the JSON error body."""
         return json.dumps({"error": self._error}, separators=(",", ":")).encode()
 
 
 def unknown_model(name: str, served: tuple[str, ...]) -> RefusedError:
-    """404 for a model that is not served."""
     return RefusedError(
         f"The model `{name}` does not exist. Valid aliases: {', '.join(served)}.",
         kind="NotFoundError",
@@ -416,7 +404,6 @@ def unknown_model(name: str, served: tuple[str, ...]) -> RefusedError:
 
 
 def bad_json(position: int) -> RefusedError:
-    """400 for a body that is no JSON."""
     return RefusedError(
         f"1 validation error:\n  {{'type': 'json_invalid', 'loc': 'body.{position}', 'msg': 'JSON decode error'}}",
         kind="Bad Request",
@@ -435,7 +422,6 @@ def too_long(context: int, prompt: int, limit: int | None) -> RefusedError:
 
 
 def too_many(limit: int, context: int) -> RefusedError:
-    """400 for max_tokens beyond the context."""
     return RefusedError(
         f"max_tokens={limit} cannot be greater than max_model_len={context}. Please request fewer output tokens. "
         f"(parameter=max_tokens, value={limit})",

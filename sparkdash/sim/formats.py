@@ -46,7 +46,6 @@ class GeneratedAnswer:
         self._reasoning_tokens = 0 if call else reasoning_tokens
 
     async def pieces(self) -> AsyncIterator[AnswerPiece]:
-        """Yield each step's addition; the last one has `finish`."""
         async for piece in self._engine.stream(self._run):
             if self.thinks:
                 self.thought += piece.text
@@ -63,11 +62,9 @@ class GeneratedAnswer:
 
     @property
     def reasoning(self) -> int:
-        """Completion tokens that are reasoning."""
         return min(self.completion, self._reasoning_tokens)
 
     async def whole(self) -> None:
-        """Wait for the complete answer."""
         async for _ in self.pieces():
             pass
 
@@ -77,7 +74,6 @@ class GeneratedAnswer:
 
     @property
     def prompt(self) -> int:
-        """Number of prompt tokens."""
         return self._run.prompt
 
     @property
@@ -87,7 +83,6 @@ class GeneratedAnswer:
 
 
 def compact(value: Any) -> bytes:
-    """Serialize JSON as the engines write it."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -96,7 +91,6 @@ LARGEST = 8192
 
 
 def embed(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer to `body`. Raises RefusedError for unsupported input."""
     texts, size = _texts(body), _dimensions(body)
     plain = body.get("encoding_format") != "base64"
     data = [
@@ -133,7 +127,6 @@ def _embedding(text: str, size: int, *, plain: bool) -> list[float] | str:
 
 
 def message_body(answer: GeneratedAnswer) -> bytes:
-    """Build the body of a whole answer."""
     content = [_block(answer, answer.text)]
     return compact({**_message(answer), "content": content, **_stop(answer), "usage": _anthropic_usage(answer)})
 
@@ -205,7 +198,6 @@ def usage(answer: GeneratedAnswer, *, final: bool = True) -> dict[str, Any]:
 
 
 def chat_body(answer: GeneratedAnswer) -> bytes:
-    """Build the body of a whole chat answer."""
     said: dict[str, Any] = {"content": answer.text}
     if answer.call:
         function = {"name": answer.call.name, "arguments": answer.text}
@@ -215,7 +207,6 @@ def chat_body(answer: GeneratedAnswer) -> bytes:
 
 
 def completion_body(answer: GeneratedAnswer) -> bytes:
-    """Build the body of a whole completion."""
     return _whole(answer, "text_completion", {"text": answer.text})
 
 
@@ -241,7 +232,6 @@ async def chat_stream(answer: GeneratedAnswer, body: Mapping[str, Any]) -> Async
 
 
 async def completion_stream(answer: GeneratedAnswer, body: Mapping[str, Any]) -> AsyncIterator[bytes]:
-    """Yield completion chunks."""
     async for piece in answer.pieces():
         if piece.text or piece.finish:
             yield _chunk(answer, body, _choice(text=piece.text, **_end(answer, piece)), kind="text_completion")
@@ -310,7 +300,6 @@ def _option(body: Mapping[str, Any], name: str) -> bool:
 
 
 def response_body(answer: GeneratedAnswer) -> bytes:
-    """Build the body of a whole answer."""
     return compact(_response(answer, done=True))
 
 

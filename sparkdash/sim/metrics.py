@@ -70,7 +70,6 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
@@ -123,7 +122,6 @@ class SimulatedCounters:
 
     @property
     def prompt_computed(self) -> int:
-        """Prompt tokens that were not found in the cache."""
         return self.prompt - self.prompt_cached
 
     def __post_init__(self) -> None:
@@ -141,7 +139,6 @@ class SimulatedCounters:
         self.ttft.observe(seconds)
 
     def drafted(self, accepted: int) -> None:
-        """Count a request's step with a draft."""
         self.drafts += 1
         for position in range(accepted):
             self.accepted_at[position] += 1
@@ -156,7 +153,6 @@ class SimulatedCounters:
         self, reason: str, *, prompt: int, cached: int, generated: int, limit: int,
         queue_s: float, prefill_s: float, decode_s: float,
     ) -> None:  # fmt: skip
-        """A request finished by itself."""
         self.finished[reason] += 1
         self.queue.observe(queue_s)
         self.prefill.observe(prefill_s)
@@ -244,7 +240,6 @@ def _escaped(text: str) -> str:
 
 
 def exposition(counters: SimulatedCounters, gauges: SimulatedGauges) -> str:
-    """Return the whole page, as vLLM answers `GET /metrics`."""
     page = _Page(gauges.model)
     _process(page)
     if counters.positions:
@@ -257,7 +252,6 @@ def exposition(counters: SimulatedCounters, gauges: SimulatedGauges) -> str:
 
 
 def garbled() -> str:
-    """Return an invalid exposition, as broken engines serve it."""
     return (
         "<html><body>502 Bad Gateway</body></html>\n"
         "# TYPE vllm:generation_tokens_total counter\n"

@@ -65,12 +65,10 @@ class SimulatedNodes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all nodes, LOCAL first."""
         return tuple(self._boxes)
 
     @property
     def states(self) -> Mapping[str, NodeState]:
-        """States of the other nodes by name."""
         return self._states
 
     @property
@@ -84,19 +82,16 @@ class SimulatedNodes:
         return self._samples
 
     def memory(self, node: str) -> Memory | None:
-        """Return the node's memory now; None while it is silent."""
         if node == LOCAL:
             return self._boxes[LOCAL].memory()
         sample = self.samples.get(node) if self._is_up(node) else None
         return sample.memory if sample else None
 
     async def fresh_memory(self, node: str) -> Memory:
-        """Read the node's memory now. Raises HostError: node_unknown, node_unreachable."""
         self._refuse(node)
         return self._boxes[node].memory().replace(reserve=self._reserve)
 
     def launch_on(self, names: tuple[str, ...]) -> tuple[NodeLaunch, ...]:
-        """Return what a launch on these nodes must know. Raises HostError: node_unknown, node_unreachable."""
         for name in names:
             self._refuse(name)
         if names == (LOCAL,):
@@ -114,30 +109,26 @@ class SimulatedNodes:
         )
 
     def reachable(self, name: str) -> bool:
-        """Whether calls to the node can be expected to succeed."""
         return name in self._states and self._is_up(name)
 
     async def first_tries(self, limit_s: float) -> None:
-        """Return at once: a simulated node is known from the beginning."""
+        pass
 
     def runtime(self, name: str) -> Runtime:
-        """Return the runtime on another node. Raises HostError: node_unknown, node_unreachable."""
         self._refuse(name)
         return self._runtimes[name]
 
     async def forward(self, name: str, port: int) -> None:  # noqa: ARG002 - the protocol's
-        """Do nothing: the simulated boxes have one loopback. Raises HostError: node_unknown, node_unreachable."""
         self._refuse(name)
 
     async def cancel_forward(self, name: str, port: int) -> None:
-        """Do nothing: nothing is forwarded."""
+        pass
 
     def on_return(self, called: Callable[[str], None]) -> None:
         """Have `called` be told the name of each node that can be reached again."""
         self._returned.append(called)
 
     def change(self, name: str, status: NodeStatus, reason: str | None = None) -> None:
-        """Let a node fall silent, or answer again."""
         before = self._states[name]
         self._states[name] = before.replace(status=status, since=self._clock(), reason=reason)
         self._read_at = -math.inf
@@ -147,7 +138,6 @@ class SimulatedNodes:
                 called(name)
 
     def owe(self, name: str, containers: tuple[str, ...]) -> None:
-        """Say which containers are to be ended on a node as soon as it answers."""
         if self._states[name].owed != containers:
             self._states[name] = self._states[name].replace(owed=containers)
             self.on_change(dict(self._states))

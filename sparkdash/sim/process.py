@@ -66,7 +66,6 @@ class ClaimFile:
         self._last: MemoryClaim | None = None
 
     def write(self, memory: int, busy: float = 0.0, power_w: float | None = None) -> None:
-        """Write the current use: bytes, share 0..1, and watts."""
         claim = MemoryClaim(self._pid, self._started, memory, round(busy, 2), self._profile, power_w)
         if self._folder is None or claim == self._last:
             return
@@ -77,7 +76,6 @@ class ClaimFile:
         self._last = claim
 
     def remove(self) -> None:
-        """Remove the claim. Idempotent."""
         if self._folder is not None:
             (self._folder / f"{self._pid}.json").unlink(missing_ok=True)
         self._last = None
@@ -217,7 +215,6 @@ class ClaimWriter:
         """Share of the memory in use, 0..1."""
 
     def tell(self) -> None:
-        """Write the current claim."""
         now, engine = time.monotonic(), self._app.engine
         share, watts = self._meter.read(now, engine.work.spent(now), engine.behaviour.hang)
         leaked = engine.behaviour.leak_gib_s * (now - self._began) * GIB
@@ -404,7 +401,6 @@ CONTEXT = 32768
 
 
 async def run_worker(profile: Profile, port: int) -> int:
-    """Run a worker until it is told to stop; return 0."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

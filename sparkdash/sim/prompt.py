@@ -114,7 +114,6 @@ class GenerationRequest:
 
 
 def parse_chat(body: Mapping[str, Any]) -> GenerationRequest:
-    """Parse /v1/chat/completions."""
     turns = _list(body, "messages")
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
     return _ask(body, _template(body.get("tools"), turns), limit, turns)
@@ -131,7 +130,6 @@ def parse_completion(body: Mapping[str, Any]) -> GenerationRequest:
 
 
 def parse_response(body: Mapping[str, Any]) -> GenerationRequest:
-    """Parse /v1/responses."""
     source = body.get("input", "")
     turns = [{"role": "user", "content": source}] if isinstance(source, str) else list(source)
     if body.get("instructions"):
@@ -140,7 +138,6 @@ def parse_response(body: Mapping[str, Any]) -> GenerationRequest:
 
 
 def parse_message(body: Mapping[str, Any]) -> GenerationRequest:
-    """Parse /v1/messages, where max_tokens is required."""
     if not isinstance(body.get("max_tokens"), int):
         raise RefusedError("max_tokens: Field required", param="max_tokens")
     turns = [{"role": "system", "content": body["system"]}] if body.get("system") else []

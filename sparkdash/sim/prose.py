@@ -87,7 +87,6 @@ class GeneratedToken:
 
 
 def seeded_random(seed: str) -> random.Random:
-    """Return a generator with the same draws for the same seed in every process."""
     return random.Random(seed)  # noqa: S311 - a rehearsal, not cryptography
 
 
@@ -105,7 +104,6 @@ def answer_tokens(model: str, seed: str, returned: str | None = None) -> Iterato
 
 
 def natural_length(seed: str) -> int:
-    """Return the tokens after which the answer ends by itself."""
     return seeded_random(f"length/{seed}").randint(*NATURAL_TOKENS)
 
 
@@ -134,7 +132,6 @@ def cut_answer(
 
 
 def paragraph(rng: random.Random, words: int) -> str:
-    """Return prose of about that many words."""
     text = ""
     while text.count(" ") < words:
         text += _sentence(rng)

@@ -41,11 +41,9 @@ class WallClock:
     """Clock of the machine."""
 
     def now(self) -> float:
-        """Return monotonic seconds."""
         return time.monotonic()
 
     async def sleep_until(self, when: float) -> None:
-        """Return at `when`, at once if it has passed. Always yields to other tasks."""
         await asyncio.sleep(max(0.0, when - self.now()))
 
 
@@ -62,7 +60,6 @@ class SimulatedTiming:
         )
 
     def prefill_s(self, tokens: int, context: int) -> float:
-        """Return the time to compute `tokens` of a prompt that begin at `context`."""
         return tokens / (self._at(context).prefill_tok_s * self.scale)
 
     def step_s(self, contexts: Sequence[int]) -> float:
@@ -120,7 +117,6 @@ def token_id(token: bytes) -> int:
 
 
 def token_of(number: int) -> bytes:
-    """Return the token of an id. Raises ValueError for an invalid id."""
     raw = number.to_bytes(8, "big").lstrip(b"\x00") if 0 <= number < 2**56 else b""
     if not raw.startswith(_MARK) or len(raw) == 1:
         raise ValueError(f"{number} is no token id of this model")
@@ -151,7 +147,6 @@ class PrefixCache:
 
     @property
     def capacity(self) -> int:
-        """Capacity in tokens."""
         return self.blocks * self.block
 
     @property
@@ -161,7 +156,6 @@ class PrefixCache:
 
     @property
     def usage(self) -> float:
-        """Used share, 0..1."""
         return self.in_use / self.blocks
 
     def matched(self, tokens: Sequence[bytes]) -> list[int]:
@@ -174,13 +168,11 @@ class PrefixCache:
         return keys
 
     def take(self, keys: Sequence[int]) -> HeldBlocks:
-        """Hold the blocks that `matched` returned."""
         for key in keys:
             self._hold(key)
         return HeldBlocks(keys=list(keys))
 
     def fits(self, blocks: int) -> bool:
-        """Whether this many fresh blocks are available now."""
         return self.in_use + blocks <= self.blocks
 
     def grow(self, holding: HeldBlocks, tokens: int) -> bool:
@@ -216,7 +208,6 @@ class PrefixCache:
         holding.keys, holding.fresh = [], 0
 
     def clear(self) -> None:
-        """Drop the blocks kept for reuse."""
         self._idle.clear()
 
     def _hold(self, key: int) -> None:

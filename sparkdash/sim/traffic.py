@@ -58,7 +58,6 @@ class Conversation:
     messages: list[dict[str, str]] = field(default_factory=list)
 
     def next(self) -> dict[str, object]:
-        """Return the body of the next request."""
         if len(self.messages) > 2 * self.habit.turns:
             self.messages = []
         if not self.messages:
@@ -103,7 +102,6 @@ class Traffic:
 
     @property
     def on(self) -> bool:
-        """Whether the clients send requests."""
         return self._on.is_set()
 
     def switch(self, *, on: bool) -> None:
@@ -119,7 +117,6 @@ class Traffic:
             self._running.cancel()
 
     async def run(self) -> None:
-        """Run all clients until cancelled."""
         self._running = asyncio.current_task()
         async with httpx.AsyncClient(timeout=httpx.Timeout(600, connect=5)) as http, asyncio.TaskGroup() as clients:
             for habit in self._habits:
@@ -147,7 +144,6 @@ class Traffic:
 
 
 def _content(line: str) -> str:
-    """Return the text of one line of the stream."""
     if not line.startswith("data: {"):
         return ""
     choices = json.loads(line[6:]).get("choices") or [{}]
@@ -246,7 +242,6 @@ def _best(published: tuple[Published, ...], figure: str) -> dict[int, float]:
 
 
 def _depth(workload: str) -> int:
-    """Return the context named in a workload, else 0."""
     found = _DEPTH.search(workload)
     return int(float(found[1]) * (1024 if found[2] else 1)) if found else 0
 

@@ -196,7 +196,6 @@ class SparkdashApp(App[None]):
         return self._connect()
 
     async def close_link(self) -> None:
-        """Close the link, if one was made."""
         if "link" in vars(self):
             await self.link.aclose()
 
@@ -246,12 +245,10 @@ class SparkdashApp(App[None]):
         self.want_paint()
 
     def _tick(self) -> None:
-        """Draw ages anew where no event did so within the last second."""
         if time.monotonic() - self._painted_at >= TICK_S * 0.9:
             self.want_paint()
 
     def want_paint(self) -> None:
-        """Schedule a paint; requests in quick succession become one paint."""
         if self._paint_wanted:
             return
         self._paint_wanted = True
@@ -272,31 +269,26 @@ class SparkdashApp(App[None]):
                     screen.show(self.view)
 
     def say(self, text: str, *, bad: bool = False) -> None:
-        """Show a short answer on the notice row."""
         self.mirror.say(text, bad=bad)
         self.want_paint()
 
     def set_idle(self, idle: IdleBox) -> None:
-        """Put into the view what is offered while nothing runs."""
         self.mirror.idle = idle
         self.view = self.mirror.view()
         self.want_paint()
 
     def choose_hero(self, hero: HeroChoice) -> None:
-        """Change what the large figure shows."""
         self.mirror.hero = hero
         self.view = self.mirror.view()
         self.want_paint()
 
     def arrange(self, shown: Arrangement) -> None:
-        """Show these panels on the dashboard page, now and at the next start."""
         self.mirror.arrangement = shown
         self._kept.keep_arrangement(shown)
         self.view = self.mirror.view()
         self.say(f"Layout: {shown.value}; v takes the next.")
 
     def open_history(self, figure: str, profile: str) -> None:
-        """Open the history page with the chart of one figure."""
         from sparkdash.tui.screens.history import HistoryPage
 
         self.switch_mode("history")
@@ -309,11 +301,9 @@ class SparkdashApp(App[None]):
         return bool(answer)
 
     def run_order(self, order: Coroutine[None, None, None]) -> None:
-        """Run an order in a task of its own."""
         self.run_worker(order, group="order")
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:  # noqa: ARG002 - Textual's signature
-        """Return the commands of the palette."""
         return palette_commands(self)
 
     def clear_selection(self) -> None:

@@ -29,12 +29,10 @@ class HeroChoice:
 
     @property
     def metric(self) -> Metric:
-        """Figure that is large."""
         return Metric.DECODE_EACH if self.is_each else Metric.DECODE
 
     @property
     def window_name(self) -> str:
-        """Name of the window."""
         return next(name for length, name in WINDOWS if length == self.window_s)
 
     def stepped(self, by: int) -> float:
@@ -86,17 +84,14 @@ class KeptChoices:
 
     @classmethod
     def of_this_user(cls) -> KeptChoices:
-        """Return the choices of this user, who may have several daemons."""
         return cls(paths.state_dir() / "dashboard.json")
 
     @property
     def theme(self) -> str | None:
-        """Name of the kept theme; None without one."""
         return self._read().get("theme")
 
     @property
     def arrangement(self) -> Arrangement:
-        """The kept arrangement; all panels without one."""
         kept = self._read().get("arrangement")
         return Arrangement(kept) if kept in list(Arrangement) else Arrangement.ALL
 

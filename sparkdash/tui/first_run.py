@@ -51,7 +51,6 @@ class IdleBox:
     """Whether `sparkdash demo` and `sparkdash setup` can be run from here."""
 
     def count(self, status: Status) -> int:
-        """Count the doctor's findings of one status."""
         return sum(one.status is status for one in self.findings)
 
     @property

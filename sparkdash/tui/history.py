@@ -43,7 +43,6 @@ class BucketRing:
         """Number, lowest and highest value of each bucket."""
 
     def add(self, at: float, value: float) -> None:
-        """Add a measurement at `at` Unix seconds; times never go back by more than the current bucket."""
         index = int(at // STEP_S)
         if self._buckets and self._buckets[-1][0] >= index:
             last, low, high = self._buckets[-1]
@@ -93,7 +92,6 @@ class FigureHistory:
                     self._rings.setdefault((profile, metric), BucketRing()).add(engine.at, value)
 
     def recall(self, figures: RecentFigures) -> None:
-        """Put recorded figures where none were seen."""
         begin = int(figures.begin // STEP_S)
         for series in figures.series:
             if series.figure in _RECORDED and series.profile and series.node == LOCAL:

@@ -37,7 +37,6 @@ class Arrangement(StrEnum):
 
     @property
     def after(self) -> Arrangement:
-        """The next one, after the last the first."""
         every = list(Arrangement)
         return every[(every.index(self) + 1) % len(every)]
 
@@ -82,7 +81,6 @@ def chart_height(rows: int, groups: int) -> int:
 
 
 def is_compact(rows: int) -> bool:
-    """Whether the terminal is too low for frames."""
     return rows < COMPACT_BELOW
 
 
@@ -92,12 +90,10 @@ def has_two_columns(columns: int, rows: int, shown: Arrangement = Arrangement.AL
 
 
 def left_cells(columns: int) -> int:
-    """Return the width of the left of two columns."""
     return max(92, columns - max(88, int(columns * 0.465)))
 
 
 def heights(columns: int, rows: int, wanted: Contents, shown: Arrangement = Arrangement.ALL) -> Heights:
-    """Share the rows of a terminal among the panels of the dashboard."""
     if is_compact(rows):
         return _compact(rows - 2 - wanted.memory, wanted, shown)
     if shown is Arrangement.HERO:
@@ -151,7 +147,6 @@ def _two_columns(rows: int, wanted: Contents, shown: Arrangement) -> Heights:
 
 
 def _power(rows: int, below: int, compare: int) -> int:
-    """Return the rows of the charts of power: the comparison and the swaps come first."""
     if rows < PANELS_FROM:
         return 0
     free = below - (compare + LEAST_LIST if compare else below // 2)
@@ -160,7 +155,6 @@ def _power(rows: int, below: int, compare: int) -> int:
 
 
 def _with_right(left: Heights, rows: int, shown: Arrangement) -> Heights:
-    """Add the panels of the right column."""
     today = weeks = 0
     if rows >= PANELS_FROM and shown is Arrangement.ALL:
         today, weeks = min(rows // 6, 14), min(rows // 5, 16)

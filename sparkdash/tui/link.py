@@ -61,7 +61,6 @@ class DaemonLink(AsyncClient):
         return self.logs(name=profile, tail=LOG_TAIL, follow=True)
 
     async def runs(self) -> tuple[Run, ...]:
-        """Return the measured runs, the newest first."""
         from sparkdash.bench.run import Run  # as the report
 
         return _parsed(TypeAdapter(tuple[Run, ...]), await self.measured_runs())

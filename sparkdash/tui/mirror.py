@@ -99,7 +99,6 @@ def _fact(value: Frozen) -> Frozen | None:
 
 @cache
 def _needed(kind: type[Frozen]) -> frozenset[str]:
-    """Return the fields that cannot be None."""
     return frozenset(name for name, field in kind.model_fields.items() if not _may_be_none(field.annotation))
 
 
@@ -157,7 +156,6 @@ class View:
 
     @property
     def profile_names(self) -> frozenset[str]:
-        """Profiles that may stand beside each other."""
         if self.snapshot is None:
             return frozenset()
         return frozenset((*(one.name for one in self.snapshot.profiles), *self.snapshot.engines))
@@ -191,17 +189,14 @@ class View:
 
     @property
     def swaps(self) -> tuple[Swap, ...]:
-        """All swaps under way, oldest first."""
         return self.snapshot.swaps_under_way if self.snapshot else ()
 
     @property
     def sample(self) -> Sample | None:
-        """The latest telemetry sample."""
         return self.snapshot.sample if self.snapshot else None
 
     @property
     def nodes(self) -> dict[str, NodeState]:
-        """The other nodes by name; empty with this box alone."""
         return self.snapshot.nodes if self.snapshot else {}
 
     def boxes(self, nodes: tuple[str, ...]) -> str:
@@ -212,7 +207,6 @@ class View:
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        """Open requests in order of arrival, then ended ones, newest first."""
         return (*self.snapshot.requests.values(), *self.snapshot.recent) if self.snapshot else ()
 
     @property
@@ -223,7 +217,6 @@ class View:
 
     @property
     def simulated(self) -> bool:
-        """Whether every figure is simulated."""
         return self.snapshot is not None and self.snapshot.daemon.simulated
 
     @property
@@ -232,7 +225,6 @@ class View:
         return self._stale(self.sample.at) if self.sample else None
 
     def engine_sample(self, profile: str) -> EngineSample | None:
-        """Return the latest figures of one engine."""
         return self.sample.engines.get(profile) if self.sample else None
 
     def is_alerting(self, profile: str, figure: str, node: str = LOCAL) -> bool:
@@ -241,12 +233,10 @@ class View:
         return any((one.figure, one.profile, one.node) == (figure, profile, node) for one in found)
 
     def engine_age_s(self, profile: str) -> float | None:
-        """Return the age of one engine's figures once they are stale; else None."""
         sample = self.engine_sample(profile)
         return self._stale(sample.at) if sample else None
 
     def node_age_s(self, node: str) -> float | None:
-        """Return the age of another node's figures once they are stale; else None."""
         found = self.sample.nodes.get(node) if self.sample else None
         return self._stale(found.at) if found else None
 
@@ -293,23 +283,19 @@ class Mirror:
         return self._apply_event(item) if isinstance(item, Event) else self._replace_snapshot(item)
 
     def refuse(self, error: SparkdashError) -> None:
-        """Record that the daemon refused the link."""
         self._refusal = error
         self._set_link(LinkState.REFUSED)
 
     def recall(self, past: RecordedPast) -> None:
-        """Put the recorded minutes before those that were seen."""
         self._history.recall(past.figures)
         sample = self._snapshot.sample if self._snapshot else None
         if sample and sample.memory:
             self._history.recall_memory(past.memory, sample.memory)
 
     def say(self, text: str, *, bad: bool = False) -> None:
-        """Show an answer to the user for a few seconds."""
         self._feedback = Feedback(text, self._clock(), bad)
 
     def view(self) -> View:
-        """Return the current View."""
         here = self._clock()
         feedback = self._feedback if self._feedback and here - self._feedback.at < SAID_S else None
         return View(

@@ -49,39 +49,28 @@ class AppServices(Protocol):
     profile_orders: ProfileOrders
 
     @property
-    def link(self) -> DaemonLink:
-        """Link to the daemon."""
-        ...
+    def link(self) -> DaemonLink: ...
 
     @property
-    def box(self) -> BoxLook | None:
-        """Look at the daemon's box; None where that is another box, or a simulated one."""
-        ...
+    def box(self) -> BoxLook | None: ...
 
-    async def ask(self, title: str, told: LinesForWidth, *, yes: str | None = None, again: str | None = None) -> bool:
-        """Show a dialog; return whether the user agreed."""
-        ...
+    async def ask(
+        self, title: str, told: LinesForWidth, *, yes: str | None = None, again: str | None = None
+    ) -> bool: ...
 
-    def say(self, text: str, *, bad: bool = False) -> None:
-        """Show a short answer on the notice row."""
+    def say(self, text: str, *, bad: bool = False) -> None: ...
 
-    def run_order(self, order: Coroutine[None, None, None]) -> None:
-        """Run an order in a task of its own."""
+    def run_order(self, order: Coroutine[None, None, None]) -> None: ...
 
-    def edit_file(self, file: Path, line: int) -> None:
-        """Hand the terminal to the owner's editor until it ends. Raises HostError."""
+    def edit_file(self, file: Path, line: int) -> None: ...
 
-    def set_idle(self, idle: IdleBox) -> None:
-        """Put into the view what is offered while nothing runs."""
+    def set_idle(self, idle: IdleBox) -> None: ...
 
-    def choose_hero(self, hero: HeroChoice) -> None:
-        """Change what the large figure shows."""
+    def choose_hero(self, hero: HeroChoice) -> None: ...
 
-    def arrange(self, shown: Arrangement) -> None:
-        """Show these panels on the dashboard page, now and at the next start."""
+    def arrange(self, shown: Arrangement) -> None: ...
 
-    def open_history(self, figure: str, profile: str) -> None:
-        """Open the history page with the chart of one figure."""
+    def open_history(self, figure: str, profile: str) -> None: ...
 
 
 class _Orders:
@@ -107,11 +96,9 @@ class UserOrders(_Orders):
     """Orders of the app. Each method returns at once."""
 
     def switch(self, profile: str) -> None:
-        """Make a profile run, asking first where that stops something."""
         self._run(self._switch(profile))
 
     def flip(self) -> None:
-        """Use whichever of A and B does not run."""
         self._run(self._flip())
 
     def mark(self, profile: str, side: Side) -> None:
@@ -119,19 +106,15 @@ class UserOrders(_Orders):
         self._run(self._mark(profile, side))
 
     def stop(self, profile: str | None = None) -> None:
-        """Stop one engine, or the one that runs."""
         self._run(self._stop(profile))
 
     def cancel(self) -> None:
-        """Cancel every swap under way."""
         self._run(self._cancel())
 
     def cancel_request(self, request_id: str) -> None:
-        """End one request."""
         self._run(self._cancel_request(request_id))
 
     def release(self, profile: str) -> None:
-        """Let a parked profile be tried again."""
         snapshot = self._snapshot()
         if snapshot is not None and profile not in snapshot.parked:
             self._host.say(f"{profile} is not parked.")
@@ -139,7 +122,6 @@ class UserOrders(_Orders):
         self._run(self._host.link.release(profile=profile), f"{profile} may be tried again")
 
     def extend_load(self) -> None:
-        """Let every load that stands still go on for its whole limit."""
         snapshot = self._snapshot()
         if snapshot is None:
             return
@@ -150,11 +132,9 @@ class UserOrders(_Orders):
             self._run(self._host.link.extend_load(profile=name), f"{name} may go on standing still; x cancels it.")
 
     def reload(self) -> None:
-        """Read the profiles again."""
         self._run(self._host.link.reload(), "The profile files were read again.")
 
     def traffic(self) -> None:
-        """Switch the demo's traffic on or off."""
         now = self._host.view.snapshot.traffic if self._host.view.snapshot else None
         if now is None:
             self._host.say("Only the demo has traffic of its own.")
@@ -174,11 +154,9 @@ class UserOrders(_Orders):
         self._run(self._resume_run(run))
 
     def doctor(self) -> None:
-        """Show what of the daemon's box would keep engines from running."""
         self._run(self._doctor())
 
     def memory(self) -> None:
-        """Show who holds the memory of the daemon's box."""
         self._run(self._memory())
 
     def why(self, profile: str) -> None:
@@ -329,7 +307,6 @@ class ProfileOrders(_Orders):
 
     @cached_property
     def commands(self) -> LocalCommands:
-        """Commands of this box, which speak to the same daemon."""
         return LocalCommands(self._host.link.address)
 
     def pin(self, profile: str) -> None:
@@ -341,7 +318,6 @@ class ProfileOrders(_Orders):
         self._run(self._preload(profile))
 
     def edit(self, profile: str) -> None:
-        """Open the profile's file in the owner's editor, and check the result before it is kept."""
         self._run(self._edit(profile))
 
     def edit_settings(self) -> None:
@@ -349,11 +325,9 @@ class ProfileOrders(_Orders):
         self._run(self._edit_settings())
 
     def dry_run(self, profile: str) -> None:
-        """Show the command that would start the profile's engine."""
         self._run(self._dry_run(profile))
 
     def pull(self, profile: str) -> None:
-        """Fetch a profile's image, and on the daemon's own box its weights."""
         self._run(self._pull(profile))
 
     async def _pin(self, name: str) -> None:

@@ -78,7 +78,6 @@ def styled(text: str, style: Style = Style.PLAIN) -> Line:
 
 
 def join(parts: Iterable[Line], between: Line) -> Line:
-    """Join the non-empty parts with `between`."""
     out: list[Span] = []
     for part in parts:
         if part:
@@ -88,12 +87,10 @@ def join(parts: Iterable[Line], between: Line) -> Line:
 
 
 def length(line: Line) -> int:
-    """Return the width of a line in cells."""
     return sum([len(text) if text.isascii() else cell_len(text) for text, _, _ in line])
 
 
 def plain_text(line: Line) -> str:
-    """Return the text of a line without its styles."""
     return "".join(span.text for span in line)
 
 
@@ -136,13 +133,11 @@ def _last_cells(text: str, cells: int) -> str:
 
 
 def pad(line: Line, width: int) -> Line:
-    """Pad or cut a line to exactly `width` cells, aligned left."""
     line, room = _fitted(line, width)
     return line + _blank(room)
 
 
 def align_right(line: Line, width: int) -> Line:
-    """Pad or cut a line to exactly `width` cells, aligned right."""
     line, room = _fitted(line, width)
     return _blank(room) + line
 
@@ -181,7 +176,6 @@ def merge_spans(cells: Iterable[Span]) -> Line:
 
 
 def highlighted(line: Line) -> Line:
-    """Mark a line as the cursor's row."""
     return tuple(span._replace(lit=True) for span in line)
 
 
@@ -202,7 +196,6 @@ def wrap(prose: str, width: int, style: Style = Style.PLAIN, limit: int | None =
 
 
 def wrap_line(line: Line, width: int) -> list[Line]:
-    """Wrap an styled line as `wrap` wraps prose; a line that fits stays whole."""
     if length(line) <= width:
         return [line]
     rows: list[list[Span]] = [[]]
@@ -237,7 +230,6 @@ def frame(body: Sequence[Line], width: int, head: EdgeText = NO_EDGE_TEXT, foot:
 
 
 def divider(width: int, words: EdgeText) -> Line:
-    """Draw a rule across a frame of `width` cells, with text in it like an edge's."""
     return _edge("├", "┤", words, width)
 
 

@@ -92,7 +92,6 @@ def _plain() -> dict[tuple[Style, bool], RichStyle]:
 
 @cache
 def styles_for(theme: str) -> Looks:
-    """Return the styles of a theme, made at its first use; a theme of Textual's gets the ones without colour."""
     return _coloured(_COLOURS[theme]) if theme in _COLOURS else _plain()
 
 
@@ -120,7 +119,6 @@ def textual_themes() -> list[Theme]:
 
 
 def next_name(theme: str) -> str:
-    """Return the name of the theme that follows `theme`."""
     names = list(NAMES)
     at = list(NAMES.values()).index(theme) if theme in NAMES.values() else -1
     return names[(at + 1) % len(names)]

@@ -51,7 +51,6 @@ class WebServer(Server):
         self.cookie_name = "sparkdash-web"
 
     async def make_app(self) -> web.Application:
-        """Make the application, with the guard before all of its routes."""
         app = await super()._make_app()
         for name in FILES:
             app.router.add_get(f"/{name}", _own_file)
@@ -67,7 +66,6 @@ class WebServer(Server):
         """Print nothing: the command line has printed the address."""
 
     async def handle_index(self, request: web.Request) -> web.Response:
-        """Answer with the page of the terminal, for the very address that was asked."""
         import aiohttp_jinja2
 
         size = request.query.get("fontsize", "")

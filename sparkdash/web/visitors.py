@@ -69,7 +69,6 @@ class VisitorCheck:
         return visit
 
     def is_welcome(self, cookie: str | None) -> bool:
-        """Whether the browser with this cookie may stay."""
         return _same(cookie, self.cookie)
 
     def _known(self, token: str | None, cookie: str | None) -> Visit:
@@ -109,7 +108,6 @@ class KeyedVisitorCheck(VisitorCheck):
         return cookie
 
     def is_welcome(self, cookie: str | None) -> bool:
-        """Whether the browser came with a key that is still good."""
         key = self._visitors.get(cookie or "")
         return key is not None and opens_dashboard(key, self._clock()) and key in self._keys()
 

@@ -25,7 +25,6 @@ class ChartWindow:
     end: float | None = None
 
     def period(self, now: float) -> tuple[float, float]:
-        """Return begin and end."""
         end = now if self.end is None else self.end
         return end - self.length_s, end
 
@@ -54,7 +53,6 @@ class ChartWindow:
 
     @property
     def name(self) -> str:
-        """Name of the period: one of PERIODS, else its length."""
         named = next((name for name, length in PERIODS if abs(length - self.length_s) < 1), None)
         return named or span_text(self.length_s)
 

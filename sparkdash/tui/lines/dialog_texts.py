@@ -29,7 +29,6 @@ STOPS = "stops  "
 
 
 def error_lines(error: SparkdashError, width: int) -> list[Line]:
-    """Format an error: message, hint, problems, evidence folder, last log lines."""
     lines = wrap(error.message, width, Style.BAD)
     if error.hint:
         lines += wrap(f"→ {error.hint}", width, Style.STRONG)
@@ -42,7 +41,6 @@ def error_lines(error: SparkdashError, width: int) -> list[Line]:
 
 
 def cannot_run_lines(profile: ProfileSummary, width: int) -> list[Line]:
-    """Explain why a profile cannot run, and which one can."""
     lines = wrap(profile.cannot_run or "", width)
     if profile.nearest:
         lines += [EMPTY, *labelled("nearest that runs  ", wrap(profile.nearest, width - 19, Style.STRONG))]
@@ -111,14 +109,12 @@ def switch_question(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
 
 
 def stop_question(name: str, snapshot: Snapshot, width: int) -> list[Line]:
-    """Ask before stopping an engine: what stops, and which waiting requests are refused."""
     waiting = sum(one.profile == name and one.state is RequestState.WAITING for one in snapshot.requests.values())
     lines = [*leaving_engine_lines(name, snapshot, width), *refused_lines(waiting, width)]
     return [*lines, EMPTY, *wrap("A request for it starts it again.", width, Style.DIM)]
 
 
 def stop_using_question(name: str, url: str | None, width: int) -> list[Line]:
-    """Ask before detaching from a server that sparkdash cannot stop."""
     server = f"{name} is a server at {url or 'an unknown address'} that sparkdash did not start."
     text = f"{server} It keeps running, and its requests may finish."
     again = "A request for it uses it again."
@@ -126,14 +122,12 @@ def stop_using_question(name: str, url: str | None, width: int) -> list[Line]:
 
 
 def cancel_question(swaps: Sequence[Swap], width: int) -> list[Line]:
-    """Ask before cancelling swaps: what stops, and which requests are refused."""
     what = ", ".join(f"the start of {swap.target}" if swap.target else "the stop" for swap in swaps)
     waiting = sum(swap.waiting for swap in swaps)
     return [*labelled(STOPS, wrap(what, width - len(STOPS), Style.STRONG)), *refused_lines(waiting, width)]
 
 
 def end_request_question(request: Request, width: int) -> list[Line]:
-    """Ask before ending a request: which one it is."""
     which = styled(f"{request.client} at {request.profile}", Style.STRONG) + styled(f"  {request.id}", Style.DIM)
     return labelled(STOPS, wrap_line(which, width - len(STOPS)))
 
@@ -160,7 +154,6 @@ def _held_bytes(name: str, snapshot: Snapshot) -> int | None:
 
 
 def refused_lines(waiting: int, width: int) -> list[Line]:
-    """Format how many waiting requests are refused."""
     what = f"{counted(waiting, 'request')} waiting for it: refused" if waiting else ""
     return labelled("", wrap(what, width - len(STOPS), Style.WARN))
 
@@ -178,12 +171,10 @@ def _load(plan: Plan) -> Line:
 
 
 def errors_of(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the findings that keep a file from being taken."""
     return [one for one in found.get("findings", ()) if one["level"] == "error"]
 
 
 def warnings_of(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the findings that a file may have."""
     return [one for one in found.get("findings", ()) if one["level"] != "error"]
 
 
@@ -212,7 +203,6 @@ def command_lines(told: Mapping[str, Any], width: int) -> list[Line]:
 
 
 def _rows(argv: list[str]) -> list[str]:
-    """Join each option with its value."""
     rows: list[str] = []
     for word in argv:
         takes = rows and rows[-1].startswith("-") and " " not in rows[-1] and "=" not in rows[-1]
@@ -224,7 +214,6 @@ def _rows(argv: list[str]) -> list[str]:
 
 
 def copy_question(name: str, own: Path, width: int) -> list[Line]:
-    """Ask before a shipped profile is copied into the owner's folder."""
     text = f"{name} ships with sparkdash; its file is replaced by the next version. A copy in {own} wins over it."
     return wrap(text, width)
 

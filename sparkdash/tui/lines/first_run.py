@@ -44,7 +44,6 @@ def first_run_rows(view: View, width: int) -> list[Line]:
 
 
 def no_profile_rows(view: View, width: int) -> list[Line]:
-    """Say what to do on a box without any profile."""
     rows = [styled("No profiles yet, so there is nothing to run.")]
     if view.idle.server is not None:
         rows.append(_laid(Offer("", "a", server_words(view.idle.server)), width))

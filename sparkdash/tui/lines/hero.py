@@ -62,7 +62,6 @@ class Speed(NamedTuple):
 
     @property
     def large(self) -> float | None:
-        """The large figure."""
         return self.each if self.is_each else self.total
 
     @property
@@ -78,7 +77,6 @@ class Speed(NamedTuple):
 
 
 def speed_of(view: View, engine: Engine) -> Speed:
-    """Collect the rates of an engine."""
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     median, published = _compared_rates(view, engine.profile)
     mine = [one.state for one in view.requests if one.profile == engine.profile]
@@ -102,7 +100,6 @@ def speed_of(view: View, engine: Engine) -> Speed:
 
 
 def _compared_rates(view: View, profile: str) -> tuple[float | None, float | None]:
-    """Return the median rate of a profile's requests here, and the published one."""
     if view.snapshot is None:
         return None, None
     found = view.snapshot.profile(profile)
@@ -147,7 +144,6 @@ def compared(speed: Speed) -> Line:
 
 
 def figure_block(speed: Speed, rows: int) -> list[Line]:
-    """Draw the large figure with its label and the rate of each request, FIGURE cells wide, in `rows` lines."""
     each = styled("all " if speed.is_each else "each ", Style.DIM) + styled(f"{number(_other(speed), 1)} ", Style.PLAIN)
     block = [*_drawn(speed, 3), _label(speed), each + styled(f"n={speed.decoding}", Style.DIM), of_roofline(speed)]
     if rows < TALL:
@@ -243,7 +239,6 @@ def _names(speed: Speed, lines: Sequence[tuple[LevelLine, str]], rows: int, top:
 
 
 def axis(cells: int, before: int = 0, window_s: float = 0.0) -> str:
-    """Write the times below a chart of `cells` cells that begins after `before` cells; `window_s` 0 is the live one."""
     rule = [" "] * (before + cells)
     if window_s:
         _put(rule, before + cells - 3, "now")
@@ -274,7 +269,6 @@ LEAST_CHART_ROWS = 4
 
 
 def large_figure(view: View, engine: Engine, width: int, rows: int) -> list[Line]:
-    """Lay out the figures of an engine in at most `rows` rows of `width` cells."""
     speed = hero.speed_of(view, engine)
     above = width >= ABOVE_FROM[0] and rows >= ABOVE_FROM[1]
     shown = _above(view, engine, speed, width, rows) if above else _beside(view, engine, speed, width, rows)

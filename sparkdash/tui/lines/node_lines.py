@@ -58,7 +58,6 @@ def node_name(name: str, view: View) -> Line:
 
 
 def hosts_line(view: View) -> Line:
-    """Name all boxes for the title bar; one that is silent is marked."""
     host = styled(view.snapshot.daemon.host if view.snapshot else DASH, Style.DIM)
     others = [_marked(state) for _, state in sorted(view.nodes.items())]
     return join([host, *others], styled(" + ", Style.DIM))
@@ -95,7 +94,6 @@ def memory_of_boxes(view: View, width: int, *, first: list[Line], rows: BarRows,
 def _node(
     name: str, state: NodeState, view: View, width: int, rows: BarRows, *, gpus: bool
 ) -> tuple[EdgeText, list[Line]]:
-    """Return the edge and the rows of another box."""
     found = view.sample.nodes.get(name) if view.sample else None
     memory, gpu = (found.memory, found.gpu) if found else (None, None)
     old = view.node_age_s(name)
@@ -179,7 +177,6 @@ def _short_gpu(gpu: Gpu, *, stuck: bool = False) -> list[Line]:
 
 
 def link_line(view: View) -> Line:
-    """Describe the link between the boxes; empty while nothing is known of it."""
     link = link_between(view.sample.nodes, view.nodes) if view.sample else None
     if link is None:
         return EMPTY
@@ -195,7 +192,6 @@ def link_line(view: View) -> Line:
 
 
 def _is_down(name: str, state: NodeState, view: View) -> bool:
-    """Whether the link that engines use on that node is down there."""
     found = view.sample.nodes.get(name) if view.sample else None
     link = used_link(found.links, state.link) if found else None
     return link is not None and link.up is False

@@ -52,7 +52,6 @@ GAP = styled("   ")
 
 
 def swap_title(swap: Swap, beside: Sequence[Swap] = (), boxes: str = "") -> Line:
-    """Title of a swap: the profiles that come and leave, the boxes that it loads on, and other swaps under way."""
     leaves = ", ".join(swap.evict)
     more = styled(", and ", Style.DIM) + styled(", ".join(map(goal, beside)), Style.PLAIN) if beside else EMPTY
     if swap.target is None:
@@ -68,7 +67,6 @@ def goal(swap: Swap) -> str:
 
 
 def swap_rows(view: View, swap: Swap, width: int) -> list[Line]:
-    """Format a swap in five rows of at most `width` cells."""
     rows = [
         phase_line(swap),
         _bar(swap, width),

@@ -31,18 +31,15 @@ class HolderTable(Table):
     account: MemoryAccount | None = None
 
     def holding(self, key: str | None) -> Holding | None:
-        """Return the holding of a row."""
         found = self.account.holdings if self.account else ()
         return next((one for number, one in enumerate(found) if str(number) == key), None)
 
     def head(self, width: int) -> Line:
-        """Return the column titles."""
         figures = "".join(f"{name:>{BYTES}}" for name in ("memory", "on GPU", "in swap"))
         about = f"{'pid':>{PID}}  {'user':<{USER}}what"
         return styled(f" {'holder':<{_name(width)}}{'kind':<{KIND}}{figures}{about}", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the account
-        """Return a row for each holder."""
         found = self.account.holdings if self.account else ()
         return [TableRow(str(number), partial(_holder, one, width), one.name) for number, one in enumerate(found)]
 

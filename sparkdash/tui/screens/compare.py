@@ -61,7 +61,6 @@ class ComparePage(Page):
         self._read_runs()
 
     def show(self, view: View) -> None:
-        """Draw the view, and read the runs or the report again when they changed."""
         super().show(view)
         if not self.query(CellTable):
             return  # a paint may come before the page has its panels
@@ -77,7 +76,6 @@ class ComparePage(Page):
             self._read_again(report.run.id, view)
 
     def _read_again(self, run: str, view: View) -> None:
-        """Read the report of an unfinished run again when the daemon has news and the last read is old."""
         at, seq = self._read
         if view.snapshot and view.snapshot.seq != seq and view.here - at >= AGAIN_S:
             self._ask(run)

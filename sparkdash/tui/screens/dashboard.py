@@ -56,7 +56,6 @@ class FirstRunPage(Page):
             self._look()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Allow the keys of the offers while the offers are shown."""
         if action.startswith("idle_"):
             return _is_idle(self.services.view)
         return super().check_action(action, parameters)
@@ -218,13 +217,11 @@ class DashboardPage(FirstRunPage):
         yield Widget(left, right, id="dashboard")
 
     def show(self, view: View) -> None:
-        """Share the rows among the panels, then draw them."""
         self._share(view)
         super().show(view)
         self._read_window(view)
 
     def action_each(self) -> None:
-        """Make the rate of each request the large figure, or that of all together again."""
         hero = self.services.view.hero
         self._choose(replace(hero, is_each=not hero.is_each, series=None))
         self.services.say("The large figure is all requests together." if hero.is_each else "The large figure is each.")
@@ -249,7 +246,6 @@ class DashboardPage(FirstRunPage):
         self.services.choose_hero(hero)
 
     def _read_window(self, view: View) -> None:
-        """Read the chosen window of the large engine where a newer bucket is due."""
         engine = view.engine
         due = view.here - self._read_at >= AGAIN_S and view.link is LinkState.LIVE
         if engine and due and self.is_current and view.hero.wants(engine.profile, view.now):
@@ -317,6 +313,5 @@ class DashboardPage(FirstRunPage):
 
 
 def _size(panel: Panel, rows: int) -> None:
-    """Give a panel its rows; without any it is hidden."""
     panel.display = rows > 0
     panel.styles.height = rows

@@ -32,12 +32,10 @@ class DialogText(Panel):
         self._top = 0
 
     def relabel(self, keys: Sequence[tuple[str, str]]) -> None:
-        """Show other key hints."""
         self._keys = keys
         self.redraw()
 
     def wanted(self, width: int) -> int:
-        """Return the frame's width, at most `width` cells."""
         lines = self._told(min(width - 4, WIDEST))
         longest = max(length(line) for line in (*lines, styled(f"{self._title}    ")))
         return min(max(longest + 4, LEAST), width)
@@ -77,7 +75,6 @@ class DialogText(Panel):
         self.scroll(-WHEEL)
 
     def scroll(self, by: int) -> None:
-        """Scroll by `by` lines."""
         self._top = max(self._top + by, 0)
         self.redraw()
 

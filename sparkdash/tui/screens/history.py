@@ -99,7 +99,6 @@ class HistoryPage(Page):
         self._read()
 
     def show(self, view: View) -> None:
-        """Draw the view; read again when the link came back, or when a chart that ends now has a new bucket."""
         super().show(view)
         if not self.is_current or not self.query(ChartPanel):
             return
@@ -203,7 +202,6 @@ class HistoryPage(Page):
         return [BOX, *sorted(found - {BOX})]
 
     def _figures(self, profile: str | None = None) -> list[FigureInfo]:
-        """Return the figures of a profile, or of the one that is charted; familiar ones first."""
         name = self._subject.profile if profile is None else profile
         of = "engine" if name else "box"
         found = [one for one in (self._known.figures if self._known else ()) if of in one.of]
@@ -233,7 +231,6 @@ class HistoryPage(Page):
 
     @work(group="history", exclusive=True)
     async def _read(self) -> None:
-        """Read series, marks and usage of the window."""
         view, chart = self.services.view, self.query_one(ChartPanel)
         self._read_at = view.here
         begin, end = chart.window.period(view.now)

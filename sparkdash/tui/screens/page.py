@@ -52,11 +52,9 @@ class Page(Screen[None]):
 
     @property
     def services(self) -> AppServices:
-        """The app, limited to what a page may use."""
         return self.query_one(TitleBar).services
 
     def show(self, view: View) -> None:
-        """Give every panel the current view."""
         for panel in self.query(Panel):
             panel.show(view)
 
@@ -68,7 +66,6 @@ class Page(Screen[None]):
         self.show(self.services.view)
 
     def on_screen_suspend(self) -> None:
-        """Stop reading the logs: a hidden log is not read."""
         for log in self.query(LogPanel):
             log.stop_reading()
 

@@ -58,7 +58,6 @@ class ProfilesPage(Page):
         yield ProfileDetail()
 
     def show(self, view: View) -> None:
-        """Draw the view; read the plan again when engines, swaps or memory changed."""
         super().show(view)
         listed = (view.link, view.snapshot.profiles if view.snapshot else None)
         if self.is_current and (listed[0] is not self._listed[0] or listed[1] is not self._listed[1]):
@@ -76,7 +75,6 @@ class ProfilesPage(Page):
         self._read_kept()
 
     def on_row_moved(self, message: RowMoved) -> None:
-        """Show the profile under the cursor, and read the local files again if that was long ago."""
         if self.services.view.here - self._looked_at >= AGAIN_S:
             self._stock()
         self._look(message.key, self.services.view)

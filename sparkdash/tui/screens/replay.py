@@ -70,7 +70,6 @@ def choice_lines(
 
 
 def waiting_lines(request: Request, profile: str, width: int) -> list[Line]:
-    """Say that the replay is under way."""
     told = f"{profile} answers request {request.id} again. esc ends the replay."
     return wrap(told, width)
 
@@ -144,7 +143,6 @@ def _swap_seconds(one: Request, granted: float, marks: Sequence[TimelineMark]) -
 
 
 def timeline_lines(one: Request, marks: Sequence[TimelineMark], width: int) -> list[Line]:
-    """Format a request: its bar, the moments below it, and what each part did."""
     parts = parts_of(one, marks)
     lines = [_bar(parts, width), _moments(one, parts, width), EMPTY] if parts else []
     lines += [_fact(part.name, f"{_seconds(part.seconds)}  {_told(part, one)}", part.style) for part in parts]
@@ -191,7 +189,6 @@ def _bar(parts: Sequence[TimePart], width: int) -> Line:
 
 
 def _moments(one: Request, parts: Sequence[TimePart], width: int) -> Line:
-    """Write the times of begin and end below the bar."""
     form = "%H:%M:%S" if parts else ""
     begin = time.strftime(f"%d %b {form}", time.localtime(one.started_at))
     end = time.strftime(form, time.localtime(one.finished_at or one.started_at))
@@ -281,7 +278,6 @@ class ReplayDialog(ModalScreen[None]):
         self._words.relabel(OVER if self.done is not None else WAITING if self._is_busy else CHOOSING)
 
     def action_leave(self) -> None:
-        """Close the dialog; a replay under way ends with it."""
         self.dismiss()
 
     def action_move(self, by: int) -> None:
@@ -293,14 +289,12 @@ class ReplayDialog(ModalScreen[None]):
         self.action_go_to(max(0, min(self._at + by * SHOWN, len(self._names) - 1)))
 
     def action_go_to(self, place: int) -> None:
-        """Move to the profile at this place; a negative one counts from the end."""
         if self._names and not self._is_busy and self.done is None:
             self._at, self._told = place % len(self._names), None
             self._words.redraw()
             self.set_timer(PAUSE_S, self._ask)
 
     def action_begin(self) -> None:
-        """Begin the replay whose plan is shown; close the dialog once its outcome is."""
         if self.done is not None:
             self.dismiss()
         elif isinstance(self._told, Replay) and self._told.plan.fits is not False and not self._is_busy:

@@ -51,7 +51,6 @@ class RequestsPage(Page):
         """Reader of the list that is shown."""
 
     def body(self) -> Iterable[Widget]:
-        """Yield the table of running requests, that of past ones, and the details of one request."""
         yield RequestTable()
         yield PastTable()
         yield RequestDetail()
@@ -139,13 +138,11 @@ class RequestsPage(Page):
 
     @work(group="past", exclusive=True)
     async def _read(self) -> None:
-        """Read the list anew."""
         reader = self._reader = PastReader(self.services.link, self._filter, self._order)
         await self._append(reader, ())
 
     @work(group="past", exclusive=True)
     async def _read_on(self) -> None:
-        """Read the next part of the list."""
         if self._reader is not None and not self._reader.ended:
             await self._append(self._reader, self.query_one(PastTable).found)
 

@@ -44,7 +44,6 @@ class RunChoice:
     reps: int | None = None
 
     def turned(self, row: str, by: int, suites: tuple[str, ...]) -> RunChoice:
-        """Return the choice with the next value of one row."""
         if row == "suite":
             return replace(self, suite=_next(suites or (self.suite,), self.suite, by))
         if row == "mode":
@@ -53,7 +52,6 @@ class RunChoice:
 
     @property
     def command(self) -> str:
-        """The same in a shell."""
         reps = f" --reps {self.reps}" if self.reps else ""
         return f"sparkdash ab {' '.join(self.profiles)} --suite {self.suite} --mode {self.mode}{reps}"
 

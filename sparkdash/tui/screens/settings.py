@@ -29,7 +29,6 @@ ROOMY = 100
 
 
 def holds(found: Setting) -> str:
-    """Say when a change of this setting takes effect."""
     return "a change holds at once" if found.live else "a change holds after a restart of the daemon"
 
 
@@ -41,16 +40,13 @@ class SettingTable(Table):
     listed: SettingList | None = None
 
     def setting(self, name: str | None) -> Setting | None:
-        """Return the setting of that name."""
         return next((one for one in self.listed.settings if one.name == name), None) if self.listed else None
 
     def head(self, width: int) -> Line:
-        """Return the column titles."""
         default = f"{'default':<{VALUE}}" if width >= ROOMY else ""
         return styled(f" {'setting':<{NAME}}{'value':<{VALUE}}{default}{'holds':<{HOLDS}}meaning", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the daemon's list
-        """Return a row for each setting; values that differ from the default are bright."""
         found = self.listed.settings if self.listed else ()
         return [TableRow(one.name, partial(_setting_line, one, width), f"{one.name} = {one.value}") for one in found]
 

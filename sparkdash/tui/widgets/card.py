@@ -97,7 +97,6 @@ def _target_boxes(view: View, swap: Swap) -> str:
 
 
 def failure_rows(failure: Failure, width: int, log_lines: int = 3) -> list[Line]:
-    """Format a failure: message, hint, evidence folder, last log lines."""
     where = f"in {failure.phase}, " if failure.phase else ""
     status = f" (exit {failure.exit_code})" if failure.exit_code is not None else ""
     rows = wrap(f"✗ {where}{failure.code}{status}: {failure.message}", width, Style.BAD, limit=3)

@@ -74,7 +74,6 @@ class ChartPanel(Panel):
 
     @property
     def cells(self) -> int:
-        """Cells of the chart itself."""
         return max(self.size.width - 4 - AXIS, 1)
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
@@ -92,7 +91,6 @@ class ChartPanel(Panel):
         return frame(lines, width, EdgeText(self._head(width - 9), styled(self.today, Style.DIM)), foot)
 
     def _plotted(self, begin: float, end: float, cells: int, rows: int) -> list[Line]:
-        """Return the chart, its marks and its time axis."""
         if self.first is None:
             return []
         top = nice_top(max(_highest(self.first), _highest(self.second)))
@@ -200,7 +198,6 @@ def _highest(series: Series | None) -> float:
 
 
 def sign_of(mark: TimelineMark) -> tuple[str, Style]:
-    """Return glyph and style of a mark."""
     if mark.kind is MarkKind.SWAP:
         return "▲", Style.BAD if mark.level is Level.ERROR else Style.GOOD
     if mark.kind is MarkKind.NOTICE:
@@ -209,7 +206,6 @@ def sign_of(mark: TimelineMark) -> tuple[str, Style]:
 
 
 def share(at: float, begin: float, end: float) -> float:
-    """Return the place of a moment in a period, 0..1."""
     return (at - begin) / (end - begin) if end > begin else 0.0
 
 

@@ -16,7 +16,6 @@ class Field(Input):
         return event.is_printable or event.key in self._bindings.key_to_bindings
 
     async def _on_key(self, event: events.Key) -> None:
-        """Type the key, or do at once what it is bound to."""
         found = self._bindings.key_to_bindings.get(event.key)
         if not found:
             await super()._on_key(event)
@@ -35,7 +34,6 @@ class SearchField(Field):
         self.cursor_blink = False
 
     def open(self) -> None:
-        """Show the field and focus it."""
         self.display = True
         self.screen.set_focus(self)  # `focus` would wait until the keys behind this one were carried out
 

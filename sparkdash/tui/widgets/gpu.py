@@ -44,7 +44,6 @@ class PowerPanel(Panel):
 
 
 def _charted(view: View, figure: str, name: str, unit: str, digits: int, cells: int, rows: int) -> list[Line]:
-    """Draw a figure of the box below its name, its value now and its highest one."""
     values = view.history.of_box(figure, 2 * cells, view.link_at)
     scaled = [value / MHZ_PER_GHZ if value is not None and figure == CLOCK else value for value in values]
     top = max((value for value in scaled if value is not None), default=None)
@@ -114,7 +113,6 @@ def _memory(memory: Memory | None, *, bad: bool) -> list[Line]:
 
 
 def gpu_line(view: View, width: int) -> Line:
-    """Format this box's row in `width` cells."""
     sample = view.sample
     alerting = partial(view.is_alerting, "")
     gpu, memory = (sample.gpu, sample.memory) if sample else (None, None)
@@ -142,14 +140,12 @@ def _is_stuck(view: View) -> bool:
 
 
 def _row(gpu: Gpu | None, memory: Memory | None, width: int, alerting: Alerting, *, stuck: bool = False) -> Line:
-    """Format a box's figures, red where one is `alerting`."""
     left = join(_gpu(gpu or Gpu(), stuck, alerting), styled("  "))
     between = styled("     " if width >= ROOMY else "  ")
     return styled(" ") + join([left, *_memory(memory, bad=alerting("memory_pressure"))], between)
 
 
 def gpu_lines(view: View, width: int) -> list[Line]:
-    """Format a row for each box, its name first, this one before the others."""
     cells = min(max(map(length, (node_name(name, view) for name in (LOCAL, *view.nodes)))), width // 3)
     rows = [_named(LOCAL, view, cells) + gpu_line(view, width - cells - 1)]
     for name, state in sorted(view.nodes.items()):

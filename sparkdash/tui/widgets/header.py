@@ -92,7 +92,6 @@ def _runs(view: View, cells: int | None = None) -> Line:
 
 
 def _stage(swap: Swap, glyph: str = "") -> Line:
-    """Name the phase of a swap, or its standstill."""
     if swap.still_since is not None:
         return styled("◌ stalled", Style.WARN)
     return styled(f"{glyph}{swap.phase}", Style.PLAIN)
@@ -147,7 +146,6 @@ class NoticeRow(Panel):
 
 
 def notice_row(view: View) -> Line:
-    """Return the answer to the last key, else the latest notice; empty without one."""
     return _said(view) or _happened(view, OVER_ALERT_S) or _alerts(view) or _happened(view, RECENT_S) or _problems(view)
 
 
@@ -171,7 +169,6 @@ def _alerts(view: View) -> Line:
 
 
 def _happened(view: View, within_s: float) -> Line:
-    """Return a swap that failed, else a notice, of the last `within_s` seconds."""
     return _failed(view, within_s) or _notice(view, within_s)
 
 

@@ -37,11 +37,9 @@ class LogRow(NamedTuple):
 
     @property
     def folded(self) -> bool:
-        """Whether the row stands for several lines."""
         return self.lines > 1
 
     def shown(self) -> str:
-        """Return the text of the row."""
         if not self.folded:
             return self.text
         status = f"{self.odd} not 2xx: {self.last_odd}" if self.odd else "all 2xx"
@@ -49,7 +47,6 @@ class LogRow(NamedTuple):
 
 
 def as_row(line: str) -> LogRow:
-    """Make a row of one line."""
     found = _ACCESS.search(line)
     if found is None:
         return LogRow(line)
@@ -130,7 +127,6 @@ class LogPanel(Panel, can_focus=True):
         self._was_linked = True
 
     def show(self, view: View) -> None:
-        """Draw the view; read another log when the engine to show changed."""
         back = view.link is LinkState.LIVE and not self._was_linked
         self._was_linked = view.link is LinkState.LIVE
         if back and self._ended:  # it ended with the link, and the engine may go on
@@ -154,7 +150,6 @@ class LogPanel(Panel, can_focus=True):
         )
 
     def find(self, text: str) -> None:
-        """Highlight `text` and scroll to its last occurrence; "" ends the search."""
         self.search = text
         self._refold()
         if text:
@@ -162,7 +157,6 @@ class LogPanel(Panel, can_focus=True):
         self.redraw()
 
     def action_move(self, by: int) -> None:
-        """Scroll by `by` lines; scrolling up stops following."""
         room = self.size.height - 2
         last = max(len(self._rows) - room, 0)
         top = (last if self._top is None else self._top) + by
@@ -213,11 +207,9 @@ class LogPanel(Panel, can_focus=True):
         self.action_move(-3)
 
     def on_hide(self, _event: events.Hide) -> None:
-        """Stop reading: a hidden log is not read."""
         self.stop_reading()
 
     def stop_reading(self) -> None:
-        """Stop reading; the next `show` begins anew."""
         self.workers.cancel_node(self)
         self._source = None
 

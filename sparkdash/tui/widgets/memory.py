@@ -174,7 +174,6 @@ def _mark(part: Part, name: str) -> Line:
 
 
 def guard_line(guard: Guard | None) -> Line:
-    """Describe what the memory guard does now; empty while all is well."""
     if guard is None or guard.level is GuardLevel.OK:
         return styled("guard off", Style.DIM) if guard and guard.mode == "off" else EMPTY
     does = _DOES[guard.level] if guard.mode == "act" else "warns"
@@ -182,7 +181,6 @@ def guard_line(guard: Guard | None) -> Line:
 
 
 def guard_next(guard: Guard | None) -> Line:
-    """Say when the guard that holds loads back does more."""
     if guard is None or guard.mode != "act" or guard.level is not GuardLevel.HOLD or guard.floors is None:
         return EMPTY
     return styled(f"below {gib(guard.floors.kill)} it ends an engine", Style.BAD)
@@ -207,7 +205,6 @@ class MemoryBar(Panel):
         """Columns of the chart by the identity of their memory: most stay the same from paint to paint."""
 
     def has_chart(self, view: View) -> bool:
-        """Whether the past of the memory can be drawn: that of this box alone."""
         return not view.nodes and view.sample is not None and view.sample.memory is not None
 
     def rows_without_chart(self, view: View, width: int) -> int:
@@ -249,7 +246,6 @@ class MemoryBar(Panel):
 
     @staticmethod
     def _low(view: View, width: int) -> list[Line]:
-        """Draw a row for each box."""
         sample = view.sample
         guard = view.snapshot.guard if view.snapshot else None
         rows = [_one_row("mem", sample.memory if sample else None, guard, width, old=view.sample_age_s is not None)]
@@ -280,7 +276,6 @@ def available(memory: Memory, *, alerting: bool = False) -> Line:
 
 
 def _one_row(name: str, memory: Memory | None, guard: Guard | None, width: int, *, old: bool) -> Line:
-    """Draw the bar of a low terminal, with its figures beside it."""
     head = styled(f" {shorten(name, 8):<9}", Style.DIM)
     if memory is None:
         return head + styled("-", Style.DIM)

@@ -45,7 +45,6 @@ class LinesArrived(Message):
     """Lines arrived in a log; the next paint shows them."""
 
     def can_replace(self, message: Message) -> bool:
-        """Merge with an earlier message: one paint shows all lines."""
         return isinstance(message, LinesArrived)
 
 
@@ -100,11 +99,9 @@ class Panel(Widget):
 
     @property
     def services(self) -> AppServices:
-        """The app, limited to what a panel may use."""
         return cast("AppServices", self.app)
 
     def show(self, view: View) -> None:
-        """Draw the view and repaint the rows that differ."""
         width, height = self.size
         if not width:
             return
@@ -118,7 +115,6 @@ class Panel(Widget):
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def redraw(self) -> None:
-        """Draw again after a field of the panel changed."""
         self.show(self.services.view)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - Textual's own
@@ -132,7 +128,6 @@ class Panel(Widget):
         self.redraw()
 
     def _measure(self, view: View, width: int) -> bool:
-        """Whether a panel of automatic height needs another height."""
         if not self.styles.auto_dimensions or self._wanted < 0:
             return False
         return len(self.draw(view, width, AS_TALL_AS_NEEDED)) != self._wanted

@@ -47,11 +47,9 @@ class RequestFilter:
 
     @property
     def min_ttft(self) -> float | None:
-        """Least seconds to the first token."""
         return next((value for name, value in self.least if name == "ttft"), None)
 
     def fits(self, one: Request) -> bool:
-        """Whether the request meets every condition."""
         named = ((self.client, one.client), (self.profile, one.profile), (self.finish, one.finish_reason))
         if any(want is not None and want.lower() not in (has or "").lower() for want, has in named):
             return False
@@ -69,7 +67,6 @@ class RequestFilter:
 
 
 def parse_filter(text: str) -> RequestFilter:
-    """Read a filter; what is no condition is looked for as words."""
     named = dict(_NAMED.findall(text))
     least = tuple((name, float(value) * _UNITS[unit or None]) for name, value, unit in _GREATER.findall(text))
     words = " ".join(_GREATER.sub("", _NAMED.sub("", text)).split())
@@ -80,7 +77,6 @@ def parse_filter(text: str) -> RequestFilter:
 
 
 def request_figures(one: Request) -> dict[str, float | None]:
-    """Return the figures that a filter compares, seconds and tokens."""
     waited = one.granted_at - one.started_at if one.granted_at is not None else None
     took = one.finished_at - one.started_at if one.finished_at is not None else None
     return {
@@ -113,7 +109,6 @@ class PastReader:
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing more."""
         return self._is_read and not self._surplus
 
     async def more(self) -> tuple[Request, ...]:
@@ -187,7 +182,6 @@ class PastTable(Table):
     """Whether more rows can be read after the last one."""
 
     def head(self, width: int) -> Line:
-        """Return the column titles."""
         columns = _columns(width)
         figures = "".join(f"{one.name:>{one.cells}}" for one in columns)
         return styled(
@@ -195,7 +189,6 @@ class PastTable(Table):
         )
 
     def rows(self, view: View, width: int) -> list[TableRow]:
-        """Return a row for each request."""
         columns = _columns(width)
         names = view.profile_names
         return [
@@ -203,18 +196,15 @@ class PastTable(Table):
         ]
 
     def set_filter(self, text: str) -> None:
-        """Leave the rows as they are: the page asks for those that fit."""
+        pass
 
     def is_last(self, key: str | None) -> bool:
-        """Whether this is the key of the last row."""
         return bool(self.found) and self.found[-1].id == key
 
     def count_text(self, count: int) -> str:
-        """Format the number of rows, with a "+" where there are more."""
         return f"{count}+" if self.goes_on else f"{count}"
 
     def request(self, key: str | None) -> Request | None:
-        """Return the request of a row."""
         return next((one for one in self.found if one.id == key), None)
 
 
@@ -236,7 +226,6 @@ def _client(width: int) -> int:
 
 
 def _fitting(end: str, room: int) -> str:
-    """Return how a request ended, or the status alone where the reason has no room."""
     return end if len(end) <= room else end.partition(" ")[0]
 
 

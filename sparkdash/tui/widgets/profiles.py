@@ -65,7 +65,6 @@ class Cells(NamedTuple):
 
 
 def cells(width: int, longest: int) -> Cells:
-    """Return the columns that leave enough room for the `longest` name."""
     columns = COLUMNS
     while columns and _left(width, columns) < LEAST_NAME:
         columns = columns[1:]
@@ -94,18 +93,15 @@ class ProfileTable(Table):
     _longest_name = 0
 
     def kept_words(self, profile: str) -> list[str]:
-        """Say whether a profile is pinned, and whether it is loaded with the daemon."""
         pinned = profile in self.pinned or profile.partition("/")[0] in self.pinned
         return [word for word, holds in (("pinned", pinned), ("preloaded", profile in self.preload)) if holds]
 
     def head(self, width: int) -> Line:
-        """Return the column titles."""
         name, columns = cells(width, self._longest_name)
         names = "".join(f"{one.name:{'>' if one.figure else '<'}{one.cells}}" for one in columns)
         return styled(f"   {'profile':<{name}}{names}  state", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
-        """Return a row for each profile."""
         if view.snapshot is None:
             return []
         listed = [(one, branch, self.kept_words(one.name)) for one, branch in tree(view.snapshot.profiles)]
@@ -130,7 +126,6 @@ class ProfileTable(Table):
 
 
 def tree(profiles: tuple[ProfileSummary, ...]) -> list[tuple[ProfileSummary, str]]:
-    """Yield each profile with its prefix: "" for the base of a family, a branch for a variant."""
     out: list[tuple[ProfileSummary, str]] = []
     for family, group in groupby(by_family(profiles), key=family_of):
         members = list(group)
@@ -206,18 +201,15 @@ def _state(snapshot: Snapshot, profile: ProfileSummary, stock: Stock | None) -> 
 
 
 def lacks(stock: Stock | None) -> list[str]:
-    """List what is known to be missing on the box: image, weights."""
     items = (("image", stock.image), ("weights", stock.weights)) if stock else ()
     return [name for name, item in items if item and not item.here]
 
 
 def _nodes_with_all(stock: Stock | None) -> str:
-    """Names of the other nodes that have all of a profile."""
     return ", ".join(node for node, its in stock.nodes.items() if its.is_complete) if stock else ""
 
 
 def _on_the_box(profile: ProfileSummary, stock: Stock | None) -> Line:
-    """Describe the local files of a profile that does not run."""
     if missing := lacks(stock):
         if there := _nodes_with_all(stock):
             return styled(f"on {there}", Style.PLAIN)
@@ -293,7 +285,6 @@ def _verdict(
 
 
 def _trouble(engine: Engine, width: int) -> list[Line]:
-    """Describe a failed or stuck engine; empty for any other."""
     if engine.state is EngineState.FAILED and engine.failure:
         return wrap(f"✗ {engine.failure.message} {engine.failure.hint or ''}", width, Style.BAD, limit=3)
     if engine.liveness and engine.liveness.state is LivenessState.STUCK:
@@ -302,7 +293,6 @@ def _trouble(engine: Engine, width: int) -> list[Line]:
 
 
 def _outlook(profile: ProfileSummary, plan: Plan, missing: list[str], width: int, boxes: str) -> list[Line]:
-    """Describe what a start would do now: held back, files missing, or the plan."""
     if plan.held and not plan.evict:
         return wrap(plan.held, width, Style.WARN, limit=2)
     if missing:
@@ -311,7 +301,6 @@ def _outlook(profile: ProfileSummary, plan: Plan, missing: list[str], width: int
 
 
 def _fetch(profile: ProfileSummary, missing: list[str], width: int) -> list[Line]:
-    """Name the missing files and the command that gets them."""
     if "image" in missing and profile.build is not None:
         return wrap(f"⚠ image not on this box. {how_to_get(profile)}", width, Style.WARN, limit=2)
     return wrap(f"⚠ {' and '.join(missing)} not on this box: sparkdash pull {profile.name}", width, Style.WARN, limit=1)

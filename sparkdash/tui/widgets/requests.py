@@ -76,7 +76,6 @@ class RequestColumn(NamedTuple):
 
 
 def _took(of: Progress) -> str:
-    """Format the time from arrival to the end, or until now."""
     end = of.request.finished_at
     return duration(max((of.now if end is None else end) - of.request.started_at, 0.0))
 
@@ -177,18 +176,15 @@ class RequestTable(Table):
 
     @property
     def framed(self) -> bool:
-        """Whether the table has a frame."""
         return self._beside and self.screen.has_class("-wide") and not self.screen.has_class("-low")
 
     def head(self, width: int) -> Line:
-        """Return the column titles."""
         columns = _columns(width, self._longest, several=self._several)
         figures = "".join(f"{column.name:>{column.cells}}" for column in columns)
         profile = pad(styled("profile", Style.DIM), _profile_cells(width, columns))
         return styled(f" {'client':<{_client(width)}} ", Style.DIM) + profile + styled(f"{figures}  state", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
-        """Return a row for each request."""
         self._longest = max((len(one.profile) for one in view.requests), default=0)
         self._several = bool(view.nodes)
         columns = _columns(width, self._longest, several=self._several)
@@ -228,7 +224,6 @@ def _line(request: Request, view: View, width: int, columns: Sequence[RequestCol
 
 
 def _node(request: Request, view: View) -> str:
-    """Name the boxes of the request's engine; of an ended one, or of an engine that is gone, the head's."""
     engine = view.snapshot.engines.get(request.profile) if view.snapshot else None
     if request.node is None:
         return ""
@@ -241,7 +236,6 @@ def _name(name: str, cells: int, others: frozenset[str]) -> Line:
 
 
 def _phase(of: Progress, view: View) -> Line:
-    """Format the state of a request; one that runs and gets no token says since when."""
     silent = of.live.silent_s if of.live else None
     if silent is not None and silent >= SILENT_S and not words.stuck_on(of.request, view):
         return styled(f"! no token {words.age(silent)}", Style.WARN)

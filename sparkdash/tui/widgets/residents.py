@@ -43,7 +43,6 @@ KEY_HINT = styled("f", Style.STRONG) + styled(" large", Style.DIM)
 
 
 def others(view: View) -> list[Engine | Swap]:
-    """Return what stands beside the card: loads, then engines in the order of the daemon, failed ones last."""
     large = view.large_swap
     hidden = {swap.target for swap in view.swaps}
     if view.engine and (large is None or view.engine.profile in (large.target, *large.evict)):
@@ -105,7 +104,6 @@ def _engine(engine: Engine, view: View, name: Line, width: int) -> Line:
 
 
 def _figures(engine: Engine, view: View, width: int) -> Line:
-    """Format as many figures as fit, the rate first."""
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     value, by_gateway = sample.figure(Metric.DECODE)
     rate = styled(f"{'~' if by_gateway else ''}{number(value, 1)}", _style(view, engine, Metric.DECODE))

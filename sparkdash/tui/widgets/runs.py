@@ -91,15 +91,12 @@ class RunTable(Table):
 
     @property
     def chosen(self) -> Run | None:
-        """The run under the cursor."""
         return next((run for run in self.runs if run.id == self.cursor), None)
 
     def head(self, width: int) -> Line:
-        """Return the column titles."""
         return styled(f" {'run':<{_name(width)}} {'mode':<9} {'state':<9} arms", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
-        """Return the row of figures of live traffic, and a row for each run."""
         snapshot = view.snapshot
         pair = [name for name in ((snapshot.toggle_a, snapshot.toggle_b) if snapshot else ()) if name]
         seen = styled(f" {'live traffic':<{_name(width)}} {DASH:<9} {DASH:<9} ")
@@ -113,7 +110,6 @@ class RunTable(Table):
 
 
 def _is_measured(run: Run, view: View) -> bool:
-    """Whether the run is being measured."""
     now = view.measuring
     return now is not None and now.run == run.id
 
@@ -147,7 +143,6 @@ class CellTable(Table):
 
     @property
     def framed(self) -> bool:
-        """Always framed."""
         return True
 
     @property
@@ -159,21 +154,18 @@ class CellTable(Table):
         return tuple(arm.name for arm in self.report.arms if arm.name != base) or (base,)
 
     def show_report(self, report: Report) -> None:
-        """Show a report; keep the arm if the report has it."""
         self.report, self.failure_text = report, None
         if self.shown_arm not in self.others:
             self.shown_arm = self.others[0]
         self.redraw()
 
     def show_next_arm(self) -> None:
-        """Show the next arm."""
         if self.others:
             at = self.others.index(self.shown_arm) if self.shown_arm in self.others else -1
             self.shown_arm = self.others[(at + 1) % len(self.others)]
             self.redraw()
 
     def head(self, width: int) -> Line:
-        """Return the column titles."""
         if self.report is None or self.shown_arm is None:
             return EMPTY
         alone = self.shown_arm == self.report.run.baseline
@@ -184,7 +176,6 @@ class CellTable(Table):
         return line + _sides(width, [name for name, _, _ in BESIDE]) + styled("  verdict", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the report
-        """Return a row for each planned cell."""
         report, arm = self.report, self.shown_arm
         if report is None or arm is None:
             return []
@@ -266,7 +257,6 @@ def _figure(figure: ArmFigure | None, room: int) -> Line:
 
 
 def _foot(report: Report, arm: str | None, width: int, *, measured: bool) -> list[Line]:
-    """Format the overall verdict, the report's flags, and the missing cells."""
     lines: list[Line] = []
     total = next((one for one in report.overall if one.arm == arm and one.cells > 1), None)
     if total:

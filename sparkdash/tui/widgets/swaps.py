@@ -58,16 +58,13 @@ class SwapTable(Table):
 
     @property
     def framed(self) -> bool:
-        """Whether the table has a frame."""
         return self._beside
 
     def head(self, width: int) -> Line:
-        """Return the column titles."""
         name = _name_cells(width)
         return styled(f" {'ended':<{WHEN}}{'came':<{name}} {'left':<{name}}{'took':>{TOOK}}  outcome", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
-        """Return a row for each ended swap and each kill of the memory guard, newest first."""
         swaps = view.snapshot.swaps if view.snapshot else ()
         dated = [
             (
@@ -101,7 +98,6 @@ def _kill_key(kill: GuardKill) -> str:
 
 
 def _kill_line(kill: GuardKill, view: View, width: int) -> Line:
-    """Format a kill as a row of the swaps: nothing came, the guard ended one engine."""
     name = _name_cells(width)
     when = pad(styled(f" {local_time(kill.at, view.now, view.here)}", Style.DIM), WHEN + 1)
     names = (
@@ -202,7 +198,6 @@ class NoticeList(Panel):
 
 
 def notice_lines(view: View, width: int) -> list[Line]:
-    """Format all notices, newest first, then the current problems of profile files."""
     snapshot = view.snapshot
     told = [row for notice in (snapshot.notices if snapshot else ()) for row in _notice(notice, view, width)]
     told += [row for problem in (snapshot.problems if snapshot else ()) for row in _problem(problem, width)]

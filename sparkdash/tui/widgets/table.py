@@ -38,16 +38,13 @@ class TableRow:
 
     @cached_property
     def line(self) -> Line:
-        """The row as it is drawn."""
         return self._line()
 
     @cached_property
     def copy(self) -> str:
-        """The text that `y` copies."""
         return _made(self._copy)
 
     def contains(self, text: str) -> bool:
-        """Whether the filter `text` is in the row; "" is in every row."""
         return not text or text.lower() in f"{plain(self.line)} {_made(self._words)}".lower()
 
 
@@ -87,11 +84,9 @@ class Table(Panel, can_focus=True):
         """Screen row of the first table row, for clicks."""
 
     def head(self, width: int) -> Line:
-        """Return the column titles."""
         raise NotImplementedError
 
     def rows(self, view: View, width: int) -> list[TableRow]:
-        """Return every row, before the filter."""
         raise NotImplementedError
 
     @property
@@ -101,11 +96,9 @@ class Table(Panel, can_focus=True):
 
     @property
     def current(self) -> TableRow | None:
-        """The row under the cursor."""
         return next((row for row in self._rows if row.key == self.cursor), None)
 
     def show(self, view: View) -> None:
-        """Draw the view; post RowMoved when the row under the cursor changed."""
         before = self.cursor
         super().show(view)
         if self.cursor != before:
@@ -130,13 +123,11 @@ class Table(Panel, can_focus=True):
         return frame(body, width, EdgeText(styled(self.title)), EdgeText(EMPTY, place))
 
     def move_to(self, key: str) -> None:
-        """Move the cursor to the row with `key`, if present."""
         self.cursor, self._walked = key, True
         self.redraw()
         self.post_message(RowMoved(self.cursor))
 
     def scroll_to_top(self) -> None:
-        """Scroll to the top, as before the user moved."""
         self._walked, self._offset = False, 0
         self.redraw()
 
@@ -163,7 +154,6 @@ class Table(Panel, can_focus=True):
             self.post_message(RowChosen(row.key))
 
     def on_click(self, event: events.Click) -> None:
-        """Move the cursor to the clicked row; a double click chooses it."""
         index = event.y - self._top + self._offset
         if event.y >= self._top and index < len(self._rows):
             self._put(index)
@@ -210,7 +200,6 @@ class Table(Panel, can_focus=True):
         return styled(f"{self._offset + 1}-{min(self._offset + room, count)}/{self.count_text(count)}", Style.DIM)
 
     def count_text(self, count: int) -> str:
-        """Format the number of rows."""
         return f"{count}"
 
 

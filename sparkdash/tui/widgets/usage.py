@@ -46,7 +46,6 @@ def _pair(first: str, second: str) -> str:
 
 
 def _per_1k(one: UsageTotals) -> float | None:
-    """Return the energy of a thousand generated tokens."""
     return one.energy_wh / one.output_tokens * 1000 if one.energy_wh is not None and one.output_tokens else None
 
 
@@ -68,7 +67,6 @@ COLUMNS = (
 
 
 def columns_for(width: int) -> list[UsageColumn]:
-    """Return the columns that fit beside the group's name."""
     found = list(COLUMNS)
     while sum(one.cells for one in found) + LEAST_GROUP + 1 > width and len(found) > 1:
         found.remove(max(found, key=lambda one: one.gives_way))
@@ -83,7 +81,6 @@ class UsageTable(Table):
     report: UsageReport | None = None
 
     def head(self, width: int) -> Line:
-        """Return the column titles."""
         columns = columns_for(width)
         by = f"{self.report.by}, whole hours" if self.report else ""
         return (
@@ -93,7 +90,6 @@ class UsageTable(Table):
         )
 
     def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the report
-        """Return the sum, and a row for each group."""
         if self.report is None or not self.report.rows:
             return []
         columns = columns_for(width)
@@ -103,7 +99,6 @@ class UsageTable(Table):
 
 
 def group_cells(width: int, columns: list[UsageColumn]) -> int:
-    """Return the cells of the group's name."""
     return min(width - 1 - sum(one.cells for one in columns), WIDEST_GROUP)
 
 
@@ -137,7 +132,6 @@ class TodayPanel(Panel):
         self._read_at = -USAGE_EVERY_S
 
     def show(self, view: View) -> None:
-        """Draw the panel; read again when that is due."""
         super().show(view)
         if self.size.width and view.link is LinkState.LIVE and view.here - self._read_at >= USAGE_EVERY_S:
             self._read_at = view.here
@@ -167,7 +161,6 @@ class TodayPanel(Panel):
 
 
 def today_lines(profiles: UsageReport | None, clients: UsageReport | None, width: int, rows: int) -> list[Line]:
-    """Format the totals in at most `rows` lines: all, each profile, then each client."""
     if profiles is None or not profiles.rows:
         return [styled("No request ended today.", Style.DIM)]
     columns = columns_for(width)
@@ -191,7 +184,6 @@ def _groups(found: Sequence[UsageTotals], columns: list[UsageColumn], width: int
 
 
 def _energy(report: UsageReport | None) -> Line:
-    """Say what the box used today; empty without a sensor."""
     if report is None or report.busy_wh is None or report.idle_wh is None:
         return EMPTY
     told = f"{number(report.busy_wh, 1)} Wh busy, {number(report.idle_wh, 1)} idle"
@@ -209,7 +201,6 @@ class WeeksChart(ChartPanel):
         self._week_read_at = -WEEKS_EVERY_S
 
     def show(self, view: View) -> None:
-        """Draw the chart; read it again when that is due, or when another engine is large."""
         profile = view.engine.profile if view.engine else ""
         if self.size.width and profile and view.link is LinkState.LIVE:
             if profile != self._of:
@@ -221,7 +212,6 @@ class WeeksChart(ChartPanel):
         super().show(view)
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        """Return the chart; without any engine yet, say so."""
         if self._of:
             return super().draw(view, width, height)
         rows = max(height - 2, 0)
