@@ -34,7 +34,7 @@ from sparkdash.tui.choices import HeroChoice, KeptChoices
 from sparkdash.tui.first_run import BoxLook, IdleBox
 from sparkdash.tui.layout import COMPACT_BELOW, TWO_COLUMNS_FROM, Arrangement
 from sparkdash.tui.mirror import Mirror, View
-from sparkdash.tui.orders import ProfileOrders, UserOrders
+from sparkdash.tui.orders import Orders
 from sparkdash.tui.screens.dashboard import DashboardPage
 from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.screens.page import Page
@@ -180,8 +180,7 @@ class SparkdashApp(App[None]):
         self.mirror = Mirror(clock, str(where))
         self.mirror.arrangement = self._kept.arrangement
         self.view: View = self.mirror.view()
-        self.orders = UserOrders(self)
-        self.profile_orders = ProfileOrders(self)
+        self.orders = Orders(self)
         self.paints = 0
         self._paint_every_s = paint_every_s
         self._painted_at = 0.0
@@ -477,11 +476,11 @@ def _of_profiles(app: SparkdashApp) -> Iterator[SystemCommand]:
         ("Switch to {}", "Asks first if that stops something", app.orders.switch),
         ("Mark {} as A", "The A of the A/B pair", partial(app.orders.mark, side="A")),
         ("Mark {} as B", "The B of the A/B pair", partial(app.orders.mark, side="B")),
-        ("Pull {}", "Fetch image and weights without starting anything (p)", app.profile_orders.pull),
-        ("Pin or unpin {}", "A pinned engine stays until a person stops it (P)", app.profile_orders.pin),
-        ("Preload {} or not", "Load it when the daemon starts (L)", app.profile_orders.preload),
-        ("Edit {}", "Its file, in your editor; checked before it is kept (E)", app.profile_orders.edit),
-        ("Dry run of {}", "The command that would start its engine (D)", app.profile_orders.dry_run),
+        ("Pull {}", "Fetch image and weights without starting anything (p)", app.orders.pull),
+        ("Pin or unpin {}", "A pinned engine stays until a person stops it (P)", app.orders.pin),
+        ("Preload {} or not", "Load it when the daemon starts (L)", app.orders.preload),
+        ("Edit {}", "Its file, in your editor; checked before it is kept (E)", app.orders.edit),
+        ("Dry run of {}", "The command that would start its engine (D)", app.orders.dry_run),
     )
     for profile in app.view.snapshot.profiles if app.view.snapshot else ():
         for title, about, action in verbs:

@@ -9,12 +9,12 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Protocol
 
 from sparkdash import paths
 from sparkdash.domain.engine import Engine
@@ -45,8 +45,7 @@ class AppServices(Protocol):
 
     view: View
     """Latest view; the same object until the next paint."""
-    orders: UserOrders
-    profile_orders: ProfileOrders
+    orders: Orders
 
     @property
     def link(self) -> DaemonLink: ...
@@ -73,105 +72,98 @@ class AppServices(Protocol):
     def open_history(self, figure: str, profile: str) -> None: ...
 
 
-class _Orders:
-    """Runs each order in a task of its own, and shows its error."""
+class NothingToDoError(Exception):
+    """Ends an order with a short answer on the notice row."""
+
+
+Arguments = ParamSpec("Arguments")
+
+
+def order(
+    carry_out: Callable[Concatenate[Orders, Arguments], Coroutine[None, None, None]],
+) -> Callable[Concatenate[Orders, Arguments], None]:
+    """Have a coroutine return at once: it runs in a task of its own, and its error is shown."""
+
+    @wraps(carry_out)
+    def begin(self: Orders, *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        self.run(carry_out(self, *args, **kwargs))
+
+    return begin
+
+
+class Orders:
+    """Everything that a key can have the daemon do.
+
+    Rule: a file of the owner is replaced only by a text that was checked; the old one stays otherwise.
+    """
 
     def __init__(self, host: AppServices) -> None:
         self._host = host
 
-    def _run(self, order: Awaitable[object], done: str = "") -> None:
-        self._host.run_order(self._carry_out(order, done))
+    def run(self, coroutine: Coroutine[None, None, None]) -> None:
+        self._host.run_order(self._carried_out(coroutine))
 
-    async def _carry_out(self, order: Awaitable[object], done: str) -> None:
+    async def _carried_out(self, coroutine: Coroutine[None, None, None]) -> None:
         try:
-            await order
+            await coroutine
+        except NothingToDoError as answer:
+            self._host.say(str(answer))
         except SparkdashError as error:
             await self._host.ask("that did not work", partial(dialog_texts.error_lines, error))
-        else:
-            if done:
-                self._host.say(done)
 
+    @cached_property
+    def commands(self) -> LocalCommands:
+        return LocalCommands(self._host.link.address)
 
-class UserOrders(_Orders):
-    """Orders of the app. Each method returns at once."""
-
-    def switch(self, profile: str) -> None:
-        self._run(self._switch(profile))
-
-    def flip(self) -> None:
-        self._run(self._flip())
-
-    def mark(self, profile: str, side: Side) -> None:
-        """Make a profile A or B; a profile is never both."""
-        self._run(self._mark(profile, side))
-
-    def stop(self, profile: str | None = None) -> None:
-        self._run(self._stop(profile))
-
-    def cancel(self) -> None:
-        self._run(self._cancel())
-
-    def cancel_request(self, request_id: str) -> None:
-        self._run(self._cancel_request(request_id))
-
-    def release(self, profile: str) -> None:
-        snapshot = self._snapshot()
-        if snapshot is not None and profile not in snapshot.parked:
-            self._host.say(f"{profile} is not parked.")
-            return
-        self._run(self._host.link.release(profile=profile), f"{profile} may be tried again")
-
-    def extend_load(self) -> None:
-        snapshot = self._snapshot()
-        if snapshot is None:
-            return
-        stalled = [swap.target for swap in snapshot.swaps_under_way if swap.target and swap.still_since is not None]
-        if not stalled:
-            self._host.say("No load stands still.")
-        for name in stalled:
-            self._run(self._host.link.extend_load(profile=name), f"{name} may go on standing still; x cancels it.")
-
-    def reload(self) -> None:
-        self._run(self._host.link.reload(), "The profile files were read again.")
-
-    def traffic(self) -> None:
-        now = self._host.view.snapshot.traffic if self._host.view.snapshot else None
-        if now is None:
-            self._host.say("Only the demo has traffic of its own.")
-            return
-        self._run(self._host.link.traffic(on=not now), f"The demo's traffic is {'off' if now else 'on'}.")
-
-    def end_measuring(self) -> None:
-        """Stop the run that is measured; it can be resumed later."""
-        now = self._host.view.measuring
-        if now is None:
-            self._host.say("No measurement is running.")
-            return
-        self._run(self._host.link.end_measuring(), f"{now.run} stops; r on the A/B page resumes it")
-
-    def resume_run(self, run: str | None = None) -> None:
-        """Resume a run, or the newest run that lacks something."""
-        self._run(self._resume_run(run))
-
-    def doctor(self) -> None:
-        self._run(self._doctor())
-
-    def memory(self) -> None:
-        self._run(self._memory())
-
-    def why(self, profile: str) -> None:
-        """Show why a profile cannot run; of one that can, what it needs and which engines would leave for it."""
-        self._run(self._why(profile))
-
-    def _snapshot(self) -> Snapshot | None:
+    @property
+    def _snapshot(self) -> Snapshot:
         if self._host.view.snapshot is None:
-            self._host.say("No daemon is connected yet.", bad=True)
+            raise NothingToDoError("No daemon is connected yet.")
         return self._host.view.snapshot
 
-    async def _why(self, name: str) -> None:
-        snapshot = self._snapshot()
-        profile = snapshot.profile(name) if snapshot else None
-        if profile is None or snapshot is None:
+    @order
+    async def release(self, name: str) -> None:
+        if name not in self._snapshot.parked:
+            raise NothingToDoError(f"{name} is not parked.")
+        await self._host.link.release(profile=name)
+        self._host.say(f"{name} may be tried again")
+
+    @order
+    async def extend_load(self) -> None:
+        swaps = self._snapshot.swaps_under_way
+        stalled = [swap.target for swap in swaps if swap.target and swap.still_since is not None]
+        if not stalled:
+            raise NothingToDoError("No load stands still.")
+        for name in stalled:
+            await self._host.link.extend_load(profile=name)
+            self._host.say(f"{name} may go on standing still; x cancels it.")
+
+    @order
+    async def reload(self) -> None:
+        await self._host.link.reload()
+        self._host.say("The profile files were read again.")
+
+    @order
+    async def traffic(self) -> None:
+        now = self._host.view.snapshot.traffic if self._host.view.snapshot else None
+        if now is None:
+            raise NothingToDoError("Only the demo has traffic of its own.")
+        await self._host.link.traffic(on=not now)
+        self._host.say(f"The demo's traffic is {'off' if now else 'on'}.")
+
+    @order
+    async def end_measuring(self) -> None:
+        now = self._host.view.measuring
+        if now is None:
+            raise NothingToDoError("No measurement is running.")
+        await self._host.link.end_measuring()
+        self._host.say(f"{now.run} stops; r on the A/B page resumes it")
+
+    @order
+    async def why(self, name: str) -> None:
+        snapshot = self._snapshot
+        profile = snapshot.profile(name)
+        if profile is None:
             return
         if profile.engine.is_remote:
             self._host.say(f"{name} is a remote service: it needs nothing on this box.")
@@ -181,13 +173,12 @@ class UserOrders(_Orders):
             plan = await self._host.link.plan(name=name)
             await self._host.ask(f"what {name} needs", partial(dialog_texts.need_lines, plan, snapshot))
 
-    async def _switch(self, name: str) -> None:
-        snapshot = self._snapshot()
-        profile = snapshot.profile(name) if snapshot else None
-        if snapshot is None:
-            return
+    @order
+    async def switch(self, name: str) -> None:
+        snapshot = self._snapshot
+        profile = snapshot.profile(name)
         if profile and profile.cannot_run:
-            await self._why(name)
+            self.why(name)
             return
         plan = await self._host.link.plan(name=name)
         if plan.expected_s == 0 and not plan.evict:
@@ -196,14 +187,12 @@ class UserOrders(_Orders):
             await self._host.link.use(profile=name)
             self._host.say(f"{name} is starting.")
 
-    async def _flip(self) -> None:
-        snapshot = self._snapshot()
-        if snapshot is None:
-            return
+    @order
+    async def flip(self) -> None:
+        snapshot = self._snapshot
         a, b = snapshot.toggle_a, snapshot.toggle_b
         if a is None or b is None:
-            self._host.say("Mark two profiles first: page 2, keys a and b.")
-            return
+            raise NothingToDoError("Mark two profiles first: page 2, keys a and b.")
         target = b if snapshot.active and snapshot.active.profile == a else a
         plan = await self._host.link.plan(name=target)
         if plan.expected_s == 0 and not plan.evict:
@@ -223,24 +212,24 @@ class UserOrders(_Orders):
             title, partial(dialog_texts.switch_question, plan, snapshot), yes="switch", again=again
         )
 
-    async def _mark(self, name: str, side: Side) -> None:
-        snapshot = self._snapshot()
-        if snapshot is None:
-            return
+    @order
+    async def mark(self, name: str, side: Side) -> None:
+        snapshot = self._snapshot
         a, b = snapshot.toggle_a, snapshot.toggle_b
         other = b if side == "A" else a
         if other == name:
-            self._host.say(f"{name} is {'B' if side == 'A' else 'A'} already; mark another profile there first.")
-            return
+            raise NothingToDoError(
+                f"{name} is {'B' if side == 'A' else 'A'} already; mark another profile there first."
+            )
         await self._host.link.toggle(a=name if side == "A" else None, b=name if side == "B" else None)
         self._host.say(f"{name} is {side}; t flips." if other else f"{name} is {side}; mark the other one.")
 
-    async def _stop(self, name: str | None) -> None:
-        snapshot = self._snapshot()
-        engine = snapshot.engines.get(name) if snapshot and name else self._host.view.engine
-        if snapshot is None or engine is None:
-            self._host.say("No engine is running.")
-            return
+    @order
+    async def stop(self, name: str | None = None) -> None:
+        snapshot = self._snapshot
+        engine = snapshot.engines.get(name) if name else self._host.view.engine
+        if engine is None:
+            raise NothingToDoError("No engine is running.")
         if engine.is_foreign:
             await self._stop_using(engine)
             return
@@ -255,11 +244,11 @@ class UserOrders(_Orders):
             await self._host.link.stop(profile=engine.profile)
             self._host.say(f"{engine.profile} is no longer used; its server keeps running.")
 
-    async def _cancel(self) -> None:
+    @order
+    async def cancel(self) -> None:
         swaps = self._host.view.swaps
         if not swaps:
-            self._host.say("No swap is under way.")
-            return
+            raise NothingToDoError("No swap is under way.")
         which = "this swap" if len(swaps) == 1 else f"{len(swaps)} swaps"
         if await self._host.ask(
             f"cancel {which}?", partial(dialog_texts.cancel_question, swaps), yes="cancel", again="x"
@@ -267,70 +256,39 @@ class UserOrders(_Orders):
             await self._host.link.cancel()
             self._host.say("The swap is cancelled." if len(swaps) == 1 else f"{len(swaps)} swaps are cancelled.")
 
-    async def _cancel_request(self, request_id: str) -> None:
-        snapshot = self._snapshot()
-        if snapshot is None:
-            return
+    @order
+    async def cancel_request(self, request_id: str) -> None:
+        snapshot = self._snapshot
         request = snapshot.requests.get(request_id)
         if request is None:
-            self._host.say("That request has ended already.")
-            return
+            raise NothingToDoError("That request has ended already.")
         if await self._host.ask(
             "end this request?", partial(dialog_texts.end_request_question, request), yes="end it", again="c"
         ):
             await self._host.link.cancel_request(request_id=request_id)
             self._host.say("The request is ended; its client gets the reason.")
 
-    async def _resume_run(self, run: str | None) -> None:
+    @order
+    async def resume_run(self, run: str | None = None) -> None:
         run = run or next((one.id for one in await self._host.link.runs() if one.ended_at is None), None)
         if run is None:
-            self._host.say("No run is unfinished.")
-            return
+            raise NothingToDoError("No run is unfinished.")
         await self._host.link.resume_run(run=run)
         self._host.say(f"{run} resumes.")
 
-    async def _doctor(self) -> None:
+    @order
+    async def doctor(self) -> None:
         self._host.say("The doctor examines the box…")
         diagnosis = await self._host.link.doctor()
         await self._host.ask("doctor", partial(dialog_texts.diagnosis_lines, diagnosis))
 
-    async def _memory(self) -> None:
+    @order
+    async def memory(self) -> None:
         found = await self._host.link.memory()
         await self._host.ask("memory by owner", partial(dialog_texts.holder_lines, found))
 
-
-class ProfileOrders(_Orders):
-    """Orders of the profiles page. Each method returns at once.
-
-    Rule: a file of the owner is replaced only by a text that was checked; the old one stays otherwise.
-    """
-
-    @cached_property
-    def commands(self) -> LocalCommands:
-        return LocalCommands(self._host.link.address)
-
-    def pin(self, profile: str) -> None:
-        """Keep a profile's engine until a person stops it, or end that."""
-        self._run(self._pin(profile))
-
-    def preload(self, profile: str) -> None:
-        """Load a profile when the daemon starts, or end that."""
-        self._run(self._preload(profile))
-
-    def edit(self, profile: str) -> None:
-        self._run(self._edit(profile))
-
-    def edit_settings(self) -> None:
-        """Open config.toml in the owner's editor; a text that is not valid is not kept."""
-        self._run(self._edit_settings())
-
-    def dry_run(self, profile: str) -> None:
-        self._run(self._dry_run(profile))
-
-    def pull(self, profile: str) -> None:
-        self._run(self._pull(profile))
-
-    async def _pin(self, name: str) -> None:
+    @order
+    async def pin(self, name: str) -> None:
         known = await self._host.link.settings()
         family = name.partition("/")[0]
         if name in known.pinned:
@@ -344,7 +302,8 @@ class ProfileOrders(_Orders):
         await self._host.link.change_setting(key=["policy", name, "pinned"], value=value)
         self._host.say(said)
 
-    async def _preload(self, name: str) -> None:
+    @order
+    async def preload(self, name: str) -> None:
         now = (await self._host.link.settings()).preload
         listed = [one for one in now if one != name] if name in now else [*now, name]
         value = json.dumps(listed, ensure_ascii=False) if listed else None
@@ -354,12 +313,14 @@ class ProfileOrders(_Orders):
             f"{name} is loaded{order} when the daemon starts." if name in listed else f"{name} is preloaded no more."
         )
 
-    async def _dry_run(self, name: str) -> None:
+    @order
+    async def dry_run(self, name: str) -> None:
         self._must_be_local("The command of a profile is made from the files of the daemon's box.")
         told = await self.commands.dry_run(name)
         await self._host.ask(f"what starts {name}", partial(dialog_texts.command_lines, told))
 
-    async def _edit_settings(self) -> None:
+    @order
+    async def edit_settings(self) -> None:
         self._must_be_local("config.toml lies on the daemon's box.")
         from sparkdash.settings import parse_settings  # the dashboard's start is short without them
 
@@ -371,8 +332,7 @@ class ProfileOrders(_Orders):
             while True:
                 self._host.edit_file(draft, 1)
                 if draft.read_bytes() == old:
-                    self._host.say("config.toml: nothing was changed.")
-                    return
+                    raise NothingToDoError("config.toml: nothing was changed.")
                 try:
                     parse_settings(draft.read_text("utf-8", "replace"), file)
                 except SparkdashError as error:
@@ -384,7 +344,8 @@ class ProfileOrders(_Orders):
             self._keep(draft, file)
         self._host.say("config.toml is saved; the daemon reads it within seconds and says what needs a restart.")
 
-    async def _edit(self, name: str) -> None:
+    @order
+    async def edit(self, name: str) -> None:
         self._must_be_local("The file lies on the daemon's box.")
         profile = await self._host.link.profile(name=name)
         place, _, line = profile.source.rpartition(":")
@@ -414,16 +375,14 @@ class ProfileOrders(_Orders):
             while True:
                 self._host.edit_file(draft, line)
                 if draft.read_bytes() == before:
-                    self._host.say(f"{name}: nothing was changed.")
-                    return
+                    raise NothingToDoError(f"{name}: nothing was changed.")
                 self._host.say(f"{name}: the edit is checked…")
                 found = await self.commands.check(draft)
                 told = partial(dialog_texts.finding_lines, found, str(draft), file.name)
                 if not dialog_texts.errors_of(found):
                     break
                 if not await self._host.ask("the edit is not valid; the old file stays", told, yes="edit again"):
-                    self._host.say(f"{name}: the edit was dropped, the old file is as it was.")
-                    return
+                    raise NothingToDoError(f"{name}: the edit was dropped, the old file is as it was.")
             self._keep(draft, target)
         await self._host.link.reload()
         self._host.say(f"{name}: saved in {target}. A running engine keeps its old version until it is loaded again.")
@@ -440,12 +399,12 @@ class ProfileOrders(_Orders):
         except OSError as error:
             raise AdmissionError(f"{target} cannot be written: {error.strerror}.", code="unwritable") from error
 
-    async def _pull(self, name: str) -> None:
+    @order
+    async def pull(self, name: str) -> None:
         snapshot = self._host.view.snapshot
         profile = snapshot.profile(name) if snapshot else None
         if profile and profile.simulated:
-            self._host.say(f"{name} is simulated: there is nothing to fetch.")
-            return
+            raise NothingToDoError(f"{name} is simulated: there is nothing to fetch.")
         has_weights = profile is not None and any(ref.hf for ref in profile.weights)
         needs_image = snapshot is None or snapshot.daemon.runtime != "process"
         if needs_image or not has_weights:  # without either, the daemon says why nothing is fetched
@@ -462,8 +421,7 @@ class ProfileOrders(_Orders):
     async def _pull_weights(self, name: str, fetched: str) -> None:
         if not self.is_local:
             there = "Image there. " if fetched.startswith("Image") else ""
-            self._host.say(f"{there}Weights: `sparkdash pull {name}` on the daemon's box.")
-            return
+            raise NothingToDoError(f"{there}Weights: `sparkdash pull {name}` on the daemon's box.")
         async with aclosing(self.commands.pull_weights(name)) as weights:
             async for told in weights:
                 self._host.say(f"{name}: {dialog_texts.weights_text(told)}")

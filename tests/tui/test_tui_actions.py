@@ -97,7 +97,7 @@ async def test_an_edit_is_kept_only_when_it_is_valid(stage: Any, box: Any, tmp_p
     async with stage(box.snapshot(), size=(100, 30)) as on:
         on.link.address = ON_THE_BOX
         on.link.files[box.gpt] = SimpleNamespace(source=f"{file}:1")
-        on.app.profile_orders.commands = commands = PretendCommands()
+        on.app.orders.commands = commands = PretendCommands()
         monkeypatch.setattr(on.app, "edit_file", lambda draft, _line: draft.write_text(edits.pop(0), "utf-8"))
         await on.press("2", "E")
         await on.until(lambda: "the edit is not valid" in on.text)
@@ -114,7 +114,7 @@ async def test_a_dry_run_shows_the_command_and_a_pull_fetches_the_weights_too(st
     world = box.snapshot()
     with_weights = world.profiles[0].model_copy(update={"weights": (ModelRef(hf="org/m"),)})
     async with stage(world.model_copy(update={"profiles": (with_weights, *world.profiles[1:])})) as on:
-        on.app.profile_orders.commands = PretendCommands()
+        on.app.orders.commands = PretendCommands()
         await on.press("2", "D")
         assert "The command of a profile is made from the files of the daemon's box." in " ".join(on.rows)
         on.link.address = ON_THE_BOX
@@ -132,7 +132,7 @@ async def test_a_pull_fetches_the_weights_alone_where_engines_are_plain_processe
     plain = world.profiles[0].model_copy(update={"weights": (ModelRef(hf="org/m"),)})
     daemon = world.daemon.model_copy(update={"runtime": "process"})
     async with stage(world.model_copy(update={"profiles": (plain, *world.profiles[1:]), "daemon": daemon})) as on:
-        on.app.profile_orders.commands = PretendCommands()
+        on.app.orders.commands = PretendCommands()
         on.link.address = ON_THE_BOX
         await on.press("2", "p")
         await on.until(lambda: "the weights are there" in on.text)

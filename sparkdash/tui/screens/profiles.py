@@ -31,13 +31,13 @@ class ProfilesPage(Page):
         Binding("a", "mark('A')", "mark as A", show=False),
         Binding("b", "mark('B')", "mark as B", show=False),
         Binding("space", "mark_next", "mark", show=False),
-        Binding("p", "pull", "pull", show=False),
-        Binding("P", "pin", "pin", show=False),
-        Binding("L", "preload", "preload", show=False),
-        Binding("E", "edit", "edit", show=False),
-        Binding("D", "dry_run", "dry run", show=False),
-        Binding("w", "why", "why", show=False),
-        Binding("u", "release", "release", show=False),
+        Binding("p", "give('pull')", "pull", show=False),
+        Binding("P", "give('pin')", "pin", show=False),
+        Binding("L", "give('preload')", "preload", show=False),
+        Binding("E", "give('edit')", "edit", show=False),
+        Binding("D", "give('dry_run')", "dry run", show=False),
+        Binding("w", "give('why')", "why", show=False),
+        Binding("u", "give('release')", "release", show=False),
         Binding("r", "app.order('reload')", "reload", show=False),
         Binding("S", "stop", "stop", show=False),
     ]
@@ -91,33 +91,10 @@ class ProfilesPage(Page):
         taken = snapshot is not None and snapshot.toggle_a not in (None, self.query_one(ProfileTable).cursor)
         self.action_mark("B" if taken else "A")
 
-    def action_pull(self) -> None:
+    def action_give(self, order: str) -> None:
+        """Give an order for the profile under the cursor."""
         if name := self.query_one(ProfileTable).cursor:
-            self.services.profile_orders.pull(name)
-
-    def action_pin(self) -> None:
-        if name := self.query_one(ProfileTable).cursor:
-            self.services.profile_orders.pin(name)
-
-    def action_preload(self) -> None:
-        if name := self.query_one(ProfileTable).cursor:
-            self.services.profile_orders.preload(name)
-
-    def action_edit(self) -> None:
-        if name := self.query_one(ProfileTable).cursor:
-            self.services.profile_orders.edit(name)
-
-    def action_dry_run(self) -> None:
-        if name := self.query_one(ProfileTable).cursor:
-            self.services.profile_orders.dry_run(name)
-
-    def action_why(self) -> None:
-        if name := self.query_one(ProfileTable).cursor:
-            self.services.orders.why(name)
-
-    def action_release(self) -> None:
-        if name := self.query_one(ProfileTable).cursor:
-            self.services.orders.release(name)
+            getattr(self.services.orders, order)(name)
 
     def action_stop(self) -> None:
         """Stop the engine under the cursor; if none runs there, the engine on the card."""

@@ -133,7 +133,7 @@ class SettingsPage(Page):
 
     def action_edit_file(self) -> None:
         """Edit config.toml in the owner's editor, and read it again after the dialogs."""
-        self.services.profile_orders.edit_settings()
+        self.services.orders.edit_settings()
         self.set_timer(READ_AGAIN_S, self._read)
 
     def action_default(self) -> None:

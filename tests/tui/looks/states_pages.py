@@ -44,7 +44,7 @@ class Commands:
 
 def on_this_box(app: Any, link: Any) -> None:
     """Have the commands of the daemon's own box at hand."""
-    app.profile_orders.commands = Commands()
+    app.orders.commands = Commands()
     link.address = Address("http://localhost", "/run/sparkdash.sock")
 
 
