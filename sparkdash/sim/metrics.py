@@ -7,56 +7,17 @@ import platform
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 TTFT_LE = (
-    0.001,
-    0.005,
-    0.01,
-    0.02,
-    0.04,
-    0.06,
-    0.08,
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    1.0,
-    2.5,
-    5.0,
-    7.5,
-    10.0,
-    20.0,
-    40.0,
-    80.0,
-    160.0,
-    640.0,
-    2560.0,
-)
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+    160.0, 640.0, 2560.0,
+)  # fmt: skip
 ITL_LE = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
 LATENCY_LE = (
-    0.3,
-    0.5,
-    0.8,
-    1.0,
-    1.5,
-    2.0,
-    2.5,
-    5.0,
-    10.0,
-    15.0,
-    20.0,
-    30.0,
-    40.0,
-    50.0,
-    60.0,
-    120.0,
-    240.0,
-    480.0,
-    960.0,
-    1920.0,
-    7680.0,
-)
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
+    1920.0, 7680.0,
+)  # fmt: skip
 TOKENS_LE = tuple(float(m * 10**e) for e in range(6) for m in (1, 2, 5))
 STEP_LE = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0)
 
@@ -81,51 +42,25 @@ class Histogram:
             yield ("+Inf" if bound is None else repr(bound)), seen
 
 
-def _latency() -> Histogram:
-    return Histogram(LATENCY_LE)
-
-
-def _lengths() -> Histogram:
-    return Histogram(TOKENS_LE)
-
-
-@dataclass(slots=True)
 class SimulatedCounters:
-    """All counters that only grow."""
+    """All counters that only grow. `positions`: draft tokens per step; 0 without speculation."""
 
-    positions: int
-    """Draft tokens per step; 0 without speculation."""
-    queries: int = 0
-    hits: int = 0
-    prompt: int = 0
-    prompt_cached: int = 0
-    generated: int = 0
-    preemptions: int = 0
-    drafts: int = 0
-    accepted_at: list[int] = field(default_factory=list)
-    finished: dict[str, int] = field(
-        default_factory=lambda: dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
-    )
-    ttft: Histogram = field(default_factory=lambda: Histogram(TTFT_LE))
-    itl: Histogram = field(default_factory=lambda: Histogram(ITL_LE))
-    tpot: Histogram = field(default_factory=lambda: Histogram(ITL_LE))
-    e2e: Histogram = field(default_factory=_latency)
-    queue: Histogram = field(default_factory=_latency)
-    inference: Histogram = field(default_factory=_latency)
-    prefill: Histogram = field(default_factory=_latency)
-    decode: Histogram = field(default_factory=_latency)
-    step_tokens: Histogram = field(default_factory=lambda: Histogram(STEP_LE))
-    prompt_lengths: Histogram = field(default_factory=_lengths)
-    generated_lengths: Histogram = field(default_factory=_lengths)
-    limits: Histogram = field(default_factory=_lengths)
-    computed_lengths: Histogram = field(default_factory=_lengths)
+    def __init__(self, positions: int) -> None:
+        self.positions = positions
+        self.queries = self.hits = self.prompt = self.prompt_cached = self.generated = 0
+        self.preemptions = self.drafts = 0
+        self.accepted_at = [0] * positions
+        self.finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
+        self.ttft, self.itl, self.tpot = Histogram(TTFT_LE), Histogram(ITL_LE), Histogram(ITL_LE)
+        self.e2e, self.queue, self.inference, self.prefill, self.decode = (Histogram(LATENCY_LE) for _ in range(5))
+        self.step_tokens = Histogram(STEP_LE)
+        self.prompt_lengths, self.generated_lengths, self.limits, self.computed_lengths = (
+            Histogram(TOKENS_LE) for _ in range(4)
+        )
 
     @property
     def prompt_computed(self) -> int:
         return self.prompt - self.prompt_cached
-
-    def __post_init__(self) -> None:
-        self.accepted_at = [0] * self.positions
 
     def admitted(self, prompt: int, hit: int) -> None:
         """Count a prefix cache lookup, once per request at admission."""
@@ -188,6 +123,10 @@ class SimulatedGauges:
     kv_bytes: int
 
 
+Labelled = tuple[str, Mapping[str, float]]
+"""Name of a label, and a value for each of its values."""
+
+
 class _Page:
     """Lines of an exposition under construction."""
 
@@ -199,18 +138,24 @@ class _Page:
         self._head(name, kind, text)
         self._line(name, labels, value)
 
-    def gauge(self, name: str, text: str, children: Mapping[tuple[str, str] | None, float]) -> None:
+    def gauge(self, name: str, text: str, value: Labelled | float) -> None:
         self._head(name, "gauge", text)
-        for extra, value in children.items():
-            self._line(name, self._with(extra), value)
+        for extra, one in self._children(value):
+            self._line(name, extra, one)
 
-    def counter(self, name: str, text: str, children: Mapping[tuple[str, str] | None, float]) -> None:
+    def counter(self, name: str, text: str, value: Labelled | float) -> None:
         self._head(f"{name}_total", "counter", text)
-        for extra, value in children.items():
-            self._line(f"{name}_total", self._with(extra), value)
+        for extra, one in self._children(value):
+            self._line(f"{name}_total", extra, one)
         self._head(f"{name}_created", "gauge", text)
-        for extra in children:
-            self._line(f"{name}_created", self._with(extra), STARTED)
+        for extra, _ in self._children(value):
+            self._line(f"{name}_created", extra, STARTED)
+
+    def _children(self, value: Labelled | float) -> list[tuple[dict[str, str], float]]:
+        if not isinstance(value, tuple):
+            return [(self._labels, value)]
+        label, children = value
+        return [(self._with((label, name)), one) for name, one in children.items()]
 
     def histogram(self, name: str, text: str, values: Histogram) -> None:
         self._head(name, "histogram", text)
@@ -221,11 +166,8 @@ class _Page:
         self._head(f"{name}_created", "gauge", text)
         self._line(f"{name}_created", self._labels, STARTED)
 
-    def info(self, name: str, text: str, labels: Mapping[str, str]) -> None:
-        self.bare(name, "gauge", 1.0, text, **labels, engine="0")
-
-    def _with(self, extra: tuple[str, str] | None) -> dict[str, str]:
-        return dict(sorted((*self._labels.items(), extra))) if extra else self._labels
+    def _with(self, extra: tuple[str, str]) -> dict[str, str]:
+        return dict(sorted((*self._labels.items(), extra)))
 
     def _head(self, name: str, kind: str, text: str) -> None:
         self.lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
@@ -242,12 +184,17 @@ def _escaped(text: str) -> str:
 def exposition(counters: SimulatedCounters, gauges: SimulatedGauges) -> str:
     page = _Page(gauges.model)
     _process(page)
-    if counters.positions:
-        _speculation(page, counters)
-    _state(page, counters, gauges)
-    _tokens(page, counters)
-    _histograms(page, counters)
-    _config(page, gauges)
+    _figures(page, counters, gauges)
+    for name, (text, values) in _histograms(counters).items():
+        page.histogram(f"vllm:{name}", text, values)
+    size = gauges.blocks * gauges.block
+    page.bare(
+        "vllm:cache_config_info", "gauge", 1.0, "Information of the LLMEngine CacheConfig",
+        block_size=str(gauges.block), cache_dtype="auto", enable_prefix_caching="True",
+        kv_cache_max_concurrency=str(size / gauges.context), kv_cache_memory_bytes=str(gauges.kv_bytes),
+        kv_cache_size_tokens=str(size), num_gpu_blocks=str(gauges.blocks), prefix_caching_hash_algo="sha256",
+        engine="0",
+    )  # fmt: skip
     return "\n".join(page.lines) + "\n"
 
 
@@ -280,116 +227,58 @@ def _process(page: _Page) -> None:
     )
 
 
-def _speculation(page: _Page, counters: SimulatedCounters) -> None:
-    page.counter("vllm:spec_decode_num_drafts", "Number of spec decoding drafts.", {None: counters.drafts})
-    page.counter(
-        "vllm:spec_decode_num_draft_tokens", "Number of draft tokens.", {None: counters.drafts * counters.positions}
-    )
-    page.counter(
-        "vllm:spec_decode_num_accepted_tokens", "Number of accepted tokens.", {None: sum(counters.accepted_at)}
-    )
-    page.counter(
-        "vllm:spec_decode_num_accepted_tokens_per_pos",
-        "Accepted tokens per draft position.",
-        {("position", str(position)): count for position, count in enumerate(counters.accepted_at)},
-    )
+def _figures(page: _Page, counters: SimulatedCounters, gauges: SimulatedGauges) -> None:
+    """Write gauges and counters with vLLM's names and texts, in its order."""
+    gauge, counter = page.gauge, page.counter
+    if counters.positions:
+        accepted = {str(position): count for position, count in enumerate(counters.accepted_at)}
+        counter("vllm:spec_decode_num_drafts", "Number of spec decoding drafts.", counters.drafts)
+        drafted = counters.drafts * counters.positions
+        counter("vllm:spec_decode_num_draft_tokens", "Number of draft tokens.", drafted)
+        counter("vllm:spec_decode_num_accepted_tokens", "Number of accepted tokens.", sum(counters.accepted_at))
+        text = "Accepted tokens per draft position."
+        counter("vllm:spec_decode_num_accepted_tokens_per_pos", text, ("position", accepted))
+    gauge("vllm:num_requests_running", "Number of requests in model execution batches.", gauges.running)
+    gauge("vllm:num_requests_waiting", "Number of requests waiting to be processed.", gauges.waiting)
+    waiting = {"capacity": gauges.waiting - gauges.deferred, "deferred": gauges.deferred}
+    gauge("vllm:num_requests_waiting_by_reason", "Number of waiting requests by reason.", ("reason", waiting))
+    states = {"awake": not gauges.asleep, "weights_offloaded": gauges.asleep, "discard_all": 0}
+    gauge("vllm:engine_sleep_state", "Engine sleep state.", ("sleep_state", states))
+    gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", gauges.kv_usage)
+    counter("vllm:num_preemptions", "Cumulative number of preemption from the engine.", counters.preemptions)
+    text = "Prefix cache queries, in terms of number of queried tokens."
+    counter("vllm:prefix_cache_queries", text, counters.queries)
+    counter("vllm:prefix_cache_hits", "Prefix cache hits, in terms of number of cached tokens.", counters.hits)
+    counter("vllm:prompt_tokens", "Number of prefill tokens processed.", counters.prompt)
+    sources = {
+        "local_compute": counters.prompt_computed, "local_cache_hit": counters.prompt_cached, "external_kv_transfer": 0,
+    }  # fmt: skip
+    counter("vllm:prompt_tokens_by_source", "Number of prompt tokens by source.", ("source", sources))
+    text = "Number of cached prompt tokens (local + external)."
+    counter("vllm:prompt_tokens_cached", text, counters.prompt_cached)
+    counter("vllm:generation_tokens", "Number of generation tokens processed.", counters.generated)
+    text = "Count of successfully processed requests."
+    counter("vllm:request_success", text, ("finished_reason", counters.finished))
 
 
-def _state(page: _Page, counters: SimulatedCounters, gauges: SimulatedGauges) -> None:
-    page.gauge("vllm:num_requests_running", "Number of requests in model execution batches.", {None: gauges.running})
-    page.gauge("vllm:num_requests_waiting", "Number of requests waiting to be processed.", {None: gauges.waiting})
-    page.gauge(
-        "vllm:num_requests_waiting_by_reason",
-        "Number of waiting requests by reason.",
-        {("reason", "capacity"): gauges.waiting - gauges.deferred, ("reason", "deferred"): gauges.deferred},
-    )
-    page.gauge(
-        "vllm:engine_sleep_state",
-        "Engine sleep state.",
-        {
-            ("sleep_state", "awake"): not gauges.asleep,
-            ("sleep_state", "weights_offloaded"): gauges.asleep,
-            ("sleep_state", "discard_all"): 0,
-        },
-    )
-    page.gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", {None: gauges.kv_usage})
-    page.counter(
-        "vllm:num_preemptions", "Cumulative number of preemption from the engine.", {None: counters.preemptions}
-    )
-
-
-def _tokens(page: _Page, counters: SimulatedCounters) -> None:
-    page.counter(
-        "vllm:prefix_cache_queries",
-        "Prefix cache queries, in terms of number of queried tokens.",
-        {None: counters.queries},
-    )
-    page.counter(
-        "vllm:prefix_cache_hits", "Prefix cache hits, in terms of number of cached tokens.", {None: counters.hits}
-    )
-    page.counter("vllm:prompt_tokens", "Number of prefill tokens processed.", {None: counters.prompt})
-    page.counter(
-        "vllm:prompt_tokens_by_source",
-        "Number of prompt tokens by source.",
-        {
-            ("source", "local_compute"): counters.prompt - counters.prompt_cached,
-            ("source", "local_cache_hit"): counters.prompt_cached,
-            ("source", "external_kv_transfer"): 0,
-        },
-    )
-    page.counter(
-        "vllm:prompt_tokens_cached",
-        "Number of cached prompt tokens (local + external).",
-        {None: counters.prompt_cached},
-    )
-    page.counter("vllm:generation_tokens", "Number of generation tokens processed.", {None: counters.generated})
-    page.counter(
-        "vllm:request_success",
-        "Count of successfully processed requests.",
-        {("finished_reason", reason): count for reason, count in counters.finished.items()},
-    )
-
-
-def _histograms(page: _Page, counters: SimulatedCounters) -> None:
-    for name, text, values in (
-        ("request_prompt_tokens", "Number of prefill tokens processed.", counters.prompt_lengths),
-        ("request_generation_tokens", "Number of generation tokens processed.", counters.generated_lengths),
-        ("iteration_tokens_total", "Histogram of number of tokens per engine_step.", counters.step_tokens),
-        ("request_params_max_tokens", "Histogram of the max_tokens request parameter.", counters.limits),
-        ("time_to_first_token_seconds", "Histogram of time to first token in seconds.", counters.ttft),
-        ("inter_token_latency_seconds", "Histogram of inter-token latency in seconds.", counters.itl),
-        (
-            "request_time_per_output_token_seconds",
-            "Histogram of time_per_output_token_seconds per request.",
-            counters.tpot,
+def _histograms(counters: SimulatedCounters) -> dict[str, tuple[str, Histogram]]:
+    phase = "Histogram of time spent in {} phase for request."
+    return {
+        "request_prompt_tokens": ("Number of prefill tokens processed.", counters.prompt_lengths),
+        "request_generation_tokens": ("Number of generation tokens processed.", counters.generated_lengths),
+        "iteration_tokens_total": ("Histogram of number of tokens per engine_step.", counters.step_tokens),
+        "request_params_max_tokens": ("Histogram of the max_tokens request parameter.", counters.limits),
+        "time_to_first_token_seconds": ("Histogram of time to first token in seconds.", counters.ttft),
+        "inter_token_latency_seconds": ("Histogram of inter-token latency in seconds.", counters.itl),
+        "request_time_per_output_token_seconds": (
+            "Histogram of time_per_output_token_seconds per request.", counters.tpot,
         ),
-        ("e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", counters.e2e),
-        ("request_queue_time_seconds", "Histogram of time spent in WAITING phase for request.", counters.queue),
-        ("request_inference_time_seconds", "Histogram of time spent in RUNNING phase for request.", counters.inference),
-        ("request_prefill_time_seconds", "Histogram of time spent in PREFILL phase for request.", counters.prefill),
-        ("request_decode_time_seconds", "Histogram of time spent in DECODE phase for request.", counters.decode),
-        (
-            "request_prefill_kv_computed_tokens",
-            "Histogram of new KV tokens computed during prefill.",
-            counters.computed_lengths,
+        "e2e_request_latency_seconds": ("Histogram of e2e request latency in seconds.", counters.e2e),
+        "request_queue_time_seconds": (phase.format("WAITING"), counters.queue),
+        "request_inference_time_seconds": (phase.format("RUNNING"), counters.inference),
+        "request_prefill_time_seconds": (phase.format("PREFILL"), counters.prefill),
+        "request_decode_time_seconds": (phase.format("DECODE"), counters.decode),
+        "request_prefill_kv_computed_tokens": (
+            "Histogram of new KV tokens computed during prefill.", counters.computed_lengths,
         ),
-    ):
-        page.histogram(f"vllm:{name}", text, values)
-
-
-def _config(page: _Page, gauges: SimulatedGauges) -> None:
-    size = gauges.blocks * gauges.block
-    page.info(
-        "vllm:cache_config_info",
-        "Information of the LLMEngine CacheConfig",
-        {
-            "block_size": str(gauges.block),
-            "cache_dtype": "auto",
-            "enable_prefix_caching": "True",
-            "kv_cache_max_concurrency": str(size / gauges.context),
-            "kv_cache_memory_bytes": str(gauges.kv_bytes),
-            "kv_cache_size_tokens": str(size),
-            "num_gpu_blocks": str(gauges.blocks),
-            "prefix_caching_hash_algo": "sha256",
-        },
-    )
+    }  # fmt: skip

@@ -14,63 +14,21 @@ CODE_SHARE = 0.3
 """Chance that a code block follows a paragraph."""
 
 _THINGS = (
-    "cache",
-    "batch",
-    "kernel",
-    "page",
-    "queue",
-    "scheduler",
-    "tensor",
-    "weight",
-    "prompt",
-    "router",
-    "block",
-    "stream",
-    "clock",
-    "layer",
-    "head",
-    "buffer",
-)
+    "cache", "batch", "kernel", "page", "queue", "scheduler", "tensor", "weight", "prompt", "router", "block",
+    "stream", "clock", "layer", "head", "buffer",
+)  # fmt: skip
 _KINDS = (
-    "shared",
-    "warm",
-    "narrow",
-    "quiet",
-    "sparse",
-    "long",
-    "second",
-    "local",
-    "idle",
-    "steady",
-    "unified",
-    "small",
-    "patient",
-    "fused",
-)
+    "shared", "warm", "narrow", "quiet", "sparse", "long", "second", "local", "idle", "steady", "unified", "small",
+    "patient", "fused",
+)  # fmt: skip
 _ACTS = (
-    "holds",
-    "moves",
-    "waits for",
-    "reads",
-    "outlives",
-    "splits",
-    "follows",
-    "fills",
-    "reuses",
-    "hands over",
-    "measures",
-    "meets",
-)
+    "holds", "moves", "waits for", "reads", "outlives", "splits", "follows", "fills", "reuses", "hands over",
+    "measures", "meets",
+)  # fmt: skip
 _WHENS = (
-    "on every step",
-    "before the first token",
-    "while others wait",
-    "in one pass",
-    "without a copy",
-    "after the swap",
-    "at a steady pace",
-    "once it is warm",
-)
+    "on every step", "before the first token", "while others wait", "in one pass", "without a copy", "after the swap",
+    "at a steady pace", "once it is warm",
+)  # fmt: skip
 _VERBS = ("load", "split", "merge", "count", "drain", "pack", "score", "trim")  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import platform
 import shutil
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
-from functools import cached_property, partial, wraps
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Protocol
@@ -84,8 +84,7 @@ def order(
 ) -> Callable[Concatenate[Orders, Arguments], None]:
     """Have a coroutine return at once: it runs in a task of its own, and its error is shown."""
 
-    @wraps(carry_out)
-    def begin(self: Orders, *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+    def begin(self: Orders, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         self.run(carry_out(self, *args, **kwargs))
 
     return begin

@@ -43,7 +43,6 @@ def demo() -> Iterator[str]:
 
 
 def opened(browser: Browser, url: str, scheme: str, asked: list[Request]) -> Page:
-    """Open the page as a phone does."""
     context = browser.new_context(
         viewport={"width": 390, "height": 844},
         color_scheme=scheme,
@@ -118,7 +117,6 @@ def check_rest(browser: Browser, url: str) -> None:
 
 
 def show(page: Page, *, hidden: bool) -> None:
-    """Tell the page that it is hidden, or shown again."""
     told = json.dumps(hidden)
     page.evaluate(f"Object.defineProperty(document, 'hidden', {{ value: {told}, configurable: true }})")
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")

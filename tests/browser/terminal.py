@@ -40,7 +40,6 @@ def served(url: str) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def states(url: str) -> dict[str, str]:
-    """Ask the daemon for the state of each engine."""
     with urllib.request.urlopen(f"{url}/api/state", timeout=30) as reply:
         return {name: engine["state"] for name, engine in json.load(reply)["engines"].items()}
 

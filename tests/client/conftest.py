@@ -27,7 +27,6 @@ fake = load_fake()
 
 @pytest.fixture
 def daemon() -> Iterator[object]:
-    """A fake daemon on a free port."""
     made = fake.FakeDaemon()
     thread = made.start()
     yield made

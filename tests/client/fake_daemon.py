@@ -32,7 +32,6 @@ _NUMBERS = itertools.count(1)
 
 
 def summary(name: str, **more: Any) -> ProfileSummary:
-    """A profile as lists show it."""
     values: dict[str, Any] = {
         "name": name, "about": f"about {name}", "engine": EngineKind.VLLM, "engine_version": "0.22.1",
         "image": "localhost/vllm:test", "serves": (f"{name}-alias",), "context": 131072, "needs_bytes": 79 * GIB,
@@ -50,7 +49,6 @@ def engine(name: str, state: EngineState = EngineState.READY, **more: Any) -> En
 
 
 def swap(target: str | None, phase: SwapPhase = SwapPhase.DRAIN, **more: Any) -> Swap:
-    """A swap that began a minute after the daemon's birth."""
     values: dict[str, Any] = {
         "id": f"swap-{next(_NUMBERS)}", "target": target, "evict": (), "cause": SwapCause.USER, "phase": phase,
         "started_at": BIRTH + 60, "phase_at": BIRTH + 60,
@@ -103,19 +101,16 @@ class FakeDaemon:
         self.bus = Bus(Snapshot(seq=0, at=BIRTH, daemon=info), self.clock)
 
     def clock(self) -> float:
-        """A second later each time that it is asked."""
         self._now += 1
         return self._now
 
     def set(self, **changes: Any) -> None:
-        """Change the world without an event, before anybody looks."""
         world = self.bus.snapshot.model_copy(update=changes)
         self.bus._known, self.bus._seq = world, world.seq  # nobody else may: to those who listen it is a gap
 
     # what it does of itself
 
     def comes_up(self, name: str) -> list[Fact]:
-        """The facts of a swap that goes well."""
         began = swap(name, evict=tuple(self.bus.snapshot.engines), expected_s=100)
         old = [EngineChanged(engine=engine(n, EngineState.ABSENT)) for n in self.bus.snapshot.engines if n != name]
         load = LoadProgress(stage="weights", fraction=0.63)
@@ -129,7 +124,6 @@ class FakeDaemon:
         ]
 
     def breaks(self, name: str) -> list[Fact]:
-        """The facts of a swap whose engine dies while it loads."""
         failure = Failure(
             code="out_of_memory", message="CUDA out of memory.", hint="Lower gpu-memory-utilization.", phase="load",
             exit_code=1, log_tail=("loading weights", "torch.OutOfMemoryError: CUDA out of memory"),
@@ -140,7 +134,6 @@ class FakeDaemon:
         return [SwapChanged(swap=began), SwapChanged(swap=began.model_copy(update=ended))]
 
     def goes(self, name: str | None) -> list[Fact]:
-        """The facts of a stop."""
         names = [name] if name else list(self.bus.snapshot.engines)
         return [EngineChanged(engine=engine(n, EngineState.ABSENT)) for n in names]
 
@@ -151,23 +144,18 @@ class FakeDaemon:
         self._call(lambda: [self.bus.publish(fact) for fact in facts])
 
     def drop(self) -> None:
-        """Cut every connection to the feed, as a network does."""
         self._call(lambda: [link.abort() for link in list(self._feeds)])
 
     def carry_out(self) -> None:
-        """Answer those who ordered a stop or a cancel."""
         self._call(self.carried_out.set)
 
     def be_gone(self) -> None:
-        """End, once everybody has been told everything."""
         self._loop.call_soon_threadsafe(self.be_gone_soon)
 
     def be_gone_soon(self) -> None:
-        """The same, on the daemon's own loop."""
         self._loop.call_later(0.2, self._stop.set)
 
     def be_gone_soon_after_a_listener(self) -> None:
-        """End when the first feed has been read for a moment."""
         threading.Thread(target=lambda: (self.until_listeners(1), self.be_gone()), daemon=True).start()
 
     def until_listeners(self, count: int) -> None:
@@ -176,7 +164,6 @@ class FakeDaemon:
             assert self._listening.wait_for(lambda: len(self.since) >= count, timeout=20)
 
     def until_nobody_listens(self) -> None:
-        """Wait until no feed is open."""
         with self._listening:
             assert self._listening.wait_for(lambda: not self._feeds, timeout=20)
 
@@ -390,5 +377,4 @@ def _json(value: Any, status: int = 200) -> web.Response:
 
 
 def sample(at: float = BIRTH + 1, **more: Any) -> Sample:
-    """A tick."""
     return Sample(at=at, **more)

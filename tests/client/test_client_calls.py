@@ -31,13 +31,11 @@ from sparkdash.errors import (
 
 @pytest.fixture
 def client(daemon: FakeDaemon) -> Iterator[Client]:
-    """A blocking client of the fake daemon."""
     with Client(daemon.url) as made:
         yield made
 
 
 def test_state_is_a_snapshot(daemon: FakeDaemon, client: Client) -> None:
-    """What comes back is the domain's value, nested ones included."""
     daemon.set(engines={"a": engine("a")}, profiles=(summary("a"),))
     world = client.state()
     assert world == daemon.bus.snapshot
@@ -45,7 +43,6 @@ def test_state_is_a_snapshot(daemon: FakeDaemon, client: Client) -> None:
 
 
 def test_requests_are_what_the_api_table_says(daemon: FakeDaemon, client: Client) -> None:
-    """Each method asks its own route with its own body."""
     client.use(profile="family/variant")
     client.stop(profile=None)
     client.stop(profile="a")
@@ -71,7 +68,6 @@ def test_requests_are_what_the_api_table_says(daemon: FakeDaemon, client: Client
 
 
 def test_answers_are_domain_values(daemon: FakeDaemon, client: Client) -> None:
-    """Plans, profiles and lists come typed."""
     daemon.plans["f/v"] = Plan(profile="f/v", evict=("a",), needs_bytes=1, fits=True, expected_s=9.5)
     daemon.whole["f/v"] = Profile(name="f/v", engine=EngineKind.SIM)
     daemon.set(profiles=(summary("f/v"),), problems=("x.yaml:3: wrong",))
@@ -87,7 +83,6 @@ def test_names_are_quoted_in_paths(daemon: FakeDaemon, client: Client) -> None:
 
 
 async def test_the_asynchronous_client_does_the_same(daemon: FakeDaemon) -> None:
-    """One description of the API serves both clients."""
     daemon.log_lines = ["eins", "zwei\u2028drei"]
     daemon.pulls = [
         PullProgress(image="i", detail="layer", fraction=0.5),
@@ -103,7 +98,6 @@ async def test_the_asynchronous_client_does_the_same(daemon: FakeDaemon) -> None
 
 
 def test_logs_and_pulls_stream(daemon: FakeDaemon, client: Client) -> None:
-    """The blocking client's iterators give the same items."""
     daemon.pulls = [PullProgress(image="i", detail="all", done=True)]
     assert list(client.logs(name="a")) == ["first line", "second line"]
     assert list(client.pull(profile="a")) == daemon.pulls
@@ -126,7 +120,6 @@ FAILURES: list[tuple[int, dict[str, Any], type[SparkdashError], dict[str, Any]]]
 def test_every_envelope_becomes_the_error_that_it_was(
     daemon: FakeDaemon, client: Client, status: int, inside: dict[str, Any], family: type, carries: dict[str, Any]
 ) -> None:
-    """Family, code, message, hint and details come back whole."""
     daemon.errors["/api/use"] = (status, {"message": "It did not work.", **inside})
     with pytest.raises(SparkdashError) as caught:
         client.use(profile="a")
@@ -137,14 +130,12 @@ def test_every_envelope_becomes_the_error_that_it_was(
 
 
 def test_streams_refuse_with_the_same_errors(daemon: FakeDaemon, client: Client) -> None:
-    """A log that does not exist is an error and not an empty log."""
     daemon.errors["/api/logs/x"] = (404, {"message": "No engine x.", "code": "no_engine", "hint": None})
     with pytest.raises(AdmissionError, match="No engine x"):
         list(client.logs(name="x"))
 
 
 def test_a_pull_that_fails_midway_is_an_error(daemon: FakeDaemon, client: Client) -> None:
-    """Progress that was made is given, then the reason is raised."""
     daemon.pulls = [PullProgress(image="i", detail="layer 1")]
     daemon.pull_error = {"message": "No such image.", "code": "image_missing", "hint": None}
     steps = client.pull(profile="a")
@@ -236,14 +227,12 @@ def test_a_runtime_folder_that_is_closed_to_us_is_named(monkeypatch: pytest.Monk
      "http://xn--a.test", "http://ｅｘ.test"],
 )  # fmt: skip
 def test_an_address_that_is_no_url_is_refused(url: str) -> None:
-    """The owner's typing error is named."""
     with pytest.raises(DaemonError, match="is not a URL") as caught:
         address.at_url(url)
     assert caught.value.code == "daemon_url_invalid"
 
 
 def test_a_password_in_an_address_is_never_shown() -> None:
-    """Neither where nobody answers there, nor where it is no address."""
     with (
         Client("http://me:hunter2@127.0.0.1:1") as client,
         pytest.raises(DaemonError, match=r"at http://\*\*\*@127") as nobody,
@@ -255,7 +244,6 @@ def test_a_password_in_an_address_is_never_shown() -> None:
 
 
 def test_proxies_of_the_environment_do_not_count(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A box's own daemon is never looked for behind a proxy."""
     for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert os.environ["HTTP_PROXY"]

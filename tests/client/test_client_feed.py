@@ -25,18 +25,15 @@ class Pauses:
 
 @pytest.fixture
 async def client(daemon: FakeDaemon) -> AsyncIterator[AsyncClient]:
-    """A client of the fake daemon."""
     async with AsyncClient(daemon.url) as made:
         yield made
 
 
 def notice(text: str) -> Notice:
-    """A fact that only carries a text."""
     return Notice(level=Level.INFO, code="test", text=text)
 
 
 async def test_a_snapshot_comes_first_and_then_every_fact(daemon: FakeDaemon, client: AsyncClient) -> None:
-    """What happens after the snapshot arrives in order."""
     daemon.set(engines={"a": engine("a")})
     async with aclosing(follow_feed(client)) as items:
         assert await anext(items) == daemon.bus.snapshot
@@ -49,7 +46,6 @@ async def test_a_snapshot_comes_first_and_then_every_fact(daemon: FakeDaemon, cl
 
 
 async def test_a_lost_link_is_told_once_and_resumed_without_a_gap(daemon: FakeDaemon, client: AsyncClient) -> None:
-    """After None come the facts that were missed, not a new snapshot."""
     async with aclosing(follow_feed(client, pause=Pauses())) as items:
         assert isinstance(await anext(items), Snapshot)
         daemon.publish(notice("seen"))
@@ -120,7 +116,6 @@ async def test_a_daemon_that_is_not_there_is_waited_for_longer_and_longer(
 
 
 async def test_another_program_is_not_waited_for(daemon: FakeDaemon, client: AsyncClient) -> None:
-    """What will not mend by waiting is raised."""
     daemon.errors["/api/events"] = (404, {"message": "no", "code": "daemon_version"})
     with pytest.raises(DaemonError, match="no"):
         await anext(follow_feed(client, pause=Pauses()))

@@ -32,13 +32,11 @@ server.serve_forever()
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int) -> int:
-    """A free port, in the settings."""
     monkeypatch.setenv("SPARKDASH_PORT", str(unused_tcp_port))
     return unused_tcp_port
 
 
 def test_a_daemon_that_serves_is_left_alone(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is started where something answers."""
     monkeypatch.setenv("SPARKDASH_URL", daemon.url)
     assert launch.ensure_daemon(command=["false"]) is None
     assert not launch.log_file().exists()
@@ -68,7 +66,6 @@ def test_one_that_dies_tells_its_last_words() -> None:
 
 @pytest.mark.usefixtures("port")
 def test_one_that_never_serves_is_ended() -> None:
-    """Past the deadline nothing half-started is left behind."""
     others = set(psutil.Process().children())
     with pytest.raises(launch.DaemonStartError, match="did not serve within"):
         launch.ensure_daemon(command=["sleep", "60"], deadline_s=0)
@@ -84,7 +81,6 @@ def test_where_the_owner_named_an_address_nothing_is_started(monkeypatch: pytest
 
 
 def test_a_long_log_is_moved_aside(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
-    """Years of runs do not fill the disk."""
     monkeypatch.setattr(launch, "LOG_LIMIT", 10)
     launch.log_file().write_text("more than ten bytes\n")
     with pytest.raises(launch.DaemonStartError):
@@ -131,7 +127,6 @@ def test_beside_a_daemon_that_does_not_answer_no_other_is_started() -> None:
 
 
 def test_a_daemon_elsewhere_has_ended_when_it_is_silent(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This box's lock says nothing about another's daemon."""
     monkeypatch.setenv("SPARKDASH_URL", daemon.url)
     with Client() as client:
         with pytest.raises(DaemonError, match="has not ended"):
@@ -142,7 +137,6 @@ def test_a_daemon_elsewhere_has_ended_when_it_is_silent(daemon: FakeDaemon, monk
 
 
 def test_what_is_started_is_this_very_installation() -> None:
-    """The command is sparkdash's own `serve`, whatever is on the path."""
     done = subprocess.run([*launch.COMMAND, "--help"], capture_output=True, text=True, check=True, timeout=60)
     assert "Run the daemon" in done.stdout
 

@@ -66,7 +66,6 @@ def test_a_connection_serves_several_calls_and_is_opened_again_once_closed() -> 
 
 
 def test_one_that_says_nothing_is_silent() -> None:
-    """Not gone, and not for ever."""
     over = threading.Event()
     with scripted(lambda connection: over.wait(60) and None) as url, Client(url) as client:
         with pytest.raises(DaemonError, match="did not answer in time") as caught:
@@ -81,8 +80,6 @@ def test_one_that_says_nothing_is_silent() -> None:
     ids=["short", "chunk", "rubbish"],
 )
 def test_an_answer_that_breaks_off_is_told(answer: bytes) -> None:
-    """Half a body is no body."""
-
     def cut(connection: socket.socket) -> None:
         connection.recv(65536)
         connection.sendall(answer)
@@ -93,7 +90,6 @@ def test_an_answer_that_breaks_off_is_told(answer: bytes) -> None:
 
 
 def test_a_stream_that_is_left_does_not_disturb_the_next_call(daemon: FakeDaemon) -> None:
-    """What it still had to say is not the next answer."""
     with Client(daemon.url) as client:
         lines = client.logs(name="a")
         assert next(lines) == "first line"
@@ -102,7 +98,6 @@ def test_a_stream_that_is_left_does_not_disturb_the_next_call(daemon: FakeDaemon
 
 
 def test_a_path_and_a_login_in_the_url_are_used() -> None:
-    """For a daemon behind somebody's proxy."""
     heads: list[str] = []
 
     def note(connection: socket.socket) -> None:
@@ -134,7 +129,6 @@ async def secured() -> AsyncIterator[tuple[str, list[str]]]:
 
 
 async def test_over_https_with_a_key(secured: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only where the certificate is trusted: else the key stays here."""
     url, keys = secured
     monkeypatch.setenv("SPARKDASH_KEY", "sk-3")
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)

@@ -25,7 +25,6 @@ STATE = Snapshot(seq=1, at=2.0, daemon=DAEMON, requests={"r1": REQUEST}, sample=
 
 
 def _newer(state: Snapshot) -> dict[str, Any]:
-    """The same state from a daemon that has learned more."""
     told: dict[str, Any] = state.model_dump(mode="json")
     told["weather"] = {"sun": True}
     told["daemon"]["mood"] = "good"
@@ -54,7 +53,6 @@ def test_the_feed_of_a_newer_daemon_is_followed_past_facts_of_an_unknown_kind() 
 
 
 def test_a_known_fact_that_cannot_be_read_is_no_unknown_one() -> None:
-    """Else the mirror would go on with a state that is wrong."""
     event = json.loads(EVENT.dump_json(Event(2, 2.0, SampleTaken(sample=SAMPLE))))
     del event["fact"]["sample"]["at"]
     with pytest.raises(ValueError, match="at"):

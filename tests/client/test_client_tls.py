@@ -44,7 +44,6 @@ async def echo() -> AsyncIterator[tuple[Echo, str]]:
 
 
 async def test_a_route_over_https_is_proved(echo: tuple[Echo, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the authority in SSL_CERT_FILE, as every other command."""
     app, url = echo
     monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "cert.pem"))
     trial = await asyncio.to_thread(attempt, url, "sk-1", "chat", "alpha")
@@ -54,7 +53,6 @@ async def test_a_route_over_https_is_proved(echo: tuple[Echo, str], monkeypatch:
 async def test_a_certificate_that_is_not_trusted_is_said(
     echo: tuple[Echo, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not that nobody answers."""
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.setenv("SPARKDASH_KEY", "sk-2")
     with pytest.raises(DaemonError, match="is not trusted") as caught:

@@ -65,7 +65,6 @@ def profile_of(name: str = "rehearsal", *, context: int = 8192, **sim: Any) -> P
 
 
 async def scrape(url: str) -> Scrape:
-    """What /metrics says, through telemetry's own parser."""
     async with httpx.AsyncClient(verify=False, timeout=60) as http:
         return parse_exposition((await http.get(f"{url}/metrics")).text)
 
@@ -84,7 +83,6 @@ def eventually() -> Callable[[Callable[[], bool]], Awaitable[None]]:
 
 @pytest.fixture
 def virtual_clock() -> LeapingClock:
-    """A clock that does not wait."""
     return LeapingClock()
 
 
@@ -102,7 +100,6 @@ def read_metrics() -> Callable[[str], Awaitable[Scrape]]:
 
 @pytest.fixture
 def claims_folder(tmp_path: Path) -> Path:
-    """Where the children of this test write what they claim."""
     folder = tmp_path / "claims"
     folder.mkdir()
     return folder

@@ -32,14 +32,12 @@ async def site(make_profile: Callable[..., Profile]) -> AsyncIterator[Site]:
 
 @pytest.fixture
 async def http(site: Site) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of it."""
     async with httpx.AsyncClient(base_url=site[1], timeout=30, verify=False) as client:
         yield client
 
 
 @pytest.fixture
 async def client(site: Site) -> AsyncIterator[openai.AsyncOpenAI]:
-    """The official client."""
     import openai
 
     async with openai.AsyncOpenAI(base_url=f"{site[1]}/v1", api_key="none", max_retries=0) as official:
@@ -47,7 +45,6 @@ async def client(site: Site) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 def chat(**more: Any) -> dict[str, Any]:
-    """A chat's body."""
     return {"model": "rehearsal", "messages": [{"role": "user", "content": "Tell me of blocks."}], **more}
 
 

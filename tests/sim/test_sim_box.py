@@ -40,19 +40,16 @@ class Hand:
 
 @pytest.fixture
 def hand() -> Hand:
-    """A clock moved by hand."""
     return Hand()
 
 
 @pytest.fixture
 def box(claims_folder: Path, hand: Hand) -> SimBox:
-    """A box whose memory takes four seconds to come back."""
     return SimBox(claims_folder, clock=hand, release_s=4)
 
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A living process that claims can be made for."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
@@ -60,7 +57,6 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def claim(claims_folder: Path) -> Callable[[int], ClaimFile]:
-    """Claims in this test's folder."""
     return lambda pid: ClaimFile("rehearsal", claims_folder, pid)
 
 
@@ -155,7 +151,6 @@ def test_files_of_the_dead_and_of_others_do_not_count(
 
 
 def test_unchanged_claims_are_not_written_again(claims_folder: Path, claim: Callable[[int], ClaimFile]) -> None:
-    """Only a change touches the file."""
     file = claim(os.getpid())
     file.write(GIB, busy=0.501)
     path = claims_folder / f"{os.getpid()}.json"
@@ -175,7 +170,6 @@ def profile_of(name: str = "both", nodes: int = 2) -> Profile:
 
 
 def spec_of(boxes: SimulatedBoxes, profile: Profile, port: int, *nodes: str) -> ContainerSpec:
-    """The containers of a launch on these nodes."""
     assert boxes.nodes is not None
     launch = LaunchContext(
         port=port, containerised=False, hf_home="/hf", cache_dir="/cache", labels={LABEL_OWNER: OWNER},
@@ -197,7 +191,6 @@ async def boxes_in(folder: Path) -> AsyncIterator[SimulatedBoxes]:
 
 
 def claimed(folder: Path, name: str) -> dict[str, int]:
-    """Memory by profile on one box, in whole GiB."""
     return {claim.profile: round(claim.memory / GIB) for claim in read_claims(folder / name)}
 
 
@@ -238,7 +231,6 @@ async def test_a_worker_says_that_it_is_simulated_and_computes_while_its_head_do
 async def test_an_engine_on_the_other_box_leaves_this_ones_memory_alone(
     tmp_path: Path, eventually: Eventually, unused_tcp_port: int
 ) -> None:
-    """Its figures are the other box's, with its name."""
     async with boxes_in(tmp_path) as boxes:
         await boxes.runtime.start(spec_of(boxes, profile_of("beside", nodes=1), unused_tcp_port, SPARK2))
         assert boxes.nodes is not None
@@ -254,7 +246,6 @@ async def test_an_engine_on_the_other_box_leaves_this_ones_memory_alone(
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> SimulatedNodes:
-    """Two boxes without processes."""
     boxes = several_boxes(tmp_path, 2, owner=OWNER, reserve=0)
     assert boxes.nodes is not None
     return boxes.nodes
@@ -272,7 +263,6 @@ def test_they_are_what_the_daemon_takes_for_nodes(nodes: SimulatedNodes) -> None
 
 
 def test_a_launch_over_both_has_addresses_on_one_network_and_one_alone_has_loopback(nodes: SimulatedNodes) -> None:
-    """As real nodes tell it."""
     here, there = nodes.launch_on((LOCAL, SPARK2))
     assert (here.address, there.address) == ("192.168.100.10", "192.168.100.11")
     assert here.link is not None

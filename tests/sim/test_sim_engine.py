@@ -45,13 +45,11 @@ def test_tokens_are_stable_under_continuation(begin: str, more: str) -> None:
 
 @pytest.mark.parametrize("number", [-1, 0, 1, 2**70])
 def test_unknown_ids_are_refused(number: int) -> None:
-    """A number that is no token's id is a ValueError."""
     with pytest.raises(ValueError, match="no token id"):
         token_of(number)
 
 
 def test_prose_has_about_four_characters_a_token() -> None:
-    """The tokenizer's rate on its own prose is near four characters."""
     text = prose.paragraph(prose.seeded_random("x"), 500)
     assert 3.5 < len(text) / len(tokenize(text)) < 4.5
 
@@ -96,7 +94,6 @@ def test_text_held_back_for_a_stop_string_comes_at_the_end() -> None:
 
 
 def words(text: str) -> list[bytes]:
-    """One token per character."""
     return [character.encode() for character in text]
 
 
@@ -184,7 +181,6 @@ SPEEDS = (SimSpeed(context=0, decode_tok_s=50, prefill_tok_s=1000),)
 async def engine_of(
     clock: SimulationClock, *, kv_tokens: int = 65536, seats: int = 16, **spec: Any
 ) -> AsyncIterator[SimulatedEngine]:
-    """A running engine."""
     engine = SimulatedEngine(
         SimulatedTiming(SimSpec(speeds=SPEEDS, **spec)), PrefixCache(kv_tokens), clock, seats=seats
     )
@@ -203,14 +199,12 @@ def ask(engine: SimulatedEngine, text: str, answer: int, seed: str = "s") -> Sim
 
 
 async def ended(engine: SimulatedEngine, *runs: SimulatedRequest) -> None:
-    """Read answers to their ends."""
     for run in runs:
         async for _ in engine.stream(run):
             pass
 
 
 def text_of_tokens(count: int, seed: str = "long") -> str:
-    """Prose of that many tokens."""
     text = prose.paragraph(prose.seeded_random(seed), count)
     return b"".join(tokenize(text)[:count]).decode()
 
@@ -284,7 +278,6 @@ async def test_speed_falls_with_context_as_told(virtual_clock: Any) -> None:
 
 
 def test_expected_acceptance_multiplies_along_the_positions() -> None:
-    """The third draft only counts when the first two were accepted."""
     assert expected_accepted((0.8, 0.5, 0.5)) == pytest.approx(0.8 + 0.4 + 0.2)
     assert expected_accepted(()) == 0
 

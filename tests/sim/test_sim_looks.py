@@ -30,7 +30,6 @@ Seen = list[EngineSignals]
 
 
 def stands_still(seen: Seen) -> bool:
-    """One request runs and no figure of the engine moves."""
     last = seen[-STILL:]
     same = {(look.progress, look.prompt_progress, look.kv_used) for look in last}
     return len(last) == STILL and len(same) == 1 and all(look.running == 1 for look in last)
@@ -54,36 +53,30 @@ def hangs_idle(seen: Seen) -> bool:
 
 
 def spins(seen: Seen) -> bool:
-    """It stands still, and a process computes."""
     cpu = [look.cpu_s or 0.0 for look in seen[-STILL:]]
     return stands_still(seen) and cpu[-1] > cpu[0]
 
 
 def only_waits(seen: Seen) -> bool:
-    """Nothing runs, and what waits is not deferred."""
     look = seen[-1]
     return look.running == 0 and bool(look.waiting) and look.deferred == 0
 
 
 def fills(seen: Seen) -> bool:
-    """The KV cache fills, and no counter moves."""
     last = [look for look in seen if look.running == 1][-STILL:]
     uses = [look.kv_used or 0.0 for look in last]
     return len(last) == STILL and uses[-1] > uses[0] > 0 and len({look.progress for look in last}) == 1
 
 
 def compiles(seen: Seen) -> bool:
-    """A compiler is among its processes."""
     return seen[-1].compilers == ("ptxas",)
 
 
 def defers(seen: Seen) -> bool:
-    """A request waits for its grammar."""
     return seen[-1].deferred == 1 and seen[-1].running == 0
 
 
 def sleeps(seen: Seen) -> bool:
-    """The sleep gauge says so."""
     return seen[-1].asleep is True
 
 
@@ -102,7 +95,6 @@ class Box:
 
 @asynccontextmanager
 async def looking(url: str, pid: int) -> AsyncIterator[Callable[[], Awaitable[EngineSignals]]]:
-    """Telemetry at work, and looks at the engine there."""
     engine = Engine(
         profile="a",
         kind=EngineKind.SIM,

@@ -39,7 +39,6 @@ async def url(make_profile: Callable[..., Profile]) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_chats_tool_is_called_and_its_result_said(url: str, stream: bool) -> None:
-    """By the official client, whose own helper gathers the stream."""
     import openai
 
     turns: list[Any] = [{"role": "user", "content": ASK}]
@@ -109,7 +108,6 @@ async def test_a_messages_tool_is_called_and_its_result_said(url: str, stream: b
 
 
 async def test_an_answer_is_as_long_as_ordered(url: str) -> None:
-    """And ends by itself."""
     import openai
 
     turns: Any = [{"role": "user", "content": "Go on. [[write 1234 tokens]]"}]

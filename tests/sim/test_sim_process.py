@@ -28,7 +28,6 @@ Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
 
 
 def chat(**more: Any) -> dict[str, Any]:
-    """A chat's body."""
     return {"messages": [{"role": "user", "content": "hello"}], **more}
 
 
@@ -72,7 +71,6 @@ async def test_clients_are_served_once_it_is_ready(
 
 
 async def test_a_killed_process_claims_nothing(start: Start, make_profile: MakeProfile) -> None:
-    """After SIGKILL its file is still there, and does not count."""
     child = await start(make_profile(load_s=0))
     await child.until(READY)
     child.process.kill()
@@ -156,7 +154,6 @@ async def test_forks_orphans(start: Start, make_profile: MakeProfile, eventually
 
 
 async def test_leaks_memory(start: Start, make_profile: MakeProfile, eventually: Eventually) -> None:
-    """Its claim grows beyond what it should need, and goes on growing."""
     child = await start(make_profile(load_s=0, memory_gib=1, fault="leaks-memory"))
     await child.until(READY)
     sizes: set[int] = set()
@@ -226,7 +223,6 @@ async def test_jit_first(start: Start, make_profile: MakeProfile, eventually: Ev
 
 
 async def test_quiet(start: Start, make_profile: MakeProfile) -> None:
-    """It answers, and its log says nothing of it."""
     child = await start(make_profile(load_s=0, time_scale=50, fault="quiet"))
     await child.until(READY)
     async with httpx.AsyncClient(base_url=child.url, timeout=60) as http:
@@ -249,12 +245,10 @@ def _state(pid: int) -> str:
 
 
 def _cpu_s(pid: int) -> float:
-    """CPU that the process has used."""
     return sum(map(int, _stat(pid)[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def _children(pid: int) -> dict[int, str]:
-    """Names of its children."""
     pids = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return {int(child): Path(f"/proc/{child}/comm").read_text().strip() for child in pids}
 

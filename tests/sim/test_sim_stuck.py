@@ -22,7 +22,6 @@ MakeProfile = Callable[..., Profile]
 
 
 async def answered(url: str, **body: Any) -> dict[str, Any]:
-    """A whole chat answer."""
     async with httpx.AsyncClient(timeout=60, verify=False) as http:
         reply = await http.post(
             f"{url}/v1/chat/completions", json={"messages": [{"role": "user", "content": "hi"}], **body}
@@ -53,7 +52,6 @@ async def test_bad_metrics(make_profile: MakeProfile, read_metrics: Any) -> None
 
 
 async def test_slow(make_profile: MakeProfile, virtual_clock: Any) -> None:
-    """It takes ten times as long as its profile says."""
     async with serving(make_profile(fault="slow"), clock=virtual_clock) as (app, url):
         await answered(url, max_tokens=41)
         assert app.engine.counters.decode.total == pytest.approx(10.0, rel=0.01), "40 tokens at a tenth of 40 tok/s"
@@ -86,7 +84,6 @@ def figures(seen: Scrape) -> list[float | None]:
 
 
 def by_reason(seen: Scrape, reason: str) -> float | None:
-    """Requests that wait for it."""
     return seen.total("vllm:num_requests_waiting_by_reason", "reason", (reason,))
 
 

@@ -39,7 +39,6 @@ class Gateway:
 
 @pytest.fixture
 async def gateway() -> AsyncIterator[tuple[Gateway, str]]:
-    """One that answers at once."""
     fake = Gateway()
     sock = socket.create_server(("127.0.0.1", 0))
     site = await serve_http(fake.handle, sock)
@@ -49,7 +48,6 @@ async def gateway() -> AsyncIterator[tuple[Gateway, str]]:
 
 @asynccontextmanager
 async def talking(traffic: Traffic) -> AsyncIterator[None]:
-    """Traffic that runs meanwhile."""
     task = asyncio.create_task(traffic.run())
     try:
         yield

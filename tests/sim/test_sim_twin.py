@@ -16,7 +16,6 @@ SHIPPED = load_catalog((Path(__file__).parents[2] / "profiles",)).profiles
 
 
 def row(workload: str, **figures: Any) -> Published:
-    """A published figure."""
     return Published(workload=workload, source="x.txt", **figures)
 
 
@@ -73,7 +72,6 @@ def test_nothing_published_still_runs() -> None:
     [(None, 0), ("eagle3 k=1", 1), ("mtp k=2", 2), ("dflash k=15", 15), ("novel k=3", 3), ("suffix", 1)],
 )
 def test_acceptance_has_a_chance_per_position(speculation: str | None, positions: int) -> None:
-    """As many positions as drafts, falling, each a probability."""
     chances = acceptance(speculation)
     assert len(chances) == positions
     assert list(chances) == sorted(chances, reverse=True)
@@ -99,6 +97,5 @@ def test_a_profile_for_two_boxes_runs_where_two_are_simulated() -> None:
 
 
 def test_a_simulated_profile_only_takes_the_time_scale() -> None:
-    """A profile that is simulated already keeps its own behaviour."""
     original = Profile(name="x", engine=EngineKind.SIM, sim=SimSpec(load_s=3, fault="slow"))
     assert simulated_twin(original, time_scale=9).sim == SimSpec(load_s=3, fault="slow", time_scale=9)

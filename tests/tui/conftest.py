@@ -56,7 +56,6 @@ EAGLE = f"{CODER}/eagle3"
 
 
 def summary(name: str, **changes: Any) -> ProfileSummary:
-    """A profile as lists see it."""
     values: dict[str, Any] = {
         "name": name, "about": f"About {name}", "engine": EngineKind.VLLM, "engine_version": "0.19.0",
         "image": "nvcr.io/nvidia/vllm:26.04-py3", "serves": (), "context": 131072, "needs_bytes": 79 * GIB, "nodes": 1,
@@ -76,7 +75,6 @@ PROFILES = (
 
 
 def engine(profile: str = GPT, state: EngineState = EngineState.READY, **changes: Any) -> Engine:
-    """One engine, ready since 2h14m."""
     values: dict[str, Any] = {
         "profile": profile, "kind": EngineKind.VLLM, "state": state, "since": NOW - 8040, "fingerprint": "0123456789ab",
         "port": 18001, "version": "0.19.0", "ready_at": NOW - 8040, "load_s": 220.0, "container": f"c-{profile}",
@@ -85,7 +83,6 @@ def engine(profile: str = GPT, state: EngineState = EngineState.READY, **changes
 
 
 def sample(at: float = NOW, decode: float | None = 57.9, profile: str = GPT, **memory: Any) -> Sample:
-    """One tick of a box on which one engine works."""
     values = {
         Metric.DECODE: decode, Metric.PROMPT_SPEED: 2140.0, Metric.PREFIX_HIT: 0.76, Metric.PREFIX_HIT_LIFETIME: 0.71,
         Metric.KV_USED: 0.41, Metric.KV_CAPACITY: 512_000.0, Metric.ACCEPTANCE: 0.715, Metric.ACCEPTANCE_LENGTH: 2.43,
@@ -104,7 +101,6 @@ def sample(at: float = NOW, decode: float | None = 57.9, profile: str = GPT, **m
 
 
 def request(ident: str, state: RequestState = RequestState.STREAMING, **changes: Any) -> Request:
-    """One request, 4 s old."""
     values: dict[str, Any] = {
         "id": ident, "client": "codex", "profile": GPT, "route": "/v1/chat/completions", "state": state,
         "started_at": NOW - 4, "stream": True, "granted_at": NOW - 4,
@@ -149,7 +145,6 @@ def swap(**changes: Any) -> Swap:
 
 
 def ended(ident: str, outcome: SwapOutcome = SwapOutcome.DONE, took: float = 215.0, **changes: Any) -> Swap:
-    """A swap that was over a quarter of an hour ago."""
     values: dict[str, Any] = {
         "started_at": NOW - 900 - took, "ended_at": NOW - 900, "outcome": outcome, "waiting": 0, "progress": None,
         "phase": SwapPhase.WARM, "stage_s": {SwapPhase.DRAIN: 1.2, SwapPhase.LOAD: 190.0, SwapPhase.WARM: 9.8},
@@ -167,7 +162,6 @@ FIGURES = {
 
 
 def world(**changes: Any) -> Snapshot:
-    """A box at work."""
     values: dict[str, Any] = {
         "seq": 100, "at": NOW,
         "daemon": DaemonInfo(version="0.1.0", host="spark-1", pid=1, started_at=NOW - 9000, runtime="podman", url="http://127.0.0.1:8484/v1"),
@@ -179,7 +173,6 @@ def world(**changes: Any) -> Snapshot:
 
 
 def swapping(**changes: Any) -> Snapshot:
-    """The same box in the middle of a swap."""
     coming = engine(CODER, EngineState.LOADING, since=NOW - 60, ready_at=None, load_s=None, version=None)
     box = sample(engines={CODER: 17 * GIB}, free=60 * GIB)
     return world(
@@ -226,13 +219,11 @@ class ScriptedLink:
         self.seq = 100
 
     def tell(self, item: Item | SparkdashError) -> None:
-        """Put something on the feed."""
         if isinstance(item, Snapshot):
             self.seq = item.seq
         self.items.put_nowait(item)
 
     def happen(self, *facts: Fact, at: float = NOW) -> None:
-        """Facts, numbered."""
         for fact in facts:
             self.seq += 1
             self.tell(Event(seq=self.seq, at=at, fact=fact))
@@ -385,64 +376,53 @@ class Stage:
         self.app, self.pilot, self.link, self._now = app, pilot, link, now
 
     async def settle(self) -> None:
-        """Until the feed is empty and everything is painted."""
         while self.link.items.qsize():
             await self.pilot.pause()
         for _ in range(4):
             await self.pilot.pause()
 
     async def press(self, *keys: str) -> None:
-        """Press keys and see what comes of them."""
         await self.pilot.press(*keys)
         await self.settle()
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Wait for a moment, 30 s at most."""
         async with asyncio.timeout(30):
             while not true():
                 await asyncio.sleep(0.01)
                 await self.settle()
 
     async def happen(self, *facts: Fact, at: float = NOW) -> None:
-        """Let facts come over the feed."""
         self.link.happen(*facts, at=at)
         await self.settle()
 
     async def tell(self, item: Item | SparkdashError) -> None:
-        """Let something else come over the feed."""
         self.link.tell(item)
         await self.settle()
 
     async def later(self, seconds: float) -> None:
-        """Move the clock on and paint."""
         self._now[0] += seconds
         self.app.want_paint()
         await self.settle()
 
     @property
     def lines(self) -> list[str]:
-        """The screen as text, one string a row."""
         strips = self.app.screen._compositor.render_strips()
         return ["".join(segment.text for segment in strip) for strip in strips]
 
     @property
     def rows(self) -> list[str]:
-        """The same without frames and with single spaces."""
         return [" ".join(line.strip("│ ").split()) for line in self.lines]
 
     @property
     def card_foot(self) -> str:
-        """The lower edge of the engine card."""
         return next(line for line in self.lines if line.startswith("╰"))
 
     @property
     def below_card(self) -> list[str]:
-        """The lines below the engine card's frame."""
         return self.lines[next(i for i, line in enumerate(self.lines) if line.startswith("╰")) + 1 :]
 
     @property
     def text(self) -> str:
-        """The screen as one text."""
         return "\n".join(line.rstrip() for line in self.lines)
 
 
@@ -458,7 +438,6 @@ def _in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def link() -> ScriptedLink:
-    """The script."""
     return ScriptedLink()
 
 
@@ -508,5 +487,4 @@ class World:
 
 @pytest.fixture
 def box() -> World:
-    """What can be on the screen."""
     return World()

@@ -67,7 +67,6 @@ async def test_a_run_of_the_marked_profiles_begins_after_its_plan_was_shown(stag
 
 
 async def test_a_plan_that_is_refused_says_why_and_begins_nothing(stage: Any, box: Any) -> None:
-    """A profile that cannot run, for example."""
     async with stage(box.snapshot(), size=(100, 30)) as on:
         on.link.refuses = ProfileError("The suite cannot be used: line 3.")
         await on.press("A", "enter")
@@ -76,7 +75,6 @@ async def test_a_plan_that_is_refused_says_why_and_begins_nothing(stage: Any, bo
 
 
 async def test_a_profile_is_pinned_and_preloaded_with_one_key(stage: Any, box: Any) -> None:
-    """And let go with the same."""
     async with stage(box.snapshot(), size=(120, 30)) as on:
         await on.press("2", "P")
         assert on.link.asked == [("setting", "policy", box.gpt, "pinned", "true")]
@@ -167,7 +165,6 @@ async def test_settings_are_explained_and_a_refused_value_is_told(stage: Any, bo
 
 
 async def test_the_box_page_lists_who_holds_the_memory(stage: Any, box: Any) -> None:
-    """Largest first, with the command that frees it."""
     held = (
         Holding(kind=Holder.ENGINE, name=box.gpt, bytes=78 * GIB, gpu_bytes=70 * GIB, pid=4711, user="me"),
         Holding(kind=Holder.PROGRAM, name="blender", bytes=9 * GIB, pid=99, user="me", remedy="kill 99"),
@@ -182,7 +179,6 @@ async def test_the_box_page_lists_who_holds_the_memory(stage: Any, box: Any) -> 
 
 
 async def test_a_figure_beyond_its_limit_is_red_and_said(stage: Any, box: Any) -> None:
-    """Until it is within the limit again."""
     hot = ActiveAlert(
         figure="ttft_p95_s", label="ttft p95", unit="s", profile=box.gpt, node="local", value=1.9, limit=1.0, above=True,
         since=box.now - 125,
@@ -214,7 +210,6 @@ async def test_a_notice_covers_a_standing_alert_for_half_a_minute(stage: Any, bo
 async def test_config_toml_is_edited_as_a_file_and_kept_only_when_valid(
     stage: Any, box: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """For tables, which no single value expresses."""
     file = tmp_path / "config.toml"
     file.write_text("# mine\n", "utf-8")
     edits = ["guard = 7\n", "# mine\nguard = 'warn'\n"]

@@ -33,7 +33,6 @@ ARMS = [
 
 
 def rehearsal() -> ModuleType:
-    """The bench's made-up results."""
     name = "bench_rehearsal"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "bench" / "conftest.py")
@@ -57,7 +56,6 @@ def measured(run: str = "20261121-200000-seeds", **given: Any) -> Report:
 
 
 def verdict(on: Any, name: str) -> Any:
-    """The last piece of that cell's row, with its style."""
     rows: list[TableRow] = on.app.screen.query_one(CellTable)._rows
     return next(row.line[-1] for row in rows if row.copy.startswith(name))
 
@@ -77,7 +75,6 @@ async def test_the_page_begins_with_what_was_seen_in_passing(stage: Any, box: An
     (True, "`SPARKDASH_URL=http://127.0.0.1:8484 sparkdash ab PROFILE PROFILE`"),
 ], ids=["daemon", "demo"])  # fmt: skip
 def test_where_nothing_is_marked_the_page_tells_what_measures(box: Any, *, simulated: bool, command: str) -> None:
-    """A demo is found by its address alone."""
     world = box.snapshot(toggle_a=None, toggle_b=None)
     world = world.model_copy(update={"daemon": world.daemon.model_copy(update={"simulated": simulated})})
     told = " ".join(plain_text(line) for line in compare_rows(View(snapshot=world, now=0.0, here=0.0), 76))
@@ -107,7 +104,6 @@ async def test_runs_are_asked_for_again_when_the_daemon_is_back(stage: Any, box:
 
 
 async def test_a_fact_that_comes_while_the_page_is_made(stage: Any, box: Any) -> None:
-    """It is painted with the page, once that has its panels."""
     async with stage(box.snapshot()) as on:
         on.app.push_screen(ComparePage())
         on.app._paint()
@@ -194,7 +190,6 @@ async def test_a_run_that_has_gaps_is_looked_at_again_while_there_is_news(stage:
 
 
 async def test_a_run_that_cannot_be_read_says_why(stage: Any, box: Any) -> None:
-    """In the place of its cells."""
     async with stage(box.snapshot()) as on:
         on.link.reports = {"20261121-200000-seeds": measured()}
         on.link.refuses = AdmissionError("It was written by a newer sparkdash.", code="run_unreadable")
@@ -207,7 +202,6 @@ NOW = 1_760_104_020.0  # as conftest.py has it
 
 
 def under_way(**changes: Any) -> MeasuringChanged:
-    """A run in its second launch."""
     given = {"run": RUN, "doing": "measuring", "arm": "eagle", "cell": "ctx 2K x 150", "launch": 2, "launches": 4}
     return MeasuringChanged(
         measuring=Measuring(**given | {"done": 15, "cells": 36, "share": 0.42, "left_s": 4320.0, "at": NOW} | changes)
@@ -265,7 +259,6 @@ async def test_the_palette_ends_the_measurement_and_goes_on_with_the_newest_unfi
 
 
 async def test_a_run_that_fell_silent_is_not_shown(stage: Any, box: Any) -> None:
-    """Its process was killed: nobody says so, and nothing is measured."""
     async with stage(box.snapshot()) as on:
         await on.press("4")
         await on.happen(under_way())

@@ -19,7 +19,6 @@ from sparkdash.tui.widgets.table import TableRow
 async def test_of_many_requests_only_those_on_the_screen_are_formatted(
     page: str, stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other rows cost nothing until somebody scrolls to them."""
     many = {f"r{place}": box.request(f"r{place}") for place in range(200)}
     formatted: list[str] = []
     real = requests._line
@@ -36,7 +35,6 @@ async def test_of_many_requests_only_those_on_the_screen_are_formatted(
 
 
 async def test_a_filter_finds_rows_that_were_never_on_the_screen(stage: Any, box: Any) -> None:
-    """Hidden rows have their text made for the search."""
     many = {f"r{place}": box.request(f"r{place}") for place in range(200)}
     many["r199"] = box.request("r199", client="the-last-one")
     async with stage(box.snapshot(requests=many), size=(120, 40)) as on:
@@ -47,7 +45,6 @@ async def test_a_filter_finds_rows_that_were_never_on_the_screen(stage: Any, box
 
 
 def test_a_rows_texts_are_made_once_when_they_are_read() -> None:
-    """A row that nobody looks at is its key alone."""
     made: list[str] = []
 
     def line() -> Line:
@@ -68,7 +65,6 @@ def test_a_rows_texts_are_made_once_when_they_are_read() -> None:
 
 
 def test_blanks_go_with_the_text_before_them() -> None:
-    """A row of a table is one segment for each colour."""
     line = styled(" codex") + styled("   ", Style.FAINT) + styled("12.5") + styled(" ") + styled("● ready", Style.GOOD)
     found = line_segments(line, theme.styles_for(theme.DARK))
     assert [segment.text for segment in found] == [" codex   12.5 ", "● ready"]
@@ -85,7 +81,6 @@ def test_blanks_on_another_ground_are_segments_of_their_own(name: str) -> None:
 
 
 async def test_a_switch_of_pages_styles_no_widget_anew(stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing about a page's styles changes while it is hidden."""
     async with stage(box.snapshot(), size=(120, 40)) as on:
         await on.press("3", "1")
         styled: list[object] = []
@@ -100,7 +95,6 @@ async def test_a_switch_of_pages_styles_no_widget_anew(stage: Any, box: Any, mon
 async def test_opening_a_page_for_the_first_time_parses_its_own_styles_alone(
     stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Styles of the pages before it are known."""
     async with stage(box.snapshot(), size=(120, 40)) as on:
         parsed: list[object] = []
         sheet = on.app.stylesheet
@@ -112,7 +106,6 @@ async def test_opening_a_page_for_the_first_time_parses_its_own_styles_alone(
 
 
 async def test_a_page_that_was_hidden_gets_the_new_theme(stage: Any, box: Any) -> None:
-    """Widgets of a hidden page are styled when it is shown again."""
     async with stage(box.snapshot(), size=(120, 40)) as on:
         await on.press("3", "1")
         on.app.action_look("light")
@@ -125,7 +118,6 @@ async def test_a_page_that_was_hidden_gets_the_new_theme(stage: Any, box: Any) -
 async def test_a_page_that_reads_when_it_opens_is_drawn_once(
     page: str, stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Textual calls the handler of each class by itself."""
     async with stage(box.snapshot(), size=(120, 40)) as on:
         await on.press(page)
         shown: list[object] = []

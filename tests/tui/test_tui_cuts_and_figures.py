@@ -29,7 +29,6 @@ def test_names_that_begin_and_end_alike_are_cut_apart() -> None:
 
 
 def test_where_no_cut_is_enough_the_middle_it_is() -> None:
-    """Two cells tell nothing."""
     assert shorten_apart("agents-4", 3, frozenset({"agents-5"})) == "a…4"
     assert shorten_apart("aaaa4aaaa", 3, frozenset({"aaaa5aaaa"})) == "a…a"
 
@@ -48,7 +47,6 @@ def test_a_cut_name_is_never_wider_than_its_place(name: str, width: int, others:
     ],
 )  # fmt: skip
 def test_a_figure_that_is_too_long_is_written_shorter(value: float | None, cells: int, digits: int, text: str) -> None:
-    """Fewer decimals first, then thousands and millions."""
     assert fitted(value, cells, digits) == text
 
 
@@ -67,7 +65,6 @@ def test_a_figure_that_is_no_number_is_unknown(box: Any) -> None:
 
 
 async def test_a_sample_that_is_no_sample_leaves_the_last_one(stage: Any, box: Any) -> None:
-    """The dashboard goes on."""
     async with stage(box.snapshot()) as on:
         await on.happen(box.tick(NAN))
         assert "57.9 tok/s" in on.rows[0]

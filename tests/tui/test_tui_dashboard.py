@@ -45,7 +45,6 @@ async def test_a_box_at_work_fits_80x24(stage: Any, box: Any) -> None:
 
 
 async def test_first_token_times_of_two_digits_fit_beside_each_other(stage: Any, box: Any) -> None:
-    """As on a cold box, with fewer decimals."""
     sample = box.sample()
     (name, found), *_ = sample.engines.items()
     slow = found.replace(values={**found.values, Metric.TTFT_P50: 17.17, Metric.TTFT_P95: 138.52})
@@ -107,7 +106,6 @@ async def test_a_swap_beside_another_is_told_and_given_up_with_it(stage: Any, bo
 
 
 async def test_a_first_swap_has_no_estimate(stage: Any, box: Any) -> None:
-    """Nothing is invented where no such swap was seen."""
     async with stage(box.swapping(swap=box.swap(**FIRST), requests={})) as on:
         assert "no estimate yet" in on.text
         assert "first load here: no estimate" in on.text
@@ -115,7 +113,6 @@ async def test_a_first_swap_has_no_estimate(stage: Any, box: Any) -> None:
 
 
 async def test_a_swap_that_takes_longer_than_it_ever_did_says_so(stage: Any, box: Any) -> None:
-    """The time left is not counted below zero."""
     late = box.swap(fraction=0.95, eta_s=10.0, eta_low_s=8.0, eta_high_s=12.0, eta_at=box.now - 30)
     async with stage(box.swapping(swap=late)) as on:
         assert "95 %" in on.text
@@ -123,7 +120,6 @@ async def test_a_swap_that_takes_longer_than_it_ever_did_says_so(stage: Any, box
 
 
 async def test_a_load_that_stands_still_says_so(stage: Any, box: Any) -> None:
-    """In place of an estimate, which it would belie."""
     async with stage(
         box.swapping(swap=box.swap(still_since=box.now - 130, gives_up_at=box.now + 1070, heard_at=box.now - 131))
     ) as on:
@@ -173,7 +169,6 @@ async def test_a_swap_moves_on_before_ones_eyes(stage: Any, box: Any) -> None:
 
 
 async def test_a_failed_engine_shows_message_hint_and_last_words(stage: Any, box: Any) -> None:
-    """With nothing else running the failure is the card."""
     failed = box.engine(box.coder, EngineState.FAILED, failure=box.failure, ready_at=None, load_s=None)
     async with stage(box.snapshot(engines={box.coder: failed}, requests={})) as on:
         assert "qwen3-coder-30b-nvfp4 ✗ failed" in on.lines[0]
@@ -184,7 +179,6 @@ async def test_a_failed_engine_shows_message_hint_and_last_words(stage: Any, box
 
 
 async def test_a_failed_swap_is_told_while_the_one_before_runs(stage: Any, box: Any) -> None:
-    """After a fall back the notice row says what failed."""
     failed = box.ended("s9", SwapOutcome.FAILED, ended_at=box.now - 20, failure=box.failure)
     async with stage(box.snapshot(swaps=(failed,))) as on:
         assert on.lines[22].startswith(" ✗ qwen3-coder-30b-nvfp4 failed, out_of_memory:")
@@ -192,7 +186,6 @@ async def test_a_failed_swap_is_told_while_the_one_before_runs(stage: Any, box: 
 
 
 async def test_a_warning_stays_on_the_notice_row_for_a_while(stage: Any, box: Any) -> None:
-    """And leaves it after ten minutes."""
     async with stage(box.snapshot()) as on:
         await on.happen(Notice(level=Level.WARNING, code="foreign", text="A foreign container holds port 18002."))
         assert on.lines[22].startswith(" ⚠ A foreign container holds port 18002.")
@@ -201,7 +194,6 @@ async def test_a_warning_stays_on_the_notice_row_for_a_while(stage: Any, box: An
 
 
 async def test_what_runs_is_whole_in_a_narrow_title(stage: Any, box: Any) -> None:
-    """The program's own name goes first, then the box's."""
     async with stage(box.snapshot(), size=(60, 20)) as on:
         assert on.lines[0].split("  ") == [" spark-1", "gpt-oss-120b ● ready 2h14m", "", " 3 in flight", "13:47 "]
         await on.pilot.resize_terminal(52, 20)
@@ -238,7 +230,6 @@ async def test_problems_of_profile_files_can_all_be_read(stage: Any, box: Any) -
 
 
 async def test_the_memory_bar_says_what_the_guard_does(stage: Any, box: Any) -> None:
-    """Nothing while all is well."""
     guard = Guard(mode="act", floors=Floors(warn=12 << 30, hold=8 << 30, kill=5 << 30))
     async with stage(box.snapshot(guard=guard)) as on:
         assert "guard" not in on.below_card[0]
@@ -250,7 +241,6 @@ async def test_the_memory_bar_says_what_the_guard_does(stage: Any, box: Any) -> 
 
 
 async def test_a_gpu_stuck_in_its_low_power_state_says_what_to_do(stage: Any, box: Any) -> None:
-    """In the row of the GPU's figures."""
     sample = box.snapshot().sample.model_copy(update={"low_power": True})
     async with stage(box.snapshot(sample=sample), size=(120, 40)) as on:
         assert "62 W  ✗ stuck low-power: unplug AC 60 s" in on.text
@@ -269,7 +259,6 @@ async def test_no_profiles_name_is_cut_for_a_clients(stage: Any, box: Any, width
 
 
 async def test_nothing_running_says_what_to_do(stage: Any, box: Any) -> None:
-    """The panels keep their places."""
     async with stage(box.snapshot(engines={}, requests={}, recent=(), sample=None, swaps=())) as on:
         assert "nothing runs" in on.lines[0]
         assert "p  profiles, each with the memory that it needs" in on.text
@@ -279,7 +268,6 @@ async def test_nothing_running_says_what_to_do(stage: Any, box: Any) -> None:
 
 
 async def test_no_profiles_says_where_they_go_and_what_was_wrong(stage: Any, box: Any) -> None:
-    """A first start is not a dead end."""
     problem = "my.yaml:7: unknown key 'imge'; did you mean 'image'?"
     async with stage(box.snapshot(profiles=(), engines={}, problems=(problem,))) as on:
         assert "~/.config/sparkdash/profiles" in on.text
@@ -287,7 +275,6 @@ async def test_no_profiles_says_where_they_go_and_what_was_wrong(stage: Any, box
 
 
 async def test_simulated_figures_say_so_in_the_title_and_on_the_card(stage: Any, box: Any) -> None:
-    """Nobody takes the demo for a measurement."""
     world = box.snapshot()
     async with stage(world.model_copy(update={"daemon": world.daemon.model_copy(update={"simulated": True})})) as on:
         assert "SIMULATED" in on.lines[0]
@@ -295,13 +282,11 @@ async def test_simulated_figures_say_so_in_the_title_and_on_the_card(stage: Any,
 
 
 async def test_a_simulated_engine_on_a_real_box_is_marked_on_its_card(stage: Any, box: Any) -> None:
-    """Even where the daemon itself is not the demo's."""
     async with stage(box.snapshot(engines={box.gpt: box.engine(simulated=True)})) as on:
         assert "SIMULATED" in on.lines[1]
 
 
 async def test_simulated_is_never_crowded_out(stage: Any, box: Any) -> None:
-    """A long name and a best rate give way to it."""
     long = box.engine(box.eagle, simulated=True, version="0.19.0.dev12+nv26.04")
     figures = {box.eagle: box.snapshot().figures[box.gpt]}
     async with stage(box.snapshot(engines={box.eagle: long}, figures=figures)) as on:
@@ -330,7 +315,6 @@ async def test_a_lost_link_is_shown_and_mended(stage: Any, box: Any) -> None:
 
 
 async def test_no_daemon_says_how_to_start_one(stage: Any) -> None:
-    """The screen waits for it without an error."""
     async with stage(None) as on:
         assert "Looking for the daemon at http://spark-1:8484" in on.text
         await on.later(5)
@@ -338,7 +322,6 @@ async def test_no_daemon_says_how_to_start_one(stage: Any) -> None:
 
 
 async def test_a_daemon_of_another_version_is_told(stage: Any) -> None:
-    """With what to do about it."""
     async with stage(None) as on:
         await on.tell(DaemonError("The daemon is of another version.", code="daemon_version", hint="Restart it."))
         assert "✗ no link" in on.lines[0]
@@ -348,7 +331,6 @@ async def test_a_daemon_of_another_version_is_told(stage: Any) -> None:
 
 
 async def test_a_lost_event_makes_the_feed_begin_anew(stage: Any, box: Any) -> None:
-    """The next snapshot is the world."""
     async with stage(box.snapshot()) as on:
         on.link.seq = 140
         await on.happen(box.tick(box.now), EngineChanged(engine=box.engine(state=EngineState.DRAINING)))
@@ -360,7 +342,6 @@ async def test_a_lost_event_makes_the_feed_begin_anew(stage: Any, box: Any) -> N
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 async def test_a_swap_leaves_the_panels_where_they_are(stage: Any, box: Any, size: tuple[int, int]) -> None:
-    """The memory bar does not move when the card becomes a swap."""
     async with stage(box.snapshot(), size=size) as on:
         before = [line.startswith("╭ unified memory") for line in on.lines]
         await on.tell(box.swapping(seq=200))
@@ -369,7 +350,6 @@ async def test_a_swap_leaves_the_panels_where_they_are(stage: Any, box: Any, siz
 
 
 async def test_engines_beside_the_first_have_a_row_each(stage: Any, box: Any) -> None:
-    """Several residents are all seen."""
     beside = box.engine(box.coder, ready_at=box.now - 9000, since=box.now - 9000)
     async with stage(box.snapshot(engines={box.gpt: box.engine(), box.coder: beside})) as on:
         assert on.below_card[0].startswith(" qwen3-coder-30b-nvfp4  ● ready 2h30m")
@@ -377,7 +357,6 @@ async def test_engines_beside_the_first_have_a_row_each(stage: Any, box: Any) ->
 
 
 async def test_unknown_figures_are_dashes(stage: Any, box: Any) -> None:
-    """An engine that tells nothing keeps its rows."""
     quiet = box.sample().model_copy(update={"engines": {}, "gpu": None})
     async with stage(box.snapshot(sample=quiet, figures={})) as on:
         assert on.lines[3].startswith("│ ╺━╸  ")
@@ -386,7 +365,6 @@ async def test_unknown_figures_are_dashes(stage: Any, box: Any) -> None:
 
 
 async def test_a_request_that_failed_shows_its_code(stage: Any, box: Any) -> None:
-    """And one whose client left says so."""
     gone = box.request("r8", RequestState.GONE, finished_at=box.now)
     async with stage(box.snapshot(), size=(80, 30)) as on:
         await on.happen(RequestChanged(request=gone))

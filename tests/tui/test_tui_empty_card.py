@@ -94,7 +94,6 @@ async def test_a_narrow_terminal_keeps_the_keys_and_the_words(stage: Any, box: A
 
 
 async def test_a_box_at_work_is_not_looked_at(stage: Any, box: Any) -> None:
-    """And the keys of the offers do nothing there."""
     here = WatchedBox()
     async with stage(box.snapshot(), box=here) as on:
         await on.press("d", "a", "p")
@@ -124,7 +123,6 @@ async def test_a_profile_that_cannot_be_written_is_said_and_nothing_is_used(stag
 
 
 async def test_recipes_are_copied_one_client_after_the_other(stage: Any, box: Any, link: Any) -> None:
-    """For the profile whose weights are here."""
     here = WatchedBox(BoxFindings(clients=("codex", "zed")))
     here.may_end.set()
     link.stock = Shelf(stock={box.coder: Stock(weights=Item(here=True))})
@@ -151,7 +149,6 @@ async def test_a_simulated_or_distant_box_offers_no_commands(stage: Any, box: An
 
 
 async def test_a_command_that_cannot_take_the_terminal_is_named(stage: Any, box: Any) -> None:
-    """As in a browser."""
     here = WatchedBox()
     here.may_end.set()
     async with stage(box.snapshot(engines={}, requests={}), box=here) as on:

@@ -33,7 +33,6 @@ WIDE = (120, 40)
 
 
 def past(box: Any, ident: str, **changes: Any) -> Request:
-    """A request that waited 60 s, 40 of them for a swap."""
     values: dict[str, Any] = {
         "state": RequestState.DONE, "started_at": box.now - 100, "granted_at": box.now - 40, "finished_at": box.now - 30,
         "ttft_s": 4.0, "status": 200, "finish_reason": "stop", "prompt_tokens": 1000, "cached_tokens": 900,
@@ -99,7 +98,6 @@ async def test_zoom_pan_and_cursor_by_keys_and_mouse(stage: Any, box: Any) -> No
 
 
 async def test_a_daemon_without_a_history_says_so(stage: Any, box: Any) -> None:
-    """In the chart's place."""
     async with stage(box.snapshot(), size=WIDE) as on:
         on.link.refuses = AdmissionError("Nothing is recorded here.", code="no_history")
         await on.press("6")
@@ -163,7 +161,6 @@ async def test_the_end_of_the_past_reads_on(stage: Any, box: Any) -> None:
 async def test_a_filter_that_nothing_fits_yet_says_how_far_it_looked(
     stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests that fit may lie further back."""
     monkeypatch.setattr(past_requests, "MOST_PAGES", 1)
     async with stage(box.snapshot(), size=WIDE) as on:
         on.link.past_requests = {
@@ -223,7 +220,6 @@ async def test_a_request_that_was_not_captured_is_not_replayed(stage: Any, box: 
 
 
 def test_the_parts_of_a_request_add_up_to_its_time(box: Any) -> None:
-    """Wait, swap, prefill, decode."""
     one = past(box, "p1")
     parts = parts_of(one, (swap_mark(box),))
     assert [(part.name, part.seconds) for part in parts] == [("waits", 20), ("swap", 40), ("prefill", 4), ("decode", 6)]
@@ -239,12 +235,10 @@ def test_the_parts_of_a_request_add_up_to_its_time(box: Any) -> None:
     ],
 )  # fmt: skip
 def test_a_filter_takes_conditions_and_words(box: Any, text: str, fits: bool) -> None:
-    """Parts of names count, figures must be greater."""
     assert parse_filter(text).fits(past(box, "p1")) is fits
 
 
 def test_a_spike_of_one_bucket_is_drawn_at_any_width() -> None:
-    """The highest value of a column counts, gaps are blank."""
     count = 1000
     values = tuple(None if place >= 500 else 100.0 if place == 250 else 1.0 for place in range(count))
     series = Series(
@@ -262,7 +256,6 @@ def test_a_spike_of_one_bucket_is_drawn_at_any_width() -> None:
 
 
 def test_a_window_keeps_the_moment_under_the_mouse_and_never_ends_in_the_future() -> None:
-    """Zoom, pan and named periods."""
     now = 1_000_000.0
     day = ChartWindow(DAY_S)
     near = day.zoomed(0.5, 0.25, now)

@@ -19,7 +19,6 @@ LLAMA = "srv  log_server_r: request: POST /v1/chat/completions 127.0.0.1 200"
 
 
 def folded(*lines: str) -> list[LogRow]:
-    """Rows of these lines."""
     rows: list[LogRow] = []
     for line in lines:
         add_folded(rows, line)
@@ -27,7 +26,6 @@ def folded(*lines: str) -> list[LogRow]:
 
 
 def test_access_lines_are_one_row_and_other_lines_stay() -> None:
-    """What is no success is named."""
     rows = folded("loading", OK.format(1), BAD, OK.format(2), "Avg prompt throughput", LLAMA, LLAMA, OK.format(3))
     assert [row.shown() for row in rows] == [
         "loading",
@@ -38,12 +36,10 @@ def test_access_lines_are_one_row_and_other_lines_stay() -> None:
 
 
 def test_one_access_line_is_shown_as_it_is() -> None:
-    """There is nothing to fold."""
     assert [row.shown() for row in folded("a", OK.format(1), "b")] == ["a", OK.format(1), "b"]
 
 
 def test_the_oldest_lines_go_out_of_a_fold_one_by_one() -> None:
-    """The row goes with its last line."""
     rows = folded(OK.format(1), OK.format(2), "after")
     assert [drop_first(rows), drop_first(rows), drop_first(rows), drop_first(rows)] == [0, 1, 1, 1]
     assert rows == []
@@ -69,7 +65,6 @@ async def test_find_goes_to_the_hit_and_marks_every_one(stage: Any, box: Any, li
 
 
 async def test_access_lines_are_folded_until_they_are_asked_for(stage: Any, box: Any, link: Any) -> None:
-    """A search looks into each of them."""
     link.log[box.gpt] = ["first", *(OK.format(number) for number in range(38)), "last"]
     async with stage(box.snapshot()) as on:
         await on.press("5")
@@ -98,7 +93,6 @@ async def test_escape_and_a_digit_that_come_together_are_two_commands(stage: Any
 
 
 async def test_letters_behind_a_slash_in_one_read_are_typed(stage: Any, box: Any) -> None:
-    """As commands they would mark, switch and stop."""
     async with stage(box.snapshot(), size=(100, 30)) as on:
         await on.press("2")
         before = list(on.link.asked)
@@ -151,7 +145,6 @@ def test_escape_and_a_key_in_one_read_are_two_keys(read: str) -> None:
     ("read", "key"), [("\x1b[A", "up"), ("\x1bOP", "f1"), ("\x1bb", "ctrl+left"), ("£", "pound_sign")]
 )
 def test_longer_sequences_and_signs_stay_what_they_are(read: str, key: str) -> None:
-    """Arrows, function keys, words' ends, and a pound that was typed."""
     separate_escape()
     assert [event.key for event in XTermParser().feed(read) if isinstance(event, events.Key)] == [key]
 

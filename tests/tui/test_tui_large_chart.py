@@ -14,7 +14,6 @@ from sparkdash.tui.history import BucketRing
 
 
 async def test_e_makes_the_rate_of_each_request_large_and_e_again_that_of_all(stage: Any, box: Any) -> None:
-    """The other one stands beside it."""
     async with stage(box.snapshot(), size=(120, 40)) as on:
         assert "each 28.9 tok/s" in on.text
         await on.press("e")
@@ -39,7 +38,6 @@ async def test_brackets_choose_the_window_of_the_large_chart(stage: Any, box: An
 async def test_h_opens_the_history_with_the_large_chart(
     stage: Any, box: Any, keys: tuple[str, ...], title: str
 ) -> None:
-    """Of the same engine and figure."""
     async with stage(box.snapshot(), size=(120, 40)) as on:
         await on.press(*keys)
         await on.settle()
@@ -65,7 +63,6 @@ def test_a_column_of_a_window_shows_its_highest_value_and_a_gap_stays_a_gap() ->
 
 
 def test_a_series_is_read_again_once_a_bucket_is_due_and_for_another_engine() -> None:
-    """Never while the chart is live."""
     choice = HeroChoice(window_s=HOUR_S, series=hour({}))
     assert [choice.wants("a", HOUR_S + 9), choice.wants("a", HOUR_S + 11), choice.wants("b", 0.0)] == [
         False,
@@ -85,7 +82,6 @@ def test_a_spike_and_a_gap_of_one_second_survive_in_the_live_chart() -> None:
 
 
 async def test_the_value_of_a_line_is_whole_at_rates_above_a_thousand(stage: Any, box: Any) -> None:
-    """Without decimals, as the names of the lines have few cells."""
     fast = Figures(requests=2, rates=(1220.0, 1220.0), best=1488.0)
     one = {"r": box.request("r")}
     async with stage(box.snapshot(figures={box.gpt: fast}, requests=one), size=(120, 40)) as on:

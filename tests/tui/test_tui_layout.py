@@ -68,7 +68,6 @@ def test_a_wide_terminal_has_every_panel(columns: int, rows: int) -> None:
 
 @given(columns=st.integers(60, 400), rows=st.integers(22, 120), wanted=CONTENTS)
 def test_hero_shows_the_figure_and_rows_shows_the_requests(columns: int, rows: int, wanted: Contents) -> None:
-    """Each at the cost of the other."""
     every, hero, few = (heights(columns, rows, wanted, shown) for shown in Arrangement)
     assert (hero.requests, hero.memory_chart) == (0, 0)
     assert hero.card >= every.card >= min(few.card, every.card)
@@ -76,7 +75,6 @@ def test_hero_shows_the_figure_and_rows_shows_the_requests(columns: int, rows: i
 
 
 def test_v_goes_through_the_arrangements_and_begins_again() -> None:
-    """All, the figure, the rows."""
     one = Arrangement.ALL
     assert [one := one.after for _ in Arrangement] == [Arrangement.HERO, Arrangement.ROWS, Arrangement.ALL]
 
@@ -84,7 +82,6 @@ def test_v_goes_through_the_arrangements_and_begins_again() -> None:
 @pytest.mark.parametrize("shown", Arrangement)
 @pytest.mark.parametrize("rows", [10, 15, 21])
 def test_a_low_terminal_has_no_frames_and_all_its_rows(rows: int, shown: Arrangement) -> None:
-    """Title and footer are the only other rows."""
     wanted = Contents(beside=1, memory=1, gpu=0, compare=0)
     got = heights(60, rows, wanted, shown)
     assert is_compact(rows)
@@ -92,7 +89,6 @@ def test_a_low_terminal_has_no_frames_and_all_its_rows(rows: int, shown: Arrange
 
 
 def test_the_right_column_keeps_room_for_the_requests_figures() -> None:
-    """From the first width with two columns on."""
     assert all(columns - left_cells(columns) >= 88 for columns in range(TWO_COLUMNS_FROM, 400))
 
 

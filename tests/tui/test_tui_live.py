@@ -61,7 +61,6 @@ def test_the_phase_of_a_request_in_words(box: Any, state: RequestState, live: Li
 
 
 def test_an_ended_request_has_the_engines_counts_alone(box: Any) -> None:
-    """What the last sample says of it is over."""
     live = LiveRequest(profile=box.gpt, output_tokens=300, tok_s=50.0)
     ended = running(box, RequestState.DONE, finished_at=box.now, completion_tokens=None)
     figures = figures_of_request(ended, box.sample().replace(requests={"live": live}))

@@ -15,18 +15,15 @@ from sparkdash.tui.mirror import SAID_S, Disconnected, LinkState, Mirror
 
 @pytest.fixture
 def now(box: Any) -> list[float]:
-    """The clock's hand."""
     return [box.now]
 
 
 @pytest.fixture
 def mirror(now: list[float]) -> Mirror:
-    """A mirror whose clock the test moves."""
     return Mirror(lambda: now[0])
 
 
 def test_a_missing_event_asks_for_a_snapshot(mirror: Mirror, box: Any) -> None:
-    """Events that do not follow are refused and change nothing."""
     mirror.fold(box.snapshot())
     before = mirror.view().snapshot
     assert mirror.fold(Event(seq=150, at=box.now, fact=Notice(level=Level.INFO, code="x", text="x"))) is False
@@ -34,7 +31,6 @@ def test_a_missing_event_asks_for_a_snapshot(mirror: Mirror, box: Any) -> None:
 
 
 def test_an_event_before_any_snapshot_is_refused(mirror: Mirror, box: Any) -> None:
-    """There is nothing to apply it to."""
     assert mirror.fold(Event(seq=1, at=box.now, fact=box.tick(box.now))) is False
 
 
@@ -51,13 +47,11 @@ def test_a_lost_link_is_a_state_with_its_time(mirror: Mirror, box: Any, now: lis
 
 
 def test_a_link_that_never_was_is_not_lost(mirror: Mirror) -> None:
-    """Before the first snapshot it is still being looked for."""
     mirror.fold(Disconnected())
     assert mirror.view().link is LinkState.CONNECTING
 
 
 def test_a_refusal_keeps_its_reason(mirror: Mirror) -> None:
-    """A daemon of another version is told, with its hint."""
     mirror.refuse(DaemonError("another version", hint="restart it"))
     assert mirror.view().refusal is not None
     assert mirror.view().link is LinkState.REFUSED
@@ -74,7 +68,6 @@ def test_a_sample_is_stale_after_three_seconds(mirror: Mirror, box: Any, now: li
 
 
 def test_a_daemon_with_another_clock_is_not_stale(mirror: Mirror, box: Any) -> None:
-    """Over ssh the daemon's own time counts: its newest event is now."""
     ahead = 3600.0
     mirror.fold(box.snapshot())
     mirror.fold(Event(seq=101, at=box.now + ahead, fact=box.tick(box.now + ahead)))
@@ -83,7 +76,6 @@ def test_a_daemon_with_another_clock_is_not_stale(mirror: Mirror, box: Any) -> N
 
 
 def test_an_answer_goes_after_a_few_seconds(mirror: Mirror, now: list[float]) -> None:
-    """The notice row is free again."""
     mirror.say("copied")
     assert mirror.view().feedback is not None
     now[0] += SAID_S
@@ -100,7 +92,6 @@ def test_bars_stand_still_once_the_next_one_began() -> None:
 
 
 def test_a_ring_forgets_the_oldest() -> None:
-    """It holds what the widest card can show."""
     ring = BucketRing()
     for i in range(KEPT + 10):
         ring.add(i * STEP_S, 1.0)
@@ -108,7 +99,6 @@ def test_a_ring_forgets_the_oldest() -> None:
 
 
 def test_a_silent_engine_adds_nothing_to_its_history(mirror: Mirror, box: Any) -> None:
-    """The same answer seen twice is one measurement."""
     mirror.fold(box.snapshot())
     mirror.fold(Event(seq=101, at=box.now + 4, fact=box.tick(box.now)))
     bars = mirror.view().history.last(box.gpt, Metric.DECODE, 4, box.now + 4)

@@ -20,7 +20,6 @@ CORNER, SMALL, USUAL = (60, 15), (80, 24), (120, 40)
 
 
 async def test_the_large_figure_has_its_name_and_unit_in_a_corner_of_a_screen(stage: Any, box: Any) -> None:
-    """Whether it is that of all requests or of each."""
     async with stage(box.snapshot(), size=CORNER) as on:
         assert " decode tok/s" in on.text
         await on.press("e")
@@ -47,7 +46,6 @@ async def test_the_title_counts_a_load_that_stands_still_beside_an_engine_that_s
 
 
 async def test_a_run_of_the_bench_is_told_on_every_page(stage: Any, box: Any) -> None:
-    """Clients are refused meanwhile, so the owner must see why."""
     now = Measuring(run="r", doing="measuring", arm="a", launch=1, launches=4, done=1, cells=9, share=0.42, at=box.now)
     async with stage(box.snapshot(measuring=now), size=CORNER) as on:
         assert "measuring 42 %" in on.lines[0]
@@ -74,7 +72,6 @@ async def test_the_cursor_reads_values_in_a_corner_of_a_screen(stage: Any, box: 
     ],
 )
 def test_the_edge_of_a_chart_loses_spans_before_the_moment_and_its_title_last(width: int, told: str) -> None:
-    """And a value never stands without its unit."""
     chart = ChartPanel()
     chart.title, chart.second_name = "decode, each · week", "the week before"
     chart.first, chart.second = (
@@ -86,7 +83,6 @@ def test_the_edge_of_a_chart_loses_spans_before_the_moment_and_its_title_last(wi
 
 
 async def test_why_a_past_request_failed_is_seen_in_a_corner_of_a_screen(stage: Any, box: Any) -> None:
-    """At least as its status."""
     bad = box.request("p", RequestState.FAILED, status=503, error="engine_crash", finished_at=box.now - 1)
     async with stage(box.snapshot(), size=CORNER) as on:
         on.link.past_requests = {None: PastRequests(requests=(bad,))}
@@ -107,7 +103,6 @@ async def test_nothing_is_said_of_requests_before_the_daemon_answered(stage: Any
 
 
 def test_the_guard_that_holds_loads_back_says_when_it_does_more() -> None:
-    """Only where it acts."""
     guard = Guard(mode="act", level=GuardLevel.HOLD, floors=Floors(warn=12 * GIB, hold=8 * GIB, kill=4 * GIB))
     assert plain_text(guard_next(guard)) == "below 4.0 GiB it ends an engine"
     assert not guard_next(guard.replace(mode="warn"))
@@ -115,7 +110,6 @@ def test_the_guard_that_holds_loads_back_says_when_it_does_more() -> None:
 
 
 async def test_the_field_for_a_new_value_lies_within_its_frame(stage: Any, box: Any) -> None:
-    """Beside its label."""
     from states_pages import with_settings
 
     async with stage(box.snapshot(), size=SMALL) as on:
@@ -130,7 +124,6 @@ async def test_the_field_for_a_new_value_lies_within_its_frame(stage: Any, box: 
 
 
 async def test_the_replay_of_a_request_opens_in_the_middle_over_its_page(stage: Any, box: Any) -> None:
-    """As every other dialog."""
     async with stage(box.snapshot(), size=USUAL) as on:
         one = box.request("p", RequestState.DONE, status=200, finished_at=box.now - 1)
         on.link.past_requests = {None: PastRequests(requests=(one,))}

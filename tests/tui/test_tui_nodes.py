@@ -19,13 +19,11 @@ SPARK2 = "spark2"
 
 
 def node(box: Any, status: NodeStatus = NodeStatus.REACHABLE, **changes: Any) -> NodeState:
-    """The other box, in that status since a minute."""
     values: dict[str, Any] = {"name": SPARK2, "status": status, "since": box.now - 62, "link": "enp1s0f1np1"}
     return NodeState(**(values | changes))
 
 
 def figures(box: Any, at: float | None = None, **held: int) -> NodeSample:
-    """What the other box's stream says."""
     memory = Memory(
         total=int(121.7 * GIB), available=int(20.9 * GIB), free=8 * GIB, page_cache=13 * GIB, pressure=0.0,
         engines=dict(held), reserve=10 * GIB,
@@ -35,7 +33,6 @@ def figures(box: Any, at: float | None = None, **held: int) -> NodeSample:
 
 
 def link(received: float = 0.0, sent: float = 0.0, **changes: Any) -> NodeSample:
-    """This box's end of the cable."""
     values: dict[str, Any] = {
         "name": "rocep1s0f1", "rdma": True, "received_bytes_s": received, "sent_bytes_s": sent, "errors": 0,
         "up": True, "rate_gbit_s": 200.0,
@@ -45,14 +42,12 @@ def link(received: float = 0.0, sent: float = 0.0, **changes: Any) -> NodeSample
 
 
 def two(box: Any, state: NodeState | None = None, sample: Any = None, **changes: Any) -> Any:
-    """A snapshot with two boxes."""
     nodes = {SPARK2: state or node(box)}
     told = sample or box.sample().replace(nodes={SPARK2: figures(box), LOCAL: link()})
     return box.snapshot(nodes=nodes, sample=told, **changes)
 
 
 def over_both(box: Any, state: EngineState = EngineState.READY, **changes: Any) -> Any:
-    """A snapshot with an engine that has a rank on each box."""
     held = 98 * GIB
     sample = box.sample(profile=TWO, engines={TWO: held}, available=int(16.2 * GIB), free=2 * GIB, page_cache=4 * GIB)
     busy = link(380e6, 375e6) if state is EngineState.READY else link(2e9, 4e6)
@@ -63,12 +58,10 @@ def over_both(box: Any, state: EngineState = EngineState.READY, **changes: Any) 
 
 
 def _row(line: str) -> str:
-    """A line without its frame and with single spaces."""
     return " ".join(line.strip("│ ").split())
 
 
 def silent(box: Any, **changes: Any) -> Any:
-    """A snapshot whose other box fell silent a minute ago."""
     reason = "ssh to spark2 timed out after 9 s. Check the cable and the power of spark2; sparkdash tries again."
     values: dict[str, Any] = {"reason": reason, "owed": ("sparkdash-gemma",)}
     state = node(box, NodeStatus.UNREACHABLE, **(values | changes))
@@ -94,7 +87,6 @@ async def test_two_boxes_fit_80x24(stage: Any, box: Any) -> None:
 
 
 async def test_nothing_on_the_screen_speaks_of_nodes_with_one_box(stage: Any, box: Any) -> None:
-    """Neither the title nor the card, the memory or the list."""
     async with stage(box.snapshot(), size=(200, 60)) as on:
         for word in ("node", " on spark-1", "link ", "spark-1 +"):
             assert word not in on.text
@@ -146,7 +138,6 @@ async def test_an_engine_over_both_boxes_is_in_both_bars(stage: Any, box: Any) -
 async def test_the_share_of_a_step_that_the_link_takes_is_told_while_requests_run(
     stage: Any, box: Any, running: int, share: float | None, told: str
 ) -> None:
-    """Unknown is a dash, and an idle engine has no steps."""
     world = over_both(box)
     sample = world.sample.engines[TWO]
     values = {**sample.values, Metric.RUNNING: running}
@@ -161,7 +152,6 @@ async def test_the_share_of_a_step_that_the_link_takes_is_told_while_requests_ru
 
 
 async def test_the_history_of_swaps_names_the_boxes_of_each(stage: Any, box: Any) -> None:
-    """In the row where it fits, and always in the details."""
     swaps = (box.ended("s1", target=TWO, nodes=(LOCAL, SPARK2)), box.ended("s2", nodes=(SPARK2,)))
     async with stage(two(box, swaps=swaps), size=(120, 40)) as on:
         await on.press("6", "v")
@@ -181,7 +171,6 @@ async def test_traffic_that_is_not_rdma_says_so(stage: Any, box: Any) -> None:
 
 
 async def test_a_link_that_is_down_is_red_and_counts_its_errors(stage: Any, box: Any) -> None:
-    """A word and a glyph, not only a colour."""
     down = link(up=False, errors=3)
     down = down.replace(links=down.links[:1])
     sample = box.sample().replace(nodes={SPARK2: figures(box), LOCAL: down})
@@ -190,7 +179,6 @@ async def test_a_link_that_is_down_is_red_and_counts_its_errors(stage: Any, box:
 
 
 async def test_a_load_over_both_boxes_names_them(stage: Any, box: Any) -> None:
-    """The swap's title does, and both bars grow."""
     swap = box.swap(target=TWO, evict=())
     async with stage(over_both(box, EngineState.LOADING, swap=swap)) as on:
         assert "swap to qwen3-235b on spark-1 + spark2" in on.lines[1]
@@ -225,7 +213,6 @@ async def test_a_silent_box_shows_its_last_figures_as_past(stage: Any, box: Any)
 
 
 async def test_a_silent_box_is_drawn_dim(stage: Any, box: Any) -> None:
-    """No span of its bar has the style of a living one."""
     async with stage(silent(box)) as on:
         (panel,) = on.app.screen.query("MemoryBar")
         bars = [line for line in panel._lines if any("▓" in span.text for span in line)]
@@ -236,7 +223,6 @@ async def test_a_silent_box_is_drawn_dim(stage: Any, box: Any) -> None:
 
 
 async def test_a_box_that_was_never_reached_has_no_figures(stage: Any, box: Any) -> None:
-    """A rule in place of the bar, and what to do."""
     state = node(box, NodeStatus.REFUSED, reason="The host key of spark2 changed. `sparkdash nodes add` shows it.")
     async with stage(two(box, state, box.sample())) as on:
         assert on.below_card[3].startswith("├ spark2 ── ✗ refused 1m02s ─")
@@ -247,7 +233,6 @@ async def test_a_box_that_was_never_reached_has_no_figures(stage: Any, box: Any)
 
 
 async def test_a_box_goes_silent_and_comes_back_before_ones_eyes(stage: Any, box: Any) -> None:
-    """The panels keep their place."""
     async with stage(two(box)) as on:
         await on.happen(NodesChanged(nodes={SPARK2: node(box, NodeStatus.UNREACHABLE, since=box.now)}))
         assert on.below_card[3].startswith("├ spark2 ── ✗ unreachable 0s ─")
@@ -264,7 +249,6 @@ async def test_a_box_goes_silent_and_comes_back_before_ones_eyes(stage: Any, box
 
 
 async def test_figures_that_stay_away_are_dimmed_with_their_age(stage: Any, box: Any) -> None:
-    """A node that can be reached, and whose stream hangs."""
     sample = box.sample().replace(nodes={SPARK2: figures(box, box.now - 7), LOCAL: link()})
     async with stage(two(box, sample=sample)) as on:
         assert on.below_card[3].startswith("├ spark2 ── 7s old ─")
@@ -272,7 +256,6 @@ async def test_figures_that_stay_away_are_dimmed_with_their_age(stage: Any, box:
 
 
 async def test_a_node_without_a_guard_is_marked_where_this_box_has_one(stage: Any, box: Any) -> None:
-    """An engine runs there, and nothing watches its memory."""
     guard = Guard(mode="act", floors=Floors(warn=12 << 30, hold=8 << 30, kill=5 << 30))
     async with stage(over_both(box, guard=guard), size=(120, 40)) as on:
         assert "├ spark2 ── ! no memory guard ─" in on.text
@@ -281,7 +264,6 @@ async def test_a_node_without_a_guard_is_marked_where_this_box_has_one(stage: An
 
 
 async def test_another_box_of_the_demo_is_marked_simulated(stage: Any, box: Any) -> None:
-    """At its bar, beside the mark in the title."""
     world = two(box)
     daemon = world.daemon.replace(simulated=True)
     async with stage(world.replace(daemon=daemon)) as on:

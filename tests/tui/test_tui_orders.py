@@ -31,7 +31,6 @@ async def test_switching_names_what_stops_and_waits_for_a_yes(stage: Any, box: A
 
 
 async def test_escape_leaves_everything_as_it_is(stage: Any, box: Any) -> None:
-    """No is the easy answer."""
     async with stage(box.snapshot()) as on:
         await on.press("2", "j", "s", "escape")
         assert on.link.asked == []
@@ -39,7 +38,6 @@ async def test_escape_leaves_everything_as_it_is(stage: Any, box: Any) -> None:
 
 
 async def test_nothing_stopped_is_nothing_asked(stage: Any, box: Any) -> None:
-    """A profile that fits beside what runs comes up at once."""
     async with stage(box.snapshot()) as on:
         on.link.plans[box.coder] = Plan(profile=box.coder, needs_bytes=GIB, available_bytes=9 * GIB, fits=True)
         await on.press("2", "j", "enter")
@@ -47,7 +45,6 @@ async def test_nothing_stopped_is_nothing_asked(stage: Any, box: Any) -> None:
 
 
 async def test_what_does_not_fit_is_told_and_not_offered(stage: Any, box: Any) -> None:
-    """There is no yes to press."""
     async with stage(box.snapshot()) as on:
         on.link.plans[box.coder] = Plan(
             profile=box.coder, evict=(box.gpt,), needs_bytes=130 * GIB, available_bytes=111 * GIB, fits=False
@@ -59,7 +56,6 @@ async def test_what_does_not_fit_is_told_and_not_offered(stage: Any, box: Any) -
 
 
 async def test_what_runs_already_is_said(stage: Any, box: Any) -> None:
-    """And not asked for again."""
     async with stage(box.snapshot()) as on:
         on.link.plans[box.gpt] = Plan(profile=box.gpt, fits=True, expected_s=0.0)
         await on.press("2", "enter")
@@ -68,7 +64,6 @@ async def test_what_runs_already_is_said(stage: Any, box: Any) -> None:
 
 
 async def test_a_system_that_cannot_run_says_why(stage: Any, box: Any) -> None:
-    """With the nearest one that does."""
     async with stage(box.snapshot()) as on:
         await on.press("2", "j", "j", "j", "w")
         assert "mtp cannot run as published" in on.text
@@ -105,7 +100,6 @@ async def test_w_tells_what_a_profile_needs(stage: Any, box: Any) -> None:
 
 
 async def test_a_service_elsewhere_is_neither_off_nor_started(stage: Any, box: Any) -> None:
-    """A list that said `off` would have people look for its switch."""
     world = box.snapshot()
     far = world.profiles[-1].model_copy(update={"name": "zz-far", "engine": EngineKind.REMOTE, "needs_bytes": 0})
     async with stage(world.model_copy(update={"profiles": (*world.profiles, far)})) as on:
@@ -145,7 +139,6 @@ async def test_flipping_asks_once_and_the_same_key_says_yes(stage: Any, box: Any
 
 
 async def test_there_is_nothing_to_flip_when_both_run(stage: Any, box: Any) -> None:
-    """Side by side."""
     async with stage(box.snapshot()) as on:
         on.link.plans[box.coder] = Plan(profile=box.coder, fits=True, expected_s=0.0, beside=(box.gpt,))
         await on.press("t")
@@ -154,7 +147,6 @@ async def test_there_is_nothing_to_flip_when_both_run(stage: Any, box: Any) -> N
 
 
 async def test_flipping_without_a_pair_says_how_to_make_one(stage: Any, box: Any) -> None:
-    """Two profiles have to be marked first."""
     async with stage(box.snapshot(toggle_b=None)) as on:
         await on.press("t")
         assert "Mark two profiles first" in on.text
@@ -176,7 +168,6 @@ async def test_marking_sets_one_side(stage: Any, box: Any) -> None:
 
 
 async def test_cancelling_says_who_is_refused(stage: Any, box: Any) -> None:
-    """x asks, x again gives up."""
     async with stage(box.swapping()) as on:
         await on.press("x")
         assert "stops  the start of qwen3-coder-30b-nvfp4" in on.text
@@ -223,14 +214,12 @@ async def test_one_request_is_ended(stage: Any, box: Any) -> None:
 
 
 async def test_cancelling_nothing_is_said(stage: Any, box: Any) -> None:
-    """No question where there is nothing to stop."""
     async with stage(box.snapshot()) as on:
         await on.press("x")
         assert "No swap is under way." in on.text
 
 
 async def test_stopping_names_the_engine(stage: Any, box: Any) -> None:
-    """S asks first."""
     async with stage(box.snapshot()) as on:
         await on.press("S")
         assert "stop gpt-oss-120b?" in on.text
@@ -239,7 +228,6 @@ async def test_stopping_names_the_engine(stage: Any, box: Any) -> None:
 
 
 async def test_a_server_that_is_not_ours_is_left_and_not_stopped(stage: Any, box: Any) -> None:
-    """The question says that it goes on running."""
     studio = box.engine(kind=EngineKind.OPENAI, url="http://127.0.0.1:1234", container=None)
     async with stage(box.snapshot(engines={box.gpt: studio})) as on:
         await on.press("S")
@@ -265,7 +253,6 @@ async def test_a_refusal_of_the_daemon_is_shown_whole(stage: Any, box: Any) -> N
 
 
 async def test_every_problem_of_a_reload_is_shown(stage: Any, box: Any) -> None:
-    """Each with its file and line."""
     async with stage(box.snapshot()) as on:
         on.link.refuses = ProfileError("2 profiles are not valid.", problems=("a.yaml:3: x", "b.yaml:9: y"))
         await on.press("2", "r")
@@ -274,7 +261,6 @@ async def test_every_problem_of_a_reload_is_shown(stage: Any, box: Any) -> None:
 
 
 async def test_a_plan_that_fails_leaves_the_detail_unknown(stage: Any, box: Any) -> None:
-    """The list is not disturbed by it."""
     async with stage(box.snapshot()) as on:
 
         async def plan(*, name: str) -> Plan:
@@ -286,7 +272,6 @@ async def test_a_plan_that_fails_leaves_the_detail_unknown(stage: Any, box: Any)
 
 
 async def test_pulling_tells_how_it_goes(stage: Any, box: Any) -> None:
-    """The notice row ends with the image being there."""
     async with stage(box.snapshot()) as on:
         await on.press("2", "p")
         assert on.link.asked == [("pull", box.gpt)]
@@ -308,7 +293,6 @@ async def test_a_pull_says_how_the_weights_come(stage: Any, box: Any, facts: Any
 
 
 async def test_the_demos_traffic_can_be_switched(stage: Any, box: Any) -> None:
-    """Elsewhere there is none to switch."""
     async with stage(box.snapshot(traffic=True)) as on:
         await on.press("ctrl+t")
         assert on.link.asked == [("traffic", False)]
@@ -318,7 +302,6 @@ async def test_the_demos_traffic_can_be_switched(stage: Any, box: Any) -> None:
 
 
 async def test_the_plan_of_the_profile_under_the_cursor_is_told(stage: Any, box: Any) -> None:
-    """Before anything is asked: does it fit, what leaves, how long."""
     async with stage(box.snapshot()) as on:
         await on.press("2", "j")
         assert "fits: yes · needs 27 GiB of 95 GiB" in on.text
@@ -348,7 +331,6 @@ async def test_a_hold_of_the_memory_guard_is_told_first(stage: Any, box: Any) ->
 
 
 async def test_the_doctor_tells_the_worst_first_and_what_is_well_in_one_line(stage: Any, box: Any) -> None:
-    """Evidence and cure under each, as on the command line."""
     async with stage(box.snapshot()) as on:
         on.link.diagnosis = Diagnosis(
             findings=(
@@ -366,7 +348,6 @@ async def test_the_doctor_tells_the_worst_first_and_what_is_well_in_one_line(sta
 
 
 async def test_a_doctor_that_is_not_there_is_told(stage: Any, box: Any) -> None:
-    """The demo has none: its box is simulated."""
     async with stage(box.snapshot()) as on:
         on.link.refuses = AdmissionError("The demo's box is simulated.", code="no_doctor")
         await on.press("D")
@@ -412,7 +393,6 @@ async def test_memory_by_owner_is_a_key_away(stage: Any, box: Any) -> None:
 
 
 async def test_memory_by_owner_of_a_demo_is_refused(stage: Any, box: Any) -> None:
-    """Its memory is simulated."""
     async with stage(box.snapshot()) as on:
         on.link.refuses = AdmissionError("The demo's memory is simulated.", code="no_memory_account")
         await on.press("M")
@@ -434,7 +414,6 @@ async def test_a_dialog_is_whole_in_a_narrow_terminal(stage: Any, box: Any) -> N
 
 
 async def test_a_dialog_longer_than_the_screen_scrolls(stage: Any, box: Any) -> None:
-    """To its last line, and back."""
     async with stage(box.snapshot()) as on:
         on.link.diagnosis = Diagnosis(
             findings=tuple(Finding(name=f"check-{n}", status=Status.NOTE, evidence=f"Seen {n}.") for n in range(20))

@@ -38,7 +38,6 @@ async def test_a_page_is_drawn_with_its_key_and_waits_for_no_timer(
 async def test_paints_go_on_when_the_coming_screen_ends_before_it_takes_over(
     stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its last message is then never handled."""
     async with stage(box.snapshot()) as on:
         drawn = pages_drawn(on, monkeypatch)
         with monkeypatch.context() as lost:

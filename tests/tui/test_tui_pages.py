@@ -46,7 +46,6 @@ async def test_a_profiles_state_is_a_word_in_a_narrow_terminal(stage: Any, box: 
 
 
 async def test_the_default_profile_is_marked(stage: Any, box: Any) -> None:
-    """Beside its name."""
     default = DefaultProfile(profile="qwen3.5-122b", after_s=900)
     async with stage(box.snapshot(default=default), size=(120, 30)) as on:
         await on.press("2")
@@ -138,7 +137,6 @@ async def test_walking_and_finding(stage: Any, box: Any) -> None:
 
 
 async def test_finding_nothing_says_so(stage: Any, box: Any) -> None:
-    """And how to get everything back."""
     async with stage(box.snapshot()) as on:
         await on.press("3", "slash", *"zzz")
         assert "no row contains “zzz”; esc shows all" in on.text
@@ -147,7 +145,6 @@ async def test_finding_nothing_says_so(stage: Any, box: Any) -> None:
 
 
 async def test_digits_typed_while_finding_are_text(stage: Any, box: Any) -> None:
-    """They open no page."""
     async with stage(box.snapshot()) as on:
         await on.press("2", "slash", "1", "2", "2")
         assert "qwen3.5-122b" in on.text
@@ -155,7 +152,6 @@ async def test_digits_typed_while_finding_are_text(stage: Any, box: Any) -> None
 
 
 async def test_the_cursor_stays_on_its_row_while_rows_come(stage: Any, box: Any) -> None:
-    """A new request does not move the place one reads."""
     async with stage(box.snapshot()) as on:
         await on.press("3", "G")
         assert "╭ curl · r9 ─" in on.text
@@ -186,7 +182,6 @@ async def test_a_live_list_is_seen_from_its_top_until_one_walks(stage: Any, box:
 
 
 async def test_what_was_asked_on_the_side_says_what_it_was(stage: Any, box: Any) -> None:
-    """A row of nothing but dashes is no riddle."""
     count = box.request("r7", RequestState.DONE, route="/v1/messages/count_tokens", finished_at=box.now)
     async with stage(box.snapshot(recent=(count,))) as on:
         assert "codex gpt-oss-120b 4.0s - - - - ✓ count_tokens" in on.rows
@@ -204,7 +199,6 @@ async def test_y_copies_the_row(stage: Any, box: Any) -> None:
 
 
 async def test_the_comparison_keeps_both_sets_of_figures(stage: Any, box: Any) -> None:
-    """Side by side with B's ratio to A, and without a verdict."""
     async with stage(box.snapshot()) as on:
         await on.press("4")
         assert "median decode 57.6 tok/s 66.6 tok/s +16 %" in on.rows
@@ -215,7 +209,6 @@ async def test_the_comparison_keeps_both_sets_of_figures(stage: Any, box: Any) -
 
 
 async def test_the_comparison_stacks_under_80_columns(stage: Any, box: Any) -> None:
-    """A above B, each with all its figures."""
     async with stage(box.snapshot(), size=(60, 30)) as on:
         await on.press("4")
         assert on.text.count("median decode") == 2
@@ -266,7 +259,6 @@ async def test_a_log_goes_on_when_the_daemon_is_back(stage: Any, box: Any) -> No
 
 
 async def test_the_log_turns_to_the_engine_that_comes_up(stage: Any, box: Any) -> None:
-    """During a swap it is the target's."""
     async with stage(box.swapping()) as on:
         on.link.log[box.coder] = ["loading the coder"]
         await on.press("5")
@@ -275,7 +267,6 @@ async def test_the_log_turns_to_the_engine_that_comes_up(stage: Any, box: Any) -
 
 
 async def test_the_history_shows_stages_and_last_words(stage: Any, box: Any) -> None:
-    """A failed swap is told with its hint and the engine's log."""
     failed = box.ended("s9", SwapOutcome.FAILED, failure=box.failure)
     async with stage(box.snapshot(swaps=(failed, box.ended("s8")))) as on:
         await on.press("6", "v")
@@ -299,7 +290,6 @@ async def test_the_history_gives_its_rows_to_the_swaps(stage: Any, box: Any) -> 
 
 
 def test_a_long_about_takes_the_lines_that_are_free(box: Any) -> None:
-    """In the panel under the profiles, and no others."""
     world = box.snapshot()
     about = "words " * 20 + "end"
     profiles = tuple(one.model_copy(update={"about": about, "published_note": "note"}) for one in world.profiles)
@@ -311,7 +301,6 @@ def test_a_long_about_takes_the_lines_that_are_free(box: Any) -> None:
 
 
 def test_the_footer_tells_keys_from_words() -> None:
-    """Two keys of one action stand out alike."""
     (line,) = Footer("logs", "h l sideways  c end it  ? help").draw(View(now=0.0, here=0.0), 120, 1)
     assert [span.text for span in line if span.style is Style.STRONG][-3:] == ["h l", "c", "?"]
 
@@ -327,7 +316,6 @@ def test_a_plan_says_what_it_rests_on() -> None:
 
 
 def test_the_newest_notice_is_whole(box: Any) -> None:
-    """On the history page, where nothing else is cut for it."""
     long = Notice(
         level=Level.WARNING, code="x", text="what a person should know is longer than a terminal is wide " * 2
     )
@@ -341,7 +329,6 @@ def test_the_newest_notice_is_whole(box: Any) -> None:
 @pytest.mark.parametrize("page", ["1", "2", "3", "4", "5", "6"])
 @pytest.mark.parametrize("known", [True, False])
 async def test_every_page_opens_with_and_without_a_daemon(stage: Any, box: Any, page: str, known: bool) -> None:
-    """No page is dead, and none overflows."""
     async with stage(box.snapshot() if known else None) as on:
         await on.press(page)
         assert [len(line) for line in on.lines] == [80] * 24
@@ -349,7 +336,6 @@ async def test_every_page_opens_with_and_without_a_daemon(stage: Any, box: Any, 
 
 
 async def test_help_names_every_key(stage: Any, box: Any) -> None:
-    """? opens it, escape closes it."""
     async with stage(box.snapshot(), size=(100, 60)) as on:
         await on.press("5", "question_mark")
         for words in (
@@ -364,7 +350,6 @@ async def test_help_names_every_key(stage: Any, box: Any) -> None:
 
 
 async def test_the_palette_knows_every_action(stage: Any, box: Any) -> None:
-    """: opens it, and a command does what its key does."""
     async with stage(box.snapshot(traffic=True)) as on:
         titles = [command.title for command in on.app.get_system_commands(on.app.screen)]
         for title in ("Switch to qwen3.5-122b", "Mark gpt-oss-120b as A", "Flip A/B", "Stop gpt-oss-120b",
@@ -380,7 +365,6 @@ async def test_the_palette_knows_every_action(stage: Any, box: Any) -> None:
 async def test_a_screenshot_tells_its_path(
     stage: Any, box: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ctrl+s writes an SVG where one stands."""
     monkeypatch.chdir(tmp_path)
     async with stage(box.snapshot(), size=(160, 40)) as on:
         await on.press("ctrl+s")
@@ -393,7 +377,6 @@ async def test_a_screenshot_tells_its_path(
 async def test_a_folder_that_cannot_be_written_is_told(
     stage: Any, box: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The app goes on without the picture."""
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -408,7 +391,6 @@ def _no_room(*_: object) -> str:
 
 
 async def test_q_leaves_and_orders_nothing(stage: Any, box: Any) -> None:
-    """Serving goes on."""
     async with stage(box.snapshot()) as on:
         await on.pilot.press("q")
         assert on.link.asked == []
@@ -416,7 +398,6 @@ async def test_q_leaves_and_orders_nothing(stage: Any, box: Any) -> None:
 
 
 async def test_the_mouse_opens_pages_and_picks_rows(stage: Any, box: Any) -> None:
-    """A click in the footer, a click on a row, two to choose it."""
     async with stage(box.snapshot()) as on:
         await on.pilot.click(offset=(10, 23))
         await on.settle()
@@ -464,7 +445,6 @@ async def test_both_themes_colour_states_differently_from_text(stage: Any, box: 
 
 
 async def test_at_most_four_paints_a_second(stage: Any, box: Any) -> None:
-    """A burst of events is one paint, and it shows the last of them."""
     async with stage(box.snapshot(), paint_every_s=60.0) as on:
         before = on.app.paints
         await on.happen(*(RequestChanged(request=box.request(f"b{i}")) for i in range(200)))
@@ -474,7 +454,6 @@ async def test_at_most_four_paints_a_second(stage: Any, box: Any) -> None:
 
 
 async def test_nothing_new_repaints_nothing(stage: Any, box: Any) -> None:
-    """A paint of the same moment asks no widget to render a row."""
     async with stage(box.snapshot()) as on:
         rendered: list[object] = []
         for panel in on.app.screen.query("Panel"):

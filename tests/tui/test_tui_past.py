@@ -11,7 +11,6 @@ from sparkdash.tui.mirror import RecordedPast
 
 
 def recorded(box: Any, profile: str, **figures: tuple[float | None, ...]) -> RecentFigures:
-    """Means of these figures until now."""
     length = max(map(len, figures.values()))
     return RecentFigures(
         begin=(box.now // STEP_S - length + 1) * STEP_S,

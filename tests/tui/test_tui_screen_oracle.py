@@ -55,7 +55,6 @@ def test_a_whole_screen_has_no_fault() -> None:
     ],
 )
 def test_a_broken_screen_is_found(line: int, before: str, after: str, told: str) -> None:
-    """Each fault in words that say where it is."""
     assert before in WHOLE[line]
     broken = [*WHOLE[:line], WHOLE[line].replace(before, after, 1), *WHOLE[line + 1 :]]
     assert any(told in fault for fault in faults(screen(*broken, columns=50, rows=7))), faults(screen(*broken))

@@ -30,7 +30,6 @@ async def test_every_state_looks_as_agreed_and_has_no_fault(box: Any, link: Any,
 @pytest.mark.full
 @pytest.mark.parametrize("name", STATES)
 async def test_no_state_has_a_fault_at_other_sizes(box: Any, link: Any, name: str) -> None:
-    """The oracle needs no agreed screen."""
     _, wrong = await looks(name, MORE_SIZES, box, link)
     assert not wrong, "\n".join(wrong)
 
@@ -80,5 +79,4 @@ def _steady(line: str) -> str:
 
 
 def test_no_agreed_screen_is_left_of_a_state_that_is_gone() -> None:
-    """What nothing draws any more would be believed for ever."""
     assert {path.stem for path in AGREED.iterdir()} == set(STATES)

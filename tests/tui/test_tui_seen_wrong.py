@@ -63,7 +63,6 @@ async def test_every_engine_has_a_row_and_the_card_stays_while_another_loads(sta
 
 
 async def test_engines_without_a_row_are_counted_and_named(stage: Any, box: Any) -> None:
-    """In a small terminal."""
     names = [f"engine-{number}" for number in range(8)]
     async with stage(box.snapshot(engines={name: box.engine(name) for name in names}), size=(100, 24)) as on:
         (row,) = (line for line in on.lines if " more: " in line)
@@ -80,7 +79,6 @@ async def test_names_of_engines_without_a_row_are_whole_or_cut_in_their_middle(s
 
 
 async def test_f_makes_the_next_engine_the_large_one(stage: Any, box: Any) -> None:
-    """And a click on its row does."""
     both = {box.gpt: box.engine(ready_at=box.now - 9000), box.coder: box.engine(box.coder)}
     async with stage(box.snapshot(engines=both), size=(100, 30)) as on:
         assert on.lines[1].startswith(f"╭ {box.coder} ──"), "the one that served last"
@@ -93,7 +91,6 @@ async def test_f_makes_the_next_engine_the_large_one(stage: Any, box: Any) -> No
 
 
 async def test_the_title_adds_up_what_all_engines_write(stage: Any, box: Any) -> None:
-    """In tokens per second, of the whole box."""
     both = box.sample()
     other = both.engines[box.gpt]
     sample = both.replace(engines={**both.engines, box.coder: other})
@@ -117,7 +114,6 @@ def test_no_two_engines_look_alike_in_the_memory_bar(box: Any) -> None:
 
 
 def test_an_engine_keeps_its_fill_when_a_smaller_one_comes(box: Any) -> None:
-    """Else the chart behind the bar would change all its colours."""
     alone = memory_parts(box.sample(engines={"gpt-oss-120b": 77 * GIB}).memory)
     both = memory_parts(box.sample(engines={"gemma-3-4b": 18 * GIB, "gpt-oss-120b": 77 * GIB}).memory)
     assert alone[0] == both[0]
@@ -125,7 +121,6 @@ def test_an_engine_keeps_its_fill_when_a_smaller_one_comes(box: Any) -> None:
 
 @pytest.mark.parametrize("cells", [9, 12, 16, 20])
 def test_names_are_cut_so_that_they_can_be_told_apart(cells: int) -> None:
-    """Both ends stay: variants of one model differ in theirs."""
     names = ("qwen3-coder-30b-nvfp4", "qwen3-coder-30b-nvfp4/eagle3", "qwen3-coder-30b-nvfp4/mtp")
     cut = [text.shorten(name, cells) for name in names]
     assert len(set(cut)) == 3
@@ -152,7 +147,6 @@ async def test_nothing_goes_on_counting_while_the_link_is_lost(stage: Any, box: 
 
 
 async def test_a_kill_of_the_guard_is_in_the_list_of_swaps(stage: Any, box: Any) -> None:
-    """With its reason in the details."""
     kill = GuardKill(at=box.now - 60, profile=box.gpt, available=3 * GIB, reason="3.0 GiB were available, floor 4.0.")
     async with stage(box.snapshot(guard=Guard(mode="act", kills=(kill,))), size=(100, 30)) as on:
         await on.press("6", "v")
@@ -163,7 +157,6 @@ async def test_a_kill_of_the_guard_is_in_the_list_of_swaps(stage: Any, box: Any)
 
 
 async def test_the_charts_are_drawn_from_what_was_measured(stage: Any, box: Any) -> None:
-    """A rate that was twice as high is drawn about twice as high."""
     async with stage(box.snapshot(sample=None, engines={box.gpt: box.engine()}), size=(100, 40)) as on:
         samples = [box.sample(at=box.now - 200 + at, decode=60.0 if at < 100 else 30.0) for at in range(200)]
         await on.happen(*(SampleTaken(sample=sample) for sample in samples))
@@ -204,7 +197,6 @@ def test_the_roofline_is_told_of_one_request_on_the_memory_that_it_is_computed_f
 
 
 async def test_a_wide_and_low_terminal_has_no_frames_either(stage: Any, box: Any) -> None:
-    """As a tmux pane below an editor."""
     async with stage(box.snapshot(), size=(200, 15)) as on:
         assert not set("╭╰│") & set(on.text)
         assert "prompt" in on.text
@@ -212,7 +204,6 @@ async def test_a_wide_and_low_terminal_has_no_frames_either(stage: Any, box: Any
 
 
 async def test_brackets_in_the_footer_are_keys(stage: Any, box: Any) -> None:
-    """The history page changes its period by them."""
     async with stage(box.snapshot(), size=(140, 40)) as on:
         await on.press("6")
         before = on.lines[1]

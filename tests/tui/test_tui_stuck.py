@@ -28,7 +28,6 @@ def stuck(box: Any, state: LivenessState = LivenessState.STUCK, step: RepairStep
 
 @pytest.mark.parametrize("size", [(60, 24), (80, 24), (120, 40)])
 async def test_the_card_says_since_when_and_what_is_done(stage: Any, box: Any, size: tuple[int, int]) -> None:
-    """By a glyph and words, so that nothing rests on colour."""
     async with stage(stuck(box), size=size) as on:
         assert "gpt-oss-120b ✗ stuck 2m45s" in on.lines[0]
         told = " ".join(on.text.replace("│", " ").split())

@@ -64,7 +64,6 @@ def test_wrapping_keeps_every_word_until_the_limit() -> None:
 
 
 def test_unknown_is_blank_and_zero_is_the_lowest_bar() -> None:
-    """A sparkline tells a measured zero from no measurement."""
     assert sparkline([None, 0.0, 5.0, 10.0], 10.0) == [" ▁▄█"]
     assert sparkline([0.0, 10.0, 20.0], 20.0, rows=2) == ["  █", "▁██"]
     assert sparkline([0.0, None], 0.0) == ["▁ "]
@@ -78,7 +77,6 @@ def test_a_meter_is_always_as_wide_as_it_should_be(share: float, width: int) -> 
 
 
 def memory(**changes: object) -> Memory:
-    """121.7 GiB, of which one engine holds 78.2."""
     values: dict[str, object] = {
         "total": int(121.7 * GIB), "free": int(16.4 * GIB), "page_cache": 21 * GIB, "available": int(37.4 * GIB),
         "engines": {"gpt-oss-120b": int(78.2 * GIB)}, "reserve": 10 * GIB,
@@ -87,7 +85,6 @@ def memory(**changes: object) -> Memory:
 
 
 def test_the_stretches_of_the_memory_bar_add_up_to_the_box() -> None:
-    """Engines, others, cache and free are all of it."""
     assert sum(part.bytes or 0 for part in memory_parts(memory())) == memory().total
     assert text.length(memory_bar(memory(), 76)) == 76
 
@@ -100,14 +97,12 @@ def test_what_stands_beyond_the_reserve_is_red() -> None:
 
 
 def test_an_engine_of_unknown_size_is_not_guessed() -> None:
-    """Its legend says "-", and what is used counts as one."""
     told = text.plain_text(memory_legend(memory(engines={"gpt-oss-120b": None}), 100))
     assert "gpt-oss-120b -" in told
     assert "engines + other 84.3" in told
 
 
 def test_a_container_that_is_not_ours_has_a_stretch_of_its_own() -> None:
-    """What others hold is neither guessed nor called ours."""
     theirs = memory(engines={"gpt-oss-120b": 40 * GIB}, strangers=(ForeignContainer(name="comfy", bytes=20 * GIB),))
     assert "gpt-oss-120b 40.0" in text.plain_text(memory_legend(theirs, 100))
     assert "theirs: comfy 20.0" in text.plain_text(memory_legend(theirs, 100))
@@ -115,7 +110,6 @@ def test_a_container_that_is_not_ours_has_a_stretch_of_its_own() -> None:
 
 
 def test_long_names_give_way_before_figures_do() -> None:
-    """The legend of a long-named engine still ends with the reserve."""
     told = text.plain_text(memory_legend(memory(engines={"a-very-long-name-of-an-engine/variant": GIB}), 76))
     assert told.endswith("reserve 10.0")
     assert "…" in told
@@ -144,5 +138,4 @@ def test_engines_with_names_that_begin_alike_are_told_apart(width: int) -> None:
 
 @pytest.mark.parametrize("cause", SwapCause)
 def test_every_cause_of_a_swap_has_words(cause: SwapCause) -> None:
-    """A swap of a cause without any ended the dashboard."""
     assert words.CAUSES[cause]

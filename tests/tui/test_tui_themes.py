@@ -24,24 +24,20 @@ MACHADO = {
 
 
 def linear(colour: Color) -> tuple[float, ...]:
-    """Linear RGB of a colour."""
     parts = (part / 255 for part in colour.get_truecolor())
     return tuple(part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
 
 
 def luminance(colour: Color) -> float:
-    """Relative luminance (WCAG 2)."""
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear(colour), strict=True))
 
 
 def contrast(one: Color, other: Color) -> float:
-    """Contrast of two colours (WCAG 2)."""
     light, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
 def lab(rgb: tuple[float, ...]) -> tuple[float, float, float]:
-    """CIE L*a*b* of linear RGB under D65."""
     rows = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
     white = (0.95047, 1.0, 1.08883)
     xyz = [sum(a * b for a, b in zip(row, rgb, strict=True)) / w for row, w in zip(rows, white, strict=True)]
@@ -94,7 +90,6 @@ def test_the_first_theme_is_the_most_certain_wish(env: dict[str, str], kept: str
 
 
 async def test_a_theme_is_kept_for_the_next_start(link: Any, box: Any, tmp_path: Path) -> None:
-    """The key goes through all of them."""
     kept = KeptChoices(tmp_path / "state" / "dashboard.json")
     app = SparkdashApp(lambda: link, link.address, kept=kept)
     link.tell(box.snapshot())
@@ -120,6 +115,5 @@ def test_choices_that_cannot_be_read_are_none(tmp_path: Path) -> None:
 
 
 def test_without_colour_the_row_of_the_cursor_is_reversed_and_never_dim() -> None:
-    """Dim and reversed is light grey on white in most terminals."""
     looks = theme.styles_for("plain")
     assert all(looks[style, True].reverse and not looks[style, True].dim for style in Style)

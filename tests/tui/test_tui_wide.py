@@ -29,13 +29,11 @@ WIDE = (200, 60)
 
 
 def totals(group: str, requests: int, **more: Any) -> UsageTotals:
-    """What one group asked for."""
     told = {"prompt_tokens": requests * 1000, "cached_tokens": requests * 880, "output_tokens": requests * 200}
     return UsageTotals(group=group, requests=requests, ttft_s=Quantiles(p50=0.4, p95=1.9), **(told | more))
 
 
 def usage(*groups: UsageTotals, **more: Any) -> UsageReport:
-    """A day's report."""
     whole = totals("all", sum(one.requests for one in groups))
     return UsageReport(since=0.0, until=1.0, by="profile", rows=groups, total=whole, **more)
 
@@ -55,7 +53,6 @@ async def test_a_wide_dashboard_adds_up_today_and_lays_this_week_over_the_last(s
 
 
 async def test_a_panel_that_is_not_shown_reads_nothing(stage: Any, box: Any, link: Any) -> None:
-    """A narrow dashboard costs the daemon no query."""
     async with stage(box.snapshot(), size=(120, 40)) as on:
         await on.later(120)
         assert not [one for one in link.asked if one[0] in ("series", "usage")]
@@ -113,7 +110,6 @@ def test_recorded_power_stands_where_none_was_seen(box: Any) -> None:
 
 
 async def test_several_boxes_say_which_one_has_a_request(stage: Any, box: Any) -> None:
-    """With one box there is nothing to say."""
     here, there = box.request("here", node="local"), box.request("there", node="spark2", client="cline")
     found = {one.id: one for one in (here, there)}
     nodes = {"spark2": NodeState(name="spark2", status=NodeStatus.REACHABLE, since=box.now - 60)}
@@ -157,13 +153,11 @@ async def test_a_measured_speed_up_stands_beside_the_acceptance(stage: Any, box:
 
 @pytest.mark.parametrize(("room", "told"), [(30, "1.36x plain 9 Oct"), (12, "1.36x plain"), (8, "")])
 def test_a_speed_up_gives_up_its_day_before_itself(box: Any, room: int, told: str) -> None:
-    """And is not cut: a part of a figure would be another figure."""
     gained = SpeedUp(profile=box.gpt, plain="gpt", ratio=1.364, cells=12, run="r", measured_at=box.now - 86400)
     assert plain_text(speed_up_line(gained, room)) == told
 
 
 def test_a_limit_of_another_box_reddens_the_row_of_that_box_alone(box: Any) -> None:
-    """Both have the same figures."""
     hot = ActiveAlert(
         figure="gpu_temperature_c", label="temperature", unit="C", profile="", node="spark2", value=88.0, limit=80.0,
         above=True, since=box.now - 5,

@@ -11,7 +11,6 @@ import pytest
 
 @pytest.fixture
 async def ended_screens(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """Wait for the processes of all tabs."""
     begin, screens = asyncio.create_subprocess_shell, []
 
     async def begun(*words: Any, **how: Any) -> asyncio.subprocess.Process:

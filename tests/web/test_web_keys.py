@@ -22,7 +22,6 @@ Client = TestClient[Any, Any]
 
 
 def key(name: str, *scopes: Scope, **rest: Any) -> Key:
-    """Key whose secret is its name."""
     return Key(name=name, sha256=digest(name), scopes=scopes, **rest)
 
 
@@ -47,7 +46,6 @@ async def client(ended_screens: None) -> AsyncIterator[Client]:
 
 
 def origin(client: Client) -> str:
-    """Address of the pages themselves."""
     return str(client.make_url("/").origin())
 
 
@@ -89,7 +87,6 @@ async def test_any_other_key_is_refused_with_the_reason(client: Client, secret: 
 
 
 async def test_a_tab_ends_when_its_key_is_revoked(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the browser's cookie is worth nothing."""
     monkeypatch.setattr(web_server, "KEY_LOOK_S", 0.01)
     await types(client, "good")
     async with client.ws_connect("/ws", origin=origin(client)) as tab, asyncio.timeout(60):

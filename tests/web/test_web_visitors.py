@@ -142,7 +142,6 @@ async def test_the_page_loads_nothing_from_elsewhere(client: Client) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1:9", "localhost:8485", "[::1]:1", "127.8.8.8"])
 def test_any_name_of_loopback_and_any_port_will_do(host: str) -> None:
-    """`ssh -L` may forward another port."""
     check = VisitorCheck()
     assert check.check(host, None, token=None, cookie=check.cookie, upgrades=False) is Visit.WELCOME
     assert check.check(host, f"http://{host}", token=None, cookie=check.cookie, upgrades=True) is Visit.WELCOME

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -11,12 +11,14 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from sparkdash.tui.mirror import View
+from sparkdash.tui.orders import AppServices
 from sparkdash.tui.text import EMPTY, EdgeText, Line, LinesForWidth, Style, clip, frame, join, length, styled
 from sparkdash.tui.widgets.header import KEY_NAMES
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, KeyAsked, Panel
 
 PAGE, ALL, WHEEL = 10, 100_000, 3
 """Scroll steps in lines."""
+Answer = TypeVar("Answer")
 WIDEST, LEAST = 72, 44
 """Widest prose, which is hard to read beyond, and narrowest frame, in cells."""
 
@@ -83,7 +85,31 @@ def _hint(key: str, word: str) -> Line:
     return styled(key, Style.STRONG) + styled(f" {word}", Style.DIM)
 
 
-class Dialog(ModalScreen[bool]):
+class TextDialog(ModalScreen[Answer]):
+    """Modal screen of one framed text, as wide as the text needs."""
+
+    def __init__(self, title: str, told: LinesForWidth, keys: Sequence[tuple[str, str]]) -> None:
+        super().__init__()
+        self.text = DialogText(title, told, keys)
+
+    @property
+    def services(self) -> AppServices:
+        return self.text.services
+
+    def compose(self) -> ComposeResult:
+        yield self.text
+
+    def on_mount(self) -> None:
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        self.text.styles.width = self.text.wanted(self.app.size.width)
+
+    def action_leave(self) -> None:
+        self.dismiss()
+
+
+class Dialog(TextDialog[bool]):
     """Modal dialog; its result is True only where `yes` names an action."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -100,24 +126,10 @@ class Dialog(ModalScreen[bool]):
 
     def __init__(self, title: str, told: LinesForWidth, *, yes: str | None = None, again: str | None = None) -> None:
         """Make a dialog. `yes` labels the action, None means only reading; `again` is another key that agrees."""
-        super().__init__()
+        both = f"⏎ {again}" if again else "⏎"
+        super().__init__(title, told, [(both, yes), ("esc", "back")] if yes else [("esc", "close")])
         self._yes = yes
         self._again = again
-        both = f"⏎ {again}" if again else "⏎"
-        keys = [(both, yes), ("esc", "back")] if yes else [("esc", "close")]
-        self._words = DialogText(title, told, keys)
-
-    def compose(self) -> ComposeResult:
-        yield self._words
-
-    def on_mount(self) -> None:
-        self._words.styles.width = self._words.wanted(self.app.size.width)
-
-    def on_resize(self) -> None:
-        self.on_mount()
-
-    def show(self, view: View) -> None:
-        """Do nothing: a dialog keeps its text."""
 
     def on_key(self, event: events.Key) -> None:
         """Accept the key that opened the dialog as yes: pressing it twice does the action."""
@@ -140,4 +152,4 @@ class Dialog(ModalScreen[bool]):
             self.dismiss(True)
 
     def action_scroll_words(self, by: int) -> None:
-        self._words.scroll(by)
+        self.text.scroll(by)

@@ -8,12 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple
 
 from textual import work
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 
 from sparkdash.domain.history import MarkKind, Replay, TimelineMark
 from sparkdash.domain.phrases import about, caution_text, figure_rows, match_text, output_of_request
@@ -21,9 +19,7 @@ from sparkdash.domain.request import Request
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.lines.dialog_texts import switch_question
-from sparkdash.tui.mirror import View
-from sparkdash.tui.orders import AppServices
-from sparkdash.tui.screens.dialog import Dialog, DialogText
+from sparkdash.tui.screens.dialog import Dialog, TextDialog
 from sparkdash.tui.text import EMPTY, Line, Style, align_right, clip, highlighted, merge_spans, pad, styled, wrap
 from sparkdash.units import duration, natural, number
 
@@ -215,12 +211,11 @@ class TimelineDialog(Dialog):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("R", "answer(True)", "replay", show=False)]
 
     def __init__(self, one: Request, marks: Sequence[TimelineMark]) -> None:
-        title, told = f"{one.client} · {one.profile} · {one.id}", partial(timeline_lines, one, marks)
-        super().__init__(title, told)
-        self._words = DialogText(title, told, (("R", "replay on another profile"), ("esc", "close")))
+        super().__init__(f"{one.client} · {one.profile} · {one.id}", partial(timeline_lines, one, marks))
+        self.text.relabel((("R", "replay on another profile"), ("esc", "close")))
 
 
-class ReplayDialog(ModalScreen[None]):
+class ReplayDialog(TextDialog[None]):
     """Modal dialog that replays a request: profile, plan, both answers' figures."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -235,7 +230,7 @@ class ReplayDialog(ModalScreen[None]):
     ]
 
     def __init__(self, request: Request, snapshot: Snapshot) -> None:
-        super().__init__()
+        super().__init__("replay", self._lines, CHOOSING)
         self._request = request
         self._snapshot = snapshot
         self._names = profiles_to_replay_on(snapshot, request)
@@ -243,24 +238,9 @@ class ReplayDialog(ModalScreen[None]):
         self._told: Replay | str | None = None if self._names else "No profile can run here."
         self._is_busy = False
         self.done: Replay | None = None
-        self._words = DialogText("replay", self._lines, CHOOSING)
-
-    def compose(self) -> ComposeResult:
-        yield self._words
 
     def on_mount(self) -> None:
-        self.on_resize()
         self._ask()
-
-    def on_resize(self) -> None:
-        self._words.styles.width = self._words.wanted(self.app.size.width)
-
-    def show(self, view: View) -> None:
-        """Do nothing: a dialog keeps its text."""
-
-    @property
-    def _services(self) -> AppServices:
-        return cast("AppServices", self.app)
 
     @property
     def _profile(self) -> str:
@@ -275,10 +255,7 @@ class ReplayDialog(ModalScreen[None]):
 
     def _redraw(self) -> None:
         self.on_resize()
-        self._words.relabel(OVER if self.done is not None else WAITING if self._is_busy else CHOOSING)
-
-    def action_leave(self) -> None:
-        self.dismiss()
+        self.text.relabel(OVER if self.done is not None else WAITING if self._is_busy else CHOOSING)
 
     def action_move(self, by: int) -> None:
         """Move to another profile; beyond an end, on from the other."""
@@ -291,7 +268,7 @@ class ReplayDialog(ModalScreen[None]):
     def action_go_to(self, place: int) -> None:
         if self._names and not self._is_busy and self.done is None:
             self._at, self._told = place % len(self._names), None
-            self._words.redraw()
+            self.text.redraw()
             self.set_timer(PAUSE_S, self._ask)
 
     def action_begin(self) -> None:
@@ -308,7 +285,7 @@ class ReplayDialog(ModalScreen[None]):
             return
         name = self._profile
         try:
-            told: Replay | str = await self._services.link.replay(request=self._request.id, on=name)
+            told: Replay | str = await self.services.link.replay(request=self._request.id, on=name)
         except SparkdashError as error:
             told = error.text()
         if name == self._profile and not self._is_busy:
@@ -318,7 +295,7 @@ class ReplayDialog(ModalScreen[None]):
     @work(group="replay", exclusive=True)
     async def _replay(self, name: str) -> None:
         try:
-            self.done = await self._services.link.replay(request=self._request.id, on=name, begin=True)
+            self.done = await self.services.link.replay(request=self._request.id, on=name, begin=True)
         except SparkdashError as error:
             self._told = error.text()
         self._is_busy = False

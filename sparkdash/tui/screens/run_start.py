@@ -6,19 +6,15 @@ Rule: nothing begins before the plan of exactly this choice was shown.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar, cast
+from typing import ClassVar, TypeVar
 
 from textual import work
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 
 from sparkdash.api.answers import BenchPlan, PlannedArm
 from sparkdash.api.requests import BenchModeName
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.mirror import View
-from sparkdash.tui.orders import AppServices
-from sparkdash.tui.screens.dialog import DialogText
+from sparkdash.tui.screens.dialog import TextDialog
 from sparkdash.tui.text import EMPTY, Line, Style, highlighted, pad, styled, wrap, wrap_line
 from sparkdash.units import counted, duration
 
@@ -139,7 +135,7 @@ PAUSE_S = 0.4
 KEYS = (("⏎", "start"), ("j k", "row"), ("h l", "value"), ("X", "swaps A and B"), ("y", "copy"), ("esc", "back"))
 
 
-class RunStart(ModalScreen[bool]):
+class RunStart(TextDialog[bool]):
     """Modal dialog; its result is whether a run was begun."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -154,31 +150,16 @@ class RunStart(ModalScreen[bool]):
     ]
 
     def __init__(self, a: str, b: str) -> None:
-        super().__init__()
+        super().__init__("A/B run", self._lines, KEYS)
         self.choice = RunChoice((a, b))
         self.plan: BenchPlan | None = None
         self._known: BenchPlan | None = None
         """Latest plan of any choice: it lists the suites."""
         self._row = 0
         self._problem: str | None = None
-        self._words = DialogText("A/B run", self._lines, KEYS)
-
-    def compose(self) -> ComposeResult:
-        yield self._words
 
     def on_mount(self) -> None:
-        self.on_resize()
         self._ask()
-
-    def on_resize(self) -> None:
-        self._words.styles.width = self._words.wanted(self.app.size.width)
-
-    def show(self, view: View) -> None:
-        """Do nothing: a dialog keeps its text."""
-
-    @property
-    def _services(self) -> AppServices:
-        return cast("AppServices", self.app)
 
     def _lines(self, width: int) -> list[Line]:
         suites = self._known.suites if self._known else ()
@@ -187,7 +168,7 @@ class RunStart(ModalScreen[bool]):
 
     def action_row(self, by: int) -> None:
         self._row = (self._row + by) % len(CHOICES)
-        self._words.redraw()
+        self.text.redraw()
 
     def action_turn(self, by: int) -> None:
         suites = tuple(one.name for one in self._known.suites) if self._known else ()
@@ -199,10 +180,7 @@ class RunStart(ModalScreen[bool]):
 
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(self.choice.command)
-        self._services.say(f"Copied: {self.choice.command}")
-
-    def action_leave(self) -> None:
-        self.dismiss(False)
+        self.services.say(f"Copied: {self.choice.command}")
 
     def action_start(self) -> None:
         if self.plan is not None:
@@ -211,7 +189,7 @@ class RunStart(ModalScreen[bool]):
     def _choose(self, choice: RunChoice) -> None:
         if choice != self.choice:
             self.choice, self.plan, self._problem = choice, None, None
-            self._words.redraw()
+            self.text.redraw()
             self.set_timer(PAUSE_S, self._ask)
 
     @work(group="plan", exclusive=True)
@@ -229,7 +207,7 @@ class RunStart(ModalScreen[bool]):
             if choice == self.choice:
                 self.plan = plan
         self.on_resize()
-        self._words.redraw()
+        self.text.redraw()
 
     @work(group="begin", exclusive=True)
     async def _begin(self) -> None:
@@ -237,11 +215,11 @@ class RunStart(ModalScreen[bool]):
             await self._told(self.choice, begin=True)
         except SparkdashError as error:
             self.plan, self._problem = None, error.text()
-            self._words.redraw()
+            self.text.redraw()
         else:
             self.dismiss(True)
 
     async def _told(self, choice: RunChoice, *, begin: bool) -> BenchPlan:
-        return await self._services.link.start_run(
+        return await self.services.link.start_run(
             profiles=list(choice.profiles), suite=choice.suite, mode=choice.mode, reps=choice.reps, begin=begin
         )

@@ -9,14 +9,13 @@ from typing import ClassVar
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Input
 
 from sparkdash.api.answers import Setting, SettingList
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.mirror import View
-from sparkdash.tui.screens.dialog import DialogText
+from sparkdash.tui.screens.dialog import TextDialog
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, clip, frame, pad, styled, wrap
 from sparkdash.tui.widgets.find import Field
@@ -195,37 +194,28 @@ class SettingsPage(Page):
         detail.redraw()
 
 
-class ValueDialog(ModalScreen[str | None]):
+class ValueDialog(TextDialog[str | None]):
     """Modal dialog with a field; its result is the new value, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "leave", show=False)]
 
     def __init__(self, found: Setting, value: str, said: str | None) -> None:
         """Make a dialog. `said`: why the value before was refused."""
-        super().__init__()
+        super().__init__(found.name, partial(_value_lines, found, said), KEYS)
         self._value = value if value != "-" else ""
-        self._words = DialogText(found.name, partial(_value_lines, found, said), KEYS)
 
     def compose(self) -> ComposeResult:
-        yield self._words
+        yield from super().compose()
         yield Field(self._value, placeholder="new value", compact=True)
 
     def on_mount(self) -> None:
-        width = self._words.wanted(self.app.size.width)
-        self._words.styles.width = width
         field = self.query_one(Field)
-        field.styles.width = width - FIELD_AT - 2
+        field.styles.width = self.text.wanted(self.app.size.width) - FIELD_AT - 2
         field.focus()
-
-    def show(self, view: View) -> None:
-        """Do nothing: a dialog keeps its text."""
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         self.dismiss(event.value.strip() or None)
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
 
 
 def _value_lines(found: Setting, said: str | None, width: int) -> list[Line]:

@@ -35,20 +35,19 @@ class ChartSubject:
     profile: str
 
 
+@dataclass
 class ChartZoomed(Message):
     """The wheel was turned over the chart; `at` is the share of its width."""
 
-    def __init__(self, factor: float, at: float) -> None:
-        super().__init__()
-        self.factor, self.at = factor, at
+    factor: float
+    at: float
 
 
+@dataclass
 class ChartDragged(Message):
     """The chart was dragged by a share of its width."""
 
-    def __init__(self, share: float) -> None:
-        super().__init__()
-        self.share = share
+    share: float
 
 
 class ChartPanel(Panel):

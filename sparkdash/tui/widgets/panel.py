@@ -5,6 +5,7 @@ Rule: `draw` depends only on the view, the size and the panel's own fields; it i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
@@ -22,23 +23,21 @@ from sparkdash.tui.orders import AppServices
 from sparkdash.tui.text import EMPTY, Line
 
 
+@dataclass
 class RowMoved(Message):
     """The cursor of a table moved to another row; `key` is None when there is none."""
 
-    def __init__(self, key: str | None) -> None:
-        super().__init__()
-        self.key = key
+    key: str | None
 
     def can_replace(self, message: Message) -> bool:
         return isinstance(message, RowMoved)
 
 
+@dataclass
 class RowChosen(Message):
     """A row was chosen with Enter or a double click."""
 
-    def __init__(self, key: str) -> None:
-        super().__init__()
-        self.key = key
+    key: str
 
 
 class LinesArrived(Message):
@@ -48,37 +47,33 @@ class LinesArrived(Message):
         return isinstance(message, LinesArrived)
 
 
+@dataclass
 class PageAsked(Message):
     """A page's name in the footer was clicked."""
 
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.page = page
+    page: str
 
 
+@dataclass
 class SearchChanged(Message):
     """The text of the search field changed, or the field was left."""
 
-    def __init__(self, text: str, *, left: bool = False) -> None:
-        super().__init__()
-        self.text = text
-        self.left = left
+    text: str
+    left: bool = False
 
 
+@dataclass
 class EngineAsked(Message):
     """An engine was clicked, to become the large one."""
 
-    def __init__(self, profile: str) -> None:
-        super().__init__()
-        self.profile = profile
+    profile: str
 
 
+@dataclass
 class KeyAsked(Message):
     """The hint of a key was clicked."""
 
-    def __init__(self, key: str) -> None:
-        super().__init__()
-        self.key = key
+    key: str
 
 
 AS_TALL_AS_NEEDED = 0

@@ -61,7 +61,6 @@ class Shot:
 
     @property
     def lines(self) -> list[str]:
-        """The screen as text, one string a row."""
         return ["".join(segment.text for segment in strip) for strip in self.app.screen._compositor.render_strips()]
 
     async def settle(self) -> None:
@@ -76,14 +75,12 @@ class Shot:
             before = now
 
     async def until(self, text: str) -> None:
-        """Wait for a text, 30 s at most."""
         async with asyncio.timeout(30):
             while text not in " ".join(" ".join(self.lines).split()):
                 await asyncio.sleep(0.01)
                 await self.settle()
 
     async def resize(self, size: tuple[int, int]) -> None:
-        """Give the terminal another size."""
         if size == tuple(self.app.size):
             return
         assert self.app._driver is not None
@@ -95,7 +92,6 @@ class Shot:
         await self.settle()
 
     async def begin(self, state: State, box: Any) -> None:
-        """Bring a state onto the screen."""
         await self.settle()
         if state.act:
             state.act(self.app, self._link)
@@ -113,7 +109,6 @@ class Shot:
             await self.until(state.until)
 
     def looked(self, size: tuple[int, int], shows: tuple[str, ...] = ()) -> Looked:
-        """The screen for the oracle."""
         snapshot, top = self.app.view.snapshot, self.app.screen
         over = None
         if isinstance(top, ModalScreen):
@@ -141,7 +136,6 @@ def _is_dashboard(screen: Any) -> bool:
 
 @asynccontextmanager
 async def shot(state: State, box: Any, link: Any, theme: str | None = None) -> AsyncIterator[Shot]:
-    """Open the app with a state on it, at the size FIRST."""
     now = [box.now]
     if state.prepare:
         state.prepare(box, link)

@@ -35,7 +35,6 @@ class Commands:
     """The box's own commands: documents as the real ones print them."""
 
     async def dry_run(self, profile: str) -> dict[str, Any]:
-        """Return a long command."""
         argv = ["podman", "run", "-d", "--name", f"sparkdash-{profile}", "--network", "host", "--device", "nvidia.com/gpu=all",
                 "nvcr.io/nvidia/vllm:26.04-py3", "--max-model-len", "131072", "--speculative-config",
                 '{"method":"eagle3","model":"/models/a-quite-long-name-of-a-draft-model-that-goes-on","num_speculative_tokens":3}']  # fmt: skip
@@ -43,13 +42,11 @@ class Commands:
 
 
 def on_this_box(app: Any, link: Any) -> None:
-    """Have the commands of the daemon's own box at hand."""
     app.orders.commands = Commands()
     link.address = Address("http://localhost", "/run/sparkdash.sock")
 
 
 def past(box: Any, ident: str, **changes: Any) -> Any:
-    """A request that waited 60 s, 40 of them for a swap."""
     values: dict[str, Any] = {
         "state": RequestState.DONE, "started_at": box.now - 100, "granted_at": box.now - 40, "finished_at": box.now - 30,
         "ttft_s": 4.0, "status": 200, "finish_reason": "stop", "prompt_tokens": 1000, "cached_tokens": 900,
@@ -107,7 +104,6 @@ def with_past(box: Any, link: Any) -> None:
 
 
 def with_settings(box: Any, link: Any) -> None:
-    """Settings of each kind."""
     link.listed = SettingList(file="/home/me/.config/sparkdash/config.toml", pinned=(box.gpt,), preload=(box.gpt, box.coder), settings=(
         Setting(name="reserve_gib", value="12", default="10", meaning="Memory that admission keeps free.", given=True, live=True),
         Setting(name="port", value="8484", default="8484", meaning="Port of the gateway.", waits="9000"),
@@ -140,13 +136,11 @@ def on_the_shelf(box: Any, link: Any) -> None:
 
 
 def does_not_fit(box: Any, link: Any) -> None:
-    """Nothing that could leave would be enough."""
     link.plans = {box.coder: Plan(profile=box.coder, needs_bytes=110 * GIB, available_bytes=95 * GIB, fits=False, expected_s=220.0,
                                   held="the guard holds loads back for 2m10s more: 7.0 GiB available, 8.0 wanted")}  # fmt: skip
 
 
 def with_a_plan(box: Any, link: Any) -> None:
-    """A run of two arms."""
     link.run_plan = BenchPlan(
         suite="smoke", about="A first look", mode="standard", cells=2, gaps=8, expected_s=7800.0, stops=(box.gpt,),
         arms=(PlannedArm(name=box.gpt, launch_s=220.0, decode_tok_s=57.0, source="seen here"), PlannedArm(name=box.coder)),
@@ -168,7 +162,6 @@ def log_of(box: Any, link: Any) -> None:
 
 
 def refuses(box: Any, link: Any) -> None:
-    """The daemon refuses every order."""
     link.refuses = AdmissionError("The box is measured: run 20261121-200000-seeds holds it.", code="measuring",
                                   hint="Wait for its end, or `sparkdash bench stop`.")  # fmt: skip
 

@@ -132,7 +132,6 @@ def unknown(box: Any) -> Any:
 
 
 def huge(box: Any) -> Any:
-    """Figures with more digits than anybody planned for."""
     sample = box.sample(total=16_000 * GIB, available=4000 * GIB, free=3000 * GIB, page_cache=1000 * GIB,
                         engines={box.gpt: 11_000 * GIB}, swap_total=900 * GIB, swap_used=899 * GIB, pressure=1.0)  # fmt: skip
     values = {
@@ -185,7 +184,6 @@ def long_names(box: Any) -> Any:
 
 
 def wide_names(box: Any) -> Any:
-    """Names in wide characters and with combining marks."""
     snapshot = serving(box, *WIDE, toggle_a=WIDE[0], toggle_b=WIDE[1])
     clients = ("终端-助手", "kühler-Köder", "クライアント名前がとても長い", "🚀-agent", "e\u0301tude")
     requests = {f"q{i}": box.request(f"q{i}", client=one, profile=WIDE[i % 2]) for i, one in enumerate(clients)}
@@ -203,7 +201,6 @@ def queue(box: Any) -> Any:
 
 
 def ended_requests(box: Any) -> Any:
-    """Each way in which a request ends."""
     ends = [
         {"state": RequestState.DONE, "status": 200, "finish_reason": "stop", "completion_tokens": 64, "decode_tok_s": 58.8},
         {"state": RequestState.DONE, "status": 200, "finish_reason": "length", "completion_tokens": 4096, "reasoning_tokens": 900},
@@ -219,7 +216,6 @@ def ended_requests(box: Any) -> Any:
 
 
 def alert(box: Any) -> Any:
-    """Two figures are beyond their limits."""
     first = ActiveAlert(figure="decode_tok_s", label="decode", unit="tok/s", profile=box.gpt, node="local", value=4.2, limit=20.0,
                         above=False, since=box.now - 95)  # fmt: skip
     second = ActiveAlert(figure="gpu_temperature_c", label="GPU temperature", unit="C", profile="", node="local", value=88.0,
@@ -249,7 +245,6 @@ def simulated(box: Any) -> Any:
 
 
 def low_power(box: Any) -> Any:
-    """The GPU is stuck in its low-power state."""
     sample = box.sample(decode=6.1)
     return box.snapshot(sample=sample.replace(low_power=True, gpu=sample.gpu.replace(sm_clock_mhz=820.0, power_w=14.0,
                                                                                      throttle=("sw_power_cap",))))  # fmt: skip

@@ -34,12 +34,10 @@ class Looking:
         self.found = found
 
     async def look(self, _profiles: Any) -> BoxFindings:
-        """Look at once."""
         return self.found
 
 
 def stuck(box: Any) -> Any:
-    """The engine writes nothing, and is being repaired."""
     live = Liveness(
         state=LivenessState.STUCK, why="2 running, no token for 2m05s", since=box.now - 165, step=RepairStep.CANCEL,
         step_since=box.now - 40,
@@ -48,7 +46,6 @@ def stuck(box: Any) -> Any:
 
 
 def guarded(box: Any, level: GuardLevel = GuardLevel.HOLD, available: int = 7, mode: str = "act") -> Any:
-    """The guard holds loads back, and killed an engine before."""
     kill = GuardKill(at=box.now - 300, profile=EMBED, available=3 * GIB, reason="3.0 GiB available, floor 4.0.")
     floors = Floors(warn=12 * GIB, hold=8 * GIB, kill=5 * GIB)
     sample = box.sample(available=available * GIB, free=2 * GIB, page_cache=(available - 2) * GIB, pressure=0.31)
@@ -56,20 +53,17 @@ def guarded(box: Any, level: GuardLevel = GuardLevel.HOLD, available: int = 7, m
 
 
 def failed(box: Any) -> Any:
-    """The only engine died while it loaded."""
     died = box.engine(box.coder, EngineState.FAILED, failure=box.failure, ready_at=None, load_s=None)
     return box.snapshot(engines={box.coder: died}, requests={})
 
 
 def failed_beside(box: Any) -> Any:
-    """One serves, another died, and the last swap says why."""
     died = box.engine(box.coder, EngineState.FAILED, failure=box.failure, ready_at=None, load_s=None)
     swap = box.ended("s9", SwapOutcome.FAILED, took=48.0, ended_at=box.now - 60, failure=box.failure)
     return box.snapshot(engines={box.gpt: box.engine(), box.coder: died}, swaps=(swap,))
 
 
 def idle(box: Any) -> Any:
-    """Nothing runs and nothing is known."""
     return box.snapshot(engines={}, requests={}, recent=(), sample=None, swaps=())
 
 
@@ -81,14 +75,12 @@ def empty(box: Any) -> Any:
 
 
 def found_on_the_box(box: Any) -> Looking:
-    """A server of another program, containers, and clients."""
     server = RunningServer("Ollama", "http://127.0.0.1:11434", ("qwen3-8b", "gemma4-4b", "phi-4"))
     return Looking(BoxFindings(servers=(server,), containers=("vllm-by-hand",), clients=("codex", "zed"),
                                configuration="/home/me/llama-swap.yaml"))  # fmt: skip
 
 
 def examined(box: Any, link: Any) -> None:
-    """The doctor has something to say of each kind."""
     levels = (Status.FAIL, Status.WARN, Status.OK, Status.NOTE, Status.UNKNOWN)
     link.diagnosis = Diagnosis(findings=tuple(
         Finding(name=f"check-{at}", status=one, evidence=f"/proc/{at}/status says what was found there, in many words "
@@ -98,7 +90,6 @@ def examined(box: Any, link: Any) -> None:
 
 
 def node(box: Any, status: NodeStatus = NodeStatus.REACHABLE, **changes: Any) -> NodeState:
-    """The other box, in that status since a minute."""
     values: dict[str, Any] = {"name": "spark2", "status": status, "since": box.now - 62, "link": "enp1s0f1np1"}
     return NodeState(**(values | changes))
 
@@ -116,7 +107,6 @@ def of_both(box: Any, at: float, **held: int) -> dict[str, NodeSample]:
 
 
 def two_boxes(box: Any) -> Any:
-    """One engine has a rank on each of two boxes."""
     name = "qwen3.5-397b-2x"
     sample = box.sample(profile=name, engines={name: 98 * GIB}, available=16 * GIB, free=2 * GIB, page_cache=4 * GIB)
     profiles = (*box.snapshot().profiles, box.profile(name, nodes=2, needs_bytes=98 * GIB))
@@ -125,7 +115,6 @@ def two_boxes(box: Any) -> Any:
 
 
 def node_silent(box: Any) -> Any:
-    """The other box fell silent."""
     state = node(box, NodeStatus.UNREACHABLE, reason="ssh to spark2 timed out after 9 s. Check its cable and its power.",
                  owed=("sparkdash-gemma",))  # fmt: skip
     return box.snapshot(nodes={"spark2": state}, sample=box.sample().replace(nodes=of_both(box, box.now - 65)))
@@ -137,20 +126,17 @@ def node_refused(box: Any) -> Any:
 
 
 def two_loads(box: Any) -> Any:
-    """Two loads at once, and a request that waits for each."""
     beside = box.swap(id="s2", target=EMBED, evict=(), eta_s=30.0, eta_low_s=None, eta_high_s=None, fraction=0.8)
     waits = box.request("r9", state="waiting", profile=EMBED, granted_at=None, started_at=box.now - 5)
     return box.swapping(swaps_beside=(beside,), requests={"r9": waits})
 
 
 def loads_beside(box: Any) -> Any:
-    """One serves while another loads beside it."""
     coming = box.engine(box.coder, EngineState.LOADING, since=box.now - 60, ready_at=None, load_s=None)
     return box.snapshot(engines={box.gpt: box.engine(), box.coder: coming}, swap=box.swap(evict=()))
 
 
 def draining(box: Any) -> Any:
-    """The old engine ends its requests before the swap."""
     going = box.engine(box.gpt, EngineState.DRAINING)
     swap = box.swap(phase=SwapPhase.DRAIN, progress=None, waits_for="2 requests of gpt-oss-120b", until=box.now + 48,
                     stage_s={}, fraction=0.01)  # fmt: skip
@@ -170,21 +156,18 @@ def parked(box: Any) -> Any:
 
 
 def only_problems(box: Any) -> Any:
-    """Nothing but a profile file that cannot be read."""
     return box.snapshot(
         problems=("/home/me/.config/sparkdash/profiles/a-long-folder/mine.yaml:7: engine: must be one of vllm",) * 3
     )
 
 
 def measuring(box: Any) -> Any:
-    """An A/B run is under way."""
     now = Measuring(run="20261121-200000-seeds", doing="measuring", arm="eagle", cell="ctx 2K x 150", launch=2, launches=4,
                     done=15, cells=36, share=0.42, left_s=4320.0, at=box.now)  # fmt: skip
     return box.snapshot(measuring=now)
 
 
 def refused(code: str, message: str, hint: str) -> Any:
-    """A daemon that this dashboard cannot follow."""
     return lambda box: DaemonError(message, code=code, hint=hint)
 
 
