@@ -30,10 +30,7 @@ from sparkdash.sim.speed import (
     PrefixCache,
     SimulatedTiming,
     SimulationClock,
-    WallClock,
-    text_of,
     token_id,
-    token_of,
     tokenize,
 )
 from sparkdash.units import GIB
@@ -149,7 +146,7 @@ class App:
         self.served = argv.served_names(profile)
         cache = PrefixCache(spec.kv_tokens)
         self.context = min(profile.context or spec.kv_tokens, cache.capacity)
-        clock = clock or WallClock()
+        clock = clock or SimulationClock()
         speed = AT_START[spec.fault].speed if spec.fault in AT_START else 1.0
         seats = argv.parse_token_count(argv.lookup(profile.args, "max-num-seqs")) or SEATS
         self.engine = SimulatedEngine(SimulatedTiming(spec, speed), cache, clock, seats=seats)
@@ -158,17 +155,12 @@ class App:
         self._created = int(time.time())
         self._routes: dict[str, dict[str, Route]] = {
             "/health": {"GET": self._empty},
-            "/ping": {"GET": self._empty, "POST": self._empty},
             "/version": {"GET": self._version},
-            "/load": {"GET": self._load},
             "/metrics": {"GET": self._metrics},
             "/v1/models": {"GET": self._models},
             "/v1/messages/count_tokens": {"POST": self._count},
             "/v1/embeddings": {"POST": self._embeddings},
             "/tokenize": {"POST": self._tokenize},
-            "/detokenize": {"POST": self._detokenize},
-            "/reset_prefix_cache": {"POST": self._reset},
-            "/is_sleeping": {"GET": self._is_sleeping},
             "/wake_up": {"POST": self._wake_up},
             "/sim/fault": {"POST": self._fault},
         }
@@ -274,9 +266,6 @@ class App:
     async def _version(self, _: HttpRequest) -> HttpResponse:
         return HttpResponse(compact({"version": f"{sparkdash.__version__}+sim"}))
 
-    async def _load(self, _: HttpRequest) -> HttpResponse:
-        return HttpResponse(compact({"server_load": len(self.engine.running) + len(self.engine.waiting)}))
-
     async def _metrics(self, _: HttpRequest) -> HttpResponse:
         page = garbled() if self.behaviour.garbled_metrics else exposition(self.engine.counters, self.gauges())
         return HttpResponse(page.encode(), content_type="text/plain; version=1.0.0; charset=utf-8")
@@ -312,18 +301,6 @@ class App:
             compact({"count": len(ids), "max_model_len": self.context, "tokens": ids, "token_strs": None})
         )
 
-    async def _detokenize(self, request: HttpRequest) -> HttpResponse:
-        ids = self._body(request).get("tokens")
-        try:
-            tokens = [token_of(number) for number in ids or ()]
-        except (ValueError, TypeError, AttributeError) as error:
-            raise RefusedError(f"tokens: {error}", param="tokens") from None
-        return HttpResponse(compact({"prompt": text_of(tokens)}))
-
-    async def _reset(self, _: HttpRequest) -> HttpResponse:
-        self.engine.cache.clear()
-        return HttpResponse(compact({"success": True}))
-
     async def _embeddings(self, request: HttpRequest) -> HttpResponse:
         return HttpResponse(compact(formats.embed(self._body(request))))
 
@@ -334,9 +311,6 @@ class App:
         # after the answer: the fault may stop this process
         asyncio.get_running_loop().call_soon(self.trigger.arm, order)
         return HttpResponse(compact({"fault": order.fault}))
-
-    async def _is_sleeping(self, _: HttpRequest) -> HttpResponse:
-        return HttpResponse(compact({"is_sleeping": self.asleep}))
 
     async def _wake_up(self, _: HttpRequest) -> HttpResponse:
         if self.asleep:

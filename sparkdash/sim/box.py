@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from sparkdash.domain.metric import Gpu, Memory
@@ -41,14 +40,6 @@ IDLE_MHZ, FULL_MHZ, HIGHEST_MHZ = 208.0, 2405.0, 3003.0
 """Clock without and under load, and the highest that the driver names."""
 
 
-@dataclass(slots=True)
-class _Gone:
-    """Memory that an ended process still holds."""
-
-    memory: int
-    since: float
-
-
 class SimBox:
     """Adds up the claims in `folder`. One reader per box; `clock` gives monotonic seconds."""
 
@@ -59,7 +50,8 @@ class SimBox:
         self._clock = clock
         self._release_s = release_s
         self._alive: dict[int, MemoryClaim] = {}
-        self._gone: dict[int, _Gone] = {}
+        self._gone: dict[int, tuple[int, float]] = {}
+        """Memory that ended processes still hold, by pid, and since when."""
         self._cached = 0.0
         self._heat = 0.0
         self._heat_at = clock()
@@ -120,8 +112,8 @@ class SimBox:
         now, before = self._clock(), self._alive
         self._alive = {claim.pid: claim for claim in read_claims(self._folder)}
         for pid in before.keys() - self._alive.keys():
-            self._gone[pid] = _Gone(before[pid].memory, now)
-        for pid in [pid for pid, gone in self._gone.items() if now - gone.since >= self._release_s]:
+            self._gone[pid] = (before[pid].memory, now)
+        for pid in [pid for pid, (_, since) in self._gone.items() if now - since >= self._release_s]:
             del self._gone[pid]
         largest = max((claim.memory for claim in self._alive.values()), default=0)
         self._cached = max(self._cached, CACHE_SHARE * largest)
@@ -129,9 +121,9 @@ class SimBox:
     def _lingering(self) -> int:
         """Return memory not yet released: all of it for half the time, then evenly less."""
         total = 0.0
-        for gone in self._gone.values():
-            share = (self._clock() - gone.since) / self._release_s if self._release_s else 1.0
-            total += gone.memory * min(1.0, 2 * (1 - share))
+        for memory, since in self._gone.values():
+            share = (self._clock() - since) / self._release_s if self._release_s else 1.0
+            total += memory * min(1.0, 2 * (1 - share))
         return int(total)
 
     def _warm(self, load: float) -> float:

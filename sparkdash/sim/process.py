@@ -185,9 +185,7 @@ async def serving(
 async def run_process(profile: Profile, port: int) -> int:
     """Run a whole engine process; return its exit code. Raises ProfileError for an unknown fault."""
     app = App(profile)
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, partial(_signalled, app, stop))
+    stop = _stop_signal(lambda: app.behaviour.ignores_signals)
     sock = _bind(port, pretend_taken=app.behaviour.port_taken)
     if sock is None:
         _print(boot_log.port_in_use(port))
@@ -335,11 +333,20 @@ def _bind(port: int, *, pretend_taken: bool) -> socket.socket | None:
     return None
 
 
-def _signalled(app: App, stop: asyncio.Event) -> None:
-    if app.behaviour.ignores_signals:
-        _print(boot_log.log_line("APIServer", "[launcher.py:1] signal ignored (simulated fault wont-stop)", "WARNING"))
-    else:
-        stop.set()
+def _stop_signal(ignored: Callable[[], bool]) -> asyncio.Event:
+    """Return the event that SIGTERM and SIGINT set, unless they are ignored."""
+    stop = asyncio.Event()
+
+    def signalled() -> None:
+        if ignored():
+            text = "[launcher.py:1] signal ignored (simulated fault wont-stop)"
+            _print(boot_log.log_line("APIServer", text, "WARNING"))
+        else:
+            stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, signalled)
+    return stop
 
 
 async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, int]) -> int:
@@ -401,18 +408,14 @@ CONTEXT = 32768
 
 
 async def run_worker(profile: Profile, port: int) -> int:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     claim = ClaimFile(profile.name)
     try:
-        await _worker_work(profile, port, claim, stop)
+        return await _until(_stop_signal(lambda: False), _worker_work(profile, port, claim))
     finally:
         claim.remove()
-    return 0
 
 
-async def _worker_work(profile: Profile, port: int, claim: ClaimFile, stop: asyncio.Event) -> None:
+async def _worker_work(profile: Profile, port: int, claim: ClaimFile) -> int:
     spec = profile.sim or SimSpec()
     size = spec.memory_gib * GIB
     load_s = spec.load_s / spec.time_scale
@@ -424,24 +427,13 @@ async def _worker_work(profile: Profile, port: int, claim: ClaimFile, stop: asyn
     )
     loaded = 0.0
     for line in lines:
-        if await _ended(stop, began + line.at * load_s - time.monotonic()):
-            return
+        await _pause(began + line.at * load_s)
         loaded = line.memory or loaded
         claim.write(int(loaded * size))
-        stream = sys.stderr if line.bar else sys.stdout
-        stream.write(line.text if line.bar else line.text + "\n")
-        stream.flush()
-    while not await _ended(stop, CLAIM_S):
-        busy, watts = _head_use(profile.name)
-        claim.write(int(size), busy, watts)
-
-
-async def _ended(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait that long, or until the worker is told to stop; return whether it was."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(max(0.0, seconds)):
-            await stop.wait()
-    return stop.is_set()
+        _print(line.text, bar=line.bar)
+    while True:
+        await asyncio.sleep(CLAIM_S)
+        claim.write(int(size), *_head_use(profile.name))
 
 
 def _head_use(profile: str) -> tuple[float, float | None]:

@@ -17,7 +17,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol
 
 from sparkdash.domain.profile import SimSpec, SimSpeed
 
@@ -25,25 +24,14 @@ SHARING = 0.45
 """Exponent by which concurrent streams slow a step."""
 
 
-class SimulationClock(Protocol):
-    """Source of monotonic seconds, with waiting."""
-
-    def now(self) -> float:
-        """Return monotonic seconds."""
-        ...
-
-    async def sleep_until(self, when: float) -> None:
-        """Return at `when`, at once if it has passed. Always yields to other tasks."""
-        ...
-
-
-class WallClock:
-    """Clock of the machine."""
+class SimulationClock:
+    """Monotonic seconds of the machine, with waiting; tests have one that leaps."""
 
     def now(self) -> float:
         return time.monotonic()
 
     async def sleep_until(self, when: float) -> None:
+        """Return at `when`, at once if it has passed. Always yields to other tasks."""
         await asyncio.sleep(max(0.0, when - self.now()))
 
 
@@ -114,13 +102,6 @@ def text_of(tokens: list[bytes]) -> str:
 def token_id(token: bytes) -> int:
     """Return a number below 2**50, exact in JSON's doubles."""
     return int.from_bytes(_MARK + token, "big")
-
-
-def token_of(number: int) -> bytes:
-    raw = number.to_bytes(8, "big").lstrip(b"\x00") if 0 <= number < 2**56 else b""
-    if not raw.startswith(_MARK) or len(raw) == 1:
-        raise ValueError(f"{number} is no token id of this model")
-    return raw[1:]
 
 
 BLOCK_TOKENS = 16
@@ -206,9 +187,6 @@ class PrefixCache:
                 self._idle[key] = None
         self._fresh -= holding.fresh
         holding.keys, holding.fresh = [], 0
-
-    def clear(self) -> None:
-        self._idle.clear()
 
     def _hold(self, key: int) -> None:
         self._idle.pop(key, None)

@@ -222,9 +222,21 @@ EDGE_ROOM = 9
 """Cells of an edge that corners, rules and the spaces around its two texts take."""
 
 
-def frame(body: Sequence[Line], width: int, head: EdgeText = NO_EDGE_TEXT, foot: EdgeText = NO_EDGE_TEXT) -> list[Line]:
-    """Draw a rounded frame of `width` cells with text in its edges; body lines get `width - 4` cells."""
+def frame(
+    body: Sequence[Line],
+    width: int,
+    head: EdgeText = NO_EDGE_TEXT,
+    foot: EdgeText = NO_EDGE_TEXT,
+    *,
+    height: int = 0,
+) -> list[Line]:
+    """Draw a rounded frame of `width` cells with text in its edges; body lines get `width - 4` cells.
+
+    With a `height` other than 0, the body is cut or filled to it.
+    """
     edge = styled("│", Style.FAINT)
+    if height:
+        body = [*body, *[EMPTY] * height][: max(height - 2, 0)]
     rows = [edge + styled(" ") + pad(line, width - 4) + styled(" ") + edge for line in body]
     return [_edge("╭", "╮", head, width), *rows, _edge("╰", "╯", foot, width)]
 

@@ -9,11 +9,13 @@ import asyncio
 import selectors
 from typing import Any
 
+from sparkdash.sim.speed import SimulationClock
+
 IDLE_S = 0.002
 """Real seconds without a byte after which nothing more is expected: all ends of all sockets are in this process."""
 
 
-class LeapingClock:
+class LeapingClock(SimulationClock):
     """Simulated seconds, for an engine in the test's own process: waiting moves them on at once, and lets others run.
 
     `turns` of the event loop pass before each leap: so many let those who read note what was said at the moment it was said.

@@ -22,17 +22,16 @@ from sparkdash.sim.speed import (
     expected_accepted,
     text_of,
     token_id,
-    token_of,
     tokenize,
 )
 
 
 @given(st.text())
 def test_tokens_hold_the_whole_text(text: str) -> None:
-    """Joining a text's tokens gives the text, and every id gives its token."""
+    """Joining a text's tokens gives the text, and different tokens have different ids."""
     tokens = tokenize(text)
     assert text_of(tokens) == text
-    assert [token_of(token_id(token)) for token in tokens] == tokens
+    assert len({token_id(token) for token in tokens}) == len(set(tokens))
     assert all(token_id(token) < 2**53 for token in tokens)
 
 
@@ -41,12 +40,6 @@ def test_tokens_are_stable_under_continuation(begin: str, more: str) -> None:
     """A longer text begins with the tokens of its beginning, save the last one."""
     known = tokenize(begin)[:-1]
     assert tokenize(begin + more)[: len(known)] == known
-
-
-@pytest.mark.parametrize("number", [-1, 0, 1, 2**70])
-def test_unknown_ids_are_refused(number: int) -> None:
-    with pytest.raises(ValueError, match="no token id"):
-        token_of(number)
 
 
 def test_prose_has_about_four_characters_a_token() -> None:

@@ -14,7 +14,7 @@ from sparkdash.domain.memory import FOREIGN, Holder, Holding, MemoryAccount
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.page import Page
-from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, align_right, clip, frame, pad, styled, wrap
+from sparkdash.tui.text import EdgeText, Line, Style, align_right, clip, frame, pad, styled, wrap
 from sparkdash.tui.widgets.panel import Panel, RowMoved
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, size
@@ -75,14 +75,12 @@ class HolderDetail(Panel):
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - the account is given
         if self.account is None:
-            return frame([EMPTY] * (height - 2), width, EdgeText(styled("memory")))
+            return frame([], width, EdgeText(styled("memory")), height=height)
         totals = f"{size(self.account.total)} in all, {size(self.account.available)} available"
         lines = _about_holder(self.chosen, width - 4) if self.chosen else []
         lines += [row for note in self.account.notes for row in wrap(note, width - 4, Style.DIM)]
-        lines = [*lines, *[EMPTY] * (height - 2 - len(lines))][: height - 2]
-        return frame(
-            lines, width, EdgeText(styled(self.chosen.name if self.chosen else "memory", Style.STRONG), styled(totals))
-        )
+        name = styled(self.chosen.name if self.chosen else "memory", Style.STRONG)
+        return frame(lines, width, EdgeText(name, styled(totals)), height=height)
 
 
 def _about_holder(one: Holding, width: int) -> list[Line]:

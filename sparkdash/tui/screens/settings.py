@@ -71,14 +71,11 @@ class SettingDetail(Panel):
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - the setting is given
         one = self.chosen
         if one is None:
-            return frame([EMPTY] * (height - 2), width, EdgeText(styled("no setting")))
+            return frame([], width, EdgeText(styled("no setting")), height=height)
         lines = wrap(one.meaning, width - 4, limit=max(height - 4, 1))
         waits = styled(f" · {one.waits} after a restart of the daemon", Style.WARN) if one.waits else EMPTY
         lines.append(styled(f"{one.value} · default {one.default} · {holds(one)}", Style.DIM) + waits)
-        lines += [EMPTY] * (height - 2 - len(lines))
-        return frame(
-            [clip(line, width - 4) for line in lines[: height - 2]], width, EdgeText(styled(one.name, Style.STRONG))
-        )
+        return frame(lines, width, EdgeText(styled(one.name, Style.STRONG)), height=height)
 
 
 READ_AGAIN_S = 3.0

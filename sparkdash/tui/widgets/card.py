@@ -194,7 +194,6 @@ class EngineCard(Panel):
         if is_compact(self.app.size.height):
             shown = face(view, width - 1, height)
             return [styled(" ") + row for row in [*shown.rows, *[EMPTY] * height][:height]]
-        room = max(height - 2, 0)
-        shown = face(view, width - 4, room)
-        body = [*shown.rows, *[EMPTY] * room][:room]
-        return frame(body, width, _head(shown.title, shown.marks, width - 4), _foot(shown.engine, view))
+        shown = face(view, width - 4, max(height - 2, 0))
+        head = _head(shown.title, shown.marks, width - 4)
+        return frame(shown.rows, width, head, _foot(shown.engine, view), height=height)

@@ -82,9 +82,7 @@ class ChartPanel(Panel):
         inner, rows = width - 4, height - 4
         if self.first is None or rows < LEAST_ROWS:
             told = [styled(self.failure_text or "reading the history…", Style.BAD if self.failure_text else Style.DIM)]
-            return frame(
-                [*told, *[EMPTY] * (height - 3)][: height - 2], width, EdgeText(styled(self.title, Style.STRONG))
-            )
+            return frame(told, width, EdgeText(styled(self.title, Style.STRONG)), height=height)
         lines = self._plotted(begin, end, inner - AXIS, rows)
         foot = EdgeText(self._mark_text(begin, end), styled(self._span(begin, end, view.now), Style.DIM))
         return frame(lines, width, EdgeText(self._head(width - 9), styled(self.today, Style.DIM)), foot)

@@ -26,7 +26,7 @@ from sparkdash.tui.text import (
     styled,
     wrap,
 )
-from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
+from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import DASH, duration, number, percent
 
 LABEL, RATIO = 17, 8
@@ -162,13 +162,6 @@ class ComparePanel(Panel):
         self._runs = ABOVE if below_runs else ELSEWHERE
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
-        body = compare_rows(view, width - 4, self._runs)
-        if height != AS_TALL_AS_NEEDED:
-            body = [*body, *[EMPTY] * (height - 2 - len(body))][: height - 2]
-        far = styled("SIMULATED", Style.WARN) if view.simulated else EMPTY
-        return frame(
-            body,
-            width,
-            EdgeText(styled("A | B"), far),
-            EdgeText(EMPTY, styled("t", Style.STRONG) + styled(" flips", Style.DIM)),
-        )
+        head = EdgeText(styled("A | B"), styled("SIMULATED", Style.WARN) if view.simulated else EMPTY)
+        foot = EdgeText(EMPTY, styled("t", Style.STRONG) + styled(" flips", Style.DIM))
+        return frame(compare_rows(view, width - 4, self._runs), width, head, foot, height=height)

@@ -140,14 +140,8 @@ class LogPanel(Panel, can_focus=True):
         begin = max(len(self._rows) - room, 0) if self._top is None else self._top
         shown = list(enumerate(self._rows[begin : begin + room], begin))
         body = [self._styled(row, width - 4, here=place == self._hit) for place, row in shown]
-        body = body or [styled(self._silence(), Style.DIM)]
-        body += [EMPTY] * (room - len(body))
-        return frame(
-            body,
-            width,
-            EdgeText(styled("log ") + styled(self._whose, Style.STRONG), self._mode(begin, room)),
-            self._foot(),
-        )
+        head = EdgeText(styled("log ") + styled(self._whose, Style.STRONG), self._mode(begin, room))
+        return frame(body or [styled(self._silence(), Style.DIM)], width, head, self._foot(), height=height)
 
     def find(self, text: str) -> None:
         self.search = text

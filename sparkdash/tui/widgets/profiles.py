@@ -238,9 +238,8 @@ class ProfileDetail(Panel):
             verdict = _verdict(profile, view.snapshot, plan, lacks(self.stock.get(profile.name)), width - 4)
             facts = verdict if len(verdict) > 2 else [_serves(profile), *verdict]
             lines = [*_about(profile, width - 4, height - 2 - len(facts)), *facts]
-        lines = [clip(line, width - 4) for line in lines[: height - 2]]
         title = styled(profile.name, Style.STRONG) if profile else styled("no profile")
-        return frame([*lines, *[EMPTY] * (height - 2 - len(lines))], width, EdgeText(title))
+        return frame(lines, width, EdgeText(title), height=height)
 
 
 def _about(profile: ProfileSummary, width: int, room: int) -> list[Line]:

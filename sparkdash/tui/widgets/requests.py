@@ -24,7 +24,6 @@ from sparkdash.tui.text import (
     Line,
     Style,
     align_right,
-    clip,
     dimmed,
     frame,
     pad,
@@ -267,9 +266,8 @@ class RequestDetail(Panel):
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         request = next((r for r in view.requests if r.id == self.chosen), None)
-        lines = [clip(line, width - 4) for line in _detail(request, view)] if request else []
         title = styled(f"{request.client} · {request.id}") if request else styled("no request")
-        return frame([*lines, *[EMPTY] * (height - 2 - len(lines))], width, EdgeText(title))
+        return frame(_detail(request, view) if request else [], width, EdgeText(title), height=height)
 
 
 def _detail(request: Request, view: View) -> list[Line]:

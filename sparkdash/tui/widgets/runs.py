@@ -186,12 +186,9 @@ class CellTable(Table):
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         """Return the framed cells; below them a cut row in full, the overall verdict, and the gaps."""
         if self.report is None:
-            told = wrap(
-                self.failure_text or "reading the run…", width - 4, Style.BAD if self.failure_text else Style.DIM
-            )
-            return frame(
-                [*told, *[EMPTY] * max(0, height - 2 - len(told))][: height - 2], width, EdgeText(styled("cells"))
-            )
+            style = Style.BAD if self.failure_text else Style.DIM
+            told = wrap(self.failure_text or "reading the run…", width - 4, style)
+            return frame(told, width, EdgeText(styled("cells")), height=height)
         rows = self.rows(view, width - 4)
         row = next((one for one in rows if one.key == self.cursor), rows[0] if rows else None)
         told = wrap(row.copy, width - 2, Style.DIM, limit=2) if row and plain_text(row.line).endswith(ELLIPSIS) else []

@@ -156,9 +156,8 @@ class SwapDetail(Panel):
             body = wrap(f"✗ the memory guard killed {kill.profile}: {kill.reason}", width - 4, Style.BAD)
         else:
             title = _swap_name(swap, view)
-            body = [clip(line, width - 4) for line in _detail(swap, width - 4, height)] if swap else []
-        body += [EMPTY] * (height - 2 - len(body))
-        return frame(body[: height - 2], width, EdgeText(title))
+            body = _detail(swap, width - 4, height) if swap else []
+        return frame(body, width, EdgeText(title), height=height)
 
 
 def _swap_name(swap: Swap | None, view: View) -> Line:
@@ -192,9 +191,7 @@ class NoticeList(Panel):
         height = height or len(told) + 2
         body = told[: height - 2]
         all_of_it = styled("n", Style.STRONG) + styled(" all", Style.DIM) if len(body) < len(told) else EMPTY
-        return frame(
-            [*body, *[EMPTY] * (height - 2 - len(body))], width, EdgeText(styled("notices")), EdgeText(EMPTY, all_of_it)
-        )
+        return frame(body, width, EdgeText(styled("notices")), EdgeText(EMPTY, all_of_it), height=height)
 
 
 def notice_lines(view: View, width: int) -> list[Line]:

@@ -119,8 +119,7 @@ class Table(Panel, can_focus=True):
             count = styled(f"n={self.count_text(len(self._rows))}", Style.DIM) if place else EMPTY
             return [_beside(head, (place, count), inner), *(shown or self._empty(view, inner))][:height]
         body = [head, *(shown or self._empty(view, inner))]
-        body += [EMPTY] * (height - 2 - len(body))
-        return frame(body, width, EdgeText(styled(self.title)), EdgeText(EMPTY, place))
+        return frame(body, width, EdgeText(styled(self.title)), EdgeText(EMPTY, place), height=height)
 
     def move_to(self, key: str) -> None:
         self.cursor, self._walked = key, True

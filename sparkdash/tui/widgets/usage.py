@@ -138,14 +138,12 @@ class TodayPanel(Panel):
             self._read(view.now)
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - it shows what was read
-        rows = max(height - 2, 0)
-        inner = width - 4
-        body = [clip(line, inner) for line in today_lines(self._profiles, self._clients, inner, rows)]
+        body = today_lines(self._profiles, self._clients, width - 4, max(height - 2, 0))
         if self._profiles is None:
             body = [styled(self._failure or "reading the history…", Style.BAD if self._failure else Style.DIM)]
         head = EdgeText(styled("today"), _energy(self._profiles))
         key = styled("6", Style.STRONG) + styled(" history", Style.DIM)
-        return frame([*body, *[EMPTY] * rows][:rows], width, head, EdgeText(EMPTY, key))
+        return frame(body, width, head, EdgeText(EMPTY, key), height=height)
 
     @work(group="today", exclusive=True)
     async def _read(self, now: float) -> None:
@@ -214,9 +212,8 @@ class WeeksChart(ChartPanel):
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         if self._of:
             return super().draw(view, width, height)
-        rows = max(height - 2, 0)
         told = styled("No engine runs.", Style.DIM)
-        return frame([told, *[EMPTY] * rows][:rows], width, EdgeText(styled(self.title, Style.STRONG)))
+        return frame([told], width, EdgeText(styled(self.title, Style.STRONG)), height=height)
 
     @work(group="weeks", exclusive=True)
     async def _read_weeks(self, profile: str, now: float) -> None:
