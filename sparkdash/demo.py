@@ -54,9 +54,7 @@ class DemoOptions(NamedTuple):
     """Port of the gateway; 0 takes a free one."""
     traffic: bool
     speed: float
-    """Simulated seconds per second."""
     nodes: int = 1
-    """Number of boxes."""
 
 
 def run_demo(options: DemoOptions, *, headless: bool) -> int:

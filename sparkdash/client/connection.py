@@ -143,7 +143,6 @@ def _first(error: ValidationError) -> str:
 
 
 CONNECT_S = 3.0
-"""Seconds within which a connection must be open."""
 
 
 class DaemonConnection:

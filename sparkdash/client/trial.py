@@ -40,7 +40,6 @@ class TrialAnswer(NamedTuple):
     """Seconds until the first text, a load included."""
     total_s: float
     text: str
-    """Text of the answer, reasoning included."""
 
 
 def attempt(root: str, key: str | None, protocol: Protocol, model: str) -> TrialAnswer:

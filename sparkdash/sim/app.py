@@ -129,9 +129,7 @@ KV_SHARE = 0.25
 SEATS = 16
 """Default number of concurrent requests (the profile's max-num-seqs overrides it); the usual maximum on a Spark."""
 FILLING = b" padding"
-"""Token that pads prompts with a long prefill."""
 SALT = "Parameter 'cache_salt' must be at most 128 characters and must not contain '@', '/', '\\\\', or NUL."
-"""Error message of vLLM 0.32."""
 _UNSALTED = re.compile(r"[@/\\\0]|^.{129}", re.DOTALL)
 Route = Callable[[HttpRequest], Awaitable[HttpResponse]]
 

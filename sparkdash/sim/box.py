@@ -32,7 +32,6 @@ RELEASE_S = 4.0
 IDLE_W, LOAD_W = 5.0, 61.0
 """GPU power; owners report 3-12 W idle and 50-95 W under load."""
 MAX_W = 90.0
-"""Upper limit of all engines' power together."""
 IDLE_C, LOAD_C = 41.0, 73.0
 WARMING_S = 25.0
 """Time constant of the temperature. Invented."""

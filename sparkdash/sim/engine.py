@@ -28,7 +28,6 @@ class AnswerPiece:
     text: str
     tokens: int
     finish: str | None = None
-    """Finish reason, stop or length; None while generating."""
     stop_reason: str | None = None
 
 
@@ -43,13 +42,10 @@ class SimulatedRequest:
     arrived: float
     limit: int
     prompt: int = 0
-    """Number of prompt tokens."""
     cached: int = 0
-    """Prompt tokens found in the prefix cache."""
     computed: int = 0
     produced: int = 0
     deferred: bool = False
-    """Waits for its grammar, not for room."""
     prefill_s: float | None = None
     """Fixed prefill time of the whole prompt; None: computed by SimulatedTiming."""
     holding: HeldBlocks = field(default_factory=HeldBlocks)
@@ -126,7 +122,6 @@ class StepReport:
     running: int = 0
     waiting: int = 0
     deferred: int = 0
-    """Waiting requests that are deferred."""
     kv_usage: float = 0.0
 
 
@@ -142,9 +137,7 @@ class SimulatedEngine:
         self.work = GpuWork()
         self.behaviour: Behaviour = HEALTHY
         self.on_change: Callable[[], None] = lambda: None
-        """Called after a change of behaviour."""
         self.on_tokens: Callable[[int], None] = lambda _: None
-        """Called with the tokens that an answer has so far."""
         self.on_compile: Callable[[float], None] = lambda _: None
         """Called with the seconds of a compilation that begins."""
         self._pace = pace
@@ -152,7 +145,6 @@ class SimulatedEngine:
         self._seats = seats
         self._wake = asyncio.Event()
         self._held: set[SimulatedRequest] = set()
-        """Requests served when the hang began."""
         self._compiling_grammars: set[asyncio.Task[None]] = set()
 
     def change(self, behaviour: Behaviour) -> None:

@@ -50,17 +50,13 @@ class Hang(StrEnum):
     """Kinds of hang of a serving engine."""
 
     PROCESS = "process"
-    """Whole process, stopped by a signal."""
     CORE = "core"
-    """Current step never ends."""
     SPIN = "spin"
     """Current step never ends, at full load."""
     ADMISSION = "admission"
-    """Waiting requests never run."""
     STALL = "stall"
     """Current step ends some time after all requests served at that moment have left."""
     SLEEP = "sleep"
-    """Engine was put to sleep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +83,9 @@ class Behaviour:
     garbled_metrics: bool = False
     hang: Hang | None = None
     recovers_s: float = 0.0
-    """Duration of a stall after the last client has left."""
     prefill_s: float = 0.0
-    """Prefill time of every prompt, however short."""
     compile_s: float = 0.0
-    """Compilation time of the first prompt."""
     grammar_s: float = 0.0
-    """Grammar compilation time of every request with a response format."""
     quiet: bool = False
 
 

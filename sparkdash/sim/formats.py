@@ -394,4 +394,3 @@ PROTOCOLS = {
 
 
 NEWER = ("/v1/responses", "/v1/messages", "/v1/messages/count_tokens")
-"""Routes that engines learned after chat completions."""

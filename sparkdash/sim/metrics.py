@@ -114,7 +114,6 @@ class SimulatedGauges:
     running: int
     waiting: int
     deferred: int
-    """Waiting requests that are deferred."""
     kv_usage: float
     asleep: bool
     block: int

@@ -234,9 +234,7 @@ class SimulatedBoxes(NamedTuple):
     runtime: Runtime
     reader: SimBox
     processes: tuple[Process, ...]
-    """Runtimes of the single boxes."""
     nodes: SimulatedNodes | None = None
-    """Other boxes; None with one."""
     attend: Callable[[Publish], Awaitable[None]] | None = None
     """Tells the states of the nodes and ends there what is owed, until cancelled; None with one box."""
 

@@ -46,7 +46,6 @@ class MemoryClaim:
     started: int
     """The kernel's start time of the process, in ticks: a pid that was used again is another process."""
     memory: int
-    """Size in bytes."""
     busy: float
     """Share of the GPU's time, 0..1."""
     profile: str
@@ -157,9 +156,7 @@ def start_compiler(seconds: float) -> None:
 CLAIM_S = 0.25
 """Interval of claim checks; the claim is written when it changed."""
 STATS_S = 10.0
-"""Interval of vLLM's throughput log."""
 ORPHAN_S = 120.0
-"""Time that an orphan holds memory before it ends by itself."""
 
 
 @asynccontextmanager
@@ -210,7 +207,6 @@ class ClaimWriter:
         self._orphaned = pid is not None
         self._file = ClaimFile(profile.name, pid=pid)
         self.loaded = 0.0
-        """Share of the memory in use, 0..1."""
 
     def tell(self) -> None:
         now, engine = time.monotonic(), self._app.engine

@@ -26,7 +26,6 @@ class OrderedCall:
 
     name: str
     arguments: str
-    """JSON object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,6 @@ class PromptOrders:
     returned: str | None = None
     """Result of a tool that was called by order, in ASCII and on one line."""
     tokens: int | None = None
-    """Length of the answer."""
 
 
 NOTHING = PromptOrders()

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from sparkdash.sim.speed import text_of, tokenize
 
 NATURAL_TOKENS = (60, 420)
-"""Range of an answer's length when nothing limits it."""
 CODE_SHARE = 0.3
 """Chance that a code block follows a paragraph."""
 
@@ -39,9 +38,7 @@ class GeneratedToken:
     token: bytes
     text: str
     finish: str | None = None
-    """Finish reason: stop or length."""
     stop_reason: str | None = None
-    """Stop string that ended the text."""
 
 
 def seeded_random(seed: str) -> random.Random:

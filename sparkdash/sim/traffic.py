@@ -22,7 +22,6 @@ from sparkdash.units import GIB
 
 USER_AGENT = "sparkdash-demo/"
 BACK_OFF_S = 3.0
-"""Wait of a client after a failed request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +35,7 @@ class ClientHabit:
     think: tuple[float, float]
     """Pause between an answer and the next question."""
     answer: tuple[int, int]
-    """Range of max_tokens."""
     turns: int
-    """Turns after which the conversation restarts."""
 
 
 HABITS = (
@@ -151,7 +148,6 @@ def _content(line: str) -> str:
 
 
 DECODE = 40.0
-"""Speed in tok/s of a profile without a published one."""
 PREFILL_PER_DECODE = 40.0
 """Prefill speed as a multiple of decode speed where none was published; 30 to 50 on boxes that report both."""
 FULL_CONTEXT = 0.7, 0.5

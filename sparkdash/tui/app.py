@@ -76,7 +76,6 @@ WHAT = {
     "box": "Memory of the box by holder, with what frees it",
     "history": "Charts from minutes to months, usage, swaps and notices",
 }
-"""Contents of each page in one line."""
 THEMES = {
     "dark": "Light text on dark",
     "light": "Dark text on light",
@@ -85,7 +84,6 @@ THEMES = {
     "safe-light": "The same on light",
     "plain": "The terminal's own colours",
 }
-"""Themes by their names in `theme.NAMES`."""
 
 ARRANGEMENTS = {
     Arrangement.ALL: "Every panel of the dashboard",

@@ -22,7 +22,6 @@ class HeroChoice:
     """Choice of the large figure, with the series that was read for it."""
 
     is_each: bool = False
-    """Whether the figure is the rate of each request, not of all together."""
     window_s: float = 0.0
     """Seconds of the chart; 0 is the live chart."""
     series: Series | None = None

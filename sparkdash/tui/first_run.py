@@ -23,7 +23,6 @@ class RunningServer:
     url: str
     profiles: tuple[str, ...]
     attached: bool = False
-    """Whether the profiles exist already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ STEP_S = 2.0
 KEPT = 600
 """Buckets of a ring: twenty minutes fill the widest chart, which has two buckets per cell."""
 MEMORY_STEP_S = 5.0
-"""Seconds of one cell of the memory's chart."""
 MEMORY_KEPT = 360
 """Half an hour."""
 SHOWN = (Metric.DECODE, Metric.DECODE_EACH, Metric.PROMPT_SPEED, Metric.PREFIX_HIT, Metric.KV_USED)
@@ -29,7 +28,6 @@ BOX_MEMORY = ("memory_available_bytes", "memory_free_bytes", "page_cache_bytes")
 """Recorded figures of a box from which its memory is drawn."""
 
 BOX_CHARTED = ("gpu_power_w", "gpu_clock_mhz")
-"""Recorded figures of this box that are charted."""
 
 
 class BucketRing:

@@ -16,7 +16,6 @@ COMPACT_BELOW = 22
 TWO_COLUMNS_FROM = 180
 """Columns from which requests and log stand beside the large figure: fewer would cost the requests their figures."""
 BARS = 3
-"""Rows of title bar, notice row and footer."""
 LEAST_REQUESTS, LEAST_CARD, LEAST_LIST, LEAST_POWER = 4, 8, 6, 6
 MOST_CARD, MOST_SWAPS = 26, 16
 MOST_MEMORY_CHART = 8
@@ -45,14 +44,10 @@ class Contents(NamedTuple):
     """Rows that the panels ask for."""
 
     beside: int
-    """Rows of the engines and loads beside the large one."""
     memory: int
-    """Rows of the memory panel without its chart."""
     gpu: int
     compare: int
-    """Rows of the comparison of A and B; 0 when none is marked."""
     charted: bool = True
-    """Whether the memory panel has a chart to draw."""
 
 
 class Heights(NamedTuple):

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from sparkdash.bench.run import Run
 
 LOG_TAIL = 1000
-"""Lines of an engine's log that are read before following it."""
 
 
 T = TypeVar("T")

@@ -111,7 +111,6 @@ STALE_S = 3.0
 SKEW_S = 2.0
 """Clock offsets up to this count as zero; beyond it (over ssh) the daemon's own time is used."""
 SAID_S = 8.0
-"""Seconds that the answer to a key stays visible."""
 
 
 class LinkState(StrEnum):
@@ -120,7 +119,6 @@ class LinkState(StrEnum):
     CONNECTING = "connecting"
     LIVE = "live"
     LOST = "lost"
-    """Connected before, reconnecting now."""
     REFUSED = "refused"
     """Answered by something other than a daemon of this version; retrying at once will not help."""
 
@@ -149,10 +147,8 @@ class View:
     feedback: Feedback | None = None
     idle: IdleBox = field(default_factory=IdleBox)
     chosen: str | None = None
-    """Profile that the user made the large one; None leaves the choice to the state."""
     hero: HeroChoice = field(default_factory=HeroChoice)
     arrangement: Arrangement = Arrangement.ALL
-    """Panels of the dashboard page that the owner chose."""
 
     @property
     def profile_names(self) -> frozenset[str]:
@@ -257,9 +253,7 @@ class Mirror:
     """Folds the feed into the current state. `clock` gives Unix seconds."""
 
     idle = IdleBox()
-    """Offers while nothing runs; set by the page that looks."""
     chosen: str | None = None
-    """Profile that the user made the large one."""
     hero = HeroChoice()
     arrangement = Arrangement.ALL
 

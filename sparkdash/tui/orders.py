@@ -44,7 +44,6 @@ class AppServices(Protocol):
     """What orders, panels and pages use of the app."""
 
     view: View
-    """Latest view; the same object until the next paint."""
     orders: Orders
 
     @property

@@ -21,7 +21,6 @@ END_S = 5.0
 """Longest wait for the process of a tab that has been closed."""
 PAGE = Path(__file__).parent / "page"
 FILES = ("dashboard.css", "focus.js")
-"""Files beside the page."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "font-src 'self' data:; connect-src 'self' {socket}://{host}; base-uri 'none'; form-action 'self'; "

@@ -55,7 +55,6 @@ class VisitorCheck:
         self.token = secrets.token_urlsafe(TOKEN_BYTES)
         self.cookie = secrets.token_urlsafe(TOKEN_BYTES)
         self.sessions = 0
-        """Open tabs."""
 
     def check(self, host: str, origin: str | None, *, token: str | None, cookie: str | None, upgrades: bool) -> Visit:
         """Check a request by its headers. `upgrades`: it asks for the WebSocket, which begins a session."""

@@ -84,7 +84,6 @@ _BITS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
 """Bits of the left and the right dots of a cell, lowest first."""
 _ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 AXIS = 9
-"""Cells of the values' axis at the right."""
 
 
 class Range(NamedTuple):

@@ -236,7 +236,6 @@ STYLES = {
     Status.NOTE: Style.PLAIN,
     Status.OK: Style.GOOD,
 }
-"""Styles by status, worst first."""
 INDENT = 9
 
 
@@ -271,7 +270,6 @@ def _block(status: Status, rows: list[Line]) -> list[Line]:
 
 
 SMALL = 16 * MIB
-"""Smaller holders share one line."""
 HOLDER_INDENT = 10
 _INKS = {Holder.ENGINE: Style.GOOD, Holder.SPARKDASH: Style.GOOD, **dict.fromkeys(FOREIGN, Style.WARN)}
 

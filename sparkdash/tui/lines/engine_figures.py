@@ -72,7 +72,6 @@ FOLLOWS = {
     RepairStep.CANCEL: "if that does not help, the engine is restarted",
     RepairStep.END: "requests wait for it",
 }
-"""Consequence of each repair step."""
 
 
 def stuck_rows(engine: Engine, view: View, width: int) -> list[Line]:

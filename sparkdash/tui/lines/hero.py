@@ -25,12 +25,9 @@ from sparkdash.units import fitted, number
 MOST_DIGITS = 4
 """Characters of the large figure beside a chart, without its point."""
 FIGURE = 14
-"""Cells of the large figure beside a chart."""
 LABELS = 13
-"""Cells at the right of a chart for the names of its lines."""
 LEAST_CHART = 12
 TALL = 3
-"""Rows of the large figure."""
 MOST_ROOFLINE = 2.5
 """Roofline / highest other value up to which it is a line of the chart: a higher one would flatten the chart."""
 HEADROOM = 1.08
@@ -48,15 +45,12 @@ class Speed(NamedTuple):
     computing: int
     """Requests whose prompt is computed, or waits in the engine for that."""
     median: float | None
-    """Median of the rates of single requests."""
     published: float | None
     estimated: bool = False
     roofline: float | None = None
     """Ceiling of one request by the memory's bandwidth and the checkpoint's bytes."""
     is_each: bool = False
-    """Whether the rate of each request is the large figure."""
     alerting: bool = False
-    """Whether the total is beyond a limit of config.toml."""
     queued: int = 0
     """Requests that wait inside the engine, by its own count."""
 

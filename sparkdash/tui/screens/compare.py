@@ -26,7 +26,6 @@ from sparkdash.tui.widgets.panel import RowMoved
 from sparkdash.tui.widgets.runs import SEEN, CellTable, MeasuringPanel, RunTable
 
 AGAIN_S = 30.0
-"""Interval between two reads of the report of a running measurement."""
 
 
 class ComparePage(Page):

@@ -177,7 +177,6 @@ def _is_idle(view: View) -> bool:
 
 
 AGAIN_S = 2.0
-"""Least interval between two reads of a recorded window."""
 POINTS = 360
 """Buckets asked for: more than the dot columns of most charts."""
 

@@ -36,7 +36,6 @@ FIRST = (
 )  # fmt: skip
 """Figures that come first when `f` goes through them, as far as there are records."""
 BOX = ""
-"""Profile of the series of a whole box."""
 
 
 class HistoryPage(Page):

@@ -33,7 +33,6 @@ class Page(Screen[None]):
     title_key = ""
     """Name of the page in `header.PAGES`."""
     keys = "/ find  ? help"
-    """Keys in the footer."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -47,11 +47,9 @@ class ProfilesPage(Page):
     _asked: object = None
     """Profile, link state and state of the box for which the plan was read."""
     _listed: tuple[object, object] = (None, None)
-    """Link state and profiles when the local files were read."""
     _noticed: object = None
     """Latest notice when pins were read: an edit of config.toml comes with one."""
     _looked_at = 0.0
-    """Time of that read."""
 
     def body(self) -> Iterable[Widget]:
         yield ProfileTable()

@@ -24,7 +24,6 @@ from sparkdash.tui.text import EMPTY, Line, Style, align_right, clip, highlighte
 from sparkdash.units import duration, natural, number
 
 SHOWN = 7
-"""Profiles around the cursor that are shown."""
 NAME, VALUE = 16, 26
 
 

@@ -48,7 +48,6 @@ class RequestsPage(Page):
         self._filter = RequestFilter()
         self._order: RequestOrder = "newest"
         self._reader: PastReader | None = None
-        """Reader of the list that is shown."""
 
     def body(self) -> Iterable[Widget]:
         yield RequestTable()

@@ -39,7 +39,6 @@ SIMULATED = "SIMULATED"
 
 LEAST_ROWS = 8
 ROOMY = 9
-"""Rows of a card from which the lines of a swap stand apart."""
 PERCENT, WITH_PERCENT = 16, 96
 """Cells of a swap's large percentage, and cells of a card from which it has one."""
 EDGES = 5

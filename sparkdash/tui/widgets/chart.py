@@ -58,7 +58,6 @@ class ChartPanel(Panel):
         self.window = ChartWindow()
         self.title = ""
         self.today = ""
-        """Totals of today, for the upper edge."""
         self.first: Series | None = None
         self.second: Series | None = None
         self.second_shift_s = 0.0
@@ -67,7 +66,6 @@ class ChartPanel(Panel):
         self.marks: Sequence[TimelineMark] = ()
         self.failure_text: str | None = None
         self.cursor: float | None = None
-        """Moment under the cursor, Unix seconds."""
         self._pressed_at: int | None = None
         self._dragged = False
 

@@ -22,7 +22,6 @@ from sparkdash.tui.widgets.panel import Panel
 from sparkdash.units import DASH, duration, gib, number, percent
 
 BETWEEN = 4
-"""Cells between the two charts."""
 MHZ_PER_GHZ = 1000.0
 HEADROOM = 1.08
 POWER, CLOCK = "gpu_power_w", "gpu_clock_mhz"

@@ -33,7 +33,6 @@ NARROWEST_NAME = 8
 NARROWEST_HINT = 8
 """Cells of the hint that is always there."""
 LEAST_FOR_RATE = 72
-"""Columns from which the title has the box's rate."""
 
 KEY_NAMES = {
     "/": "slash", "?": "question_mark", "⏎": "enter", "esc": "escape", ",": "comma", ":": "colon",
@@ -50,7 +49,6 @@ PAGES = {
     "history": "History",
     "box": "Box",
 }
-"""Titles of the pages, in the order of their keys from 1."""
 
 
 class TitleBar(Panel):
@@ -212,7 +210,6 @@ class Footer(Panel):
         self._page = page
         self._keys = keys
         self._has_names = True
-        """Whether the names of the pages have room."""
         self._key_places: list[tuple[int, int, str]] = []
         """First cell, cell after the last, and key of each hint that is shown."""
 

@@ -84,7 +84,6 @@ def _is_access(row: LogRow) -> bool:
 KEPT = 5000
 """Lines kept; a load writes a few hundred."""
 SIDE = 16
-"""Horizontal scroll step in cells."""
 
 
 class LogPanel(Panel, can_focus=True):

@@ -197,7 +197,6 @@ class MemoryBar(Panel):
     """Framed bar and its legend, with a chart behind them where there is room; with other nodes a bar for each box."""
 
     chart_rows = 0
-    """Rows of the chart, set by the page."""
 
     def __init__(self, **rest: Any) -> None:
         super().__init__(**rest)

@@ -37,7 +37,6 @@ class RequestFilter:
     """An HTTP status, a class such as 5xx, or done, failed, gone."""
     finish: str | None = None
     least: tuple[tuple[str, float], ...] = ()
-    """Figures that must be greater."""
     words: str = ""
 
     @property
@@ -179,7 +178,6 @@ class PastTable(Table):
     nothing = "reading the past…"
     found: tuple[Request, ...] = ()
     goes_on = False
-    """Whether more rows can be read after the last one."""
 
     def head(self, width: int) -> Line:
         columns = _columns(width)

@@ -42,7 +42,6 @@ MATTERS = 2
 """Columns up to this `gives_way` rather cut the profile's name than go."""
 NOTHING = "No request yet. Clients use the URL on the card; `model` names the profile."
 MANY = 8
-"""Open requests up to which they stand in order of arrival."""
 SILENT_S = 10.0
 """Seconds without a token after which a running request says so."""
 
@@ -123,7 +122,6 @@ def _estimate(live: LiveRequest, text: str) -> str:
 AT = RequestColumn("at", 10, 4, _arrived)
 AT_SHORT = RequestColumn("at", 7, 4, _arrived_short)
 NODE = RequestColumn("node", 9, 3, lambda of: shorten(of.node, 8) or DASH)
-"""Shown where there is more than one box."""
 COLUMNS = (
     AT_SHORT,
     RequestColumn("took", 8, 1, _took),
@@ -171,7 +169,6 @@ class RequestTable(Table):
         self._beside = beside
         self._longest = 0
         self._several = False
-        """Whether there is more than one box."""
 
     @property
     def framed(self) -> bool:

@@ -34,9 +34,7 @@ from sparkdash.units import gib, number, percent
 
 METER, SHORT_METER = 16, 8
 NAME = 16
-"""Least cells of a name."""
 ROOMY = 110
-"""Cells from which a load's estimate is told in full."""
 STATE = 17
 GAP = styled("  ")
 KEY_HINT = styled("f", Style.STRONG) + styled(" large", Style.DIM)

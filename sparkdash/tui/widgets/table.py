@@ -23,7 +23,6 @@ WHEEL = 3
 
 
 Text = str | Callable[[], str]
-"""A text, or what makes it."""
 
 
 class TableRow:
@@ -69,7 +68,6 @@ class Table(Panel, can_focus=True):
     live = False
     """Whether new rows come at the top, which stays visible until the user moves the cursor."""
     nothing = "nothing here"
-    """Text of the empty table."""
 
     def __init__(self, *, cursor: bool = True, **rest: Any) -> None:
         """Make the table. `cursor`: start on the first row; False: no row is marked until a key moves there."""
