@@ -39,9 +39,8 @@ from sparkdash.tui.screens.dashboard import DashboardPage
 from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.text import LinesForWidth
-from sparkdash.tui.widgets.find import Field
 from sparkdash.tui.widgets.header import PAGES
-from sparkdash.tui.widgets.panel import EngineAsked, KeyAsked, LinesArrived, PageAsked, RowChosen
+from sparkdash.tui.widgets.panel import EngineAsked, Field, KeyAsked, LinesArrived, PageAsked, RowChosen
 from sparkdash.units import natural
 
 if TYPE_CHECKING:

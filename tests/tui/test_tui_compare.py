@@ -16,10 +16,9 @@ from sparkdash.bench.run import Arm, CellKey
 from sparkdash.domain.event import SILENT_S, Measuring, MeasuringChanged, SampleTaken
 from sparkdash.errors import AdmissionError
 from sparkdash.tui.mirror import View
-from sparkdash.tui.screens.compare import AGAIN_S, ComparePage
+from sparkdash.tui.screens.compare import AGAIN_S, CellTable, ComparePage
 from sparkdash.tui.text import plain_text
 from sparkdash.tui.widgets.compare import compare_rows
-from sparkdash.tui.widgets.runs import CellTable
 from sparkdash.tui.widgets.table import TableRow
 
 GRID = {

@@ -24,10 +24,10 @@ from sparkdash.errors import AdmissionError
 from sparkdash.tui.lines.chart_window import DAY_S, HOUR_S, ChartWindow, moment_text, ticks
 from sparkdash.tui.lines.charts import Range, nice_top, range_chart
 from sparkdash.tui.screens.replay import parts_of
+from sparkdash.tui.screens.requests import parse_filter
 from sparkdash.tui.text import plain_text
 from sparkdash.tui.widgets import past_requests
 from sparkdash.tui.widgets.chart import ChartPanel, columns
-from sparkdash.tui.widgets.past_requests import parse_filter
 
 WIDE = (120, 40)
 

@@ -20,9 +20,9 @@ from sparkdash.tui.layout import Arrangement
 from sparkdash.tui.lines.engine_figures import speed_up_line
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.text import Style, plain_text
+from sparkdash.tui.widgets.card import _row
 from sparkdash.tui.widgets.gpu import gpu_lines
 from sparkdash.tui.widgets.memory import available
-from sparkdash.tui.widgets.residents import _row
 from sparkdash.tui.widgets.usage import today_lines
 
 WIDE = (200, 60)

@@ -8,22 +8,280 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
+from sparkdash.bench.judge.judgement import ArmFigure
+from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.judge.verdict import Conclusion
+from sparkdash.bench.report import blocks
+from sparkdash.bench.report.blocks import format_spread, format_value
 from sparkdash.bench.report.formats import html, markdown
 from sparkdash.bench.report.page import report_charts, report_page
-from sparkdash.bench.report.report import Report
+from sparkdash.bench.report.report import MissingCells, Report
+from sparkdash.bench.run import CellKey, Run
+from sparkdash.domain.event import Measuring
 from sparkdash.errors import SparkdashError
+from sparkdash.tui.lines.charts import meter
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.screens.page import Page
+from sparkdash.tui.text import (
+    ELLIPSIS,
+    EMPTY,
+    EdgeText,
+    Line,
+    Style,
+    align_right,
+    clip,
+    frame,
+    join,
+    justify,
+    length,
+    pad,
+    plain_text,
+    shorten_apart,
+    styled,
+    wrap,
+)
 from sparkdash.tui.widgets.compare import ComparePanel
-from sparkdash.tui.widgets.panel import RowMoved
-from sparkdash.tui.widgets.runs import SEEN, CellTable, MeasuringPanel, RunTable
+from sparkdash.tui.widgets.panel import Panel, RowMoved
+from sparkdash.tui.widgets.table import Table, TableRow
+from sparkdash.units import DASH, duration
+
+METER = 30
+
+
+class MeasuringPanel(Panel):
+    """Two framed rows; empty while nothing is measured."""
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as tall as needed
+        now = view.measuring
+        if now is None:
+            return []
+        title = EdgeText(styled("measuring ", Style.PLAIN) + styled(now.run, Style.STRONG))
+        return frame([clip(row, width - 4) for row in (_bar(now), _where(now, width - 4))], width, title)
+
+
+def _bar(now: Measuring) -> Line:
+    done, rest = meter(now.share, METER)
+    left = f"   about {duration(now.left_s)} left" if now.left_s is not None else "   no estimate yet"
+    bar = styled(done, Style.GOOD) + styled(rest, Style.FAINT) + styled(f" {now.share * 100:3.0f} %", Style.STRONG)
+    return bar + styled(f"   {now.done} of {now.cells} cells") + styled(left, Style.DIM)
+
+
+def _where(now: Measuring, width: int) -> Line:
+    what = styled(f" · {now.cell or now.doing}", Style.PLAIN)
+    where = styled(f"launch {now.launch} of {now.launches} · ", Style.DIM) + styled(now.arm, Style.STRONG) + what
+    key = styled("is stopping", Style.WARN) if now.ends else styled("e", Style.STRONG) + styled(" ends it", Style.DIM)
+    return justify(where, key, width) if width else EMPTY
+
+
+SEEN = "seen"
+"""Key of the first row, which is no run: figures of live traffic."""
+STYLES = {Conclusion.FASTER: Style.GOOD, Conclusion.SLOWER: Style.BAD, Conclusion.VOID: Style.WARN}
+CELL, FIGURE, WIDE, MEDIAN = 19, 19, 24, 8
+"""Widths of the columns in cells; a narrow terminal shows the baseline without its bounds."""
+SIDE = 9
+"""Width of a column beside the verdict, on wide terminals."""
+ROOMY, BOUNDED = 120, 100
+"""Terminal widths from which those columns show, and from which every figure has its bounds."""
+BESIDE = (("prefill", BenchMetric.PREFILL, 0), ("ttft s", BenchMetric.TTFT, 3), ("e2e", BenchMetric.E2E, 1))
+
+
+class RunTable(Table):
+    """Table of every run, newest first, below the figures of live traffic."""
+
+    title = "runs"
+
+    def __init__(self, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.runs: tuple[Run, ...] = ()
+
+    @property
+    def chosen(self) -> Run | None:
+        return next((run for run in self.runs if run.id == self.cursor), None)
+
+    def head(self, width: int) -> Line:
+        return styled(f" {'run':<{_name(width)}} {'mode':<9} {'state':<9} arms", Style.DIM)
+
+    def rows(self, view: View, width: int) -> list[TableRow]:
+        snapshot = view.snapshot
+        pair = [name for name in ((snapshot.toggle_a, snapshot.toggle_b) if snapshot else ()) if name]
+        seen = styled(f" {'live traffic':<{_name(width)}} {DASH:<9} {DASH:<9} ")
+        room = max((width - length(seen)) // 2 - 2, 1)
+        known = view.profile_names
+        seen += styled(" | ".join(shorten_apart(name, room, known) for name in pair) or "A | B", Style.DIM)
+        rows = (
+            TableRow(run.id, partial(_run, run, width, measured=_is_measured(run, view)), run.id) for run in self.runs
+        )
+        return [TableRow(SEEN, partial(clip, seen, width)), *rows]
+
+
+def _is_measured(run: Run, view: View) -> bool:
+    now = view.measuring
+    return now is not None and now.run == run.id
+
+
+def _name(width: int) -> int:
+    return 34 if width >= ROOMY else 28
+
+
+def _run(run: Run, width: int, *, measured: bool) -> Line:
+    state, style = ("complete", Style.PLAIN) if run.ended_at else ("has gaps", Style.WARN)
+    if measured:
+        state, style = "measuring", Style.GOOD
+    arms = ", ".join(arm.name for arm in run.arms)
+    line = (
+        styled(" ")
+        + pad(styled(run.id, Style.STRONG), _name(width))
+        + styled(f" {run.mode.value:<9} ")
+        + pad(styled(state, style), 10)
+    )
+    return clip(line + (styled("SIM ", Style.WARN) if run.simulated else EMPTY) + styled(arms, Style.DIM), width)
+
+
+class CellTable(Table):
+    """Table of a run's cells: the baseline's figure, an arm's, and the verdict between them."""
+
+    def __init__(self, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.report: Report | None = None
+        self.shown_arm: str | None = None
+        self.failure_text: str | None = None
+
+    @property
+    def framed(self) -> bool:
+        return True
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Arms that can stand beside the baseline; the baseline itself when it is alone."""
+        if self.report is None:
+            return ()
+        base = self.report.run.baseline
+        return tuple(arm.name for arm in self.report.arms if arm.name != base) or (base,)
+
+    def show_report(self, report: Report) -> None:
+        self.report, self.failure_text = report, None
+        if self.shown_arm not in self.others:
+            self.shown_arm = self.others[0]
+        self.redraw()
+
+    def show_next_arm(self) -> None:
+        if self.others:
+            at = self.others.index(self.shown_arm) if self.shown_arm in self.others else -1
+            self.shown_arm = self.others[(at + 1) % len(self.others)]
+            self.redraw()
+
+    def head(self, width: int) -> Line:
+        if self.report is None or self.shown_arm is None:
+            return EMPTY
+        alone = self.shown_arm == self.report.run.baseline
+        base = self.report.run.baseline if width >= BOUNDED else "tok/s" if alone else "baseline"
+        line = pad(styled("cell", Style.DIM), CELL) + align_right(styled(base, Style.DIM), _base(width))
+        if not alone:
+            line += styled(" ") + align_right(styled(self.shown_arm, Style.DIM), _figures(width))
+        return line + _sides(width, [name for name, _, _ in BESIDE]) + styled("  verdict", Style.DIM)
+
+    def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the report
+        report, arm = self.report, self.shown_arm
+        if report is None or arm is None:
+            return []
+        keys = report.planned()
+        words = blocks.length_names([key.output for key in blocks.matrix_cells(keys)], report.run.lengths)
+        return [_cell(report, arm, key, blocks.short_cell_name(key, words), width) for key in keys]
+
+    def draw(self, view: View, width: int, height: int) -> list[Line]:
+        """Return the framed cells; below them a cut row in full, the overall verdict, and the gaps."""
+        if self.report is None:
+            style = Style.BAD if self.failure_text else Style.DIM
+            told = wrap(self.failure_text or "reading the run…", width - 4, style)
+            return frame(told, width, EdgeText(styled("cells")), height=height)
+        rows = self.rows(view, width - 4)
+        row = next((one for one in rows if one.key == self.cursor), rows[0] if rows else None)
+        told = wrap(row.copy, width - 2, Style.DIM, limit=2) if row and plain_text(row.line).endswith(ELLIPSIS) else []
+        foot = [
+            *(styled(" ") + line for line in told),
+            *_foot(self.report, self.shown_arm, width, measured=_is_measured(self.report.run, view)),
+        ]
+        lines = super().draw(view, width, height - len(foot))
+        lines[0] = frame(
+            [], width, EdgeText(self._title(), styled("SIMULATED", Style.WARN) if self.report.simulated else EMPTY)
+        )[0]
+        return [*lines, *foot]
+
+    def _title(self) -> Line:
+        beside = f"{self.shown_arm} against {self.report.run.baseline}" if self.report else ""
+        turn = (
+            styled(f" ({self.others.index(self.shown_arm) + 1}/{len(self.others)}, n)", Style.DIM)
+            if self.shown_arm and len(self.others) > 1
+            else EMPTY
+        )
+        return (
+            styled(beside if self.report and self.shown_arm != self.report.run.baseline else self.shown_arm or "")
+            + turn
+            + styled(" · decode tok/s", Style.DIM)
+        )
+
+
+def _cell(report: Report, arm: str, key: CellKey, name: str, width: int) -> TableRow:
+    base = report.figure(BenchMetric.DECODE, report.run.baseline, key)
+    figure = report.figure(BenchMetric.DECODE, arm, key)
+    line = pad(styled(name), CELL) + align_right(_figure(base, _base(width)), _base(width))
+    if arm != report.run.baseline:
+        line += styled(" ") + align_right(_figure(figure, _figures(width)), _figures(width))
+    beside = [(report.figure(metric, arm, key), digits) for _, metric, digits in BESIDE]
+    line += _sides(width, [format_value(one.median if one else None, digits) for one, digits in beside])
+    told = figure.verdict if figure else None
+    verdict = styled(told.text, STYLES.get(told.claim, Style.DIM)) if told else EMPTY
+    parts = [format_spread(one) if one else "" for one in (base, figure)] + [told.text if told else ""]
+    copy = f"{name}: {' | '.join(part or DASH for part in parts)}"
+    return TableRow(key.model_dump_json(), partial(clip, line + styled("  ") + verdict, width), copy)
+
+
+def _sides(width: int, texts: list[str]) -> Line:
+    return (
+        join([align_right(styled(text or DASH, Style.DIM), SIDE) for text in texts], EMPTY) if width >= ROOMY else EMPTY
+    )
+
+
+def _base(width: int) -> int:
+    return WIDE if width >= BOUNDED else MEDIAN
+
+
+def _figures(width: int) -> int:
+    return WIDE if width >= BOUNDED else FIGURE
+
+
+def _figure(figure: ArmFigure | None, room: int) -> Line:
+    """Format a figure with its bounds, or without them where they do not fit."""
+    if figure is None or figure.median is None:
+        return styled(DASH, Style.DIM)
+    whole = format_spread(figure)
+    return styled(whole if len(whole) <= room else format_value(figure.median))
+
+
+def _foot(report: Report, arm: str | None, width: int, *, measured: bool) -> list[Line]:
+    lines: list[Line] = []
+    total = next((one for one in report.overall if one.arm == arm and one.cells > 1), None)
+    if total:
+        style = STYLES.get(total.verdict.claim, Style.DIM)
+        lines.append(styled(f" all {total.cells} cells: ", Style.DIM) + styled(total.verdict.text, style))
+    lines += [styled(f" {flag.text}", Style.WARN) for flag in report.flags if flag.arm == arm]
+    lines += [_gap(one, measured) for one in report.filling if one.arm in (arm, report.run.baseline)]
+    return [clip(line, width) for line in lines]
+
+
+def _gap(one: MissingCells, measured: bool) -> Line:
+    time = "" if one.seconds is None else f", about {duration(one.seconds)}"
+    what = styled(f" {one.arm} lacks {one.cells} of {one.of} cells{time}: ", Style.DIM)
+    return what + styled("being measured now" if measured else f"r, or {one.command}")
+
 
 AGAIN_S = 30.0
 

@@ -20,7 +20,7 @@ from sparkdash.tui.first_run import RunningServer, fitting, on_disk
 from sparkdash.tui.layout import Contents, Heights, has_two_columns, heights, left_cells
 from sparkdash.tui.mirror import LinkState, View
 from sparkdash.tui.screens.page import Page
-from sparkdash.tui.widgets.card import EngineCard
+from sparkdash.tui.widgets.card import EngineCard, Residents, others
 from sparkdash.tui.widgets.compare import ComparePanel
 from sparkdash.tui.widgets.gpu import GpuRow, PowerPanel
 from sparkdash.tui.widgets.log import LogPanel
@@ -28,7 +28,6 @@ from sparkdash.tui.widgets.memory import MemoryBar
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.tui.widgets.profiles import ProfileTable
 from sparkdash.tui.widgets.requests import RequestTable
-from sparkdash.tui.widgets.residents import Residents, others
 from sparkdash.tui.widgets.swaps import SwapTable
 from sparkdash.tui.widgets.usage import TodayPanel, WeeksChart
 

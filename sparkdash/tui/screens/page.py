@@ -13,10 +13,9 @@ from textual.widget import Widget
 
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import AppServices
-from sparkdash.tui.widgets.find import SearchField
 from sparkdash.tui.widgets.header import Footer, NoticeRow, TitleBar
 from sparkdash.tui.widgets.log import LogPanel
-from sparkdash.tui.widgets.panel import Panel, SearchChanged
+from sparkdash.tui.widgets.panel import Panel, SearchChanged, SearchField
 from sparkdash.tui.widgets.table import Table
 
 

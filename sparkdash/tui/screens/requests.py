@@ -2,22 +2,246 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from sparkdash.domain.history import RequestOrder
+from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.phrases import about, output_of_request
+from sparkdash.tui.mirror import View
+from sparkdash.tui.text import Line, Style, align_right, clip, length, pad, shorten_apart, styled
+from sparkdash.tui.widgets.table import Table, TableRow
+from sparkdash.units import DASH, duration, number, percent
+
+if TYPE_CHECKING:
+    from sparkdash.tui.link import DaemonLink
+
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from sparkdash.domain.history import RequestOrder
-from sparkdash.domain.request import Request
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.screens.replay import ReplayDialog, TimelineDialog
 from sparkdash.tui.widgets.panel import RowChosen, RowMoved, SearchChanged
-from sparkdash.tui.widgets.past_requests import HELP, PastReader, PastTable, RequestFilter, parse_filter
 from sparkdash.tui.widgets.requests import RequestDetail, RequestTable
+
+_NAMED = re.compile(r"(client|profile|status|finish):(\S+)")
+_GREATER = re.compile(r"(ttft|wait|took|out|prompt)>(\d+(?:\.\d+)?)(ms|s|m|h|k)?")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "k": 1000.0, None: 1.0}
+HELP = "client:codex  profile:gpt-oss-120b  status:5xx  ttft>2s  wait>10s  took>1m  out>1k"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFilter:
+    """Conditions that a request must meet; None and empty: any."""
+
+    client: str | None = None
+    profile: str | None = None
+    status: str | None = None
+    """An HTTP status, a class such as 5xx, or done, failed, gone."""
+    finish: str | None = None
+    least: tuple[tuple[str, float], ...] = ()
+    words: str = ""
+
+    @property
+    def exact_status(self) -> str | None:
+        """The status, where the daemon can look for it by itself."""
+        return None if self.status is None or "x" in self.status else self.status
+
+    @property
+    def min_ttft(self) -> float | None:
+        return next((value for name, value in self.least if name == "ttft"), None)
+
+    def fits(self, one: Request) -> bool:
+        named = ((self.client, one.client), (self.profile, one.profile), (self.finish, one.finish_reason))
+        if any(want is not None and want.lower() not in (has or "").lower() for want, has in named):
+            return False
+        if self.status is not None and not _has_status(one, self.status.lower()):
+            return False
+        return self._has_figures(one) and self._has_words(one)
+
+    def _has_figures(self, one: Request) -> bool:
+        figures = request_figures(one)
+        return all((figures.get(name) or 0.0) > value for name, value in self.least)
+
+    def _has_words(self, one: Request) -> bool:
+        text = f"{one.id} {one.client} {one.profile} {one.route} {one.finish_reason} {one.error} {one.key}".lower()
+        return all(word in text for word in self.words.lower().split())
+
+
+def parse_filter(text: str) -> RequestFilter:
+    named = dict(_NAMED.findall(text))
+    least = tuple((name, float(value) * _UNITS[unit or None]) for name, value, unit in _GREATER.findall(text))
+    words = " ".join(_GREATER.sub("", _NAMED.sub("", text)).split())
+    return RequestFilter(
+        client=named.get("client"), profile=named.get("profile"), status=named.get("status"),
+        finish=named.get("finish"), least=least, words=words,
+    )  # fmt: skip
+
+
+def request_figures(one: Request) -> dict[str, float | None]:
+    waited = one.granted_at - one.started_at if one.granted_at is not None else None
+    took = one.finished_at - one.started_at if one.finished_at is not None else None
+    return {
+        "ttft": one.ttft_s, "wait": waited, "took": took, "out": one.completion_tokens, "prompt": one.prompt_tokens,
+    }  # fmt: skip
+
+
+def _has_status(one: Request, want: str) -> bool:
+    if want == one.state.value:
+        return True
+    return one.status is not None and re.fullmatch(re.escape(want).replace("x", r"\d"), str(one.status)) is not None
+
+
+PART_ROWS, PAGE_ROWS, MOST_PAGES = 200, 500, 20
+"""Rows of one part, rows of one answer, and answers that are read for one part of a filter that few rows fit."""
+
+
+class PastReader:
+    """Reader of one list. Client and profile are looked for here, where parts of names count."""
+
+    def __init__(self, link: DaemonLink, wanted: RequestFilter, order: RequestOrder) -> None:
+        self._link = link
+        self._wanted = wanted
+        self._order = order
+        self._after: str | None = None
+        self._surplus: list[Request] = []
+        self._is_read = False
+        self.looked_at = 0
+        """Requests that were read, whether they fit or not."""
+
+    @property
+    def ended(self) -> bool:
+        return self._is_read and not self._surplus
+
+    async def more(self) -> tuple[Request, ...]:
+        """Return the next part; it may be small, or empty, before the end. Raises SparkdashError."""
+        found, pages = self._surplus, 0
+        while not self._is_read and len(found) < PART_ROWS and pages < MOST_PAGES:
+            page = await self._link.history_requests(
+                status=self._wanted.exact_status,
+                min_ttft=self._wanted.min_ttft,
+                sort=self._order,
+                limit=PAGE_ROWS,
+                after=self._after,
+            )
+            found += [one for one in page.requests if self._wanted.fits(one)]
+            self.looked_at += len(page.requests)
+            self._after, self._is_read, pages = page.next, page.next is None, pages + 1
+        self._surplus = found[PART_ROWS:]
+        return tuple(found[:PART_ROWS])
+
+
+TIME, CLIENT, PROFILE, FINISH = 13, 14, 18, 20
+SHORT_CLIENT, SHORT_FINISH, ROOMY = 11, 13, 90
+"""Cells of a client's name and of the end in terminals of fewer columns than ROOMY."""
+
+
+class PastColumn(NamedTuple):
+    """Column between the profile and the end; the highest `gives_way` leaves a narrow terminal first."""
+
+    name: str
+    cells: int
+    gives_way: int
+    text: Callable[[Request], str]
+
+
+def _output_text(one: Request) -> str:
+    output, estimated = output_of_request(one)
+    return about(number(output), estimated=estimated)
+
+
+COLUMNS = (
+    PastColumn("prompt", 8, 2, lambda one: number(one.prompt_tokens)),
+    PastColumn("cached", 8, 4, lambda one: percent(_cached(one))),
+    PastColumn("think", 7, 6, lambda one: number(one.reasoning_tokens)),
+    PastColumn("out", 7, 1, _output_text),
+    PastColumn("wait", 8, 2, lambda one: duration(request_figures(one)["wait"])),
+    PastColumn("ttft", 7, 1, lambda one: number(one.ttft_s, 2)),
+    PastColumn("tok/s", 7, 3, lambda one: number(one.decode_tok_s, 1)),
+    PastColumn("took", 8, 0, lambda one: duration(request_figures(one)["took"])),
+    PastColumn("Wh", 7, 5, lambda one: number(one.energy_wh, 2)),
+)
+
+
+def _cached(one: Request) -> float | None:
+    return None if one.cached_tokens is None or not one.prompt_tokens else one.cached_tokens / one.prompt_tokens
+
+
+def _columns(width: int) -> list[PastColumn]:
+    found, finish = list(COLUMNS), FINISH if width >= ROOMY else SHORT_FINISH
+    while sum(one.cells for one in found) + 1 + TIME + _client(width) + PROFILE + finish > width and len(found) > 1:
+        found.remove(max(found, key=lambda one: one.gives_way))
+    return found
+
+
+class PastTable(Table):
+    """Table of past requests. The page sets `found` and `told`."""
+
+    title = "past requests"
+    nothing = "reading the past…"
+    found: tuple[Request, ...] = ()
+    goes_on = False
+
+    def head(self, width: int) -> Line:
+        columns = _columns(width)
+        figures = "".join(f"{one.name:>{one.cells}}" for one in columns)
+        return styled(
+            f" {'time':<{TIME}}{'client':<{_client(width)}}{'profile':<{PROFILE}}{figures}  finish", Style.DIM
+        )
+
+    def rows(self, view: View, width: int) -> list[TableRow]:
+        columns = _columns(width)
+        names = view.profile_names
+        return [
+            TableRow(one.id, partial(_past_line, one, columns, view.now, width, names), one.id) for one in self.found
+        ]
+
+    def set_filter(self, text: str) -> None:
+        pass
+
+    def is_last(self, key: str | None) -> bool:
+        return bool(self.found) and self.found[-1].id == key
+
+    def count_text(self, count: int) -> str:
+        return f"{count}+" if self.goes_on else f"{count}"
+
+    def request(self, key: str | None) -> Request | None:
+        return next((one for one in self.found if one.id == key), None)
+
+
+def _past_line(one: Request, columns: list[PastColumn], now: float, width: int, names: frozenset[str]) -> Line:
+    form = "%H:%M:%S" if now - one.started_at < 86400 else "%d %b %H:%M"
+    line = styled(f" {time.strftime(form, time.localtime(one.started_at)):<{TIME}}", Style.DIM)
+    line += pad(styled(one.client), _client(width) - 1) + styled(" ") + _profile(one.profile, names) + styled(" ")
+    for column in columns:
+        told = column.text(one)
+        line += align_right(styled(told, Style.DIM if told == DASH else Style.PLAIN), column.cells)
+    bad = one.state is RequestState.FAILED
+    end = f"{one.status} {one.error or ''}" if bad else one.finish_reason or one.state.value
+    end = _fitting(end, width - length(line) - 2)
+    return clip(line + styled("  ") + styled(end, Style.BAD if bad else Style.DIM), width)
+
+
+def _client(width: int) -> int:
+    return CLIENT if width >= ROOMY else SHORT_CLIENT
+
+
+def _fitting(end: str, room: int) -> str:
+    return end if len(end) <= room else end.partition(" ")[0]
+
+
+def _profile(name: str, names: frozenset[str]) -> Line:
+    return pad(styled(shorten_apart(name, PROFILE - 1, names)), PROFILE - 1)
+
 
 ORDERS: dict[RequestOrder, str] = {
     "newest": "newest first", "ttft": "slowest first token first", "wait": "longest wait first",

@@ -18,8 +18,7 @@ from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.dialog import TextDialog
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, clip, frame, pad, styled, wrap
-from sparkdash.tui.widgets.find import Field
-from sparkdash.tui.widgets.panel import Panel, RowChosen, RowMoved
+from sparkdash.tui.widgets.panel import Field, Panel, RowChosen, RowMoved
 from sparkdash.tui.widgets.table import Table, TableRow
 
 NAME, VALUE, HOLDS = 24, 22, 11
