@@ -72,7 +72,7 @@ WHAT = {
     "requests": "Running requests, and the recorded past",
     "compare": "A beside B, and every measured run",
     "logs": "An engine's log",
-    "box": "Memory of the box by holder, with what frees it",
+    "box": "Memory by owner: who holds it, with what frees it; M too",
     "history": "Charts from minutes to months, usage, swaps and notices",
 }
 THEMES = {
@@ -143,7 +143,7 @@ class SparkdashApp(App[None]):
         Binding("T", "next_look", "next theme", show=False),
         Binding("ctrl+t", "order('traffic')", "demo traffic", show=False),
         Binding("D", "order('doctor')", "doctor", show=False),
-        Binding("M", "order('memory')", "memory by owner", show=False),
+        Binding("M", "page('box')", "memory by owner", show=False),
         Binding("A", "measure", "measure A/B", show=False),
         Binding("comma", "settings", "settings", show=False),
         Binding("colon", "command_palette", "palette", show=False),
@@ -443,7 +443,6 @@ def palette_commands(app: SparkdashApp) -> Iterator[SystemCommand]:
             app.orders.resume_run,
         )
     yield SystemCommand("Doctor", "What keeps engines from running on this box (D)", app.orders.doctor)
-    yield SystemCommand("Memory by owner", "Who holds the box's memory, and how to free it (M)", app.orders.memory)
     yield SystemCommand("Settings", "Every key of config.toml; change one (,)", app.action_settings)
     yield SystemCommand("Measure A/B", "Plan a run of the two marked profiles, then begin it (A)", app.action_measure)
     yield from _of_profiles(app)

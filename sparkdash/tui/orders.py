@@ -281,11 +281,6 @@ class Orders:
         await self._host.ask("doctor", partial(dialog_texts.diagnosis_lines, diagnosis))
 
     @order
-    async def memory(self) -> None:
-        found = await self._host.link.memory()
-        await self._host.ask("memory by owner", partial(dialog_texts.holder_lines, found))
-
-    @order
     async def pin(self, name: str) -> None:
         known = await self._host.link.settings()
         family = name.partition("/")[0]

@@ -116,17 +116,15 @@ def shorten(text: str, width: int) -> str:
     text = strip_controls(text)
     if cell_len(text) <= width:
         return text
-    tail = max(width - 1, 0) // 2
-    head = set_cell_size(text, max(width - 1 - tail, 0)).rstrip()
-    return f"{head}{ELLIPSIS}{_last_cells(text, tail)}" if width > 0 else ""
+    return _cut(text, width, (width - 1) // 2) if width > 0 else ""
 
 
-def _last_cells(text: str, cells: int) -> str:
-    """Return the end of `text` that fits into `cells`."""
-    end = len(text)
-    while end and cell_len(text[end - 1 :]) <= cells:
+def _cut(name: str, width: int, tail: int) -> str:
+    head = set_cell_size(name, width - 1 - tail).rstrip()
+    end = len(name)
+    while end and cell_len(name[end - 1 :]) <= tail:
         end -= 1
-    return text[end:]
+    return f"{head}{ELLIPSIS}{name[end:]}"
 
 
 def pad(line: Line, width: int) -> Line:
@@ -281,14 +279,6 @@ def shorten_apart(name: str, width: int, others: frozenset[str]) -> str:
         if not any(_means(cut, other) for other in alike):
             return cut
     return _around(name, width, alike) or shorten(name, width)
-
-
-def _cut(name: str, width: int, tail: int) -> str:
-    head = set_cell_size(name, width - 1 - tail).rstrip()
-    end = len(name)
-    while end and cell_len(name[end - 1 :]) <= tail:
-        end -= 1
-    return f"{head}{ELLIPSIS}{name[end:]}"
 
 
 def _means(cut: str, name: str) -> bool:

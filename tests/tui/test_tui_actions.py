@@ -167,15 +167,27 @@ async def test_settings_are_explained_and_a_refused_value_is_told(stage: Any, bo
 async def test_the_box_page_lists_who_holds_the_memory(stage: Any, box: Any) -> None:
     held = (
         Holding(kind=Holder.ENGINE, name=box.gpt, bytes=78 * GIB, gpu_bytes=70 * GIB, pid=4711, user="me"),
-        Holding(kind=Holder.PROGRAM, name="blender", bytes=9 * GIB, pid=99, user="me", remedy="kill 99"),
+        Holding(kind=Holder.PROGRAM, name="blen\x1b[2Jder", bytes=9 * GIB, pid=99, user="me", remedy="kill 99"),
     )
     async with stage(box.snapshot(), size=(120, 30)) as on:
-        on.link.account = MemoryAccount(at=box.now, total=121 * GIB, available=30 * GIB, holdings=held)
-        await on.press("7")
+        on.link.account = MemoryAccount(
+            at=box.now, total=121 * GIB, available=30 * GIB, holdings=held, notes=("Some of it is counted twice.",)
+        )
+        await on.press("M")
         assert any("gpt-oss-120b engine 78 GiB 70 GiB - 4711 me" in row for row in on.rows), on.text
         await on.press("j")
         assert "→ kill 99" in on.text
+        assert "121 GiB in all, 30 GiB available" in on.text
+        assert "Some of it is counted twice." in on.text
+        assert "\x1b" not in on.text
         assert ("memory",) in on.link.asked
+
+
+async def test_memory_by_owner_of_a_demo_is_refused(stage: Any, box: Any) -> None:
+    async with stage(box.snapshot()) as on:
+        on.link.refuses = AdmissionError("The demo's memory is simulated.", code="no_memory_account")
+        await on.press("M")
+        assert "The demo's memory is simulated." in on.text
 
 
 async def test_a_figure_beyond_its_limit_is_red_and_said(stage: Any, box: Any) -> None:

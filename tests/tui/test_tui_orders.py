@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import Failure, Parked
-from sparkdash.domain.memory import Basis, Holder, Holding, MemoryAccount, Need, Term
-from sparkdash.domain.node import Diagnosis, Finding, Status
+from sparkdash.domain.finding import Diagnosis, Finding, Status
+from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.profile import EngineKind, ModelRef
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError, EngineError, ProfileError
@@ -352,51 +352,6 @@ async def test_a_doctor_that_is_not_there_is_told(stage: Any, box: Any) -> None:
         on.link.refuses = AdmissionError("The demo's box is simulated.", code="no_doctor")
         await on.press("D")
         assert "The demo's box is simulated." in on.text
-
-
-async def test_memory_by_owner_is_a_key_away(stage: Any, box: Any) -> None:
-    """Figure, owner, what it is, and the command that frees it; what would steer the terminal is shown escaped."""
-    async with stage(box.snapshot()) as on:
-        on.link.account = MemoryAccount(
-            at=1.0,
-            total=120 * GIB,
-            available=30 * GIB,
-            notes=("Some of it is counted more than once.",),
-            holdings=(
-                Holding(
-                    kind=Holder.ENGINE, name="qwen", bytes=60 * GIB, gpu_bytes=56 * GIB, remedy="sparkdash stop qwen"
-                ),
-                Holding(
-                    kind=Holder.CONTAINER, name="web\x1b[2Jui", bytes=6 * GIB, what="webui:1", remedy="docker stop 0a"
-                ),
-                Holding(kind=Holder.PROGRAM, name="tail", bytes=GIB // 1024, user="alice"),
-                Holding(kind=Holder.FREE, name="free", bytes=54 * GIB - GIB // 1024),
-            ),
-        )
-        await on.press("M")
-        assert on.link.asked == [("memory",)]
-        places = [
-            on.text.index(words)
-            for words in (
-                "120 GiB in all",
-                "60 GiB  qwen",
-                "engine, 56 GiB on the GPU",
-                "→ sparkdash stop qwen",
-                "6.0 GiB  web",
-                "→ docker stop 0a",
-                "54 GiB  free",
-                "1 smaller",
-            )
-        ]
-        assert places == sorted(places)
-        assert "\x1b" not in on.text
-
-
-async def test_memory_by_owner_of_a_demo_is_refused(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        on.link.refuses = AdmissionError("The demo's memory is simulated.", code="no_memory_account")
-        await on.press("M")
-        assert "The demo's memory is simulated." in on.text
 
 
 async def test_a_dialog_is_whole_in_a_narrow_terminal(stage: Any, box: Any) -> None:

@@ -1,4 +1,4 @@
-"""Texts of the dialogs: questions, errors, findings, commands, holders of memory.
+"""Texts of the dialogs: questions, errors, findings, commands.
 
 Pure.
 """
@@ -10,17 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sparkdash.domain.memory import FOREIGN, Holder, Holding, MemoryAccount
-from sparkdash.domain.node import Diagnosis, Finding, Status
+from sparkdash.domain.finding import Diagnosis, Finding, Status
+from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.phrases import now_available, plan_boxes, then_available
 from sparkdash.domain.profile import ProfileSummary
-from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, Swap
 from sparkdash.errors import EngineError, ProfileError, SparkdashError
 from sparkdash.tui.lines import words
 from sparkdash.tui.text import EMPTY, Line, Style, join, pad, styled, wrap, wrap_line
-from sparkdash.units import MIB, counted, duration, gib, percent, size
+from sparkdash.units import counted, duration, gib, percent, size
 
 FACT, SIZE = 17, 12
 """Widths of a fact's label and of an amount of memory, in cells."""
@@ -267,40 +266,3 @@ def _finding_entry(one: Finding, width: int) -> list[Line]:
 def _block(status: Status, rows: list[Line]) -> list[Line]:
     first, *rest = rows
     return [styled(f"{status:<{INDENT}}", STYLES[status]) + first, *(styled(" " * INDENT) + row for row in rest)]
-
-
-SMALL = 16 * MIB
-HOLDER_INDENT = 10
-_INKS = {Holder.ENGINE: Style.GOOD, Holder.SPARKDASH: Style.GOOD, **dict.fromkeys(FOREIGN, Style.WARN)}
-
-
-def holder_lines(found: MemoryAccount, width: int) -> list[Line]:
-    """Format the box's totals, every holder, and the notes."""
-    head = [styled(f"{size(found.total)} in all", Style.STRONG), styled(f"{size(found.available)} available")]
-    if found.swap_used:
-        head.append(styled(f"{size(found.swap_used)} in swap", Style.WARN))
-    small = [one for one in found.holdings if one.bytes < SMALL and one.kind is not Holder.ENGINE]
-    out = [join(head, styled("  ")), EMPTY]
-    for one in found.holdings:
-        if one not in small:
-            out += _holder_entry(one, width)
-    if small:
-        out.append(_figure(sum(one.bytes for one in small)) + styled(f"{len(small)} smaller", Style.DIM))
-    for note in found.notes:
-        out += [EMPTY, *wrap(note, width, Style.DIM)]
-    return out
-
-
-def _holder_entry(one: Holding, width: int) -> list[Line]:
-    about = [one.kind.value, *([f"{size(one.gpu_bytes)} on the GPU"] if one.gpu_bytes else []), one.user, one.what]
-    told = ", ".join(word for word in about if word and word != one.name)
-    dim = one.reclaimable or one.kind is Holder.FREE
-    first = _figure(one.bytes) + styled(one.name, Style.DIM if dim else _INKS.get(one.kind, Style.PLAIN))
-    rest = [*wrap(told, width - HOLDER_INDENT, Style.DIM)]
-    if one.remedy:
-        rest += wrap(f"\u2192 {one.remedy}", width - HOLDER_INDENT, Style.STRONG)
-    return [first, *(styled(" " * HOLDER_INDENT) + row for row in rest)]
-
-
-def _figure(count: int) -> Line:
-    return styled(f"{size(count):>{HOLDER_INDENT - 2}}  ", Style.STRONG)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
@@ -98,8 +98,8 @@ class RunTable(Table):
 
     title = "runs"
 
-    def __init__(self, **rest: Any) -> None:
-        super().__init__(**rest)
+    def __init__(self) -> None:
+        super().__init__()
         self.runs: tuple[Run, ...] = ()
 
     @property
@@ -148,8 +148,8 @@ def _run(run: Run, width: int, *, measured: bool) -> Line:
 class CellTable(Table):
     """Table of a run's cells: the baseline's figure, an arm's, and the verdict between them."""
 
-    def __init__(self, **rest: Any) -> None:
-        super().__init__(**rest)
+    def __init__(self) -> None:
+        super().__init__()
         self.report: Report | None = None
         self.shown_arm: str | None = None
         self.failure_text: str | None = None

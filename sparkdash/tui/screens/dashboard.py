@@ -208,10 +208,10 @@ class DashboardPage(FirstRunPage):
             GpuRow(),
             PowerPanel(),
             ComparePanel(),
-            SwapTable(beside=True, cursor=False),
+            SwapTable(beside=True),
             id="left",
         )
-        right = Vertical(RequestTable(beside=True, cursor=False), TodayPanel(), WeeksChart(), LogPanel(), id="right")
+        right = Vertical(RequestTable(beside=True), TodayPanel(), WeeksChart(), LogPanel(), id="right")
         yield Widget(left, right, id="dashboard")
 
     def show(self, view: View) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from textual import events
 from textual.message import Message
@@ -53,8 +52,8 @@ class ChartDragged(Message):
 class ChartPanel(Panel):
     """Framed chart. The page sets the fields, then calls `redraw`."""
 
-    def __init__(self, **rest: Any) -> None:
-        super().__init__(**rest)
+    def __init__(self) -> None:
+        super().__init__()
         self.window = ChartWindow()
         self.title = ""
         self.today = ""

@@ -6,7 +6,7 @@ Rule: the figures come from whatever each profile was asked; the panel says so, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparkdash.domain.state import Figures, Snapshot
 from sparkdash.tui.lines import words
@@ -157,8 +157,8 @@ def _single(view: View, snapshot: Snapshot, side: str, name: str, width: int) ->
 class ComparePanel(Panel):
     """Framed comparison; `below_runs`: the list of runs stands above."""
 
-    def __init__(self, *, below_runs: bool = False, **rest: Any) -> None:
-        super().__init__(**rest)
+    def __init__(self, *, below_runs: bool = False) -> None:
+        super().__init__()
         self._runs = ABOVE if below_runs else ELSEWHERE
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:

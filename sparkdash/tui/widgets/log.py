@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from textual import events
 from textual.binding import Binding, BindingType
@@ -106,8 +106,8 @@ class LogPanel(Panel, can_focus=True):
         Binding("left_square_bracket", "engine(-1)", "engine before", show=False),
     ]
 
-    def __init__(self, **rest: Any) -> None:
-        super().__init__(**rest)
+    def __init__(self) -> None:
+        super().__init__()
         self.lines: deque[str] = deque(maxlen=KEPT)
         self.search = ""
         self.folds = True

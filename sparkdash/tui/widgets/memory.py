@@ -198,8 +198,8 @@ class MemoryBar(Panel):
 
     chart_rows = 0
 
-    def __init__(self, **rest: Any) -> None:
-        super().__init__(**rest)
+    def __init__(self) -> None:
+        super().__init__()
         self._columns: dict[int, tuple[Memory, int, str]] = {}
         """Columns of the chart by the identity of their memory: most stay the same from paint to paint."""
 

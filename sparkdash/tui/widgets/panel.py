@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import cast
 
 from rich.segment import Segment
 from rich.style import Style as RichStyle
@@ -144,8 +144,8 @@ AS_TALL_AS_NEEDED = 0
 class Panel(Widget):
     """Widget that shows the lines of `draw(view, width, height)`."""
 
-    def __init__(self, **rest: Any) -> None:
-        super().__init__(**rest)
+    def __init__(self) -> None:
+        super().__init__()
         self._lines: list[Line] = []
         self._wanted = -1
 

@@ -224,8 +224,8 @@ def _on_the_box(profile: ProfileSummary, stock: Stock | None) -> Line:
 class ProfileDetail(Panel):
     """Details of the profile under the cursor. `plan` and `stock` are set by the page."""
 
-    def __init__(self, **rest: object) -> None:
-        super().__init__(**rest)
+    def __init__(self) -> None:
+        super().__init__()
         self.chosen: str | None = None
         self.plan: Plan | None = None
         self.stock: Mapping[str, Stock] = {}

@@ -163,16 +163,12 @@ class RequestTable(Table):
     live = True
     nothing = ""
 
-    def __init__(self, *, beside: bool = False, cursor: bool = True, **rest: object) -> None:
-        """Make the table. `beside`: framed on wide terminals, where panels stand side by side."""
-        super().__init__(cursor=cursor, **rest)
-        self._beside = beside
-        self._longest = 0
-        self._several = False
+    _longest = 0
+    _several = False
 
     @property
     def framed(self) -> bool:
-        return self._beside and self.screen.has_class("-wide") and not self.screen.has_class("-low")
+        return self.beside and self.screen.has_class("-wide") and not self.screen.has_class("-low")
 
     def head(self, width: int) -> Line:
         columns = _columns(width, self._longest, several=self._several)

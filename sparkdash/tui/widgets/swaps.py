@@ -51,14 +51,9 @@ class SwapTable(Table):
     live = True
     nothing = "No swap yet."
 
-    def __init__(self, *, beside: bool = False, cursor: bool = True, **rest: object) -> None:
-        """Make the table. `beside`: framed, on the dashboard."""
-        super().__init__(cursor=cursor, **rest)
-        self._beside = beside
-
     @property
     def framed(self) -> bool:
-        return self._beside
+        return self.beside
 
     def head(self, width: int) -> Line:
         name = _name_cells(width)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
@@ -69,12 +69,12 @@ class Table(Panel, can_focus=True):
     """Whether new rows come at the top, which stays visible until the user moves the cursor."""
     nothing = "nothing here"
 
-    def __init__(self, *, cursor: bool = True, **rest: Any) -> None:
-        """Make the table. `cursor`: start on the first row; False: no row is marked until a key moves there."""
-        super().__init__(**rest)
+    def __init__(self, *, beside: bool = False) -> None:
+        """Make the table. `beside` other panels no row is marked until a key moves there."""
+        super().__init__()
+        self.beside = beside
         self.cursor: str | None = None
         self.filter = ""
-        self._follows = cursor
         self._walked = False
         self._offset = 0
         self._rows: list[TableRow] = []
@@ -131,7 +131,7 @@ class Table(Panel, can_focus=True):
     def set_filter(self, text: str) -> None:
         """Show only rows that contain `text`; "" shows all."""
         self.filter = text
-        self._walked = self._walked or bool(text and self._follows)
+        self._walked = self._walked or bool(text and not self.beside)
         self.redraw()
 
     def action_move(self, by: int) -> None:
@@ -176,7 +176,7 @@ class Table(Panel, can_focus=True):
         The cursor of a live list that nobody has moved stays on the first row too.
         """
         if (self.live and not self._walked) or self._index() is None:
-            self.cursor = self._rows[0].key if self._rows and self._follows else None
+            self.cursor = self._rows[0].key if self._rows and not self.beside else None
 
     def _scroll(self, room: int) -> None:
         at = self._index() or 0

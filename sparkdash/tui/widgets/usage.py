@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from textual import work
 
@@ -124,8 +124,8 @@ CLIENTS = " by client"
 class TodayPanel(Panel):
     """Framed table of what was served since midnight: by profile, then by client where rows are left."""
 
-    def __init__(self, **rest: Any) -> None:
-        super().__init__(**rest)
+    def __init__(self) -> None:
+        super().__init__()
         self._profiles: UsageReport | None = None
         self._clients: UsageReport | None = None
         self._failure: str | None = None
@@ -191,8 +191,8 @@ def _energy(report: UsageReport | None) -> Line:
 class WeeksChart(ChartPanel):
     """Chart of the rate of each request of the large engine: this week over the one before."""
 
-    def __init__(self, **rest: Any) -> None:
-        super().__init__(**rest)
+    def __init__(self) -> None:
+        super().__init__()
         self.window = ChartWindow(WEEK_S)
         self.second_name, self.second_shift_s = "the week before", WEEK_S
         self._of = ""
