@@ -280,7 +280,7 @@ class SparkdashApp(App[None]):
 
     def arrange(self, shown: Arrangement) -> None:
         self.mirror.arrangement = shown
-        self._kept.keep_arrangement(shown)
+        self._kept.keep("arrangement", shown.value)
         self.view = self.mirror.view()
         self.say(f"Layout: {shown.value}; v takes the next.")
 
@@ -403,7 +403,7 @@ class SparkdashApp(App[None]):
 
     def action_look(self, name: str) -> None:
         self.theme = theme.NAMES[name]
-        self._kept.keep_theme(name)
+        self._kept.keep("theme", name)
 
     def action_next_look(self) -> None:
         name = theme.next_name(self.theme)

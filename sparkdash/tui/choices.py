@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from sparkdash.domain.history import Series
 from sparkdash.domain.metric import Metric
 from sparkdash.paths import replace_file
 from sparkdash.tui.layout import Arrangement
+from sparkdash.tui.lines.chart_window import DAY_S, HOUR_S
+from sparkdash.tui.lines.charts import columns
 
-HOUR_S, DAY_S = 3600.0, 86400.0
 WINDOWS = ((0.0, "live"), (HOUR_S, "1h"), (DAY_S, "1d"))
 """Lengths in seconds with their names; 0 is the live chart, as long as its width allows."""
 
@@ -45,13 +47,9 @@ class HeroChoice:
 
     def columns(self, profile: str, count: int, now: float) -> list[float | None]:
         """Return the highest value of each of `count` dot columns; None where nothing was measured."""
-        found: list[float | None] = [None] * count
         if self.series is None or not self._fits(profile):
-            return found
-        begin, wide = now - self.window_s, self.window_s / max(count, 1)
-        for start, value in zip(self.series.start, self.series.max, strict=True):
-            _raise_columns(found, (start - begin) / wide, (start + self.series.step_s - begin) / wide, value)
-        return found
+            return [None] * count
+        return [one.high if one else None for one in columns(self.series, now - self.window_s, now, count)]
 
     @property
     def _due_s(self) -> float:
@@ -60,14 +58,6 @@ class HeroChoice:
     def _fits(self, profile: str) -> bool:
         one = self.series
         return one is not None and one.profile == profile and one.figure == self.metric.value
-
-
-def _raise_columns(found: list[float | None], first: float, end: float, value: float | None) -> None:
-    """Raise the columns from `first` up to `end` to a value."""
-    if value is None:
-        return
-    for place in range(max(int(first), 0), min(max(int(end - 0.001), int(first)) + 1, len(found))):
-        found[place] = max(value, found[place] or 0.0)
 
 
 def farthest(previous: float | None, low: float, high: float) -> float:
@@ -94,14 +84,6 @@ class KeptChoices:
         kept = self._read().get("arrangement")
         return Arrangement(kept) if kept in list(Arrangement) else Arrangement.ALL
 
-    def keep_theme(self, name: str) -> bool:
-        """Keep the theme; return whether it could be written."""
-        return self._keep("theme", name)
-
-    def keep_arrangement(self, shown: Arrangement) -> bool:
-        """Keep the arrangement; return whether it could be written."""
-        return self._keep("arrangement", shown.value)
-
     def _read(self) -> dict[str, str]:
         try:
             found = json.loads(self._path.read_text()) if self._path else {}
@@ -109,12 +91,9 @@ class KeptChoices:
             return {}
         return {key: one for key, one in found.items() if isinstance(one, str)} if isinstance(found, dict) else {}
 
-    def _keep(self, name: str, value: str) -> bool:
-        if self._path is None:
-            return False
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(self._path, json.dumps(self._read() | {name: value}).encode())
-        except OSError:
-            return False
-        return True
+    def keep(self, name: str, value: str) -> None:
+        """Keep a choice, if its file can be written."""
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                replace_file(self._path, json.dumps(self._read() | {name: value}).encode())

@@ -12,7 +12,7 @@ from sparkdash.client.address import Address
 from sparkdash.domain.event import ActiveAlert, AlertsChanged, Level, Notice
 from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.domain.profile import ModelRef
-from sparkdash.errors import ProfileError
+from sparkdash.errors import AdmissionError, ProfileError
 from sparkdash.tui.lines.engine_figures import why_rows
 from sparkdash.tui.text import Style
 from sparkdash.units import GIB

@@ -52,17 +52,6 @@ async def test_first_token_times_of_two_digits_fit_beside_each_other(stage: Any,
         assert "ttft 17.2 s  p95 139 s " in on.lines[7]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 60), (120, 40), (60, 24), (100, 30)])
-async def test_no_size_breaks_the_frames(stage: Any, box: Any, size: tuple[int, int]) -> None:
-    """At every size each frame that opens closes in the same column, during a swap too."""
-    async with stage(box.swapping(), size=size) as on:
-        assert {len(line) for line in on.lines} == {size[0]}
-        opened = [line.index("╭") for line in on.lines if line.startswith("╭")]
-        closed = [line.index("╰") for line in on.lines if line.startswith("╰")]
-        assert len(opened) == len(closed) >= 2
-        assert (PAGES if size[0] > 60 else " 1-7 pages ") in on.lines[-1]
-
-
 async def test_a_wide_terminal_shows_requests_and_log_beside_the_dashboard(stage: Any, box: Any, link: Any) -> None:
     """At 200x60 the comparison, the swaps and the log need no other page."""
     link.log[box.gpt] = ["first line of the log", "last line of the log"]

@@ -93,22 +93,6 @@ async def test_nothing_on_the_screen_speaks_of_nodes_with_one_box(stage: Any, bo
         assert "╭ unified memory ─" in on.text
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 45), (200, 60), (60, 24)])
-async def test_no_size_breaks_the_frames_of_two_boxes(stage: Any, box: Any, size: tuple[int, int]) -> None:
-    """Every frame that opens is closed in its column, with both boxes well and with one silent."""
-    for world in (two(box), over_both(box), silent(box), over_both(box, EngineState.LOADING)):
-        async with stage(world, size=size) as on:
-            assert {len(line) for line in on.lines} == {size[0]}
-            opened = [line.index("╭") for line in on.lines if line.startswith("╭")]
-            divided = [line for line in on.lines if line.startswith("├")]
-            closed = [line.index("╰") for line in on.lines if line.startswith("╰")]
-            assert len(opened) == len(closed) >= 2
-            assert len(divided) == 1
-            assert "┤" in divided[0]
-            assert "available" in divided[0]
-
-
 async def test_a_tall_terminal_has_a_row_of_gpu_figures_for_each_box(stage: Any, box: Any) -> None:
     """With the name of the box before it; the edges then leave them out."""
     async with stage(two(box), size=(120, 40)) as on:

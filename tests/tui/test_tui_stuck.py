@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from sparkdash.domain.engine import Liveness, LivenessState, Repairs, RepairStep, RepairTime
-from sparkdash.domain.request import RequestState
+from sparkdash.domain.engine import Liveness, LivenessState, RepairStep
+from sparkdash.domain.incident import Repairs, RepairTime
+from sparkdash.domain.lease import RequestState
+from sparkdash.domain.metric import EngineSample, GatewayFigures, LiveRequest
+from sparkdash.domain.phrases import figures_of_request, request_phase
 
 WHY = "2 running, 0 waiting, no token for 2m05s, GPU 14 W at 96 %"
 
@@ -70,3 +74,75 @@ async def test_a_silent_engine_is_only_marked(stage: Any, box: Any) -> None:
         assert "gpt-oss-120b ! silent 2m45s" in on.lines[0]
         assert "✗ stuck" not in on.text
         assert "✗ engine stuck" not in on.text
+
+
+def running(box: Any, state: RequestState = RequestState.STREAMING, **more: Any) -> Any:
+    """A request 6 s after its grant, whose answer is not counted yet."""
+    values = {
+        "state": state, "granted_at": box.now - 6, "finished_at": None, "prompt_tokens": None, "cached_tokens": None,
+        "completion_tokens": None, "reasoning_tokens": None, "decode_tok_s": None, "prompt_estimate": 4410,
+    }  # fmt: skip
+    return box.request("live", **(values | more))
+
+
+async def test_a_running_request_shows_its_tokens_its_rate_and_its_age(stage: Any, box: Any) -> None:
+    live = LiveRequest(profile=box.gpt, output_tokens=312, tok_s=57.1, silent_s=0.1)
+    sample = box.sample().replace(requests={"live": live})
+    async with stage(box.snapshot(sample=sample, requests={"live": running(box)})) as on:
+        assert any("~4410 - ~312 ~57.1 ▶ decodes" in row for row in on.rows), on.text
+
+
+async def test_many_open_requests_stand_by_client(stage: Any, box: Any) -> None:
+    names = ["zed", "aider"] * 6
+    requests = {f"r{n}": box.request(f"r{n}", client=name, started_at=box.now - n) for n, name in enumerate(names)}
+    async with stage(box.snapshot(requests=requests), size=(120, 40)) as on:
+        await on.press("3")
+        shown = [row.split()[0] for row in on.rows if row.startswith(("zed", "aider"))]
+        assert shown[:12] == ["aider"] * 6 + ["zed"] * 6
+
+
+async def test_an_engine_that_tells_nothing_shows_what_the_gateway_counted(stage: Any, box: Any) -> None:
+    counted = GatewayFigures(in_flight=64, decode_tok_s=3000.4, decode_each_tok_s=46.9, ttft_p50_s=0.2)
+    sample = box.sample().replace(engines={box.gpt: EngineSample(at=box.now, gateway=counted)})
+    async with stage(box.snapshot(sample=sample), size=(120, 40)) as on:
+        assert "~3000 tok/s" in on.text
+
+
+@pytest.mark.parametrize(
+    ("state", "live", "words"),
+    [
+        (RequestState.PREFILL, None, "prefill 6s"),
+        (RequestState.STREAMING, LiveRequest(profile="p", output_tokens=4, silent_s=0.5), "decodes 6s"),
+        (RequestState.STREAMING, LiveRequest(profile="p", output_tokens=4, silent_s=40.0), "no token 40s"),
+        (RequestState.WAITING, None, "waits"),
+        (RequestState.GONE, None, "gone"),
+    ],
+)
+def test_the_phase_of_a_request_in_words(box: Any, state: RequestState, live: LiveRequest | None, words: str) -> None:
+    request = running(box, state, granted_at=None if state is RequestState.WAITING else box.now - 6)
+    sample = box.sample().replace(at=box.now, requests={"live": live} if live else {})
+    assert request_phase(request, sample, box.now) == words
+
+
+def test_an_ended_request_has_the_engines_counts_alone(box: Any) -> None:
+    live = LiveRequest(profile=box.gpt, output_tokens=300, tok_s=50.0)
+    ended = running(box, RequestState.DONE, finished_at=box.now, completion_tokens=None)
+    figures = figures_of_request(ended, box.sample().replace(requests={"live": live}))
+    assert (figures.output, figures.prompt, figures.tok_s) == (None, None, None)
+
+
+async def test_what_had_come_of_a_cut_answer_stays_as_an_estimate(stage: Any, box: Any) -> None:
+    """An IDE that leaves in the middle hides no work; what the engine counted counts alone."""
+    cut = running(
+        box,
+        RequestState.GONE,
+        finished_at=box.now,
+        completion_tokens=None,
+        completion_estimate=412,
+        error="client_gone",
+    )
+    assert figures_of_request(cut, box.sample())[2:4] == (412, True)
+    assert figures_of_request(replace(cut, completion_tokens=400), box.sample())[2:4] == (400, False)
+    async with stage(box.snapshot().model_copy(update={"requests": {cut.id: cut}}), size=(160, 45)) as on:
+        await on.press("3")
+        assert "~412" in on.text

@@ -111,7 +111,8 @@ def test_choices_that_cannot_be_read_are_none(tmp_path: Path) -> None:
     assert KeptChoices(path).theme is None
     blocked = KeptChoices(path / "below" / "a file")
     assert blocked.theme is None
-    assert not blocked.keep_theme("dark")
+    blocked.keep("theme", "dark")
+    assert blocked.theme is None
 
 
 def test_without_colour_the_row_of_the_cursor_is_reversed_and_never_dim() -> None:

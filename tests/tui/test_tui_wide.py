@@ -71,7 +71,7 @@ def test_groups_without_a_row_are_counted() -> None:
 async def test_v_goes_through_the_arrangements_and_keeps_them(stage: Any, link: Any, box: Any, tmp_path: Path) -> None:
     """Beside the theme; the next dashboard begins as this one was left."""
     kept = KeptChoices(tmp_path / "dashboard.json")
-    kept.keep_theme("safe")
+    kept.keep("theme", "safe")
     async with stage(box.snapshot(), size=(120, 40), kept=kept) as on:
         await on.press("v")
         assert on.app.view.arrangement is Arrangement.HERO

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from sparkdash.domain.history import Series
 from sparkdash.tui.text import Line, Span, Style, align_right, merge_spans, pad, styled
 
 _LEFT = (0x40, 0x04, 0x02, 0x01)
@@ -94,6 +95,23 @@ class Range(NamedTuple):
 
 
 Ranges = Sequence[Range | None]
+
+
+def columns(series: Series | None, begin: float, end: float, count: int) -> list[Range | None]:
+    """Put a series' buckets into `count` dot columns: the lowest and the highest of each."""
+    found: list[Range | None] = [None] * count
+    if series is None or end <= begin:
+        return found
+    wide = (end - begin) / count
+    for start, low, high in zip(series.start, series.min, series.max, strict=True):
+        if low is None or high is None:
+            continue
+        first = max(int((start - begin) / wide), 0)
+        last = min(max(int((start + series.step_s - begin) / wide - 0.001), first), count - 1)
+        for place in range(first, last + 1):
+            own = found[place]
+            found[place] = Range(min(low, own.low), max(high, own.high)) if own else Range(low, high)
+    return found
 
 
 class ChartMark(NamedTuple):

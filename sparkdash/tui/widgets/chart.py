@@ -14,7 +14,7 @@ from textual.message import Message
 from sparkdash.domain.event import Level
 from sparkdash.domain.history import MarkKind, Series, TimelineMark
 from sparkdash.tui.lines.chart_window import MINUTE_S, ChartWindow, moment_text, span_text, ticks
-from sparkdash.tui.lines.charts import AXIS, ChartMark, Range, mark_row, nice_top, range_chart, tick_row
+from sparkdash.tui.lines.charts import AXIS, ChartMark, columns, mark_row, nice_top, range_chart, tick_row
 from sparkdash.tui.mirror import View
 from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, clip, frame, join, length, styled
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
@@ -201,23 +201,6 @@ def sign_of(mark: TimelineMark) -> tuple[str, Style]:
 
 def share(at: float, begin: float, end: float) -> float:
     return (at - begin) / (end - begin) if end > begin else 0.0
-
-
-def columns(series: Series | None, begin: float, end: float, count: int) -> list[Range | None]:
-    """Put a series' buckets into `count` dot columns: the lowest and the highest of each."""
-    found: list[Range | None] = [None] * count
-    if series is None or end <= begin:
-        return found
-    wide = (end - begin) / count
-    for start, low, high in zip(series.start, series.min, series.max, strict=True):
-        if low is None or high is None:
-            continue
-        first = max(int((start - begin) / wide), 0)
-        last = min(max(int((start + series.step_s - begin) / wide - 0.001), first), count - 1)
-        for place in range(first, last + 1):
-            own = found[place]
-            found[place] = Range(min(low, own.low), max(high, own.high)) if own else Range(low, high)
-    return found
 
 
 def bucket_at(series: Series, at: float | None) -> int | None:
