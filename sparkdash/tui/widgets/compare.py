@@ -76,7 +76,7 @@ def compare_rows(view: View, width: int, runs: str = ELSEWHERE) -> list[Line]:
 
 
 def _advice(snapshot: Snapshot | None, width: int, runs: str) -> list[Line]:
-    sides = _sides(snapshot)
+    sides = [("A", snapshot.toggle_a), ("B", snapshot.toggle_b)] if snapshot else []
     marked = "".join(f"{side} is {name}. " for side, name in sides if name)
     blank = [side for side, name in sides if not name]
     wanted = f"{blank[0]} as well (page 2, key {blank[0].lower()})" if marked else "two profiles (page 2, keys a and b)"
@@ -90,10 +90,6 @@ def _measured(snapshot: Snapshot | None) -> str:
         f"SPARKDASH_URL={snapshot.daemon.url.removesuffix('/v1')} " if snapshot and snapshot.daemon.simulated else ""
     )
     return f"In a shell, `{there}sparkdash ab PROFILE PROFILE` measures them and gives a verdict"
-
-
-def _sides(snapshot: Snapshot | None) -> list[tuple[str, str | None]]:
-    return [("A", snapshot.toggle_a), ("B", snapshot.toggle_b)] if snapshot else []
 
 
 def _seen(snapshot: Snapshot, name: str) -> Figures:

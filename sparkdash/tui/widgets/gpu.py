@@ -115,7 +115,7 @@ def gpu_line(view: View, width: int) -> Line:
     sample = view.sample
     alerting = partial(view.is_alerting, "")
     gpu, memory = (sample.gpu, sample.memory) if sample else (None, None)
-    line = _row(gpu, memory, width, alerting, stuck=_is_stuck(view))
+    line = _row(gpu, memory, width, alerting, stuck=view.sample is not None and view.sample.low_power)
     for told in _energy(view):
         line = line + styled("     ") + told if length(line) + length(told) + 5 <= width else line
     return clip(dimmed(line) if view.sample_age_s is not None else line, width)
@@ -132,10 +132,6 @@ def _energy(view: View) -> list[Line]:
         used = f"{energy.busy_wh:.1f} Wh busy, {energy.idle_wh:.1f} idle"
         out.append(styled(used, Style.PLAIN) + styled(f" ({energy.sensor})", Style.DIM))
     return out
-
-
-def _is_stuck(view: View) -> bool:
-    return view.sample is not None and view.sample.low_power
 
 
 def _row(gpu: Gpu | None, memory: Memory | None, width: int, alerting: Alerting, *, stuck: bool = False) -> Line:

@@ -174,14 +174,10 @@ def _failed(view: View, within_s: float) -> Line:
     last = view.snapshot.swaps[0] if view.snapshot and view.snapshot.swaps else None
     if last is None or last.outcome is not SwapOutcome.FAILED or view.now - (last.ended_at or 0) > within_s:
         return EMPTY
-    if _is_on_card(last.target, view):
+    if view.engine is not None and view.engine.state is EngineState.FAILED and view.engine.profile == last.target:
         return EMPTY  # the card shows the failure in full
     why = f"{last.failure.code}: {last.failure.message}" if last.failure else "no reason given"
     return styled(f"✗ {last.target or 'stop'} failed, {why}", Style.BAD)
-
-
-def _is_on_card(profile: str | None, view: View) -> bool:
-    return view.engine is not None and view.engine.state is EngineState.FAILED and view.engine.profile == profile
 
 
 def _notice(view: View, within_s: float) -> Line:

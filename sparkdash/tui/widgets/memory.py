@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.memory import Guard, GuardLevel
 from sparkdash.domain.metric import Memory
 from sparkdash.tui.layout import is_compact
@@ -58,7 +57,7 @@ def memory_parts(memory: Memory) -> list[Part]:
         Part(name, (ENGINE_GLYPHS + LETTERS)[min(i, len(ENGINE_GLYPHS + LETTERS) - 1)], held, Style.FILL)
         for i, (name, held) in enumerate(sorted(memory.engines.items(), key=_by_size))
     ]
-    engines += [Part(_theirs(each), THEIRS, each.bytes, Style.WARN) for each in memory.strangers]
+    engines += [Part(f"theirs: {each.name}", THEIRS, each.bytes, Style.WARN) for each in memory.strangers]
     cache = memory.page_cache or 0
     known = sum(part.bytes or 0 for part in engines)
     rest = max(memory.total - memory.free - cache - known, 0)
@@ -161,10 +160,6 @@ def _marks(memory: Memory, longest: int, most: int) -> list[Line]:
     if rest := [part.bytes or 0 for part in owners if part not in kept]:
         marks.append(_mark(Part("", "+", sum(rest), Style.PLAIN), f"{len(rest)} engines"))
     return [*marks, *(_mark(part, part.name) for part in stretches if part.name in FIXED)]
-
-
-def _theirs(foreign: ForeignContainer) -> str:
-    return f"theirs: {foreign.name}"
 
 
 def _mark(part: Part, name: str) -> Line:
