@@ -72,7 +72,7 @@ WHAT = {
     "requests": "Running requests, and the recorded past",
     "compare": "A beside B, and every measured run",
     "logs": "An engine's log",
-    "box": "Memory by owner: who holds it, with what frees it; M too",
+    "box": "Memory of the box by holder, with what frees it",
     "history": "Charts from minutes to months, usage, swaps and notices",
 }
 THEMES = {
@@ -443,6 +443,8 @@ def palette_commands(app: SparkdashApp) -> Iterator[SystemCommand]:
             app.orders.resume_run,
         )
     yield SystemCommand("Doctor", "What keeps engines from running on this box (D)", app.orders.doctor)
+    show_memory = partial(app.action_page, "box")
+    yield SystemCommand("Memory by owner", "Who holds the box's memory, and how to free it (M)", show_memory)
     yield SystemCommand("Settings", "Every key of config.toml; change one (,)", app.action_settings)
     yield SystemCommand("Measure A/B", "Plan a run of the two marked profiles, then begin it (A)", app.action_measure)
     yield from _of_profiles(app)

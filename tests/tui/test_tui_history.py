@@ -19,8 +19,8 @@ from sparkdash.domain.history import (
     UsageTotals,
     match_answers,
 )
-from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.metric import Metric
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Figures
 from sparkdash.errors import AdmissionError
 from sparkdash.tui.choices import HeroChoice, farthest

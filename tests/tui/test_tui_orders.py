@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.engine import Failure, Parked
-from sparkdash.domain.finding import Diagnosis, Finding, Status
 from sparkdash.domain.memory import Basis, Need, Term
+from sparkdash.domain.node import Diagnosis, Finding, Status
 from sparkdash.domain.profile import EngineKind, ModelRef
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError, EngineError, ProfileError

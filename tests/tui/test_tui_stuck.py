@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.engine import Liveness, LivenessState, RepairStep
-from sparkdash.domain.incident import Repairs, RepairTime
-from sparkdash.domain.lease import RequestState
+from sparkdash.domain.engine import Liveness, LivenessState, Repairs, RepairStep, RepairTime
 from sparkdash.domain.metric import EngineSample, GatewayFigures, LiveRequest
 from sparkdash.domain.phrases import figures_of_request, request_phase
+from sparkdash.domain.request import RequestState
 
 WHY = "2 running, 0 waiting, no token for 2m05s, GPU 14 W at 96 %"
 

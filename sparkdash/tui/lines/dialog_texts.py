@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sparkdash.domain.finding import Diagnosis, Finding, Status
-from sparkdash.domain.lease import Request, RequestState
+from sparkdash.domain.node import Diagnosis, Finding, Status
 from sparkdash.domain.phrases import now_available, plan_boxes, then_available
 from sparkdash.domain.profile import ProfileSummary
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, Swap
 from sparkdash.errors import EngineError, ProfileError, SparkdashError

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparkdash.domain.history import RequestOrder
-from sparkdash.domain.lease import Request, RequestState
 from sparkdash.domain.phrases import about, output_of_request
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.tui.mirror import View
 from sparkdash.tui.text import Line, Style, align_right, clip, length, pad, shorten_apart, styled
 from sparkdash.tui.widgets.table import Table, TableRow
