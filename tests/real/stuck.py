@@ -23,6 +23,7 @@ HURRY = float(os.environ.get("SPARKDASH_HURRY", "10"))
 PROGRAM = (str(Path(__file__).parents[1] / "shared" / "hurried.py"), str(HURRY))
 STOPPED_S = Thresholds().stopped_s / HURRY
 SILENT_S = Thresholds().slow_s / HURRY
+PLAIN_S = Thresholds().plain_s / HURRY
 NAMED_S = 30.0
 """How long after its threshold an engine may be named."""
 LONG = 3500

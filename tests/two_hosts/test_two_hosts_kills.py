@@ -88,10 +88,10 @@ def stock_there(daemon: HostDaemon) -> dict[str, dict[str, bool]]:
 
 
 def until_part_has(hosts: TwoHosts, size: int) -> None:
-    """Wait until so many bytes are on host b."""
+    """Wait until so many bytes are on host b, in the hidden file into which rsync writes."""
     deadline = time.monotonic() + 60
     there = hosts.folder / "b" / "home" / "killed-model"
-    while sum(path.stat().st_size for path in there.glob(".*-part")) < size:
+    while sum(path.stat().st_size for path in there.glob(".m.safetensors.*")) < size:
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
