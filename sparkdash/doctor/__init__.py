@@ -3,8 +3,7 @@
 Rule: the doctor only reads; it never changes the box, and never waits without a limit.
 """
 
-from sparkdash.doctor.check import CHECKS, Check
-from sparkdash.doctor.examine import checks_named, examine
-from sparkdash.doctor.probe import Probe
+from sparkdash.doctor.check import CHECKS, Check, checks_named
+from sparkdash.doctor.probe import Probe, examine
 
 __all__ = ["CHECKS", "Check", "Probe", "checks_named", "examine"]

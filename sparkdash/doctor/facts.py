@@ -68,10 +68,6 @@ class ProfilesSeen:
     problems: int
     errors: int
     warnings: int
-    translated: tuple[str, ...] = ()
-    """Profiles whose engines are known to lack a protocol of clients."""
-    translator: bool = True
-    """Whether the translator (litellm) is installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +84,9 @@ class Facts:
     page_size: int = 4096
     """Bytes of a page of memory."""
     uid: int = 0
-    memlock: int | None = None
-    """Soft limit of locked memory; None without a limit."""
-    environment: frozenset[str] = frozenset()
-    """Names of variables that are set and not empty; never their values."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Values of `{user}`, `{uid}`, `{home}`, `{hf_home}`, `{cache_dir}` and `{graphroot}`."""
     files: Mapping[str, str | UnreadFact | None] = field(default_factory=dict)
-    modes: Mapping[str, int | UnreadFact | None] = field(default_factory=dict)
     commands: Mapping[tuple[str, ...], CommandResult | UnreadFact | None] = field(default_factory=dict)
     disks: Mapping[str, Disk | UnreadFact] = field(default_factory=dict)
     listeners: Sequence[Listener] | UnreadFact = ()
@@ -131,10 +122,6 @@ class Facts:
         wanted = self.path(pattern)
         found = {path: require_read(text) for path, text in self.files.items() if fnmatchcase(path, wanted)}
         return {path: text for path, text in sorted(found.items()) if text is not None}
-
-    def mode(self, pattern: str) -> int | None:
-        """Permission bits of a declared path; None if it does not exist."""
-        return require_read(self.modes[self.path(pattern)])
 
     def ran(self, command: tuple[str, ...]) -> CommandResult | None:
         """Result of a declared command; None without such a program."""

@@ -1,4 +1,7 @@
-"""Probe: reads every fact that the checks declare, all at once."""
+"""Probe: reads every fact that the checks declare, all at once. Tests hand it other sources.
+
+Rule: it only reads, and never waits without a limit.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,150 @@ import os
 import platform
 import resource
 import shutil
-import stat
+import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from sparkdash.doctor import box_queries
-from sparkdash.doctor import facts as podman_info
-from sparkdash.doctor.box_queries import gather_by_key, read_within
-from sparkdash.doctor.check import Check
+from sparkdash import catalog, paths
+from sparkdash.doctor import checks as _checks  # noqa: F401 - importing it fills the register
+from sparkdash.doctor import facts
+from sparkdash.doctor.check import Check, checks_named, judge
 from sparkdash.doctor.facts import DaemonSeen, Disk, Facts, Listener, ProfilesSeen, UnreadFact
 from sparkdash.domain.memory import LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
+from sparkdash.domain.node import Finding
+from sparkdash.engines.rule import Severity
 from sparkdash.errors import SparkdashError
-from sparkdash.host.command import CommandResult
+from sparkdash.host.box import BoxReader
+from sparkdash.host.command import CommandResult, run_command
 from sparkdash.host.kernel_lines import KernelFindings
+from sparkdash.host.kernel_log import KernelLog
+from sparkdash.host.memory.account import Sources, account_for_memory
+from sparkdash.host.nvml import Nvml
+from sparkdash.host.podman.podman import Podman
+from sparkdash.host.processes.process import Process
+from sparkdash.rules import findings
 from sparkdash.settings import Settings
+from sparkdash.store import past
+from sparkdash.telemetry import gpu_power
+
+READ_S = 5.0
+"""Time limit of one read. All reads together take 0.1 s on an idle box."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+async def read_within(what: str, work: Callable[[], V], *, limit_s: float = READ_S) -> V | UnreadFact:
+    """Run `work` in a thread of its own; return its result, or an UnreadFact if it fails or takes too long."""
+    future: Future[V] = Future()
+    future.set_running_or_notify_cancel()
+    threading.Thread(target=_work, args=(future, work), name=f"doctor {what}", daemon=True).start()
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(future), limit_s)
+    except TimeoutError:
+        return UnreadFact(f"{what} did not answer within {limit_s:g} s")
+    except Exception as error:  # noqa: BLE001 - any failure is the reason why the fact is unknown
+        return UnreadFact(f"{what} cannot be read: {error}")
+
+
+async def gather_by_key(keys: Iterable[K], read: Callable[[K], Awaitable[V]]) -> dict[K, V]:
+    """Read all keys at once; return the results by key."""
+    ordered = list(keys)
+    return dict(zip(ordered, await asyncio.gather(*map(read, ordered)), strict=True))
+
+
+def _work(future: Future[V], work: Callable[[], V]) -> None:
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - handed to the waiting caller
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+COMMAND_S = 15.0
+"""Time limit of one command. `podman info` takes 0.1 s; its first call after a reboot may take seconds."""
+DAY_S = 86_400.0
+"""Span of the kernel's log that is read."""
+NVML_S = 10.0
+"""Time limit of a reading of the GPU: without the persistence daemon the first one initialises the driver."""
+LOOKS, APART_S = 3, 1.0
+"""Readings of a busy GPU and their distance: a single one cannot show the stuck low-power state."""
+
+
+async def read_command(argv: Sequence[str]) -> CommandResult:
+    return await run_command(argv, deadline_s=COMMAND_S)
+
+
+async def read_looks() -> list[Gpu]:
+    """Read the GPU once, and up to LOOKS times while it is busy; nothing without NVML."""
+    nvml = Nvml(deadline_s=NVML_S)
+    found: list[Gpu] = []
+    while (gpu := (await nvml.read()).gpu) is not None:
+        found.append(gpu)
+        if len(found) == LOOKS or (gpu.utilization or 0.0) < gpu_power.BUSY:
+            break
+        await asyncio.sleep(APART_S)
+    return found
+
+
+def read_disk(path: Path) -> Disk:
+    """File system of `path`, or of its nearest existing parent."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    usage = shutil.disk_usage(path)
+    return Disk(usage.total, usage.free)
+
+
+def read_listeners() -> list[Listener]:
+    """All TCP listeners; programs of other users are named for root only."""
+    import psutil
+
+    heard = [(each.laddr, each.pid) for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    return [Listener(where.port, where.ip, pid, _program(pid)) for where, pid in heard if where]
+
+
+def _program(pid: int | None) -> str | None:
+    import psutil
+
+    try:
+        return None if pid is None else psutil.Process(pid).name()
+    except psutil.Error:
+        return None
+
+
+def read_profiles(settings: Settings) -> ProfilesSeen:
+    """Read the catalog and count what the rules find in it."""
+    found = catalog.load_catalog(settings.profile_folders())
+    levels = [one.level for one in findings(found)]
+    return ProfilesSeen(
+        len(found.profiles),
+        len(found.problems),
+        levels.count(Severity.ERROR),
+        levels.count(Severity.WARNING),
+    )
+
+
+async def read_account(settings: Settings) -> MemoryAccount:
+    """Account for the box's memory by holder; our engines are known by their labels. Raises HostError."""
+    runtime = Process(paths.state_dir() / "processes") if settings.runtime == "process" else Podman(settings.runtime)
+    return await account_for_memory(Sources(runtime=runtime, gpu=BoxReader().gpu, owner=paths.owner()))
+
+
+def read_loads() -> tuple[LoadContiguity, ...]:
+    """Free blocks before and after the last loads, from the daemon's database."""
+    return past.read_loads(paths.state_dir() / "sparkdash.db")
+
+
+async def read_kernel_log() -> KernelFindings | None:
+    """Relevant lines of the kernel's log of the last day; None if this user may not read it."""
+    return await KernelLog().since(time.time() - DAY_S)
+
 
 FILE_LIMIT = 1 << 20
 """Bytes of a file that are read; a CDI spec of one GPU has 20 kB."""
@@ -43,31 +173,28 @@ class Probe:
     daemon: DaemonSeen | None = None
     root: Path = Path("/")
     """Prefix of every path that is read."""
-    command: Callable[[Sequence[str]], Awaitable[CommandResult]] = box_queries.command
-    looks: Callable[[], Awaitable[Sequence[Gpu]]] = box_queries.looks
-    disk: Callable[[Path], Disk] = box_queries.disk
-    listeners: Callable[[], Sequence[Listener]] = box_queries.listeners
-    profiles: Callable[[Settings], ProfilesSeen] = box_queries.profiles
-    loads: Callable[[], Sequence[LoadContiguity]] = box_queries.loads
-    account: Callable[[Settings], Awaitable[MemoryAccount]] = box_queries.account
-    kernel_log: Callable[[], Awaitable[KernelFindings | None]] = box_queries.kernel_log
+    command: Callable[[Sequence[str]], Awaitable[CommandResult]] = read_command
+    looks: Callable[[], Awaitable[Sequence[Gpu]]] = read_looks
+    disk: Callable[[Path], Disk] = read_disk
+    listeners: Callable[[], Sequence[Listener]] = read_listeners
+    profiles: Callable[[Settings], ProfilesSeen] = read_profiles
+    loads: Callable[[], Sequence[LoadContiguity]] = read_loads
+    account: Callable[[Settings], Awaitable[MemoryAccount]] = read_account
+    kernel_log: Callable[[], Awaitable[KernelFindings | None]] = read_kernel_log
     machine: str = field(default_factory=platform.machine)
     kernel: str = field(default_factory=platform.release)
     page_size: int = field(default_factory=resource.getpagesize)
     uid: int = field(default_factory=os.getuid)
     user: str = field(default_factory=lambda: _user())
     home: str = field(default_factory=lambda: str(Path("~").expanduser()))
-    memlock: int = field(default_factory=lambda: resource.getrlimit(resource.RLIMIT_MEMLOCK)[0])
-    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     async def look(self, checks: Iterable[Check]) -> Facts:
         """Read what these checks need; never raises for a fact that cannot be read."""
         wanted = tuple(checks)
         commands = await gather_by_key(_declared(wanted, lambda check: check.runs), self._ended)
         names = self._names(commands)
-        files, modes, disks, heard, profiles, gpu = await asyncio.gather(
+        files, disks, heard, profiles, gpu = await asyncio.gather(
             gather_by_key(_fill_paths(names, _declared(wanted, lambda check: check.reads)), self._texts),
-            gather_by_key(_fill_paths(names, _declared(wanted, lambda check: check.modes)), self._mode),
             gather_by_key(_fill_paths(names, _declared(wanted, lambda check: check.disks)), self._disk),
             _read_if_any(wanted, lambda check: check.listeners, self._listeners),
             _read_if_any(wanted, lambda check: check.profiles, self._profiles),
@@ -83,11 +210,8 @@ class Probe:
             kernel=self.kernel,
             page_size=self.page_size,
             uid=self.uid,
-            memlock=None if self.memlock == resource.RLIM_INFINITY else self.memlock,
-            environment=self._set_variables(),
             names=names,
             files=_merged(files.values()),
-            modes=modes,
             commands=commands,
             disks=disks,
             listeners=heard or (),
@@ -98,9 +222,6 @@ class Probe:
             loads=loads or (),
             kernel_log=kernel,
         )
-
-    def _set_variables(self) -> frozenset[str]:
-        return frozenset(name for name, value in self.environment.items() if value)
 
     def _at(self, path: str) -> Path:
         return self.root / path.lstrip("/")
@@ -114,8 +235,8 @@ class Probe:
             "hf_home": self._own(self.settings.hf_home),
             "cache_dir": self._own(self.settings.cache_dir),
         }
-        done = commands.get(podman_info.COMMAND)
-        if isinstance(done, CommandResult) and (info := podman_info.parse_podman_info(done)) and info.graph_root:
+        done = commands.get(facts.COMMAND)
+        if isinstance(done, CommandResult) and (info := facts.parse_podman_info(done)) and info.graph_root:
             names["graphroot"] = info.graph_root
         return names
 
@@ -130,7 +251,7 @@ class Probe:
         except FileNotFoundError:
             return None
         except TimeoutError:
-            return UnreadFact(f"`{words}` did not answer within {box_queries.COMMAND_S:g} s")
+            return UnreadFact(f"`{words}` did not answer within {COMMAND_S:g} s")
         except OSError as error:
             if (
                 shutil.which(argv[0]) is None
@@ -148,9 +269,6 @@ class Probe:
             return {pattern: _text(self._at(pattern))}
         paths = self.root.glob(pattern.lstrip("/"))
         return {f"/{path.relative_to(self.root)}": _text(path) for path in paths if path.is_file()}
-
-    async def _mode(self, path: str) -> int | UnreadFact | None:
-        return await read_within(path, lambda: _bits(self._at(path)))
 
     async def _disk(self, path: str) -> Disk | UnreadFact:
         return await read_within(path, lambda: self.disk(self._at(path)))
@@ -208,14 +326,17 @@ def _text(path: Path) -> Text:
         return UnreadFact(f"{path} cannot be read: {error.strerror or error}")
 
 
-def _bits(path: Path) -> int | None:
-    try:
-        return stat.S_IMODE(path.stat().st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
 async def _read_if_any(
     checks: Iterable[Check], needs: Callable[[Check], bool], read: Callable[[], Awaitable[T]]
 ) -> T | None:
     return await read() if any(map(needs, checks)) else None
+
+
+async def examine(probe: Probe, names: Iterable[str] = ()) -> tuple[Finding, ...]:
+    """Read the box and run all checks, or those named.
+
+    Raises:
+        AdmissionError: no check has that name.
+    """
+    chosen = checks_named(names)
+    return judge(await probe.look(chosen), chosen)

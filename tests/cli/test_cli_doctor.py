@@ -28,8 +28,8 @@ def test_the_list_names_every_check_in_80_columns(sparkdash: Run) -> None:
 
 def test_only_the_named_checks_run(sparkdash: Run, nobody: None) -> None:
     """In their own order, as JSON with their counts."""
-    told = sparkdash("doctor", "settings", "architecture", "--json").json()
-    assert [one["name"] for one in told["findings"]] == ["architecture", "settings"]
+    told = sparkdash("doctor", "settings", "system", "--json").json()
+    assert [one["name"] for one in told["findings"]] == ["system", "settings"]
     assert sum(told["counts"].values()) == 2
     assert set(told["findings"][0]) == {"name", "status", "evidence", "fix"}
 
@@ -115,11 +115,11 @@ def test_a_registered_node_that_is_away_is_one_finding_of_the_doctor_with_its_me
     sparkdash: Run, nobody: None, own_folders: Path
 ) -> None:
     register_silent_node(own_folders)
-    told = sparkdash("doctor", "architecture", "mtu", "podman", "--json").json()["findings"]
+    told = sparkdash("doctor", "system", "mtu", "podman", "--json").json()["findings"]
     of_nodes = [(one["name"], one["status"], one["nodes"]) for one in told if "nodes" in one]
     assert of_nodes == [("reachable", "fail", ["spark2"])]
-    assert {one["name"] for one in told if "nodes" not in one} == {"architecture", "podman"}
-    page = sparkdash("doctor", "architecture", "mtu").out
+    assert {one["name"] for one in told if "nodes" not in one} == {"system", "podman"}
+    page = sparkdash("doctor", "system", "mtu").out
     assert "spark2: reachable" in page
     assert "give the IP address" in " ".join(page.split())
 

@@ -79,7 +79,6 @@ HEALTHY = {
     "/etc/subgid": "lab:100000:65536\n",
     "/var/lib/systemd/linger/lab": "",
     helper.UNIT: helper.TEXT,
-    "/home/lab/.cache/huggingface/token": "hf_this_is_never_read",
     "/proc/driver/nvidia/version": (
         "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.142  Release Build  (dvs-builder)\n"
         "GCC version:  gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04)\n"
@@ -165,7 +164,7 @@ class Spark:
         healthy = Probe(
             settings=self.settings, daemon=daemon, root=self.root, command=self._command, looks=self._looks,
             disk=self._disk, listeners=lambda: self.ports, loads=lambda: self.loads, account=self._account, kernel_log=self._kernel, profiles=lambda _: self.seen, machine="aarch64",
-            kernel="6.17.0-1014-nvidia", uid=1000, user="lab", home="/home/lab", memlock=-1, page_size=4096, environment={},
+            kernel="6.17.0-1014-nvidia", uid=1000, user="lab", home="/home/lab", page_size=4096,
         )  # fmt: skip
         return replace(healthy, **self.changes)
 

@@ -34,7 +34,7 @@ def _load() -> Any:
 box = _load()
 NFS = "24 1 259:2 / / rw - ext4 /dev/nvme0n1p2 rw\n90 24 0:51 / /home rw,relatime shared:9 - nfs4 nas:/home rw\n"
 GRAPH = "/home/lab/.local/share/containers/storage"
-WEIGHTS, CACHE, TOKEN = (f"/home/lab/.cache/{name}" for name in ("huggingface", "sparkdash", "huggingface/token"))
+WEIGHTS = "/home/lab/.cache/huggingface"
 OTHER = "/etc/cdi/nvidia.yaml"
 OURS = "/run/cdi/nvidia.yaml"
 IB = "/sys/class/infiniband"
@@ -64,11 +64,6 @@ class Defect(NamedTuple):
     fix: str | None = None
     also: frozenset[str] = frozenset()
     """Other checks that see the same, or can say no more."""
-
-
-def _ports(spark: Any) -> None:
-    spark.set(engine_ports=(18000, 18009))
-    spark.ports = [Listener(18000, "127.0.0.1", 5, "vllm")]
 
 
 def _driver(spark: Any, version: str) -> None:
@@ -118,7 +113,6 @@ DEFECTS = {
     "memory is not delegated": Defect(lambda s: s.write("/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/cgroup.controllers", "cpu pids\n"), "cgroups", Status.WARN, "memory not delegated", "/etc/systemd/system/user@.service.d"),
     "no subordinate ids": Defect(lambda s: s.write("/etc/subgid", "other:100000:65536\n"), "rootless", Status.FAIL, "0 in /etc/subgid", "--add-subgids"),
     "no linger": Defect(lambda s: s.remove("/var/lib/systemd/linger/lab"), "linger", Status.WARN, "last logout", "enable-linger"),
-    "RDMA without locked memory": Defect(lambda s: s.changes.update(memlock=8 << 20), "memlock", Status.NOTE, "at most 8 MiB", "memlock unlimited"),
     "half a cable": Defect(lambda s: s.write(f"{IB}/roceP2p1s0f1/ports/1/state", "1: DOWN\n"), "roce", Status.WARN, "down roceP2p1s0f1 (1: DOWN)", "ibdev2netdev"),
     "little memory": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(MemAvailable=6 << 20, Cached=1 << 20)), "memory", Status.WARN, "6.0 GiB available", "status"),
     "huge pages": Defect(lambda s: s.write("/proc/meminfo", box.meminfo() + "HugePages_Total: 8192\nHugepagesize: 2048 kB\n"), "memory", Status.WARN, "16.0 GiB are kept as huge pages", "nr_hugepages=0"),
@@ -132,7 +126,6 @@ DEFECTS = {
     "somebody else's container": Defect(lambda s: setattr(s, "account", _account(WEBUI)), "memory-holders", Status.NOTE, "open-webui (container) holds 6.0 GiB", "docker stop open-webui"),
     "a box that is not looked through": Defect(lambda s: setattr(s, "account", HostError("/proc was not read within 10 s.")), "memory-holders", Status.UNKNOWN, "was not read within 10 s"),
     "no large block of memory free": Defect(lambda s: s.write("/proc/buddyinfo", box.recorded("gb10-7-days")["/proc/buddyinfo"]), "contiguity", Status.WARN, "fragmented: 0 of 200", "reboot"),
-    "memory full of page cache": Defect(lambda s: s.write("/proc/meminfo", box.meminfo(MemFree=3 << 20, Cached=90 << 20)), "page-cache", Status.NOTE, "90.0 GiB page cache", "drop_caches"),
     "no memory helper": Defect(lambda s: s.remove(helper.UNIT), "memory-helper", Status.NOTE, "not installed", "service install --helper"),
     "an older memory helper": Defect(lambda s: s.write(helper.UNIT, f"{helper.MARK}, long ago\n"), "memory-helper", Status.NOTE, "another version", "service install --helper"),
     "somebody's own memory helper": Defect(lambda s: s.write(helper.UNIT, "[Service]\n"), "memory-helper", Status.NOTE, "not written by sparkdash"),
@@ -150,22 +143,17 @@ DEFECTS = {
     "a kernel without PSI": Defect(lambda s: s.remove("/proc/pressure/memory"), "pressure", Status.NOTE, "does not measure", "psi=1"),
     "no room for weights": Defect(lambda s: s.disks.update({WEIGHTS: Disk(900 * GIB, 2 * GIB)}), "weights", Status.FAIL, "no model fits", "hf cache"),
     "little room for weights": Defect(lambda s: s.disks.update({WEIGHTS: Disk(900 * GIB, 40 * GIB)}), "weights", Status.WARN, "40.0 GiB", "hf cache"),
-    "weights on NFS": Defect(lambda s: (s.set(hf_home=Path("/mnt/nas/hf")), s.write("/mnt/nas/hf/token", "x"), s.write("/proc/self/mountinfo", NFS.replace(" /home ", " /mnt/nas "))), "weights", Status.WARN, "network file system", "hf_home"),
-    "no room for kernels": Defect(lambda s: s.disks.update({CACHE: Disk(900 * GIB, GIB)}), "cache", Status.WARN, "1.0 GiB free", "du -sh"),
+    "weights on NFS": Defect(lambda s: (s.set(hf_home=Path("/mnt/nas/hf")), s.write("/proc/self/mountinfo", NFS.replace(" /home ", " /mnt/nas "))), "weights", Status.WARN, "network file system", "hf_home"),
     "a stranger on our port": Defect(lambda s: s.ports.append(Listener(8484, "0.0.0.0", 4711, "ollama")), "port", Status.FAIL, "8484 is held by ollama (pid 4711)", "SPARKDASH_PORT"),
     "somebody else's program on our port": Defect(lambda s: s.ports.append(Listener(8484, "0.0.0.0")) or s.changes.update(daemon=DaemonSeen("", problem="No sparkdash daemon answers.")), "port", Status.FAIL, "a program of another user", "SPARKDASH_PORT", also=frozenset({"daemon"})),
-    "no free engine ports": Defect(_ports, "engine-ports", Status.WARN, "9 of 18000-18009 free; held: 18000 by vllm (pid 5)", "engine_ports"),
     "broken profiles": Defect(lambda s: setattr(s, "seen", ProfilesSeen(40, 3, 1, 0)), "profiles", Status.WARN, "3 problems, 1 errors", "profiles check"),
     "settings that are not valid": Defect(lambda s: s.changes.update(settings_problem="config.toml: prot: unknown key."), "settings", Status.FAIL, "prot"),
     "a daemon of yesterday": Defect(lambda s: s.changes.update(daemon=DaemonSeen("x", "0.0.1", 77, "http://127.0.0.1:8484/v1", "podman")), "daemon", Status.WARN, "is 0.0.1", "stop --daemon"),
     "a daemon with other settings": Defect(lambda s: s.changes.update(daemon=DaemonSeen("x", box.__version__, 77, "http://127.0.0.1:8484/v1", "docker")), "daemon", Status.WARN, "uses docker", "stop --daemon"),
-    "no translator": Defect(lambda s: setattr(s, "seen", ProfilesSeen(9, 0, 0, 0, ("a", "b", "c", "d"), translator=False)), "translator", Status.NOTE, "a, b, c and 1 more", "sparkdash[translate]"),
-    "a token that all may read": Defect(lambda s: s.write(TOKEN, "x", mode=0o644), "hf-token", Status.WARN, "(mode 644)", "chmod 600"),
-    "no token": Defect(lambda s: s.remove(TOKEN), "hf-token", Status.NOTE, "None", "hf auth login"),
     "a kill for want of memory": Defect(lambda s: setattr(s, "kernel", ["Out of memory: Killed process 9 (python3) anon-rss:83886080kB"]), "kernel-log", Status.WARN, "The kernel killed python3 (pid 9, which held 80 GiB) for want of memory; last at 2027-01-15 08:00 UTC", "shorter context"),
     "a GPU that fell off the bus": Defect(lambda s: setattr(s, "kernel", ["NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus."] * 2), "kernel-log", Status.WARN, "Xid 79 (the GPU is off the bus); last at 2027-01-15 08:00 UTC, 2 times in the last day", "plug"),
     "a kernel's log that is closed": Defect(lambda s: setattr(s, "kernel", None), "kernel-log", Status.UNKNOWN, "may not read the kernel's log", "usermod -aG systemd-journal lab"),
-    "another processor": Defect(lambda s: s.changes.update(machine="x86_64"), "architecture", Status.NOTE, "x86_64"),
+    "another processor": Defect(lambda s: s.changes.update(machine="x86_64"), "system", Status.NOTE, "x86_64, on NVIDIA_DGX_Spark: not a DGX Spark"),
     "another system": Defect(lambda s: s.remove("/etc/dgx-release"), "system", Status.NOTE, "not DGX OS"),
 }  # fmt: skip
 

@@ -195,7 +195,6 @@ def test_an_rdma_port_that_is_down_is_a_fault() -> None:
         ("memlock", {"soft": 8 << 20, "hard": 8 << 20, "uid": 1000}, "memlock", "At most"),
         ("memory", {"meminfo": "MemTotal: 127600748 kB\nMemAvailable: 900000 kB\n"}, "memory", "no engine starts"),
         ("linger", {**LINGERS, "lingers": False}, "linger", "engines end when the connection of ssh does"),
-        ("python", {"version": "3.6.9"}, "python", "need 3.9"),
         ("memory", {"problem": "PermissionError: no"}, "memory", "cannot be read"),
     ],
 )
@@ -300,7 +299,7 @@ def test_the_script_reads_this_box_and_a_section_that_fails_hides_no_other(monke
     monkeypatch.setattr(script, "printed", lambda *_: (_ for _ in ()).throw(OSError("no ip here")))
     said: list[str] = []
     monkeypatch.setattr("sys.stdout.write", said.append)
-    request = {"sections": ["python", "linger", "addresses", "routes", "memory"], "peers": ["192.0.2.1"]}
+    request = {"sections": ["linger", "addresses", "routes", "memory"], "peers": ["192.0.2.1"]}
     script.run(json.dumps(request))
     found = json.loads(said[-1])
     assert found["addresses"] == {"problem": "OSError: no ip here"}
@@ -319,8 +318,8 @@ async def test_the_probe_asks_real_boxes_by_piped_scripts_and_tries_real_connect
         nodes=[(node, Box("other", run_here, facts("two", (there,))))],
         profiles=list,
     )
-    found = {(each.name, each.nodes): each for each in await examine_nodes(probe, ["python", "firewall", "memory"])}
-    assert found["python", ("other",)].status is Status.OK
+    found = {(each.name, each.nodes): each for each in await examine_nodes(probe, ["firewall", "memory"])}
+    assert found["memory", ("other",)].status is Status.OK
     assert found["memory", (LOCAL,)].evidence.endswith("(MemAvailable).")
     trial = await examine_nodes(probe, ["firewall"])
     assert [each.evidence.split(":")[0] for each in trial] == ["one to other", "other to one"]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from sparkdash.doctor import CHECKS
 from sparkdash.doctor import facts as podman_info
+from sparkdash.doctor.check import judge
 from sparkdash.doctor.checks.containers import SPECS
-from sparkdash.doctor.examine import judge
 from sparkdash.doctor.facts import Facts
 from sparkdash.domain.node import Status
 from sparkdash.host.command import CommandResult

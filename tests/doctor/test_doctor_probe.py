@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash.doctor import CHECKS, Probe, box_queries, examine, probe
+from sparkdash.doctor import CHECKS, Probe, examine, probe
 from sparkdash.doctor import facts as podman_info
-from sparkdash.doctor.box_queries import read_within
 from sparkdash.doctor.checks.containers import DOCKER, TOOLKIT
 from sparkdash.doctor.facts import DaemonSeen, Disk, UnreadFact, file_system
 from sparkdash.domain.node import Status
@@ -43,11 +42,12 @@ async def test_a_disk_that_never_answers_holds_up_only_its_own_checks(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A dead NFS server: the thread is left behind, the finding is unknown, and says why."""
+    real = probe.read_within
 
     def soon(
         what: str, work: Callable[[], Any]
     ) -> Awaitable[Any]:  # the others are as slow as a busy machine makes them
-        return read_within(what, work, limit_s=0.2 if what.startswith("/home") else 60)
+        return real(what, work, limit_s=0.2 if what.startswith("/home") else 60)
 
     monkeypatch.setattr(probe, "read_within", soon)
     stuck = threading.Event()
@@ -57,18 +57,18 @@ async def test_a_disk_that_never_answers_holds_up_only_its_own_checks(
         return Disk(1, 1)
 
     spark.changes = {"disk": disk}
-    found = {one.name: one for one in await spark.examine("weights", "cache", "swap", "memory")}
+    found = {one.name: one for one in await spark.examine("weights", "swap", "memory")}
     stuck.set()
-    assert found["weights"].status is found["cache"].status is Status.UNKNOWN
+    assert found["weights"].status is Status.UNKNOWN
     assert "/home/lab/.cache/huggingface did not answer within 0.2 s" in found["weights"].evidence
     assert found["swap"].status is found["memory"].status is Status.OK
 
 
 async def test_a_real_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadline is the child's, not only ours."""
-    monkeypatch.setattr(box_queries, "COMMAND_S", 0.2)
+    monkeypatch.setattr(probe, "COMMAND_S", 0.2)
     with pytest.raises(TimeoutError):
-        await box_queries.command(["sleep", "60"])
+        await probe.read_command(["sleep", "60"])
 
 
 async def test_a_program_that_a_closed_folder_hides_is_not_there(spark: Any) -> None:
@@ -111,18 +111,6 @@ async def test_a_file_that_no_check_foresaw_does_not_hide_the_others(spark: Any)
     assert found["memory"].status is Status.OK
 
 
-async def test_secrets_are_not_read(spark: Any) -> None:
-    """Neither the token's file nor a variable's value is anywhere in the facts or the findings."""
-    spark.changes = {"environment": {"HF_TOKEN": "hf_variable", "EMPTY": ""}}
-    facts = await spark.probe.look(CHECKS.values())
-    assert "hf_this_is_never_read" not in repr(facts)
-    assert "hf_variable" not in repr(facts)
-    assert facts.environment == frozenset({"HF_TOKEN"})
-    spark.remove("/home/lab/.cache/huggingface/token")
-    (found,) = await spark.examine("hf-token")
-    assert found.evidence.startswith("HF_TOKEN is set here")
-
-
 async def test_this_box_is_examined_in_a_few_seconds_and_every_check_answers() -> None:
     """The real thing, whatever box this is: no check fails by itself, none asks for what it did not declare."""
     found = await examine(Probe(settings=Settings()))
@@ -135,7 +123,7 @@ async def test_the_real_listeners_name_this_process() -> None:
     """A port of ours, our pid, our program."""
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    (mine,) = [one for one in box_queries.listeners() if one.port == port]
+    (mine,) = [one for one in probe.read_listeners() if one.port == port]
     server.close()
     assert mine.pid is not None
     assert mine.address == "127.0.0.1"
@@ -158,11 +146,11 @@ async def test_a_busy_gpu_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) ->
         def close(self) -> None:
             self.closed = True
 
-    monkeypatch.setattr(box_queries, "Nvml", Nvml)
-    monkeypatch.setattr(box_queries, "APART_S", 0.0)
-    assert len(await box_queries.looks()) == 3
+    monkeypatch.setattr(probe, "Nvml", Nvml)
+    monkeypatch.setattr(probe, "APART_S", 0.0)
+    assert len(await probe.read_looks()) == 3
     Nvml.utilization = 0.2
-    assert len(await box_queries.looks()) == 1
+    assert len(await probe.read_looks()) == 1
 
 
 async def test_waiting_ends_also_when_the_work_raises() -> None:
@@ -171,7 +159,7 @@ async def test_waiting_ends_also_when_the_work_raises() -> None:
     def work() -> int:
         raise OSError("stale file handle")
 
-    answer = await read_within("x", work)
+    answer = await probe.read_within("x", work)
     assert isinstance(answer, UnreadFact)
     assert str(answer) == "x cannot be read: stale file handle"
 

@@ -31,23 +31,21 @@ DELEGATE = (
 _QUOTED = re.compile(r'^(\w+)="?([^"\n]*)"?$', re.MULTILINE)
 
 
-@check("architecture", "A DGX Spark is aarch64; images for another processor do not run here.")
-def architecture(facts: Facts) -> Iterator[CheckResult]:
-    if facts.machine == "aarch64":
-        yield ok("aarch64 (uname).")
-    else:
-        yield note(f"{facts.machine} (uname): not a DGX Spark, and images made for one do not run here.")
-
-
-@check("system", "The release of DGX OS and its kernel.", reads=(OS_RELEASE, DGX_RELEASE, PRODUCT))
+@check(
+    "system",
+    "DGX OS on a DGX Spark: images for another processor do not run here.",
+    reads=(OS_RELEASE, DGX_RELEASE, PRODUCT),
+)
 def system(facts: Facts) -> Iterator[CheckResult]:
     named = _values(facts.file(OS_RELEASE)).get("PRETTY_NAME", "an unnamed system")
-    about = f"{named}, kernel {facts.kernel}"
+    about = f"{named}, kernel {facts.kernel}, {facts.machine}"
     if board := (facts.file(PRODUCT) or "").strip():
         about += f", on {board}"
     dgx = _values(facts.file(DGX_RELEASE))
     release = dgx.get("DGX_OTA_VERSION") or dgx.get("DGX_SWBUILD_VERSION")
-    if release:
+    if facts.machine != "aarch64":
+        yield note(f"{about}: not a DGX Spark, and images made for one do not run here.")
+    elif release:
         yield ok(f"DGX OS {release} ({DGX_RELEASE}): {about}.")
     else:
         yield note(f"{about}: not DGX OS ({DGX_RELEASE} is not there).")

@@ -30,7 +30,6 @@ SWAPPED = GIB
 """Bytes swapped to disk from which programs slow down."""
 RESERVED = 2 * GIB
 """Largest vm.min_free_kbytes that costs engines little memory; a raised one was seen to cost 6.2 GiB."""
-SCARCE_FREE, LARGE_CACHE = 8 * GIB, 16 * GIB
 BUSY_PRESSURE = 0.1
 """Share of time during which every task waited for memory."""
 
@@ -52,24 +51,6 @@ def memory(facts: Facts) -> Iterator[CheckResult]:
     about = f"{gib(available)} available of {gib(total)}, reserve {gib(reserve)} ({MEMINFO})"
     if available < reserve:
         yield warn(f"{about}: no further engine is admitted.", "`sparkdash status` shows what holds it.")
-    else:
-        yield ok(f"{about}.")
-
-
-@check("page-cache", "Page cache in the available memory, which some engines do not count.", reads=(MEMINFO,))
-def page_cache(facts: Facts) -> Iterator[CheckResult]:
-    """Compare MemFree with the cache: CUDA counts about MemFree, vLLM from 0.16 on MemAvailable."""
-    found = parse_meminfo(facts.file(MEMINFO) or "")
-    free, cached = found.get("MemFree"), found.get("Cached")
-    if free is None or cached is None:
-        yield unknown(f"{MEMINFO} lacks MemFree or Cached.")
-        return
-    about = f"{gib(free)} free, {gib(cached)} page cache ({MEMINFO})"
-    if free < SCARCE_FREE and cached > LARGE_CACHE:
-        yield note(
-            f"{about}: an engine that counts only free memory may refuse to start.",
-            "If one does: sync; echo 3 | sudo tee /proc/sys/vm/drop_caches",
-        )
     else:
         yield ok(f"{about}.")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from sparkdash import __version__
@@ -16,7 +16,7 @@ from sparkdash.doctor.checks.containers import MOUNTS, REMOTE
 from sparkdash.doctor.facts import Facts, Listener, file_system, require_read
 from sparkdash.host.kernel_lines import KernelLine, advice, meaning
 from sparkdash.settings import Settings
-from sparkdash.units import GIB, MIB, gib
+from sparkdash.units import GIB, gib
 
 
 @check("kernel-log", "The kernel reported nothing in the last day that harms engines.", kernel=True)
@@ -45,10 +45,9 @@ def _told(lines: list[KernelLine], counted: int) -> str:
     return f"{words[0].upper()}{words[1:]}; last at {at}{often} (kernel log)."
 
 
-HOME, CACHE = "{hf_home}", "{cache_dir}"
+HOME = "{hf_home}"
 FULL, SCARCE = 5 * GIB, 80 * GIB
 """Bytes for any model, and for a large one: a 120B model in four bits has about 65 GiB."""
-CACHE_FULL = 5 * GIB
 
 
 @check("weights", "There is room for weights (hf_home), on a disk of this box.", reads=(MOUNTS,), disks=(HOME,))
@@ -69,19 +68,8 @@ def weights(facts: Facts) -> Iterator[CheckResult]:
         yield ok(f"{about}.")
 
 
-@check("cache", "There is room for what engines compile (cache_dir).", disks=(CACHE,))
-def cache(facts: Facts) -> Iterator[CheckResult]:
-    disk, where = facts.disk(CACHE), facts.path(CACHE)
-    if disk.free < CACHE_FULL:
-        yield warn(f"{gib(disk.free)} free in {where}: engines compile anew at every start.", f"du -sh {where}/*")
-    else:
-        yield ok(f"{gib(disk.free)} free in {where}.")
-
-
 STATES = "/sys/class/infiniband/*/ports/*/state"
 RATES = "/sys/class/infiniband/*/ports/*/rate"
-FEW = 10
-"""Least number of free engine ports; fewer may run out on a busy day."""
 
 _FUNCTION = re.compile(r"f\d+$")
 
@@ -101,20 +89,6 @@ def port(facts: Facts) -> Iterator[CheckResult]:
             f"{wanted} is held by {_who(holders[0])}: the daemon cannot listen there.",
             "Another port in config.toml or SPARKDASH_PORT.",
         )
-
-
-@check("engine-ports", "There are free ports for engines.", listeners=True)
-def engine_ports(facts: Facts) -> Iterator[CheckResult]:
-    first, last = facts.settings.engine_ports
-    held = {one.port: one for one in facts.heard() if first <= one.port <= last}
-    free = last - first + 1 - len(held)
-    about = f"{free} of {first}-{last} free"
-    if held:
-        about += "; held: " + ", ".join(f"{port} by {_who(one)}" for port, one in sorted(held.items())[:3])
-    if free < FEW:
-        yield warn(f"{about}.", "Widen engine_ports in config.toml.")
-    else:
-        yield ok(f"{about}.")
 
 
 def _daemons(holder: Listener, facts: Facts) -> bool:
@@ -158,20 +132,6 @@ def roce(facts: Facts) -> Iterator[CheckResult]:
         yield ok(f"No cable: {', '.join(states)} are down (/sys/class/infiniband).")
 
 
-@check("memlock", "Locked memory, which RDMA between two boxes needs.", reads=(STATES,))
-def memlock(facts: Facts) -> Iterator[CheckResult]:
-    """Check the limit of locked memory, which a rootless container cannot raise above the user's own."""
-    if facts.memlock is None:
-        yield ok("No limit (ulimit -l).")
-    elif not active(facts):
-        yield ok(f"At most {facts.memlock // MIB} MiB (ulimit -l); only RDMA needs more, and no link is up.")
-    else:
-        yield note(
-            f"RDMA links are up, but at most {facts.memlock // MIB} MiB may be locked (ulimit -l): NCCL uses sockets.",
-            f"echo '{facts.path('{user}')} - memlock unlimited' | sudo tee /etc/security/limits.d/rdma.conf",
-        )
-
-
 def _halves(devices: Iterable[str], up: set[str]) -> Iterator[str]:
     """Devices of sockets with one device up: rocep1s0f1 and roceP2p1s0f1 are one socket."""
     sockets: dict[str, list[str]] = defaultdict(list)
@@ -187,11 +147,6 @@ def _device(path: str) -> str:
     return path.split("/")[4]
 
 
-TOKEN = "{hf_home}/token"  # noqa: S105 - where it would be
-VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-OTHERS = 0o077
-SHOWN = 3
-"""Number of profiles that are named."""
 AGAIN = "sparkdash stop --daemon, then start it again"
 
 
@@ -221,25 +176,6 @@ def profiles(facts: Facts) -> Iterator[CheckResult]:
         yield ok(f"{about}.")
 
 
-@check("translator", "The translator is installed if an engine lacks a protocol of clients.", profiles=True)
-def translator(facts: Facts) -> Iterator[CheckResult]:
-    """Check for litellm, by what is known of the engines without asking them."""
-    seen = require_read(facts.profiles)
-    if seen is None:
-        yield unknown("The profiles were not read.")
-    elif not seen.translated:
-        yield ok("No profile is known to need it.")
-    elif seen.translator:
-        yield ok(f"Installed; {_some(seen.translated)} may need it.")
-    else:
-        lack = f"{_some(seen.translated)}: their engines are not known to speak both messages and responses"
-        yield note(f"{lack}, and litellm is not installed.", "pip install 'sparkdash[translate]'")
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-
-
 @check("daemon", "The daemon answers, is of this version, and uses these settings.")
 def daemon(facts: Facts) -> Iterator[CheckResult]:
     seen = facts.daemon
@@ -255,16 +191,3 @@ def daemon(facts: Facts) -> Iterator[CheckResult]:
         )
     else:
         yield ok(f"{seen.version} serves {seen.url} with {seen.runtime} (pid {seen.pid}).")
-
-
-@check("hf-token", "A Hugging Face token for gated models is there; its value is not read.", modes=(TOKEN,))
-def token(facts: Facts) -> Iterator[CheckResult]:
-    mode, named = facts.mode(TOKEN), [name for name in VARIABLES if name in facts.environment]
-    if mode is not None and mode & OTHERS:
-        yield warn(f"Others may read {facts.path(TOKEN)} (mode {mode:o}).", f"chmod 600 {facts.path(TOKEN)}")
-    elif mode is not None:
-        yield ok(f"There is one in {facts.path(TOKEN)}.")
-    elif named:
-        yield ok(f"{named[0]} is set here; the daemon needs it in its own environment.")
-    else:
-        yield note(f"None ({facts.path(TOKEN)}, {' or '.join(VARIABLES)}): gated models are refused.", "hf auth login")

@@ -16,19 +16,6 @@ from sparkdash.doctor.nodes.facts import BoxFacts, PairFacts, TwoNodeProfile, bo
 from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.units import GIB, duration, gib
 
-OLDEST_PYTHON = (3, 9)
-"""Oldest python3 that runs the piped scripts; DGX OS 7 has 3.12."""
-
-
-@box_check("python", "python3 is there, which runs the scripts that are piped to a node.", reads=("python",))
-def python(box: BoxFacts) -> Iterator[CheckResult]:
-    version = str(box.section("python")["version"])
-    if version_numbers(version)[:2] < OLDEST_PYTHON:
-        words = ".".join(map(str, OLDEST_PYTHON))
-        yield fail(f"python3 is {version}; the piped scripts need {words}.", box.command("sudo apt install python3"))
-    else:
-        yield ok(f"python3 {version}.")
-
 
 @box_check("podman", "The container runtime is there and new enough.")
 def podman(box: BoxFacts) -> Iterator[CheckResult]:
@@ -144,27 +131,18 @@ UPGRADE = "sudo apt update && sudo apt full-upgrade, then reboot"
 @pair_check("driver", "Both boxes run the same NVIDIA driver; different ones were 2.4 times slower.")
 def driver(pair: PairFacts) -> Iterator[CheckResult]:
     """Compare the drivers. An owner of two boxes measured 2.4x with different ones (al-engr)."""
-    yield _same(pair, "driver", "a pair with different drivers was 2.4 times slower (al-engr)")
-
-
-@pair_check("cuda", "Both boxes have the same CUDA version.")
-def cuda(pair: PairFacts) -> Iterator[CheckResult]:
-    yield _same(pair, "cuda", "kernels are compiled for one of them")
-
-
-def _same(pair: PairFacts, field: str, harm: str) -> CheckResult:
-    here, there = (getattr(box.known(), field) for box in pair.boxes)
-    word = {"cuda": "CUDA"}.get(field, field)
+    here, there = (box.known().driver for box in pair.boxes)
     if here is None and there is None:
-        return note(f"Neither box tells its {word}: no NVIDIA GPU was found.")
-    if here is None or there is None:
+        yield note("Neither box tells its driver: no NVIDIA GPU was found.")
+    elif here is None or there is None:
         mute = pair.here if here is None else pair.there
-        return warn(f"{mute.shown} tells no {word}, the other one {here or there}.", mute.command("nvidia-smi"))
-    about = f"{word} {here} on {pair.here.shown}, {there} on {pair.there.shown}"
-    if here == there:
-        return ok(f"{word} {here} on both.")
-    older = pair.here if version_numbers(here) < version_numbers(there) else pair.there
-    return warn(f"{about}: {harm}.", older.command(UPGRADE))
+        yield warn(f"{mute.shown} tells no driver, the other one {here or there}.", mute.command("nvidia-smi"))
+    elif here == there:
+        yield ok(f"driver {here} on both.")
+    else:
+        older = pair.here if version_numbers(here) < version_numbers(there) else pair.there
+        about = f"driver {here} on {pair.here.shown}, {there} on {pair.there.shown}"
+        yield warn(f"{about}: a pair with different drivers was 2.4 times slower (al-engr).", older.command(UPGRADE))
 
 
 @pair_check("processor", "Both boxes have the same processor, so that one image runs on both.")
@@ -177,18 +155,6 @@ def processor(pair: PairFacts) -> Iterator[CheckResult]:
             f"{here} on {pair.here.shown}, {there} on {pair.there.shown}: no image runs on both.",
             "Use this node for profiles with an image of its own, and set `node:` in them.",
         )
-
-
-@pair_check("podman-versions", "Both boxes run about the same podman.")
-def podman_versions(pair: PairFacts) -> Iterator[CheckResult]:
-    """Compare the first numbers of podman's versions: 4 and 5 differ in their network and their flags."""
-    here, there = (box.known().runtime_version for box in pair.boxes)
-    if here is None or there is None:
-        yield unknown("A box has no podman; see the check podman.")
-    elif version_numbers(here)[:1] == version_numbers(there)[:1]:
-        yield ok(f"{here} on {pair.here.shown}, {there} on {pair.there.shown}.")
-    else:
-        yield note(f"{here} on {pair.here.shown}, {there} on {pair.there.shown}: flags and networks of engines differ.")
 
 
 @pair_check("clock", "The clocks agree.")

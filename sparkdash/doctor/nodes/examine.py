@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sparkdash.catalog import load_catalog
-from sparkdash.doctor.check import CHECKS, CheckResult
-from sparkdash.doctor.examine import choose_checks, examine, refuse_unknown, results_of
+from sparkdash.doctor.check import CHECKS, CheckResult, choose_checks, refuse_unknown, results_of
 from sparkdash.doctor.nodes import box_checks, link_checks  # noqa: F401 - importing them fills the register, in this order
 from sparkdash.doctor.nodes.facts import NODE_CHECKS, BoxFacts, NodeCheck, PairFacts, TwoNodeProfile
 from sparkdash.doctor.nodes.probe import NodesProbe
-from sparkdash.doctor.probe import Probe
+from sparkdash.doctor.probe import Probe, examine
 from sparkdash.domain.node import LOCAL, Finding, Node, NodeFinding, Status
 from sparkdash.errors import SparkdashError
 from sparkdash.nodes.link.boxes import open_boxes

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sparkdash.doctor.box_queries import read_within
 from sparkdash.doctor.facts import UnreadFact
 from sparkdash.doctor.nodes.facts import BoxFacts, NodeCheck, PairFacts, ReachTrial, TwoNodeProfile
+from sparkdash.doctor.probe import read_within
 from sparkdash.domain.node import Node
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.nodes.link.boxes import Box, ask_box

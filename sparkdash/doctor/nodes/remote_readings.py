@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import pwd
 import resource
 import shutil
@@ -73,10 +72,6 @@ def routes(request: dict[str, Any]) -> dict[str, Any]:
         except OSError as error:
             found[peer] = {"problem": str(error)}
     return found
-
-
-def python() -> dict[str, Any]:
-    return {"version": platform.python_version()}
 
 
 def addresses() -> dict[str, Any]:
@@ -151,4 +146,4 @@ def tools() -> dict[str, Any]:
 
 ASKED = {"images": images, "routes": routes}
 """Sections that depend on the request."""
-SECTIONS = {each.__name__: each for each in (python, addresses, hcas, memory, memlock, devices, login, linger, tools)}
+SECTIONS = {each.__name__: each for each in (addresses, hcas, memory, memlock, devices, login, linger, tools)}
