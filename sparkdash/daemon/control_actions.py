@@ -25,7 +25,7 @@ from sparkdash.errors import SparkdashError
 from sparkdash.host.local_weights import Presence
 from sparkdash.host.memory.account import Sources, account_for_memory
 from sparkdash.host.shelf import Image, stock_of
-from sparkdash.nodes.shipping.stock import stock_of_nodes
+from sparkdash.nodes.shipping.shipper import stock_of_nodes
 from sparkdash.settings import Settings, settings_file
 
 LOG = structlog.get_logger("sparkdash")

@@ -19,9 +19,9 @@ from sparkdash.daemon.profile_files import ProfileFiles
 from sparkdash.domain.memory import Holding, MemoryAccount
 from sparkdash.domain.profile import SpeedUp
 from sparkdash.hooks import HookDispatcher
+from sparkdash.host.box import HostReader
 from sparkdash.host.memory.guard import MemoryGuard
 from sparkdash.host.memory.helper import MemoryHelper
-from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Nodes, Runtime
 from sparkdash.prometheus import MetricsExporter
 from sparkdash.settings import Settings

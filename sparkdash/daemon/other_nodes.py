@@ -17,7 +17,7 @@ from sparkdash.domain.event import Fact, Level, NodesChanged, Notice
 from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.node import LOCAL, NodeState
 from sparkdash.errors import SparkdashError
-from sparkdash.host.reader import HostReader
+from sparkdash.host.box import HostReader
 from sparkdash.host.runtime import Nodes, OneNode, Runtime
 from sparkdash.nodes import node_file
 from sparkdash.nodes.agent.watch import NodeWatch, WatchInputs

@@ -29,12 +29,11 @@ from sparkdash.domain.metric import Gpu
 from sparkdash.domain.node import Finding
 from sparkdash.engines.rule import Severity
 from sparkdash.errors import SparkdashError
-from sparkdash.host.box import BoxReader
+from sparkdash.host.box import BoxReader, Nvml
 from sparkdash.host.command import CommandResult, run_command
 from sparkdash.host.kernel_lines import KernelFindings
 from sparkdash.host.kernel_log import KernelLog
 from sparkdash.host.memory.account import Sources, account_for_memory
-from sparkdash.host.nvml import Nvml
 from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes.process import Process
 from sparkdash.rules import findings

@@ -6,17 +6,115 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
+
+import structlog
 
 from sparkdash.domain.memory import Contiguity
-from sparkdash.domain.metric import Memory
+from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.host import meminfo
 from sparkdash.host.memory import contiguity
-from sparkdash.host.nvml import Nvml
+from sparkdash.host.nvml_device import NvmlDevice
 from sparkdash.host.processes.proc import PROC, anonymous_of_others, host_bytes
-from sparkdash.host.reader import GpuReading
 from sparkdash.host.thread import in_thread
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """Reading of the GPU. `processes` maps host pid to bytes of GPU memory; None if the driver does not report it."""
+
+    gpu: Gpu | None
+    processes: dict[int, int] | None = None
+    own_memory: int | None = None
+    """Bytes of memory on the GPU itself; None if it shares the system's memory."""
+    unmeasured: frozenset[int] = frozenset()
+    """Processes on the GPU whose memory the driver does not report."""
+
+
+class HostReader(Protocol):
+    """Reader of the box's figures."""
+
+    def memory(self) -> Memory:
+        """Read the kernel's memory figures (microseconds, no NVML, no subprocess).
+
+        `engines` is empty and `reserve` 0; callers fill them in.
+        """
+        ...
+
+    def contiguity(self) -> Contiguity | None:
+        """Read free memory by block size, cheaply; None if the kernel does not report it."""
+        ...
+
+    async def gpu(self) -> GpuReading:
+        """Read the GPU in a thread of its own, with a deadline; empty while an earlier call hangs."""
+        ...
+
+    def engine_bytes(self, pids: set[int], reading: GpuReading) -> int | None:
+        """Unified memory of these processes: NVML's figures plus resident host memory; None if nothing is known."""
+        ...
+
+    async def others_bytes(self, pids: set[int], reading: GpuReading) -> int:
+        """Memory of all other processes: NVML's figures plus anonymous host memory."""
+        ...
+
+
+LOG = structlog.get_logger("sparkdash.nvml")
+
+DEADLINE_S = 0.8
+"""Longest wait for one reading (about ten calls, a few ms together), within a tick of telemetry."""
+RETRY_S = 60.0
+"""Pause before another try after a missing or lost driver."""
+NOTHING = GpuReading(gpu=None)
+
+
+class Nvml:
+    """The box's GPU. A hanging call blocks neither the loop nor the exit; without the library a reading costs nothing."""
+
+    def __init__(
+        self,
+        open_device: Callable[[], NvmlDevice] = NvmlDevice,
+        *,
+        deadline_s: float = DEADLINE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._open = open_device
+        self._deadline_s = deadline_s
+        self._clock = clock
+        self._device: NvmlDevice | None = None
+        self._again_at = -math.inf
+        self._pending: asyncio.Future[GpuReading] | None = None
+
+    async def read(self) -> GpuReading:
+        """Read the GPU; empty without NVML, and while an earlier call hangs."""
+        if (self._pending and not self._pending.done()) or (self._device is None and self._clock() < self._again_at):
+            return NOTHING
+        self._pending = asyncio.ensure_future(in_thread(self._look))
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._pending), self._deadline_s)
+        except TimeoutError:
+            LOG.warning("NVML does not answer; GPU figures are unknown until then", seconds=self._deadline_s)
+            return NOTHING
+
+    def _look(self) -> GpuReading:
+        try:
+            device = self._device = self._device or self._open()
+            gpu, processes = Gpu(**device.gpu()), device.processes()
+        except OSError:
+            self._again_at = self._clock() + RETRY_S
+            if self._device is not None:
+                self._device.close()
+            self._device = None
+            return NOTHING
+        told = processes or {}
+        return GpuReading(
+            gpu,
+            processes=None if processes is None else {pid: size for pid, size in told.items() if size is not None},
+            own_memory=device.own_memory,
+            unmeasured=frozenset(pid for pid, size in told.items() if size is None),
+        )
+
 
 HWMON = Path("/sys/class/hwmon")
 LABEL = "sys_total"

@@ -13,7 +13,7 @@ from sparkdash.domain.container import ContainerInfo, ContainerSpec, Leftovers, 
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import LOCAL, NodeLaunch, NodeState
 from sparkdash.errors import HostError, SparkdashError
-from sparkdash.host.reader import HostReader
+from sparkdash.host.box import HostReader
 
 
 class Runtime(Protocol):

@@ -14,7 +14,7 @@ import structlog
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeLaunch, NodeState
 from sparkdash.errors import HostError, SparkdashError
-from sparkdash.host.reader import HostReader
+from sparkdash.host.box import HostReader
 from sparkdash.host.runtime import Runtime, node_unknown
 from sparkdash.nodes.agent.figures import NodeFigures
 from sparkdash.nodes.cluster.podman_over_ssh import remote_podman

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sparkdash.domain.metric import Gpu, Memory
-from sparkdash.host.reader import GpuReading
+from sparkdash.host.box import GpuReading
 from sparkdash.sim.process import MemoryClaim, read_claims
 from sparkdash.units import GIB
 

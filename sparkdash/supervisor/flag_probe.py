@@ -21,8 +21,8 @@ from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.engines.flag_check import unlisted_flags
 from sparkdash.engines.flag_table import KnownFlags, parse_help
 from sparkdash.errors import HostError, SparkdashError
+from sparkdash.host.box import HostReader
 from sparkdash.host.flag_store import FlagStore, identity
-from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.rules import secret_at
 from sparkdash.supervisor.state.clock import Clock

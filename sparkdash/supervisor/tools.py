@@ -27,11 +27,11 @@ from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.engines.registry import adapter_of, estimate_launch
 from sparkdash.engines.roofline import most_steps_s
 from sparkdash.errors import EngineError, HostError, SparkdashError
+from sparkdash.host.box import HostReader
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log import KernelLog
 from sparkdash.host.memory.guard import MemoryGuard
 from sparkdash.host.memory.helper import MemoryHelper
-from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Nodes, Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store

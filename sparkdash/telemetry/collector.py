@@ -31,7 +31,7 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.engines.probes import MetricNames
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import SparkdashError
-from sparkdash.host.reader import GpuReading, HostReader
+from sparkdash.host.box import GpuReading, HostReader
 from sparkdash.settings import Settings
 from sparkdash.telemetry import gpu_power, joins
 from sparkdash.telemetry.gpu_power import LowPowerDetector, PowerBand

@@ -132,7 +132,7 @@ async def test_the_real_listeners_name_this_process() -> None:
 async def test_a_busy_gpu_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three looks while it is busy, one while it is not: the stuck state cannot be told from a single look."""
     from sparkdash.domain.metric import Gpu
-    from sparkdash.host.reader import GpuReading
+    from sparkdash.host.box import GpuReading
 
     class Nvml:
         utilization = 0.95

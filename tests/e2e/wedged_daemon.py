@@ -9,9 +9,8 @@ from pathlib import Path
 import uvloop
 
 from sparkdash import catalog, daemon, log, settings
-from sparkdash.host.box import BoxReader
+from sparkdash.host.box import BoxReader, Nvml
 from sparkdash.host.memory.guard import MemoryGuard
-from sparkdash.host.nvml import Nvml
 from sparkdash.host.nvml_device import NvmlDevice
 from sparkdash.host.podman.podman import Podman
 

@@ -35,10 +35,9 @@ from sparkdash.gateway.app import Gateway
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import BodyBudget
 from sparkdash.host import command
-from sparkdash.host.box import BoxReader
+from sparkdash.host.box import BoxReader, GpuReading, HostReader
 from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes import ending, leftovers
-from sparkdash.host.reader import GpuReading, HostReader
 from sparkdash.host.runtime import OneNode
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Supervisor, Tools

@@ -11,11 +11,9 @@ from fake_nvml import GPU_IS_LOST, NOT_LOADED, NOT_SUPPORTED, FakeNvml
 from structlog.testing import CapturingLogger
 
 from sparkdash.domain.metric import Gpu
-from sparkdash.host.box import AGAIN_S, BoardPower, BoxReader
-from sparkdash.host.nvml import NOTHING, Nvml
+from sparkdash.host.box import AGAIN_S, NOTHING, BoardPower, BoxReader, GpuReading, Nvml
 from sparkdash.host.nvml_device import NvmlDevice
 from sparkdash.host.processes import proc
-from sparkdash.host.reader import GpuReading
 from sparkdash.telemetry.energy import Power
 from sparkdash.telemetry.joins import total_power
 from sparkdash.units import KIB, MIB
@@ -205,7 +203,7 @@ async def test_a_driver_that_hangs_yields_empty_readings_until_it_returns(
 ) -> None:
     """The first look gives up at its deadline, later ones at once; one warning; then readings are whole again."""
     log = CapturingLogger()
-    monkeypatch.setattr("sparkdash.host.nvml.LOG", log)
+    monkeypatch.setattr("sparkdash.host.box.LOG", log)
     nvml = Nvml(gb10_nvml.open, deadline_s=0.05)
     gb10_nvml.hang.clear()
     assert await nvml.read() == NOTHING

@@ -21,11 +21,10 @@ from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import HostError
+from sparkdash.host.box import NOTHING, GpuReading, Nvml
 from sparkdash.host.memory import account
 from sparkdash.host.memory.account import Sources, account_for_memory
 from sparkdash.host.memory.account_division import ProcessMemory
-from sparkdash.host.nvml import NOTHING, Nvml
-from sparkdash.host.reader import GpuReading
 from sparkdash.units import GIB, KIB, MIB
 
 ID = "0123456789abcdef" * 4

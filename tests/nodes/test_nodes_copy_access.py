@@ -16,7 +16,7 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ2r0sYb0sJw3u7m0cYyYH8bq0n1o2p3q4r5s
 
 @pytest.fixture(autouse=True)
 def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparkdash.nodes.ssh.ssh_folder.socket_folder", lambda: tmp_path)
+    monkeypatch.setattr("sparkdash.nodes.ssh.connection.socket_folder", lambda: tmp_path)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from sparkdash.nodes.agent.remote.guard_files import KILLS_LIMIT, GuardFolder
 from sparkdash.nodes.cluster.podman_over_ssh import LEFTOVERS
 from sparkdash.nodes.programs import program_text, stream_argv
 from sparkdash.nodes.shipping import drop_pages
-from sparkdash.nodes.shipping.stock import WEIGHTS
+from sparkdash.nodes.shipping.shipper import WEIGHTS
 from sparkdash.nodes.ssh.facts import FACTS
 
 PROGRAMS = [FIGURES, GUARD, LEFTOVERS, WEIGHTS, FACTS, READINGS, REACH, (drop_pages.__name__,)]

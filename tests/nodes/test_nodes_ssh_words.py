@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparkdash.domain.node import Node
-from sparkdash.nodes.ssh import ssh_command, ssh_errors, ssh_folder
+from sparkdash.nodes.ssh import connection, ssh_command, ssh_errors
 from sparkdash.nodes.ssh.ssh_command import fingerprint
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJWeGxv0lUQU1ZFNbPh1QJryx/l3ynAdohlAkSqLfmaI"
@@ -132,24 +132,24 @@ def test_a_variables_value_stands_in_no_command_line() -> None:
 
 
 def test_the_pinned_key_is_compared_under_the_nodes_name(tmp_path: Path) -> None:
-    path = ssh_folder.write_known_hosts(tmp_path, NODE)
+    path = connection.write_known_hosts(tmp_path, NODE)
     assert path.read_text() == f"spark2 {KEY}\n"
     assert path.stat().st_mode & 0o777 == 0o600
-    assert ssh_folder.write_known_hosts(tmp_path, NODE) == path
-    assert ssh_folder.write_known_hosts(tmp_path, NODE.replace(host_key="ssh-ed25519 BBBB")) != path
+    assert connection.write_known_hosts(tmp_path, NODE) == path
+    assert connection.write_known_hosts(tmp_path, NODE.replace(host_key="ssh-ed25519 BBBB")) != path
 
 
 def test_sockets_of_ended_processes_are_removed_and_those_of_living_ones_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = Path("/tmp") / f"sd-{tmp_path.name[-12:]}"
-    monkeypatch.setattr(ssh_folder.paths, "runtime_dir", lambda: short)
+    monkeypatch.setattr(connection.paths, "runtime_dir", lambda: short)
     (short / "ssh").mkdir(parents=True)
     try:
-        gone, own = short / "ssh" / "999999999-abc-0", ssh_folder.socket_path(short / "ssh", "spark2", 3)
+        gone, own = short / "ssh" / "999999999-abc-0", connection.socket_path(short / "ssh", "spark2", 3)
         gone.touch()
         own.touch()
-        assert ssh_folder.socket_folder.__wrapped__() == short / "ssh"
+        assert connection.socket_folder.__wrapped__() == short / "ssh"
         assert (gone.exists(), own.exists()) == (False, True)
         assert len(str(own)) + 17 < 108
     finally:
@@ -162,8 +162,8 @@ def test_sockets_of_ended_processes_are_removed_and_those_of_living_ones_stay(
 def test_a_long_runtime_folder_is_left_for_a_short_one_of_the_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh_folder.paths, "runtime_dir", lambda: tmp_path / ("x" * 80))
-    folder = ssh_folder.socket_folder.__wrapped__()
-    assert len(str(folder)) <= ssh_folder.LONGEST
+    monkeypatch.setattr(connection.paths, "runtime_dir", lambda: tmp_path / ("x" * 80))
+    folder = connection.socket_folder.__wrapped__()
+    assert len(str(folder)) <= connection.LONGEST
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.rmdir()

@@ -13,7 +13,7 @@ from sparkdash.domain.node import NodeLaunch, NodeState, NodeStatus
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult, run_command
-from sparkdash.nodes.shipping.stock import stock_of_nodes
+from sparkdash.nodes.shipping.shipper import stock_of_nodes
 
 HUB = "hub/models--org--m"
 WHOLE = ("refs/main=c1", "snapshots/c1/config.json", "snapshots/c1/model.safetensors")

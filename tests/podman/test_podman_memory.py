@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.memory import Holder, Holding, MemoryAccount
+from sparkdash.host.box import NOTHING, GpuReading
 from sparkdash.host.memory.account import Sources, account_for_memory
-from sparkdash.host.nvml import NOTHING
-from sparkdash.host.reader import GpuReading
 from sparkdash.units import GIB, MIB
 
 pytestmark = [pytest.mark.full, pytest.mark.podman]

@@ -19,7 +19,7 @@ from sparkdash.domain.profile import EngineKind, Profile, SimSpec
 from sparkdash.engines import registry
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.errors import HostError
-from sparkdash.host.reader import HostReader
+from sparkdash.host.box import HostReader
 from sparkdash.host.runtime import Nodes
 from sparkdash.nodes.cluster.node_runtimes import NodeRuntimes
 from sparkdash.sim.box import OTHER, TOTAL, SimBox

@@ -15,8 +15,8 @@ from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.registry import adapter_of
+from sparkdash.host.box import GpuReading
 from sparkdash.host.processes.proc import family
-from sparkdash.host.reader import GpuReading
 from sparkdash.settings import Settings
 from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer
 from sparkdash.supervisor.probe import HeldRequests, SignalReader

@@ -14,9 +14,9 @@ from sparkdash.domain.event import Level, SwapChanged
 from sparkdash.domain.memory import BLOCK, Contiguity, LoadContiguity, LoadOutcome
 from sparkdash.domain.metric import Gpu
 from sparkdash.errors import AdmissionError
+from sparkdash.host.box import GpuReading
 from sparkdash.host.memory import contiguity as host
 from sparkdash.host.memory.helper import HelperResult
-from sparkdash.host.reader import GpuReading
 from sparkdash.store import Store
 from sparkdash.supervisor.decide.contiguity import MOST_BLOCKS, BlockDemand, blocks_for, enough
 from sparkdash.supervisor.memory import cache_eviction

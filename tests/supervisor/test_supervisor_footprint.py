@@ -16,7 +16,7 @@ from sparkdash.domain.request import Request, RequestState
 from sparkdash.engines.memory_terms import BOX_BYTES
 from sparkdash.engines.registry import adapter_of, estimate_launch
 from sparkdash.errors import HostError
-from sparkdash.host.reader import GpuReading
+from sparkdash.host.box import GpuReading
 from sparkdash.paths import shipped_profiles
 from sparkdash.settings import Settings
 from sparkdash.store import Store

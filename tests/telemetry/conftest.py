@@ -18,7 +18,7 @@ from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.probes import MetricNames
 from sparkdash.engines.registry import adapter
-from sparkdash.host.reader import GpuReading
+from sparkdash.host.box import GpuReading
 from sparkdash.telemetry.derive import Derived, EngineHistory
 from sparkdash.telemetry.exposition import parse_exposition
 from sparkdash.telemetry.reading import Reading, reading_of, sample_names

@@ -20,6 +20,7 @@ from sparkdash.domain.container import LABEL_OWNER, LABEL_PROFILE, ContainerInfo
 from sparkdash.domain.memory import GpuMemory, Holder, MemoryAccount
 from sparkdash.errors import HostError
 from sparkdash.host import kernel_figures, meminfo
+from sparkdash.host.box import GpuReading
 from sparkdash.host.command import run_command
 from sparkdash.host.memory.account_division import (
     KnownOwners,
@@ -31,7 +32,6 @@ from sparkdash.host.memory.account_division import (
     owners,
 )
 from sparkdash.host.processes.proc import PROC
-from sparkdash.host.reader import GpuReading
 from sparkdash.host.runtime import Runtime
 from sparkdash.host.thread import in_thread
 from sparkdash.units import KIB, MIB

@@ -20,8 +20,8 @@ from sparkdash.host.command import CommandResult
 from sparkdash.host.hub_download import DownloadMeter, Stopped
 from sparkdash.host.runtime import node_unknown
 from sparkdash.nodes import node_file
-from sparkdash.nodes.ssh import ssh_command, ssh_errors, ssh_folder
-from sparkdash.nodes.ssh.connection import with_our_life
+from sparkdash.nodes.ssh import ssh_command, ssh_errors
+from sparkdash.nodes.ssh.connection import socket_folder, with_our_life, write_known_hosts
 from sparkdash.units import size
 
 PROBE_S = 2.0
@@ -55,7 +55,7 @@ class SshAccess:
     def rsync_shell(self, node: str) -> tuple[list[str], str]:
         """Return ssh without its host for rsync's `-e`, and the host as rsync takes it. Raises HostError."""
         found = self._find(node)
-        known_hosts = ssh_folder.write_known_hosts(ssh_folder.socket_folder(), found)
+        known_hosts = write_known_hosts(socket_folder(), found)
         user, at, host = found.ssh.rpartition("@")
         return ssh_command.transfer(
             found, known_hosts, self.address(node)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
+import hashlib
+import os
 import shutil
+import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -16,10 +20,48 @@ from typing import NoReturn
 
 import structlog
 
+from sparkdash import paths
 from sparkdash.domain.node import Node
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult, begin_child, end_child, run_command
-from sparkdash.nodes.ssh import ssh_command, ssh_errors, ssh_folder
+from sparkdash.nodes.ssh import ssh_command, ssh_errors
+
+LONGEST = 60
+"""Longest folder: a socket's own name has 25 characters, and ssh adds 17 while it makes the socket."""
+
+
+@cache
+def socket_folder() -> Path:
+    """Return the folder of this process, made with access for its user alone; leftovers of ended processes go."""
+    folder = paths.runtime_dir() / "ssh"
+    if len(os.fsencode(folder)) > LONGEST:
+        folder = Path(tempfile.mkdtemp(prefix="sparkdash-ssh-", dir="/tmp"))  # 0700, with a random name
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return folder
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for each in folder.iterdir():
+        pid = each.name.partition("-")[0]
+        if pid.isdecimal() and not Path("/proc", pid).exists():
+            with suppress(OSError):
+                each.unlink()
+    return folder
+
+
+def socket_path(folder: Path, node: str, number: int) -> Path:
+    return folder / f"{os.getpid()}-{hashlib.sha256(node.encode()).hexdigest()[:8]}-{number}"
+
+
+def write_known_hosts(folder: Path, node: Node) -> Path:
+    """Write the file that pins the node's key, unless it is there; return its path."""
+    line = ssh_command.known_hosts_line(node).encode()
+    path = folder / f"{hashlib.sha256(line).hexdigest()[:16]}.known_hosts"
+    if not path.exists():
+        descriptor, made = tempfile.mkstemp(dir=folder, prefix=".known_hosts.")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(line)
+        Path(made).replace(path)
+    return path
+
 
 OPEN_S = 12.0
 """Deadline of a connection with its login. ssh itself waits ssh_command.CONNECT_S for the TCP connection."""
@@ -300,7 +342,7 @@ class NodeConnection:
             return found
 
     def _new_master(self, on_end: Callable[[HostError], None]) -> Master:
-        socket = ssh_folder.socket_path(self._dir(), self.node.name, next(self._numbers))
+        socket = socket_path(self._dir(), self.node.name, next(self._numbers))
         return Master(self.node, socket, self._known_hosts(), on_end)
 
     def _lost(self, reason: HostError) -> None:
@@ -308,11 +350,11 @@ class NodeConnection:
 
     def _dir(self) -> Path:
         if self._folder is None:
-            self._folder = ssh_folder.socket_folder()
+            self._folder = socket_folder()
         return self._folder
 
     def _known_hosts(self) -> Path:
-        return ssh_folder.write_known_hosts(self._dir(), self.node)
+        return write_known_hosts(self._dir(), self.node)
 
     async def _order(self, argv: list[str], port: int) -> None:
         try:

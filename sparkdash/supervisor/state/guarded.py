@@ -19,10 +19,10 @@ from sparkdash.domain.event import Fact, GuardChanged, Level, Notice
 from sparkdash.domain.memory import Floors, GuardKill, GuardLevel, Need
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
+from sparkdash.host.box import HostReader
 from sparkdash.host.memory.guard import KillTarget, MemoryGuard
 from sparkdash.host.memory.guard_decisions import GuardReport, Victim
 from sparkdash.host.memory.wedge_signs import Sign, Wedge
-from sparkdash.host.reader import HostReader
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store

@@ -6,7 +6,7 @@ from typing import Any
 
 from sparkdash.domain.memory import Contiguity
 from sparkdash.domain.metric import Memory
-from sparkdash.host.reader import GpuReading
+from sparkdash.host.box import GpuReading
 from sparkdash.units import GIB
 from surroundings.engines import pid_of
 from surroundings.runtime import FakeRuntime
