@@ -240,11 +240,11 @@ class Settings(BaseModel):
     engine.
     """
     guard_warn_gib: float | None = Field(default=None, ge=0)
-    """Available memory below which the guard warns; None is 12 GiB, or 12 % of a small box."""
+    """Available memory below which the guard warns. Not given: 12 GiB, or 12 % of a small box."""
     guard_hold_gib: float | None = Field(default=None, ge=0)
-    """Available memory below which no load begins; None is 8 GiB, or 8 %."""
+    """Available memory below which no load begins. Not given: 8 GiB, or 8 %."""
     guard_kill_gib: float | None = Field(default=None, ge=0)
-    """Available memory below which the guard kills the engine that costs least; None is 5 GiB, or 5 %."""
+    """Available memory below which the guard kills the engine that costs least. Not given: 5 GiB, or 5 %."""
     contiguity: Literal["refuse", "warn", "off"] | None = None
     """Action when too few large blocks of memory are free for a load, and none can be won back.
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import pytest
 import typer.main
@@ -142,8 +143,15 @@ def _settings(model: type[BaseModel], tables: Mapping[str, object]) -> Iterator[
     for name, field in model.model_fields.items():
         default = "" if field.is_required() else value_text(field.get_default())
         star = "" if model is not Settings or name in LIVE else " *"
-        below = "; its keys are below" if name in tables else ""
+        below = "; its keys are below" if name in tables else _choices(field.annotation)
         yield f"`{name}`{star}", f"`{default}`" if default.strip('-"[]') else "-", meanings[name].rstrip(".") + below
+
+
+def _choices(annotation: object) -> str:
+    """Name the values of a setting that takes one of a few words."""
+    parts = [annotation, *get_args(annotation)]
+    found = [one for part in parts if get_origin(part) is Literal for one in get_args(part)]
+    return f": {', '.join(f'`{one}`' for one in found)}" if found else ""
 
 
 def _table(rows: Iterator[tuple[str, str, str]]) -> str:
