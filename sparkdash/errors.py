@@ -9,7 +9,6 @@ Pure.
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any
 
 
@@ -82,12 +81,6 @@ class AdmissionError(SparkdashError):
         self.holders = holders
         """Other holders of memory, in a sentence, for a caller who may see the whole box: never part of `text`."""
 
-    def without_holders(self) -> AdmissionError:
-        """Copy the error for a caller who may not see the whole box; several waiting requests share one error."""
-        other = copy(self)
-        other.holders = None
-        return other
-
 
 class EngineError(SparkdashError):
     """Engine that did not start, or died; with the phase, the exit code and its last log lines."""
@@ -112,12 +105,6 @@ class EngineError(SparkdashError):
         self.log_tail = log_tail
         self.evidence = evidence
         """Folder on the box with what was kept of an engine that hung."""
-
-    def without_evidence(self) -> EngineError:
-        """Copy the error for a caller who may not see the whole box: without the folder, a path of the box."""
-        other = copy(self)
-        other.evidence = None
-        return other
 
     def details(self) -> dict[str, Any]:
         """Return where the start ended, the engine's last log lines, and the folder of evidence if there is one."""

@@ -17,7 +17,7 @@ from sparkdash.api.answers import GatewayHealth
 from sparkdash.domain.engine import EngineState
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.admission import access, audit, guard
-from sparkdash.gateway.admission.access import READ, AccessControl, Caller, CallerMemo
+from sparkdash.gateway.admission.access import READ, AccessControl
 from sparkdash.gateway.apis import ollama, pages
 from sparkdash.gateway.apis.models import model_list_handler
 from sparkdash.gateway.apis.pages import serve_metrics
@@ -80,11 +80,9 @@ class MatchedRoute(NamedTuple):
     """Scope that the key needs; None: no key is needed."""
     counts: bool
     """Whether the request is work for an engine, within its key's limits."""
-    audited: bool
-    """Whether the request changes something, so that its caller is written down."""
 
 
-_RELAYED = MatchedRoute(passthrough.relay_request, KeyScope.INFERENCE, counts=True, audited=False)
+_RELAYED = MatchedRoute(passthrough.relay_request, KeyScope.INFERENCE, counts=True)
 """Route of nearly every request."""
 _JSON = [(b"content-type", b"application/json")]
 _ALIVE = [*_JSON, (b"vary", b"Accept")]
@@ -94,7 +92,7 @@ _ALIVE = [*_JSON, (b"vary", b"Accept")]
 class KnownHead:
     """Facts about one request head, found once and shared by all requests that repeat the head."""
 
-    __slots__ = ("caller", "granted", "head", "route")
+    __slots__ = ("granted", "head", "route")
 
     def __init__(self, head: ParsedHead) -> None:
         self.head = head
@@ -102,7 +100,6 @@ class KnownHead:
         """Set once the guard has let the head in."""
         self.granted: HeaderList = []
         """CORS headers of every answer to this head; set with `route`."""
-        self.caller = CallerMemo()
 
     @classmethod
     def of_channel(cls, channel: RequestChannel) -> KnownHead:
@@ -160,14 +157,11 @@ class Gateway:
             exchange.grant(known.granted)
         if route.scope is not None:
             try:
-                caller = self._access.caller(known.head, known.caller)
-                if (key := caller.key) is not None:
+                if (key := self._access.key_of(known.head)) is not None:
                     self._access.admit(key, route.scope, counts=route.counts)
                     exchange.key = key
             except AdmissionError as error:
                 return _refuse(exchange, error)
-            if route.audited:
-                exchange = self._audited(exchange, caller)
         return route.handler(deps, exchange)
 
     def _let_in(self, known: KnownHead) -> MatchedRoute:
@@ -182,15 +176,15 @@ class Gateway:
         if head.method == "POST" and is_plain(head.raw_path):
             return _RELAYED
         if guard.is_preflight(head.headers, head.method):
-            return MatchedRoute(_answer_preflight, None, counts=False, audited=False)
+            return MatchedRoute(_answer_preflight, None, counts=False)
         if pages.wants_page(head):
-            return MatchedRoute(pages.serve_page, None, counts=False, audited=False)
+            return MatchedRoute(pages.serve_page, None, counts=False)
         scope = access.scope_of(head.path)
         if scope is None:
-            return MatchedRoute(_answer_alive, None, counts=False, audited=False)
+            return MatchedRoute(_answer_alive, None, counts=False)
         reads = head.method in READ and b"sec-websocket-key" not in head.headers
         controls = scope in (KeyScope.CONTROL, KeyScope.METRICS)
-        return MatchedRoute(self._handler(head), scope, counts=not (reads or controls), audited=controls and not reads)
+        return MatchedRoute(self._handler(head), scope, counts=not (reads or controls))
 
     def _handler(self, head: ParsedHead) -> Handler:
         path = head.path
@@ -216,15 +210,10 @@ class Gateway:
         scope, receive, send = exchange.asgi_triple()
         scope["path"] = exchange.head.path  # FastAPI must look up the very path that was admitted
         set_caller(scope, deps, exchange.key)
+        if deps.audit is not None and exchange.method not in READ:
+            who = "socket" if exchange.head.unix else f"key {exchange.key.name}" if exchange.key else "anyone"
+            send = audit.audited_send(send, deps.audit, who, scope, body, deps.clock())
         await self.control(scope, replay_body(body, receive), send)
-
-    def _audited(self, exchange: Exchange, caller: Caller) -> Exchange:
-        """Return an exchange that writes the request down when its status is known."""
-        if self._deps.audit is None:
-            return exchange
-        scope, receive, send = exchange.asgi_triple()
-        record = audit.AuditRecord(caller.who, scope, self._deps.clock())
-        return Exchange.from_asgi(scope, record.hearing(receive), record.seeing(send, self._deps.audit), caller.key)
 
 
 async def _answer_preflight(_deps: Deps, exchange: Exchange) -> None:

@@ -96,18 +96,13 @@ class RunningRequests:
         """
         off = self._offs.pop(request_id, None)
         if off is None:
-            raise unknown_request(request_id)
+            raise AdmissionError(
+                f"No request {shown(request_id)!r} is waiting or running.",
+                code="request_not_found",
+                status=404,
+                hint="`sparkdash requests` lists the current ones.",
+            )
         off(AdmissionError("The owner of this box cancelled this request.", code="request_cancelled"))
-
-
-def unknown_request(request_id: str) -> AdmissionError:
-    """Build the refusal to cancel a request that has ended, or never existed."""
-    return AdmissionError(
-        f"No request {shown(request_id)!r} is waiting or running.",
-        code="request_not_found",
-        status=404,
-        hint="`sparkdash requests` lists the current ones.",
-    )
 
 
 def _default_uploads() -> Uploads:
@@ -117,10 +112,6 @@ def _default_uploads() -> Uploads:
 
 async def _no_refresh() -> None:
     """Do nothing: profile files are not watched."""
-
-
-def _no_usage(_key: str) -> int:
-    return 0
 
 
 _REQUEST_NUMBERS = count((time.time_ns() // 1_000_000 & 0xFFFFFFFFF) << 20)
@@ -174,7 +165,7 @@ class Deps:
     """The recorded past; None: nothing is recorded."""
     keys: Keyring | None = None
     """Source of keys; None: no key is ever needed."""
-    used_today: Callable[[str], int] = _no_usage
+    used_today: Callable[[str], int] = lambda _key: 0
     """Tokens that the key of that name has used since midnight UTC."""
     audit: Callable[[Mapping[str, object]], object] | None = None
     """Append a line to the audit log; may block, called in a thread."""

@@ -25,24 +25,11 @@ OTHER = "other"
 LEAST_WAIT_S = 0.01
 """Shorter waits for an engine are no waits: the engine was there."""
 FINISHES = frozenset(
-    [
-        "stop",
-        "length",
-        "tool_calls",
-        "content_filter",
-        "function_call",
-        "end_turn",
-        "max_tokens",
-        "stop_sequence",
-        "tool_use",
-        "pause_turn",
-        "refusal",
-        "completed",
-        "incomplete",
-        "eos",
-        "abort",
-    ]
-)
+    (
+        "stop", "length", "tool_calls", "content_filter", "function_call", "end_turn", "max_tokens", "stop_sequence",
+        "tool_use", "pause_turn", "refusal", "completed", "incomplete", "eos", "abort",
+    )
+)  # fmt: skip
 """Words of engines for the end of an answer; any other word is counted as OTHER."""
 ROUTES = frozenset(
     (

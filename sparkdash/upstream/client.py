@@ -215,21 +215,15 @@ class Upstream:
         Raises:
             UpstreamError: code `engine_timeout` after `timeout_s`, or as `open` does.
         """
-        try:
-            async with asyncio.timeout(timeout_s), self.open("GET", url, _lines(headers)) as answer:
-                return SmallResponse(answer.status, answer.content_type, await answer.read())
-        except TimeoutError:
-            raise self._silent(url, timeout_s) from None
+        return await self._whole("GET", url, _lines(headers), b"", timeout_s)
 
     async def post(self, url: str, body: bytes, *, content_type: str, timeout_s: float) -> SmallResponse:
-        """Send a POST and return its answer, whatever its status.
+        """Send a POST, as `get` does."""
+        return await self._whole("POST", url, _lines([("Content-Type", content_type)]), body, timeout_s)
 
-        Raises:
-            UpstreamError: code `engine_timeout` after `timeout_s`, or as `open` does.
-        """
-        sent = _lines([("Content-Type", content_type)])
+    async def _whole(self, method: str, url: str, headers: bytes, body: bytes, timeout_s: float) -> SmallResponse:
         try:
-            async with asyncio.timeout(timeout_s), self.open("POST", url, sent, body) as answer:
+            async with asyncio.timeout(timeout_s), self.open(method, url, headers, body) as answer:
                 return SmallResponse(answer.status, answer.content_type, await answer.read())
         except TimeoutError:
             raise self._silent(url, timeout_s) from None

@@ -381,12 +381,6 @@ class ClientConnection(asyncio.Protocol):
             self.transport.write(NO_REQUEST)
         self.transport.close()
 
-    def head_began(self) -> None:
-        self._deadline.set(HEAD_S)
-
-    def refuse_head(self) -> None:
-        self._refuse(TOO_LARGE)
-
     def newest_request(self) -> RequestChannel:
         newest = self._queued[-1] if self._queued else self._current
         assert newest is not None  # noqa: S101 - called while there is one
@@ -427,7 +421,7 @@ class ClientConnection(asyncio.Protocol):
     def _parse(self, data: bytes) -> None:
         """Pass bytes to the parser, and count those of a head or of a body's framing."""
         if self._unframed > HEAD or (self._head_size is not None and self._head_size > HEAD):
-            self.refuse_head()
+            self._refuse(TOO_LARGE)
             return
         self._unframed += len(data)
         try:
@@ -440,7 +434,7 @@ class ClientConnection(asyncio.Protocol):
             return
         if self._head_size is not None:
             if self._head_size == 0:
-                self.head_began()
+                self._deadline.set(HEAD_S)
             self._head_size += len(data)
 
     def _on_upgrade(self, rest: bytes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from copy import copy
 
 import structlog
 
@@ -42,33 +42,6 @@ _KEY_PROTOCOL = "openai-insecure-api-key."
 _BETA_PROTOCOL = "openai-beta."
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Sender of a request. Without a key, everything is allowed."""
-
-    who: str
-    """Name for the audit log: `socket`, `anyone`, or `key NAME`."""
-    key: Key | None = None
-
-    @property
-    def name(self) -> str | None:
-        return self.key.name if self.key else None
-
-
-class CallerMemo:
-    """Caller found for one request head, and the keys among which it was found."""
-
-    __slots__ = ("caller", "keys")
-
-    def __init__(self) -> None:
-        self.keys: tuple[Key, ...] | None = None
-        self.caller = ANYONE
-
-
-ANYONE = Caller("anyone")
-BY_SOCKET = Caller("socket")
-
-
 class AccessControl:
     """Identifies and limits callers; one per gateway.
 
@@ -95,8 +68,8 @@ class AccessControl:
         self._recent: dict[str, deque[float]] = {}
         """Times of each limited key's requests in the last minute, by key name."""
 
-    def caller(self, head: ParsedHead, memo: CallerMemo) -> Caller:
-        """Identify the caller, once per head until the keys change.
+    def key_of(self, head: ParsedHead) -> Key | None:
+        """Find the caller's key, once per head until the keys change; None where none is needed.
 
         The unix socket needs no key: only its owner can open it.
 
@@ -104,13 +77,13 @@ class AccessControl:
             AdmissionError: code `key_missing` or `invalid_api_key`; status 401.
         """
         if head.unix:
-            return BY_SOCKET
+            return None
         keys = self._now()
         if not keys and not self._beyond:
-            return ANYONE
-        if memo.keys is not keys:
-            memo.keys, memo.caller = keys, _known(keys, head.headers)
-        return memo.caller
+            return None
+        if head.key_memo is None or head.key_memo[0] is not keys:
+            head.key_memo = keys, _known(keys, head.headers)
+        return head.key_memo[1]
 
     def admit(self, key: Key, scope: Scope, *, counts: bool) -> None:
         """Admit a request of this key to a route of that scope now; who may control may also read the metrics.
@@ -199,12 +172,24 @@ def key_check(key: Key | None, keys: Keyring | None, clock: Callable[[], float])
     return lambda: not key.has_expired(clock()) and key in _look(keys)
 
 
-def _known(keys: tuple[Key, ...], headers: RequestHeaders) -> Caller:
+def _known(keys: tuple[Key, ...], headers: RequestHeaders) -> Key:
     given = _presented(headers)
     for secret in given:
         if key := matching(keys, secret):
-            return Caller(f"key {key.name}", key)
-    raise _unknown() if given else _missing()
+            return key
+    if given:
+        raise AdmissionError(
+            "The key of this request is unknown or was revoked.",
+            code="invalid_api_key",
+            status=401,
+            hint="On the box, `sparkdash keys list` lists the keys, and `sparkdash keys add NAME` makes one.",
+        )
+    raise AdmissionError(
+        "This gateway needs a key, and the request has none.",
+        code="key_missing",
+        status=401,
+        hint="Send it as `Authorization: Bearer KEY`; on the box, `sparkdash keys add NAME` makes one.",
+    )
 
 
 def _look(keys: Keyring) -> tuple[Key, ...]:
@@ -275,9 +260,12 @@ def visible_error(key: Key | None, error: SparkdashError) -> SparkdashError:
     """Return the error as the key may see it: one for some models is not told who else holds memory."""
     if key is None or not key.models:
         return error
+    error = copy(error)  # several waiting requests share one
     if isinstance(error, AdmissionError):
-        return error.without_holders()
-    return error.without_evidence() if isinstance(error, EngineError) else error
+        error.holders = None
+    elif isinstance(error, EngineError):
+        error.evidence = None
+    return error
 
 
 def _names(profile: Profile | ProfileSummary) -> tuple[str, ...]:
@@ -306,21 +294,3 @@ def offered_protocols(header: str) -> list[str]:
 
 def _words(header: str) -> list[str]:
     return [word.strip() for word in header.split(",")]
-
-
-def _missing() -> AdmissionError:
-    return AdmissionError(
-        "This gateway needs a key, and the request has none.",
-        code="key_missing",
-        status=401,
-        hint="Send it as `Authorization: Bearer KEY`; on the box, `sparkdash keys add NAME` makes one.",
-    )
-
-
-def _unknown() -> AdmissionError:
-    return AdmissionError(
-        "The key of this request is unknown or was revoked.",
-        code="invalid_api_key",
-        status=401,
-        hint="On the box, `sparkdash keys list` lists the keys, and `sparkdash keys add NAME` makes one.",
-    )

@@ -58,7 +58,11 @@ def list_models(snapshot: Snapshot, user_agent: str = "", choices: Choices = NO_
     items += [item for name in choices if (item := choice_item(snapshot, name, choices[name])) is not None]
     items.append(auto_item(snapshot))
     page = {"has_more": False, "first_id": items[0]["id"], "last_id": items[-1]["id"]}
-    return {"object": "list", "data": items, "models": [_llamacpp(item) for item in items], **page}
+    # as llama.cpp lists them for Ollama's clients
+    for_ollama = [
+        {"name": each["id"], "model": each["id"], "type": "model", "description": each["description"]} for each in items
+    ]
+    return {"object": "list", "data": items, "models": for_ollama, **page}
 
 
 def runnable(snapshot: Snapshot) -> list[ProfileSummary]:
@@ -66,11 +70,6 @@ def runnable(snapshot: Snapshot) -> list[ProfileSummary]:
     active = snapshot.active.profile if snapshot.active else None
     found = [profile for profile in snapshot.profiles if profile.cannot_run is None]
     return sorted(found, key=lambda profile: profile.name != active)
-
-
-def _llamacpp(item: dict[str, Any]) -> dict[str, Any]:
-    """Repeat an item as llama.cpp lists it for Ollama's clients."""
-    return {"name": item["id"], "model": item["id"], "type": "model", "description": item["description"]}
 
 
 def model_names(profile: ProfileSummary) -> tuple[str, ...]:
@@ -83,7 +82,10 @@ def model_item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[s
         **_common(snapshot, name, _about(profile), engine),
         "root": profile.name,
         **_context(profile.context),
-        "architecture": {"input_modalities": _reads(profile), "output_modalities": ["text"]},
+        "architecture": {
+            "input_modalities": ["text", "image"] if profile.sees else ["text"],
+            "output_modalities": ["text"],
+        },
         "status": model_status(snapshot, profile),
     }
 
@@ -115,10 +117,6 @@ def _named(snapshot: Snapshot, word: str) -> ProfileSummary | None:
     return next((profile for profile in found if profile.cannot_run is None), None)
 
 
-def _reads(profile: ProfileSummary) -> list[str]:
-    return ["text", "image"] if profile.sees else ["text"]
-
-
 def _about(profile: ProfileSummary) -> str:
     """Return the description; that of a simulated engine says so.
 
@@ -137,13 +135,12 @@ def _common(snapshot: Snapshot, name: str, about: str, engine: Engine | None) ->
         "owned_by": GATEWAY,
         "name": name,
         "description": about,
-        **_anthropic(name, created),
+        # Anthropic's SDKs require these; every listed model may be asked
+        "type": "model",
+        "display_name": name,
+        "created_at": rfc3339(created),
+        "lifecycle": "active",
     }
-
-
-def _anthropic(name: str, created: float) -> dict[str, Any]:
-    """Build the keys that Anthropic's SDKs require; every listed model may be asked."""
-    return {"type": "model", "display_name": name, "created_at": rfc3339(created), "lifecycle": "active"}
 
 
 def _context(context: int | None) -> dict[str, Any]:

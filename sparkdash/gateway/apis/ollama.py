@@ -12,7 +12,7 @@ from typing import Any
 from sparkdash.access.key import Key
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.images import Shelf, Stock
-from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
+from sparkdash.domain.profile import AUTO, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv
@@ -36,16 +36,6 @@ from sparkdash.gateway.relay import passthrough
 from sparkdash.gateway.relay.admitted import resolve_model
 from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.sse import Lines
-
-
-def takes_tools(profile: Profile) -> bool:
-    """Whether the engine reads tool calls; vLLM and SGLang do so only with a flag."""
-    return adapter_of(profile).takes_tools(profile)
-
-
-def thinks(profile: Profile) -> bool:
-    return bool(argv.lookup(profile.args, "reasoning-parser"))
-
 
 HEADERS = [(b"content-type", b"application/json; charset=utf-8")]
 _LINES = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
@@ -124,16 +114,18 @@ class OllamaChat:
     async def _send_whole(self) -> None:
         """Send an answer that is no stream, or an error with its status."""
         status, body = self._status, self._translated(self._whole)
-        kept = [pair for pair in self._headers if pair[0] in (b"retry-after", b"x-should-retry")]
         length = (b"content-length", b"%d" % len(body))
-        await self._send({"type": "http.response.start", "status": status, "headers": [*HEADERS, *kept, length]})
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [*HEADERS, *_kept_headers(self._headers), length],
+            }
+        )
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     def _translated(self, raw: bytes) -> bytes:
-        try:
-            reply = json.loads(raw)
-        except ValueError:
-            reply = {"error": {"message": raw[:500].decode("utf-8", "replace")}}
+        reply = _parsed(raw)
         if self._status >= 400 or not isinstance(reply, dict):
             return problems.encode_json({"error": error_text(reply)})
         said = next(self._heard.take(reply), {"content": ""})
@@ -223,29 +215,36 @@ PATH = "/v1/embeddings"
 
 async def relay_embedding(deps: Deps, exchange: Exchange, body: Mapping[str, Any], name: str, *, older: bool) -> None:
     """Answer one request whose model is `name` here. `older`: in the shape of /api/embeddings."""
-    scope, receive, send = exchange.asgi_triple()
-    begun, status, kept, raw = deps.monotonic(), 200, list[tuple[bytes, bytes]](), bytearray()
+    scope, receive, _ = exchange.asgi_triple()
+    begun, raw = deps.monotonic(), bytearray()
+    status, kept = 0, list[tuple[bytes, bytes]]()
 
     async def take(message: Message) -> None:
-        nonlocal status
+        nonlocal status, kept
         if message["type"] == "http.response.start":
-            status = message["status"]
-            kept.extend(pair for pair in message["headers"] if pair[0] in (b"retry-after", b"x-should-retry"))
-            return
+            status, kept = message["status"], _kept_headers(message["headers"])
         raw.extend(message.get("body", b""))
-        if not message.get("more_body", False):
-            took = nanoseconds(deps.monotonic() - begun)
-            code, answer = _client_answer(status, bytes(raw), str(body.get("model")), took, older=older)
-            text = problems.encode_json(answer)
-            headers = [*HEADERS, *kept, (b"content-length", b"%d" % len(text))]
-            await send({"type": "http.response.start", "status": code, "headers": headers})
-            await send({"type": "http.response.body", "body": text, "more_body": False})
 
-    request_body = problems.encode_json({"model": name, **parse_embed_request(body, older=older)})
+    asked = problems.encode_json({"model": name, **parse_embed_request(body, older=older)})
     inner = Exchange.from_asgi(
-        redirect_scope(scope, PATH), replay_body(request_body, receive), take, exchange.key, collected=True
+        redirect_scope(scope, PATH), replay_body(asked, receive), take, exchange.key, collected=True
     )
     await passthrough.relay_request(deps, inner)
+    if status:  # else the client has left
+        took = nanoseconds(deps.monotonic() - begun)
+        status, answer = _client_answer(status, bytes(raw), str(body.get("model")), took, older=older)
+        await exchange.answer(status, problems.encode_json(answer), [*HEADERS, *kept])
+
+
+def _kept_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    return [pair for pair in headers if pair[0] in (b"retry-after", b"x-should-retry")]
+
+
+def _parsed(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except ValueError:
+        return {"error": {"message": raw[:500].decode("utf-8", "replace")}}
 
 
 def parse_embed_request(body: Mapping[str, Any], *, older: bool) -> dict[str, Any]:
@@ -267,10 +266,7 @@ def parse_embed_request(body: Mapping[str, Any], *, older: bool) -> dict[str, An
 
 
 def _client_answer(status: int, raw: bytes, model: str, took: int, *, older: bool) -> tuple[int, dict[str, Any]]:
-    try:
-        reply = json.loads(raw)
-    except ValueError:
-        reply = {"error": {"message": raw[:500].decode("utf-8", "replace")}}
+    reply = _parsed(raw)
     if status >= 400:
         return status, {"error": error_text(reply)}
     try:
@@ -406,10 +402,6 @@ async def _load(deps: Deps, exchange: Exchange, ask: OllamaRequest) -> None:
 # --- facts about models ------------------------------------------------------------------------------------------
 
 
-def _version(_deps: Deps, _snapshot: Snapshot) -> dict[str, Any]:
-    return {"version": VERSION}
-
-
 def _tags(deps: Deps, snapshot: Snapshot) -> dict[str, Any]:
     found = models.runnable(snapshot)
     return {"models": [_listed(deps, profile, name) for profile in found for name in models.model_names(profile)]}
@@ -417,17 +409,14 @@ def _tags(deps: Deps, snapshot: Snapshot) -> dict[str, Any]:
 
 def _ps(deps: Deps, snapshot: Snapshot) -> dict[str, Any]:
     """List the loaded models. There is no `expires_at`: no model is unloaded by a request's clock."""
-    up = [p for p in models.runnable(snapshot) if _is_up(snapshot, p.name)]
-    return {"models": [_listed(deps, p, p.name) | _context(p) for p in up]}
-
-
-def _is_up(snapshot: Snapshot, profile: str) -> bool:
-    engine = snapshot.engines.get(profile)
-    return engine is not None and engine.state in (EngineState.READY, EngineState.DRAINING)
-
-
-def _context(profile: ProfileSummary) -> dict[str, Any]:
-    return {} if profile.context is None else {"context_length": profile.context}
+    up = {name for name, each in snapshot.engines.items() if each.state in (EngineState.READY, EngineState.DRAINING)}
+    return {
+        "models": [
+            _listed(deps, each, each.name) | ({} if each.context is None else {"context_length": each.context})
+            for each in models.runnable(snapshot)
+            if each.name in up
+        ]
+    }
 
 
 def _listed(deps: Deps, profile: ProfileSummary, name: str) -> dict[str, Any]:
@@ -484,14 +473,19 @@ def _show(deps: Deps, key: Key | None, body: Mapping[str, Any]) -> dict[str, Any
     profile = snapshot.profile(found)
     if profile is None or profile.cannot_run is not None:
         raise AdmissionError(f"Profile {found} cannot run.", code="model_not_found", status=404)
-    weights = _weights(deps, found)
+    weights, whole = _weights(deps, found), deps.catalog().find(found)
+    can = {
+        "tools": adapter_of(whole).takes_tools(whole),
+        "thinking": bool(argv.lookup(whole.args, "reasoning-parser")),
+        "vision": profile.sees,
+    }
     return {
         "modelfile": f"# {profile.about}" if profile.about else "",
         "parameters": "",
         "template": "",
         "details": _details(profile.name, weights),
         "model_info": _model_info(word, profile, weights),
-        "capabilities": _capabilities(deps.catalog().find(found), profile),
+        "capabilities": ["completion", *(word for word, does in can.items() if does)],
         "modified_at": rfc3339(snapshot.daemon.started_at),
     }
 
@@ -508,11 +502,6 @@ def _model_info(name: str, profile: ProfileSummary, weights: WeightFacts | None)
     return {key: value for key, value in known.items() if value is not None}
 
 
-def _capabilities(profile: Profile, summary: ProfileSummary) -> list[str]:
-    can = {"tools": takes_tools(profile), "thinking": thinks(profile), "vision": summary.sees}
-    return ["completion", *(word for word, does in can.items() if does)]
-
-
 def _active(snapshot: Snapshot) -> str:
     if snapshot.active is None:
         raise AdmissionError("No model is loaded.", code="model_not_found", status=404)
@@ -520,4 +509,8 @@ def _active(snapshot: Snapshot) -> str:
 
 
 _OWNERS = frozenset({"push", "create", "copy", "delete"})
-_READS: dict[str, Callable[[Deps, Snapshot], dict[str, Any]]] = {"version": _version, "tags": _tags, "ps": _ps}
+_READS: dict[str, Callable[[Deps, Snapshot], dict[str, Any]]] = {
+    "version": lambda _deps, _snapshot: {"version": VERSION},
+    "tags": _tags,
+    "ps": _ps,
+}

@@ -58,7 +58,11 @@ def parse_ollama_request(body: Mapping[str, Any], *, generate: bool) -> OllamaRe
     """
     model = model_of(body)
     stream = body.get("stream") is not False
-    path, request = _prompted(body) if generate else _talked(body)
+    path, request = CHAT, dict[str, Any]()
+    if generate:
+        path, request = _prompted(body)
+    else:
+        request["messages"] = list(_messages(_list(body, "messages")))
     empty = not (request.get("messages") or request.get("prompt"))
     if path == CHAT and body.get("tools"):
         request["tools"] = _list(body, "tools")
@@ -81,10 +85,6 @@ def model_of(body: Mapping[str, Any]) -> str:
     if not isinstance(model, str) or not model:
         raise AdmissionError("The request names no model.", code="model_missing", hint="GET /api/tags lists them.")
     return model
-
-
-def _talked(body: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    return CHAT, {"messages": list(_messages(_list(body, "messages")))}
 
 
 def _prompted(body: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -121,7 +121,7 @@ class ParsedHead:
     """
 
     __slots__ = (
-        "_connection", "_for_engine", "agent", "coding", "content_type", "headers", "method", "path", "priority",
+        "_connection", "_for_engine", "agent", "coding", "content_type", "headers", "key_memo", "method", "path", "priority",
         "query", "raw_headers", "raw_path", "token", "unix",
     )  # fmt: skip
 
@@ -156,6 +156,8 @@ class ParsedHead:
         """Token of the client that holds the gateway exclusively."""
         self._connection = named.get(b"connection", b"")
         self._for_engine: bytes | None = None
+        self.key_memo: tuple[tuple[Key, ...], Key] | None = None
+        """Key found for this head, behind all the keys among which it was found."""
 
     @classmethod
     def of_wire(cls, head: RequestHead) -> ParsedHead:

@@ -35,27 +35,24 @@ class KeepAliveFrames:
         self._id = request_id
         self.model = model
         self._created = int(now)
-        self._events_sent = 0
+        self.events_sent = 0
         self._reasoning = reasoning
         self._last_news = ""
-        self._thinking_open = False
+        self.has_open_thinking = False
+        """Whether our thinking block is open in a messages stream."""
 
     @property
     def response_id(self) -> str:
         """Id of a waiting /v1/responses stream."""
         return f"resp_{self._id}"
 
-    @property
-    def events_sent(self) -> int:
-        return self._events_sent
-
     def next(self, waits_for: str = "") -> bytes:
         """Return the next keep-alive, one or two whole frames. `waits_for` is one line of text."""
-        first = self._events_sent == 0
+        first = self.events_sent == 0
         news = self._news(waits_for)
         if self._dialect is Dialect.RESPONSES:
             return self._responses(first)
-        self._events_sent += 1
+        self.events_sent += 1
         match self._dialect:
             case Dialect.CHAT:
                 return data_frame(self._chunk(news))
@@ -73,11 +70,6 @@ class KeepAliveFrames:
         self._last_news = waits_for
         return f"{PROGRESS_MARK} {waits_for}\n"
 
-    @property
-    def has_open_thinking(self) -> bool:
-        """Whether our thinking block is open in a messages stream."""
-        return self._thinking_open
-
     def _messages(self, news: str) -> bytes:
         """Return frames of a messages stream.
 
@@ -87,9 +79,9 @@ class KeepAliveFrames:
             return event_frame("ping", {"type": "ping"})
         delta = {"type": "thinking_delta", "thinking": news}
         frame = event_frame("content_block_delta", {"type": "content_block_delta", "index": 0, "delta": delta})
-        if self._thinking_open:
+        if self.has_open_thinking:
             return frame
-        self._thinking_open = True
+        self.has_open_thinking = True
         block = {"type": "thinking", "thinking": "", "signature": ""}
         return (
             event_frame("message_start", {"type": "message_start", "message": self._message()})
@@ -131,13 +123,13 @@ class KeepAliveFrames:
         return b"".join(self._lifecycle(name) for name in names)
 
     def _lifecycle(self, name: str) -> bytes:
-        body = {"type": name, "sequence_number": self._events_sent, "response": self.response("in_progress")}
-        self._events_sent += 1
+        body = {
+            "type": name,
+            "sequence_number": self.events_sent,
+            "response": response_object(self.response_id, self.model, self._created, "in_progress"),
+        }
+        self.events_sent += 1
         return event_frame(name, body)
-
-    def response(self, status: str) -> dict[str, Any]:
-        """A response object without output, as /v1/responses streams carry it."""
-        return response_object(self.response_id, self.model, self._created, status)
 
 
 def response_object(response_id: str, model: str, created: int, status: str) -> dict[str, Any]:

@@ -170,12 +170,9 @@ def _field_name(headers: bytes) -> str | None:
     for line in headers.split(b"\r\n"):
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"content-disposition":
-            return _disposition_name(value.decode("utf-8", "replace"))
+            words = _PARAMETER.findall(value.decode("utf-8", "replace"))
+            return next((_unquoted(word) for name, word in words if name.lower() == "name"), None)
     return None
-
-
-def _disposition_name(value: str) -> str | None:
-    return next((_unquoted(word) for name, word in _PARAMETER.findall(value) if name.lower() == "name"), None)
 
 
 def _unquoted(value: str) -> str:
@@ -224,7 +221,9 @@ def peek_body(body: bytes, content_type: str) -> PeekedBody:
     """
     kind = _media_type(content_type)
     if kind == FORM:
-        return _form(body, form_boundary(content_type))
+        scanner = FormScanner(form_boundary(content_type))
+        scanner.feed(body)
+        return peek_form(scanner)
     if not (kind.endswith("json") or kind in _MAY_BE_JSON):
         return PeekedBody()
     try:
@@ -311,9 +310,3 @@ def is_form(content_type: str) -> bool:
 def peek_form(scanner: FormScanner) -> PeekedBody:
     """Return what a scanner has found in a whole form. Raises AdmissionError: code `invalid_model`."""
     return PeekedBody(_name(scanner.model), scanner.stream, scanner.model_span)
-
-
-def _form(body: bytes, boundary: bytes) -> PeekedBody:
-    scanner = FormScanner(boundary)
-    scanner.feed(body)
-    return peek_form(scanner)

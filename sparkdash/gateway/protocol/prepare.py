@@ -215,10 +215,6 @@ def _always(_target: CompatTarget) -> bool:
     return True
 
 
-def _harmony(target: CompatTarget) -> bool:
-    return target.harmony
-
-
 def _without_billing(body: Body, _target: CompatTarget) -> Changes:
     system = body.get("system")
     if not isinstance(system, list):
@@ -359,7 +355,13 @@ COMPAT_RULES = (
     _engines_own(MendName.MESSAGES_SYSTEM_TURNS, _MESSAGES, b'"system"', _folded),
     _engines_own(MendName.MESSAGES_NEW_KEYS, _MESSAGES, b'"', _without_news),
     _engines_own(MendName.RESPONSES_TOOL_TYPES, _RESPONSES, b'"tools"', _known_tools),
-    CompatRule(MendName.RESPONSES_SEALED_REASONING, _RESPONSES, b'"encrypted_content"', _harmony, _open_reasoning),
+    CompatRule(
+        MendName.RESPONSES_SEALED_REASONING,
+        _RESPONSES,
+        b'"encrypted_content"',
+        lambda target: target.harmony,
+        _open_reasoning,
+    ),
     CompatRule(MendName.RESPONSES_MAX_TOKENS, _RESPONSES, b'"max_tokens"', _always, _renamed_limit),
     _engines_own(MendName.RESPONSES_CLIENT_METADATA, _RESPONSES, b'"client_metadata"', _without_metadata),
     CompatRule(MendName.ECHOED_PROGRESS, _CHATS, PROGRESS_MARK.encode(), _always, _without_progress),

@@ -154,7 +154,9 @@ def client_status(error: SparkdashError) -> int:
 def error_body(error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> dict[str, Any]:
     if dialect is Dialect.MESSAGES:
         return {"type": "error", "error": {"type": _anthropic_type(error), **_facts(error)}}
-    return {"error": {"type": _openai_type(error), "param": _param(error), **_facts(error)}}
+    return {
+        "error": {"type": _openai_type(error), "param": "model" if "model" in error.code else None, **_facts(error)}
+    }
 
 
 def stream_error_body(error: SparkdashError, dialect: Dialect) -> dict[str, Any]:
@@ -216,10 +218,6 @@ def response_code(error: SparkdashError) -> str:
     if error.code == CODE:
         return error.code
     return "invalid_prompt" if _blames_request(error) else "server_error"
-
-
-def _param(error: SparkdashError) -> str | None:
-    return "model" if "model" in error.code else None
 
 
 def _openai_type(error: SparkdashError) -> str:

@@ -139,7 +139,7 @@ def find_route(raw_path: str) -> Route | None:
     path = unquote(raw_path)
     if _escapes(path):
         return None
-    raw_path = _tidy(raw_path)
+    raw_path = _REPEATED.sub("/v1/", raw_path.rstrip("/"))
     if raw_path in _FORGIVEN:
         raw_path = "/v1" + raw_path
     if route := _PLAIN.get(raw_path) or _SOCKETS.get(raw_path):
@@ -199,7 +199,3 @@ def is_control(path: str) -> bool:
 def _escapes(path: str) -> bool:
     """Whether an engine may resolve the path to another one than we do."""
     return any(part in (".", "..") for part in path.split("/")) or "\\" in path
-
-
-def _tidy(raw_path: str) -> str:
-    return _REPEATED.sub("/v1/", raw_path.rstrip("/"))

@@ -48,15 +48,6 @@ from sparkdash.supervisor.leasing import AnswerProgress
 from sparkdash.units import duration
 
 
-def silence_limits(profile: Profile, settings: Settings) -> tuple[float | None, float | None]:
-    """Seconds until an answer's first byte, and between two pieces: the profile's own limits, else the box's; None: no
-    limit.
-    """
-    own, of_box = (profile.first_byte_s, profile.between_bytes_s), (settings.first_byte_s, settings.between_bytes_s)
-    first, between = (mine if mine is not None else its for mine, its in zip(own, of_box, strict=True))
-    return first, between
-
-
 def watch_silence(
     profile: Profile,
     settings: Settings,
@@ -64,8 +55,12 @@ def watch_silence(
     now: Callable[[], float],
     end: Callable[[UpstreamError], object],
 ) -> SilenceTimer | None:
-    """Start the timer that calls `end` once the engine was silent for too long; None where there is no limit."""
-    first, between = silence_limits(profile, settings)
+    """Start the timer that calls `end` once the engine was silent for too long; None where there is no limit.
+
+    The profile's own limits, of an answer's first byte and between two pieces, come before the box's.
+    """
+    first = settings.first_byte_s if profile.first_byte_s is None else profile.first_byte_s
+    between = settings.between_bytes_s if profile.between_bytes_s is None else profile.between_bytes_s
     if first is None and between is None:
         return None
     return SilenceTimer(profile.name, (first, between), progress, now, end)
