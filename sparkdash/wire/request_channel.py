@@ -189,93 +189,6 @@ class ChannelConnection(Protocol):
     def call_returned(self, task: asyncio.Task[None]) -> None: ...
 
 
-class RequestBody:
-    """A request's body as it comes. `length`: its Content-Length, as the client wrote it."""
-
-    __slots__ = (
-        "_body_open", "_buffered_bytes", "_changed", "_client_gone", "_complete", "_connection", "_end_taken",
-        "_expects", "_parts", "begun", "head", "keeps", "length",
-    )  # fmt: skip
-
-    # Set in the constructor of the channel: a second one would be a call more for each request.
-    head: RequestHead
-    length: bytes | None
-    keeps: bool
-    """Whether the connection is kept after the answer."""
-    begun: bool
-    """Whether the head of the answer is made."""
-    _connection: ChannelConnection
-    _complete: bool
-    _client_gone: bool
-    _expects: bool
-    _parts: list[bytes]
-    _buffered_bytes: int
-    _body_open: bool
-    """Whether more of the body comes."""
-    _end_taken: bool
-    """Whether the application has taken the end of the body."""
-    _changed: asyncio.Event | None
-    """Set when a receiver should look again."""
-
-    def feed_body(self, part: bytes) -> None:
-        """Keep a part of the body until the application takes it."""
-        if self._complete:
-            return
-        self._parts.append(part)
-        self._buffered_bytes += len(part)
-        if self._buffered_bytes > BODY_LIMIT:
-            self._connection.pause_reading()
-        if self._changed is not None:
-            self._changed.set()
-
-    def mark_body_complete(self) -> None:
-        self._body_open = False
-        if self._changed is not None:
-            self._changed.set()
-
-    def reopen_body(self) -> bytes:
-        """Reopen the body after a rejected upgrade; return its framing header, or b"" without a body."""
-        if coded := self.head.named.get(b"transfer-encoding"):
-            framing = b"transfer-encoding: " + coded
-        elif self.length is not None and int(self.length):
-            framing = b"content-length: " + self.length
-        else:
-            return b""
-        self._body_open = True
-        return framing
-
-    def body(self) -> bytes | None:
-        """Take the whole body; None while a part of it is still to come."""
-        if self._body_open or self._client_gone:
-            return None
-        self._connection.resume_reading()  # paused where the body is a large one
-        return self._take()
-
-    async def receive(self) -> dict[str, object]:
-        """Receive an ASGI message: the body, and then that the client has left or the answer is complete."""
-        self._send_continue()
-        while not (self._client_gone or self._complete):
-            if self._parts or not (self._body_open or self._end_taken):
-                return {"type": "http.request", "body": self._take(), "more_body": self._body_open}
-            self._connection.resume_reading()
-            if self._changed is None:
-                self._changed = asyncio.Event()
-            await self._changed.wait()
-            self._changed.clear()
-        return {"type": "http.disconnect"}
-
-    def _take(self) -> bytes:
-        parts = self._parts
-        self._parts, self._buffered_bytes, self._end_taken = [], 0, not self._body_open
-        return b"".join(parts)
-
-    def _send_continue(self) -> None:
-        """Tell a client that waits with its body to send it, once."""
-        if self._expects and not self.begun and not self._connection.transport.is_closing():
-            self._expects = False
-            self._connection.transport.write(_CONTINUE)
-
-
 Take = Callable[[bytes], object]
 _UPGRADE, _KEY = b"upgrade", b"sec-websocket-key"
 
@@ -348,12 +261,16 @@ Message = dict[str, Any]
 Serve = Callable[["RequestChannel"], Awaitable[None]]
 
 
-class RequestChannel(RequestBody):
-    """Receives one request and sends its answer. `on_full` and `on_room`: see `flow`."""
+class RequestChannel:
+    """Receives one request and sends its answer.
+
+    `length`: the request's Content-Length, as the client wrote it. `on_full` and `on_room`: see `flow`.
+    """
 
     __slots__ = (
-        "_bodiless", "_chunked", "_on_disconnect", "_pending_head", "_response_length", "_sent_bytes", "on_full",
-        "on_room", "task", "upgraded",
+        "_bodiless", "_body_open", "_buffered_bytes", "_changed", "_chunked", "_client_gone", "_complete", "_connection",
+        "_end_taken", "_expects", "_on_disconnect", "_parts", "_pending_head", "_response_length", "_sent_bytes", "begun",
+        "head", "keeps", "length", "on_full", "on_room", "task", "upgraded",
     )  # fmt: skip
 
     def __init__(self, connection: ChannelConnection, head: RequestHead, length: bytes | None) -> None:
@@ -361,12 +278,19 @@ class RequestChannel(RequestBody):
         self.head = head
         self.length = length
         self.keeps = head.keeps
-        self.begun = self._complete = self._client_gone = self._end_taken = False
+        """Whether the connection is kept after the answer."""
+        self.begun = False
+        """Whether the head of the answer is made."""
+        self._complete = self._client_gone = False
+        self._end_taken = False
+        """Whether the application has taken the end of the body."""
         self._expects = head.expects
-        self._parts = []
+        self._parts: list[bytes] = []
         self._buffered_bytes = 0
         self._body_open = True
-        self._changed = None
+        """Whether more of the body comes."""
+        self._changed: asyncio.Event | None = None
+        """Set when a receiver should look again."""
         self._bodiless: bool
         self._chunked: bool
         self._response_length: int | None
@@ -381,6 +305,66 @@ class RequestChannel(RequestBody):
         """Channel of the client's bytes, where its request asks for a WebSocket."""
         self.task: asyncio.Task[None]
         """The application's call."""
+
+    # The request's body.
+
+    def feed_body(self, part: bytes) -> None:
+        """Keep a part of the body until the application takes it."""
+        if self._complete:
+            return
+        self._parts.append(part)
+        self._buffered_bytes += len(part)
+        if self._buffered_bytes > BODY_LIMIT:
+            self._connection.pause_reading()
+        if self._changed is not None:
+            self._changed.set()
+
+    def mark_body_complete(self) -> None:
+        self._body_open = False
+        if self._changed is not None:
+            self._changed.set()
+
+    def reopen_body(self) -> bytes:
+        """Reopen the body after a rejected upgrade; return its framing header, or b"" without a body."""
+        if coded := self.head.named.get(b"transfer-encoding"):
+            framing = b"transfer-encoding: " + coded
+        elif self.length is not None and int(self.length):
+            framing = b"content-length: " + self.length
+        else:
+            return b""
+        self._body_open = True
+        return framing
+
+    def body(self) -> bytes | None:
+        """Take the whole body; None while a part of it is still to come."""
+        if self._body_open or self._client_gone:
+            return None
+        self._connection.resume_reading()  # paused where the body is a large one
+        return self._take()
+
+    async def receive(self) -> dict[str, object]:
+        """Receive an ASGI message: the body, and then that the client has left or the answer is complete."""
+        self._send_continue()
+        while not (self._client_gone or self._complete):
+            if self._parts or not (self._body_open or self._end_taken):
+                return {"type": "http.request", "body": self._take(), "more_body": self._body_open}
+            self._connection.resume_reading()
+            if self._changed is None:
+                self._changed = asyncio.Event()
+            await self._changed.wait()
+            self._changed.clear()
+        return {"type": "http.disconnect"}
+
+    def _take(self) -> bytes:
+        parts = self._parts
+        self._parts, self._buffered_bytes, self._end_taken = [], 0, not self._body_open
+        return b"".join(parts)
+
+    def _send_continue(self) -> None:
+        """Tell a client that waits with its body to send it, once."""
+        if self._expects and not self.begun and not self._connection.transport.is_closing():
+            self._expects = False
+            self._connection.transport.write(_CONTINUE)
 
     # For the connection.
 

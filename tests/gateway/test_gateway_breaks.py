@@ -9,26 +9,12 @@ from typing import Any
 
 import httpx
 import pytest
+from scripted import streaming
 
 from sparkdash.domain.request import RequestState
 from sparkdash.errors import EngineDeadError, EngineError, UpstreamError
 
 WORD = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
-
-
-def streams(*frames: bytes, dies: bool = False) -> Any:
-    """A script that streams these frames, and ends as it should or with a reset of its connection."""
-
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        for frame in frames:
-            await wire.chunk(frame)
-        if dies:
-            wire.abort()
-        else:
-            await wire.end()
-
-    return script
 
 
 async def test_a_client_that_leaves_stops_the_engine(house: Any) -> None:
@@ -101,7 +87,7 @@ async def test_a_client_that_leaves_before_the_answer_stops_the_engine(house: An
 async def test_an_engine_that_dies_mid_stream_is_told_in_the_stream(house: Any) -> None:
     """Chat: an error object, then [DONE]; a frame that was cut is ended first; nothing is sent twice."""
 
-    house.engine.script = streams(WORD, dies=True)
+    house.engine.script = streaming(WORD, dies=True)
     reply = await house.chat(stream=True)
     assert reply.status_code == 200
     before, error, done = reply.content.removesuffix(b"\n\n").split(b"\n\n")
@@ -118,7 +104,7 @@ async def test_an_engine_that_dies_mid_stream_is_told_in_the_stream(house: Any) 
 async def test_a_cut_frame_is_ended_before_the_error(house: Any) -> None:
     """Half a line must not swallow the error that follows it."""
 
-    house.engine.script = streams(WORD + b'data: {"cho', dies=True)
+    house.engine.script = streaming(WORD + b'data: {"cho', dies=True)
     content = (await house.chat(stream=True)).content
     assert b'data: {"cho\n\ndata: {"error":' in content
 
@@ -137,7 +123,7 @@ async def test_a_cut_frame_is_ended_before_the_error(house: Any) -> None:
 async def test_other_protocols_hear_of_it_in_their_own_words(house: Any, route: str, frame: bytes, ends: bytes) -> None:
     """Messages gets `event: error`, responses `response.failed` with the engine's id and the next number, then `error`."""
 
-    house.engine.script = streams(frame, dies=True)
+    house.engine.script = streaming(frame, dies=True)
     reply = await house.client.post(route, json={"model": "alpha", "stream": True})
     frames = reply.content.removesuffix(b"\n\n").split(b"\n\n")
     last = frames[-2] if route == "/v1/responses" else frames[-1]
@@ -208,7 +194,7 @@ async def test_a_stream_that_ends_unanswered_is_queued_once_more(house: Any, too
     """Not a byte went out: the second engine answers."""
     async with tools.engine_on_a_socket(until_close()) as dying:
         house.supervisor.urls = [dying.url]
-        house.engine.script = streams(WORD, b"data: [DONE]\n\n")
+        house.engine.script = streaming(WORD, b"data: [DONE]\n\n")
         reply = await house.chat(stream=True)
     assert reply.content == WORD + b"data: [DONE]\n\n"
     assert (await house.ended()).state is RequestState.DONE

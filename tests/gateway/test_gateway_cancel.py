@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from scripted import streaming
 
 from sparkdash.domain.request import RequestState
 from sparkdash.gateway.http.channel import ASGI_BUFFER_LIMIT, AsgiChannel
@@ -42,12 +43,7 @@ async def test_the_first_of_two_requests_at_once_hears_that_its_client_left(hous
 async def test_two_requests_at_once_are_answered_in_order(house: Any) -> None:
     """Each whole, the second after the first."""
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        await wire.chunk(b"data: %d\n\n" % len(house.engine.seen))
-        await wire.end()
-
-    house.engine.script = script
+    house.engine.script = streaming(b"data: %d\n\n" % len(house.engine.seen))
     host, port = house.base.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(REQUEST + REQUEST)

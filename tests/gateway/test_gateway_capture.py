@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted import Seen, Wire
+from scripted import answering, streaming
 
 from sparkdash.domain.history import PastRequests
 from sparkdash.domain.profile import EngineKind, Profile
@@ -145,16 +145,7 @@ def chat(*words: str, reason: str = "stop", thought: str = "") -> bytes:
 
 def answers(house: Any, body: bytes, *, stream: bool = True) -> None:
     """Have the engine give this answer from now on."""
-
-    async def script(_seen: Seen, wire: Wire) -> None:
-        if not stream:
-            return await wire.answer(body)
-        await wire.head()
-        await wire.chunk(body)
-        await wire.end()
-        return None
-
-    house.engine.script = script
+    house.engine.script = streaming(body) if stream else answering(body)
 
 
 class HeardCapture(Capture):

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from scripted import answering
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged
@@ -28,13 +29,6 @@ def replaying(body: bytes) -> Any:
         for at in range(0, len(body), 100):
             await wire.chunk(body[at : at + 100])
         await wire.end()
-
-    return script
-
-
-def answering(body: bytes, status: int = 200) -> Any:
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.answer(body, status=status)
 
     return script
 

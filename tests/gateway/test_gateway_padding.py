@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from scripted import answering
 
 from sparkdash.domain.request import RequestState
 from sparkdash.errors import EngineError
@@ -154,10 +155,7 @@ async def test_what_cannot_stand_behind_white_space_is_an_error(
 ) -> None:
     """An engine's refusal comes with its words."""
 
-    async def refuse(_seen: Any, wire: Any) -> None:
-        await wire.answer(body, status, kind)
-
-    waiting.engine.script = refuse
+    waiting.engine.script = answering(body, status, kind)
     assert (await broken(waiting))["error"]["code"] == code
 
 

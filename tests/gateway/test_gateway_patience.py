@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import httpx
 import pytest
 from leaping import LeapingLoop
+from scripted import streaming
 
 from sparkdash.domain.engine import Engine, EngineState, Liveness, LivenessState, LoadProgress, RepairStep
 from sparkdash.domain.event import EngineChanged, SwapChanged
@@ -422,12 +423,7 @@ async def test_a_waiting_stream_is_told_what_is_done_about_the_engine(house: Any
     house.app._deps.bus.publish(EngineChanged(engine=engine))
     house.supervisor.gate.clear()
 
-    async def answer(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        await wire.chunk(BEGUN["/v1/chat/completions"] + b"data: [DONE]\n\n")
-        await wire.end()
-
-    house.engine.script = answer
+    house.engine.script = streaming(BEGUN["/v1/chat/completions"] + b"data: [DONE]\n\n")
     body = BODY | {"stream": True}
     headers = {"x-sparkdash-progress": "reasoning"}
     async with house.client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as reply:

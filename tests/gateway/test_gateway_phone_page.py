@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
+from scripted import answering
 
 from sparkdash.domain import event
 from sparkdash.gateway.apis import pages
@@ -89,10 +90,7 @@ def test_the_page_s_names_for_facts_and_elements_exist() -> None:
 async def test_a_page_of_an_engine_gets_neither_the_gateway_s_origin_nor_its_keys(house: Any, status: int) -> None:
     """It would share the address with the page for phones and with the control API."""
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.answer(b"<script>fetch('/api/state')</script>", status=status, content_type="text/html")
-
-    house.engine.script = script
+    house.engine.script = answering(b"<script>fetch('/api/state')</script>", status=status, content_type="text/html")
     answer = await house.client.get("/upstream/alpha/")
     assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html")
     policy = answer.headers["content-security-policy"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from scripted import answering
 
 from sparkdash import listen
 from sparkdash.bus import Bus
@@ -36,10 +37,7 @@ async def test_an_answer_crosses_byte_for_byte(house: Any, recorded_body: Any) -
     """Status, content type, length and body are the engine's."""
     recorded = recorded_body("vllm-0.32.0-base-chat")
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.answer(recorded, x_engine="yes")
-
-    house.engine.script = script
+    house.engine.script = answering(recorded, x_engine="yes")
     reply = await house.chat()
     assert reply.content == recorded
     assert reply.headers["content-type"] == "application/json"
@@ -71,10 +69,7 @@ async def test_the_engines_own_error_crosses_with_its_status(house: Any, recorde
     """A 404 of the engine stays that 404, and the row says failed with the engine's word."""
     recorded = recorded_body("vllm-0.32.0-base-err-model")
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.answer(recorded, status=404)
-
-    house.engine.script = script
+    house.engine.script = answering(recorded, status=404)
     reply = await house.chat()
     assert (reply.status_code, reply.content) == (404, recorded)
     row = await house.ended()
@@ -104,10 +99,7 @@ async def test_keys_and_hop_by_hop_headers_end_at_the_gateway(house: Any) -> Non
 async def test_an_engine_cannot_open_the_gateway_to_web_pages(house: Any) -> None:
     """CORS headers of an engine (llama-server echoes any origin) do not reach the client."""
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.answer(b"{}", Access_Control_Allow_Origin="*", Keep_Alive="timeout=5")
-
-    house.engine.script = script
+    house.engine.script = answering(b"{}", Access_Control_Allow_Origin="*", Keep_Alive="timeout=5")
     reply = await house.chat()
     assert "access-control-allow-origin" not in reply.headers
     assert "keep-alive" not in reply.headers
@@ -259,10 +251,7 @@ async def test_what_an_engines_server_answers_alone_is_no_work_of_the_engine(
     """A stuck engine still counts tokens and shows its metrics: whoever asks for them must not hide that it is stuck."""
     said = {"model": "alpha", "messages": []}
 
-    async def answers(_seen: Any, wire: Any) -> None:
-        await wire.answer(b"{}")
-
-    house.engine.script = answers
+    house.engine.script = answering(b"{}")
     await house.client.request(method, path, json=said if method == "POST" else None)
     progress = house.supervisor.asks[0]["progress"]
     assert (progress is not None and progress.heard_at is not None) is shows_work
@@ -272,10 +261,7 @@ async def test_what_an_engines_server_answers_alone_is_no_work_of_the_engine(
 async def test_a_refusal_is_no_work_of_the_engine(house: Any) -> None:
     """A stuck engine's server goes on refusing what is wrong; it does so without the engine."""
 
-    async def refuses(_seen: Any, wire: Any) -> None:
-        await wire.answer(b'{"error": {"message": "no such route"}}', status=404)
-
-    house.engine.script = refuses
+    house.engine.script = answering(b'{"error": {"message": "no such route"}}', status=404)
     reply = await house.chat()
     assert reply.status_code == 404
     assert house.supervisor.asks[0]["progress"].heard_at is None
@@ -430,10 +416,7 @@ async def test_a_row_tells_the_requests_life(house: Any, recorded_body: Any) -> 
     """Counts come from the engine's usage; the client has a short name; the store gets the finished row."""
     recorded = recorded_body("vllm-0.32.0-base-chat")
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.answer(recorded)
-
-    house.engine.script = script
+    house.engine.script = answering(recorded)
     await house.client.post(
         "/v1/chat/completions",
         json={"model": "coder"},
@@ -499,10 +482,7 @@ async def test_an_odd_model_name_is_an_unknown_model(house: Any, name: str) -> N
 async def test_an_error_under_a_200_is_one(house: Any, body: bytes, error: str) -> None:
     """Some engines answer so: where nothing is generated the client gets every byte, and the books say failed."""
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.answer(body)
-
-    house.engine.script = script
+    house.engine.script = answering(body)
     reply = await house.client.post("/v1/embeddings", json={"model": "alpha"})
     assert (reply.status_code, reply.content) == (200, body)
     row = await house.ended()
@@ -521,10 +501,7 @@ async def test_an_error_under_a_200_is_one(house: Any, body: bytes, error: str) 
 async def test_an_answer_that_has_the_word_is_none(house: Any, body: bytes) -> None:
     """What an answer says of errors elsewhere, or that there was none, is no failure."""
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.answer(body)
-
-    house.engine.script = script
+    house.engine.script = answering(body)
     await house.chat()
     row = await house.ended()
     assert (row.state, row.error) == (RequestState.DONE, None)
@@ -533,10 +510,7 @@ async def test_an_answer_that_has_the_word_is_none(house: Any, body: bytes) -> N
 async def test_an_engines_odd_word_for_its_error_does_not_break_the_feed(house: Any) -> None:
     """What an engine says is shown to people, and half an emoji cannot be."""
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.answer(b'{"error":{"code":"\\ud83d","message":"no"}}', 400)
-
-    house.engine.script = script
+    house.engine.script = answering(b'{"error":{"code":"\\ud83d","message":"no"}}', 400)
     assert (await house.chat()).status_code == 400
     assert house.bus.snapshot.model_dump_json()
 

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from scripted import answering, streaming
 
 from sparkdash.domain.request import RequestState
 from sparkdash.errors import BadAnswerError, EngineDeadError, UpstreamError
@@ -100,10 +101,7 @@ def test_other_refusals_are_the_engines_own(told: bytes) -> None:
 async def test_it_has_a_true_status_and_each_protocols_shape(house: Any, stream: bool) -> None:
     """400 with OpenAI's code; Anthropic's type on messages; the row says why."""
 
-    async def refuse(_seen: Any, wire: Any) -> None:
-        await wire.answer(LLAMACPP, status=400)
-
-    house.engine.script = refuse
+    house.engine.script = answering(LLAMACPP, status=400)
     chat = await house.chat(stream=stream)
     told = chat.json()["error"]
     assert (chat.status_code, told["code"], told["type"]) == (400, "context_length_exceeded", "invalid_request_error")
@@ -118,10 +116,7 @@ async def test_any_other_400_passes_byte_for_byte(house: Any) -> None:
     """With the engine's headers and length."""
     told = b'{"error":{"message":"max_tokens=99999 cannot be greater","code":400,"type":"BadRequestError"}}'
 
-    async def refuse(_seen: Any, wire: Any) -> None:
-        await wire.answer(told, status=400, x_request_id="r1")
-
-    house.engine.script = refuse
+    house.engine.script = answering(told, status=400, x_request_id="r1")
     reply = await house.chat()
     assert (reply.status_code, reply.content, reply.headers["x-request-id"]) == (400, told, "r1")
     assert reply.headers["content-length"] == str(len(told))
@@ -136,33 +131,12 @@ WORD = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
 PAGE = b"<!DOCTYPE html><html><body>Welcome to nginx!</body></html>"
 
 
-def says(body: bytes, status: int = 200, content_type: str = "application/json") -> Any:
-    """An engine that gives this answer to everybody."""
-
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.answer(body, status, content_type)
-
-    return script
-
-
-def streams(*frames: bytes) -> Any:
-    """An engine that streams these frames to everybody."""
-
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        for frame in frames:
-            await wire.chunk(frame)
-        await wire.end()
-
-    return script
-
-
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 async def test_an_engine_that_calls_itself_dead_is_asked_no_more(house: Any, tools: Any, stream: bool) -> None:
     """vLLM answers 500 before it exits: nothing of that reaches the client, and the next engine answers."""
-    async with tools.engine_on_a_socket(says(VLLM_DEAD, 500)) as dying:
+    async with tools.engine_on_a_socket(answering(VLLM_DEAD, 500)) as dying:
         house.supervisor.urls = [dying.url]
-        house.engine.script = streams(WORD, b"data: [DONE]\n\n") if stream else says(b'{"choices":[]}')
+        house.engine.script = streaming(WORD, b"data: [DONE]\n\n") if stream else answering(b'{"choices":[]}')
         reply = await house.chat(stream=stream)
     assert (reply.status_code, len(dying.seen), len(house.engine.seen)) == (200, 1, 1)
     assert b"EngineCore" not in reply.content
@@ -172,9 +146,9 @@ async def test_an_engine_that_calls_itself_dead_is_asked_no_more(house: Any, too
 
 async def test_a_stream_that_begins_with_the_engines_death_is_answered_by_the_next(house: Any, tools: Any) -> None:
     """vLLM has sent its 200 when it dies in the prefill; the client has not had a byte of it."""
-    async with tools.engine_on_a_socket(streams(b"data: " + VLLM_DEAD + b"\n\n", b"data: [DONE]\n\n")) as dying:
+    async with tools.engine_on_a_socket(streaming(b"data: " + VLLM_DEAD + b"\n\n", b"data: [DONE]\n\n")) as dying:
         house.supervisor.urls = [dying.url]
-        house.engine.script = streams(WORD, b"data: [DONE]\n\n")
+        house.engine.script = streaming(WORD, b"data: [DONE]\n\n")
         reply = await house.chat(stream=True)
     assert reply.content == WORD + b"data: [DONE]\n\n"
     assert (await house.ended()).state is RequestState.DONE
@@ -182,7 +156,7 @@ async def test_a_stream_that_begins_with_the_engines_death_is_answered_by_the_ne
 
 async def test_a_client_hears_that_the_second_engine_is_dead_too(house: Any) -> None:
     """One more try, then a 502 with the engine's words."""
-    house.engine.script = says(VLLM_DEAD, 500)
+    house.engine.script = answering(VLLM_DEAD, 500)
     reply = await house.chat()
     assert (reply.status_code, len(house.engine.seen)) == (502, 2)
     error = reply.json()["error"]
@@ -193,7 +167,7 @@ async def test_a_client_hears_that_the_second_engine_is_dead_too(house: Any) -> 
 async def test_an_error_of_an_engine_that_is_well_passes_unchanged(house: Any) -> None:
     """llama-server answers 500 to bad JSON: it is looked at once, and its words are the client's."""
     body = b'{"error":{"code":500,"message":"parse error at line 1","type":"server_error"}}'
-    house.engine.script = says(body, 500)
+    house.engine.script = answering(body, 500)
     reply = await house.chat()
     assert (reply.status_code, reply.content) == (500, body)
     assert (len(house.engine.seen), house.supervisor.looks, house.supervisor.unwell) == (1, 1, [])
@@ -202,7 +176,7 @@ async def test_an_error_of_an_engine_that_is_well_passes_unchanged(house: Any) -
 
 async def test_an_error_of_an_engine_that_looks_dead_is_its_death(house: Any, tools: Any) -> None:
     """Whatever its words are: /health says 503, or nobody listens any more."""
-    async with tools.engine_on_a_socket(says(b"Internal Server Error", 500, "text/plain")) as dying:
+    async with tools.engine_on_a_socket(answering(b"Internal Server Error", 500, "text/plain")) as dying:
         house.supervisor.urls, house.supervisor.sick = [dying.url], "/health answered 503"
         reply = await house.chat()
     assert (reply.status_code, len(dying.seen), len(house.engine.seen)) == (200, 1, 1)
@@ -212,7 +186,7 @@ async def test_an_error_of_an_engine_that_looks_dead_is_its_death(house: Any, to
 
 async def test_an_engine_that_refuses_is_not_looked_at(house: Any) -> None:
     """A 4xx is the request's own fault."""
-    house.engine.script = says(b'{"error":{"message":"no such tool"}}', 422)
+    house.engine.script = answering(b'{"error":{"message":"no such tool"}}', 422)
     assert (await house.chat()).status_code == 422
     assert house.supervisor.looks == 0
 
@@ -231,7 +205,7 @@ async def test_an_engine_that_refuses_is_not_looked_at(house: Any) -> None:
 )
 async def test_a_success_that_is_no_answer_is_a_502(house: Any, body: bytes, kind: str, found: str) -> None:
     """Asked once more, then told with what was found; the supervisor hears of each."""
-    house.engine.script = says(body, content_type=kind)
+    house.engine.script = answering(body, content_type=kind)
     reply = await house.chat()
     assert (reply.status_code, len(house.engine.seen)) == (502, 2)
     error = reply.json()["error"]
@@ -250,7 +224,7 @@ class TestWaiting:
 
     async def test_a_stream_that_waited_is_told_of_a_bad_answer(self, house: Any) -> None:
         """In its own words, and the supervisor hears of it as of any other."""
-        house.engine.script = says(PAGE, content_type="text/html")
+        house.engine.script = answering(PAGE, content_type="text/html")
         house.supervisor.gate.clear()
         body = {"model": "alpha", "stream": True}
         async with house.client.stream("POST", "/v1/chat/completions", json=body) as reply:
@@ -338,7 +312,7 @@ def test_an_answer_is_not_taken_for_a_bad_one(body: bytes) -> None:
 
 async def test_a_page_that_follows_a_200_for_a_model_list_passes(house: Any) -> None:
     """Only what is to generate is judged: everything else is the engine's and its client's business."""
-    house.engine.script = says(PAGE, content_type="text/html")
+    house.engine.script = answering(PAGE, content_type="text/html")
     assert (await house.client.post("/tokenize", json={"model": "alpha"})).content == PAGE
 
 
@@ -377,7 +351,7 @@ class TestLimited:
         house.catalog.profiles["alpha"] = alpha.model_copy(update={"fallbacks": ("beta/fast",)})
 
         async def script(seen: Any, wire: Any) -> None:
-            await (mute if json.loads(seen.body)["model"] == "alpha" else says(b'{"choices":[]}'))(seen, wire)
+            await (mute if json.loads(seen.body)["model"] == "alpha" else answering(b'{"choices":[]}'))(seen, wire)
 
         house.engine.script = script
         reply = await house.chat()
@@ -468,5 +442,5 @@ async def test_without_limits_silence_is_the_clients_affair(house: Any) -> None:
     call = asyncio.create_task(house.chat())
     await house.in_state(RequestState.PREFILL)
     house.supervisor.lost.set_result(UpstreamError("told by somebody else"))
-    house.engine.script = says(b'{"choices":[]}')
+    house.engine.script = answering(b'{"choices":[]}')
     assert (await call).status_code == 200

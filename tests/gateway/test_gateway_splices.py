@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from scripted import answering, streaming
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.gateway.protocol import splices
@@ -328,10 +329,7 @@ async def test_a_whole_answer_through_the_gateway(mirrors: Any, path: str, both:
     """In chats only, and not where an engine is asked as it is."""
     body = b'{"choices":[{"message":{"reasoning" : "a","content":"b"}}],"usage":{"completion_tokens":7}}'
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.answer(body)
-
-    mirrors.engine.script = script
+    mirrors.engine.script = answering(body)
     reply = await mirrors.client.post(path, json={"model": "alpha", "messages": []})
     assert reply.content == (body.replace(b'"a"', b'"a","reasoning_content":"a"') if both else body)
     assert (await mirrors.ended()).completion_tokens == 7
@@ -343,12 +341,7 @@ async def test_a_profile_that_does_not_ask_gets_the_engines_bytes(house: Any, re
     """As ever."""
     body = recorded_body("vllm-0.32.0-base-chat-stream-usage")
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        await wire.chunk(body)
-        await wire.end()
-
-    house.engine.script = script
+    house.engine.script = streaming(body)
     assert (await house.chat(stream=True)).content == body
 
 
@@ -361,12 +354,9 @@ async def test_what_another_engine_answers_instead_is_its_own(mirrors: Any, tool
         await wire.head()
         wire.abort()
 
-    async def answer(_seen: Any, wire: Any) -> None:
-        await wire.answer(body)
-
     async with tools.engine_on_a_socket(end) as dying:
         mirrors.supervisor.urls = [dying.url]
-        mirrors.engine.script = answer
+        mirrors.engine.script = answering(body)
         reply = await mirrors.chat(stream=True)
     assert (reply.content, reply.headers.get("content-length")) == (body, str(len(body)))
 

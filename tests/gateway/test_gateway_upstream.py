@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from scripted import answering, streaming
 
 from sparkdash.errors import UpstreamError
 from sparkdash.upstream import Upstream, engine_error_text
@@ -19,26 +20,10 @@ async def upstream() -> AsyncIterator[Upstream]:
         yield made
 
 
-def chat(*deltas: str) -> Any:
-    """A script that streams these deltas."""
-
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        for delta in deltas:
-            await wire.chunk(b'data: {"choices":[{"delta":%b}]}\n\n' % delta.encode())
-        await wire.chunk(b"data: [DONE]\n\n")
-        await wire.end()
-
-    return script
-
-
 async def test_get_gives_status_type_and_body(upstream: Upstream, engine: Any) -> None:
     """An error status is an answer too."""
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.answer(b"# HELP x", status=404, content_type="text/plain; version=0.0.4")
-
-    engine.script = script
+    engine.script = answering(b"# HELP x", status=404, content_type="text/plain; version=0.0.4")
     reply = await upstream.get(engine.url + "/metrics", timeout_s=60, headers=[("X-A", "b")])
     assert reply == (404, "text/plain", b"# HELP x")
     assert engine.seen[0].headers["x-a"] == "b"
@@ -141,18 +126,15 @@ async def test_what_one_left_unread_never_reaches_another(upstream: Upstream, en
 async def test_compressed_bytes_stay_compressed(upstream: Upstream, engine: Any) -> None:
     """What crosses is the engine's body, not our reading of it."""
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.answer(b"\x1f\x8b not really gzip", Content_Encoding="gzip")
-
-    engine.script = script
+    engine.script = answering(b"\x1f\x8b not really gzip", Content_Encoding="gzip")
     assert (await upstream.get(engine.url + "/x", timeout_s=60)).body == b"\x1f\x8b not really gzip"
 
 
 async def test_generate_gives_all_text(upstream: Upstream, engine: Any) -> None:
     """Reasoning under either name and content, in the order they came."""
-    engine.script = chat(
-        '{"role":"assistant","content":""}', '{"reasoning":"a"}', '{"reasoning_content":"b"}', '{"content":"c"}'
-    )
+    deltas = '{"role":"assistant","content":""}', '{"reasoning":"a"}', '{"reasoning_content":"b"}', '{"content":"c"}'
+    chunks = [b'data: {"choices":[{"delta":%b}]}\n\n' % delta.encode() for delta in deltas]
+    engine.script = streaming(*chunks, b"data: [DONE]\n\n")
     assert await upstream.generate(engine.url, "m", timeout_s=60) == "abc"
     assert engine.seen[0].target == "/v1/chat/completions"
     assert b'"model": "m"' in engine.seen[0].body
@@ -162,31 +144,19 @@ async def test_generate_gives_all_text(upstream: Upstream, engine: Any) -> None:
 async def test_generate_reads_all_line_ends(upstream: Upstream, engine: Any, end: bytes) -> None:
     """A server whose lines end in CR or CRLF has a text, too."""
 
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        await wire.chunk(b'data: {"choices":[{"index":0,"delta":{"content":"ab"}}]}' + 2 * end)
-        await wire.chunk(b"data: [DONE]" + 2 * end)
-        await wire.end()
-
-    engine.script = script
+    engine.script = streaming(
+        b'data: {"choices":[{"index":0,"delta":{"content":"ab"}}]}' + 2 * end, b"data: [DONE]" + 2 * end
+    )
     assert await upstream.generate(engine.url, "m", timeout_s=60) == "ab"
 
 
 async def test_generate_raises_the_engines_own_words(upstream: Upstream, engine: Any) -> None:
     """An HTTP error and an error inside the stream both end the warm-up."""
 
-    async def refuse(_seen: Any, wire: Any) -> None:
-        await wire.answer(b'{"error":{"message":"no chat template"}}', status=400)
-
-    async def crash(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        await wire.chunk(b'data: {"error": {"message": "EngineCore died", "code": 500}}\n\n')
-        await wire.end()
-
-    engine.script = refuse
+    engine.script = answering(b'{"error":{"message":"no chat template"}}', status=400)
     with pytest.raises(UpstreamError, match="answered 400: no chat template"):
         await upstream.generate(engine.url, "m", timeout_s=60)
-    engine.script = crash
+    engine.script = streaming(b'data: {"error": {"message": "EngineCore died", "code": 500}}\n\n')
     with pytest.raises(UpstreamError, match="EngineCore died") as caught:
         await upstream.generate(engine.url + "/v1/chat/completions", "m", timeout_s=60)
     assert caught.value.code == "engine_refused"

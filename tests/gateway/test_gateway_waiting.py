@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from scripted import answering, streaming
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.event import SwapChanged
@@ -215,12 +216,7 @@ class TestImpatient:
         loading(waiting)
         recorded = recorded_body("vllm-0.32.0-base-messages-stream")
 
-        async def script(_seen: Any, wire: Any) -> None:
-            await wire.head()
-            await wire.chunk(recorded)
-            await wire.end()
-
-        waiting.engine.script = script
+        waiting.engine.script = streaming(recorded)
         headers = {"x-sparkdash-progress": "reasoning"}
         asked = {"model": "alpha", "stream": True}
         async with waiting.client.stream("POST", "/v1/messages", json=asked, headers=headers) as reply:
@@ -276,10 +272,7 @@ class TestImpatient:
     async def test_a_refusal_of_the_engine_goes_into_the_stream(self, waiting: Any) -> None:
         """200 has gone out, so the engine's 400 is told by its words."""
 
-        async def refuse(_seen: Any, wire: Any) -> None:
-            await wire.answer(b'{"error":{"message":"context is full","code":"context_full"}}', status=400)
-
-        waiting.engine.script = refuse
+        waiting.engine.script = answering(b'{"error":{"message":"context is full","code":"context_full"}}', status=400)
         async with waiting.client.stream(
             "POST", "/v1/chat/completions", json={"model": "alpha", "stream": True}
         ) as reply:
@@ -303,10 +296,7 @@ class TestImpatient:
     ) -> None:
         """Also inside a stream, agents compact on it."""
 
-        async def refuse(_seen: Any, wire: Any) -> None:
-            await wire.answer(TOO_LONG, status=400)
-
-        waiting.engine.script = refuse
+        waiting.engine.script = answering(TOO_LONG, status=400)
         async with waiting.client.stream("POST", path, json={"model": "alpha", "stream": True}) as reply:
             _, rest = await frames_of(reply)
             waiting.supervisor.gate.set()

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
@@ -119,3 +120,27 @@ async def engine_on_a_socket(script: Script = ok) -> AsyncIterator[FakeEngine]:
             task.cancel()
         await asyncio.gather(*engine.tasks, return_exceptions=True)
         await server.wait_closed()
+
+
+def answering(body: bytes, status: int = 200, content_type: str = "application/json", **more: str) -> Script:
+    """A script of one whole answer: see `Wire.answer`."""
+
+    async def script(_seen: Seen, wire: Wire) -> None:
+        await wire.answer(body, status, content_type, **more)
+
+    return script
+
+
+def streaming(*chunks: bytes, dies: bool = False, **head: Any) -> Script:
+    """A script of a stream, whole or ended by a reset of its connection; `head`: see `Wire.head`."""
+
+    async def script(_seen: Seen, wire: Wire) -> None:
+        await wire.head(**head)
+        for chunk in chunks:
+            await wire.chunk(chunk)
+        if dies:
+            wire.abort()
+        else:
+            await wire.end()
+
+    return script
