@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from sparkdash.cli import manual
 from sparkdash.cli.main import app
 from sparkdash.daemon.config_file import LIVE, read_meanings, value_text
+from sparkdash.domain.profile import Profile, ServerSpec
 from sparkdash.settings import Alert, HistorySettings, Hook, Policy, Settings
 
 ROOT = Path(__file__).parents[2]
@@ -112,6 +113,13 @@ def test_every_command_that_the_pages_show_exists_with_its_options() -> None:
         elif words and not words[0].startswith("-") and hasattr(command, "commands"):
             wrong.append(f"{page}: sparkdash {line}: no such command")
     assert wrong == []
+
+
+@pytest.mark.parametrize(("page", "model"), [("profiles", Profile), ("servers", ServerSpec)])
+def test_every_key_that_people_write_has_its_line(page: str, model: type[BaseModel]) -> None:
+    told = re.findall(r"`([a-z_]+)`", (ROOT / "docs" / f"{page}.md").read_text())
+    keys = {"profile" if name == "name" else name for name in model.model_fields} - {"built_by"}  # not a key of a file
+    assert keys - set(told) == set()
 
 
 def test_every_page_that_code_and_tests_name_exists() -> None:
