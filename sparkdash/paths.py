@@ -1,13 +1,16 @@
-"""Folders of sparkdash by the XDG rules, each with a variable that overrides it, and safe changes of small files."""
+"""Folders of sparkdash by the XDG rules, each with a variable that overrides it, and small files, read and changed safely."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from platformdirs import PlatformDirs
 
@@ -82,6 +85,51 @@ def shipped_profiles() -> Path:
     package = Path(__file__).resolve().parent
     bundled = package / "_profiles"
     return bundled if bundled.is_dir() else package.parent / "profiles"
+
+
+SMALL = 1_000_000
+"""Bytes of a file that people write, or that sparkdash keeps of what they decide. The largest known has 20 KB."""
+LARGE = 64_000_000
+"""Bytes of a text that people collect, or another program writes: prompts, corpora, tokenizers, clients' settings."""
+_KINDS = {
+    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}  # fmt: skip
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading, and nothing else: a named pipe would block for ever, a device never end.
+
+    Raises OSError, whose `strerror` says what is there instead.
+    """
+    _refuse_special(path, path.stat().st_mode)  # before it is opened: a device may act on that
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    try:
+        _refuse_special(path, os.fstat(file.fileno()).st_mode)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def read_small_file(path: Path, most_bytes: int = SMALL) -> bytes:
+    """Read a regular file whole. Raises OSError, also for one that is larger than `most_bytes`."""
+    with open_regular(path) as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {most_bytes / 1e6:g} MB", str(path))
+    return content
+
+
+def read_small_text(path: Path, most_bytes: int = SMALL) -> str:
+    """Read a regular file of UTF-8. Raises OSError as `read_small_file`, and UnicodeDecodeError."""
+    return read_small_file(path, most_bytes).decode("utf-8")
+
+
+def _refuse_special(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        what = _KINDS.get(stat.S_IFMT(mode), "no ordinary file")
+        raise OSError(errno.EINVAL, f"it is {what}, and not a file", str(path))
 
 
 @contextmanager

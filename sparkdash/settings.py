@@ -133,12 +133,12 @@ def set_toml_value(text: str, path: Sequence[str], value: str | None) -> str:
     import tomlkit  # 80 ms, and only an owner's change needs it
 
     new = None if value is None else tomlkit.value(value)
-    document, wanted = tomlkit.parse(text), tomllib.loads(text)
+    wanted, document = parse_toml(text), tomlkit.parse(text)
     old = _put(document, path, new)
     _put(wanted, path, None if new is None else new.unwrap())
     changed = tomlkit.dumps(document)
     lost = isinstance(old, tomlkit.items.Array) and "\n" in old.as_string() and "#" in old.as_string()
-    if lost or tomllib.loads(changed) != wanted:
+    if lost or parse_toml(changed) != wanted:
         raise ProfileError(
             f"{'.'.join(path)} is written in a way that cannot be changed without losing what stands around it.",
             code="toml_layout",
@@ -402,10 +402,27 @@ def load_settings(file: Path | None = None, **overrides: Any) -> Settings:
     return _validated(values, origin)
 
 
+_TOML_DEPTH = 30
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML that people wrote. Raises ValueError, also where it is nested beyond all sense."""
+    try:
+        found = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level: list[Any] = [found]
+    for _ in range(_TOML_DEPTH):
+        parts = (part for one in level for part in (one.values() if isinstance(one, dict) else one))
+        if not (level := [part for part in parts if isinstance(part, dict | list)]):
+            return found
+    raise ValueError(f"it is nested deeper than {_TOML_DEPTH}")
+
+
 def parse_settings(text: str, path: Path) -> Settings:
     """Read settings from the text of a file. Raises ProfileError as `load_settings`, with `path` as the origin."""
     try:
-        values = tomllib.loads(text)
+        values = parse_toml(text)
     except ValueError as error:
         raise ProfileError(f"{path} cannot be read: {error}.", code="settings_invalid") from None
     return _validated(values, dict.fromkeys(values, str(path)))
@@ -472,7 +489,7 @@ def _place(loc: tuple[int | str, ...]) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return parse_toml(paths.read_small_text(path))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:  # ValueError: no TOML, or no UTF-8

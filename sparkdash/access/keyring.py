@@ -15,7 +15,7 @@ from sparkdash import paths
 from sparkdash.access.key import Key
 from sparkdash.domain.base import Frozen
 from sparkdash.errors import AdmissionError, HostError, ProfileError
-from sparkdash.paths import lock_file, replace_file
+from sparkdash.paths import lock_file, read_small_file, replace_file
 from sparkdash.units import MIB
 
 FILE_NAME = "keys.json"
@@ -99,7 +99,7 @@ def _read(path: Path) -> Keys | None:
     """Read the keys; None without a file. Raises ProfileError for an invalid or exposed file, and OSError."""
     try:
         mode = path.stat().st_mode
-        text = path.read_bytes()
+        text = read_small_file(path)
     except FileNotFoundError:
         return None
     if mode & OTHERS_WRITE:
@@ -193,7 +193,7 @@ def append_entry(path: Path, entry: Mapping[str, object], *, limit: int = LIMIT)
     """Append one line; blocks for a write. Raises OSError."""
     line = json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
     try:
         os.write(descriptor, line)  # one write, so that lines of two processes do not mix
         if os.fstat(descriptor).st_size > limit:

@@ -18,7 +18,7 @@ from sparkdash.bench.results import RECORD, CellRecord, LaunchRecord, RequestSam
 from sparkdash.bench.run import FORMAT, Noise, Run
 from sparkdash.domain.base import Frozen
 from sparkdash.errors import AdmissionError, HostError
-from sparkdash.paths import bench_dir
+from sparkdash.paths import LARGE, bench_dir, open_regular, read_small_file
 
 RECORDS = "records.jsonl"
 
@@ -185,7 +185,7 @@ def save_calibration(run: Run, noise: dict[str, Noise], root: Path | None = None
 def read_calibration(*, simulated: bool, root: Path | None = None) -> dict[str, Noise]:
     """Return the noise by metric of the last calibration; empty without a readable file, or after CALIBRATION_DAYS."""
     try:
-        text = ((root or bench_dir()) / _calibration_of(simulated)).read_bytes()
+        text = read_small_file((root or bench_dir()) / _calibration_of(simulated))
         found = Calibration.model_validate_json(text)
     except (OSError, ValidationError):
         return {}
@@ -217,7 +217,7 @@ def read_run(place: Path) -> Run:
         AdmissionError: `run_not_found`, `run_unreadable`.
     """
     try:
-        text = (place / RUN).read_bytes()
+        text = read_small_file(place / RUN, LARGE)
     except (FileNotFoundError, NotADirectoryError):
         raise AdmissionError(
             f"There is no run in {place}.", code="run_not_found", status=404, hint="`sparkdash bench show` lists them."
@@ -287,7 +287,7 @@ class Calibration(Frozen):
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield whole lines with their numbers; a torn last line is skipped."""
     try:
-        file = path.open("rb")
+        file = open_regular(path)
     except FileNotFoundError:
         return
     with file:

@@ -101,17 +101,9 @@ def document_problems(document: Document) -> list[ProfileProblem]:
     return problems + list(_variants(document))
 
 
-def profile_problems(section: Section, profile: Profile) -> list[ProfileProblem]:
-    return [
-        *_engine_needs(section, profile),
-        *_aliases(section, profile),
-        *_arguments(section, profile),
-        *_unknown_models(section, profile),
-        *_paths(section, profile),
-        *_requests(section, profile),
-        *_nodes(section, profile),
-        *_build(section, profile),
-    ]
+def profile_problems(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
+    for find in _CHECKS:
+        yield from find(section, profile)
 
 
 def _build(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
@@ -308,3 +300,6 @@ def _paths(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
         for key, path in (("source", mount.source), ("target", mount.target)):
             if not path.startswith("/"):
                 yield section.problem(("mounts", index, key), f"{path!r} is not absolute", "Begin it with /.")
+
+
+_CHECKS = (_engine_needs, _aliases, _arguments, _unknown_models, _paths, _requests, _nodes, _build)

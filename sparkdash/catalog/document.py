@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import stat
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,43 +11,7 @@ from typing import Any
 from sparkdash.catalog import yaml12
 from sparkdash.catalog.catalog import ProfileProblem
 from sparkdash.catalog.yaml12 import Mark, NotYaml
-
-MAX_BYTES = 1_000_000
-"""Limit of a profile file. The largest shipped one has 20 KB; 26 MB of YAML took 19 s to read."""
-_KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
-
-
-class UnreadableFileError(Exception):
-    """Reason why a file is not read, as the rest of a sentence that begins with the file."""
-
-
-def read_profile_text(path: Path) -> str:
-    """Read the whole file. Raises UnreadableFileError: no ordinary file, too large, not UTF-8, cannot be opened."""
-    try:
-        _refuse_special(path.stat().st_mode)  # before it is opened: a device may act on that
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            _refuse_special(os.fstat(file.fileno()).st_mode)
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UnreadableFileError(f"it cannot be read: {error.strerror}") from None
-    if len(data) > MAX_BYTES:
-        raise UnreadableFileError(f"it is larger than {MAX_BYTES // 1_000_000} MB, which no profile file is")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise UnreadableFileError("it is not UTF-8 text") from None
-
-
-def _refuse_special(mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        raise UnreadableFileError(f"it is {_KINDS.get(stat.S_IFMT(mode), 'no ordinary file')}, and not a file")
-
+from sparkdash.paths import read_small_text
 
 KeyPath = tuple[str | int, ...]
 """Keys and indices from the top of a document down to a value."""
@@ -94,9 +57,12 @@ def read_document(path: Path) -> Document | ProfileProblem:
     """Read the file, or the one reason why it cannot be read."""
     file = str(path)
     try:
-        data, mark = yaml12.read_yaml(read_profile_text(path))
-    except UnreadableFileError as error:
-        return ProfileProblem(file, None, "", str(error), code="unreadable")
+        data, mark = yaml12.read_yaml(read_small_text(path))
+    except OSError as error:
+        why = error.strerror if error.errno in (errno.EINVAL, errno.EFBIG) else f"it cannot be read: {error.strerror}"
+        return ProfileProblem(file, None, "", why or "it cannot be read", code="unreadable")
+    except UnicodeDecodeError:
+        return ProfileProblem(file, None, "", "it is not UTF-8 text", code="unreadable")
     except NotYaml as error:
         return _syntax(file, error)
     if not isinstance(data, dict):

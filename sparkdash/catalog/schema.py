@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.document import Document, KeyPath
+from sparkdash.catalog.yaml12 import WrittenFloat
 from sparkdash.domain.profile import (
     EngineKind,
     LogFailure,
@@ -65,6 +66,10 @@ _UNION = {"bool", "int", "float", "str"}
 _KEY = "[key]"
 
 
+MOST_PROBLEMS = 50
+"""Problems of one file that are told; each takes a search for what was meant."""
+
+
 class Complaint(NamedTuple):
     """A wrong value, with its path and words."""
 
@@ -75,8 +80,8 @@ class Complaint(NamedTuple):
 
 
 def complaints(error: ValidationError, *, top: tuple[str, ...]) -> list[Complaint]:
-    """Word each error once, at its place; `top` are the keys that a profile itself may have."""
-    found = list(dict.fromkeys(_complaint(item, top) for item in error.errors()))
+    """Word each of the first MOST_PROBLEMS errors once, at its place; `top` are the keys that a profile itself may have."""
+    found = list(dict.fromkeys(_complaint(item, top) for item in error.errors()[:MOST_PROBLEMS]))
     # one member of a union says what is wrong inside, the others only that the whole is not theirs
     return [one for one in found if not any(_inside(other.path, one.path) for other in found)]
 
@@ -126,7 +131,7 @@ def _wanted(item: ErrorDetails) -> str:
 
 def _hint(path: KeyPath, kind: str, found: Any) -> str | None:
     if kind == "string_type" and isinstance(found, int | float):
-        return f'Write it in quotes: "{str(found).lower()}".'
+        return f'Write it in quotes: "{_short(found).lower()}".'
     if kind == "model_type" and (model := _part(path)):
         return _SHAPES.get(model) or f"Its keys: {', '.join(model.model_fields)}."
     return None
@@ -145,7 +150,7 @@ def _without_unions(path: KeyPath) -> KeyPath:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    text = value.written if isinstance(value, WrittenFloat) else repr(value)
     return text if len(text) <= 60 else text[:59] + "…"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from yaml.events import (
@@ -44,12 +44,16 @@ _BY_FIRST = {
     first: tuple((tag, pattern) for tag, pattern, begins in CORE if first in begins)
     for first in {first for _, _, begins in CORE for first in begins}
 }
-MAX_DEPTH = 100
-"""Limit of nesting: far from where the interpreter, or libyaml's own composer, would run out of stack."""
+MAX_DEPTH = 30
+"""Limit of nesting, aliases written out; the interpreter, and libyaml's own composer, run out of stack far above it."""
+MAX_SIZE = 20_000
+"""Limit of a document with its aliases written out: its values, and one more for each 100 characters. Nine anchors in
+1 KB of text stand for 10^9 values; the largest profile seen has 737.
+"""
 _SHOWN = 40
 
 
-class NotYaml(Exception):  # noqa: N818 - said of a text
+class NotYaml(ValueError):  # noqa: N818 - said of a text
     """Reason why a text cannot be read. `line` and `column` count from 1, None when unknown."""
 
     def __init__(
@@ -89,15 +93,24 @@ def read_yaml(text: str) -> tuple[Any, Mark]:
         raise NotYaml(" ".join(str(error).split())) from None
 
 
+class _Anchored(NamedTuple):
+    value: Any
+    marks: _Marks
+    size: int
+    height: int
+
+
 class _Reader:
-    """Builder of values from events. An alias repeats its anchor's value without a copy: a small file cannot grow
-    endlessly.
+    """Builder of values from events. An alias repeats its anchor's value without a copy, and counts as one: who reads
+    the document meets the value each time.
     """
 
     def __init__(self, parser: Any) -> None:
         self._next: Callable[[], Any] = parser.get_event
-        self._anchors: dict[str, tuple[Any, _Marks] | None] = {}
+        self._anchors: dict[str, _Anchored | None] = {}
         """Anchored values; None while one is being read."""
+        self._size = 0
+        self._deepest = 0
 
     def document(self) -> tuple[Any, Mark]:
         self._next()  # the stream's start
@@ -112,28 +125,41 @@ class _Reader:
 
     def _value(self, event: Any, depth: int) -> tuple[Any, _Marks]:
         if isinstance(event, AliasEvent):
-            return self._again(event)
-        if depth > MAX_DEPTH:
-            raise _at(event.start_mark, f"nested deeper than {MAX_DEPTH}")
+            return self._again(event, depth)
         if event.anchor is not None:
-            self._anchors[event.anchor] = None
-        made: tuple[Any, _Marks]
-        if isinstance(event, ScalarEvent):
-            made = _scalar(event), {}
-        elif isinstance(event, MappingStartEvent):
-            made = self._mapping(event, depth)
-        else:
-            made = self._sequence(event, depth)
-        if event.anchor is not None:
-            self._anchors[event.anchor] = made
-        return made
+            return self._anchored(event, depth)
+        return self._read(event, depth)
 
-    def _again(self, event: Any) -> tuple[Any, _Marks]:
+    def _read(self, event: Any, depth: int) -> tuple[Any, _Marks]:
+        if isinstance(event, ScalarEvent):
+            self._count(event, 1 + len(event.value) // 100, depth)
+            return _scalar(event), {}
+        self._count(event, 1, depth)
+        return self._mapping(event, depth) if isinstance(event, MappingStartEvent) else self._sequence(event, depth)
+
+    def _anchored(self, event: Any, depth: int) -> tuple[Any, _Marks]:
+        before, deepest, self._deepest = self._size, self._deepest, depth
+        self._anchors[event.anchor] = None
+        value, marks = self._read(event, depth)
+        self._anchors[event.anchor] = _Anchored(value, marks, self._size - before, self._deepest - depth)
+        self._deepest = max(self._deepest, deepest)
+        return value, marks
+
+    def _again(self, event: Any, depth: int) -> tuple[Any, _Marks]:
         if event.anchor not in self._anchors:
             raise _at(event.start_mark, f"there is no anchor &{event.anchor} above")
         if (known := self._anchors[event.anchor]) is None:
             raise _at(event.start_mark, f"&{event.anchor} contains itself")
-        return known
+        self._count(event, known.size, depth + known.height)
+        return known.value, known.marks
+
+    def _count(self, event: Any, size: int, depth: int) -> None:
+        self._size += size
+        self._deepest = max(self._deepest, depth)
+        if depth > MAX_DEPTH:
+            raise _at(event.start_mark, f"nested deeper than {MAX_DEPTH}")
+        if self._size > MAX_SIZE:
+            raise _at(event.start_mark, f"with its aliases written out, it has more than {MAX_SIZE} values")
 
     def _sequence(self, start: Any, depth: int) -> tuple[list[Any], _Marks]:
         _untagged(start, "seq")
@@ -215,9 +241,20 @@ def _integer(text: str) -> int:
     return int(text[2:], {"o": 8, "x": 16}[text[1]]) if text[:2] in ("0o", "0x") else int(text)
 
 
+class WrittenFloat(float):
+    """Number that remembers its text: of `engine_version: 0.30` the author is told to write "0.30", and not "0.3"."""
+
+    written: str
+
+
 def _number(text: str) -> float:
-    text = text.lower()
-    return float(text.replace(".", "") if text.endswith((".inf", ".nan")) else text)
+    plain = text.lower()
+    number = float(plain.replace(".", "") if plain.endswith((".inf", ".nan")) else plain)
+    if not re.fullmatch(r"\d+\.\d*0", text) or text == repr(number):
+        return number
+    kept = WrittenFloat(number)
+    kept.written = text
+    return kept
 
 
 _MAKE: dict[str, Callable[[str], Any]] = {

@@ -15,6 +15,7 @@ import typer
 from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes
 from sparkdash.errors import DaemonError, HostError
+from sparkdash.paths import read_small_file, read_small_text
 from sparkdash.units import DASH
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ def _status(*, as_json: bool) -> None:
     from sparkdash.host import systemd
 
     path = _path()
-    written = path.read_text() if path.exists() else None
+    written = read_small_text(path) if path.exists() else None
     known, problem = _unit_properties()
     program = None if written is None else systemd.program(written)
     facts = {
@@ -295,7 +296,7 @@ def _run(steps: Sequence[str]) -> None:
 def _refuse_strangers(path: Path, *, force: bool) -> None:
     from sparkdash.host import systemd
 
-    if path.exists() and not force and not systemd.ours(path.read_text(errors="replace")):
+    if path.exists() and not force and not systemd.ours(read_small_file(path).decode(errors="replace")):
         raise HostError(
             f"{path} was not written by sparkdash.",
             code="unit_not_ours",

@@ -20,6 +20,7 @@ from sparkdash.discovery.look import discover
 from sparkdash.discovery.propose import BoxState, Proposal, attached_profiles, taken_names
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.errors import HostError, ProfileError
+from sparkdash.paths import LARGE, read_small_text
 from sparkdash.tui.first_run import BoxFindings, RunningServer
 from sparkdash.units import GIB
 
@@ -202,8 +203,7 @@ def imported_files(folder: Path) -> frozenset[str]:
     found = set()
     for file in folder.glob("*.yaml") if folder.is_dir() else ():
         try:
-            with file.open(encoding="utf-8") as opened:
-                origin = _IMPORTED.match(opened.readline(1000))
+            origin = _IMPORTED.match(read_small_text(file).partition("\n")[0])
         except (OSError, UnicodeDecodeError):
             continue
         if origin:
@@ -273,7 +273,7 @@ def _is_installed(client: str) -> bool:
 def _names_gateway(recipe: Recipe, target: GatewayTarget) -> bool:
     for file in recipe.setup(target).files:
         try:
-            if target.root in Path(str(file.path)).expanduser().read_text("utf-8"):
+            if target.root in read_small_text(Path(str(file.path)).expanduser(), LARGE):
                 return True
         except (OSError, UnicodeDecodeError):
             continue

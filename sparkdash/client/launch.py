@@ -14,6 +14,7 @@ from sparkdash import paths
 from sparkdash.client.address import find_daemon
 from sparkdash.client.connection import is_serving
 from sparkdash.errors import DaemonError
+from sparkdash.paths import open_regular
 
 if TYPE_CHECKING:
     from sparkdash.client.client import Client
@@ -98,7 +99,7 @@ def wait_ended(client: Client, *, deadline_s: float = 300.0) -> None:
 
 def _locked(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

@@ -13,7 +13,7 @@ from typing import Any
 from sparkdash.connect.merge import merge_file
 from sparkdash.connect.recipe import MASK, ConfigFile, GatewayTarget, Language, Recipe, Setup
 from sparkdash.errors import HostError
-from sparkdash.paths import replace_file
+from sparkdash.paths import LARGE, read_small_text, replace_file
 
 _REMARK = {Language.PYTHON: "#", Language.JAVASCRIPT: "//"}
 """Comment marker of each language."""
@@ -98,7 +98,7 @@ class FileChange:
 def plan_change(file: ConfigFile, path: Path) -> FileChange:
     """Plan the change of one file. Raises AdmissionError `merge_refused`, HostError `file_unreadable`."""
     try:
-        old = path.read_text("utf-8")
+        old = read_small_text(path, LARGE)
     except FileNotFoundError:
         old = None
     except (OSError, UnicodeDecodeError) as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ import yaml
 
 from sparkdash.connect.recipe import ConfigFile, FileFormat
 from sparkdash.errors import AdmissionError
+from sparkdash.settings import parse_toml
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _COMMENT = r"//[^\n]*|/\*.*?\*/"
@@ -25,14 +25,17 @@ _TRAILING = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
 
 
 def parse_jsonc(text: str) -> Any:
-    return json.loads(_TRAILING.sub(_string, _blank(text)))
+    try:
+        return json.loads(_TRAILING.sub(_string, _blank(text)))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def is_plain(text: str) -> bool:
     """Whether the text is plain JSON, so that rewriting it loses nothing."""
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -149,8 +152,11 @@ def _parsed(old: str, form: FileFormat) -> Any:
         case FileFormat.JSON:
             return parse_jsonc(old)
         case FileFormat.TOML:
-            return tomllib.loads(old)
+            return parse_toml(old)
         case FileFormat.YAML:
+            from sparkdash.catalog import yaml12
+
+            yaml12.read_yaml(old)  # refuses aliases that multiply, which a comparison would write out
             return yaml.safe_load(old)
 
 

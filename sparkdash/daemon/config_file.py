@@ -7,7 +7,6 @@ import asyncio
 import inspect
 import json
 import os
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,8 +19,8 @@ from pydantic import BaseModel
 from sparkdash.api.answers import Setting, SettingList
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import HostError, ProfileError, SparkdashError
-from sparkdash.paths import lock_file, replace_file
-from sparkdash.settings import Settings, parse_settings, set_toml_value
+from sparkdash.paths import lock_file, read_small_text, replace_file
+from sparkdash.settings import Settings, parse_settings, parse_toml, set_toml_value
 from sparkdash.units import counted
 
 LIVE = frozenset(
@@ -123,7 +122,7 @@ def change_setting(file: Path, key: Sequence[str], value: str | None) -> None:
     try:
         file = file.resolve()  # a link into somebody's collection of settings stays a link
         with lock_file(file):
-            old = file.read_text("utf-8") if file.exists() else ""
+            old = read_small_text(file) if file.exists() else ""
             mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
             parse_settings(old, file)
             new = set_toml_value(old, key, None if value is None else _toml(key, value))
@@ -178,8 +177,8 @@ def _toml(key: Sequence[str], text: str) -> str:
     if field is not None and _is_word_list(field.annotation) and not told.startswith("["):
         return json.dumps([one.strip() for one in told.split(",") if one.strip()], ensure_ascii=False)
     try:
-        held = tomllib.loads(f"x = {told}")
-    except tomllib.TOMLDecodeError:
+        held = parse_toml(f"x = {told}")
+    except ValueError:
         return json.dumps(told, ensure_ascii=False)
     return told if list(held) == ["x"] else json.dumps(told, ensure_ascii=False)
 
@@ -190,7 +189,7 @@ def _is_word_list(annotation: Any) -> bool:
 
 def _given(file: Path) -> Mapping[str, Any]:
     try:
-        return tomllib.loads(file.read_text("utf-8"))
+        return parse_toml(read_small_text(file))
     except (OSError, ValueError):
         return {}
 

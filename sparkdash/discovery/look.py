@@ -13,6 +13,7 @@ from sparkdash.discovery.found import LLAMA_SWAP, SPARKRUN, Discovered, FoundCon
 from sparkdash.domain.container import LABEL_OWNER
 from sparkdash.errors import SparkdashError
 from sparkdash.host.command import run_command
+from sparkdash.paths import open_regular
 from sparkdash.upstream import Upstream
 
 _PODMAN_PATIENCE_S = 5.0
@@ -83,7 +84,7 @@ def _find() -> Iterator[FoundFile]:
 
 def _is_readable(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return bool(file.read(1))
     except OSError:
         return False

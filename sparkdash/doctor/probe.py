@@ -36,6 +36,7 @@ from sparkdash.host.kernel_log import KernelLog
 from sparkdash.host.memory.account import Sources, account_for_memory
 from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes.process import Process
+from sparkdash.paths import open_regular
 from sparkdash.rules import findings
 from sparkdash.settings import Settings
 from sparkdash.store import past
@@ -317,7 +318,7 @@ def _fill_paths(names: Mapping[str, str], declared: Iterable[str]) -> set[str]:
 
 def _text(path: Path) -> Text:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(FILE_LIMIT).decode("utf-8", "replace")
     except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
         return None

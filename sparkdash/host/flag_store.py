@@ -16,6 +16,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.engines import containers
 from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.engines.registry import adapter_of
+from sparkdash.paths import read_small_file
 
 
 class StoredFlags(Frozen):
@@ -64,7 +65,7 @@ class FlagStore:
 
     def _kept(self, spec: ContainerSpec) -> StoredFlags | None:
         try:
-            return StoredFlags.model_validate_json(self._file(spec).read_bytes())
+            return StoredFlags.model_validate_json(read_small_file(self._file(spec)))
         except (OSError, ValidationError):
             return None
 

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from sparkdash.paths import LARGE, read_small_file, read_small_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -79,7 +81,7 @@ def _snapshot(repository: Path, revision: str | None) -> Path | None:
     """Folder of a revision in the cache; None without one."""
     commit = revision or "main"
     with suppress(OSError, ValueError):
-        commit = (repository / "refs" / commit).read_text().strip()
+        commit = read_small_text(repository / "refs" / commit).strip()
     folder = repository / "snapshots" / commit
     return folder if commit and ".." not in commit and folder.is_dir() else None
 
@@ -188,8 +190,8 @@ def _lacks(folder: Path, quant: str | None = None) -> str | None:
 
 def _indexed(index: Path) -> list[str]:
     try:
-        return list(set(json.loads(index.read_bytes())["weight_map"].values()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return list(set(json.loads(read_small_file(index, LARGE))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from sparkdash import paths
 from sparkdash.domain.node import LOCAL, Node
 from sparkdash.errors import AdmissionError, HostError, ProfileError
 from sparkdash.paths import lock_file, replace_file
+from sparkdash.settings import parse_toml
 
 FILE_NAME = "nodes.toml"
 _HEAD = """\
@@ -30,7 +30,7 @@ def nodes_file() -> Path:
 def read_nodes(path: Path) -> NodeTable:
     """Return the nodes in the file's order; () without a file. Raises ProfileError: nodes_invalid."""
     try:
-        found = tomllib.loads(path.read_text("utf-8"))
+        found = parse_toml(paths.read_small_text(path))
         return tuple(_node(name, table) for name, table in found.items())
     except FileNotFoundError:
         return ()

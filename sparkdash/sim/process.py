@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkdash.domain.profile import Profile, SimSpec
+from sparkdash.paths import read_small_file
 from sparkdash.sim import boot_log
 from sparkdash.sim.app import App, kv_share
 from sparkdash.sim.engine import GpuMeter
@@ -85,7 +86,7 @@ def read_claims(folder: Path) -> list[MemoryClaim]:
     found = []
     for path in folder.glob("*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError):
-            claim = MemoryClaim(**json.loads(path.read_text()))
+            claim = MemoryClaim(**json.loads(read_small_file(path)))
             state, began = _state(claim.pid)
             if began == claim.started:
                 found.append(replace(claim, busy=0.0, power_w=0.0) if state == "T" else claim)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ from sparkdash import paths
 from sparkdash.domain.base import Frozen
 from sparkdash.errors import ProfileError
 from sparkdash.paths import lock_file, replace_file
+from sparkdash.settings import parse_toml
 
 SOURCE_NAME = r"^[a-z0-9][a-z0-9.-]{0,39}$"
 _SCHEMES = ("https", "http", "ssh", "git", "file")
@@ -106,7 +106,7 @@ def sources_file() -> Path:
 def read_sources() -> tuple[Source, ...]:
     path = sources_file()
     try:
-        tables = tomllib.loads(path.read_text("utf-8"))
+        tables = parse_toml(paths.read_small_text(path))
         return tuple(Source.model_validate({**table, "name": name}) for name, table in tables.items())
     except FileNotFoundError:
         return ()

@@ -18,6 +18,7 @@ import structlog
 
 from sparkdash.domain.engine import Incident, Parked
 from sparkdash.domain.memory import LoadContiguity
+from sparkdash.paths import read_small_file
 from sparkdash.store import rows, schema, usage
 from sparkdash.store.figures import (
     COARSE,
@@ -199,7 +200,7 @@ class MarkJournal:
     def read(self) -> list[tuple[str, rows.Row]]:
         """Read the rows that an earlier daemon left, with statements that write none of them twice."""
         with suppress(OSError):
-            lines = self._path.read_bytes().splitlines()
+            lines = read_small_file(self._path, 2 * MOST_BYTES).splitlines()
             return [found for line in lines if (found := _parse(line)) is not None]
         return []
 
@@ -211,7 +212,7 @@ class MarkJournal:
             return
         try:
             if self._file is None:
-                self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+                self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
             self._bytes += os.write(self._file, line)
         except OSError as error:
             LOG.debug("a row is not in the journal", path=str(self._path), why=str(error))

@@ -10,7 +10,7 @@ from pathlib import Path
 from sparkdash import paths
 from sparkdash.domain.history import Series
 from sparkdash.domain.metric import Metric
-from sparkdash.paths import replace_file
+from sparkdash.paths import read_small_text, replace_file
 from sparkdash.tui.layout import Arrangement
 from sparkdash.tui.lines.chart_window import DAY_S, HOUR_S
 from sparkdash.tui.lines.charts import columns
@@ -86,8 +86,8 @@ class KeptChoices:
 
     def _read(self) -> dict[str, str]:
         try:
-            found = json.loads(self._path.read_text()) if self._path else {}
-        except (OSError, ValueError):
+            found = json.loads(read_small_text(self._path)) if self._path else {}
+        except (OSError, ValueError, RecursionError):
             return {}
         return {key: one for key, one in found.items() if isinstance(one, str)} if isinstance(found, dict) else {}
 

@@ -320,7 +320,7 @@ class Orders:
         file = Path((await self._host.link.settings()).file)
         with TemporaryDirectory(prefix="sparkdash-edit-") as folder:
             draft = Path(folder) / file.name
-            old = file.read_bytes() if os.path.exists(file) else b""  # noqa: ASYNC240, PTH110 - a small file
+            old = paths.read_small_file(file) if os.path.exists(file) else b""  # noqa: ASYNC240, PTH110 - a small file
             draft.write_bytes(old)
             while True:
                 self._host.edit_file(draft, 1)

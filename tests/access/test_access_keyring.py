@@ -140,7 +140,7 @@ def test_a_key_that_was_revoked_while_no_file_could_be_opened_is_revoked(
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "read_bytes", full)
+        patched.setattr(keyring, "read_small_file", full)
         with pytest.raises(ProfileError, match="Too many open files"):
             ring.look()
         assert len(ring.look()) == 1

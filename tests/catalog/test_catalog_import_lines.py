@@ -129,20 +129,6 @@ services:
     assert only(text)["env"] == {"A": "1"}
 
 
-def test_aliases_that_multiply_are_refused() -> None:
-    lines = ["a: &a [x,x,x,x,x,x,x,x,x]"]
-    lines += [
-        f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]" for before, name in zip("abcdef", "bcdefg", strict=True)
-    ]
-    with pytest.raises(ProfileError, match="larger, deeper or has more aliases"):
-        importers.import_profiles("\n".join([*lines, "recipe_version: '2'", "model: a/b"]))
-
-
-def test_an_alias_of_the_value_around_it_is_refused() -> None:
-    with pytest.raises(ProfileError, match="holds itself"):
-        importers.import_profiles("runtime: vllm\nmodel: a/b\ndefaults: &d {x: *d}\n")
-
-
 def test_solo_means_one_rank_for_the_drafter_too() -> None:
     recipe = """
 recipe_version: "1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ Write = Callable[..., Path]
         ("engine: vllm", "engine: vlm", "3: engine: must be one of vllm, sglang, llamacpp, trtllm, generic, openai, remote, sim, not 'vlm'. Did you mean 'vllm'?"),
         ("engine: vllm\n", "", "1: 'engine' is missing."),
         ("about: a small one", "engine_version: 0.16", "2: engine_version: must be text, not 0.16. Write it in quotes: \"0.16\"."),
+        ("about: a small one", "engine_version: 0.30", "2: engine_version: must be text, not 0.30. Write it in quotes: \"0.30\"."),
         ("args:", "env: {A: 1}\nargs:", "8: env.A: must be text, not 1. Write it in quotes: \"1\"."),
         ("4096", "{1: a}", '8: args.max-model-len.1: the key 1 must be text. Write it in quotes: "1".'),
         ("{path: /models/tiny}", "{path: /m, hf: a/b}", "6: models.target: give exactly one of 'path' and 'hf'."),
@@ -208,6 +210,51 @@ def test_what_is_no_ordinary_file_is_named_and_never_waited_for(tmp_path: Path) 
     assert [problem.message for problem in found.problems] == [
         "it is a device, and not a file",
         "it is a folder, and not a file",
-        "it is larger than 1 MB, which no profile file is",
+        "it is larger than 1 MB",
         "it is a named pipe, and not a file",
     ]
+
+
+def _bomb(key: str) -> str:
+    """Nine anchors of nine aliases each, below `key`: 10^9 values in 1 KB."""
+    lines = ["  a: &a [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"  {b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in zip("abcdefgh", "bcdefghi", strict=True)]
+    return "\n".join((f"{key}:", *lines, ""))
+
+
+@pytest.mark.parametrize("key", ["request", "env", "models", "mounts", "build", "published", "args", "variants"])
+def test_aliases_that_multiply_are_a_problem_like_any_other(told: Told, good: str, key: str) -> None:
+    """They once froze the daemon for minutes; nothing is built of them."""
+    began = time.monotonic()
+    (problem,) = told("".join(line for line in good.splitlines(True) if key not in line) + _bomb(key))
+    assert "it has more than 20000 values" in problem
+    assert time.monotonic() - began < 2
+
+
+def test_a_family_of_very_many_variants_is_refused_at_once(told: Told, good: str) -> None:
+    """1,600 variants that extend one another took 20 s."""
+    chain = "".join(f"  v{i}: {{extends: v{i - 1}, about: x}}\n" for i in range(1, 1600))
+    began = time.monotonic()
+    (problem,) = told(f"{good}variants:\n  v0: {{}}\n{chain}")
+    assert "1600 variants" in problem
+    assert "Split the family into several files." in problem
+    assert time.monotonic() - began < 2
+
+
+def test_of_thousands_of_mistakes_the_first_are_told(told: Told, good: str) -> None:
+    """Each takes a search for what was meant."""
+    began = time.monotonic()
+    wrong = "".join(f"  key{i}: {{{{}}}}\n" for i in range(3000)).replace("{{}}", "{}")
+    assert 0 < len(told(f"{good}env:\n{wrong}")) <= 100
+    assert (
+        0
+        < len(
+            told(
+                good.replace("args: {max-model-len: 4096}", "")
+                + "args:\n"
+                + "".join(f"  a{i}: '{{m{i}}}'\n" for i in range(3000))
+            )
+        )
+        <= 100
+    )
+    assert time.monotonic() - began < 3

@@ -23,6 +23,7 @@ from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.document import Document, read_document
 from sparkdash.domain.base import Frozen
 from sparkdash.errors import AdmissionError, ProfileError
+from sparkdash.paths import LARGE, read_small_text
 
 TEXT = "captured"
 """Class of text of cells with captured requests."""
@@ -314,7 +315,7 @@ def read_suite(file: Path) -> Suite:
 def _chats(suite: Suite, file: Path, document: Document) -> tuple[Chat, ...]:
     place = file.parent / (suite.prompts or "")
     try:
-        found = tuple(json.loads(line) for line in place.read_text(encoding="utf-8").splitlines())
+        found = tuple(json.loads(line) for line in read_small_text(place, LARGE).splitlines())
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not a JSON object a line"
         raise _invalid([document.problem(("prompts",), f"{place.name} cannot be read: {why}")]) from None

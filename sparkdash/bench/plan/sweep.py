@@ -16,6 +16,7 @@ from sparkdash.bench.run import Arm
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.profile import ArgValue, Profile
 from sparkdash.errors import AdmissionError, HostError
+from sparkdash.paths import open_regular, read_small_text
 from sparkdash.redaction import MASK
 
 HEAD = "# Written by sparkdash ab --sweep, and taken away when nothing of the sweep is missing.\n"
@@ -91,13 +92,13 @@ def _written(file: Path, text: str) -> IO[str]:
 
 def _is_sweeps(file: Path) -> bool:
     try:
-        return file.read_text(encoding="utf-8").startswith(f"{HEAD}profile: {file.stem}\n")
+        return read_small_text(file).startswith(f"{HEAD}profile: {file.stem}\n")
     except (OSError, ValueError):
         return False
 
 
 def _is_free(file: Path) -> bool:
-    with file.open("rb") as held:
+    with open_regular(file) as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

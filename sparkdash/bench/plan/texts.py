@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sparkdash.bench.run import RunCorpus
 from sparkdash.errors import AdmissionError
-from sparkdash.paths import home_relative
+from sparkdash.paths import LARGE, home_relative, read_small_text
 
 LEAST_WORDS = 500
 """Fewest words of a corpus. The passages of a smaller one would hardly differ."""
@@ -82,7 +82,7 @@ def load_corpus(name: str) -> CorpusText:
 
 def _read(file: Path, name: str) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return read_small_text(file, LARGE)
     except FileNotFoundError:
         raise AdmissionError(
             f"There is no corpus {name!r}.",

@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 
-import yaml
 from pydantic import Field, ValidationError
 
 from sparkdash.bench.report.report import ArmReport, Report
+from sparkdash.catalog import yaml12
 from sparkdash.domain.base import Frozen
 from sparkdash.engines.roofline import parse_speculation
 from sparkdash.errors import AdmissionError
+from sparkdash.paths import read_small_text
 
 SHIPPED = Path(__file__).parent / "layouts"
 PLAIN = "Vanilla"
@@ -175,7 +176,7 @@ def load_layout(name: str) -> Layout:
     if name in shipped_layouts():
         return _read((SHIPPED / f"{name}.yaml").read_text(encoding="utf-8"), name)
     try:
-        return _read(Path(name).read_text(encoding="utf-8"), name)
+        return _read(read_small_text(Path(name)), name)
     except (OSError, UnicodeDecodeError):
         raise AdmissionError(
             f"There is no layout {name}.",
@@ -187,8 +188,8 @@ def load_layout(name: str) -> Layout:
 
 def _read(text: str, name: str) -> Layout:
     try:
-        return Layout.model_validate(yaml.safe_load(text))
-    except yaml.YAMLError as error:
+        return Layout.model_validate(yaml12.read_yaml(text)[0])
+    except yaml12.NotYaml as error:
         raise AdmissionError(f"{name} is not YAML: {str(error).splitlines()[0]}.", code="layout_invalid") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

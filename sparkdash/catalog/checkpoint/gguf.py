@@ -18,6 +18,7 @@ from sparkdash.catalog.checkpoint import model
 from sparkdash.catalog.checkpoint.model import MAX_LAYERS, integer, word
 from sparkdash.catalog.checkpoint.safetensors import Tensor, unreadable_weights
 from sparkdash.domain.weights import Attention, KvLayers, WeightFacts
+from sparkdash.paths import open_regular
 
 _PERIODS = {"gpt-oss": 2, "gemma3": 6, "gemma2": 2}
 """Interval of full layers where the metadata gives only a window: set_swa_pattern in llama.cpp's llama-model.cpp."""
@@ -137,10 +138,13 @@ def _most(value: object) -> int | None:
     return max((item for item in found if type(item) is int and item > 0), default=None)
 
 
-MAX_ENTRIES = 1_000_000
+MAX_ENTRIES = 100_000
 """Limit of metadata entries or tensors; real files have thousands."""
 KEPT_ITEMS = 4096
 """Longest array that is kept: arrays with one item per layer are shorter, vocabularies are longer."""
+MAX_STRINGS = 4_000_000
+"""Limit of the strings of all arrays together: a vocabulary and its merges have 700,000."""
+MAX_STRING = 64 * 2**20
 MAX_DEPTH = 4
 ALIGNMENT = 32
 
@@ -169,7 +173,7 @@ def read_gguf_header(file: Path) -> GgufHeader:
         ProfileError: the file cannot be read, is no GGUF, or is malformed or cut off.
     """
     try:
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             if opened.seek(0, 2) < 24:
                 raise unreadable_weights(f"{file} is no GGUF file: it is too short")
             with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as view:
@@ -191,6 +195,7 @@ class _Reader:
 
     def __init__(self, view: mmap.mmap, file: Path) -> None:
         self.view, self.file, self.at = view, file, 0
+        self._strings = 0
 
     def header(self) -> GgufHeader:
         if self.view[:4] != b"GGUF":
@@ -251,6 +256,9 @@ class _Reader:
         if inner in _SCALARS:
             self.skip(struct.calcsize(f"<{_SCALARS[inner]}") * length)
         elif inner == _STRING:
+            self._strings += length
+            if self._strings > MAX_STRINGS:
+                raise _MalformedError
             for _ in range(length):
                 self.skip(self.unpack("Q")[0])
         else:
@@ -259,6 +267,8 @@ class _Reader:
 
     def string(self) -> str:
         (length,) = self.unpack("Q")
+        if length > MAX_STRING:
+            raise _MalformedError
         begin = self.at
         self.skip(length)
         return self.view[begin : self.at].decode()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from sparkdash.errors import ProfileError
+from sparkdash.paths import open_regular
 
 MAX_HEADER = 100_000_000
 """The format's own limit (MAX_HEADER_SIZE of the safetensors library)."""
@@ -70,7 +71,7 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
 def read_safetensors_header(file: Path) -> Iterator[Tensor]:
     try:
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             size = opened.seek(0, 2)
             opened.seek(0)
             length = int.from_bytes(opened.read(8), "little")
@@ -85,7 +86,7 @@ def read_safetensors_header(file: Path) -> Iterator[Tensor]:
 def read_json_object(file: Path) -> dict[str, Any]:
     """Read a JSON object. Raises ProfileError: unreadable, too large, or no JSON object."""
     try:
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             text = opened.read(MAX_JSON + 1)
     except OSError as error:
         raise unreadable_weights(f"{file} cannot be read: {error.strerror}") from None

@@ -18,6 +18,7 @@ from sparkdash.catalog.checkpoint.safetensors import Tensor, unreadable_weights
 from sparkdash.domain.profile import ModelRef, Mount, Profile
 from sparkdash.domain.weights import Unread, WeightFacts
 from sparkdash.errors import ProfileError
+from sparkdash.paths import read_small_text
 
 CONFIG = "config.json"
 SIDECAR = "hf_quant_config.json"
@@ -165,7 +166,7 @@ def _snapshot(repository: str, revision: str, hub: Path) -> Path | None:
         return None
     folder = hub / f"models--{repository.replace('/', '--')}"
     try:
-        commit = (folder / "refs" / revision).read_text(encoding="utf-8").strip()
+        commit = read_small_text(folder / "refs" / revision).strip()
     except (OSError, UnicodeDecodeError):
         commit = revision
     found = folder / "snapshots" / commit

@@ -33,7 +33,8 @@ def _capture(name: str, file: Path | None, most: int, output: int) -> None:
 
     source = file or paths.state_dir() / "captured.jsonl"
     try:
-        requests, others = kept.select_requests(source.read_text(encoding="utf-8").splitlines(), most)
+        with paths.open_regular(source) as lines:
+            requests, others = kept.select_requests((line.decode() for line in lines), most)
     except OSError as error:
         raise AdmissionError(
             f"{source} cannot be read: {error.strerror}.", code="nothing_captured", status=404,

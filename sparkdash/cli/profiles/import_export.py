@@ -16,6 +16,7 @@ import typer
 from sparkdash.cli.output import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import ProfileError
+from sparkdash.paths import read_small_file
 from sparkdash.units import counted
 
 if TYPE_CHECKING:
@@ -126,8 +127,7 @@ def _read(source: str, name: str | None) -> Imported:
 
 def _file(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return _text(file.read(MAX_BYTES), str(path))
+        return _text(read_small_file(path, MAX_BYTES), str(path))
     except OSError as error:
         raise ProfileError(f"{path} cannot be read: {error.strerror}.", code="import_refused") from None
 

@@ -161,8 +161,7 @@ def added_profiles() -> dict[str, tuple[str, str]]:
     folder = paths.config_dir() / "profiles"
     for file in sorted(folder.glob("*.yaml")) if folder.is_dir() else ():
         try:
-            with file.open(encoding="utf-8") as opened:
-                origin = _ORIGIN.match(opened.readline(1000))
+            origin = _ORIGIN.match(paths.read_small_text(file).partition("\n")[0])
         except (OSError, UnicodeDecodeError):
             continue
         if origin:
@@ -205,7 +204,7 @@ def _plain(stem: str) -> str:
 def _write(place: Path, text: str, *, yes: bool) -> bool:
     """Write the file unless it holds the text already; ask before another content is replaced. Raises ProfileError."""
     try:
-        before = place.read_text("utf-8") if place.exists() else None
+        before = paths.read_small_text(place) if place.exists() else None
         if before == text:
             print_note(f"{place} is the same already.")
             return False

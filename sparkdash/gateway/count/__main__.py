@@ -23,6 +23,7 @@ from sparkdash.gateway.child_process import JSON, Message, Receive, Send, read_b
 from sparkdash.gateway.count import chat
 from sparkdash.gateway.count.chat import CountRequest, CountResult, InvalidPrompt, Uncountable, decode_count_request
 from sparkdash.gateway.count.template import Template
+from sparkdash.paths import LARGE, read_small_file, read_small_text
 from sparkdash.units import GIB
 
 KEPT = 3
@@ -112,7 +113,7 @@ def _sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """Read the templates; a separate file precedes the configuration's, as in transformers."""
     file = folder / "chat_template.jinja"
     if file.is_file():
-        return {"default": file.read_text("utf-8")}
+        return {"default": read_small_text(file, LARGE)}
     given = config.get("chat_template") or _object(folder / "chat_template.json").get("chat_template")
     if isinstance(given, list):
         return {each["name"]: each["template"] for each in given}
@@ -123,8 +124,8 @@ def _object(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        value = json.loads(file.read_bytes())
-    except ValueError as error:
+        value = json.loads(read_small_file(file, LARGE))
+    except (ValueError, RecursionError) as error:
         raise Uncountable(f"{file.name} cannot be read ({error})") from None
     return value if isinstance(value, dict) else {}
 
@@ -158,9 +159,8 @@ def _given(order: CountRequest, model: PromptModel) -> Template:
     if "{%" in source or "{{" in source:
         return model.written(source)
     try:
-        return model.written(
-            locate_checkpoint(ModelRef(path=source), Path(order.hf_home), order.mounts).read_text("utf-8")
-        )
+        file = locate_checkpoint(ModelRef(path=source), Path(order.hf_home), order.mounts)
+        return model.written(read_small_text(file, LARGE))
     except (ProfileError, OSError):
         raise Uncountable(f"its chat template {source} is not on this box") from None
 

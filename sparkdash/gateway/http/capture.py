@@ -19,6 +19,7 @@ import structlog
 
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol.route import Dialect
+from sparkdash.paths import open_regular
 from sparkdash.units import MIB
 
 LOG = structlog.get_logger("sparkdash.capture")
@@ -139,7 +140,7 @@ def _find_line(path: Path, request_id: str) -> dict[str, Any] | None:
     begin = f'{{"id": {json.dumps(request_id)},'.encode()
     for file in (path, path.with_name(path.name + OLDER)):
         try:
-            with file.open("rb") as lines:
+            with open_regular(file) as lines:
                 if found := next((line for line in lines if line.startswith(begin)), None):
                     return dict(json.loads(found))
         except FileNotFoundError:
@@ -151,7 +152,7 @@ def _append(path: Path, line: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.exists() and path.stat().st_size + len(line) > FILE_LIMIT:
         path.replace(path.with_name(path.name + OLDER))
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW, 0o600)
     with os.fdopen(handle, "ab") as file:
         file.write(line)
 

@@ -29,6 +29,7 @@ from sparkdash.errors import AdmissionError, EngineError, HostError
 from sparkdash.host import meminfo
 from sparkdash.host.command import begin_child, end_child, run_command, stdout_lines
 from sparkdash.host.podman import build_keeper
+from sparkdash.paths import read_small_file
 from sparkdash.units import GIB, gib, printable
 
 LOOK_S = 20.0
@@ -154,7 +155,7 @@ def _local_files(folder: Path, build: ImageBuild) -> dict[str, str]:
     root, found = folder / build.context, {}
     for path in sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink()):
         size = path.stat().st_size
-        content = path.read_bytes() if size <= HASHED_BYTES else str(size).encode()
+        content = read_small_file(path, HASHED_BYTES) if size <= HASHED_BYTES else str(size).encode()
         found[str(path.relative_to(root))] = hashlib.sha256(content).hexdigest()
     return found
 

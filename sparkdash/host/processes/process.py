@@ -35,6 +35,7 @@ from sparkdash.host.command import LineSplitter, command_output
 from sparkdash.host.log_limit import first_kept, open_at
 from sparkdash.host.processes import ending, leftovers, proc
 from sparkdash.host.thread import in_thread
+from sparkdash.paths import read_small_file
 from sparkdash.redaction import MASK, is_secret_variable
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -73,7 +74,7 @@ class ProcessRecords:
     def get(self, name: str) -> ProcessRecord | None:
         """Read the record of that name; None if it is missing or damaged."""
         try:
-            return ProcessRecord.model_validate_json(self._file(name).read_bytes())
+            return ProcessRecord.model_validate_json(read_small_file(self._file(name)))
         except (OSError, ValidationError):
             return None
 

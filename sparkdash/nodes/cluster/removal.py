@@ -19,6 +19,7 @@ from sparkdash.errors import HostError
 from sparkdash.host.thread import in_thread
 from sparkdash.nodes.cluster.groups import EngineMembers, Member, group_containers
 from sparkdash.nodes.cluster.node_runtimes import AllRuntimes, is_unreachable_error, naming
+from sparkdash.paths import read_small_file
 
 LOG = structlog.get_logger("sparkdash.nodes")
 FILE_NAME = "owed.json"
@@ -85,7 +86,7 @@ def _same(one: OwedRemoval, others: tuple[OwedRemoval, ...]) -> bool:
 
 def _read(file: Path) -> tuple[OwedRemoval, ...]:
     try:
-        return _Written.model_validate_json(file.read_bytes()).owed
+        return _Written.model_validate_json(read_small_file(file)).owed
     except FileNotFoundError:
         return ()
     except (OSError, ValidationError):

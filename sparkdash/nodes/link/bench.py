@@ -27,6 +27,7 @@ from sparkdash.host.command import CommandResult
 from sparkdash.nodes.link.boxes import Box
 from sparkdash.nodes.link.shared_links import SharedLink, shared_links
 from sparkdash.nodes.programs import NOT_FOUND
+from sparkdash.paths import read_small_text
 
 
 class LinkTool(StrEnum):
@@ -94,7 +95,7 @@ def kept_runs(node: str, folder: Path | None = None) -> tuple[LinkRun, ...]:
     found = []
     for path in sorted((folder or link_runs_dir()).glob("*.json")):
         try:
-            run = LinkRun.model_validate_json(path.read_text("utf-8"))
+            run = LinkRun.model_validate_json(read_small_text(path))
         except (OSError, ValidationError, UnicodeDecodeError):
             continue
         if run.node == node:
