@@ -14,7 +14,7 @@ from sparkdash.errors import ProfileError
 
 
 def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
-    """Render the .container file, started by hand and never restarted. Raises ProfileError: a word that would be lost."""
+    """Render the .container file, started by hand and never restarted. Raises ProfileError: a lost word."""
     _carried(profile, spec.argv)
     lines = [
         f"# {profile.name}, exported by sparkdash.",

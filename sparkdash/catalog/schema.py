@@ -80,7 +80,7 @@ class Complaint(NamedTuple):
 
 
 def complaints(error: ValidationError, *, top: tuple[str, ...]) -> list[Complaint]:
-    """Word each of the first MOST_PROBLEMS errors once, at its place; `top` are the keys that a profile itself may have."""
+    """Word the first errors, each once, at its place; `top` are the keys that a profile itself may have."""
     found = list(dict.fromkeys(_complaint(item, top) for item in error.errors()[:MOST_PROBLEMS]))
     # one member of a union says what is wrong inside, the others only that the whole is not theirs
     return [one for one in found if not any(_inside(other.path, one.path) for other in found)]

@@ -107,7 +107,7 @@ def plan_change(file: ConfigFile, path: Path) -> FileChange:
 
 
 def apply_change(change: FileChange) -> Path | None:
-    """Write the change, through symbolic links; return the old content's backup. Raises HostError `file_not_written`."""
+    """Write the change, through symbolic links; return the old content's backup. Raises HostError."""
     path = change.path.resolve()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

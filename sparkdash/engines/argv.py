@@ -145,7 +145,7 @@ def version_pair(text: str | None) -> tuple[int, int] | None:
 
 
 def parse_object(value: ArgValue) -> dict[str, Any] | None:
-    """Parse a flag's JSON object, given as one or as text; empty where the flag is not given, None for anything else."""
+    """Parse a flag's JSON object, given as one or as text; empty where it is not given, None for anything else."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

@@ -1,4 +1,4 @@
-"""Bare clones of profile sources: fetched on request, read at a commit, never checked out. No hook or filter of a stranger runs."""
+"""Bare clones of profile sources: fetched on request, read at a commit, never checked out; nothing in them runs."""
 
 from __future__ import annotations
 

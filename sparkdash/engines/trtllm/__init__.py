@@ -130,7 +130,7 @@ class TrtLlm(EngineAdapter):
         return parse_token_count(lookup(profile.args, "max-seq-len")) or profile.context
 
     def memory_terms(self, profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
-        """Terms of TensorRT-LLM: the KV cache takes a share of what the weights leave free (free_gpu_memory_fraction)."""
+        """The KV cache takes a share of what the weights leave free (free_gpu_memory_fraction)."""
         weights = weights_term(profile, facts, mtp=True)
         yield weights
         flag = "kv-cache-free-gpu-memory-fraction"
