@@ -36,15 +36,7 @@ async def read_report_json(run: str | None, *, simulated: bool = False) -> bytes
     if run is not None:
         await require_run(run)
     which = ["--simulated"] if run is None and simulated else [] if run is None else ["--", run]
-    try:
-        done = await command.run_command(
-            [sys.executable, "-m", "sparkdash", "bench", "show", "--json", *which], deadline_s=PATIENCE_S
-        )
-    except (OSError, TimeoutError) as error:
-        raise HostError(f"The runs cannot be read: {error or 'it took too long'}.", code="report_failed") from error
-    if done.code == 0:
-        return done.out.encode()
-    raise _refusal(done, "The runs cannot be read")
+    return (await _output(["sparkdash", "bench", "show", "--json", *which], "The runs cannot be read")).encode()
 
 
 async def read_speed_ups(*, simulated: bool) -> tuple[SpeedUp, ...]:
@@ -56,15 +48,8 @@ async def read_speed_ups(*, simulated: bool) -> tuple[SpeedUp, ...]:
     if not await asyncio.to_thread(lambda: any(bench_dir().glob("*/run.json"))):
         return ()
     which = ["--simulated"] if simulated else []
-    try:
-        done = await command.run_command(
-            [sys.executable, "-m", "sparkdash.bench.speed_ups", *which], deadline_s=PATIENCE_S
-        )
-    except (OSError, TimeoutError) as error:
-        raise HostError(f"The runs cannot be read: {error or 'it took too long'}.", code="report_failed") from error
-    if done.code != 0:
-        raise _refusal(done, "The runs cannot be read")
-    return TypeAdapter(tuple[SpeedUp, ...]).validate_json(done.out)
+    said = await _output(["sparkdash.bench.speed_ups", *which], "The runs cannot be read")
+    return TypeAdapter(tuple[SpeedUp, ...]).validate_json(said)
 
 
 async def require_run(run: str) -> None:
@@ -85,13 +70,8 @@ async def require_run(run: str) -> None:
 
 async def plan_run(wish: StartRunBody) -> BenchPlan:
     """Return what a run would measure, and how long that takes. Raises SparkdashError."""
-    try:
-        done = await command.run_command(_ab_command(wish, "--dry-run"), deadline_s=PATIENCE_S)
-    except (OSError, TimeoutError) as error:
-        raise HostError(f"The run cannot be planned: {error or 'it took too long'}.", code="plan_failed") from error
-    if done.code == 0:
-        return BenchPlan.model_validate_json(done.out)
-    raise _refusal(done, "The run cannot be planned")
+    said = await _output(_ab_words(wish, "--dry-run"), "The run cannot be planned", code="plan_failed")
+    return BenchPlan.model_validate_json(said)
 
 
 async def start_run(wish: StartRunBody) -> str | None:
@@ -99,27 +79,34 @@ async def start_run(wish: StartRunBody) -> str | None:
 
     The process is killed when this is cancelled; what is measured is kept.
     """
-    try:
-        done = await command.run_command(_ab_command(wish, "--yes"), deadline_s=None)
-    except OSError as error:
-        return f"It could not be started: {error.strerror}."
-    return None if done.code in (0, INTERRUPTED) else str(_refusal(done, "It said"))
-
-
-def _ab_command(wish: StartRunBody, *options: str) -> list[str]:
-    reps = ["--reps", str(wish.reps)] if wish.reps else []
-    given = ["--suite", wish.suite, "--mode", wish.mode, *reps, *options, "--json"]
-    return [sys.executable, "-m", "sparkdash", "ab", *given, "--", *wish.profiles]
+    return await _measured(_ab_words(wish, "--yes"))
 
 
 async def resume_run(run: str) -> str | None:
-    """Measure the gaps of a run; return None when it is complete or was stopped, else the error text.
+    """Measure the gaps of a run, as `start_run` does."""
+    return await _measured(["sparkdash", "bench", "resume", "--yes", "--json", "--", run])
 
-    The process is killed when this is cancelled; what is measured is kept.
-    """
+
+def _ab_words(wish: StartRunBody, *options: str) -> list[str]:
+    reps = ["--reps", str(wish.reps)] if wish.reps else []
+    given = ["--suite", wish.suite, "--mode", wish.mode, *reps, *options, "--json"]
+    return ["sparkdash", "ab", *given, "--", *wish.profiles]
+
+
+async def _output(module: list[str], trouble: str, *, code: str = "report_failed") -> str:
+    """Run a module of ours and return what it prints. Raises AdmissionError, HostError."""
     try:
-        argv = [sys.executable, "-m", "sparkdash", "bench", "resume", "--yes", "--json", "--", run]
-        done = await command.run_command(argv, deadline_s=None)
+        done = await command.run_command([sys.executable, "-m", *module], deadline_s=PATIENCE_S)
+    except (OSError, TimeoutError) as error:
+        raise HostError(f"{trouble}: {error or 'it took too long'}.", code=code) from error
+    if done.code != 0:
+        raise _refusal(done, trouble)
+    return done.out
+
+
+async def _measured(module: list[str]) -> str | None:
+    try:
+        done = await command.run_command([sys.executable, "-m", *module], deadline_s=None)
     except OSError as error:
         return f"It could not be started: {error.strerror}."
     return None if done.code in (0, INTERRUPTED) else str(_refusal(done, "It said"))

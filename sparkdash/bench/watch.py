@@ -103,14 +103,6 @@ class Period(Frozen):
     evenings: tuple[Evening, ...]
 
 
-class WatchedEvenings(Frozen):
-    """Periods of a profile, oldest first, with the number of evenings that were left out."""
-
-    periods: tuple[Period, ...]
-    simulated: bool
-    left_out: int = 0
-
-
 class Outlook(StrEnum):
     """Weak statement about the newest build."""
 
@@ -172,8 +164,8 @@ class Watch(Frozen):
 # --- evenings
 
 
-def watched_evenings(runs: Iterable[Results], profile: str, metric: BenchMetric) -> WatchedEvenings:
-    """Group the evenings of a profile by build.
+def watch_profile(runs: Iterable[Results], profile: str, metric: BenchMetric) -> Watch:
+    """Group the evenings of a profile by build, and compare the newest build with every earlier one.
 
     Arms of a sweep do not count. Evenings with other work than the newest (thinking, temperature, tokenizer), of another
     box, or simulated among real ones are left out and counted.
@@ -183,16 +175,23 @@ def watched_evenings(runs: Iterable[Results], profile: str, metric: BenchMetric)
         key=lambda one: one[0].at,
     )
     if not found:
-        return WatchedEvenings(periods=(), simulated=False)
+        return Watch(profile=profile, metric=metric, simulated=False, periods=(), left_out=0)
     simulated = all(run.simulated for _, run, _ in found)
     same = [one for one in found if one[1].simulated is simulated]
     _, run, work = same[-1]
     kept = [evening for evening, other, its in same if other.host.name == run.host.name and _is_equal_work(its, work)]
-    periods = [tuple(ones) for _, ones in groupby(kept, key=lambda one: one.build)]
-    return WatchedEvenings(
-        periods=tuple(Period(build=ones[0].build, evenings=ones) for ones in periods),
+    grouped = [tuple(ones) for _, ones in groupby(kept, key=lambda one: one.build)]
+    periods = tuple(Period(build=ones[0].build, evenings=ones) for ones in grouped)
+    *earlier, newest = periods
+    spread = _evening_spread(periods)
+    return Watch(
+        profile=profile,
+        metric=metric,
         simulated=simulated,
+        periods=periods,
         left_out=len(found) - len(kept),
+        changes=tuple(_compare(one, newest, metric, spread) for one in earlier),
+        changed=tuple(_changed(earlier[-1].build, newest.build)) if earlier else (),
     )
 
 
@@ -238,20 +237,6 @@ def _is_equal_work(one: Provenance, other: Provenance) -> bool:
 
 
 # --- the newest build against earlier ones
-
-
-def watch_profile(profile: str, metric: BenchMetric, found: WatchedEvenings) -> Watch:
-    earlier, newest = found.periods[:-1], found.periods[-1:]
-    spread = _evening_spread(found.periods)
-    return Watch(
-        profile=profile,
-        metric=metric,
-        simulated=found.simulated,
-        periods=found.periods,
-        left_out=found.left_out,
-        changes=tuple(_compare(one, newest[0], metric, spread) for one in earlier),
-        changed=tuple(_changed(earlier[-1].build, newest[0].build)) if earlier else (),
-    )
 
 
 def _compare(old: Period, new: Period, metric: BenchMetric, spread: tuple[float, int]) -> BuildChange:

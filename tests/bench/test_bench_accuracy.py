@@ -42,7 +42,6 @@ def test_a_question_can_be_made_by_hand() -> None:
 
 
 def test_more_questions_change_none_of_the_first() -> None:
-    """Append-only; another seed asks others."""
     assert list(questions(7, 40)) == list(questions(7, 400))[:40]
     assert not {one.text for one in questions(7, 100)} & {one.text for one in questions(8, 100)}
     assert len({one.id for one in questions(7, 400)}) == 400
@@ -54,7 +53,6 @@ def test_strata_are_a_fifth_and_four_fifths() -> None:
 
 
 def test_sums_and_products_are_right() -> None:
-    """By the text alone, with the promised digits."""
     shapes = Counter()
     for one in questions(42, 1000):
         a, sign, b = re.fullmatch(r"What is (\d+) ([-+*]) (\d+)\?", one.text).groups()  # type: ignore[union-attr]
@@ -115,7 +113,6 @@ def test_an_answer_that_was_cut_off_is_truncated_and_not_guessed_at() -> None:
 
 
 def test_tally_counts_every_outcome_once() -> None:
-    """Only what is right counts; the share has Wilson's interval."""
     found = tally(
         [Outcome.RIGHT] * 37 + [Outcome.WRONG] * 8 + [Outcome.LENIENT] * 3 + [Outcome.TRUNCATED, Outcome.UNPARSED]
     )
@@ -177,7 +174,6 @@ def test_answers_are_judged_against_the_baselines() -> None:
 
 
 def test_what_is_no_question_is_not_judged() -> None:
-    """Without answers there is nothing to say."""
     assert qualities(answered(MATH, ["warm-up"], lambda _arm, _rep: "ANSWER: 1")) == ()
     assert qualities(gather(a_run(MATH), [])) == ()
 

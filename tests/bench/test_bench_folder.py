@@ -96,7 +96,6 @@ def test_figures_of_one_request() -> None:
     ids=["few tokens", "no usage", "no last", "no first", "all at once"],
 )
 def test_what_cannot_be_told_is_none(changes: dict[str, int | None]) -> None:
-    """No decode rate out of too little."""
     assert a_sample(**changes).decode_tok_s is None
 
 
@@ -109,7 +108,6 @@ def test_aggregate_rate_spans_first_start_to_last_end() -> None:
 
 
 def test_a_fresh_run_is_all_gaps_and_a_whole_one_has_none() -> None:
-    """Cells x repetitions x launches, in the order of launches."""
     gaps = gather(a_run(), []).gaps()
     assert [(gap.launch, gap.cell, gap.reps) for gap in gaps] == [
         (i, key, (0, 1)) for i in range(4) for key in (LONG, PAIR)
@@ -154,7 +152,6 @@ def test_void_samples_and_cells_are_gaps_with_their_reason() -> None:
 
 
 def test_a_copy_with_other_samples_counts_those() -> None:
-    """What was looked up before does not stick to it."""
     results = gather(a_run(), [started(0), *cell_of(LONG, 0)])
     assert len(results.good("plain", LONG)) == 2
     assert not results.model_copy(update={"samples": ()}).good("plain", LONG)
@@ -162,7 +159,6 @@ def test_a_copy_with_other_samples_counts_those() -> None:
 
 
 def test_a_cell_may_belong_to_some_launches_only() -> None:
-    """Math once per arm: the other launches have no gap there."""
     cells = (PlannedCell(key=LONG, reps=1), PlannedCell(key=PAIR, reps=1, launches=(0, 1)))
     gaps = gather(a_run(cells=cells), []).gaps()
     assert [gap.launch for gap in gaps if gap.cell == PAIR] == [0, 1]
@@ -201,7 +197,6 @@ def sample(rep: int) -> RequestSample:
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    """Every record, in order, with line breaks and accents inside."""
     place = run_folder.create_run_folder(RUN, tmp_path)
     with Journal(place) as journal:
         for record in (LAUNCH, sample(0), sample(1), CLOSED):
@@ -214,7 +209,6 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_records_outlive_a_killed_writer(tmp_path: Path) -> None:
-    """A process that ends without closing anything has lost no record."""
     place = run_folder.create_run_folder(RUN, tmp_path)
     code = (
         "import os, sys; from pathlib import Path; from sparkdash.bench.run_folder import Journal;"
@@ -243,7 +237,6 @@ def test_a_torn_last_line_is_a_gap_and_is_cut_off(tmp_path: Path, torn: bytes) -
 
 
 def test_a_line_that_cannot_be_read_is_named_and_is_a_gap(tmp_path: Path) -> None:
-    """Pages that never reached the disk cost what they held, not the night."""
     place = run_folder.create_run_folder(RUN, tmp_path)
     lines = [one.model_dump_json().encode() for one in (LAUNCH, sample(0), sample(1), CLOSED)]
     lines[1] = b"\0" * 100 + lines[1][100:]
@@ -264,7 +257,6 @@ def test_records_of_another_sparkdash_are_read(tmp_path: Path) -> None:
 
 
 def test_run_json_is_replaced_whole(tmp_path: Path) -> None:
-    """The end is noted without a draft left behind."""
     place = run_folder.create_run_folder(RUN, tmp_path)
     run_folder.save_run(place, RUN.model_copy(update={"ended_at": AT}))
     assert run_folder.read_run(place).ended_at == AT
@@ -291,7 +283,6 @@ def test_a_calibration_is_kept_for_later_runs(tmp_path: Path) -> None:
 
 
 def test_a_run_has_one_writer(tmp_path: Path) -> None:
-    """A second one is told so, and harms nothing."""
     place = run_folder.create_run_folder(RUN, tmp_path)
     with Journal(place) as journal:
         journal.append(LAUNCH)
@@ -310,7 +301,6 @@ def test_a_taken_id_is_refused(tmp_path: Path) -> None:
 
 
 def test_runs_are_found_by_id_by_beginning_and_as_last(tmp_path: Path) -> None:
-    """The newest first; half-made folders are none."""
     ids = ["20261120-080000-seeds", "20261121-080000-seeds", "20261121-090000-math"]
     for one in ids:
         run_folder.create_run_folder(RUN.model_copy(update={"id": one}), tmp_path)
@@ -348,7 +338,6 @@ def test_a_missing_folder_is_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
-    """Here a file stands where the folder of all runs should be."""
     (tmp_path / "bench").write_text("")
     with pytest.raises(HostError, match="cannot be written") as refused:
         run_folder.create_run_folder(RUN, tmp_path / "bench")
@@ -356,7 +345,6 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> Non
 
 
 def test_run_json_is_readable_by_others(tmp_path: Path) -> None:
-    """Plain JSON, with the label of a simulated run."""
     place = run_folder.create_run_folder(RUN, tmp_path)
     told = json.loads((place / run_folder.RUN).read_text())
     assert (told["simulated"], told["format"], told["mode"]) == (True, 1, "screen")

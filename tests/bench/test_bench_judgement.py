@@ -57,14 +57,12 @@ def test_the_cells_of_one_request_give_the_ratio(rehearse: Rehearse) -> None:
 
 
 def test_the_baseline_may_be_the_one_that_speculates(rehearse: Rehearse) -> None:
-    """The ratio is still that of speculation over none."""
     (found,) = speed_ups(rehearse(**asked(arms=[EAGLE, WITHOUT])))
     assert (found.profile, found.plain) == ("coder/eagle", "coder")
     assert found.ratio == pytest.approx(1.36, rel=0.002)
 
 
 def test_a_loss_is_told_too(rehearse: Rehearse) -> None:
-    """Speculation that does not pay is below one."""
     (found,) = speed_ups(rehearse(**asked(rates={"plain": ALONE, "eagle": times(0.8)})))
     assert found.ratio == pytest.approx(0.8, rel=0.002)
 
@@ -106,7 +104,6 @@ def test_the_newest_run_that_claims_something_counts(recorded: Callable[..., Pat
 async def test_a_process_of_its_own_reads_them(
     recorded: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And none is started where there is no run."""
     monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path))
     assert await processes.read_speed_ups(simulated=True) == ()
     recorded(processes.bench_dir(), **asked())
@@ -288,7 +285,6 @@ def test_every_cell_has_figure_and_verdict() -> None:
 
 
 def test_blank_cells_say_why() -> None:
-    """Nothing measured, the baseline not measured, a void cell."""
     bare = gather(a_run(), [])
     assert [figure.verdict.claim for figure in judged_rows(bare)[0].figures[:2]] == [
         Conclusion.MISSING,
@@ -302,7 +298,6 @@ def test_blank_cells_say_why() -> None:
 
 
 def test_a_screen_only_hints() -> None:
-    """One launch each; few samples show the smallest and the largest."""
     figure = judged_rows(measured(a_run(Mode.SCREEN)))[0].figures[1]
     assert figure.verdict.claim is Conclusion.SCREEN
     assert (figure.n, figure.bootstrap) == (5, False)
@@ -381,7 +376,6 @@ def test_prefill_leaves_the_fixed_time_out() -> None:
 
 
 def test_a_later_first_token_is_slower() -> None:
-    """Less is better for a latency; the end-to-end rate pays for the prefill."""
     results = measured(a_run())
     assert judged_rows(results, BenchMetric.TTFT)[1].figures[1].verdict.claim is Conclusion.NO_DIFFERENCE
     e2e, decode = (
@@ -441,7 +435,6 @@ def test_a_run_of_one_profile_calibrates_the_box() -> None:
 
 
 def test_only_speed_cells_are_averaged() -> None:
-    """Questions of arithmetic are no cell of the speed table."""
     results = measured(a_run())
     odd = results.run.cells[1].model_copy(update={"key": LONG.model_copy(update={"kind": Kind.MATH})})
     run = results.run.model_copy(update={"cells": (results.run.cells[0], odd)})
@@ -449,7 +442,6 @@ def test_only_speed_cells_are_averaged() -> None:
 
 
 def test_every_column_says_what_it_divides() -> None:
-    """No bare names."""
     for metric in BenchMetric:
         assert metric.definition
         assert ("/" in metric.definition) == (metric.unit == "tok/s")

@@ -39,12 +39,10 @@ STEADY = [1.00, 1.01, 0.99, 1.00, 1.01, 0.99, 1.00]
     ],
 )
 def test_the_first_repetitions(seconds: Sequence[float], cold: int) -> None:
-    """Slower than all that follow by more than chance, or falling all along."""
     assert count_warm_up(seconds) == cold
 
 
 def test_noise_is_not_taken_for_warming_up() -> None:
-    """At most one cell in fifty, whatever the number of repetitions."""
     chance = random.Random(7)
     for reps in (5, 10, 30):
         found = sum(count_warm_up([chance.gauss(1, 0.05) for _ in range(reps)]) > 0 for _ in range(500))
@@ -99,7 +97,6 @@ async def test_cold_repetitions_are_measured_again() -> None:
 
 
 async def test_an_engine_that_never_stands_still_voids_its_cell() -> None:
-    """After all repetitions were measured twice."""
     falling = count(20.0, -0.5)
     cell, _, asked = await measured([next(falling) for _ in range(20)], 10)
     assert cell.void == f"{WARMING} after 20 repetitions"
@@ -133,14 +130,12 @@ def test_a_screen_has_the_arms_as_given() -> None:
 
 
 def test_orders_are_the_same_on_every_machine() -> None:
-    """Golden, by the draw alone."""
     assert [arms(Mode.STANDARD, "A", "B", draw=str(draw)) for draw in range(4)] == GOLDEN_PAIRS
     assert [arms(Mode.CAREFUL, "A", "B", "C", draw=str(draw)) for draw in range(2)] == GOLDEN_TRIPLES
 
 
 @pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
 def test_orders_of_two_arms_are_drawn_as_often_as_they_are_listed(mode: Mode) -> None:
-    """Each forwards and backwards, and with either arm first."""
     drawn = Counter(arms(mode, "A", "B", draw=str(number)) for number in range(4000))
     swap = str.maketrans("AB", "BA")
     total = sum(PAIR_ORDERS[mode].values())

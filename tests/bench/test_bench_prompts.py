@@ -21,7 +21,7 @@ from sparkdash.bench.measure.runner import Runner
 from sparkdash.bench.measure.stream_answer import StreamedAnswer
 from sparkdash.bench.plan import prompts, run_plan, suites, texts
 from sparkdash.bench.plan.prompts import PromptIndex, chat_prompt
-from sparkdash.bench.plan.run_plan import RunTarget, new_run
+from sparkdash.bench.plan.run_plan import new_run
 from sparkdash.bench.plan.suites import CellGroup, Suite
 from sparkdash.bench.report.assemble import assemble_report
 from sparkdash.bench.report.comparability import flags_between_runs
@@ -208,7 +208,6 @@ def test_a_prompt_begins_with_a_mark_and_is_named_by_its_text() -> None:
 
 
 def test_a_suite_is_made_read_and_refused_when_its_prompts_changed() -> None:
-    """Its hash tells the prompts; their file is the owner's alone."""
     runner = CliRunner()
     assert "nothing_captured" in str(
         getattr(runner.invoke(app, ["bench", "suites", "--captured", "mine"]).exception, "code", "")
@@ -235,7 +234,6 @@ def test_a_suite_is_made_read_and_refused_when_its_prompts_changed() -> None:
     [("A b", "not a valid name"), ("../x", "not a valid name"), ("seeds", "already"), ("own", "already")],
 )
 def test_a_captured_suite_takes_the_place_of_no_other(name: str, words: str) -> None:
-    """Neither of one that comes with sparkdash, nor of one that the owner wrote."""
     folder = paths.config_dir() / "suites"
     folder.mkdir()
     (folder / "own.yaml").write_text("suite: own\n")
@@ -247,7 +245,6 @@ def test_a_captured_suite_takes_the_place_of_no_other(name: str, words: str) -> 
 
 
 def test_cells_of_captured_requests_want_prompts(tmp_path: Path) -> None:
-    """Told where the suite is read."""
     file = tmp_path / "x.yaml"
     file.write_text("suite: x\nversion: 1\nabout: x\ncells: [{output: 32, text: captured}]\n")
     with pytest.raises(ProfileError, match="sparkdash bench suites --captured NAME"):
@@ -255,14 +252,13 @@ def test_cells_of_captured_requests_want_prompts(tmp_path: Path) -> None:
 
 
 async def test_a_run_keeps_digests_and_never_words(tmp_path: Path) -> None:
-    """Neither its records nor its report has the text; the engine got all of it."""
     chats, _ = chats_of([line(MARK), line("b")])
     cells = (suites.CellGroup(output=(20,), text=(suites.TEXT,), reps=2),)
     suite = suites.Suite(suite="mine", version="1", about="", cells=cells, prompts="x", prompts_sha256="y")
     speed = SimSpeed(context=0, decode_tok_s=40, prefill_tok_s=4000)
     profile = Profile(name="sim", engine=EngineKind.SIM, context=4096, sim=SimSpec(speeds=(speed,), time_scale=50))
     async with serving(profile) as (_, url), BenchClient(url) as wire:
-        run = new_run(suite, (Arm(name="A", profile=url),), Mode.SCREEN, where=RunTarget(target="url"))
+        run = new_run(suite, (Arm(name="A", profile=url),), Mode.SCREEN, target="url")
         place = run_folder.create_run_folder(run, tmp_path)
         heard: list[str] = []
         chat = wire.chats
@@ -298,7 +294,7 @@ async def test_tools_that_all_chats_share_make_no_answer_void(tmp_path: Path, mo
     suite = suites.Suite(suite="mine", version="1", about="", cells=cells, prompts="x", prompts_sha256="y")
     profile = Profile(name="sim", engine=EngineKind.SIM, context=4096, sim=SimSpec(time_scale=50))
     async with serving(profile) as (_, url), BenchClient(url) as wire:
-        run = new_run(suite, (Arm(name="A", profile=url),), Mode.SCREEN, where=RunTarget(target="url"))
+        run = new_run(suite, (Arm(name="A", profile=url),), Mode.SCREEN, target="url")
         place = run_folder.create_run_folder(run, tmp_path)
         results = await Runner(place, UrlLauncher(wire), lambda _: None, lag_limit_ms=1e9, chats=chats).run()
     assert {one.void for one in results.samples} == {None}
@@ -325,7 +321,6 @@ async def pairs(_kind: str, content: str) -> int:
 @pytest.mark.parametrize("text", ["prose", "code", "json", "chat"])
 @pytest.mark.parametrize("count", [tokens, words, pairs])
 async def test_a_prompt_has_exactly_the_tokens_that_were_meant(context: int, text: str, count: prompts.Count) -> None:
-    """By whatever tokenizer, in every class of text."""
     key = CellKey(suite="s", context=context, output=32, text=text)
     for rep in range(2):
         prompt = await prompts.build_prompt(1, key, PromptIndex(rep), count)
@@ -333,7 +328,6 @@ async def test_a_prompt_has_exactly_the_tokens_that_were_meant(context: int, tex
 
 
 async def test_equal_questions_give_equal_prompts_and_others_differ_from_the_first_token_on() -> None:
-    """f(seed, cell, repetition, stream); the head of each is its own."""
     place = PromptIndex(3, stream=1)
     first, again = [await prompts.build_prompt(1, COLD, place, tokens) for _ in range(2)]
     assert first == again
@@ -350,7 +344,6 @@ async def test_equal_questions_give_equal_prompts_and_others_differ_from_the_fir
 
 
 async def test_a_second_try_is_the_same_text_under_another_head() -> None:
-    """So that it is paired with the other arms' first, and no cache knows it."""
     first, second = [await prompts.build_prompt(1, COLD, PromptIndex(0, attempt=attempt), tokens) for attempt in (0, 1)]
     assert first.id == second.id
     assert first.content[:13] != second.content[:13]
@@ -358,7 +351,6 @@ async def test_a_second_try_is_the_same_text_under_another_head() -> None:
 
 
 async def test_a_suites_name_changes_no_prompt() -> None:
-    """An owner's own suite with the same cell is measured with the same text."""
     mine = COLD.model_copy(update={"suite": "mine"})
     assert (await prompts.build_prompt(1, mine, PromptIndex(0), tokens)) == (
         await prompts.build_prompt(1, COLD, PromptIndex(0), tokens)
@@ -366,7 +358,6 @@ async def test_a_suites_name_changes_no_prompt() -> None:
 
 
 async def test_questions_of_a_prefix_cell_share_all_before_them() -> None:
-    """One system prompt, many questions."""
     key = COLD.model_copy(update={"kind": Kind.PREFIX, "warm": True})
     first, second = [(await prompts.build_prompt(1, key, PromptIndex(rep), tokens)).content for rep in (0, 1)]
     assert first != second
@@ -375,7 +366,6 @@ async def test_questions_of_a_prefix_cell_share_all_before_them() -> None:
 
 
 async def test_a_cell_takes_all_classes_in_turn() -> None:
-    """Unless it names one."""
     assert [prompts.text_class(COLD, rep) for rep in range(5)] == ["prose", "code", "json", "chat", "prose"]
     assert prompts.text_class(COLD.model_copy(update={"text": "json"}), 0) == "json"
 

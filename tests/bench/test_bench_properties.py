@@ -84,7 +84,6 @@ ANYTHING = st.lists(st.integers(0, 0x2FFFF).map(chr)).map("".join)
 @settings(max_examples=60, deadline=None)
 @given(ANYTHING | st.text(alphabet="ANSWER: -,.0123456789*`$\n</think>"), st.integers(-1000, 100_000))
 def test_the_judge_takes_any_text(text: str, answer: int) -> None:
-    """It never fails, and a well-formed last line always counts."""
     score(answer, text)
     assert score(answer, f"{text}\nANSWER: {answer}") == "right"
 

@@ -129,7 +129,6 @@ def test_windowed_layers_stop_at_their_window() -> None:
 
 
 def test_states_are_read_and_written() -> None:
-    """Of linear layers, once for each sequence, whatever the context."""
     linear = KvLayers(kind=Attention.LINEAR, layers=48, state_bytes=3_000_000)
     full = KvLayers(kind=Attention.FULL, layers=16, key_elements=1024, value_elements=1024)
     hybrid = facts(WeightBytes(dense=16_000_000_000), linear, full)
@@ -177,7 +176,6 @@ def test_two_nodes_have_twice_the_bandwidth() -> None:
 
 
 def test_what_is_not_known_leaves_no_ceiling() -> None:
-    """No KV layers told, or no share of the experts."""
     assert decode_step(facts(WeightBytes(dense=1000)), context=10) is None
     untold = coder().model_copy(update={"active_experts": None})
     assert decode_step(untold, context=10) is None
@@ -201,7 +199,6 @@ def test_a_plain_step_is_what_the_checkpoint_says_of_itself() -> None:
     [("fp8", 8), ("fp8_e4m3", 8), ("torch.bfloat16", 16), ("float16", 16), ("q8_0", 8.5), ("auto", None), (None, None)],
 )
 def test_bits_of_a_resolved_cache(dtype: str | None, bits: float | None) -> None:
-    """`auto` is no answer: what it was resolved to is in the engine's log."""
     assert kv_bits(dtype) == bits
 
 

@@ -174,7 +174,6 @@ async def test_every_launch_is_a_new_engine_and_every_cell_is_measured(tmp_path:
 
 
 async def test_a_run_keeps_the_order_that_it_was_recorded_with(tmp_path: Path, sims: Sims) -> None:
-    """A B B A, begun by an earlier version."""
     suite = Suite(suite="s", version="1", about="", cells=(CellGroup(output=(24,)),))
     run = run_plan.new_run(suite, ARMS, Mode.STANDARD, reps=1)
     order = tuple(LaunchSlot(arm=arm, block=place // 2) for place, arm in enumerate("ABBA"))
@@ -212,7 +211,6 @@ async def test_a_run_that_was_stopped_measures_nothing_twice(tmp_path: Path, sim
 
 
 async def test_a_profile_that_was_edited_meanwhile_is_refused(tmp_path: Path, sims: Sims) -> None:
-    """Its figures would be of two profiles."""
     place = begun(tmp_path)
 
     def stop(step: RunStep) -> None:
@@ -286,7 +284,6 @@ async def test_what_was_cached_does_not_count_and_is_tried_again(tmp_path: Path,
 
 
 async def test_a_cell_during_which_the_clock_fell_is_void_and_missing(tmp_path: Path, sims: Sims) -> None:
-    """It is kept with its reason, and measured when the run goes on."""
     suite = Suite(suite="s", version="1", about="", cells=(CellGroup(output=(24,)),))
     place = begun(tmp_path, Mode.SCREEN, suite, 2)
     late = 4e9
@@ -318,7 +315,6 @@ async def test_requests_at_once_count_together(tmp_path: Path, sims: Sims) -> No
 
 
 async def test_warm_cells_repeat_and_prefix_cells_share(tmp_path: Path, sims: Sims) -> None:
-    """What the cache answers is then the figure, not a fault."""
     cells = (
         CellGroup(context=(1024,), output=(24,), warm=(True,)),
         CellGroup(context=(1024,), output=(24,), warm=(True,), kind=Kind.PREFIX),
@@ -333,7 +329,6 @@ async def test_warm_cells_repeat_and_prefix_cells_share(tmp_path: Path, sims: Si
 
 
 def test_settling() -> None:
-    """Not told: at once. Else cool as at first, or steady."""
     assert settled([None], 40.0)
     assert settled([42.0], 40.0)
     assert not settled([60.0], 40.0)
@@ -343,7 +338,6 @@ def test_settling() -> None:
 
 
 async def test_answers_are_kept_where_they_are_judged(tmp_path: Path, sims: Sims) -> None:
-    """Math asks each of its questions once and lets the answer end by itself."""
     cells = (CellGroup(output=(60,), kind=Kind.MATH, reps=5),)
     results = await runner(
         begun(tmp_path, Mode.SCREEN, Suite(suite="s", version="1", about="", cells=cells)), sims
@@ -355,7 +349,6 @@ async def test_answers_are_kept_where_they_are_judged(tmp_path: Path, sims: Sims
 
 
 async def test_a_cell_that_the_engine_refuses_is_void_at_once(tmp_path: Path, sims: Sims) -> None:
-    """Its own words are the reason; the other cells are measured."""
     suite = Suite(suite="s", version="1", about="", cells=(CellGroup(context=(0, 8192), output=(24,)),))
     results = await runner(begun(tmp_path, Mode.SCREEN, suite, 1), sims).run()
     void = [cell for cell in results.cells if cell.void]
@@ -369,10 +362,8 @@ def test_a_run_at_a_url_goes_on_with_the_model_that_it_was_given(monkeypatch: py
     """A server that lists several is asked for the same one; and another model is another question."""
     arms = (Arm(name="U", profile="http://127.0.0.1:1"),)
     suite = suites.load_suite("smoke")
-    run = run_plan.new_run(suite, arms, Mode.SCREEN, where=run_plan.RunTarget(target="url", model="second"))
-    assert not run_plan.is_same_question(
-        run, run_plan.new_run(suite, arms, Mode.SCREEN, where=run_plan.RunTarget(target="url"))
-    )
+    run = run_plan.new_run(suite, arms, Mode.SCREEN, target="url", model="second")
+    assert not run_plan.is_same_question(run, run_plan.new_run(suite, arms, Mode.SCREEN, target="url"))
     run_folder.create_run_folder(run)
     asked: list[str | None] = []
 

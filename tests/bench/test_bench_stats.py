@@ -93,7 +93,6 @@ def drifting(rng: random.Random, cells: int, mode: Mode) -> dict[CellKey, dict[s
 @pytest.mark.parametrize(("cells", "runs"), [(1, 300), (20, 60)])
 @pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
 def test_a_drift_out_and_back_is_claimed_in_no_table(mode: Mode, cells: int, runs: int) -> None:
-    """At most one table in twenty has a claim in any cell or over all cells."""
     rng = random.Random(41)
     assert sum(any(claimed(drifting(rng, cells, mode), alone=False)) for _ in range(runs)) <= 0.05 * runs
 
@@ -191,7 +190,6 @@ def test_bootstrap_covers_the_true_median(n: int) -> None:
 
 
 def test_few_values_show_min_and_max() -> None:
-    """Seven have no honest interval; eight have one; none have nothing."""
     few = stats.summary([3.0, 1.0, 2.0, 5.0, 4.0, 7.0, 6.0])
     assert few == stats.Summary(median=4.0, n=7, low=1.0, high=7.0, bootstrap=False)
     many = stats.summary([float(one) for one in range(30)])

@@ -119,7 +119,6 @@ async def test_a_kernel_that_notes_no_arrivals_is_done_without(
 
 
 async def test_each_chunk_is_a_piece_of_its_own(connections: TimedConnections) -> None:
-    """Also where several come at once: they share the moment, not the bytes."""
     async with answering(OK + chunk(b"a") + chunk(b"bc") + END) as (root, _):
         timed = await asked(connections, root)
     assert (timed.status, [piece for _, piece in timed.pieces]) == (200, [b"a", b"bc"])
@@ -138,7 +137,6 @@ async def test_connections_are_kept_and_a_closed_one_is_not_used(connections: Ti
 
 
 async def test_a_body_may_end_with_its_connection(connections: TimedConnections) -> None:
-    """No length and no chunks; the connection is not kept."""
     async with answering(b"HTTP/1.1 503 Busy\r\n\r\nlater", close=True) as (root, _):
         timed = await asked(connections, root)
     assert (timed.status, timed.body) == (503, b"later")
@@ -146,7 +144,6 @@ async def test_a_body_may_end_with_its_connection(connections: TimedConnections)
 
 @pytest.mark.parametrize("answer", [OK + chunk(b"a"), b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\n"])
 async def test_what_is_broken_off_is_an_error(connections: TimedConnections, answer: bytes) -> None:
-    """In the middle, at the beginning, or because it is no HTTP."""
     async with answering(answer, close=True) as (root, _):
         with pytest.raises(BrokenAnswerError):
             await asked(connections, root)

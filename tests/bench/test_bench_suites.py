@@ -27,7 +27,6 @@ def write(text: str, folder: Path, name: str = "mine.yaml") -> Path:
 
 
 def test_every_shipped_suite_loads_and_is_named_as_its_file() -> None:
-    """Those of the handbook."""
     expected = {
         "smoke",
         "seeds",
@@ -45,7 +44,6 @@ def test_every_shipped_suite_loads_and_is_named_as_its_file() -> None:
 
 
 def test_seeds_has_the_published_matrix_and_a_warm_column() -> None:
-    """Five contexts by three lengths, cold."""
     cells = suites.load_suite("seeds").planned(Mode.STANDARD)
     cold = {(cell.key.context, cell.key.output) for cell in cells if not cell.key.warm}
     assert cold == {(context, output) for context in (0, 512, 2048, 8192, 16384) for output in (32, 150, 400)}
@@ -54,7 +52,6 @@ def test_seeds_has_the_published_matrix_and_a_warm_column() -> None:
 
 
 def test_a_suite_of_the_owners_wins_and_its_hash_is_of_its_meaning(own_folders: Path) -> None:
-    """Comments, order of keys and the description change nothing; a cell does."""
     write(GOOD, own_folders, "smoke.yaml")
     assert suites.load_suite("smoke").suite == "mine"
     first = suites.read_suite(write(GOOD, own_folders)).hash
@@ -64,7 +61,6 @@ def test_a_suite_of_the_owners_wins_and_its_hash_is_of_its_meaning(own_folders: 
 
 
 def test_reps_are_the_suites_own_else_what_was_asked_else_the_modes() -> None:
-    """prefill says thirty, whatever the mode."""
     assert {cell.reps for cell in suites.load_suite("prefill").planned(Mode.SCREEN, reps=2)} == {30}
     assert {cell.reps for cell in suites.load_suite("smoke").planned(Mode.CAREFUL, reps=7)} == {2}
     assert {cell.reps for cell in suites.load_suite("concurrency").planned(Mode.SCREEN)} == {3}
@@ -87,7 +83,6 @@ def test_reps_are_the_suites_own_else_what_was_asked_else_the_modes() -> None:
     ],
 )
 def test_a_mistake_is_told_with_its_line(own_folders: Path, text: str, where: str, what: str) -> None:
-    """file:line, what is wrong, and the nearest right word."""
     file = write(text, own_folders)
     with pytest.raises(ProfileError) as wrong:
         suites.read_suite(file)
@@ -96,7 +91,6 @@ def test_a_mistake_is_told_with_its_line(own_folders: Path, text: str, where: st
 
 
 def test_an_unknown_suite_names_the_nearest() -> None:
-    """And a file that is not there is named."""
     with pytest.raises(AdmissionError, match="no suite 'seed'") as unknown:
         suites.load_suite("seed")
     assert unknown.value.hint == "Did you mean seeds?"

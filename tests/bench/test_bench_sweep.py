@@ -30,7 +30,6 @@ def left() -> Path:
 
 
 def test_what_a_killed_one_left_goes_at_the_next_start(left: Path) -> None:
-    """Not before it is free: another may be asking whether to begin."""
     with sweep.sweep_profiles(FAMILY, TEXT):
         sweep.delete_stale_files()
         assert left.exists()
@@ -42,7 +41,6 @@ def test_what_a_killed_one_left_goes_at_the_next_start(left: Path) -> None:
 def test_a_run_that_was_begun_wants_its_profiles_until_it_is_whole(
     left: Path, recorded: Callable[..., Path], *, ended: bool
 ) -> None:
-    """It goes on after a crash of the box as well."""
     rates = {"1": {CellKey(suite="seeds", context=0, output=32): 60.0}}
     changes = {"ended_at": "2026-11-21T21:00:00Z"} if ended else {}
     recorded(paths.bench_dir(), arms=ARMS, rates=rates, changes=changes)
@@ -52,7 +50,6 @@ def test_a_run_that_was_begun_wants_its_profiles_until_it_is_whole(
 
 @pytest.mark.parametrize("name", [FAMILY, "mine"])
 def test_the_owners_files_stay(name: str) -> None:
-    """Of whatever name; one that was made of a sweep's has another."""
     own = sweep.sweep_file_path(name)
     own.parent.mkdir(parents=True)
     own.write_text(TEXT if name == FAMILY else sweep.HEAD + TEXT)
@@ -88,7 +85,6 @@ def swept(text: str, folder: Path) -> dict[str, Profile]:
 
 
 def test_a_parameter_inside_a_mapping(tmp_path: Path) -> None:
-    """Where the profile has it; none drafted is no speculation at all."""
     arms = swept("num_speculative_tokens=0..2", tmp_path)
     assert list(arms) == [f"num_speculative_tokens={n}" for n in (0, 1, 2)]
     configs = [profile.args.get("speculative-config") for profile in arms.values()]
@@ -98,7 +94,6 @@ def test_a_parameter_inside_a_mapping(tmp_path: Path) -> None:
 
 
 def test_a_flag_by_any_spelling_and_a_new_one(tmp_path: Path) -> None:
-    """max_num_seqs is max-num-seqs; what the profile lacks is added."""
     assert [profile.args["max-num-seqs"] for profile in swept("max_num_seqs=4,16", tmp_path).values()] == [4, 16]
     (drafts, _) = swept("num-speculative-tokens=3,4", tmp_path).values()
     assert drafts.args["speculative-config"]["num_speculative_tokens"] == 3
@@ -108,13 +103,11 @@ def test_a_flag_by_any_spelling_and_a_new_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["x", "x=", "x=1", "x=1,1", "=1,2", "x=0..99"])
 def test_what_is_no_sweep(text: str) -> None:
-    """It says how one is written."""
     with pytest.raises(AdmissionError, match="no sweep"):
         sweep.parse_sweep(text)
 
 
 def test_a_profile_whose_secret_is_masked_is_not_swept() -> None:
-    """Its engines would be measured with the mask in the secret's place."""
     shown = redact_profile(
         PROFILE.replace(env={"SERVICE_API_KEY": "correct-horse"}, silence={"secret-literal": "a test key"})
     )

@@ -230,7 +230,6 @@ def test_many_equal_arms_raise_no_false_claim(mode: Mode) -> None:
 
 @pytest.mark.full
 def test_an_unsteady_arm_hides_behind_no_steady_ones() -> None:
-    """One arm whose launches vary five times as much: its luck is no claim."""
     assert told(claims("ABCD", runs=1200, unsteady={"D": 0.03})) <= 0.05
 
 
@@ -269,7 +268,6 @@ def test_a_hiccup_costs_little() -> None:
 
 
 def test_missing_samples_leave_the_pairing_intact() -> None:
-    """A fast prompt that is void in one launch makes that launch no slower."""
     found = simulated(random.Random(13), cv=0.0, launch_sd=0.0, effect=0.01)
     for launch, prompt in ((0, "0"), (1, "2"), (6, "4")):
         found["A" if launch in found["A"] else "B"][launch].pop(prompt)
@@ -277,7 +275,6 @@ def test_missing_samples_leave_the_pairing_intact() -> None:
 
 
 def test_prompts_that_are_never_shared_are_compared_by_launch() -> None:
-    """Without any pairing the launches' means remain."""
     found = {
         arm: {place: {f"{place}.{prompt}": value for prompt, value in ones.items()} for place, ones in values.items()}
         for arm, values in simulated(random.Random(17), effect=0.5).items()
@@ -387,7 +384,6 @@ WIDE = Contrast(log_ratio=0.01, se=0.02, df=2)
     ],
 )
 def test_words(contrast: Contrast, text: str) -> None:
-    """Each verdict as it is printed."""
     assert judge_contrasts([contrast])[0].text == text
 
 

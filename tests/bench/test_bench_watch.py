@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Host, Mode
-from sparkdash.bench.watch import Build, Outlook, Watch, pinned_image, watch_profile, watched_evenings
+from sparkdash.bench.watch import Build, Outlook, Watch, pinned_image, watch_profile
 from sparkdash.cli.main import app
 from sparkdash.paths import bench_dir
 
@@ -43,7 +43,7 @@ def evening(number: int, build: Mapping[str, Any], factor: float = 1.0, **change
 def watched(
     rehearse: Callable[..., Results], nights: Sequence[dict[str, Any]], metric: BenchMetric = BenchMetric.DECODE
 ) -> Watch:
-    return watch_profile("coder", metric, watched_evenings([rehearse(**one) for one in nights], "coder", metric))
+    return watch_profile([rehearse(**one) for one in nights], "coder", metric)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,6 @@ def test_one_evening_of_each_build_shows_large_changes_only(
 
 
 def test_a_time_that_grows_looks_slower(rehearse: Callable[..., Results]) -> None:
-    """The time to the first token is a tenth of each request here."""
     found = watched(rehearse, [evening(0, OLD), evening(2, NEW, 0.8)], BenchMetric.TTFT)
     assert found.last is not None
     assert found.last.outlook is Outlook.SLOWER
@@ -96,14 +95,12 @@ def test_other_work_and_other_boxes_are_left_out(rehearse: Callable[..., Results
 
 
 def test_builds_of_different_suites_are_not_known_to_differ(rehearse: Callable[..., Results]) -> None:
-    """Other prompts are another measurement."""
     found = watched(rehearse, [evening(0, OLD), evening(2, NEW, 0.5, suite_hash="beef" * 16)])
     assert found.last is not None
     assert (found.last.outlook, found.last.cells) == (Outlook.UNKNOWN, ())
 
 
 def test_a_build_that_came_back_is_a_period_of_its_own(rehearse: Callable[..., Results]) -> None:
-    """The newest is compared with each one before it."""
     found = watched(rehearse, [evening(0, OLD), evening(2, NEW, 0.8), evening(4, OLD)])
     assert [one.outlook for one in found.changes] == [Outlook.STEADY, Outlook.FASTER]
 
@@ -120,7 +117,6 @@ def test_a_build_that_came_back_is_a_period_of_its_own(rehearse: Callable[..., R
     ],
 )
 def test_the_way_back_names_the_image_by_its_digest(image: str, digest: str | None, pinned: str) -> None:
-    """A port is no tag. An image that was built on the box has an id alone."""
     assert pinned_image(Build(image=image, image_digest=digest)) == pinned
 
 
@@ -139,7 +135,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("home")
 def test_the_command_says_what_changed_and_how_to_go_back(recorded: Callable[..., Path]) -> None:
-    """From the folders of this user's runs; a script sees the exit status."""
     recorded(bench_dir(), **evening(0, OLD))
     status, told = watch("coder")
     assert (status, "One build so far" in told, "SIMULATED" in told) == (0, True, True)
@@ -155,7 +150,6 @@ def test_the_command_says_what_changed_and_how_to_go_back(recorded: Callable[...
 
 @pytest.mark.usefixtures("home")
 def test_a_profile_that_was_never_measured_says_how_to() -> None:
-    """No empty table."""
     done = CliRunner().invoke(app, ["bench", "watch", "coder"])
     assert done.exit_code != 0
     assert "coder has no decode figure in any recorded run" in str(done.exception)

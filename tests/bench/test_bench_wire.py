@@ -99,7 +99,6 @@ def test_a_count_is_held_to_what_the_chunks_allow() -> None:
 
 
 def test_usage_at_the_end_does_not_count_the_first_chunk() -> None:
-    """Some servers write the whole usage into the last chunk with text."""
     last = {
         "choices": [{"index": 0, "delta": {"content": "b c"}, "finish_reason": "length"}],
         "usage": {"completion_tokens": 9},
@@ -142,7 +141,6 @@ async def test_tokens_of_a_first_chunk_are_counted_else_marked(server: ExactServ
 
 @pytest.mark.parametrize("strict", [False, True])
 async def test_keys_of_an_unknown_server_are_tried_and_marked(strict: bool, rehearse: Callable[..., Results]) -> None:
-    """The keys are sent where it takes them, and the report says so."""
     arm, answers = await launched(ExactServer(decode=1e6, prefill=1e6, per_chunk=3, owner="sparkdash", strict=strict))
     assert arm.provenance.engine is None
     assert arm.provenance.request_keys == (None if strict else "vllm")
@@ -280,7 +278,6 @@ def delta(finish: str | None = None, usage: int | None = None, **parts: Any) -> 
 
 
 def test_a_role_is_a_response_and_no_token() -> None:
-    """vLLM's first chunk carries a role and no text."""
     answer = read_stream(
         0, [(5, delta(role="assistant", content="")), (9, delta(content="a")), (20, delta(content="b"))]
     )
@@ -295,14 +292,12 @@ def test_a_token_without_text_is_a_token() -> None:
 
 
 def test_what_comes_in_one_piece_was_there_at_the_first_moment() -> None:
-    """Tokens that share the first timestamp are not decoded after it."""
     first = delta(usage=1, content="a") + delta(usage=2, content="b")
     answer = read_stream(0, [(10, first), (20, delta(usage=3, content="c"))])
     assert (answer.token_ns, answer.k1, answer.first_chunks) == (10, 2, 2)
 
 
 def test_cut_frames_and_reasoning_by_its_older_name() -> None:
-    """A frame belongs to the piece that ends it."""
     whole = delta(reasoning_content="hm")
     answer = read_stream(0, [(1, whole[:9]), (2, whole[9:]), (3, delta(content="so"))])
     assert (answer.token_ns, answer.visible_ns, answer.thought, answer.text) == (2, 3, "hm", "so")
@@ -311,7 +306,6 @@ def test_cut_frames_and_reasoning_by_its_older_name() -> None:
 
 
 def test_usage_tells_reasoning_and_cache() -> None:
-    """Where the engine says how many tokens were hidden, it is believed."""
     usage = {
         "prompt_tokens": 9, "completion_tokens": 10, "completion_tokens_details": {"reasoning_tokens": 4},
         "prompt_tokens_details": {"cached_tokens": 8},
@@ -321,14 +315,12 @@ def test_usage_tells_reasoning_and_cache() -> None:
 
 
 def test_an_error_in_the_stream_is_told() -> None:
-    """As engines and the gateway write it."""
     answer = read_stream(0, [(1, delta(content="a")), (2, frame(error={"message": "the engine died"}))])
     assert answer.error == "the engine died"
 
 
 @pytest.mark.parametrize("data", ["5", "null", "[]", '"so"'])
 def test_an_event_that_is_no_object_is_an_error(data: str) -> None:
-    """In words, whatever else was said."""
     assert "no JSON object" in (read_stream(0, [(1, f"data: {data}\n\n".encode())]).error or "")
 
 
@@ -353,7 +345,7 @@ async def test_a_request_over_the_wire() -> None:
     """Timestamps in order, the engine's counts, and refusals in its own words; nothing is raised."""
     async with serving(sim(time_scale=20)) as (_app, url), BenchClient(url) as wire:
         measured = MeasuredEngine(client=wire, kind=EngineKind.SIM, model="sim", engine_url=url)
-        answer = await measured.ask("Tell me.", 40, salt="s")
+        (answer,) = await measured.ask_all(["Tell me."], 40, salt="s")
         assert answer.error is None
         assert answer.t0_ns < (answer.token_ns or 0) < (answer.last_ns or 0)
         assert (answer.n, answer.finish_reason) == (40, "length")
@@ -363,7 +355,7 @@ async def test_a_request_over_the_wire() -> None:
         counted = await measured.counters()
         assert counted is not None
         assert counted.counters.generated == 42
-        refused = await measured.ask("x", 100_000, salt="s")
+        (refused,) = await measured.ask_all(["x"], 100_000, salt="s")
         assert refused.error is not None
         assert "HTTP 400" in refused.error
 
@@ -378,7 +370,7 @@ async def test_without_a_tokenize_route_prompts_are_nearly_as_long_as_meant(monk
         for kind in CLASSES:
             key = CellKey(suite="x", context=2048, output=16, text=kind)
             prompt = await prompts.build_prompt(1, key, prompts.PromptIndex(0), counter)
-            answer = await measured.ask(prompt.content, 1, salt="s")
+            (answer,) = await measured.ask_all([prompt.content], 1, salt="s")
             assert answer.prompt_tokens == pytest.approx(2048, rel=0.03)
 
 
@@ -415,7 +407,6 @@ async def test_an_engine_that_stops_telling_its_tokens_is_not_estimated() -> Non
 
 
 async def test_nobody_listens(unused_tcp_port: int) -> None:
-    """A refused connection is an answer with an error."""
     async with BenchClient(f"http://127.0.0.1:{unused_tcp_port}") as wire:
         assert (await wire.chat({"model": "x"})).error is not None
 
@@ -425,8 +416,6 @@ async def test_nobody_listens(unused_tcp_port: int) -> None:
     [("[]", "returns no model list"), ("<html>", "returns no model list"), ('{"data": null}', "lists no model"), ('{"data": [5]}', "lists no model")],
 )  # fmt: skip
 async def test_a_server_of_another_kind_is_told(models: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever stands where its models should."""
-
     async def get(_wire: BenchClient, _path: str) -> bytes:
         return models.encode()
 
@@ -437,7 +426,6 @@ async def test_a_server_of_another_kind_is_told(models: str, words: str, monkeyp
 
 @pytest.mark.parametrize(("owner", "kind"), [("vllm", "vllm"), ("llamacpp", "llamacpp"), ("someone", "openai")])
 def test_an_engine_is_known_by_its_models(owner: str, kind: str) -> None:
-    """Servers write who serves into their list."""
     assert model_list.engine_kind_of({"data": [{"id": "m", "owned_by": owner}]}) == kind
     assert model_list.engine_kind_of({}) is EngineKind.OPENAI
 
@@ -452,7 +440,6 @@ def test_an_engine_is_known_by_its_models(owner: str, kind: str) -> None:
     ],
 )
 def test_a_simulated_engine_is_known_also_behind_a_gateway(card: dict[str, str], simulated: bool) -> None:
-    """What is measured of it at a --url is labelled too."""
     assert model_list.is_simulated({"data": [{"id": "m", **card}]}, "m") is simulated
 
 

@@ -150,7 +150,6 @@ def test_the_line_over_all_cells_is_of_the_metric_that_the_table_shows(rehearse:
 
 
 def test_what_cannot_be_claimed_stands_in_brackets(rehearse: Rehearse) -> None:
-    """One launch of each arm is a hint, whatever it shows."""
     arms, rates = [PLAIN, EAGLE], {"plain": GRID, "plain-eagle": faster(1.2)}
     screened = told(rehearse(arms=arms, rates=rates, mode=Mode.SCREEN))
     assert "(+20.0%)" in screened
@@ -167,7 +166,6 @@ def test_blank_cells_stay_and_say_what_fills_them(rehearse: Rehearse) -> None:
 
 
 def test_arms_of_a_layout_that_were_never_measured_say_how_to(rehearse: Rehearse) -> None:
-    """The run has one of the sixteen; a profile that cannot run says so instead."""
     plain = Arm(name="turbo", profile="qwen3-coder-30b-nvfp4")
     shelf = LocalProfiles(cannot_run={"qwen3-coder-30b-nvfp4/turbo2-mtp-1": "no MTP head"})
     out = told(rehearse(arms=[plain], rates={"turbo": GRID}), layout=load_layout("qwen3-coder"), shelf=shelf)
@@ -178,7 +176,6 @@ def test_arms_of_a_layout_that_were_never_measured_say_how_to(rehearse: Rehearse
 
 
 def test_a_void_cell_says_why(rehearse: Rehearse) -> None:
-    """It is not blank: it was measured, and does not count."""
     void = "clock fell to 820 MHz"
     out = told(rehearse(arms=[PLAIN], rates={"plain": GRID}, voids={("plain", LONG): void}))
     assert f"¹ void: {void}" in out
@@ -216,14 +213,12 @@ def test_right_answers_come_from_another_run(rehearse: Rehearse) -> None:
 
 @pytest.mark.parametrize(("metric", "head"), [("ttft", "ttft per request (s)"), ("aggregate", "tok/s together")])
 def test_a_column_has_the_unit_of_the_shown_metric(rehearse: Rehearse, metric: str, head: str) -> None:
-    """A time is no rate, and a rate of all together is none of a request."""
     results = rehearse(arms=[PLAIN], rates={"plain": {key(512, 256): 17.0, key(512, 256, concurrency=2): 12.0}})
     out = told(results, layout=derive_layout(assemble_report(results), metric))
     assert out.split("| Batch |")[1].splitlines()[0] == f" Avg completion tokens | {head} | Aggregate tok/s |"
 
 
 def test_the_batch_table(rehearse: Rehearse) -> None:
-    """As published: per request and all together, serial and concurrent."""
     rates = {key(512, 256): 17.0, key(512, 256, concurrency=2): 12.0, key(512, 256, concurrency=4): 9.0}
     out = told(rehearse(arms=[PLAIN], rates={"plain": rates}), layout=None)
     table = out.split("| Batch |")[1].splitlines()
@@ -237,7 +232,6 @@ def test_the_batch_table(rehearse: Rehearse) -> None:
 
 
 def test_batches_of_several_contexts_say_which(rehearse: Rehearse) -> None:
-    """Those of the arena's grid looked alike; a class of text has its own table."""
     crowds = {key(context, 128, concurrency=2): 12.0 for context in (2048, 6144)}
     out = told(rehearse(arms=[PLAIN], rates={"plain": {**crowds, key(512, 64, concurrency=2, text="code"): 9.0}}))
     head, rows = out.split("| Context | Batch |")[1].split("\n\n")[0].split("\n", 1)
@@ -272,7 +266,6 @@ def test_reasoning_makes_two_figures_of_one_stream(rehearse: Rehearse) -> None:
     ({"suite_file": "~/my suites/s.yaml"}, "sparkdash bench coder --suite ~/'my suites/s.yaml' --seed 42"),
 ])  # fmt: skip
 def test_the_command_measures_the_same_again(rehearse: Rehearse, changes: dict[str, Any], command: str) -> None:
-    """The same prompts, the same way."""
     assert f"```bash\n{command}\n```" in told(rehearse(arms=[PLAIN], rates={"plain": GRID}, changes=changes))
 
 
@@ -313,7 +306,6 @@ def test_the_recipe_table(rehearse: Rehearse) -> None:
 
 
 def test_speculation_is_taken_apart(rehearse: Rehearse) -> None:
-    """Steps a second are told beside the acceptance length."""
     out = told(
         rehearse(arms=[PLAIN, EAGLE], rates={"plain": GRID, "plain-eagle": GRID}, drafts={"plain-eagle": (62, 31)})
     )
@@ -373,7 +365,6 @@ def test_what_would_lie_is_refused(rehearse: Rehearse, field: str, here: Any, th
 def test_what_may_be_compared_itself_is_told(
     rehearse: Rehearse, field: str, values: tuple[str, str | None], words: str
 ) -> None:
-    """A driver, or the type of the KV cache."""
     results = rehearse(
         arms=[PLAIN, EAGLE],
         rates={"plain": GRID, "plain-eagle": faster(1.1)},
@@ -385,7 +376,6 @@ def test_what_may_be_compared_itself_is_told(
 
 
 def test_another_suite_is_never_compared(rehearse: Rehearse) -> None:
-    """The hash decides, not the name."""
     one = assemble_report(rehearse(arms=[PLAIN], rates={"plain": GRID}))
     other = assemble_report(rehearse(arms=[PLAIN], rates={"plain": faster(2)}, changes={"suite_hash": "beef" * 16}))
     found = compare_runs(one, other)
@@ -414,7 +404,6 @@ def test_lengths_of_two_suites_are_told_in_tokens_and_each_column_by_its_suite(r
 
 
 def test_simulated_beside_real_is_refused_and_another_box_is_told(rehearse: Rehearse) -> None:
-    """Between two runs as within one."""
     one = assemble_report(rehearse(arms=[PLAIN], rates={"plain": GRID}))
     real = assemble_report(
         rehearse(arms=[PLAIN], rates={"plain": GRID}, changes={"simulated": False, "host": Host(name="spark")})
@@ -425,7 +414,6 @@ def test_simulated_beside_real_is_refused_and_another_box_is_told(rehearse: Rehe
 
 
 def test_two_runs_show_a_change_and_claim_none(rehearse: Rehearse) -> None:
-    """Of the profiles that both have."""
     one = assemble_report(rehearse(arms=[PLAIN], rates={"plain": GRID}))
     other = assemble_report(rehearse(arms=[PLAIN, EAGLE], rates={"plain": faster(1.1), "plain-eagle": GRID}))
     found = compare_runs(one, other)
@@ -469,7 +457,6 @@ def test_the_json_form_is_stable(rehearse: Rehearse) -> None:
 
 
 def test_the_terminal_shows_the_same_page_in_eighty_columns(rehearse: Rehearse) -> None:
-    """Matrix rows stay on one line, with their bounds."""
     console = Console(width=80, record=True, file=io.StringIO())
     print_page(
         report_page(
@@ -483,7 +470,6 @@ def test_the_terminal_shows_the_same_page_in_eighty_columns(rehearse: Rehearse) 
 
 
 def test_an_unknown_layout_names_those_there_are() -> None:
-    """And a file of another shape says where it is wrong."""
     assert "qwen3-coder" in shipped_layouts()
     with pytest.raises(AdmissionError) as caught:
         load_layout("nothing-like-it")
@@ -492,7 +478,6 @@ def test_an_unknown_layout_names_those_there_are() -> None:
 
 
 def test_answers_are_told_by_stratum_and_against_the_baseline(rehearse: Rehearse) -> None:
-    """Four questions more or less of fifty are no evidence, in words."""
     rates = {"plain": {LONG: 60.0}, "plain-eagle": {LONG: 60.0}}
     results = rehearse(arms=[PLAIN, EAGLE], rates=rates, maths={"plain": 37, "plain-eagle": 35})
     out = " ".join(told(results).split("## Math")[1].split())
@@ -532,7 +517,6 @@ def test_a_sweep_recommends_a_value_for_each_class_of_text(rehearse: Rehearse) -
 
 
 def test_classes_of_text_have_a_table_of_their_own(rehearse: Rehearse) -> None:
-    """One profile alone, measured on one's own prompts, still shows its figures."""
     mine = key(0, 64, text="captured")
     out = told(rehearse(arms=[PLAIN], rates={"plain": {mine: 50.0}}))
     (row,) = (line for line in out.splitlines() if line.startswith("| captured"))

@@ -14,7 +14,7 @@ from sparkdash.api.answers import BenchPlan
 from sparkdash.api.requests import StartRunBody
 from sparkdash.bench import processes as room
 from sparkdash.bench.plan import run_plan, suites
-from sparkdash.bench.processes import _ab_command, read_report_json, require_run, resume_run
+from sparkdash.bench.processes import _ab_words, read_report_json, require_run, resume_run
 from sparkdash.bench.report.report import Report
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Mode, Run
@@ -26,7 +26,6 @@ from sparkdash.paths import bench_dir
 
 
 def test_a_plan_tells_launches_cells_time_and_the_other_suites() -> None:
-    """Of a new run nothing is measured yet; an arm that cannot run has no launch."""
     suite = suites.load_suite("smoke")
     arms = (Arm(name="a", profile="a"), Arm(name="b", profile="b"), Arm(name="c", profile="c", impossible="no head"))
     run = run_plan.new_run(suite, arms, Mode.STANDARD)
@@ -42,9 +41,8 @@ def test_a_plan_tells_launches_cells_time_and_the_other_suites() -> None:
 
 
 def test_names_of_profiles_are_never_options_of_the_command() -> None:
-    """They stand behind `--`."""
     wish = StartRunBody(profiles=["--yes", "b"], suite="smoke", mode="careful", reps=3)
-    words = _ab_command(wish, "--dry-run")
+    words = _ab_words(wish, "--dry-run")
     assert words[-3:] == ["--", "--yes", "b"]
     assert words[4:-3] == ["--suite", "smoke", "--mode", "careful", "--reps", "3", "--dry-run", "--json"]
 
@@ -78,8 +76,6 @@ async def test_runs_and_a_report_are_told_and_a_missing_one_is_refused(
 async def test_no_process_is_started_for_a_run_that_there_is_not(
     run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`GET /api/bench/end` is a name of one, too."""
-
     async def call(*_: object, **__: object) -> CommandResult:
         raise AssertionError("a process was started")
 
@@ -96,8 +92,6 @@ async def test_no_process_is_started_for_a_run_that_there_is_not(
 async def test_a_command_that_gives_no_reason_is_told_by_its_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that did not go on was not read in vain: it says something else."""
-
     async def call(*_: object, **__: object) -> CommandResult:
         return CommandResult(1, "", "Traceback\nOSError: No space left on device\n")
 
@@ -135,7 +129,6 @@ def sparkdash(*argv: str) -> str:
 
 
 def test_show_lists_the_runs_and_shows_one(runs: list[str]) -> None:
-    """The newest first; a run by the beginning of its id."""
     assert [line.split()[0] for line in sparkdash("bench", "show").splitlines()[1:]] == runs[::-1]
     shown = sparkdash("bench", "show", "20261120", "--metric", "e2e")
     assert "SIMULATED" in shown
@@ -144,7 +137,6 @@ def test_show_lists_the_runs_and_shows_one(runs: list[str]) -> None:
 
 
 def test_a_run_that_is_not_understood_keeps_nobody_from_the_others(runs: list[str]) -> None:
-    """It is named, with the reason."""
     odd = bench_dir() / "20991231-000000-x"
     odd.mkdir()
     (odd / "run.json").write_text('{"format": 99}')
@@ -154,14 +146,12 @@ def test_a_run_that_is_not_understood_keeps_nobody_from_the_others(runs: list[st
 
 
 def test_a_model_goes_with_a_url() -> None:
-    """A profile has its own."""
     done = CliRunner().invoke(app, ["bench", "coder", "--model", "x"])
     assert done.exit_code == 2
     assert "use --model with --url only" in done.output
 
 
 def test_show_sets_two_runs_side_by_side(runs: list[str]) -> None:
-    """Nothing is claimed of them."""
     shown = sparkdash("bench", "show", *runs)
     assert "A change between two runs is no verdict" in shown
     assert "+0.0%" in shown
@@ -171,7 +161,6 @@ def test_show_sets_two_runs_side_by_side(runs: list[str]) -> None:
     ("form", "begins"), [("md", "# seeds on rehearsal"), ("csv", "model,test_name,"), ("json", '{\n  "format": 1')]
 )
 def test_export_writes_a_file_or_stdout(runs: list[str], tmp_path: Path, form: str, begins: str) -> None:
-    """The same text either way."""
     sparkdash("bench", "export", "last", "--format", form, "-o", str(tmp_path / "out"))
     text = (tmp_path / "out").read_text()
     assert text.startswith(begins)
@@ -179,7 +168,6 @@ def test_export_writes_a_file_or_stdout(runs: list[str], tmp_path: Path, form: s
 
 
 def test_what_is_asked_wrongly_is_answered_in_words(runs: list[str]) -> None:
-    """No such run, and no such figure."""
     for argv, words in (
         (("show", "1999"), "There is no run 1999"),
         (("show", "last", "--metric", "tpot"), "The figure tpot does not exist"),

@@ -68,7 +68,6 @@ def test_the_page_is_whole_small_and_asks_nobody(found: Report) -> None:
 
 
 def test_names_are_text_and_never_markup(found: Report) -> None:
-    """In tables, in legends and in the charts."""
     text = html.render_html(report_page(found, None, SHELF), report_charts(found, None, SHELF))
     assert "<eagle>" not in text
     assert "&lt;eagle&gt;" in text
@@ -108,7 +107,6 @@ def test_every_mark_and_word_stays_inside_its_panel(found: Report) -> None:
     ],
 )
 def test_scales_have_round_ticks(low: float, high: float, ticks: tuple[float, ...]) -> None:
-    """They hold every value between them, zero included."""
     assert scale_ticks(low, high) == pytest.approx(ticks)
 
 
@@ -131,7 +129,6 @@ def test_the_charts_show_the_report_s_figures(found: Report) -> None:
 
 
 def test_the_roofline_has_only_arms_whose_bytes_are_known(found: Report) -> None:
-    """Nobody told what the other's KV cache is made of, or read its weights."""
     groups = charts(found)["roofline"].panels[0].groups
     assert {bar.name for _, bars in groups for bar in bars} == {"plain"}
     ceiling = 273e9 / (2.5e9 + 48 * 1024 * (0 + 16))

@@ -103,7 +103,6 @@ def test_what_cannot_run_says_why(filled: Results) -> None:
 
 
 def test_simulated_figures_are_labelled_and_their_definition_told(filled: Results) -> None:
-    """The page opens with both."""
     top = render_markdown(report_page(assemble_report(filled), load_layout("qwen3-coder"))).split("##")[0]
     assert SIMULATED in top
     assert "tok/s is e2e: completion tokens / (last token - request sent)" in top
@@ -138,7 +137,6 @@ def test_the_published_rows_come_out(rehearse: Callable[..., Results]) -> None:
 def test_an_engine_that_serves_no_such_context_has_no_users_of_it(
     rehearse: Callable[..., Results], limit: int | None, users: str
 ) -> None:
-    """However large its cache is. An unknown limit is none."""
     told = table(rehearse, v2={"kv_tokens": 355_000, "context_limit": limit})
     assert f"| {users} " in told
     assert ("serves requests of up to 32,768 tokens" in told) is (limit is not None)
@@ -321,7 +319,6 @@ def test_a_cell_that_no_run_has_names_the_run_to_resume(rehearse: Callable[..., 
 def test_other_work_is_refused_and_another_box_is_flagged(
     told: Mapping[str, object], words: str, refused: bool, rehearse: Callable[..., Results]
 ) -> None:
-    """As between two arms of one run."""
     before = {"thinking": False, "kv_dtype": "auto", "driver": "580"}
     nights = [
         rehearse(
@@ -357,7 +354,6 @@ def test_a_profile_that_changed_between_nights_is_flagged(rehearse: Callable[...
 
 
 def test_only_runs_of_one_suite_and_kind_are_merged(rehearse: Callable[..., Results]) -> None:
-    """By the newest run's hash; simulated runs never stand among real ones."""
     arm = [Arm(name="A", profile="coder")]
     nights = (
         evening(3, suite_hash="0" * 64, suite="other"), evening(2, simulated=False), evening(1),
@@ -371,7 +367,6 @@ def test_only_runs_of_one_suite_and_kind_are_merged(rehearse: Callable[..., Resu
 
 
 def test_show_prints_the_matrix_and_refuses_what_it_cannot_merge(four_evenings: list[str]) -> None:
-    """A run's name goes with a run; a suite that nobody measured is named."""
     shown = sparkdash("bench", "show", "--matrix", "--simulated", "--layout", "qwen3-coder")
     assert "Merged: 4 runs" in shown
     found = json.loads(sparkdash("bench", "show", "--matrix", "--json"))

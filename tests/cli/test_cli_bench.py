@@ -38,7 +38,6 @@ from sparkdash.errors import SparkdashError
 def test_a_mistake_is_told_without_a_traceback(
     sparkdash: Callable[..., Any], daemon: FakeDaemon, argv: tuple[str, ...], code: int, words: str
 ) -> None:
-    """What failed, what was found, what to do."""
     daemon.set(profiles=(summary("plain"),))
     daemon.whole["plain"] = Profile(name="plain", engine=EngineKind.SIM)
     unknown = {"message": "There is no profile nobody.", "code": "model_not_found"}
@@ -51,7 +50,6 @@ def test_a_mistake_is_told_without_a_traceback(
 
 
 def test_the_suites_fit_the_terminal(sparkdash: Callable[..., Any]) -> None:
-    """What each is about is broken at spaces, under its own column."""
     head, *lines = sparkdash("bench", "suites").out.splitlines()
     assert max(map(len, lines)) < 80
     about = head.index("ABOUT")
@@ -60,14 +58,11 @@ def test_the_suites_fit_the_terminal(sparkdash: Callable[..., Any]) -> None:
 
 
 def test_a_suite_from_a_file_is_found_by_its_run(sparkdash: Callable[..., Any], own_folders: Path) -> None:
-    """Wherever its owner stands then; once the file is gone it is named."""
     file = own_folders / "a suite.yaml"
     file.write_text("suite: mine\nversion: 1\nabout: words\ncells: [{output: 8}]\n")
     suite, kept = suites.load_suite(str(file)), suites.suite_path(str(file))
     arms = run_plan.arms_of(["http://127.0.0.1:1"], {})
-    place = run_folder.create_run_folder(
-        run_plan.new_run(suite, arms, Mode.SCREEN, suite_file=kept, where=run_plan.RunTarget(target="url"))
-    )
+    place = run_folder.create_run_folder(run_plan.new_run(suite, arms, Mode.SCREEN, suite_file=kept, target="url"))
     assert "127.0.0.1:1/v1/models does not answer" in sparkdash("bench", "resume").err
     assert run_folder.list_runs() == [place], "it was there before"
     file.unlink()
@@ -75,7 +70,6 @@ def test_a_suite_from_a_file_is_found_by_its_run(sparkdash: Callable[..., Any], 
 
 
 async def test_what_served_before_is_brought_back_for_the_benchmark(daemon: FakeDaemon) -> None:
-    """The history says so; nobody asked for it by hand."""
     daemon.set(profiles=(summary("plain"),), engines={"plain": engine("plain")})
     async with AsyncClient(daemon.url) as client:
         before = await client.state()
@@ -86,7 +80,6 @@ async def test_what_served_before_is_brought_back_for_the_benchmark(daemon: Fake
 
 @pytest.mark.parametrize(("patience_s", "times"), [(1e-9, 1), (0.0, 0)])
 async def test_who_waits_for_another_measurement_says_so(daemon: FakeDaemon, patience_s: float, times: int) -> None:
-    """Once, and why; who only tells how far it is waits for nobody."""
     why = "sparkdash bench (seeds) has this box to itself, to measure without other load."
     daemon.errors["/api/lease"] = (503, {"message": why, "code": "held"})
     said: list[str] = []

@@ -27,7 +27,6 @@ def stopped(own_folders: Path) -> Path:
 
 
 def test_the_same_question_is_resumed(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And said, with the way to a new run."""
     assert run_to_resume(planned(Mode.STANDARD), fresh=False) == stopped
     assert f"Resuming {stopped.name}" in capsys.readouterr().err
 
@@ -38,7 +37,6 @@ def test_the_same_question_is_resumed(stopped: Path, capsys: pytest.CaptureFixtu
 def test_another_question_about_the_same_profiles_names_what_is_unfinished(
     stopped: Path, capsys: pytest.CaptureFixture[str], run: dict[str, Mode], words: str
 ) -> None:
-    """With the difference, the missing cells, and the command."""
     assert run_to_resume(planned(**run), fresh=False) is None
     said = " ".join(capsys.readouterr().err.split())
     assert f"{stopped.name} measures the same profiles and is unfinished" in said
@@ -47,13 +45,11 @@ def test_another_question_about_the_same_profiles_names_what_is_unfinished(
 
 
 def test_a_fresh_run_names_the_unfinished_one_too(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is not lost in silence."""
     assert run_to_resume(planned(Mode.STANDARD), fresh=True) is None
     assert f"sparkdash bench resume {stopped.name}" in " ".join(capsys.readouterr().err.split())
 
 
 def test_other_profiles_are_no_concern(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One that is measured alone is another comparison."""
     assert stopped.is_dir()
     assert run_to_resume(planned(Mode.STANDARD, arms=1), fresh=False) is None
     assert capsys.readouterr().err == ""

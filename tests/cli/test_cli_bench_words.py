@@ -6,7 +6,6 @@ from sparkdash.cli.bench.progress import arm_letters
 
 
 def test_every_arm_has_a_mark() -> None:
-    """A sweep may have more values than there are letters."""
     marks = arm_letters(f"n={value}" for value in range(60))
     assert [marks[f"n={value}"] for value in (0, 25, 26, 27, 52)] == ["A", "Z", "AA", "AB", "BA"]
     assert len(set(marks.values())) == 60

@@ -23,7 +23,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_list(sparkdash: Run) -> None:
-    """All fourteen, for people and programs."""
     assert [line.split()[0] for line in sparkdash("connect", "--list").out.splitlines()[1:]] == list(RECIPES)
     assert [each["name"] for each in sparkdash("connect", "--list", "--json").json()] == list(RECIPES)
     assert sparkdash("connect").code == 2
@@ -31,7 +30,6 @@ def test_the_list(sparkdash: Run) -> None:
 
 
 def test_without_a_daemon_its_settings_and_profiles_say(sparkdash: Run, nobody: None, home: Path) -> None:
-    """A client can be set up before anything runs."""
     told = sparkdash("connect", "codex", "--model", "gpt-oss-120b", "--json")
     assert told.code == 0
     assert told.json()["model"] == "gpt-oss-120b"
@@ -46,13 +44,11 @@ def test_without_a_daemon_its_settings_and_profiles_say(sparkdash: Run, nobody: 
 def test_before_anything_runs_a_client_gets_the_model_that_a_setup_begins_with(
     sparkdash: Run, nobody: None, home: Path
 ) -> None:
-    """Not the first profile of the alphabet."""
     assert sparkdash("connect", "codex", "--json").json()["model"] == "gpt-oss-20b"
 
 
 @pytest.mark.parametrize("how", [(), ("--test",)])
 def test_a_password_in_its_address_goes_into_no_file(sparkdash: Run, nobody: None, how: tuple[str, ...]) -> None:
-    """Nor on the screen."""
     done = sparkdash("connect", "zed", "--url", "http://me:hunter2@spark.lan:8484", *how)
     assert done.code == 7
     assert "http://***@spark.lan:8484 contains a password" in " ".join(done.err.split())
@@ -81,7 +77,6 @@ def test_write_shows_keeps_and_asks(sparkdash: Run, nobody: None, home: Path) ->
 def test_a_key_is_written_and_never_shown(
     sparkdash: Run, nobody: None, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes from the environment, where no list of processes shows it."""
     monkeypatch.setenv("SPARKDASH_KEY", "sk-sparkdash-SECRET")
     done = sparkdash("connect", "claude-code", "--model", "gpt-oss-120b", "--write", "--yes")
     assert done.code == 0
@@ -90,7 +85,6 @@ def test_a_key_is_written_and_never_shown(
 
 
 def test_what_others_cannot_write_is_said(sparkdash: Run, nobody: None, home: Path, tmp_path: Path) -> None:
-    """A dialog, and a file without a place."""
     assert "prints what to enter" in sparkdash("connect", "cline", "--write").err
     assert "--file" in sparkdash("connect", "librechat", "--write").err
     file = tmp_path / "librechat.yaml"

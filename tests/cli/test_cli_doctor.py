@@ -18,7 +18,6 @@ Run = Callable[..., Any]
 
 
 def test_the_list_names_every_check_in_80_columns(sparkdash: Run) -> None:
-    """One sentence each, and nothing is examined for it."""
     done = sparkdash("doctor", "--list")
     assert done.code == 0
     assert {line.split()[0] for line in done.out.splitlines() if not line.startswith(" ")} == set(CHECKS)
@@ -27,7 +26,6 @@ def test_the_list_names_every_check_in_80_columns(sparkdash: Run) -> None:
 
 
 def test_only_the_named_checks_run(sparkdash: Run, nobody: None) -> None:
-    """In their own order, as JSON with their counts."""
     told = sparkdash("doctor", "settings", "system", "--json").json()
     assert [one["name"] for one in told["findings"]] == ["system", "settings"]
     assert sum(told["counts"].values()) == 2
@@ -43,7 +41,6 @@ def test_an_unknown_check_is_told_with_the_nearest(sparkdash: Run) -> None:
 
 
 def test_settings_that_are_not_valid_are_a_finding(sparkdash: Run, own_folders: Any) -> None:
-    """The doctor is who one asks when nothing else starts."""
     (own_folders / "config" / "config.toml").write_text("prot = 1\n")
     done = sparkdash("doctor", "settings", "daemon")
     assert done.code == 5
@@ -69,7 +66,6 @@ def test_no_daemon_is_no_fault(sparkdash: Run, nobody: None) -> None:
 
 @pytest.mark.parametrize("columns", [60, 80, 100])
 def test_evidence_is_folded_and_a_cure_stays_one_line(columns: int) -> None:
-    """A cure is there to be copied."""
     fix = "echo " + "word " * 40
     found = [Finding(name="engine-ports", status=Status.FAIL, evidence="a word " * 60, fix=fix.strip())]
     shown = list(finding_lines(found, columns=columns))

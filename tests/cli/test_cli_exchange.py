@@ -26,7 +26,6 @@ def typed_in(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
 
 
 def test_a_script_is_printed_as_a_profile(sparkdash: Run, script: Path) -> None:
-    """YAML on stdout, nothing on stderr."""
     done = sparkdash("profiles", "import", str(script), "--name", "other")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("# Imported from start.sh")
@@ -34,7 +33,6 @@ def test_a_script_is_printed_as_a_profile(sparkdash: Run, script: Path) -> None:
 
 
 def test_stdin_is_read(sparkdash: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`-` stands for it; `--json` gives the profile and the report."""
     typed_in(monkeypatch, LINE.encode())
     done = sparkdash("profiles", "import", "-", "--json")
     assert done.json()["profiles"][0]["models"] == {"target": {"hf": "a/b"}}
@@ -42,7 +40,6 @@ def test_stdin_is_read(sparkdash: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_profile_that_must_be_corrected_is_one_json_document(sparkdash: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its problems, and the exit code of bad input."""
     typed_in(monkeypatch, b"podman run -v /a:relative img vllm serve a/b")
     done = sparkdash("profiles", "import", "-", "--json")
     assert (done.code, done.err) == (2, "")
@@ -50,7 +47,6 @@ def test_a_profile_that_must_be_corrected_is_one_json_document(sparkdash: Run, m
 
 
 def test_a_file_is_not_overwritten_unasked(sparkdash: Run, script: Path, tmp_path: Path) -> None:
-    """A folder gets NAME.yaml; the second time only with --force."""
     argv = ("profiles", "import", str(script), "-o", str(tmp_path))
     assert sparkdash(*argv).code == 0
     (tmp_path / "mine.yaml").write_text("mine\n")
@@ -63,14 +59,12 @@ def test_a_file_is_not_overwritten_unasked(sparkdash: Run, script: Path, tmp_pat
 
 
 def test_a_folder_that_is_not_there_yet_is_made(sparkdash: Run, script: Path, tmp_path: Path) -> None:
-    """As that of the owner's profiles is on a new box."""
     folder = tmp_path / "config" / "profiles"
     assert sparkdash("profiles", "import", str(script), "-o", f"{folder}/").code == 0
     assert "profile: mine" in (folder / "mine.yaml").read_text()
 
 
 def test_several_profiles_need_a_folder(sparkdash: Run, tmp_path: Path) -> None:
-    """They are not put into one file, which could hold only one family."""
     many = tmp_path / "many.sh"
     many.write_text(LINE * 2)
     done = sparkdash("profiles", "import", str(many), "-o", str(tmp_path / "one.yaml"))

@@ -21,7 +21,6 @@ def as_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_demo_says_what_it_starts_before_it_starts_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On the line that the dashboard will cover."""
     as_terminal(monkeypatch)
     seen: list[str] = []
 
@@ -38,7 +37,6 @@ def test_the_demo_says_what_it_starts_before_it_starts_it(
 def test_the_dashboard_says_that_it_opens_before_a_daemon_is_looked_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A daemon that must be started takes seconds."""
     as_terminal(monkeypatch)
 
     def start() -> None:

@@ -58,7 +58,6 @@ def rows(sparkdash: Run) -> list[str]:
 def test_at_least_29_profiles_for_one_spark_can_be_pulled_or_built(
     sparkdash: Run, nobody: None, own_folders: Path, no_images: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Image and weights; those for two boxes do not count."""
     monkeypatch.setenv("COLUMNS", "250")
     for_one = {each.name for each in summaries(sparkdash) if each.nodes == 1}
     able = [row for row in rows(sparkdash) if row.endswith(("can be pulled", "can be built"))]
@@ -99,7 +98,6 @@ def test_without_podman_the_list_is_that_of_a_box_without_images(
 def test_with_a_podman_that_fails_the_list_says_so_in_each_row_that_needs_it(
     sparkdash: Run, nobody: None, own_folders: Path, ill_podman: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An image that nobody could be asked for is neither here nor missing."""
     monkeypatch.setenv("COLUMNS", "250")
     done = sparkdash("profiles")
     state = {line.split()[0]: line for line in done.out.splitlines()[1:]}
@@ -111,7 +109,6 @@ def test_with_a_podman_that_fails_the_list_says_so_in_each_row_that_needs_it(
 def test_programs_of_this_box_need_no_image(
     sparkdash: Run, nobody: None, own_folders: Path, no_podman: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`runtime = "process"` starts them without a container."""
     monkeypatch.setenv("SPARKDASH_RUNTIME", "process")
     monkeypatch.setenv("COLUMNS", "250")
     done = sparkdash("profiles")
@@ -122,7 +119,6 @@ def test_programs_of_this_box_need_no_image(
 
 
 def test_what_cannot_run_names_a_profile_that_can(sparkdash: Run, nobody: None, own_folders: Path) -> None:
-    """Shown as `nearest`."""
     listed = {each.name: each for each in summaries(sparkdash)}
     for each in listed.values():
         if each.cannot_run:

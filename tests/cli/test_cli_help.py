@@ -34,13 +34,11 @@ COMMANDS = [
 
 
 def test_the_list_of_commands_is_whole() -> None:
-    """A command that is added gets its help tested too."""
     root = typer.main.get_command(app)
     assert set(_paths(root, ())) == set(COMMANDS)
 
 
 def test_at_most_40_commands() -> None:
-    """As many as a person can look through; groups that hold them do not count."""
     assert sum(not any(other[: len(one)] == one != other for other in COMMANDS) for one in COMMANDS) <= 40
 
 
@@ -52,7 +50,6 @@ def _paths(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_help_has_examples_and_fits_80_columns(sparkdash: Run, command: tuple[str, ...]) -> None:
-    """What a command is for is shown by commands to type."""
     done = sparkdash(*command, "--help")
     assert done.code == 0
     assert "Examples:\n" in done.out
@@ -101,7 +98,6 @@ def loaded(*argv: str) -> set[str]:
     (("why", "a"), HEAVY),
 ], ids=["help", "version", "help of use", "status", "why"])  # fmt: skip
 def test_a_command_loads_only_what_it_needs(argv: tuple[str, ...], forbidden: set[str], nobody: None) -> None:
-    """Help pays for no client, a client for no server."""
     assert loaded(*argv) & forbidden == set()
 
 
@@ -125,7 +121,6 @@ def test_the_version_is_the_packages(sparkdash: Run) -> None:
 @pytest.mark.parametrize("argv", [("nosuch",), ("use",), ("use", "a", "--toggle"), ("stop", "a", "--all"),
                                   ("logs", "-n", "-1"), ("serve", "--port", "70000")], ids=" ".join)  # fmt: skip
 def test_wrong_usage_is_explained_and_ends_with_2(sparkdash: Run, argv: tuple[str, ...]) -> None:
-    """A typing error gets the usage and what was wrong."""
     done = sparkdash(*argv)
     assert done.code == 2
     assert done.out == ""
@@ -134,7 +129,6 @@ def test_wrong_usage_is_explained_and_ends_with_2(sparkdash: Run, argv: tuple[st
 
 
 def test_alone_off_a_terminal_it_prints_the_status(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """`sparkdash | cat` must not open a dashboard."""
     assert sparkdash().out == sparkdash("status").out != ""
 
 
@@ -147,7 +141,6 @@ def test_a_reader_that_leaves_is_no_error(daemon: FakeDaemon) -> None:
 
 
 def test_ctrl_c_ends_cleanly_with_130(daemon: FakeDaemon) -> None:
-    """No traceback, the shell's own code."""
     words = ["-m", "sparkdash", "status", "--watch"]
     process = Program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -170,7 +163,6 @@ def test_a_settings_file_with_an_error_is_named(sparkdash: Run, own_folders: Any
 
 
 def test_errors_in_json_mode_are_json_too(sparkdash: Run, nobody: None) -> None:
-    """A program reads the envelope on stdout, a person the text on stderr."""
     done = sparkdash("status", "--json")
     assert done.code == 7
     assert done.json()["error"]["code"] == "daemon_unreachable"
@@ -192,7 +184,6 @@ def test_without_a_daemon_every_command_says_how_to_start_one(
 
 
 def test_what_cannot_be_written_is_told_in_one_line() -> None:
-    """stdout in a file on a full disk."""
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "sparkdash", "--version"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)

@@ -71,7 +71,6 @@ def test_requests_are_added_up_with_their_total(sparkdash: Run, daemon: FakeDaem
 
 
 def test_a_period_a_profile_and_a_client_are_asked_for(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """As they were typed; the days are this terminal's."""
     daemon.past["usage"] = UsageReport(since=0, until=1, by="day")
     done = sparkdash(
         "history", "--by", "day", "--since", "7d", "--until", "1d", "--profile", "beta/fast", "--client", "codex"
@@ -84,7 +83,6 @@ def test_a_period_a_profile_and_a_client_are_asked_for(sparkdash: Run, daemon: F
 
 
 def test_csv_has_every_request_of_the_period_and_a_table_the_newest(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Page by page; a table says that there are more."""
     made = [asked(n, START + n) for n in range(3)]
     pages = [PastRequests(requests=(made[2], made[1]), next="2:2"), PastRequests(requests=(made[0],))]
     daemon.past["requests"] = list(pages)
@@ -111,7 +109,6 @@ def test_csv_holds_no_formula_of_a_client(sparkdash: Run, daemon: FakeDaemon) ->
 
 
 def test_a_figure_over_time_shows_gaps_as_unknown(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """With its unit and the width of a row; one without records says so."""
     series = Series(
         figure="kv_used", unit="share", profile="alpha", node="local", since=START, until=START + 20, step_s=10,
         start=(START, START + 10), min=(0.1, None), mean=(0.25, None), max=(0.5, None), count=(10, 0),
@@ -129,7 +126,6 @@ def test_a_figure_over_time_shows_gaps_as_unknown(sparkdash: Run, daemon: FakeDa
 
 
 def test_events_and_the_names_of_figures_are_listed(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """In their own columns."""
     mark = TimelineMark(kind=MarkKind.KILL, at=START, profile="a", level=Level.ERROR, code="guard_kill", text="Short.")
     daemon.past["marks"] = MarkList(marks=(mark,), cut=True)
     shown = sparkdash("history", "--by", "event").out
@@ -143,7 +139,6 @@ def test_events_and_the_names_of_figures_are_listed(sparkdash: Run, daemon: Fake
 
 
 def test_a_time_that_is_none_is_refused_with_the_forms(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Before the daemon is asked; a period that ends before it begins, too."""
     for argv in (("--since", "yesterday"), ("--since", "1d", "--until", "2d")):
         done = sparkdash("history", *argv)
         assert done.code == 3
@@ -152,7 +147,6 @@ def test_a_time_that_is_none_is_refused_with_the_forms(sparkdash: Run, daemon: F
 
 
 def test_moments_are_ages_or_dates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the terminal's own time."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     now = 1_790_000_000.0

@@ -234,7 +234,6 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def test_no_command_is_forgotten() -> None:
-    """A new one needs a line here."""
     named = {
         " ".join(word for word in name.split() if not word.startswith("-")) for name in (*FROM_THE_DAEMON, *FROM_FILES)
     }
@@ -244,7 +243,6 @@ def test_no_command_is_forgotten() -> None:
 
 @pytest.mark.parametrize("argv", FROM_THE_DAEMON.values(), ids=FROM_THE_DAEMON)
 def test_what_a_daemon_says_is_shown_and_not_sent(sparkdash: Run, evil: FakeDaemon, argv: Sequence[str]) -> None:
-    """Names, notices, holders, logs, reasons, progress: all of it is words."""
     done = sparkdash(*argv)
     assert not STEERS.search(done.out + done.err)
     assert SEEN in done.out + done.err or argv in UNTOLD
@@ -254,8 +252,6 @@ def test_what_a_daemon_says_is_shown_and_not_sent(sparkdash: Run, evil: FakeDaem
 def test_what_a_daemon_refuses_with_is_shown_and_not_sent(
     sparkdash: Run, daemon: FakeDaemon, argv: Sequence[str]
 ) -> None:
-    """Errors of engines, of podman and of the hub come as such envelopes."""
-
     class Everywhere(dict[str, Any]):
         def __contains__(self, _path: object) -> bool:
             return True
@@ -274,7 +270,6 @@ def test_what_a_daemon_refuses_with_is_shown_and_not_sent(
 def test_what_stands_in_files_is_shown_and_not_sent(
     sparkdash: Run, files: Path, nobody: None, argv: Sequence[str]
 ) -> None:
-    """Profiles, scripts, models' headers, runs."""
     done = sparkdash(*(word.format(folder=files) for word in argv))
     assert not STEERS.search(done.out + done.err)
 
@@ -287,7 +282,6 @@ class Terminal(io.StringIO):
 
 
 def test_a_terminal_is_sent_our_own_sequences_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where rich draws, and where a line is drawn over."""
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     page, line = Terminal(), Terminal()
@@ -301,7 +295,6 @@ def test_a_terminal_is_sent_our_own_sequences_only(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_doctors_colours_are_its_own() -> None:
-    """Its findings quote podman, the kernel and other programs."""
     told = "\n".join(
         doctors_lines(
             [Finding(name="podman", status=Status.FAIL, evidence=f"It said {EVIL}", fix=f"run {EVIL}")], columns=80
@@ -312,7 +305,6 @@ def test_the_doctors_colours_are_its_own() -> None:
 
 
 def test_the_daemons_log_is_shown_and_not_sent(capsys: pytest.CaptureFixture[str]) -> None:
-    """What clients, engines and podman said stands in it; one event is one line."""
     log.configure()
     structlog.get_logger("sparkdash").warning(f"it said {EVIL}", why=f"{EVIL}\nforged", count=3)
     (line,) = capsys.readouterr().err.splitlines()
@@ -321,18 +313,15 @@ def test_the_daemons_log_is_shown_and_not_sent(capsys: pytest.CaptureFixture[str
 
 
 def test_a_json_document_stays_the_same_document() -> None:
-    """The escapes are JSON's own."""
     assert json.loads(printable(json.dumps(EVIL, ensure_ascii=False))) == EVIL
     assert printable(printable(EVIL)) == printable(EVIL)
 
 
 @pytest.mark.parametrize("text", ["plain", "Qwen3-Coder (naïve) 漢字 — 👩‍💻 ±5 °C", "two\nlines\tand a tab"])
 def test_honest_text_is_left_alone(text: str) -> None:
-    """Of any script."""
     assert printable(text) == text
 
 
 def test_what_must_stay_on_its_line_does() -> None:
-    """No row of a table can forge the next one."""
     assert one_line("a\nb\tc") == r"a\u000ab\u0009c"
     assert len(output.format_table(("head",), [("a\nb",)], "<")) == 2

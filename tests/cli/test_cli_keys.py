@@ -35,7 +35,6 @@ def test_a_key_is_printed_once(sparkdash: Run, own_folders: Path) -> None:
 
 
 def test_as_json_and_wrong_words(sparkdash: Run) -> None:
-    """Two scopes; a scope, a name and a key that are not."""
     made = sparkdash("keys", "add", "c", "--scope", "control", "--scope", "inference", "--batch", "--json").json()
     assert (made["name"], made["scopes"]) == ("c", ["control", "inference"])
     assert "control, inference, batch" in sparkdash("keys", "list").out
@@ -50,7 +49,6 @@ def test_as_json_and_wrong_words(sparkdash: Run) -> None:
 
 
 def test_a_key_may_expire(sparkdash: Run) -> None:
-    """`keys add` and `keys list` tell the end; a nonsensical end makes no key."""
     made = sparkdash("keys", "add", "guest", "--expires", "7d")
     assert "until 20" in made.err
     assert "until 20" in sparkdash("keys", "list").out
@@ -62,13 +60,11 @@ def test_a_key_may_expire(sparkdash: Run) -> None:
 
 
 def test_no_keys(sparkdash: Run) -> None:
-    """It says what that means."""
     assert "nobody else" in sparkdash("keys", "list").out
     assert sparkdash("keys", "list", "--json").json() == {"keys": []}
 
 
 def test_a_port_for_others_needs_a_key(own_folders: Path) -> None:
-    """The daemon does not start without one, and says how one is made."""
     serve = ["-m", "sparkdash", "serve", "--host", "0.0.0.0", "--port", "0", "--runtime", "process"]
     done = programs.run(serve, text=True)
     assert done.returncode == 2

@@ -15,7 +15,6 @@ TEXTS = manual.share_files(app)
 
 @pytest.mark.parametrize("path", TEXTS)
 def test_what_is_shipped_is_made_from_today_s_help(path: str) -> None:
-    """`make share` writes it again."""
     file = manual.SHARE / path
     if os.environ.get("SPARKDASH_GOLDEN") == "write":
         manual.main()

@@ -71,7 +71,6 @@ def test_the_table_has_everybody_with_the_command_that_frees_it(
 def test_a_narrow_terminal_keeps_holders_and_commands(
     sparkdash: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left out is told."""
     monkeypatch.setenv("COLUMNS", "60")
     daemon.memory = FOUND
     done = sparkdash("memory")
@@ -81,7 +80,6 @@ def test_a_narrow_terminal_keeps_holders_and_commands(
 
 
 def test_json_is_the_whole_account(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """As the API has it."""
     daemon.memory = FOUND
     assert MemoryAccount.model_validate(sparkdash("memory", "--json").json()) == FOUND
 
@@ -100,7 +98,6 @@ def test_without_a_daemon_the_command_looks_itself(
 
 @pytest.mark.usefixtures("nobody")
 def test_of_another_boxs_daemon_this_box_tells_nothing(sparkdash: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its memory is another."""
     monkeypatch.setenv("SPARKDASH_URL", "http://127.0.0.1:1")
     assert sparkdash("memory").code != 0
 
@@ -119,7 +116,6 @@ def test_why_names_who_holds_the_rest_of_what_does_not_fit(sparkdash: Run, daemo
 
 
 def test_why_does_without_the_account_of_a_demo(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Its memory is simulated."""
     daemon.plans["big"] = REFUSED
     done = sparkdash("why", "big")
     assert (done.code, done.out.splitlines()[-1]) == (0, "It does not fit.")

@@ -34,7 +34,6 @@ def spark(own_folders: Path, monkeypatch: pytest.MonkeyPatch, nobody: None) -> N
 
 
 def test_a_folder_becomes_a_profile_with_its_reasons(sparkdash: Run, checkpoint: Checkpoint) -> None:
-    """Every flag with why it is so; the need term by term above it."""
     done = sparkdash("profiles", "new", str(checkpoint(TENSORS, QWEN)), "--name", "small")
     assert done.code == 0
     for line in (
@@ -71,7 +70,6 @@ def test_what_is_written_passes_the_check(
 
 
 def test_json_gives_facts_need_and_profile(sparkdash: Run, checkpoint: Checkpoint) -> None:
-    """For programs; nothing is written without being asked for."""
     told = sparkdash("profiles", "new", str(checkpoint(MTP, QWEN)), "--context", "8192", "--json").json()
     assert told["profile"]["args"]["max-model-len"] == 8192
     assert told["facts"]["bytes"]["draft"] == 1024 * 4096 * 2
@@ -103,7 +101,6 @@ def test_a_box_that_is_too_small_is_told_so(
 
 
 def test_a_model_of_unknown_layers_gets_a_share_of_the_box(sparkdash: Run, checkpoint: Checkpoint) -> None:
-    """What a token keeps is not guessed."""
     odd = QWEN | {"layer_types": ["odd"] * 4}
     told = sparkdash("profiles", "new", str(checkpoint(TENSORS, odd)), "--name", "odd").out
     assert "gpu-memory-utilization: 0.85\n" in told
@@ -147,7 +144,6 @@ def test_a_gguf_file_is_for_llamacpp_and_its_image_is_the_owners(sparkdash: Run,
 
 
 def test_a_cached_model_is_named_as_the_hub_does(sparkdash: Run, checkpoint: Checkpoint, own_folders: Path) -> None:
-    """No network is asked."""
     home = own_folders / "hf" / "hub" / "models--org--Tiny"
     (home / "refs").mkdir(parents=True)
     (home / "refs" / "main").write_text("c0ffee")
@@ -170,7 +166,6 @@ def test_a_cached_model_is_named_as_the_hub_does(sparkdash: Run, checkpoint: Che
 def test_what_cannot_be_read_is_a_clear_error(
     sparkdash: Run, argv: tuple[str, ...], code: int, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Each names what was looked for."""
     monkeypatch.chdir(tmp_path)
     done = sparkdash("profiles", "new", *argv)
     assert (done.code, told in done.err, done.out) == (code, True, "")

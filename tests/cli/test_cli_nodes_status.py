@@ -35,7 +35,6 @@ def text(fake: FakeDaemon, state: NodeState, at: float = NOW) -> list[str]:
 
 
 def test_both_boxes_and_their_link_in_words(daemon: FakeDaemon) -> None:
-    """Each figure stands under the name of its box; an engine says where it runs."""
     state = NodeState(name="spark2", status=NodeStatus.REACHABLE, since=BIRTH, link="enp1s0f1np1", guarded=True)
     lines = text(daemon, state)
     assert [line for line in lines if line.startswith("engine")] == [
@@ -59,7 +58,6 @@ def test_both_boxes_and_their_link_in_words(daemon: FakeDaemon) -> None:
 def test_the_share_of_a_step_that_the_link_takes_is_told_of_an_engine_on_both(
     daemon: FakeDaemon, share: float | None, told: str
 ) -> None:
-    """At least that: latency and waiting are not in it."""
     values = {Metric.RUNNING: 1.0} | ({} if share is None else {Metric.LINK_SHARE: share})
     figures = EngineSample(at=NOW, values=values)
     nodes = {"spark2": NodeState(name="spark2", status=NodeStatus.REACHABLE, since=BIRTH)}
@@ -69,7 +67,6 @@ def test_the_share_of_a_step_that_the_link_takes_is_told_of_an_engine_on_both(
 
 
 def test_a_silent_box_has_a_reason_and_no_figure_of_now(daemon: FakeDaemon) -> None:
-    """What it said last stands behind its age; what is owed there is named."""
     why = "ssh to spark2 timed out after 9 s. Check the cable and the power of spark2; sparkdash tries again."
     state = NodeState(
         name="spark2", status=NodeStatus.UNREACHABLE, since=NOW - 62, reason=why, owed=("sparkdash-small",)
@@ -86,13 +83,11 @@ def test_a_silent_box_has_a_reason_and_no_figure_of_now(daemon: FakeDaemon) -> N
 
 
 def test_old_figures_of_a_node_have_their_age(daemon: FakeDaemon) -> None:
-    """A node that answers, and whose stream hangs."""
     lines = text(daemon, NodeState(name="spark2", status=NodeStatus.REACHABLE, since=BIRTH), at=NOW - 12)
     assert any(line.endswith("reserve 10.0 GiB  (12s ago)") for line in lines)
 
 
 def test_one_box_has_no_word_of_nodes(daemon: FakeDaemon) -> None:
-    """The report is as it was."""
     daemon.set(at=NOW, engines={"small": engine("small")}, sample=sample(at=NOW, memory=MEMORY))
     told = "\n".join(status_lines(daemon.bus.snapshot))
     assert "node" not in told
@@ -120,7 +115,6 @@ REACHABLE = NodeState(name="spark2", status=NodeStatus.REACHABLE, since=BIRTH)
 
 
 def test_why_tells_the_figures_of_each_node(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """A profile over both boxes must have room on each."""
     daemon.set(nodes={"spark2": REACHABLE})
     daemon.plans["big"] = BOTH
     told = sparkdash("why", "big").out.splitlines()
@@ -133,7 +127,6 @@ def test_why_tells_the_figures_of_each_node(sparkdash: Run, daemon: FakeDaemon) 
 
 
 def test_why_names_the_box_of_a_profile_for_one(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Where there are several; its figures are that box's."""
     daemon.set(nodes={"spark2": REACHABLE})
     daemon.plans["big"] = BOTH.replace(nodes=("spark2",), on_nodes=BOTH.on_nodes[1:], now_bytes=110 * GIB, evict=())
     told = sparkdash("why", "big").out.splitlines()

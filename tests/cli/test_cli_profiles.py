@@ -74,7 +74,6 @@ qwen/mtp      vllm    79 GiB   59.0  -               -        -  cannot run
 
 
 def test_the_list_as_json_is_the_summaries(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """As GET /api/profiles has them."""
     daemon.set(profiles=(summary("a"),), problems=("x.yaml:1: wrong.",))
     told = sparkdash("profiles", "--json").json()
     assert told == {
@@ -118,7 +117,6 @@ def whole(**rest: Any) -> Profile:
 
 
 def test_show_gives_all_facts_and_their_sources(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Figures with their documents, the need term by term, unknown things as "-"."""
     daemon.whole["a"] = whole()
     told = sparkdash("profiles", "show", "a").out
     for line in (
@@ -141,7 +139,6 @@ def test_show_gives_all_facts_and_their_sources(sparkdash: Run, daemon: FakeDaem
 
 
 def test_show_says_why_a_need_is_not_known(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The term has no figure, and what is missing stands beside it."""
     daemon.whole["a"] = whole(memory=MemoryNeed(), models={"target": ModelRef(path="/nowhere/a")})
     told = sparkdash("profiles", "show", "a").out
     assert "  need            -, unknown\n    weights               -  /nowhere/a is not on this box.\n" in told
@@ -173,7 +170,6 @@ def test_show_prints_every_published_field_at_any_width(
 
 
 def test_check_is_content_with_good_files(sparkdash: Run, shelf: Path) -> None:
-    """All that the daemon would read, a folder, or one file."""
     assert sparkdash("profiles", "check").out == "2 profiles, no problems.\n"
     told = sparkdash("profiles", "check", str(shelf / "small.yaml"), "--json").json()
     assert told.pop("images") in ({"small": "not_to_be_had"}, {}), "empty where no podman is"
@@ -221,7 +217,6 @@ def test_check_names_every_problem_with_its_line(sparkdash: Run, shelf: Path) ->
 
 
 def test_check_asks_the_dialects_too(sparkdash: Run, shelf: Path) -> None:
-    """A profile that loads but could not be started is a problem."""
     (shelf / "small.yaml").write_text(GOOD.replace("max-model-len: 4096", "speculative-model: /data/draft"))
     done = sparkdash("profiles", "check")
     assert done.code == 2
@@ -270,7 +265,6 @@ def test_check_names_flags_that_a_program_was_seen_not_to_list(sparkdash: Run, s
 
 
 def test_the_rules_are_listed_with_their_evidence(sparkdash: Run) -> None:
-    """All in a table, one in full, as JSON, and the nearest name for a wrong one."""
     assert "enforce-eager" in sparkdash("profiles", "check", "--rules").out
     assert "59 tok/s with, 26 without" in sparkdash("profiles", "check", "--rule", "enforce-eager").out
     assert sparkdash("profiles", "check", "--rule", "dead-env", "--json").json()[0]["versions"] == "0.26 and newer"
@@ -279,7 +273,6 @@ def test_the_rules_are_listed_with_their_evidence(sparkdash: Run) -> None:
 
 
 def test_the_schema_is_printed(sparkdash: Run) -> None:
-    """One JSON document, of the draft that editors understand."""
     assert (
         sparkdash("profiles", "check", "--schema").json()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     )
@@ -293,7 +286,6 @@ def test_check_of_a_pipe_says_what_it_is(sparkdash: Run, shelf: Path) -> None:
 
 
 def test_check_of_a_folder_that_is_not_there(sparkdash: Run, shelf: Path) -> None:
-    """A typing error is a problem and no success."""
     done = sparkdash("profiles", "check", str(shelf / "nosuch"))
     assert (done.code, "no such folder" in done.err) == (2, True)
     assert "config.toml" not in done.err, "it was not read"
@@ -317,7 +309,6 @@ def test_a_dry_run_prints_the_exact_command(sparkdash: Run, shelf: Path, monkeyp
 
 
 def test_a_dry_run_speaks_for_the_chosen_runtime(sparkdash: Run, shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """docker's flags with docker, the bare program without containers."""
     monkeypatch.setenv("SPARKDASH_RUNTIME", "docker")
     docker = sparkdash("use", "small", "--dry-run", "--json").json()["argv"]
     assert (docker[0], "--gpus" in docker, "--replace" in docker) == ("docker", True, False)
@@ -327,7 +318,6 @@ def test_a_dry_run_speaks_for_the_chosen_runtime(sparkdash: Run, shelf: Path, mo
 
 
 def test_the_line_of_what_cannot_run_is_printed_on_request(sparkdash: Run, shelf: Path) -> None:
-    """With the reason on stderr; only together with --dry-run."""
     done = sparkdash("use", "small/broken", "--dry-run", "--anyway")
     assert (done.code, done.err) == (0, "small/broken cannot run: no MTP head.\n")
     assert done.out.startswith("podman run")
@@ -344,7 +334,6 @@ def test_the_line_of_what_cannot_run_is_printed_on_request(sparkdash: Run, shelf
     ("there", 3, "which sparkdash does not start"),
 ], ids=str)  # fmt: skip
 def test_a_dry_run_refuses_what_could_not_run(sparkdash: Run, shelf: Path, name: str, code: int, told: str) -> None:
-    """With the reason, and what to use instead."""
     (shelf / "bare.yaml").write_text("profile: bare\nengine: vllm\ncommand: [vllm]\nmodels: {target: {path: /x}}\n")
     (shelf / "there.yaml").write_text("profile: there\nengine: openai\nurl: http://127.0.0.1:9\n")
     done = sparkdash("use", name, "--dry-run")
@@ -353,7 +342,6 @@ def test_a_dry_run_refuses_what_could_not_run(sparkdash: Run, shelf: Path, name:
 
 
 def test_logs_are_those_of_the_engine_that_is_meant(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Named, coming up, running, or failed last; lines come unchanged."""
     daemon.log_lines = ["[red]not markup[/red]", "  indented"]
     assert sparkdash("logs", "x", "-n", "5", "-f").out == "[red]not markup[/red]\n  indented\n"
     daemon.set(engines={"a": engine("a"), "f": engine("f", EngineState.FAILED, since=9e9)})
@@ -376,7 +364,6 @@ def test_logs_of_nothing_say_so(sparkdash: Run, daemon: FakeDaemon) -> None:
 def test_names_complete_from_the_daemon_or_the_files(
     daemon: FakeDaemon, shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only those that begin so; and silence when nothing can be read."""
     daemon.set(profiles=(summary("gpt-oss-120b"), summary("qwen")))
     assert complete_profile("gp") == ["gpt-oss-120b"]
     monkeypatch.setenv("SPARKDASH_URL", "http://127.0.0.1:1")
@@ -386,7 +373,6 @@ def test_names_complete_from_the_daemon_or_the_files(
 
 
 def test_the_shell_gets_its_completion(daemon: FakeDaemon) -> None:
-    """What bash is given for `sparkdash use gp<Tab>`."""
     daemon.set(profiles=(summary("gpt-oss-120b"), summary("qwen")))
     asked = {"_SPARKDASH_COMPLETE": "complete_bash", "COMP_WORDS": "sparkdash use gp", "COMP_CWORD": "2"}
     script = str(Path(sys.executable).parent / "sparkdash")

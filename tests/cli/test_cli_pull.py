@@ -61,7 +61,6 @@ def shelf(own_folders: Path, hub: FakeHub) -> Path:
 def test_a_hub_that_cannot_be_is_named(
     sparkdash: Run, shelf: Path, monkeypatch: pytest.MonkeyPatch, url: str, argv: tuple[str, ...]
 ) -> None:
-    """Before its library fails over it."""
     monkeypatch.setenv("HF_ENDPOINT", url)
     done = sparkdash(*argv)
     assert done.code == 5
@@ -100,7 +99,6 @@ def test_a_pull_shows_its_steps(sparkdash: Run, daemon: FakeDaemon) -> None:
 
 
 def test_a_pull_that_fails_ends_with_5(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The runtime's last words and the box's exit code; nothing is released."""
     daemon.whole["a"] = Profile(name="a", engine=EngineKind.VLLM, image=IMAGE)
     daemon.pull_error = {"message": "manifest unknown", "code": "image_missing", "hint": "Check the name."}
     done = sparkdash("pull", "a")
@@ -123,7 +121,6 @@ def test_weights_come_and_the_daemon_is_told(
 
 
 def test_weights_of_another_box_are_not_fetched_here(sparkdash: Run, shelf: Path, daemon: FakeDaemon) -> None:
-    """A daemon behind `ssh -L` has its own disk."""
     daemon.whole["m"] = Profile(name="m", engine=EngineKind.VLLM, image=IMAGE, models={"target": ModelRef(hf="org/m")})
     daemon.pulls = [HERE]
     done = sparkdash("pull", "m")
@@ -176,7 +173,6 @@ def test_offline_tells_what_is_missing(
 
 
 def test_a_path_that_is_not_there_is_told_last(sparkdash: Run, shelf: Path, nobody: None, own_folders: Path) -> None:
-    """The rest has come by then; once the folder is filled, all is well."""
     done = sparkdash("pull", "m/drafted", "--weights-only")
     assert (done.code, done.out) == (5, "org/m is here, 2.9 MiB.\n")
     assert f"{own_folders}/draft is incomplete and cannot be fetched: no such file" in done.err
@@ -188,7 +184,6 @@ def test_a_path_that_is_not_there_is_told_last(sparkdash: Run, shelf: Path, nobo
 def test_another_cache_than_the_librarys_is_named(
     sparkdash: Run, shelf: Path, nobody: None, own_folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Engines get the cache of config.toml, whatever HF_HOME says in this shell."""
     monkeypatch.setenv("HF_HOME", "/data/hf")
     done = sparkdash("pull", "m", "--weights-only")
     assert f"HF_HOME is /data/hf, but sparkdash uses `hf_home` of config.toml: {own_folders}/hf." in done.err
@@ -197,7 +192,6 @@ def test_another_cache_than_the_librarys_is_named(
 
 
 def test_a_repository_without_weights_is_told(sparkdash: Run, shelf: Path, nobody: None, hub: FakeHub) -> None:
-    """What came is of no use to an engine."""
     hub.repos["org/m"].files = {"config.json": b"{}"}
     done = sparkdash("pull", "m", "--weights-only")
     assert (done.code, "org/m was fetched but is incomplete: no weights." in done.err) == (5, True)
@@ -209,7 +203,6 @@ def test_a_repository_without_weights_is_told(sparkdash: Run, shelf: Path, nobod
     ("nosuch", "No profile or alias is called 'nosuch'."),
 ], ids=str)  # fmt: skip
 def test_what_is_not_fetched(sparkdash: Run, shelf: Path, nobody: None, name: str, told: str) -> None:
-    """With the reason; no advice that does not fit."""
     done = sparkdash("pull", name)
     assert (done.code, told in done.err) == (3, True)
 
@@ -294,7 +287,6 @@ def test_the_list_tells_what_is_here(
 def test_the_list_does_without_a_runtime_and_fits_80_columns(
     sparkdash: Run, shelf: Path, nobody: None, podman: Callable[[str], None]
 ) -> None:
-    """Images are then unknown; what is left out for lack of room is named."""
     podman("exit 125")
     (shelf / "m.yaml").write_text(GOOD.format(name="a-name-of-forty-characters-in-all-is-long"))
     done = sparkdash("profiles")
@@ -305,7 +297,6 @@ def test_the_list_does_without_a_runtime_and_fits_80_columns(
 
 
 def test_one_very_long_name_costs_the_others_no_column() -> None:
-    """It stands on a line of its own, whole, so that it can be copied."""
     name = "a-name-that-says-every-flag-of-it-nvfp4-kv-fp8-mtp-2-eager-v3-final"
     rows = [(name, "vllm", "33 GiB", "off"), ("m", "sglang", "-", "ready")]
     lines, left_out = fit_table(("profile", "engine", "needs", "state"), rows, "<<><", ("engine",), 80)
@@ -319,7 +310,6 @@ def test_one_very_long_name_costs_the_others_no_column() -> None:
 
 
 def test_a_remote_or_simulated_daemons_box_is_not_looked_at(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Nothing of this box is told as if it were the other's."""
     daemon.set(profiles=(summary("a"),))
     told = sparkdash("profiles", "--json").json()
     assert told["here"] == {}

@@ -23,7 +23,6 @@ AGAIN = Request(
 
 
 def test_both_answers_figures_are_beside_each_other(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The plan comes first; whether the texts are the same comes last."""
     plan = Plan(profile="qwen", evict=("gpt-oss-120b",), fits=True, expected_s=60.0)
     daemon.replayed = daemon.replayed.replace(
         plan=plan, original=FIRST, answer=AGAIN, match=match_answers("abcd", "abXde"), redacted=True
@@ -51,7 +50,6 @@ The answers differ from character 3 on; the first has 4 characters, the replay 5
 
 
 def test_a_replay_as_json_and_one_that_failed(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """A failed answer is an exit code; its figures are there all the same."""
     daemon.replayed = daemon.replayed.replace(original=FIRST, answer=AGAIN, match=match_answers("same", "same"))
     done = sparkdash("requests", "--replay", "c3", "--on", "qwen", "--json")
     assert (done.code, done.json()["match"]["identical"], done.json()["answer"]["id"]) == (0, True, "d4")
@@ -65,7 +63,6 @@ def test_a_replay_as_json_and_one_that_failed(sparkdash: Run, daemon: FakeDaemon
 
 
 def test_a_request_that_was_not_captured_says_how_to_capture(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """In the daemon's words."""
     hint = "`capture = true` in config.toml keeps the bodies of requests from the daemon's next start on."
     daemon.errors["/api/replay"] = (404, {"message": "It was not captured.", "code": "not_captured", "hint": hint})
     done = sparkdash("requests", "--replay", "c3", "--on", "qwen")

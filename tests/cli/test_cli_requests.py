@@ -39,7 +39,6 @@ b2  aider   gpt-oss-120b  waits #2    20s       -    -      -
 
 
 def test_one_request_is_cancelled(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """By its id; one that is over is an error with a way on."""
     assert sparkdash("cancel", "a1").out == "Cancelled request a1.\n"
     assert sparkdash("cancel", "a1", "--json").json() == {"cancelled": {"request": "a1"}}
     assert daemon.calls[-1] == ("POST", "/api/requests/a1/cancel", {})

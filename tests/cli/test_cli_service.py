@@ -71,7 +71,6 @@ def test_install_writes_enables_and_starts(
 
 
 def test_the_unit_keeps_engines_and_answers_the_watchdog(own_folders: Path) -> None:
-    """What the design asks of systemd, each in one line."""
     text = systemd.text(["/x/python", "-m", "sparkdash", "serve"], Path("/c/environment"), {})
     for line in ("Type=notify", "NotifyAccess=main", "KillMode=process", "OOMPolicy=continue", "Restart=on-failure",
                  "RestartPreventExitStatus=2 7", "WatchdogSec=60", "WantedBy=default.target"):  # fmt: skip
@@ -92,7 +91,6 @@ def test_unusual_paths_are_written_as_systemd_reads_them(path: str, written: str
 
 
 def test_a_dry_run_changes_nothing(sparkdash: Run, systemctl: Systemctl, unit: Path) -> None:
-    """It shows the unit, its place, and the commands."""
     done = sparkdash("service", "install", "--dry-run")
     assert done.code == 0
     assert done.out.startswith(f"# {unit}\n{systemd.MARK}")
@@ -105,7 +103,6 @@ def test_a_dry_run_changes_nothing(sparkdash: Run, systemctl: Systemctl, unit: P
 
 
 def test_no_start_only_writes(sparkdash: Run, systemctl: Systemctl, unit: Path, daemon: FakeDaemon) -> None:
-    """And tells what to type."""
     done = sparkdash("service", "install", "--no-start")
     assert done.code == 0
     assert unit.exists()
@@ -114,7 +111,6 @@ def test_no_start_only_writes(sparkdash: Run, systemctl: Systemctl, unit: Path, 
 
 
 def test_a_unit_of_somebody_else_stays(sparkdash: Run, systemctl: Systemctl, unit: Path, nobody: None) -> None:
-    """Unless --force."""
     unit.parent.mkdir(parents=True)
     unit.write_text("[Service]\nExecStart=/mine\n")
     for command in ("install", "uninstall"):
@@ -131,7 +127,6 @@ def test_a_unit_of_somebody_else_stays(sparkdash: Run, systemctl: Systemctl, uni
 def test_without_a_user_manager_nothing_is_written(
     sparkdash: Run, systemctl: Systemctl, unit: Path, nobody: None
 ) -> None:
-    """A shell from su has none: the reason, and what to do."""
     systemctl.answer("", err=NO_BUS, code=1)
     done = sparkdash("service", "install")
     assert done.code == 5
@@ -143,7 +138,6 @@ def test_without_a_user_manager_nothing_is_written(
 def test_without_systemd_at_all_it_says_so(
     sparkdash: Run, systemctl: Systemctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nobody: None
 ) -> None:
-    """As in a container."""
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     done = sparkdash("service", "install")
     assert done.code == 5
@@ -153,7 +147,6 @@ def test_without_systemd_at_all_it_says_so(
 def test_a_daemon_started_otherwise_is_in_the_way(
     sparkdash: Run, systemctl: Systemctl, unit: Path, daemon: FakeDaemon
 ) -> None:
-    """It holds the lock; one that systemd runs is restarted."""
     done = sparkdash("service", "install")
     assert done.code == 7
     assert "outside systemd" in done.err
@@ -166,7 +159,6 @@ def test_a_daemon_started_otherwise_is_in_the_way(
 def test_a_start_that_fails_tells_where_to_look(
     sparkdash: Run, systemctl: Systemctl, nobody: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """systemctl's words, and the journal."""
     systemctl.answer("ActiveState=inactive\n")
     program = Path(systemctl._folder / "systemctl")
     program.write_text(
@@ -179,7 +171,6 @@ def test_a_start_that_fails_tells_where_to_look(
 
 
 def test_uninstall_stops_disables_and_removes(sparkdash: Run, systemctl: Systemctl, unit: Path, nobody: None) -> None:
-    """Twice is no error."""
     sparkdash("service", "install", "--no-start")
     done = sparkdash("service", "uninstall")
     assert done.code == 0
@@ -190,7 +181,6 @@ def test_uninstall_stops_disables_and_removes(sparkdash: Run, systemctl: Systemc
 
 
 def test_uninstall_works_without_a_user_manager(sparkdash: Run, systemctl: Systemctl, unit: Path) -> None:
-    """The file goes all the same."""
     sparkdash("service", "install", "--no-start")
     systemctl.answer("", err=NO_BUS, code=1)
     done = sparkdash("service", "uninstall")
@@ -200,7 +190,6 @@ def test_uninstall_works_without_a_user_manager(sparkdash: Run, systemctl: Syste
 
 
 def test_status_tells_what_systemd_tells(sparkdash: Run, systemctl: Systemctl, unit: Path) -> None:
-    """And "-" for what nobody tells."""
     assert sparkdash("service", "status").out.splitlines()[0] == "unit      -"
     sparkdash("service", "install", "--no-start")
     systemctl.answer(

@@ -47,7 +47,6 @@ def test_it_is_installed_as_shown_and_removed_without_a_trace(sparkdash: Run, tm
 
 
 def test_nothing_is_written_before_somebody_agreed(sparkdash: Run, tmp_path: Path) -> None:
-    """Where nobody can be asked, --yes must be said."""
     root = tmp_path / "root"
     done = sparkdash("service", "install", "--helper", "--root", str(root))
     assert done.code == 5
@@ -56,7 +55,6 @@ def test_nothing_is_written_before_somebody_agreed(sparkdash: Run, tmp_path: Pat
 
 
 def test_without_root_the_command_is_shown(sparkdash: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both files first; no password is ever asked for."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     done = sparkdash("service", "install", "--helper")
     assert done.code == 5
@@ -69,7 +67,6 @@ def test_without_root_the_command_is_shown(sparkdash: Run, monkeypatch: pytest.M
 
 
 def test_files_of_somebody_else_stay(sparkdash: Run, tmp_path: Path) -> None:
-    """Unless --force; then nothing of them is left."""
     rule = tmp_path / RULE
     rule.parent.mkdir(parents=True)
     rule.write_text("ann ALL=(ALL) ALL\n")
@@ -92,7 +89,6 @@ def test_files_of_somebody_else_stay(sparkdash: Run, tmp_path: Path) -> None:
      (("install", "--helper", "--user", "nobody-of-this-name"), "user nobody-of-this-name does not exist")],
 )  # fmt: skip
 def test_options_that_mean_nothing_are_refused(sparkdash: Run, words: tuple[str, ...], said: str) -> None:
-    """Each in one sentence."""
     done = sparkdash("service", *words)
     assert done.code == 5
     assert said in done.err
@@ -101,7 +97,6 @@ def test_options_that_mean_nothing_are_refused(sparkdash: Run, words: tuple[str,
 def test_a_rule_that_sudo_cannot_read_is_never_put_in_place(
     sparkdash: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would lock everybody out of sudo."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "visudo").write_text("#!/bin/sh\necho 'syntax error' >&2\nexit 1\n")

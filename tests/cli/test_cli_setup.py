@@ -25,7 +25,6 @@ def test_a_running_daemon_reads_the_profiles_just_written(
 def test_a_model_that_no_profile_is_called_is_refused_with_the_nearest(
     nobody: None, sparkdash: Callable[..., Any], own_folders: Path
 ) -> None:
-    """A script must not take a mistyped name for a box that is set up."""
     done = sparkdash("setup", "--yes", "--model", "gpt-oss-20", "--only", "model")
     assert done.code == 3
     assert "No profile or alias is called 'gpt-oss-20'" in done.err

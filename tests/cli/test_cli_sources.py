@@ -49,7 +49,6 @@ def test_a_source_is_fetched_and_pinned(sparkdash: Run, collection: GitCollectio
 
 
 def test_a_second_source_of_that_name_is_refused(sparkdash: Run, added: GitCollection) -> None:
-    """And so is a name that is none."""
     done = sparkdash("profiles", "sources", "add", str(added.folder), "--name", "mine")
     assert done.code == 2
     assert "There is a source 'mine' already." in done.err
@@ -68,7 +67,6 @@ def test_a_second_source_of_that_name_is_refused(sparkdash: Run, added: GitColle
     ],
 )
 def test_an_address_that_cannot_be_used_is_refused_and_leaves_nothing(sparkdash: Run, address: str, said: str) -> None:
-    """No secret is repeated, no clone stays."""
     done = sparkdash("profiles", "sources", "add", address, "--name", "x")
     assert done.code != 0
     assert said in done.err
@@ -87,14 +85,12 @@ def test_search_finds_words_of_a_description(sparkdash: Run, added: GitCollectio
 
 
 def test_a_search_without_sources_says_how_to_add_one(sparkdash: Run) -> None:
-    """A clear error."""
     done = sparkdash("profiles", "search", "gemma")
     assert done.code == 2
     assert "sources add" in done.err
 
 
 def test_a_recipe_becomes_a_profile_that_names_its_origin(sparkdash: Run, added: GitCollection) -> None:
-    """With the commit and what could not be converted; the catalog reads it."""
     done = sparkdash("profiles", "add", "mine/alpha")
     assert done.code == 0
     assert "dropped: --host" in done.err
@@ -108,7 +104,6 @@ def test_a_recipe_becomes_a_profile_that_names_its_origin(sparkdash: Run, added:
 
 
 def test_dry_run_prints_and_writes_nothing(sparkdash: Run, added: GitCollection) -> None:
-    """The text is the same."""
     shown = sparkdash("profiles", "add", "mine/alpha", "--dry-run").out
     assert not own("alpha").exists()
     sparkdash("profiles", "add", "mine/alpha")
@@ -127,13 +122,11 @@ def test_flags_that_the_engine_does_not_have_are_named(sparkdash: Run, collectio
 
 
 def test_an_unknown_recipe_is_answered_with_the_nearest(sparkdash: Run, added: GitCollection) -> None:
-    """And an unknown source with the known ones."""
     assert "Nearest: alpha." in sparkdash("profiles", "add", "mine/alpa").err
     assert "Known: mine." in sparkdash("profiles", "add", "yours/alpha").err
 
 
 def test_a_profile_that_was_edited_is_not_replaced_unasked(sparkdash: Run, added: GitCollection) -> None:
-    """The difference is shown; --yes takes it."""
     sparkdash("profiles", "add", "mine/alpha")
     own("alpha").write_text(own("alpha").read_text().replace("4096", "8192"))
     refused = sparkdash("profiles", "add", "mine/alpha")
@@ -145,7 +138,6 @@ def test_a_profile_that_was_edited_is_not_replaced_unasked(sparkdash: Run, added
 
 
 def test_a_profile_of_sparkdash_is_copied_as_it_is(sparkdash: Run, collection: GitCollection) -> None:
-    """Its comments stay; its name cannot be changed, nor lead out of the folder."""
     text = "# kept\nprofile: ours\nengine: vllm\nimage: img:1\nmodels: {target: {hf: a/b}}\n"
     collection.write("ours.yaml", text)
     collection.write("bad.yaml", text.replace("ours", "../../bad"))
@@ -158,7 +150,6 @@ def test_a_profile_of_sparkdash_is_copied_as_it_is(sparkdash: Run, collection: G
 
 
 def test_an_update_shows_changes_and_waits_for_consent(sparkdash: Run, added: GitCollection) -> None:
-    """Without --yes the source stays at its commit, and reads as before."""
     sparkdash("profiles", "add", "mine/alpha")
     added.recipe("recipes/alpha.yaml", "alpha", "a larger model")
     added.recipe("recipes/gamma.yaml", "gamma")
@@ -177,7 +168,6 @@ def test_an_update_shows_changes_and_waits_for_consent(sparkdash: Run, added: Gi
 
 
 def test_an_update_without_news_says_so(sparkdash: Run, added: GitCollection) -> None:
-    """And one of a source that is unreachable names it and leaves it readable."""
     assert "nothing new" in sparkdash("profiles", "sources", "update").out
     added.folder.rename(added.folder.with_name("gone"))
     away = sparkdash("profiles", "sources", "update")
@@ -187,7 +177,6 @@ def test_an_update_without_news_says_so(sparkdash: Run, added: GitCollection) ->
 
 
 def test_a_rewritten_history_is_followed(sparkdash: Run, added: GitCollection) -> None:
-    """The pinned commit stays readable after its branch has lost it."""
     added.recipe("recipes/alpha.yaml", "alpha", "rewritten")
     added.git("commit", "--quiet", "--all", "--amend", "--message", "again")
     assert sparkdash("profiles", "sources", "update").code == 2
@@ -197,7 +186,6 @@ def test_a_rewritten_history_is_followed(sparkdash: Run, added: GitCollection) -
 
 
 def test_a_deleted_cache_is_fetched_again_at_the_pinned_commit(sparkdash: Run, added: GitCollection) -> None:
-    """Not at the newest one."""
     added.git("config", "uploadpack.allowAnySHA1InWant", "true")
     added.recipe("recipes/alpha.yaml", "alpha", "newer")
     added.commit()
@@ -206,7 +194,6 @@ def test_a_deleted_cache_is_fetched_again_at_the_pinned_commit(sparkdash: Run, a
 
 
 def test_nothing_of_a_source_is_run_or_followed(sparkdash: Run, collection: GitCollection, tmp_path: Path) -> None:
-    """Hooks, symbolic links, files that are too large or no text."""
     ran = tmp_path / "ran"
     hook = collection.folder / ".git/hooks/post-checkout"
     hook.write_text(f"#!/bin/sh\ntouch {ran}\n")
@@ -222,7 +209,6 @@ def test_nothing_of_a_source_is_run_or_followed(sparkdash: Run, collection: GitC
 
 
 def test_a_removed_source_leaves_its_profiles(sparkdash: Run, added: GitCollection) -> None:
-    """Its clone is deleted."""
     sparkdash("profiles", "add", "mine/alpha")
     assert sparkdash("profiles", "sources", "remove", "mine").code == 0
     assert own("alpha").exists()
@@ -231,7 +217,6 @@ def test_a_removed_source_leaves_its_profiles(sparkdash: Run, added: GitCollecti
 
 
 def test_a_list_that_somebody_broke_is_named(sparkdash: Run, added: GitCollection) -> None:
-    """With the file and the key; nothing is lost."""
     path = paths.config_dir() / "sources.toml"
     before = path.read_text()
     path.write_text(before.replace('commit = "', 'commit = "x'))

@@ -30,27 +30,23 @@ def run_on_terminal(
 def test_the_dashboard_says_that_it_opens_and_loads_no_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On a terminal, and only where the dashboard is meant."""
     assert run_on_terminal(monkeypatch, capsys) == [("dashboard", f"{OPENING}\r")]
 
 
 def test_a_command_says_nothing_before_it_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The dashboard is not meant."""
     assert run_on_terminal(monkeypatch, capsys, "status") == [("commands", "")]
 
 
 def test_a_shell_that_asks_for_completions_gets_no_dashboard(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It asks by a variable and gives no command."""
     monkeypatch.setenv("_SPARKDASH_COMPLETE", "source_bash")
     assert run_on_terminal(monkeypatch, capsys) == [("commands", "")]
 
 
 def test_a_failure_exits_with_its_own_code_and_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    """The dashboard's as a command's."""
     with pytest.raises(SystemExit) as left, exit_codes():
         raise DaemonError("Nothing answers.", code="no_daemon", hint="Start it.")
     told = capsys.readouterr().err
@@ -62,7 +58,6 @@ def test_a_failure_exits_with_its_own_code_and_says_what_to_do(capsys: pytest.Ca
 def test_the_first_words_are_erased_before_the_dashboard_takes_the_screen(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Else they would stand behind the shell's prompt once the user quits."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr(app.asyncio, "run", lambda live: live.close())
     app.run_dashboard()

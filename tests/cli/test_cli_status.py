@@ -118,7 +118,6 @@ def test_a_waiting_request_tells_what_it_waits_for(daemon: FakeDaemon) -> None:
 
 
 def test_json_is_the_snapshot(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The same document as GET /api/state."""
     daemon.set(**BUSY)
     done = sparkdash("status", "--json")
     assert Snapshot.model_validate_json(done.out) == daemon.bus.snapshot
@@ -132,7 +131,6 @@ def text(fake: FakeDaemon, **changes: Any) -> str:
 
 
 def test_an_idle_box_says_what_to_type(daemon: FakeDaemon) -> None:
-    """No engine, no sample: dashes, and the next step."""
     told = text(daemon)
     assert "engine    -  none runs; `sparkdash use PROFILE` starts one" in told
     assert "memory    -" in told
@@ -140,7 +138,6 @@ def test_an_idle_box_says_what_to_type(daemon: FakeDaemon) -> None:
 
 
 def test_a_simulated_box_is_marked(daemon: FakeDaemon) -> None:
-    """Neither the daemon nor its engine can be taken for real ones."""
     info = daemon.bus.snapshot.daemon.model_copy(update={"simulated": True})
     told = text(daemon, daemon=info, engines={"a": engine("a", simulated=True)})
     assert [line for line in told.splitlines() if line.endswith("SIMULATED")] == told.splitlines()[
@@ -149,7 +146,6 @@ def test_a_simulated_box_is_marked(daemon: FakeDaemon) -> None:
 
 
 def test_a_swap_shows_phase_share_and_time(daemon: FakeDaemon) -> None:
-    """What it does, how far it is, how long it takes."""
     progress = LoadProgress(stage="weights", fraction=0.63)
     now = swap("b", SwapPhase.LOAD, progress=progress)
     told = text(daemon, swap=now, at=BIRTH + 103)
@@ -160,14 +156,12 @@ def test_a_swap_shows_phase_share_and_time(daemon: FakeDaemon) -> None:
 
 
 def test_each_of_several_swaps_has_its_line(daemon: FakeDaemon) -> None:
-    """In the order in which they began."""
     first, second = swap("b", SwapPhase.LOAD), swap("c", SwapPhase.WARM)
     told = text(daemon, swap=first, swaps_beside=(second,), at=BIRTH + 103)
     assert "swap      to b: load  43s, first load here\nswap      to c: warm  43s, first load here\n" in told
 
 
 def test_a_run_that_is_measured_is_told_until_it_falls_silent(daemon: FakeDaemon) -> None:
-    """Whoever is refused for it sees how long it takes."""
     now = Measuring(
         run="20261121-200000-seeds", doing="measuring", arm="eagle", cell="ctx 2K x 150", launch=2, launches=4, done=15,
         cells=36, share=0.42, left_s=4320.0, at=BIRTH,
@@ -178,7 +172,6 @@ def test_a_run_that_is_measured_is_told_until_it_falls_silent(daemon: FakeDaemon
 
 
 def test_the_guard_tells_its_floors_its_level_and_its_last_kill(daemon: FakeDaemon) -> None:
-    """And when it is off, that it is."""
     floors = Floors(warn=12 * GIB, hold=8 * GIB, kill=5 * GIB)
     guard = Guard(mode="act", floors=floors)
     assert "guard     ok  under 12.0 GiB warns, 8.0 holds loads back, 5.0 kills\n" in text(daemon, guard=guard)
@@ -192,13 +185,11 @@ def test_the_guard_tells_its_floors_its_level_and_its_last_kill(daemon: FakeDaem
 
 
 def test_a_gpu_stuck_in_its_low_power_state_is_told(daemon: FakeDaemon) -> None:
-    """Whoever reads the speeds must know."""
     slow = sample(gpu=Gpu(utilization=0.96, power_w=19.5, sm_clock_mhz=799), low_power=True)
     assert "          stuck in its low-power state" in text(daemon, sample=slow)
 
 
 def test_failures_notices_problems_and_old_figures_are_told(daemon: FakeDaemon) -> None:
-    """Nothing that a person should know hides behind a good-looking line."""
     failure = Failure(code="out_of_memory", message="Out of memory.", hint="Take less.")
     told = text(
         daemon,
@@ -215,7 +206,6 @@ def test_failures_notices_problems_and_old_figures_are_told(daemon: FakeDaemon) 
 
 
 def test_what_was_told_again_is_told_once(daemon: FakeDaemon) -> None:
-    """With its last time, so that it hides nothing else."""
     twice = [Notice(level=Level.ERROR, code="x", text="Its image is not here.", at=BIRTH + at) for at in (90, 80, 70)]
     other = Notice(level=Level.WARNING, code="y", text="A foreign container holds the GPU.", at=BIRTH)
     told = text(daemon, at=BIRTH + 100, notices=(*twice, other))
@@ -225,7 +215,6 @@ def test_what_was_told_again_is_told_once(daemon: FakeDaemon) -> None:
 
 
 def test_a_container_that_is_not_ours_is_told_with_what_it_takes(daemon: FakeDaemon) -> None:
-    """It is where the memory went."""
     comfy = ForeignContainer(name="comfy", image="comfyui:1", gpu=True, ports=(18001,), bytes=12 * GIB)
     memory = Memory(total=121 * GIB, available=90 * GIB, free=80 * GIB, strangers=(comfy,))
     told = " ".join(text(daemon, sample=sample(memory=memory)).split())
@@ -262,12 +251,10 @@ def test_watching_prints_every_change_until_the_daemon_goes(sparkdash: Run, daem
 
 
 def test_summaries_do_not_leak_into_the_report(daemon: FakeDaemon) -> None:
-    """A catalog without problems needs no line."""
     assert "profiles" not in text(daemon, profiles=(summary("a"),))
 
 
 def test_an_engine_that_served_and_failed_says_since_when_it_failed(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Not since when it had served."""
     died = engine(
         "gpt-oss-120b", state=EngineState.FAILED, since=BIRTH + 187, ready_at=BIRTH + 108,
         failure=Failure(code="engine_crash", message="It died."),

@@ -83,14 +83,12 @@ def test_an_error_is_a_panel(terminal: Terminal, nobody: None, monkeypatch: pyte
 
 
 def test_no_color_is_respected(terminal: Terminal, nobody: None) -> None:
-    """Plain text on a terminal that asks for it."""
     _, shown = terminal("status", NO_COLOR="1")
     assert "\x1b" not in shown
     assert shown.startswith("Error: No sparkdash daemon answers")
 
 
 def test_a_swap_is_one_line_drawn_over(terminal: Terminal, daemon: FakeDaemon) -> None:
-    """The seven phases with the present one marked, taken away at the end."""
     code, shown = terminal("use", "new")
     assert code == 0
     assert "\r\x1b[K[drain] stop reclaim preflight create load warm" in shown
@@ -122,13 +120,11 @@ def test_an_answer_that_is_neither_is_asked_again(terminal: Terminal, daemon: Fa
 
 
 def test_yes_and_an_empty_box_are_not_asked(terminal: Terminal, daemon: FakeDaemon) -> None:
-    """Nothing is stopped, or the person has said yes."""
     assert "Go on?" not in terminal("use", "new")[1]
     assert "Go on?" not in terminal("use", "newer", "--yes")[1]
 
 
 def test_watching_draws_over(terminal: Terminal, daemon: FakeDaemon) -> None:
-    """The report is drawn in place until the daemon goes."""
     daemon.be_gone_soon_after_a_listener()
     code, shown = terminal("status", "--watch")
     assert code == 7
@@ -137,7 +133,6 @@ def test_watching_draws_over(terminal: Terminal, daemon: FakeDaemon) -> None:
 
 
 def test_the_script_is_installed() -> None:
-    """`sparkdash` is on the path of its environment."""
     done = subprocess.run(
         [Path(sys.executable).parent / "sparkdash", "--version"], capture_output=True, text=True, check=True
     )
@@ -160,7 +155,6 @@ def test_a_sweep_that_is_declined_leaves_no_profiles(
 
 
 def test_an_engine_of_a_sweep_goes_with_its_profile(daemon: FakeDaemon) -> None:
-    """Nobody could name it any more. Others stay."""
     arms = sweep.parse_sweep("max-num-seqs=1,2").arms(Profile(name="a", engine=EngineKind.SIM))
     daemon.set(engines={name: engine(name) for name in ("a", arms[1].profile)})
     with sweep.sweep_profiles("sweep-a-max-num-seqs", "profile: sweep-a-max-num-seqs\n"):
@@ -188,7 +182,6 @@ def test_a_sweep_that_goes_on_has_its_profiles_again(sparkdash: Callable[..., An
 
 
 def test_a_sweep_whose_daemon_fails_leaves_no_profiles(sparkdash: Callable[..., Any], daemon: FakeDaemon) -> None:
-    """As it reads them, which is when they are there already."""
     daemon.set(profiles=(summary("a"),))
     daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM)
     daemon.errors[ControlApi.reload.path] = (500, {"message": "It broke.", "code": "internal_error"})

@@ -27,7 +27,6 @@ def test_a_dry_run_prints_each_nodes_command_under_its_name(sparkdash: Run) -> N
 
 
 def test_a_dry_run_names_the_node_that_was_added(sparkdash: Run, own_folders: Path) -> None:
-    """With the address that its entry has; as JSON too."""
     file = own_folders / "config" / "nodes.toml"
     file.write_text(SECOND)
     file.chmod(0o600)
@@ -39,7 +38,6 @@ def test_a_dry_run_names_the_node_that_was_added(sparkdash: Run, own_folders: Pa
 
 @pytest.mark.usefixtures("own_folders")
 def test_no_export_says_that_a_profile_needs_two_nodes(sparkdash: Run) -> None:
-    """It is refused, with what prints both commands."""
     refused = sparkdash("profiles", "export", "qwen3-235b", "--as", "quadlet")
     assert refused.code != 0
     assert "sparkdash use qwen3-235b --dry-run" in refused.err

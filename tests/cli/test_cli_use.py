@@ -24,7 +24,6 @@ Run = Callable[..., Any]
 
 
 def test_it_says_what_leaves_waits_and_tells_where(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Plan and phases on stderr, the result on stdout."""
     daemon.set(engines={"old": engine("old", in_flight=2)})
     daemon.plans["new"] = Plan(
         profile="new", evict=("old",), needs_bytes=79 * GIB, available_bytes=101 * GIB, fits=True, expected_s=220
@@ -42,7 +41,6 @@ def test_it_says_what_leaves_waits_and_tells_where(sparkdash: Run, daemon: FakeD
 
 
 def test_a_profile_for_which_there_is_no_node_is_told_the_reason_alone(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """What is available there is not known, so that no figure could be right."""
     daemon.plans["two"] = Plan(profile="two", needs_bytes=98 * GIB, fits=False, expected_s=900)
     done = sparkdash("use", "two", "--no-wait")
     assert "It needs" not in done.err
@@ -52,7 +50,6 @@ def test_a_profile_for_which_there_is_no_node_is_told_the_reason_alone(sparkdash
 def test_an_error_of_the_profile_s_file_is_told_before_the_load(
     sparkdash: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The daemon starts it all the same: only the engine knows for sure."""
     folder = paths.config_dir() / "profiles"
     folder.mkdir()
     text = "profile: new\nengine: vllm\nengine_version: '0.32'\nimage: docker.io/vllm/vllm-openai:v0.32.0\n"
@@ -67,7 +64,6 @@ def test_an_error_of_the_profile_s_file_is_told_before_the_load(
 
 
 def test_json_holds_plan_engine_and_url(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Pure JSON on stdout, whatever is drawn on stderr."""
     daemon.set(engines={"old": engine("old")})
     told = sparkdash("use", "new", "--json", "--yes").json()
     assert (told["profile"], told["ready"], told["plan"]["evict"]) == ("new", True, ["old"])
@@ -75,7 +71,6 @@ def test_json_holds_plan_engine_and_url(sparkdash: Run, daemon: FakeDaemon) -> N
 
 
 def test_one_that_runs_already_is_done_at_once(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """No event has to come."""
     daemon.set(engines={"a": engine("a")})
     daemon.on_use = lambda name: []
     assert sparkdash("use", "a-alias").out == "a is ready at http://127.0.0.1:8484/v1.\n"
@@ -103,28 +98,24 @@ def test_one_that_was_edited_is_waited_for_anew(sparkdash: Run, daemon: FakeDaem
 
 @pytest.mark.parametrize("argv", [("use", ""), ("use", "auto")])
 def test_no_profile_and_auto_are_refused(sparkdash: Run, daemon: FakeDaemon, argv: tuple[str, ...]) -> None:
-    """`auto` is a name for requests; an empty one is a script's unset variable."""
     done = sparkdash(*argv)
     assert done.code == 2
     assert "PROFILE" in done.err
 
 
 def test_stopping_what_does_not_run_claims_nothing(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """It says so, and --json lists what really stopped."""
     daemon.set(engines={"a": engine("a")})
     assert sparkdash("stop", "new").out == "new is not running.\n"
     assert sparkdash("stop", "new", "--json").json()["stopped"] == []
 
 
 def test_a_demo_without_a_terminal_points_to_headless(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """It must not paint a screen into a pipe."""
     done = sparkdash("demo")
     assert done.code == 2
     assert "--headless" in done.err
 
 
 def test_no_wait_returns_before_the_swap(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The answer to the request is all that it waits for."""
     daemon.set(engines={"old": engine("old")})
     daemon.on_use = lambda name: []
     assert "new is starting, replacing old." in sparkdash("use", "new", "--no-wait").out
@@ -153,7 +144,6 @@ Hint: Lower gpu-memory-utilization.
 
 
 def test_a_swap_that_failed_before_is_not_ours(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The history of the profile does not count against this try."""
     past = swap("new", id="past", ended_at=BIRTH, outcome=SwapOutcome.FAILED)
     daemon.set(swaps=(past,), engines={"new": engine("new", EngineState.FAILED, since=BIRTH - 100)})
     assert sparkdash("use", "new").code == 0
@@ -169,7 +159,6 @@ def test_a_cancelled_swap_is_an_end(sparkdash: Run, daemon: FakeDaemon) -> None:
 
 
 def test_it_waits_behind_another_swap(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The other's phases are told as waiting, and its end is not ours."""
     other = swap("other", SwapPhase.LOAD)
     daemon.set(swap=other)
     over = SwapChanged(swap=other.model_copy(update={"ended_at": BIRTH + 80, "outcome": SwapOutcome.FAILED}))
@@ -226,7 +215,6 @@ def test_the_pair_is_marked_and_flipped(sparkdash: Run, daemon: FakeDaemon) -> N
 
 
 def test_without_a_pair_toggle_says_how_to_mark_one(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The hint is a command that works."""
     assert "Hint: Mark a pair: `sparkdash use --a PROFILE --b PROFILE`." in sparkdash("use", "--toggle").err
 
 
@@ -247,7 +235,6 @@ def test_the_line_of_phases_marks_the_present_one() -> None:
 def test_what_a_stop_waits_for_takes_the_place_of_the_other_steps(
     daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a log once for each phase, as it was then: not once for each request."""
     now = swap(None, waits_for="2 requests of a", until=BIRTH + 100)
     assert swap_steps(now, BIRTH + 80) == "drain  waits for 2 requests of a, cut in 20s  20s"
     shown, world = SwapProgressLine("a"), daemon.bus.snapshot.replace(at=BIRTH + 80)
@@ -260,7 +247,6 @@ def test_what_a_stop_waits_for_takes_the_place_of_the_other_steps(
     ((), "a"), (("a",), "a"), (("a-alias",), "a"), (("--all",), None),
 ], ids=str)  # fmt: skip
 def test_stop_waits_until_the_engine_has_gone(sparkdash: Run, daemon: FakeDaemon, argv: Any, asked: Any) -> None:
-    """By name, by alias, the only one, or all."""
     daemon.set(engines={"a": engine("a")}, profiles=(summary("a"),))
     done = sparkdash("stop", *argv)
     assert (done.code, done.out) == (0, "a has stopped.\n")
@@ -268,7 +254,6 @@ def test_stop_waits_until_the_engine_has_gone(sparkdash: Run, daemon: FakeDaemon
 
 
 def test_stop_asks_which_when_several_run(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Nothing is stopped by guessing."""
     daemon.set(engines={"a": engine("a"), "b": engine("b")})
     done = sparkdash("stop")
     assert done.code == 3
@@ -278,7 +263,6 @@ def test_stop_asks_which_when_several_run(sparkdash: Run, daemon: FakeDaemon) ->
 
 
 def test_stop_does_not_say_that_it_stopped_what_it_cannot(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """A server that sparkdash did not start goes on running, and that is said."""
     studio = engine("studio").replace(kind=EngineKind.OPENAI, url="http://127.0.0.1:1234")
     daemon.set(engines={"a": engine("a"), "studio": studio})
     goes_on = (
@@ -293,12 +277,10 @@ def test_stop_does_not_say_that_it_stopped_what_it_cannot(sparkdash: Run, daemon
 
 
 def test_stop_where_nothing_runs_is_no_error(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """It is stopped already."""
     assert sparkdash("stop").out == "No engine is running.\n"
 
 
 def test_no_wait_stops_without_waiting(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The engine may still be draining."""
     daemon.set(engines={"a": engine("a")})
     daemon.carried_out.clear()
     assert sparkdash("stop", "--no-wait").out == "a is stopping.\n"
@@ -327,7 +309,6 @@ def test_no_order_that_is_answered_when_it_is_done_has_a_time_limit() -> None:
 
 
 def test_a_daemon_that_goes_away_ends_the_wait_for_a_stop(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The answer would never come."""
     daemon.set(engines={"a": engine("a")})
     daemon.carried_out.clear()
     daemon.be_gone_soon_after_a_listener()
@@ -336,7 +317,6 @@ def test_a_daemon_that_goes_away_ends_the_wait_for_a_stop(sparkdash: Run, daemon
 
 
 def test_ctrl_c_stops_the_waiting_and_not_the_stop(daemon: FakeDaemon) -> None:
-    """It says that the engine stops all the same."""
     daemon.set(engines={"a": engine("a")}, swap=swap(None))
     daemon.carried_out.clear()
     with Program(["-m", "sparkdash", "stop"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -349,7 +329,6 @@ def test_ctrl_c_stops_the_waiting_and_not_the_stop(daemon: FakeDaemon) -> None:
 
 
 def test_an_end_that_takes_long_shows_what_is_stopped(daemon: FakeDaemon) -> None:
-    """Draining and stopping engines may take minutes."""
     daemon.set(engines={"a": engine("a")}, swap=swap(None))
     daemon.ends = False
     words = ["-m", "sparkdash", "stop", "--daemon", "--all"]
@@ -364,7 +343,6 @@ def test_an_end_that_takes_long_shows_what_is_stopped(daemon: FakeDaemon) -> Non
 def test_stopping_the_daemon_keeps_the_engines_unless_told(
     sparkdash: Run, daemon: FakeDaemon, argv: tuple[str, ...], engines: str, kept: list[str]
 ) -> None:
-    """Serving engines outlive their daemon."""
     daemon.set(engines={"a": engine("a")})
     done = sparkdash("stop", "--daemon", *argv, "--json")
     assert done.json() == {"daemon": "stopped", "engines_kept": kept}
@@ -372,14 +350,12 @@ def test_stopping_the_daemon_keeps_the_engines_unless_told(
 
 
 def test_a_load_that_ends_with_the_daemon_is_not_called_running(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Only what serves is left for the next one."""
     daemon.set(engines={"a": engine("a"), "b": engine("b", EngineState.LOADING)}, swap=swap("b"))
     done = sparkdash("stop", "--daemon")
     assert done.out == "The daemon has ended.\nStill running: a.\nThe load of b was cancelled.\n"
 
 
 def test_cancel_names_what_it_cancelled(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """And says so when there is nothing to cancel."""
     assert sparkdash("cancel").out == "No swap is under way.\n"
     daemon.set(swap=swap("b"))
     assert sparkdash("cancel").out == "Cancelled the swap to b.\n"
@@ -387,7 +363,6 @@ def test_cancel_names_what_it_cancelled(sparkdash: Run, daemon: FakeDaemon) -> N
 
 
 def test_release_shows_what_is_parked_and_lets_it_go(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Aliases are understood."""
     assert sparkdash("status", "--release", "all").out == "No profile is parked.\n"
     parked = Parked(since=BIRTH, failures=2, failure=Failure(code="out_of_memory", message="b ran out of memory."))
     daemon.set(parked={"b": parked}, profiles=(summary("b", serves=("bee",)), summary("c")))
@@ -400,7 +375,6 @@ def test_release_shows_what_is_parked_and_lets_it_go(sparkdash: Run, daemon: Fak
 
 
 def test_an_engine_that_died_loading_ends_the_wait(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Also when no swap reports it."""
     dead = engine("new", EngineState.FAILED, since=BIRTH + 500)
     daemon.on_use = lambda name: [EngineChanged(engine=dead)]
     done = sparkdash("use", "new")
@@ -424,8 +398,6 @@ def test_ctrl_c_stops_the_waiting_and_not_the_swap(daemon: FakeDaemon) -> None:
 def test_it_starts_the_daemon_that_is_missing_and_says_so_before(
     sparkdash: Run, nobody: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A set as well as a profile."""
-
     def start(*_: Any) -> None:
         raise DaemonError("The daemon ended at once, with status 1.")
 
@@ -437,7 +409,6 @@ def test_it_starts_the_daemon_that_is_missing_and_says_so_before(
 
 
 def test_a_name_for_several_is_told_with_what_it_means(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """`[any]` in config.toml: the daemon plans the one that it means."""
     daemon.set(profiles=(summary("new"),))
     daemon.plans["coder"] = Plan(profile="new", fits=True, expected_s=220)
     done = sparkdash("use", "coder")

@@ -56,7 +56,6 @@ def test_every_figure_that_the_verdict_rests_on_is_told(sparkdash: Run, daemon: 
 
 
 def test_a_hold_of_the_memory_guard_comes_first(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Nothing else matters until it ends."""
     daemon.plans["new"] = PLAN.model_copy(update={"held": "new is not started while memory is short."})
     told = sparkdash("why", "new").out.splitlines()
     assert told[:2] == ["new", "  held back       new is not started while memory is short."]
@@ -64,13 +63,11 @@ def test_a_hold_of_the_memory_guard_comes_first(sparkdash: Run, daemon: FakeDaem
 
 
 def test_json_is_the_plan(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """As `use --json` has it."""
     daemon.plans["new"] = PLAN
     assert Plan.model_validate(sparkdash("why", "new", "--json").json()) == PLAN
 
 
 def test_use_tells_the_reason_too(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The same words, before it asks."""
     daemon.plans["new"] = PLAN
     told = sparkdash("use", "new", "--yes", "--no-wait").err
     assert "  old: idle for 12m34s; it frees 40.0 GiB.\n" in told
@@ -81,7 +78,6 @@ FAILURE = Failure(code="engine_stuck", message="new hung.", hint="Try another bu
 
 
 def test_the_last_failure_and_its_evidence_are_told(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Of an engine that failed, and of a profile that is parked."""
     daemon.plans["new"] = PLAN
     daemon.set(engines={"new": engine("new", EngineState.FAILED, since=BIRTH, failure=FAILURE)}, at=BIRTH + 90)
     told = sparkdash("why", "new").out
@@ -92,7 +88,6 @@ def test_the_last_failure_and_its_evidence_are_told(sparkdash: Run, daemon: Fake
 
 
 def test_the_evidence_of_a_repaired_engine_is_named_for_a_day(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """By `why` and beside its log; the log itself stays as it is."""
     daemon.plans["new"], daemon.log_lines = PLAN, ["line"]
     hung = Incident(
         id="1", profile="new", fingerprint="f", began=BIRTH, named_at=BIRTH, why="it stood", evidence="/i/1"

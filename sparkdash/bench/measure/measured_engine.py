@@ -137,9 +137,6 @@ class MeasuredEngine:
             **adapter(self.speaks).usage_counts(),
         }
 
-    async def ask(self, content: Content, tokens: int, *, salt: str, forced: bool = True) -> StreamedAnswer:
-        return (await self.ask_all([content], tokens, salt=salt, forced=forced))[0]
-
     async def ask_all(
         self, contents: Sequence[Content], tokens: int, *, salt: str, forced: bool = True
     ) -> list[StreamedAnswer]:
@@ -160,26 +157,36 @@ class MeasuredEngine:
         tokens = token_count(told) if isinstance(told, dict) else None
         return stream_answer.estimated(answer) if tokens is None else stream_answer.counted(answer, tokens)
 
+    async def _page(self) -> str:
+        """Return the engine's page of metrics; empty when it gives none."""
+        path = adapter(self.kind).metrics.path
+        if self.engine_url is None or path is None:
+            return ""
+        try:
+            page = await self.client.get(path, url=self.engine_url, timeout_s=METRICS_S)
+        except UpstreamError:
+            return ""
+        return page.decode("utf-8", "replace")
+
+    async def _document(self, path: str) -> Mapping[str, Any]:
+        """Return the JSON object that the engine has at this path; empty when it gives none."""
+        if self.engine_url is None:
+            return {}
+        try:
+            found = json.loads(await self.client.get(path, url=self.engine_url, timeout_s=METRICS_S))
+        except (UpstreamError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
     async def counters(self) -> Reading | None:
         names = adapter(self.kind).metrics
-        if self.engine_url is None or names.path is None:
-            return None
-        try:
-            page = await self.client.get(names.path, url=self.engine_url, timeout_s=METRICS_S)
-        except UpstreamError:
-            return None
-        scrape = exposition.parse_exposition(page.decode("utf-8", "replace"), sample_names(names))
+        scrape = exposition.parse_exposition(await self._page(), sample_names(names))
         return reading_of(time.monotonic(), scrape, names) if scrape.samples else None
 
     async def version(self) -> str | None:
         path = adapter(self.kind).probes.version
-        if self.engine_url is None or path is None:
-            return None
-        try:
-            found = json.loads(await self.client.get(path, url=self.engine_url))
-        except (UpstreamError, ValueError):
-            return None
-        return str(found["version"]) if isinstance(found, dict) and "version" in found else None
+        found = await self._document(path) if path else {}
+        return str(found["version"]) if "version" in found else None
 
     async def kv_tokens(self) -> int | None:
         """Return the tokens that the KV cache holds, by the engine's own figure."""
@@ -189,29 +196,17 @@ class MeasuredEngine:
 
     async def context_limit(self) -> int | None:
         """Return the longest request that the engine's list of models names for the measured model."""
-        if self.engine_url is None:
-            return None
-        try:
-            told = json.loads(await self.client.get("/v1/models", url=self.engine_url, timeout_s=METRICS_S))
-        except (UpstreamError, ValueError):
-            return None
-        listed = told.get("data") if isinstance(told, dict) else None
+        listed = (await self._document("/v1/models")).get("data")
         models = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
         limits = [one.get("max_model_len") for one in models if one.get("id") == self.model or len(models) == 1]
         return next((limit for limit in limits if isinstance(limit, int)), None)
 
     async def kv_dtype(self) -> str | None:
         """Return the KV cache's type that the engine reports; None for `auto`."""
-        names = adapter(self.kind).metrics
-        if self.engine_url is None or names.path is None or not names.kv_info:
+        names = adapter(self.kind).metrics.kv_info
+        if not names:
             return None
-        try:
-            page = await self.client.get(names.path, url=self.engine_url, timeout_s=METRICS_S)
-        except UpstreamError:
-            return None
-        labels = exposition.parse_exposition(page.decode("utf-8", "replace"), frozenset(names.kv_info)).info(
-            names.kv_info[0]
-        )
+        labels = exposition.parse_exposition(await self._page(), frozenset(names)).info(names[0])
         told = labels[0].get("cache_dtype") if labels else None
         return None if told == "auto" else told
 
@@ -257,7 +252,7 @@ class MeasuredEngine:
 
     async def _counted(self, text: str) -> int:
         """Return the prompt tokens that the engine's `usage` reports."""
-        answer = await self.ask(text, 1, salt="probe")
+        (answer,) = await self.ask_all([text], 1, salt="probe")
         if answer.error or answer.prompt_tokens is None:
             why = answer.error or "it reports no usage, so its tokens cannot be counted"
             raise UpstreamError(f"{self.model} cannot be measured: {why}.", code="not_measurable")
@@ -276,10 +271,6 @@ class PromptTokenCounter:
     exact: bool = False
     per_character: dict[str, float] = field(default_factory=dict)
     """Tokens per character by class of text; empty where counts are exact."""
-
-    @property
-    def method(self) -> str:
-        return "the engine's /tokenize" if self.exact else "estimated from the usage of short requests"
 
     async def __call__(self, kind: str, content: str) -> int:
         """Return the tokens of the whole prompt, whose text is of that class.

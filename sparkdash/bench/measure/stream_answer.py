@@ -16,7 +16,7 @@ from sparkdash.sse import Frames
 WORDS = 300
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StreamedAnswer:
     """Parsed stream. Times by `perf_counter_ns`; None: the event never came, or was not reported."""
 
@@ -61,48 +61,38 @@ def read_stream(t0_ns: int, notes: Sequence[tuple[int, bytes]]) -> StreamedAnswe
 
 class _Reader:
     def __init__(self, t0_ns: int) -> None:
-        self._t0 = t0_ns
-        self._response: int | None = None
-        self._first: int | None = None
-        self._visible_at: int | None = None
-        self._last: int | None = None
+        self._answer = StreamedAnswer(t0_ns)
         self._count = 0
         """Tokens so far, as far as chunks tell."""
-        self._k1 = 1
-        self._k1_told = False
-        self._first_text = ""
         self._thoughts = 0
         """Tokens that came with reasoning."""
         self._told = False
         """Whether chunks report token counts."""
-        self._chunks = self._first_chunks = 0
         self._usage: Mapping[str, Any] = {}
-        self._finish: str | None = None
         self._text: list[str] = []
         self._thought: list[str] = []
-        self._error: str | None = None
 
     def take(self, at: int, data: str) -> None:
-        event = _parsed(data)
+        answer, event = self._answer, _parsed(data)
         if event is None:
-            self._error = self._error or f"an event is no JSON object: {data[:WORDS]}"
+            answer.error = answer.error or f"an event is no JSON object: {data[:WORDS]}"
             return
         if event.get("error"):
-            self._error = self._error or refusal_text(data.encode())
+            answer.error = answer.error or refusal_text(data.encode())
             return
         usage = _within(event, "usage")
         if usage:
             self._usage = {**self._usage, **usage}
         for choice in _choices(event):
-            if self._response is None:
-                self._response = at
+            if answer.response_ns is None:
+                answer.response_ns = at
             self._choice(at, choice, usage)
 
     def _choice(self, at: int, choice: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
-        delta = _within(choice, "delta")
+        answer, delta = self._answer, _within(choice, "delta")
         content = _text(delta, "content")
         thought = _text(delta, "reasoning") or _text(delta, "reasoning_content")
-        self._finish = _text(choice, "finish_reason") or self._finish
+        answer.finish_reason = _text(choice, "finish_reason") or answer.finish_reason
         before = self._count
         self._count_tokens(choice, usage)
         if not (content or thought or delta.get("tool_calls") or self._count > before):
@@ -113,8 +103,8 @@ class _Reader:
             self._thought.append(thought)
         if content:
             self._text.append(content)
-            if self._visible_at is None:
-                self._visible_at = at
+            if answer.visible_ns is None:
+                answer.visible_ns = at
 
     def _count_tokens(self, choice: Mapping[str, Any], usage: Mapping[str, Any]) -> None:
         if (count := _count(usage, "completion_tokens")) is not None:
@@ -123,38 +113,25 @@ class _Reader:
             self._count, self._told = self._count + len(ids), True
 
     def _note_moment(self, at: int, text: str) -> None:
-        self._chunks += 1
-        self._last = at
-        if self._first is None:
-            self._first = at
-        if at == self._first:
-            self._first_chunks += 1
-            self._first_text += text
-            self._k1_told = self._told and self._count > 0
-            self._k1 = self._count if self._k1_told else self._first_chunks
+        answer = self._answer
+        answer.chunks += 1
+        answer.last_ns = at
+        if answer.token_ns is None:
+            answer.token_ns = at
+        if at == answer.token_ns:
+            answer.first_chunks += 1
+            answer.first_text += text
+            answer.k1_told = self._told and self._count > 0
+            answer.k1 = self._count if answer.k1_told else answer.first_chunks
 
     def answer(self) -> StreamedAnswer:
-        n = _count(self._usage, "completion_tokens")
-        return StreamedAnswer(
-            t0_ns=self._t0,
-            response_ns=self._response,
-            token_ns=self._first,
-            visible_ns=self._visible_at,
-            last_ns=self._last,
-            n=n,
-            k1=self._k1,
-            k1_told=self._k1_told,
-            first_text=self._first_text,
-            visible=self._seen(n),
-            chunks=self._chunks,
-            first_chunks=self._first_chunks,
-            prompt_tokens=_count(self._usage, "prompt_tokens"),
-            cached_tokens=_count(_within(self._usage, "prompt_tokens_details"), "cached_tokens"),
-            finish_reason=self._finish,
-            text="".join(self._text),
-            thought="".join(self._thought),
-            error=self._error,
-        )
+        answer = self._answer
+        answer.n = _count(self._usage, "completion_tokens")
+        answer.visible = self._seen(answer.n)
+        answer.prompt_tokens = _count(self._usage, "prompt_tokens")
+        answer.cached_tokens = _count(_within(self._usage, "prompt_tokens_details"), "cached_tokens")
+        answer.text, answer.thought = "".join(self._text), "".join(self._thought)
+        return answer
 
     def _seen(self, n: int | None) -> int | None:
         """Return tokens outside the reasoning: by `usage`, else by the chunks."""

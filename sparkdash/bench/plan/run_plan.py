@@ -8,12 +8,13 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from sparkdash import __version__, redaction
 from sparkdash.bench.judge.arm_comparison import fit_cell
 from sparkdash.bench.plan.suites import Suite
 from sparkdash.bench.results import Gap, Results
-from sparkdash.bench.run import Arm, CellKey, Host, LaunchSlot, Mode, Noise, PlannedCell, Run
+from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
 from sparkdash.client import address
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.profile import ProfileSummary
@@ -150,16 +151,6 @@ class KnownSpeeds(Frozen):
     """Whether rate or start is an estimate that nobody measured on this profile."""
 
 
-class RunTarget(Frozen):
-    """Where a run measures: the server, the box, and its calibrated noise."""
-
-    target: str = "gateway"
-    model: str | None = None
-    host: Host = Host()
-    simulated: bool = False
-    noise: dict[str, Noise] = {}
-
-
 def arms_of(names: Sequence[str], profiles: Mapping[str, ProfileSummary]) -> tuple[Arm, ...]:
     """Return an arm per word, a profile's exact name or a URL. A profile named twice is compared with itself (A/A).
 
@@ -213,11 +204,13 @@ def new_run(
     seed: int = SEED,
     reps: int | None = None,
     suite_file: str | None = None,
-    where: RunTarget | None = None,
+    **where: Any,
 ) -> Run:
-    """Create a run. Arms that cannot run are part of it and have no launches."""
+    """Create a run. Arms that cannot run are part of it and have no launches.
+
+    `where`: fields of Run that tell what is asked on which box: target, model, host, simulated, noise.
+    """
     now = datetime.now(UTC)
-    where = where or RunTarget()
     able = [arm.name for arm in arms if arm.impossible is None]
     run_id = f"{now:%Y%m%d-%H%M%S}-{suite.suite}-{secrets.token_hex(2)}"
     return Run(
@@ -235,13 +228,9 @@ def new_run(
         created_at=now,
         order=launch_order(able, mode, run_id),
         cells=suite.planned(mode, reps),
-        host=where.host,
-        target=where.target,
-        model=where.model,
         reps=reps,
-        simulated=where.simulated,
-        noise=where.noise,
         version=__version__,
+        **where,
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 import typer
 import uvloop
@@ -45,15 +45,6 @@ async def restore_engine(client: AsyncClient, before: Snapshot) -> None:
         now = await client.state()
         if now.active is None or now.active.profile != before.active.profile:
             await client.use(profile=before.active.profile, cause="bench")
-
-
-@asynccontextmanager
-async def daemon_client(*, managed: bool) -> AsyncIterator[AsyncClient | None]:
-    if not managed:
-        yield None
-        return
-    async with AsyncClient() as client:
-        yield client
 
 
 @asynccontextmanager
@@ -319,7 +310,7 @@ async def _measure(wish: MeasureOptions) -> None:
         raise typer.BadParameter("give profiles or URLs, not both", param_hint="PROFILES")
     sweep.delete_stale_files()
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(daemon_client(managed=not foreign[0]))
+        client = None if foreign[0] else await stack.enter_async_context(AsyncClient())
         swept: tuple[Arm, ...] = ()
         if client and wish.sweep:
             swept = await stack.enter_async_context(sweep_arms(client, wish.arms[0], wish.sweep))
@@ -334,26 +325,14 @@ async def _begun(
     profiles = {one.name: one for one in world.profiles} if world else {}
     arms = swept or run_plan.arms_of(names, profiles)
     simulated = any(profiles[name].simulated for name in names if name in profiles)
-    where = run_plan.RunTarget(
-        target=_target(wish, foreign=foreign),
-        model=wish.model,
-        host=host_facts(world),
-        simulated=simulated,
-        noise=run_folder.read_calibration(simulated=simulated),
-    )
-    suite_file = suites.suite_path(wish.suite)
     run = run_plan.new_run(
-        suite, arms, wish.mode, seed=wish.seed, reps=wish.reps, suite_file=suite_file,
-        where=where,
+        suite, arms, wish.mode, seed=wish.seed, reps=wish.reps, suite_file=suites.suite_path(wish.suite),
+        target="url" if foreign else "direct" if wish.direct else "gateway",
+        model=wish.model, host=host_facts(world), simulated=simulated,
+        noise=run_folder.read_calibration(simulated=simulated),
     )  # fmt: skip
     place = run_to_resume(run, fresh=wish.fresh)
     await _work(run_folder.read_results(place) if place else Results(run=run), client, world, suite, wish)
-
-
-def _target(wish: MeasureOptions, *, foreign: bool) -> Literal["gateway", "direct", "url"]:
-    if foreign:
-        return "url"
-    return "direct" if wish.direct else "gateway"
 
 
 async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
@@ -364,7 +343,7 @@ async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
     )
     sweep.delete_stale_files()
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(daemon_client(managed=run.target != "url"))
+        client = None if run.target == "url" else await stack.enter_async_context(AsyncClient())
         world = await client.state() if client else None
         if client and world and run.ended_at is None and (again := missing_sweep(run.arms, world)):
             await stack.enter_async_context(sweep_arms(client, *again))
@@ -436,14 +415,13 @@ async def _run(
     wish: MeasureOptions,
     expected_s: float | None,
 ) -> Results:
-    bar = progress.ProgressBar(run)
     headers = arm_launcher.bench_headers()
     async with AsyncExitStack() as stack:
         wire = await stack.enter_async_context(await open_wire(client, world, run, headers))
         here: arm_launcher.ArmLauncher = arm_launcher.UrlLauncher(wire, run.model)
         if client is not None:
             here = arm_launcher.DaemonLauncher(client, wire, direct=run.target == "direct")
-        watch = progress.RunProgress(run, bar)
+        watch = progress.RunProgress(run)
         runner = Runner(
             place, here, watch.show, lag_limit_ms=suite.lag_limit_ms, chats=suite.chats, corpus=suite.corpus_text
         )
@@ -466,7 +444,7 @@ async def _run(
         try:
             return await runner.run()
         except asyncio.CancelledError:
-            bar.clear()
+            watch.clear()
             begun = run_folder.read_results(place).launches
             print_note(
                 "Stopped. The measured cells are kept; run the same command to resume."
@@ -475,7 +453,7 @@ async def _run(
             )
             raise
         finally:
-            bar.clear()
+            watch.clear()
 
 
 def _ending() -> Callable[[], None]:

@@ -179,15 +179,29 @@ def cell_count(count: int) -> str:
     return f"{count} cell{'' if count == 1 else 's'}"
 
 
-class ProgressBar:
-    """Progress of a run on one terminal line."""
+class RunProgress:
+    """Progress of a run: on one terminal line, and as the daemon shows it on its screens."""
 
     def __init__(self, run: Run) -> None:
+        self.measuring: Measuring | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        self._run = run
         self._letters = arm_letters(arm.name for arm in run.arms)
         self._line = LiveLine()
         self._rate = ""
 
     def show(self, step: RunStep) -> None:
+        self._draw(step)
+        before = self.measuring
+        self.measuring = now = Measuring(
+            run=self._run.id, doing=step.doing, arm=step.arm, launch=step.launch + 1, launches=step.launches,
+            cell=cell_name(step.cell) if step.cell and step.doing == "measuring" else None,
+            done=step.done, cells=step.cells, share=step.share, left_s=step.left_s,
+        )  # fmt: skip
+        if before is None or (before.launch, before.doing, before.cell) != (now.launch, now.doing, now.cell):
+            self.on_change()
+
+    def _draw(self, step: RunStep) -> None:
         if step.sample is not None:
             rate = step.sample.decode_tok_s
             self._rate = f"void: {step.sample.void}" if step.sample.void else f"{rate:.1f} tok/s" if rate else ""
@@ -203,27 +217,6 @@ class ProgressBar:
 
     def clear(self) -> None:
         self._line.clear()
-
-
-class RunProgress:
-    """Progress of a run as the daemon shows it on its screens; forwards each step to the bar."""
-
-    def __init__(self, run: Run, bar: ProgressBar) -> None:
-        self.measuring: Measuring | None = None
-        self.on_change: Callable[[], None] = lambda: None
-        self._run = run
-        self._bar = bar
-
-    def show(self, step: RunStep) -> None:
-        self._bar.show(step)
-        before = self.measuring
-        self.measuring = now = Measuring(
-            run=self._run.id, doing=step.doing, arm=step.arm, launch=step.launch + 1, launches=step.launches,
-            cell=cell_name(step.cell) if step.cell and step.doing == "measuring" else None,
-            done=step.done, cells=step.cells, share=step.share, left_s=step.left_s,
-        )  # fmt: skip
-        if before is None or (before.launch, before.doing, before.cell) != (now.launch, now.doing, now.cell):
-            self.on_change()
 
 
 def cell_name(key: CellKey) -> str:

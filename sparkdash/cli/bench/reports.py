@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -219,17 +218,16 @@ def watch(
       sparkdash bench watch gpt-oss-120b --metric prefill
       sparkdash bench watch gpt-oss-120b --json
     """
-    from sparkdash.bench.watch import Outlook, watch_page, watch_profile, watched_evenings
+    from sparkdash.bench.watch import Outlook, watch_page, watch_profile
     from sparkdash.errors import AdmissionError
 
     wanted = parse_metric(metric)
-    evenings = watched_evenings(_runs_of(profile), profile, wanted)
-    if not evenings.periods:
+    found = watch_profile(_runs_of(profile), profile, wanted)
+    if not found.periods:
         raise AdmissionError(
             f"{profile} has no {wanted.value} figure in any recorded run.", code="run_not_found", status=404,
             hint=f"`sparkdash bench {profile} --suite smoke` measures it; `sparkdash bench show` lists the runs.",
         )  # fmt: skip
-    found = watch_profile(profile, wanted, evenings)
     if as_json:
         print_json(found)
     else:
@@ -282,12 +280,14 @@ def export(
     """
     if run is None and not matrix:
         raise typer.BadParameter("give a RUN, or --matrix for all runs of a suite", param_hint="RUN")
-    asked = ExportOptions(run, form, layout, metric, math, matrix=matrix, suite=suite)
-    text = _rendered(asked)
+    if form is ReportFormat.CSV:
+        text = _csv(run, matrix=matrix)
+    else:
+        report = merge_matrix(run, suite, math) if matrix else read_report(run or "last", math)
+        text = _rendered(report, form, layout, metric)
     if output is None:
-        print_text(text, nl=False)
-        return
-    _write(output, text)
+        return print_text(text, nl=False)
+    return _write(output, text)
 
 
 def _write(file: Path, text: str) -> None:
@@ -301,42 +301,26 @@ def _write(file: Path, text: str) -> None:
     print_note(f"Wrote {file}.")
 
 
-@dataclass(frozen=True, slots=True)
-class ExportOptions:
-    """Options of one export, as given on the command line."""
-
-    run: str | None
-    form: ReportFormat
-    layout: str | None
-    metric: str | None
-    math: str | None
-    matrix: bool
-    suite: str | None
-
-    def report(self) -> Report:
-        if self.matrix:
-            return merge_matrix(self.run, self.suite, self.math)
-        return read_report(self.run or "last", self.math)
-
-
-def _rendered(asked: ExportOptions) -> str:
+def _csv(run: str | None, *, matrix: bool) -> str:
     from sparkdash.bench import run_folder
-    from sparkdash.bench.report.formats import llama_benchy, markdown
+    from sparkdash.bench.report.formats import llama_benchy
+
+    if matrix:
+        raise typer.BadParameter("csv describes one run; give its RUN", param_hint="--matrix")
+    return llama_benchy.render_csv(run_folder.read_results(run_folder.find_run(run or "last")))
+
+
+def _rendered(report: Report, form: ReportFormat, layout: str | None, metric: str | None) -> str:
+    from sparkdash.bench.report.formats import html, markdown
     from sparkdash.bench.report.page import report_charts, report_page
 
-    if asked.form is ReportFormat.CSV and not asked.matrix:
-        return llama_benchy.render_csv(run_folder.read_results(run_folder.find_run(asked.run or "last")))
-    if asked.form is ReportFormat.CSV:
-        raise typer.BadParameter("csv describes one run; give its RUN", param_hint="--matrix")
-    report = asked.report()
-    if asked.form is ReportFormat.JSON:
+    if form is ReportFormat.JSON:
         return report.model_dump_json(indent=2) + "\n"
-    shelf, chosen = local_profiles(report), choose_layout(report, asked.layout, asked.metric)
-    if asked.form is ReportFormat.HTML:
-        from sparkdash.bench.report.formats import html
-
-        return html.render_html(report_page(report, chosen, shelf), report_charts(report, chosen, shelf))
-    return markdown.render_markdown(report_page(report, chosen, shelf))
+    shelf, chosen = local_profiles(report), choose_layout(report, layout, metric)
+    page = report_page(report, chosen, shelf)
+    if form is ReportFormat.HTML:
+        return html.render_html(page, report_charts(report, chosen, shelf))
+    return markdown.render_markdown(page)
 
 
 def show(
