@@ -44,7 +44,7 @@ def test_names_of_profiles_are_never_options_of_the_command() -> None:
     wish = StartRunBody(profiles=["--yes", "b"], suite="smoke", mode="careful", reps=3)
     words = _ab_words(wish, "--dry-run")
     assert words[-3:] == ["--", "--yes", "b"]
-    assert words[4:-3] == ["--suite", "smoke", "--mode", "careful", "--reps", "3", "--dry-run", "--json"]
+    assert words[2:-3] == ["--suite", "smoke", "--mode", "careful", "--reps", "3", "--dry-run", "--json"]
 
 
 ID = "20261121-200000-seeds"
