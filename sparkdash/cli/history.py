@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from sparkdash.cli.output import print_json, print_text, terminal_width
 from sparkdash.cli.parameters import AsJson, complete_profile
-
-if TYPE_CHECKING:
-    from sparkdash.cli.history_tables import AskedPeriod, HistoryTable
-    from sparkdash.client.client import Client
-    from sparkdash.domain.request import Request
-
-SHOWN_REQUESTS = 40
-"""Requests of a table; --json and --csv give all of the period."""
-SHOWN_POINTS = 24
-GIVEN_POINTS = 1_000
-PAGE = 1_000
 
 
 class By(StrEnum):
@@ -68,93 +57,15 @@ def history(
     """
     import time
 
-    from sparkdash.cli.history_tables import parse_period
+    from sparkdash.cli.history_tables import ask_history, parse_period
     from sparkdash.client.client import Client
 
     period = parse_period(since, until, time.time())
-    whole = as_json or as_csv
     with Client() as daemon:
-        if figure is not None:
-            found = _figure(daemon, figure, profile, period, GIVEN_POINTS if whole else SHOWN_POINTS)
-        elif by is By.REQUEST:
-            found = _requests(daemon, profile, client, period, whole=whole)
-        elif by is By.EVENT:
-            found = _events(daemon, profile, period)
-        elif by is By.INCIDENT:
-            found = _incidents(daemon, profile, period)
-        elif by is By.FIGURE:
-            found = _figures(daemon)
-        else:
-            found = _usage(daemon, by, profile, client, period)
+        found = ask_history(daemon, by.value, figure, period, profile=profile, client=client, whole=as_json or as_csv)
     if as_json:
         print_json(found.document)
     elif as_csv:
         print_text(found.csv(), nl=False)
     else:
         print_text(found.text(terminal_width()))
-
-
-def _usage(daemon: Client, by: By, profile: str | None, client: str | None, period: AskedPeriod) -> HistoryTable:
-    from sparkdash.api.requests import UsageQuery
-    from sparkdash.cli.history_tables import usage_table
-
-    asked = UsageQuery.model_validate({"by": by.value})
-    return usage_table(
-        daemon.history_usage(
-            by=asked.by,
-            since=period.since,
-            until=period.until,
-            profile=profile,
-            client=client,
-            offset_s=period.offset_s,
-        )
-    )
-
-
-def _figure(daemon: Client, figure: str, profile: str | None, period: AskedPeriod, points: int) -> HistoryTable:
-    from sparkdash.cli.history_tables import series_table
-
-    found = daemon.history_series(figure=figure, profile=profile, since=period.since, until=period.until, points=points)
-    return series_table(found)
-
-
-def _requests(
-    daemon: Client, profile: str | None, client: str | None, period: AskedPeriod, *, whole: bool
-) -> HistoryTable:
-    from sparkdash.cli.history_tables import request_table
-
-    found: list[Request] = []
-    after: str | None = None
-    while True:
-        page = daemon.history_requests(
-            since=period.since,
-            until=period.until,
-            profile=profile,
-            client=client,
-            limit=PAGE if whole else SHOWN_REQUESTS,
-            after=after,
-        )
-        found += page.requests
-        after = page.next
-        if after is None or not whole:
-            return request_table(found, more=after is not None)
-
-
-def _events(daemon: Client, profile: str | None, period: AskedPeriod) -> HistoryTable:
-    from sparkdash.cli.history_tables import event_table
-
-    return event_table(daemon.history_marks(since=period.since, until=period.until, profile=profile))
-
-
-def _incidents(daemon: Client, profile: str | None, period: AskedPeriod) -> HistoryTable:
-    from sparkdash.cli.history_tables import incident_table
-
-    kept = daemon.incidents(profile=profile)
-    within = tuple(one for one in kept.incidents if period.since <= one.named_at <= period.until)
-    return incident_table(kept.replace(incidents=within), period.until)
-
-
-def _figures(daemon: Client) -> HistoryTable:
-    from sparkdash.cli.history_tables import figure_table
-
-    return figure_table(daemon.history_figures())

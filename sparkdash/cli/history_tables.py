@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import NamedTuple
 
+from sparkdash.api.requests import UsageQuery
 from sparkdash.cli.output import fit_table, wrap_last_column
+from sparkdash.client.client import Client
 from sparkdash.domain.engine import Incident, IncidentList
 from sparkdash.domain.history import FigureList, MarkList, Series, UsageReport, UsageTotals
 from sparkdash.domain.phrases import about, end_text, output_of_request, repair_text
@@ -103,6 +105,67 @@ class HistoryTable:
         writer.writerow(self.raw_head)
         writer.writerows(map(_csv_cell, row) for row in self.raw_rows)
         return out.getvalue()
+
+
+SHOWN_REQUESTS = 40
+"""Requests of a table; --json and --csv give all of the period."""
+SHOWN_POINTS, GIVEN_POINTS = 24, 1_000
+"""Buckets of a table; of --json and --csv."""
+PAGE = 1_000
+
+
+def ask_history(
+    daemon: Client,
+    by: str,
+    figure: str | None,
+    period: AskedPeriod,
+    *,
+    profile: str | None,
+    client: str | None,
+    whole: bool,
+) -> HistoryTable:
+    """Ask for requests added up `by` a key, for a list, or for `figure` over time. `whole`: all of the period."""
+    since, until = period.since, period.until
+    if figure is not None:
+        points = GIVEN_POINTS if whole else SHOWN_POINTS
+        return series_table(
+            daemon.history_series(figure=figure, profile=profile, since=since, until=until, points=points)
+        )
+    match by:
+        case "request":
+            return _requests(daemon, period, profile, client, whole=whole)
+        case "event":
+            return event_table(daemon.history_marks(since=since, until=until, profile=profile))
+        case "incident":
+            kept = daemon.incidents(profile=profile)
+            within = tuple(one for one in kept.incidents if since <= one.named_at <= until)
+            return incident_table(kept.replace(incidents=within), until)
+        case "figure":
+            return figure_table(daemon.history_figures())
+    key = UsageQuery.model_validate({"by": by}).by
+    return usage_table(
+        daemon.history_usage(by=key, since=since, until=until, profile=profile, client=client, offset_s=period.offset_s)
+    )
+
+
+def _requests(
+    daemon: Client, period: AskedPeriod, profile: str | None, client: str | None, *, whole: bool
+) -> HistoryTable:
+    found: list[Request] = []
+    after: str | None = None
+    while True:
+        page = daemon.history_requests(
+            since=period.since,
+            until=period.until,
+            profile=profile,
+            client=client,
+            limit=PAGE if whole else SHOWN_REQUESTS,
+            after=after,
+        )
+        found += page.requests
+        after = page.next
+        if after is None or not whole:
+            return request_table(found, more=after is not None)
 
 
 def _csv_cell(cell: object) -> object:

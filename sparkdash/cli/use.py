@@ -20,27 +20,6 @@ if TYPE_CHECKING:
     from sparkdash.domain.swap import Plan, SetPlan
 
 
-async def use_set(client: AsyncClient, name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
-    plan = await client.use_set(name=name, begin=False)
-    world = await client.state()
-    _announce_set(plan, world)
-    leaves = plan.fits is not False and plan.evict
-    if ask and leaves and is_interactive() and not confirm("Go on?"):
-        raise typer.Abort
-    if not wait:
-        plan = await client.use_set(name=name)
-        if as_json:
-            print_json({"set": name, "ready": False, "plan": plan})
-        else:
-            print_text(f"The set {name} is starting. `sparkdash status --watch` shows its progress.")
-        return
-    world = await _bring_up_set(client, plan)
-    if as_json:
-        print_json({"set": name, "ready": True, "plan": plan, "url": world.daemon.url})
-    else:
-        print_text(f"The set {name} is ready at {world.daemon.url}: {', '.join(_names(plan))}.")
-
-
 async def _bring_up_set(client: AsyncClient, plan: SetPlan) -> Snapshot:
     import asyncio
 
@@ -177,10 +156,28 @@ def _print_by_node(commands: list[dict[str, object]]) -> None:
 
 
 async def _use_set(name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
+    """Switch to a set: print the sum and what leaves, confirm, bring the members up, wait, report."""
     from sparkdash.client.client import AsyncClient
 
     async with AsyncClient() as client:
-        await use_set(client, name, wait=wait, ask=ask, as_json=as_json)
+        plan = await client.use_set(name=name, begin=False)
+        world = await client.state()
+        _announce_set(plan, world)
+        leaves = plan.fits is not False and plan.evict
+        if ask and leaves and is_interactive() and not confirm("Go on?"):
+            raise typer.Abort
+        if not wait:
+            plan = await client.use_set(name=name)
+            if as_json:
+                print_json({"set": name, "ready": False, "plan": plan})
+            else:
+                print_text(f"The set {name} is starting. `sparkdash status --watch` shows its progress.")
+            return
+        world = await _bring_up_set(client, plan)
+        if as_json:
+            print_json({"set": name, "ready": True, "plan": plan, "url": world.daemon.url})
+        else:
+            print_text(f"The set {name} is ready at {world.daemon.url}: {', '.join(_names(plan))}.")
 
 
 async def _use(

@@ -121,13 +121,13 @@ def test_directly_and_at_a_url_it_measures_the_same_engine(box: Any) -> None:
     direct = box.sparkdash("bench", "plain", "--suite", "tiny", "--direct", "--yes", "--json")
     assert direct.returncode == 0, direct.stderr
     told = json.loads(direct.stdout)
-    assert (told["run"]["target"], told["missing"]) == ("direct", [])
+    assert (told["run"]["target"], told["filling"]) == ("direct", [])
     url = box.state()["engines"]["plain"]["url"]
     file = box.root / "config" / "suites" / "tiny.yaml"
     foreign = box.sparkdash("bench", "--url", f"{url}/v1", "--suite", str(file), "--yes", "--json")
     assert foreign.returncode == 0, foreign.stderr
     told = json.loads(foreign.stdout)
-    assert (told["run"]["target"], told["run"]["simulated"], told["missing"], told["void"]) == ("url", True, [], 0)
+    assert (told["run"]["target"], told["simulated"], told["filling"], told["voids"]) == ("url", True, [], [])
     assert told["run"]["suite_file"] == str(file)
     assert [figure["n"] for row in told["rows"]["e2e"] for figure in row["figures"]] == [2, 2]
     assert "sparkdash bench (tiny) measures, and lets others in." in [one["text"] for one in box.state()["notices"]]

@@ -375,7 +375,7 @@ async def _work(
     if noise:
         run_folder.save_calibration(run, noise)
     if wish.as_json:
-        print_json(progress.run_document(results, place))
+        print_json(reports.read_report(place.name))
         return
     reports.print_finished_run(place.name)
     if wish.calibrates:

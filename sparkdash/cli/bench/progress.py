@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from string import ascii_uppercase
 from textwrap import wrap
-from typing import Any
 
 from sparkdash.api.answers import BenchPlan, PlannedArm, SuiteLine
-from sparkdash.bench.judge import judgement
-from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.measure.box_lease import LAPSE_S
 from sparkdash.bench.measure.runner import RunStep
 from sparkdash.bench.plan import run_plan, suites
@@ -64,27 +60,6 @@ def _suites(mode: Mode) -> tuple[SuiteLine, ...]:
             continue
         found.append(SuiteLine(name=name, about=suite.about, cells=len(suite.planned(mode))))
     return tuple(found)
-
-
-def run_document(results: Results, place: Path) -> dict[str, Any]:
-    """Return the figures and verdicts of a run that has just been measured, and what it lacks."""
-    comparable = assemble.without_assumed(results, assemble.assumed_cells(results))
-    return {
-        "run": results.run,
-        "folder": str(place),
-        "missing": results.gaps(),
-        "rows": {metric.value: _rows(results, metric) for metric in BenchMetric},
-        "overall": judgement.overall(comparable) if len(results.run.arms) > 1 else (),
-        "void": sum(one.void is not None for one in results.samples),
-        "void_reasons": assemble.count_voids(results),
-        "damaged": len(results.damaged),
-    }
-
-
-def _rows(results: Results, metric: BenchMetric) -> tuple[judgement.CellRow, ...]:
-    rows = judgement.judged_rows(results, metric)
-    assumed = assemble.assumed_cells(results) if metric is BenchMetric.DECODE else ()
-    return assemble.without_verdicts(rows, results.run.baseline, assumed)
 
 
 BAR = 20
