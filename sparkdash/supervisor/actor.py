@@ -15,7 +15,7 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.swap import DefaultProfile, Plan, SetPlan
+from sparkdash.domain.swap import DefaultProfile, Plan, SetPlan, SwapCause
 from sparkdash.errors import SparkdashError
 from sparkdash.settings import Settings
 from sparkdash.supervisor.decide import refusals
@@ -140,6 +140,10 @@ class Actor:
                 self._waiters[type(move)].append(waiter)
         for kind in list(self._waiters):
             self._settle(kind, refusals.shutting_down())
+
+    def stopped_for(self, names: Iterable[str], cause: SwapCause) -> None:
+        """Note who ordered the stop that follows, for its record."""
+        self._swaps.stop_causes.update(dict.fromkeys(names, cause))
 
     def post(self, move: Move) -> None:
         self._put(move)

@@ -149,7 +149,7 @@ class Supervisor:
         await self.adopted()
         return await self._actor.use_set(name, members, begin=begin)
 
-    async def stop(self, name: str | None, *, wait: bool = True) -> None:
+    async def stop(self, name: str | None, *, wait: bool = True, cause: SwapCause = SwapCause.USER) -> None:
         """Stop one profile's engine, or all, and return when it is gone. Raises AdmissionError and HostError."""
         registry, profile = self._tools.registry, name
         if name is None or (name in registry.unadopted and name not in registry.engines):
@@ -162,6 +162,7 @@ class Supervisor:
                 return
         elif name not in registry.engines:
             profile = self._here(name).name
+        self._actor.stopped_for(registry.engines if profile is None else (profile,), cause)
         if wait:
             await self._actor.ask(Stop(profile))
         else:

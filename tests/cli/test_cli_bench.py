@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_daemon import FakeDaemon, engine, summary
+from fake_daemon import BIRTH, FakeDaemon, engine, summary
 
 from sparkdash.bench import run_folder
 from sparkdash.bench.measure import box_lease
@@ -71,13 +71,48 @@ def test_a_suite_from_a_file_is_found_by_its_run(sparkdash: Callable[..., Any], 
     assert str(file) in sparkdash("bench", "resume").err
 
 
-async def test_what_served_before_is_brought_back_for_the_benchmark(daemon: FakeDaemon) -> None:
-    daemon.set(profiles=(summary("plain"),), engines={"plain": engine("plain")})
+@pytest.mark.parametrize(
+    ("before", "now", "stopped", "used"),
+    [
+        (("plain",), (), [], ["plain"]),
+        (("plain",), ("fast",), ["fast"], ["plain"]),
+        ((), ("fast",), ["fast"], []),
+        (("fast", "plain"), ("fast",), [], ["plain"]),
+        (("plain", "speech"), ("fast",), ["fast"], ["speech", "plain"]),
+        (("plain",), ("plain", "other"), [], []),
+    ],
+    ids=["evicted", "replaced", "empty before", "measured and served", "two of them", "another's engine stays"],
+)
+async def test_the_box_is_put_back_as_it_was_before_the_benchmark(
+    daemon: FakeDaemon, before: tuple[str, ...], now: tuple[str, ...], stopped: list[str], used: list[str]
+) -> None:
+    """The history says so; nobody asked for it by hand. What served most recently comes last."""
+    engines = {name: engine(name, ready_at=BIRTH + (name == "plain")) for name in before}
+    daemon.set(profiles=tuple(map(summary, ("plain", "fast", "speech"))), engines=engines)
     async with AsyncClient(daemon.url) as client:
-        before = await client.state()
-        daemon.set(engines={})
-        await measure.restore_engine(client, before)
-    assert ("POST", "/api/use", {"profile": "plain", "cause": "bench"}) in daemon.calls
+        world = await client.state()
+        daemon.set(engines={name: engine(name) for name in now})
+        await measure.restore_box(client, world, {"plain", "fast"})
+    orders = [(path, body) for method, path, body in daemon.calls if method == "POST"]
+    assert [body["profile"] for path, body in orders if path == "/api/stop"] == stopped
+    assert [body for path, body in orders if path == "/api/use"] == [
+        {"profile": name, "cause": "bench"} for name in used
+    ]
+
+
+async def test_what_is_not_brought_back_is_told_with_its_command(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon.set(profiles=(summary("plain"),), engines={"plain": engine("plain")})
+    daemon.errors["/api/use"] = (409, {"message": "plain does not fit.", "code": "does_not_fit"})
+    async with AsyncClient(daemon.url) as client:
+        world = await client.state()
+        daemon.set(engines={"fast": engine("fast")})
+        daemon.errors["/api/stop"] = (500, {"message": "podman is silent.", "code": "runtime_failed"})
+        await measure.restore_box(client, world, {"fast"})
+    said = " ".join(capsys.readouterr().err.split())
+    assert "fast was measured and still runs: podman is silent. `sparkdash stop fast` tries it again." in said
+    assert "plain was not brought back: plain does not fit. `sparkdash use plain` tries it again." in said
 
 
 @pytest.mark.parametrize(("patience_s", "times"), [(1e-9, 1), (0.0, 0)])

@@ -134,6 +134,7 @@ class FakeSupervisor:
         self.open = 0
         self.unwell: list[BaseException] = []
         self.calls: list[tuple[str, Any]] = []
+        self.stop_causes: list[SwapCause] = []
         self.targets: dict[str, WeightFacts] = {}
         """By profile."""
         self.sick: str | None = None
@@ -194,8 +195,9 @@ class FakeSupervisor:
     async def plan(self, name: str) -> Plan:
         return Plan(profile=self.catalog.find(name).name, fits=True)
 
-    async def stop(self, name: str | None, *, wait: bool = True) -> None:
+    async def stop(self, name: str | None, *, wait: bool = True, cause: SwapCause = SwapCause.USER) -> None:
         self.calls.append(("stop", name if wait else (name, "at once")))
+        self.stop_causes.append(cause)
 
     async def release(self, name: str | None) -> None:
         self.calls.append(("release", name))

@@ -13,6 +13,7 @@ import pytest
 
 from sparkdash import listen
 from sparkdash.domain.request import LEASE_HEADER
+from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.exclusive import TTL_S, Exclusive
 
@@ -124,6 +125,8 @@ async def test_others_get_a_503_and_the_holder_an_answer(house: Any) -> None:
     assert (await house.client.post("/api/toggle", json={"a": "coder", "b": "coder", "flip": True})).status_code == 503
     assert (await house.client.post("/api/lease", json={"holder": "another"})).status_code == 503
     assert (await house.client.post("/api/stop", json={})).status_code == 200
+    assert (await house.client.post("/api/stop", json={}, headers=mine)).status_code == 200
+    assert house.supervisor.stop_causes == [SwapCause.USER, SwapCause.BENCH], "what a bench stops, no person stopped"
 
     assert (await house.client.post("/api/use", json={"profile": "coder", "cause": "bench"}, headers=mine)).is_success
     assert (await house.client.delete("/api/lease", headers=mine)).is_success

@@ -384,3 +384,14 @@ async def test_one_that_will_not_stop_keeps_no_other_from_it(house: Any, make_pr
     assert house.runtime.running()[0] == "a"
     assert house.state("a") is EngineState.FAILED
     assert [swap.failure.code for swap in house.swaps() if swap.target == "c"] == ["unkillable"]
+
+
+@pytest.mark.parametrize("name", ["a", None])
+async def test_a_stop_is_recorded_with_who_ordered_it(house: House, name: str | None) -> None:
+    """A bench stops what runs before it measures; the history must not call it a person's."""
+    supervisor = await house.open(profile("a"))
+    for cause, reason in ((SwapCause.BENCH, "a bench run stopped it"), (SwapCause.USER, "a person stopped it")):
+        await house.leased("a")
+        await house.clock.drive(supervisor.stop(name, cause=cause))
+        last = house.swaps()[-1]
+        assert (last.target, last.cause, last.reasons) == (None, cause, {"a": reason})

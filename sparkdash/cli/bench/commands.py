@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from sparkdash.cli.bench import reports
-from sparkdash.cli.output import RIGHT, print_json, print_note, print_text, terminal_width, wrap_last_column
+from sparkdash.cli.output import RIGHT, print_json, print_note, print_text, table_width, wrap_last_column
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 
 if TYPE_CHECKING:
@@ -313,7 +313,7 @@ def suites(
         return print_json([one.model_dump(mode="json") | {"hash": one.hash} for one in found])
     rows = [(one.suite, one.version, str(len(one.planned(Mode.STANDARD))), one.about) for one in found]
     head = ("SUITE", "VERSION", "CELLS", "ABOUT")
-    return print_text("\n".join(wrap_last_column(head, rows, f"<<{RIGHT}", terminal_width())))
+    return print_text("\n".join(wrap_last_column(head, rows, f"<<{RIGHT}", table_width())))
 
 
 class BenchMode(StrEnum):
@@ -353,7 +353,7 @@ def ab(
 ) -> None:
     """Measure profiles against each other, with a verdict per cell.
 
-    The command swaps, measures, swaps back, and reports what can be claimed. Each launch starts a new engine. Each
+    The command swaps, measures, puts the box back as it was, and reports what can be claimed. Each launch starts a new engine. Each
     profile has three launches, in an order that is drawn for the run, such as A A B B A B, so that drift of the box
     rarely looks like a difference. Mode screen is A B and claims nothing; careful has four launches of each profile. The
     plan is shown first. Ctrl-C stops the run at any point; the same command resumes it, also after a crash.

@@ -1,10 +1,10 @@
-"""Run a measurement from the command line: plan, confirmation, progress, result, and the engine that served before."""
+"""Run a measurement from the command line: plan, confirmation, progress, result, and the box as it was before."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -30,21 +30,47 @@ from sparkdash.bench.run import Arm, Host, Mode, Run
 from sparkdash.cli.bench import progress, reports
 from sparkdash.cli.bench.progress import plan_document
 from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
+from sparkdash.cli.use import note_broken_file
 from sparkdash.client.address import at_url, credentials, find_daemon
 from sparkdash.client.client import AsyncClient
+from sparkdash.client.follow import until_ready
+from sparkdash.domain.engine import EngineState
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.units import GIB
 
 
-async def restore_engine(client: AsyncClient, before: Snapshot) -> None:
-    """Bring the engine back that served before the run, also when the run was stopped."""
-    if before.active is None:
-        return
-    with contextlib.suppress(SparkdashError):
-        now = await client.state()
-        if now.active is None or now.active.profile != before.active.profile:
-            await client.use(profile=before.active.profile, cause="bench")
+async def restore_box(client: AsyncClient, before: Snapshot, measured: Collection[str]) -> None:
+    """Stop the `measured` engines that did not run before, and bring back those that did; say what fails."""
+    ran, now = _running(before), _running(before)
+    with _told("The box was not put back as it was", "sparkdash status"):
+        now = _running(await client.state())
+    for name in sorted(now & set(measured) - ran):
+        with _told(f"{name} was measured and still runs", f"sparkdash stop {name}"):
+            await client.stop(profile=name)
+    active = before.active.profile if before.active else None
+    back = sorted(ran - now, key=lambda name: (name == active, name))  # the active one last, so that it is it again
+    for name in back:
+        print_note(f"Bringing {name} back.")
+        with _told(f"{name} was not brought back", f"sparkdash use {name}"):
+            if name == back[-1]:
+                await client.use(profile=name, cause="bench")
+            else:
+                await until_ready(client, name, lambda _: None, "bench")
+
+
+def _running(world: Snapshot) -> set[str]:
+    gone = (EngineState.ABSENT, EngineState.FAILED, EngineState.STOPPING)
+    return {name for name, engine in world.engines.items() if engine.state not in gone}
+
+
+@contextlib.contextmanager
+def _told(trouble: str, command: str) -> Iterator[None]:
+    """Print an error and the command that does the same by hand; the rest of the box can still be put back."""
+    try:
+        yield
+    except SparkdashError as error:
+        progress.print_wrapped(f"{trouble}: {error.message} `{command}` tries it again.")
 
 
 @asynccontextmanager
@@ -322,6 +348,9 @@ async def _begun(
 ) -> None:
     world = await client.state() if client else None
     names = [(await client.profile(name=name)).name if client else name for name in wish.arms]
+    if client:
+        for name in dict.fromkeys(names):
+            await note_broken_file(client, name)
     profiles = {one.name: one for one in world.profiles} if world else {}
     arms = swept or run_plan.arms_of(names, profiles)
     simulated = any(profiles[name].simulated for name in names if name in profiles)
@@ -438,8 +467,9 @@ async def _run(
             )
         else:
             await stack.enter_async_context(announce_measurement(holder, pulse))
-        if client is not None and world is not None:
-            stack.push_async_callback(restore_engine, client, world)
+        if client is not None:
+            measured = {arm.profile for arm in run.arms}
+            stack.push_async_callback(restore_box, client, await client.state(), measured)
         stack.enter_context(run_folder.keep_if_launched(run))
         try:
             return await runner.run()

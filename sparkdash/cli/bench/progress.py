@@ -97,7 +97,7 @@ def print_plan(
     if run.mode is not Mode.SCREEN and len(set(order.split())) > 1 and not results.launches:
         print_wrapped("  Each new run draws its own order, so no drift of the box keeps time with it.")
     if world is not None and (stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]):
-        print_wrapped(f"The run stops {', '.join(stopped)}; the engine that serves now comes back at the end.")
+        print_wrapped(f"The run stops {', '.join(stopped)}; what runs now comes back at the end.")
     sources = {one.source for one in speeds.values() if one.source}
     print_wrapped(_expected_text(expected_s, sources, estimated=any(one.estimated for one in speeds.values())))
 

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output import RIGHT, format_table, make_console, print_json, print_note, print_text, terminal_width
+from sparkdash.cli.output import (
+    RIGHT,
+    format_table,
+    make_console,
+    print_json,
+    print_note,
+    print_text,
+    table_width,
+    terminal_width,
+)
 from sparkdash.cli.parameters import AsJson, complete_profile
 from sparkdash.errors import AdmissionError
 
@@ -37,7 +46,7 @@ def print_runs(found: Iterable[Results]) -> None:
         print_text("No run yet. `sparkdash bench PROFILE --suite smoke` takes about a minute.")
         return
     lines = format_table(("RUN", "MODE", "CELLS", "VOID", "ARMS"), rows, f"<<{RIGHT}{RIGHT}<")
-    room = terminal_width() if sys.stdout.isatty() else max(map(len, lines))
+    room = table_width()
     print_text("\n".join(line if len(line) <= room else f"{line[: room - 1]}…" for line in lines))
     for one in listed:
         if said := uncounted_text(one):

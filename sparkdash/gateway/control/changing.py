@@ -126,9 +126,12 @@ async def use_set(body: UseSetBody, deps: CallerDeps, x_sparkdash_lease: LeaseTo
     return await deps.supervisor.use_set(body.name, begin=body.begin)
 
 
-async def stop(body: StopBody, deps: CallerDeps) -> Done:
-    """Stop one engine, or all."""
-    await deps.supervisor.stop(body.profile, wait=body.wait)
+async def stop(body: StopBody, deps: CallerDeps, x_sparkdash_lease: LeaseToken = None) -> Done:
+    """Stop one engine, or all; who holds the lease does so to measure."""
+    held = deps.exclusive.held
+    measures = held is not None and x_sparkdash_lease is not None and held.by(x_sparkdash_lease)
+    cause = SwapCause.BENCH if measures else SwapCause.USER
+    await deps.supervisor.stop(body.profile, wait=body.wait, cause=cause)
     return Done()
 
 

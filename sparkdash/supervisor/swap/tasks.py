@@ -12,7 +12,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.memory import LoadContiguity, LoadOutcome
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase
+from sparkdash.domain.swap import Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import SparkdashError
 from sparkdash.supervisor.decide.moves import BeginSwap, Move, SwapCancelled, SwapDone, SwapFailed
 from sparkdash.supervisor.memory.footprint import FootprintMeter, Footprints
@@ -69,6 +69,8 @@ class SwapTasks:
         self._group: asyncio.TaskGroup | None = None
         self.resumes: AdoptableEngine | None = None
         """Engine that an earlier daemon left loading; the next swap continues its load."""
+        self.stop_causes: dict[str, SwapCause] = {}
+        """Who ordered the stop of each engine, for the record alone."""
 
     def expected_s(self, profile: Profile | None) -> float | None:
         """Time of bringing this profile up: learned, else published."""
@@ -110,13 +112,16 @@ class SwapTasks:
 
     def _record(self, effect: BeginSwap, target: Profile | None, phase: SwapPhase) -> SwapRecord:
         now = self._tools.clock.now()
+        cause, reasons = effect.cause, dict(effect.reasons)
+        if effect.target is None and {self.stop_causes.pop(name, None) for name in effect.evict} == {SwapCause.BENCH}:
+            cause, reasons = SwapCause.BENCH, dict.fromkeys(effect.evict, "a bench run stopped it")
         swap = Swap(
             id=self._new_id(),
             target=effect.target,
             evict=effect.evict,
             nodes=effect.nodes,
-            reasons=dict(effect.reasons),
-            cause=effect.cause,
+            reasons=reasons,
+            cause=cause,
             phase=phase,
             started_at=now,
             phase_at=now,
