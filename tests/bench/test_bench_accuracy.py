@@ -230,3 +230,12 @@ def test_a_gate_for_four_hundred_lets_few_bad_arms_pass() -> None:
 def test_only_common_items_count() -> None:
     assert compare_accuracy({"a": True, "b": True}, {"b": True, "c": False}).n == 1
     assert compare_accuracy({"a": True}, {"b": True}).text == "no evidence (no common items)"
+
+
+@pytest.mark.parametrize(
+    ("right", "gate"), [(0, AccuracyGate.NO_EVIDENCE), (10, AccuracyGate.NO_EVIDENCE), (100, AccuracyGate.PASS)]
+)
+def test_an_arm_passes_only_where_it_could_have_failed(right: int, gate: AccuracyGate) -> None:
+    """0 of 200 against 0 of 200 shows nothing: a baseline with 5 % right cannot be missed by five points."""
+    same = {str(number): number < right for number in range(200)}
+    assert compare_accuracy(same, same).gate is gate

@@ -228,7 +228,11 @@ def test_the_batch_table(rehearse: Rehearse) -> None:
         [" 2 (concurrent) ", " 256 "],
         [" 4 (concurrent) ", " 256 "],
     ]
-    assert [row.split("|")[4].strip() for row in table[3:5]] == ["24.0", "36.0"]
+    each, together = ([row.split("|")[at].strip() for row in table[2:5]] for at in (3, 4))
+    assert together == ["17.0", "24.0", "36.0"], (
+        "tokens over the time from the first start to the last end, in each row"
+    )
+    assert float(each[0]) > 17.0, "of one request it is less than its decode rate, by the time to its first token"
 
 
 def test_batches_of_several_contexts_say_which(rehearse: Rehearse) -> None:
@@ -539,3 +543,19 @@ def test_prefix_cells_are_named_and_no_empty_table_of_verdicts_is_shown(rehearse
     assert page.count("(ctx=8K). No finished cell has counts of hits.") == 2
     assert "No cell of this suite measures speed" in page
     assert "Verdict |" not in page
+
+
+@pytest.mark.parametrize(("name", "home"), [
+    ("hybrid-mtp2", "hybrid"), ("hybrid/mtp-2", "hybrid"), ("hybrid-mtp-nst2", "hybrid"),
+    ("hybrid-int8-mtp2", "hybrid-int8-mtp2"), ("hybrid-int8head-mtp", "hybrid-int8head-mtp"),
+])  # fmt: skip
+def test_a_speculating_arm_stands_beside_the_build_that_it_adds_nothing_else_to(
+    rehearse: Rehearse, name: str, home: str
+) -> None:
+    """`+MTP=2` of a build with another head would credit speculation with what the head gains."""
+    arms = [Arm(name="hybrid", profile="hybrid"), Arm(name=name, profile=name)]
+    results = rehearse(arms=arms, rates={"hybrid": GRID, name: GRID}, provenance={name: {"speculation": "mtp k=2"}})
+    builds = derive_layout(assemble_report(results)).builds
+    assert {build.name: list(build.arms.values()) for build in builds} == (
+        {"hybrid": ["hybrid", name]} if home == "hybrid" else {"hybrid": ["hybrid"], name: [name]}
+    )

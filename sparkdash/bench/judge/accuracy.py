@@ -95,7 +95,7 @@ class AccuracyGate(StrEnum):
     FAIL = "fail"
     """The interval lies below minus the margin: it is worse by more."""
     NO_EVIDENCE = "no evidence"
-    """Neither: more questions would tell."""
+    """Neither: more questions would tell; or A has so few right that none could be worse by the margin."""
 
 
 class AccuracyVerdict(Frozen):
@@ -134,7 +134,7 @@ def compare_accuracy(a: Mapping[str, bool], b: Mapping[str, bool], margin: float
     pairs = Paired(both, len(only_a), len(only_b), len(shared) - both - len(only_a) - len(only_b))
     low, high = paired_difference(pairs)
     return AccuracyVerdict(
-        gate=_gate(low, high, margin),
+        gate=AccuracyGate.NO_EVIDENCE if both + len(only_a) <= margin * pairs.n else _gate(low, high, margin),
         n=pairs.n,
         difference=pairs.difference,
         low=low,

@@ -180,7 +180,8 @@ def _figure_head(metric: BenchMetric) -> str:
 
 
 def _batch_cells(source: TableSource, arm: str, key: CellKey, notes: Footnotes) -> tuple[TableCell, ...]:
-    way, together = ("serial", source.metric) if key.concurrency == 1 else ("concurrent", BenchMetric.AGGREGATE)
+    # of one request at a time, tokens over the time from its start to its end are its end-to-end rate
+    way, together = ("serial", BenchMetric.E2E) if key.concurrency == 1 else ("concurrent", BenchMetric.AGGREGATE)
     return (
         TableCell(f"{key.concurrency} ({way})"),
         TableCell(str(key.output)),

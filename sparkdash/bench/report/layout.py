@@ -5,6 +5,7 @@ A layout may name arms that a run lacks; their cells then show how to fill them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +22,10 @@ from sparkdash.paths import read_small_text
 SHIPPED = Path(__file__).parent / "layouts"
 PLAIN = "Vanilla"
 """Name of the mode without speculation in the published tables."""
+
+
+_SPECULATES = frozenset({"spec", "speculative", "draft", "drafter", "drafts", "nst", "k", "n", "x"})
+"""Words of an arm's name that tell of speculation, beside its method."""
 
 
 class SpeculationMode(Frozen):
@@ -118,7 +123,7 @@ def derive_layout(report: Report, metric: str = "decode") -> Layout:
     builds: dict[str, dict[str, str]] = {}
     plain = [arm.name for arm in report.arms if modes[arm.name].name == PLAIN]
     for arm in report.arms:
-        home = _home(arm.name, plain) if modes[arm.name].name != PLAIN else arm.name
+        home = _home(arm, plain) if modes[arm.name].name != PLAIN else arm.name
         taken = builds.setdefault(home, {})
         if modes[arm.name].name in taken:  # two of a mode: a build of its own
             taken = builds.setdefault(arm.name, {})
@@ -158,9 +163,15 @@ def _mode(arm: ArmReport) -> SpeculationMode:
     )
 
 
-def _home(name: str, plain: list[str]) -> str:
-    """Return the plain arm whose name begins this one's, else the arm itself."""
-    return max((one for one in plain if name.startswith(one)), key=len, default=name)
+def _home(arm: ArmReport, plain: list[str]) -> str:
+    """Return the plain arm whose name this one's extends by its speculation alone, else the arm itself.
+
+    A name that tells of more (`hybrid-int8-mtp`) is another build: `+MTP` would credit speculation with the rest.
+    """
+    home = max((one for one in plain if arm.name.startswith(one)), key=len, default=arm.name)
+    method, _ = parse_speculation(arm.provenance.speculation if arm.provenance else None)
+    added = re.findall(r"[a-z]+", arm.name[len(home) :].lower())
+    return home if all(word in _SPECULATES or (method or "").lower().startswith(word) for word in added) else arm.name
 
 
 def shipped_layouts() -> tuple[str, ...]:
