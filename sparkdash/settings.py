@@ -5,6 +5,7 @@ Defaults, `config.toml` in the config folder with SPARKDASH_* variables above it
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import os
 import tomllib
@@ -473,7 +474,9 @@ def _known(loc: tuple[int | str, ...]) -> str:
     for key in loc[:-1]:
         if key in table.model_fields:
             table = _table_in(table.model_fields[str(key)].annotation) or table
-    return f"Known keys: {', '.join(table.model_fields)}."
+    close = difflib.get_close_matches(str(loc[-1]), table.model_fields, n=1)
+    guess = f"Did you mean {close[0]}? " if close else ""
+    return f"{guess}Known keys: {', '.join(table.model_fields)}."
 
 
 def _table_in(annotation: Any) -> type[BaseModel] | None:

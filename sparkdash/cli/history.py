@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sparkdash.cli.output import print_json, print_text, terminal_width
+from sparkdash.cli.output import print_json, print_text, table_width
 from sparkdash.cli.parameters import AsJson, complete_profile
 
 
@@ -68,4 +68,4 @@ def history(
     elif as_csv:
         print_text(found.csv(), nl=False)
     else:
-        print_text(found.text(terminal_width()))
+        print_text(found.text(table_width()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sparkdash.cli.output import fit_table, print_json, print_note, print_text, terminal_width
+from sparkdash.cli.output import fit_table, print_json, print_note, print_text, table_width
 from sparkdash.cli.parameters import AsJson
 from sparkdash.units import GIB, MIB, one_line, size
 
@@ -41,11 +41,11 @@ def memory(as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
     else:
-        shown, left_out = account_lines(found, terminal_width())
+        shown, left_out = account_lines(found, table_width())
         print_text("\n".join(shown))
         if left_out:
             print_note(
-                f"Left out to fit {terminal_width()} columns: {', '.join(left_out)}. Use a wider terminal or --json."
+                f"Left out to fit {table_width()} columns: {', '.join(left_out)}. Use a wider terminal or --json."
             )
 
 
@@ -126,8 +126,12 @@ def _tail(found: MemoryAccount) -> Iterator[str]:
 def largest_holders(found: MemoryAccount) -> Iterator[str]:
     """Describe the largest foreign holders, each with the command that frees its memory."""
     for one in found.foreign(NAMED)[:NAMED_COUNT]:
-        what = f" ({one_line(one.what)})" if one.what and one.what != one.name else ""
-        yield f"{size(one.bytes)} {one_line(one.name)}{what}" + (f": {one.remedy}" if one.remedy else "")
+        told = one.what if one.what != one.name else None
+        about = ", ".join(filter(None, (told, f"pid {one.pid}" if one.pid and not one.proposed_remedy else None)))
+        what = f" ({one_line(about)})" if about else ""
+        yield f"{size(one.bytes)} {one_line(one.name)}{what}" + (
+            f": {one.proposed_remedy}" if one.proposed_remedy else ""
+        )
 
 
 def _sources() -> Sources:

@@ -18,6 +18,7 @@ from sparkdash.cli.output import (
     print_json_line,
     print_note,
     print_text,
+    table_width,
     terminal_width,
 )
 from sparkdash.cli.parameters import AsJson, ProfileName
@@ -294,11 +295,11 @@ def _print(run: LinkRun, as_json: bool) -> None:
         published = {"figures": PUBLISHED_LINK_FIGURES, "note": WHY_PUBLISHED_IS_LOW}
         print_json({**run.model_dump(mode="json"), "published": published})
     else:
-        print_text("\n".join(run_lines(run, terminal_width())))
+        print_text("\n".join(run_lines(run, terminal_width(), table_width())))
 
 
-def run_lines(run: LinkRun, columns: int) -> Iterator[str]:
-    """Format a run for a terminal of so many columns, and the published figures beside it."""
+def run_lines(run: LinkRun, columns: int, widest: int | None = None) -> Iterator[str]:
+    """Format a run for a terminal of so many columns, its table at most `widest`, and the published figures beside it."""
     from sparkdash.domain.node import LOCAL
     from sparkdash.nodes.link.bench import WHY_PUBLISHED_IS_LOW
 
@@ -306,7 +307,7 @@ def run_lines(run: LinkRun, columns: int) -> Iterator[str]:
     yield ""
     rows = [_row(run, each) for each in run.measurements]
     rows += [(tool.value, *[DASH] * (len(HEAD) - 1)) for tool in run.missing]
-    lines, _ = fit_table(HEAD, rows, ALIGN, LEAST, columns)
+    lines, _ = fit_table(HEAD, rows, ALIGN, LEAST, widest or columns)
     yield from lines
     if run.missing:
         yield ""

@@ -141,12 +141,17 @@ def make_console(stream: TextIO, columns: int | None = None) -> Console:
 
 def print_fitting_table(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str, least: Sequence[str]) -> None:
     """Print the table and a note that names the columns omitted for the terminal's width."""
-    lines, left_out = fit_table(head, rows, align, least, terminal_width())
+    lines, left_out = fit_table(head, rows, align, least, table_width())
     print_text("\n".join(lines))
     if left_out:
         print_note(
             f"Left out to fit {terminal_width()} columns: {', '.join(left_out)}. Use a wider terminal or --json."
         )
+
+
+def table_width() -> int:
+    """Return the columns that a table may take: unbounded in a pipe or a file, whose reader wants every column."""
+    return terminal_width() if sys.stdout.isatty() or os.environ.get("COLUMNS") else sys.maxsize
 
 
 def terminal_width() -> int:
@@ -159,8 +164,8 @@ def is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def confirm(question: str, *, default: bool = False, ends: bool = False) -> bool:
-    """Ask a yes/no question; Ctrl-C means no, or with `ends` the end of the command (exit code 130).
+def confirm(question: str, *, default: bool = False) -> bool:
+    """Ask a yes/no question; Ctrl-C ends the command with exit code 130, the end of the input means no.
 
     The default SIGINT handler is restored meanwhile: an event loop's own would defer Ctrl-C and leave the question
     open.
@@ -168,8 +173,8 @@ def confirm(question: str, *, default: bool = False, ends: bool = False) -> bool
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return _answer(f"{printable(question)} [{'Y/n' if default else 'y/N'}]", default=default)
-    except typer.Abort:
-        if ends:
+    except typer.Abort as abort:  # click raises it for both
+        if isinstance(abort.__context__, KeyboardInterrupt):
             raise typer.Exit(130) from None
         return False
     finally:

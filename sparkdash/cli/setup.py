@@ -153,4 +153,4 @@ def _is_wanted(one: Proposal, *, yes: bool) -> bool:
     if yes:
         return one.outlook is Outlook.PROPOSED
     question = "Show each with its mend?" if one.step is Step.BOX else "Do it?"
-    return confirm(f"\n{one.step.value}: {one.found}. {question}", default=one.outlook is Outlook.PROPOSED, ends=True)
+    return confirm(f"\n{one.step.value}: {one.found}. {question}", default=one.outlook is Outlook.PROPOSED)

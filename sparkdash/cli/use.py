@@ -163,6 +163,8 @@ async def _use_set(name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
         plan = await client.use_set(name=name, begin=False)
         world = await client.state()
         _announce_set(plan, world)
+        for name in _names(plan):
+            await note_broken_file(client, name)
         leaves = plan.fits is not False and plan.evict
         if ask and leaves and is_interactive() and not confirm("Go on?"):
             raise typer.Abort
@@ -206,6 +208,7 @@ async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as
     if plan.expected_s == 0 and not plan.evict:
         return _runs_already(plan, world, as_json=as_json)
     announce_plan(plan, world)
+    await note_broken_file(client, plan.profile)
     _warn(plan, world)
     if ask and plan.evict and is_interactive() and not confirm("Go on?"):
         raise typer.Abort
@@ -213,6 +216,16 @@ async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as
         return _done(plan, await _up(client, plan.profile), as_json=as_json)
     plan = await client.use(profile=plan.profile)
     return _begun(plan, as_json=as_json)
+
+
+async def note_broken_file(client: AsyncClient, name: str) -> None:
+    """Say that a profile's file has problems now, where the daemon uses its last good version."""
+    if not (problems := (await client.profiles()).problems):
+        return
+    file = (await client.profile(name=name)).source.rpartition(":")[0]
+    if found := next((one for one in problems if file and one.startswith(f"{file}:")), None):
+        print_note(f"warning: {found}")
+        print_note(f"{name} is taken from the last version of this file that was correct. Mend it, then repeat this.")
 
 
 def _is_name_of(name: str, profile: str, world: Snapshot) -> bool:

@@ -6,7 +6,7 @@ import difflib
 import shlex
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ def plan_change(file: ConfigFile, path: Path) -> FileChange:
         old = None
     except (OSError, UnicodeDecodeError) as error:
         raise HostError(f"{path} cannot be read: {error}.", code="file_unreadable") from None
-    return FileChange(path, old, merge_file(old or "", file))
+    return FileChange(path, old, merge_file(old or "", replace(file, path=str(path))))
 
 
 def apply_change(change: FileChange) -> Path | None:

@@ -70,6 +70,11 @@ class Holding(Frozen):
     """Command that frees the memory; None where there is none, or where it would cut the owner off."""
 
     @property
+    def proposed_remedy(self) -> str | None:
+        """`remedy`, but no `kill` of a program: what it is doing, its owner alone knows."""
+        return None if self.kind is Holder.PROGRAM else self.remedy
+
+    @property
     def reclaimable(self) -> bool:
         return self.kind is Holder.CACHE
 

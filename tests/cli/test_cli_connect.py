@@ -148,3 +148,17 @@ async def test_a_folder_that_cannot_be_written_is_told(here: Any) -> None:
     (paths.config_dir() / "profiles").write_text("a file where the folder would be")
     with pytest.raises(ProfileError, match="cannot be written"):
         await box.attach(server)
+
+
+@pytest.mark.parametrize(("client", "text"), [
+    ("opencode", '{"provider": {"mine": {}}, /* mine */ "theme": "x"}\n'), ("zed", '\ufeff{"theme": "mine"}\n'),
+])  # fmt: skip
+def test_a_file_that_is_left_as_it_is_is_the_one_that_was_given(
+    sparkdash: Run, nobody: None, home: Path, tmp_path: Path, client: str, text: str
+) -> None:
+    file = tmp_path / "my.jsonc"
+    file.write_text(text)
+    done = sparkdash("connect", client, "--model", "gpt-oss-120b", "--file", str(file), "--write", "--yes")
+    assert done.code == 3
+    assert f"{file} is left as it is" in " ".join(done.err.split())
+    assert file.read_text() == text

@@ -157,7 +157,7 @@ def test_a_settings_file_with_an_error_is_named(sparkdash: Run, own_folders: Any
     done = sparkdash("status")
     assert done.code == 2
     assert f"{file}: prot: unknown key" in done.err
-    assert "Known keys: host, port" in done.err
+    assert "Did you mean port? Known keys: host, port" in done.err
     file.write_text("port = \n")
     assert "cannot be read" in sparkdash("serve").err
 

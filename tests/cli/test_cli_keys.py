@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import programs
+import pytest
 
 from sparkdash.access.key import digest
 
@@ -70,3 +71,17 @@ def test_a_port_for_others_needs_a_key(own_folders: Path) -> None:
     assert done.returncode == 2
     assert "sparkdash keys add" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [("keys",), ("memory",), ("profiles",), ("bench", "suites")])
+def test_a_table_in_a_pipe_has_all_of_its_columns_and_words(
+    sparkdash: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], unused_tcp_port: int
+) -> None:
+    """There is no terminal whose width it could exceed; a program reads it, or a person in a pager."""
+    monkeypatch.setenv("SPARKDASH_PORT", str(unused_tcp_port))
+    sparkdash("keys", "add", "laptop", "--tokens-per-day", "1000")
+    narrow = sparkdash(*words)
+    monkeypatch.delenv("COLUMNS")
+    whole = sparkdash(*words)
+    assert "Left out" not in whole.err
+    assert max(map(len, whole.out.splitlines())) > 80 >= max(map(len, narrow.out.splitlines()[:1]))

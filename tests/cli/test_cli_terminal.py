@@ -97,12 +97,12 @@ def test_a_swap_is_one_line_drawn_over(terminal: Terminal, daemon: FakeDaemon) -
 
 
 @pytest.mark.parametrize(("said", "code", "used"), [
-    ({"typed": "n\n"}, 1, False), ({"interrupted_at": "Go on?"}, 1, False), ({"typed": "y\n"}, 0, True),
+    ({"typed": "n\n"}, 1, False), ({"interrupted_at": "Go on?"}, 130, False), ({"typed": "y\n"}, 0, True),
 ], ids=["no", "Ctrl-C", "yes"])  # fmt: skip
 def test_what_stops_something_is_asked_for(
     terminal: Terminal, daemon: FakeDaemon, said: dict[str, str], code: int, used: bool
 ) -> None:
-    """It names what leaves; no means that nothing happens. One Ctrl-C is a no as well."""
+    """It names what leaves; no means that nothing happens. One Ctrl-C ends the command."""
     daemon.set(engines={"old": engine("old")})
     ended, shown = terminal("use", "new", **said)
     assert ended == code
@@ -139,15 +139,15 @@ def test_the_script_is_installed() -> None:
     assert done.stdout.startswith("sparkdash ")
 
 
-@pytest.mark.parametrize("no", [{"typed": "n\n"}, {"interrupted_at": "Begin?"}])
+@pytest.mark.parametrize(("no", "ends"), [({"typed": "n\n"}, 1), ({"interrupted_at": "Begin?"}, 130)])
 def test_a_sweep_that_is_declined_leaves_no_profiles(
-    terminal: Terminal, daemon: FakeDaemon, no: dict[str, str]
+    terminal: Terminal, daemon: FakeDaemon, no: dict[str, str], ends: int
 ) -> None:
-    """Its file is among the owner's profiles only while something may come of it. One Ctrl-C is a no as well."""
+    """Its file is among the owner's profiles only while something may come of it."""
     daemon.set(profiles=tuple(map(summary, ("a", "sweep-a-max-num-seqs/1", "sweep-a-max-num-seqs/2"))))
     daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM, args={"max-num-seq": 4})
     code, shown = terminal("ab", "a", "--sweep", "max-num-seqs=1..2", NO_COLOR="1", **no)
-    assert code == 1
+    assert code == ends
     assert "a does not set max-num-seqs: the sweep adds it. Did you mean max-num-seq?" in shown
     assert "Begin?" in shown
     assert [path for _, path, _ in daemon.calls].count(ControlApi.reload.path) == 2

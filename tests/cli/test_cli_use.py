@@ -20,7 +20,7 @@ from sparkdash.cli.status_page import SwapProgressLine, swap_steps
 from sparkdash.client import launch
 from sparkdash.domain.engine import EngineState, Failure, LoadProgress, Parked
 from sparkdash.domain.event import EngineChanged, Fact, SampleTaken, SwapChanged
-from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import Plan, SwapOutcome, SwapPhase
 from sparkdash.errors import DaemonError
 
@@ -450,3 +450,17 @@ def test_no_export_says_that_a_profile_needs_two_nodes(sparkdash: Run) -> None:
     refused = sparkdash("profiles", "export", "qwen3-235b", "--as", "quadlet")
     assert refused.code != 0
     assert "sparkdash use qwen3-235b --dry-run" in refused.err
+
+
+BROKEN = "/p/new.yaml:3: args: unknown key 'agrs'. Did you mean args?"
+
+
+@pytest.mark.parametrize(("problem", "told"), [(BROKEN, True), ("/p/newer.yaml:3: args: unknown key.", False)])
+def test_a_profile_whose_file_is_broken_now_says_that_its_last_good_version_starts(
+    sparkdash: Run, daemon: FakeDaemon, problem: str, *, told: bool
+) -> None:
+    daemon.whole["new"] = Profile(name="new", engine=EngineKind.SIM, source="/p/new.yaml:1")
+    daemon.set(problems=(problem,))
+    done = sparkdash("use", "new")
+    assert done.code == 0
+    assert (BROKEN in done.err, "last version of this file that was correct" in done.err) == (told, told)

@@ -199,7 +199,7 @@ def _ownerless(found: MemoryAccount) -> Iterator[CheckResult]:
 def _other_programs(found: MemoryAccount) -> Iterator[CheckResult]:
     others = [one for one in found.foreign(FOREIGN) if one.kind is not Holder.UNACCOUNTED]
     for one in others[:FOREIGN_COUNT]:
-        yield note(f"{one.name} ({one.kind.value}{_of(one)}) holds {gib(one.bytes)}.", one.remedy)
+        yield note(f"{one.name} ({one.kind.value}{_of(one)}) holds {gib(one.bytes)}.", one.proposed_remedy)
 
 
 def _summary(found: MemoryAccount) -> str:
