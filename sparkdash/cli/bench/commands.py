@@ -353,10 +353,11 @@ def ab(
 ) -> None:
     """Measure profiles against each other, with a verdict per cell.
 
-    The command swaps, measures, puts the box back as it was, and reports what can be claimed. Each launch starts a new engine. Each
-    profile has three launches, in an order that is drawn for the run, such as A A B B A B, so that drift of the box
-    rarely looks like a difference. Mode screen is A B and claims nothing; careful has four launches of each profile. The
-    plan is shown first. Ctrl-C stops the run at any point; the same command resumes it, also after a crash.
+    The command swaps, measures, puts the box back as it was, and reports what can be claimed. Each launch starts a new
+    engine. Each profile has three launches, in an order that is drawn for the run, such as A A B B A B, so that drift
+    of the box rarely looks like a difference. Mode screen is A B and claims nothing; careful has four launches of each
+    profile. The plan is shown first. Ctrl-C stops the run at any point; the same command resumes it, also after a
+    crash.
 
     \b
     Examples:
