@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import importlib
@@ -23,6 +24,7 @@ import hypothesis
 import own_run
 import pytest
 import structlog
+import uvloop
 from daemons import Daemon, own_folder_variables
 from own_run import engine_ports
 from run_times import RunTimes
@@ -52,12 +54,17 @@ NOBODY = "1"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`make full` asks for the tables."""
+    """`make full` asks for the tables, `make check` for both event loops."""
     parser.addoption("--times", action="store_true", help="print where the time went, by room and by file")
+    parser.addoption(
+        "--uvloop", action="store_true", help="run the tests on the daemon's event loop, not asyncio's own"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """The run gets its own surroundings. The timer measures in each worker, and adds up in the process that prints."""
+    if config.getoption("--uvloop"):
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     if config.getoption("--times"):
         config.pluginmanager.register(RunTimes())
     worker = os.environ.get("PYTEST_XDIST_WORKER")

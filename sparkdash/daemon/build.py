@@ -22,10 +22,9 @@ from sparkdash.daemon.daemon import Daemon, MemoryAccounts, Parts
 from sparkdash.daemon.listeners import Listeners, publish_notice
 from sparkdash.daemon.other_nodes import OtherNodes
 from sparkdash.daemon.profile_files import READ_S, ProfileFiles
-from sparkdash.daemon.samples import Alerting, record_notices, recording_samples, restore_past
+from sparkdash.daemon.samples import Alerting, record_in, record_notices, recording_samples, restore_past
 from sparkdash.domain.engine import no_evidence
 from sparkdash.domain.metric import TrafficLook
-from sparkdash.domain.request import Request
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.gateway.app import Gateway
 from sparkdash.gateway.count.counter import TokenCounter
@@ -62,12 +61,6 @@ def _gateway_deps(
     parts, settings, store, supervisor = daemon.parts, daemon.parts.settings, daemon.store, daemon.supervisor
     read, on_box = parts.load_settings, not parts.simulated
 
-    def record(request: Request) -> None:
-        store.record_request(request)
-        supervisor.served(request)
-        daemon.exporter.record(request)
-        tracer.record(request)
-
     return Deps(
         supervisor=supervisor,
         bus=daemon.bus,
@@ -81,7 +74,7 @@ def _gateway_deps(
         shutdown=partial(control_actions.shutdown, daemon),
         choices=lambda: supervisor.settings.any,
         traffic=parts.traffic,
-        record=record,
+        record=record_in(store.record_request, supervisor.served, daemon.exporter.record, tracer.record),
         metrics=daemon.exporter.page,
         history=store.history,
         keys=listeners.keys,

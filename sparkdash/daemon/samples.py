@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import structlog
+
 from sparkdash.bus import Bus
 from sparkdash.domain.event import ActiveAlert, AlertsChanged, Fact, Level, Notice, SampleTaken
 from sparkdash.domain.history import all_figures, measured_of
 from sparkdash.domain.metric import Sample
+from sparkdash.domain.request import Request
 from sparkdash.domain.state import Snapshot
 from sparkdash.settings import Alert
 from sparkdash.store import Store
+
+LOG = structlog.get_logger("sparkdash")
 
 _Place = tuple[Alert, str, str]
 """Alert, profile and node."""
@@ -114,3 +119,16 @@ def record_notices(bus: Bus, store: Store) -> None:
         if notice.at is not None and notice.at > bus.snapshot.daemon.started_at:
             store.record_notice(notice)
     bus.on_notice = store.record_notice
+
+
+def record_in(*books: Callable[[Request], object]) -> Callable[[Request], None]:
+    """Return a function that tells every book of an ended request; a book that fails costs no other, and no request."""
+
+    def record(request: Request) -> None:
+        for book in books:
+            try:
+                book(request)
+            except Exception:
+                LOG.exception("a request was not recorded", request=request.id, book=book.__qualname__)
+
+    return record

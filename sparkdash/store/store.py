@@ -55,6 +55,8 @@ class Store(Records):
         self._waiting = False
         """Whether more rows are handed over as soon as the thread is free."""
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        """Time of the timer by the loop's clock: the handle that uvloop gives for no delay does not tell it."""
 
     @classmethod
     @asynccontextmanager
@@ -122,13 +124,14 @@ class Store(Records):
     def _write_within(self, seconds: float) -> None:
         """Hand rows over in `seconds` at the latest; while writing fails, the next try does."""
         loop = asyncio.get_running_loop()
-        if self._troubled or (self._timer is not None and self._timer.when() <= loop.time() + seconds):
+        if self._troubled or (self._timer is not None and self._due <= loop.time() + seconds):
             return
         self._no_timer()
         self._hand_over_in(seconds)
 
     def _hand_over_in(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._hand_over)
+        loop = asyncio.get_running_loop()
+        self._timer, self._due = loop.call_later(seconds, self._hand_over), loop.time() + seconds
 
     def _hand_over(self) -> None:
         self._no_timer()

@@ -47,7 +47,6 @@ class Reader:
 
 
 def test_publish_numbers_and_dates_every_fact() -> None:
-    """The event carries the next number and the clock's time, and the snapshot has moved on."""
     bus = new_bus(seq=41)
     event = bus.publish(notice())
     (told,) = bus.snapshot.notices
@@ -56,7 +55,6 @@ def test_publish_numbers_and_dates_every_fact() -> None:
 
 
 async def test_a_newcomer_starts_with_the_present() -> None:
-    """Facts published between subscribing and reading are in the snapshot and are not sent again."""
     bus = new_bus()
     reader = Reader(bus)
     bus.publish(notice("early"))
@@ -68,7 +66,6 @@ async def test_a_newcomer_starts_with_the_present() -> None:
 
 
 async def test_an_overflow_is_a_resync_not_a_gap() -> None:
-    """A reader that is more than QUEUE facts behind gets one snapshot and goes on from there."""
     bus = new_bus()
     reader = Reader(bus)
     await reader.read()
@@ -82,7 +79,6 @@ async def test_an_overflow_is_a_resync_not_a_gap() -> None:
 
 
 async def test_an_overflow_while_an_item_is_in_hand() -> None:
-    """The reader holds an event that it took before the overflow: what follows it is the snapshot."""
     bus = new_bus()
     reader = Reader(bus)
     await reader.read()
@@ -96,7 +92,6 @@ async def test_an_overflow_while_an_item_is_in_hand() -> None:
 
 
 async def test_of_samples_only_the_newest_waits() -> None:
-    """A listener that is behind never gets two samples in a row out of its queue."""
     bus = new_bus()
     reader = Reader(bus)
     await reader.read()
@@ -111,7 +106,6 @@ async def test_of_samples_only_the_newest_waits() -> None:
 
 @pytest.mark.parametrize(("since", "first"), [(0, Snapshot), (JOURNAL, Event), (None, Snapshot), (10**9, Snapshot)])
 async def test_since(since: int | None, first: type) -> None:
-    """The journal is replayed as far as it goes; beyond it, and for numbers of another life, there is a snapshot."""
     bus = new_bus()
     for _ in range(JOURNAL + 5):
         bus.publish(notice())
@@ -128,7 +122,6 @@ def test_an_empty_journal_knows_nothing_of_the_past() -> None:
 
 
 async def test_nobody_reading_costs_nobody_anything() -> None:
-    """Publishing never waits; a listener that left gets nothing more."""
     bus = new_bus()
     gone, stays = Reader(bus), Reader(bus)
     assert bus.listeners == 2
@@ -164,7 +157,6 @@ STEPS: Any = st.lists(st.sampled_from(["fact", "sample", "read", "burst"]), max_
 @given(STEPS)
 @settings(max_examples=100, deadline=None)
 def test_what_is_read_always_adds_up(steps: list[str]) -> None:
-    """In any order of publishing and reading there is no gap, and in the end the reader's world is the bus's."""
     asyncio.run(_adds_up(steps))
 
 
@@ -199,7 +191,6 @@ def row(name: str, state: RequestState) -> Fact:
 @settings(max_examples=50)
 @given(st.lists(st.none() | st.tuples(st.sampled_from("abc"), st.sampled_from(RequestState)), max_size=12))
 def test_facts_added_up_late_are_the_same_world(facts: list[tuple[str, RequestState] | None]) -> None:
-    """Looked at once, at the end, the snapshot is what looking after every fact would have shown."""
     bus = new_bus()
     world = bus.snapshot
     for fact in facts:

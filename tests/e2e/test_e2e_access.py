@@ -35,7 +35,6 @@ def asked(url: str, key: str | None, body: Any = None) -> int:
 
 
 def test_a_key_from_its_making_to_its_end(new_daemon: Callable[..., Any]) -> None:
-    """Made and revoked while the daemon runs; the command line needs none; what was used is counted."""
     daemon = new_daemon(runtime="process", reserve_gib=0)
     daemon.write("tiny", PROFILE)
     daemon.start()

@@ -70,7 +70,6 @@ def cells(found: list[dict[str, Any]]) -> list[tuple[int, int]]:
 
 
 def test_killed_in_the_middle_it_goes_on_and_measures_nothing_twice(box: Any) -> None:
-    """SIGKILL in the second launch. Until then others are told who has the box, and the swaps are the bench's; then it is free."""
     words = [str(HALTING), "ab", "plain", "fast", "--suite", "tiny", "--yes"]
     with Program(words, env=box.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as bench:
         assert bench.stdout is not None
@@ -104,7 +103,6 @@ def test_killed_in_the_middle_it_goes_on_and_measures_nothing_twice(box: Any) ->
 
 
 def test_a_launch_is_a_process_of_its_own(box: Any) -> None:
-    """Also the middle pair, which is the same profile twice: the command line and the start are kept of each."""
     launches = [one for one in records(box, newest(box)) if one["record"] == "launch"]
     assert len({one["provenance"]["startup_s"] for one in launches}) == len(launches)
     for one in launches:
@@ -117,7 +115,6 @@ def test_a_launch_is_a_process_of_its_own(box: Any) -> None:
 
 @pytest.mark.full
 def test_directly_and_at_a_url_it_measures_the_same_engine(box: Any) -> None:
-    """Past the gateway, and as a server that nobody told sparkdash of: no daemon is asked then, only told how far it is."""
     direct = box.sparkdash("bench", "plain", "--suite", "tiny", "--direct", "--yes", "--json")
     assert direct.returncode == 0, direct.stderr
     told = json.loads(direct.stdout)
@@ -206,7 +203,6 @@ cells:
 
 @pytest.mark.full
 def test_cells_of_every_kind_are_whole_after_a_kill_and_a_resume(box: Any) -> None:
-    """Shares of the cache, and arithmetic; each has its line in the report, and nothing counts twice."""
     (box.root / "config" / "suites" / "kinds.yaml").write_text(KINDS)
     words = [str(HALTING), "ab", "plain", "fast", "--suite", "kinds", "--mode", "screen", "--yes"]
     with Program(words, env=box.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as bench:

@@ -34,7 +34,6 @@ def keyed(new_daemon: Callable[..., Any]) -> Iterator[Any]:
 
 
 def test_every_clients_route_is_proved(keyed: Any) -> None:
-    """In each protocol; the first one loads the model."""
     by_protocol = {recipe.protocol: name for name, recipe in RECIPES.items()}
     for protocol, name in by_protocol.items():
         done = keyed.sparkdash("connect", name, "--test", "--json")
@@ -46,7 +45,6 @@ def test_every_clients_route_is_proved(keyed: Any) -> None:
 
 
 def test_a_route_that_is_closed_is_said(keyed: Any) -> None:
-    """A wrong key: the daemon's own words, and no traceback."""
     right = keyed.env["SPARKDASH_KEY"]
     keyed.env["SPARKDASH_KEY"] = "wrong"
     try:

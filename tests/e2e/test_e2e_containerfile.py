@@ -75,6 +75,5 @@ def test_the_image_serves_the_demo_and_ends_cleanly(image: list[str]) -> None:
 
 
 def test_the_image_says_what_the_daemon_loses_in_it() -> None:
-    """The first thing lost is GPU memory per process; whoever opens the file reads it."""
     text = (ROOT / "Containerfile").read_text()
     assert text.index("GPU memory per process") < text.index("FROM ")

@@ -94,7 +94,6 @@ def test_it_prints_its_address_serves_and_ends_cleanly(number: signal.Signals, m
 
 
 def test_a_port_that_is_taken_is_told() -> None:
-    """One sentence with the port and the flag; no traceback."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = run([*WORDS, "--headless", "--port", port], text=True)
@@ -128,7 +127,6 @@ def test_a_killed_daemon_leaves_nothing_once_the_dashboard_is_left(short_path: P
 
 @pytest.mark.full
 def test_a_terminal_that_goes_away_takes_the_demo_with_it(short_path: Path) -> None:
-    """The window is closed or the TUI killed: its daemon and its engines end by themselves."""
     leader, follower = pty.openpty()
     env = {**os.environ, "TMPDIR": str(short_path), "TERM": "xterm-256color"}
     with Program([*WORDS, "--speed", "20"], stdin=follower, stdout=follower, stderr=follower, env=env) as child:
@@ -172,8 +170,6 @@ def until(url: str, check: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
 
 @pytest.mark.full
 def test_two_simulated_boxes_take_an_engine_each_or_one_over_both(mark: str) -> None:
-    """A second profile comes beside the first, on the other box; a two-node profile replaces both and leaves nothing."""
-
     def ready(*names: str) -> Callable[[dict[str, Any]], bool]:
         return lambda state: {n for n, e in state["engines"].items() if e["state"] == "ready"} == set(names)
 

@@ -35,7 +35,6 @@ def about(state: dict[str, Any]) -> str:
 
 
 def test_an_edit_is_seen_on_the_feed_and_leaves_the_engine_alone(edited: Any) -> None:
-    """Good edits arrive without being asked for, a broken one keeps the last good version; the engine never restarts."""
     engine = edited.state()["engines"]["rehearsal"]
     assert engine["state"] == "ready"
 
@@ -56,7 +55,6 @@ def test_an_edit_is_seen_on_the_feed_and_leaves_the_engine_alone(edited: Any) ->
 
 @pytest.mark.full
 def test_an_edit_of_the_settings_holds_at_once_or_says_that_it_waits(edited: Any) -> None:
-    """The reserve and the floors of the guard from now on, the port after a restart; a slip of the keyboard changes nothing."""
     engine, now = edited.state()["engines"]["rehearsal"], "reserve_gib = 3\nguard_kill_gib = 0.25\nbody_s = 10"
     before = edited.configure(lambda text: text.replace("reserve_gib = 0", now))
     told = edited.until(lambda state: "restart_needed" in codes(state))
@@ -79,7 +77,6 @@ def codes(state: dict[str, Any]) -> list[str]:
 
 @pytest.mark.full
 def test_whoever_asks_is_told_the_file_as_it_is(edited: Any) -> None:
-    """A question after an edit needs no look in between."""
     edited.write("third", PROFILE.format(about="new").replace("rehearsal", "third"))
     assert '"third"' in edited.sparkdash("profiles", "--json").stdout
     edited.write("second", PROFILE.format(about="new").replace("rehearsal", "second"))
@@ -89,7 +86,6 @@ def test_whoever_asks_is_told_the_file_as_it_is(edited: Any) -> None:
 
 
 def test_sighup_reads_the_files_again_and_the_daemon_serves_on(edited: Any) -> None:
-    """As other daemons do: `systemctl reload`, or `kill -HUP`. The engine is not touched."""
     engine = edited.state()["engines"]["rehearsal"]
     edited.write("second", PROFILE.format(about="new").replace("rehearsal", "second"))
     edited.process.send_signal(signal.SIGHUP)

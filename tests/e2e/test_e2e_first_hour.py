@@ -78,7 +78,6 @@ def box(new_daemon: Callable[..., Any], hub: FakeHub, registry: ImageRegistry) -
 def test_four_commands_lead_from_an_empty_home_to_a_first_token(
     box: Any, collection: GitCollection, hub: FakeHub, registry: ImageRegistry
 ) -> None:
-    """Follow a collection, search, add, set up: image and weights are fetched, the daemon starts, the model answers."""
     for command in (
         ("profiles", "sources", "add", str(collection.folder), "--name", "mine"),
         ("profiles", "search", "stand-in"),

@@ -59,7 +59,6 @@ def builds(new_daemon: Callable[..., Any], tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize(("name", "said"), [("old", "--no-mmap"), ("new", "--load-mode none"), ("silent", "")])
 def test_each_build_starts_by_the_flag_that_it_knows(builds: tuple[Any, Path], name: str, said: str) -> None:
-    """Asked once, also over a second start; one that lists nothing gets neither flag."""
     spark, folder = builds
     for _ in range(2):
         status, body = chat(spark, name)
@@ -72,7 +71,6 @@ def test_each_build_starts_by_the_flag_that_it_knows(builds: tuple[Any, Path], n
 
 
 def test_a_flag_that_a_build_does_not_list_is_named(builds: tuple[Any, Path]) -> None:
-    """By the start, which tries it all the same, and by `profiles check` from then on."""
     spark, _ = builds
     status, body = chat(spark, "wrong")
     assert status >= 400

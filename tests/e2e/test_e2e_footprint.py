@@ -123,7 +123,6 @@ def strangers(state: dict[str, Any]) -> dict[str, int | None]:
 
 
 def test_two_that_fit_run_side_by_side_and_the_third_evicts_the_one_that_was_named(spark: Any, stranger: str) -> None:
-    """What `why` prints is what happens, in memory that containers really hold; a stranger is shown and left alone."""
     spark.configure(lambda text: text.replace("side_by_side = false", "side_by_side = true"))
     spark.get("/v1/models")  # whoever asks is told the files as they are
     ready(spark, "big")

@@ -96,7 +96,6 @@ def _asks(port: int, over: Event) -> list[int]:
 
 
 def test_clients_that_keep_asking_are_all_answered_over_two_restarts(box: Any, systemd: Systemd) -> None:
-    """The first daemon binds and leaves its sockets; each next one inherits them. Clients wait for it, and see no refusal."""
     port, over = int(box.url.rpartition(":")[2]), Event()
     process = systemd.start(box, {})
     systemd.until_ready()
@@ -130,7 +129,6 @@ def test_a_stored_socket_of_another_port_is_dropped(box: Any, systemd: Systemd) 
 
 
 def test_a_socket_unit_that_listens_elsewhere_is_told(box: Any, systemd: Systemd) -> None:
-    """A daemon that served somewhere else than its settings say would be reachable where its owner did not look."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         process = systemd.start(box, {"sparkdash.socket": other})
         _, said = process.communicate(timeout=60)
@@ -141,7 +139,6 @@ def test_a_socket_unit_that_listens_elsewhere_is_told(box: Any, systemd: Systemd
 
 
 def test_sockets_meant_for_another_process_are_left_alone() -> None:
-    """LISTEN_PID names who is meant; the variables are taken out all the same, as no child of ours is meant either."""
     environ = {"LISTEN_FDS": "1", "LISTEN_PID": "1", "LISTEN_FDNAMES": "x", "HOME": "/"}
     found = listeners.inherited_sockets(listeners.Notifier(), environ)
     assert (found.inherited, found.outlives, environ) == ((), False, {"HOME": "/"})

@@ -59,7 +59,6 @@ def row(found: MemoryAccount, name: str) -> Holding:
 
 
 def test_an_engine_and_a_stranger_are_told_with_and_without_the_daemon(spark: Any, stranger: str) -> None:
-    """By profile and by name, with the commands; all adds up; `why` names the stranger, and a refusal the two largest."""
     for killed in (False, True):
         found = account(spark)
         assert sum(one.bytes for one in found.holdings) == found.total

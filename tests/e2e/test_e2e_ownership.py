@@ -13,7 +13,6 @@ import pytest
 
 @pytest.mark.parametrize("same", ["state", "runtime"])
 def test_two_daemons_refuse_each_other(new_daemon: Callable[..., Any], tmp_path: Path, same: str) -> None:
-    """With one state folder they would own the same engines, with one runtime folder the same socket: the second names the first."""
     first = new_daemon(runtime="process").start()
     shared = f"SPARKDASH_{same.upper()}_DIR"
     env = {**first.env, "SPARKDASH_STATE_DIR": str(tmp_path), "SPARKDASH_RUNTIME_DIR": str(tmp_path)}

@@ -54,7 +54,6 @@ def steps(spark: Any, server: int) -> dict[str, dict[str, Any]]:
 
 
 def test_a_setup_is_shown_then_taken_then_done(spark: Any, server: int) -> None:
-    """Off a terminal nothing happens without --yes; a second run has nothing left to attach or to import."""
     shown = steps(spark, server)
     assert "tiny-8b.yaml" in shown["attach"]["subjects"]  # beside those of servers that this box really has
     assert shown["import"]["outlook"] == "proposed"
@@ -76,7 +75,6 @@ def test_a_setup_is_shown_then_taken_then_done(spark: Any, server: int) -> None:
 
 @pytest.mark.full
 def test_the_daemons_own_port_is_no_fault_of_the_box(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A setup that is given again, with the daemon that the first one started."""
     monkeypatch.setitem(spark.env, "SPARKDASH_PORT", spark.url.rpartition(":")[2])
     done = spark.sparkdash("setup", "--json", "--only", "box")
     (box,) = json.loads(done.stdout)["steps"]
@@ -85,7 +83,6 @@ def test_the_daemons_own_port_is_no_fault_of_the_box(spark: Any, monkeypatch: py
 
 @pytest.mark.full
 def test_a_step_that_fails_is_named_and_the_next_is_taken(spark: Any, server: int) -> None:
-    """Exit code of the failure; no trace. A mistyped model is refused before any step."""
     done = spark.sparkdash("setup", "--yes", "--only", "sources", "--only", "first-token", "--model", "nothing")
     assert done.returncode == 3
     assert "No profile or alias is called 'nothing'." in done.stderr

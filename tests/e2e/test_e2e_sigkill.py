@@ -90,7 +90,6 @@ def comes_back(daemon: Any, expected: set[str]) -> None:
 def test_a_daemon_killed_in_any_phase(
     new_daemon: Callable[..., Any], phase: str, delay: float, expected: set[str]
 ) -> None:
-    """Before the first stop the old engine serves on; from the load on the new one is gone on with; between, nothing runs."""
     daemon = new_daemon(runtime="process", stop_grace_s=2, side_by_side=False)
     for name in ("north", "south"):
         daemon.write(name, TINY.format(name=name))
@@ -106,7 +105,6 @@ def test_a_daemon_killed_in_any_phase(
 def test_a_command_of_podman_that_outlives_the_daemon(
     new_daemon: Callable[..., Any], tiny: Any, profile: str, verb: str, expected: set[str]
 ) -> None:
-    """Its `stop` or `run` goes on when it is dead: the next daemon waits for that, and then sees what really is there."""
     daemon = new_daemon(runtime="podman", stop_grace_s=2, side_by_side=False)
     for name in ("north", "south"):
         daemon.write(name, tiny(name))

@@ -77,7 +77,6 @@ def frozen(spark: Any, freeze: Callable[[str], None]) -> Iterator[list[Future[st
 
 @pytest.mark.parametrize("freeze", [sigstop, pytest.param(pause, marks=pytest.mark.full)])
 def test_a_stop_says_what_it_waits_for_and_ends_a_frozen_engine(spark: Any, freeze: Callable[[str], None]) -> None:
-    """Requests are cut once the drain is over, and the engine is killed once its grace is over; nothing else is guessed."""
     with frozen(spark, freeze) as answers:
         done = spark.sparkdash("stop", "long")
         cut = [answer.result() for answer in answers]

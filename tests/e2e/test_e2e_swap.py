@@ -32,7 +32,6 @@ def spark(new_daemon: Callable[..., Any], tiny: Any) -> Iterator[Any]:
 
 
 def test_twenty_clients_two_profiles_every_request_is_answered_in_a_fair_order(spark: Any) -> None:
-    """Requests are batched by profile: far fewer swaps than requests, nobody overtaken for long, nothing left over."""
     import openai
 
     async def ask(client: openai.AsyncOpenAI, number: int) -> tuple[int, str]:
@@ -89,7 +88,6 @@ def refused(spark: Any, model: str) -> openai.APIStatusError:
     ],
 )
 def test_each_bad_profile_gets_its_own_clear_error(spark: Any, model: str, status: int, code: str, words: str) -> None:
-    """The API, the command line and the snapshot tell the same reason, and the service goes on."""
     import openai
 
     with impatient(spark) if code == "no_progress" else nullcontext():
@@ -107,7 +105,6 @@ def test_each_bad_profile_gets_its_own_clear_error(spark: Any, model: str, statu
 
 
 def test_a_profile_with_a_wrong_key_is_told_and_the_others_load(spark: Any) -> None:
-    """File, line, the key found and the key meant."""
     problems = spark.get("/api/profiles")["problems"]
     assert len(problems) == 1
     told = spark.sparkdash("profiles", "check", str(spark.profiles))
@@ -119,7 +116,6 @@ def test_a_profile_with_a_wrong_key_is_told_and_the_others_load(spark: Any) -> N
 
 
 def test_a_second_daemon_on_a_taken_port_says_so(spark: Any, new_daemon: Callable[..., Any]) -> None:
-    """The port is named and the flag that mends it."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         other = new_daemon(runtime="podman")
@@ -133,7 +129,6 @@ def test_a_second_daemon_on_a_taken_port_says_so(spark: Any, new_daemon: Callabl
 def test_without_podman_the_service_runs_and_says_what_is_missing(
     new_daemon: Callable[..., Any], tiny: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Profiles and state are served; a start is refused with what to install."""
     lonely = new_daemon(runtime="podman")
     lonely.env["PATH"] = "/nonexistent"
     lonely.write("east", tiny("east"))

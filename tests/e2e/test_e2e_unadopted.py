@@ -23,7 +23,6 @@ args: {{max-model-len: 4096}}
 
 
 def test_an_engine_that_cannot_be_adopted_is_shown_and_stopped_with_all_others(new_daemon: Callable[..., Any]) -> None:
-    """`status` names it and the command that ends it; `stop --all` leaves nothing of it."""
     daemon = new_daemon(runtime="process", stop_grace_s=1)
     daemon.write("north", NORTH)
     daemon.start()

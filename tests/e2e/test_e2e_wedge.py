@@ -138,7 +138,6 @@ def killed_within(box: Wedge, profile: str) -> float:
 
 
 def test_an_engine_that_serves(box: Wedge) -> None:
-    """It is dead in time, its client is told why, the state stream goes on, and the gateway never falters."""
     box.daemon.sparkdash("use", "serves")
     with Pulse(box.daemon.url) as pulse:
         client = Answer(box.daemon.url, "serves")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from recorded import START, buckets, decode_at, sample
+from stored import asked, rows
 
 from sparkdash.domain.history import RecentSelection, Series, SeriesSelection, UsageSelection, measured_of
 from sparkdash.domain.metric import Sample
@@ -137,7 +141,6 @@ def same(series: Series, expected: dict[int, tuple[int, float, float, float]]) -
 
 
 def test_charts_of_every_width_equal_plain_sums_over_all_samples(past: Past) -> None:
-    """Seconds, tens of seconds, five minutes and hours, up to the last second; a spike of one second is in each."""
     end = START + 3 * HOUR + 1234
     for at in range(START, end + 1):
         past.record(sample(float(at)))
@@ -153,7 +156,6 @@ def test_charts_of_every_width_equal_plain_sums_over_all_samples(past: Past) -> 
 
 
 def test_a_pause_is_a_gap_and_slow_samples_are_none(past: Past) -> None:
-    """A bucket between two samples of an unwatched daemon repeats the one before, and says that it measured nothing."""
     for at in (*range(START, START + 60), *range(START + 200, START + 300, 15)):
         past.record(sample(at + 0.5))
     past.write()
@@ -167,7 +169,6 @@ def test_a_pause_is_a_gap_and_slow_samples_are_none(past: Past) -> None:
 
 
 def test_a_figure_that_is_not_known_is_no_zero(past: Past) -> None:
-    """A metric without a value has no bucket; the box has the sum of its engines."""
     for at in range(START, START + 30):
         past.record(sample(at))
     past.write()
@@ -179,7 +180,6 @@ def test_a_figure_that_is_not_known_is_no_zero(past: Past) -> None:
 
 
 def test_seconds_are_kept_for_an_hour_and_tens_for_two_days(past: Past) -> None:
-    """What is older is in five minutes."""
     for at in range(START, START + 3 * DAY, 15):
         past.record(sample(at, engine=None), together=400)
     past.write()
@@ -198,7 +198,6 @@ def test_seconds_are_kept_for_an_hour_and_tens_for_two_days(past: Past) -> None:
 
 
 def test_the_file_stays_below_its_limit_and_the_oldest_leaves_first(tmp_path: Path) -> None:
-    """Forty days of slow samples and a limit that half of them reach."""
     most = 400_000
     past = Past(tmp_path / "past.db", most)
     with closing(past.database):
@@ -216,7 +215,6 @@ def test_the_file_stays_below_its_limit_and_the_oldest_leaves_first(tmp_path: Pa
 
 
 def test_a_clock_that_is_set_back_or_ahead_ends_no_recording(past: Past) -> None:
-    """Buckets are completed on both sides."""
     for begin in (START, START + 30 * DAY, START + HOUR):
         for at in range(begin, begin + 601):
             past.record(sample(at))
@@ -227,7 +225,6 @@ def test_a_clock_that_is_set_back_or_ahead_ends_no_recording(past: Past) -> None
 
 
 def test_a_counter_that_begins_anew_with_each_daemon_is_added_up(past: Past) -> None:
-    """The energy of two daemons with a pause between them, over hours and the seconds of the last one."""
     for begin in (START, START + 2 * HOUR):
         for at in range(begin, begin + HOUR + 1000):
             grown = sample(at).energy
@@ -242,7 +239,6 @@ def test_a_counter_that_begins_anew_with_each_daemon_is_added_up(past: Past) -> 
 
 
 async def test_the_last_minutes_are_handed_out_for_sparklines_after_a_restart(tmp_path: Path) -> None:
-    """In one answer: the wanted figures of every engine and of the box, recorded until the last second."""
     path = tmp_path / "sparkdash.db"
     async with Store.opened(path, lambda _: None) as store:
         for at in range(START, START + 100):
@@ -261,7 +257,6 @@ async def test_the_last_minutes_are_handed_out_for_sparklines_after_a_restart(tm
 
 
 async def test_figures_that_cannot_be_written_cost_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault of the history itself: the log has it, the rest is written."""
     path = tmp_path / "sparkdash.db"
 
     def broken(*_: object) -> None:
@@ -275,3 +270,21 @@ async def test_figures_that_cannot_be_written_cost_no_request(tmp_path: Path, mo
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("SELECT count(*) FROM attached").fetchone() == (1,)
         assert database.execute("SELECT count(*) FROM history_seconds").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_request_that_ends_as_a_sample_is_about_to_be_written_is_recorded_on_either_event_loop(
+    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """uvloop's handle of a call without delay does not tell its time."""
+    path = tmp_path / "sparkdash.db"
+
+    async def recorded() -> None:
+        async with Store.opened(path, lambda _: None) as store:
+            store.record_sample(sample(START))
+            store.record_request(asked("r"))
+            store.record_sample(sample(START))
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(recorded())
+    assert rows(path, "SELECT id FROM requests") == [("r",)]

@@ -55,12 +55,10 @@ async def ask(store: Store, **wanted: object) -> list[Request]:
 
 
 async def test_past_requests_come_whole_newest_first_page_by_page(store: Store) -> None:
-    """With every field that is kept."""
     assert await ask(store) == PAST[::-1]
 
 
 async def test_each_filter_leaves_out_what_does_not_fit(store: Store) -> None:
-    """Alone and together."""
     newest = PAST[::-1]
     assert await ask(store, profile="alpha") == [one for one in newest if one.profile == "alpha"]
     assert await ask(store, client="aider") == [one for one in newest if one.client == "aider"]
@@ -77,7 +75,6 @@ async def test_each_filter_leaves_out_what_does_not_fit(store: Store) -> None:
 
 @pytest.mark.parametrize("sort", ["ttft", "wait", "duration", "output"])
 async def test_the_greatest_come_first_over_all_pages(store: Store, sort: str) -> None:
-    """Requests without the figure are left out; none is told twice."""
     figure = {
         "ttft": lambda one: one.ttft_s,
         "wait": lambda one: one.granted_at - one.started_at,
@@ -90,7 +87,6 @@ async def test_the_greatest_come_first_over_all_pages(store: Store, sort: str) -
 
 
 async def test_a_page_that_no_answer_gave_is_refused(store: Store) -> None:
-    """In words, not by a fault."""
     with pytest.raises(AdmissionError, match="continues no list"):
         await store.history.requests(RequestSelection(after="x"))
     with pytest.raises(AdmissionError):
@@ -98,7 +94,6 @@ async def test_a_page_that_no_answer_gave_is_refused(store: Store) -> None:
 
 
 async def test_marks_are_what_happened_in_order(store: Store) -> None:
-    """Swaps with their end, kills, incidents, notices; of one profile only its own."""
     store.record_swap(swap("100", 30), "f")
     store.record_swap(swap("200", 30, outcome=SwapOutcome.FAILED), "f")
     store.record_kill(GuardKill(at=300, profile="b", available=1, reason="Memory ran short."))
@@ -119,7 +114,6 @@ async def test_marks_are_what_happened_in_order(store: Store) -> None:
 
 
 async def test_a_stop_is_a_mark_of_all_that_it_stopped(store: Store) -> None:
-    """Found under the name of each."""
     store.record_swap(swap("100", 3).replace(target=None, evict=("a", "b")), "")
     store.record_swap(swap("200", 4).replace(target=None, evict=("b",)), "")
     of_a, of_b = [
@@ -153,7 +147,6 @@ def leave(path: Path, kill: GuardKill, notices: list[Notice]) -> None:
 
 
 async def test_what_a_killed_daemon_had_told_is_written_by_the_next_one_once(tmp_path: Path) -> None:
-    """Whether the database had it or not; a torn line and one of another version cost nothing else."""
     path = tmp_path / "sparkdash.db"
     kill = GuardKill(at=300, profile="b", available=1, reason="Memory ran short.")
     notices = [Notice(level=Level.INFO, code="x", text=text, at=5.0) for text in ("one", "two")]
@@ -170,7 +163,6 @@ async def test_what_a_killed_daemon_had_told_is_written_by_the_next_one_once(tmp
 
 
 async def test_figures_are_in_the_file_without_a_later_sample(tmp_path: Path) -> None:
-    """Those of a running engine in their own second, and with them what waited of an idle box."""
     path = tmp_path / "sparkdash.db"
     async with Store.opened(path, lambda _: None) as store, asyncio.timeout(60):
         store.record_sample(sample(START, None))
@@ -181,7 +173,6 @@ async def test_figures_are_in_the_file_without_a_later_sample(tmp_path: Path) ->
 
 
 async def test_a_new_daemon_knows_the_requests_swaps_notices_and_speeds_before_it(tmp_path: Path) -> None:
-    """As they were told, newest first."""
     path, swaps = tmp_path / "sparkdash.db", [swap(str(n), 30 + n) for n in (100, 200)]
     notice = Notice(level=Level.INFO, code="x", text="It happened.", at=5.0)
     async with Store.opened(path, lambda _: None) as store:
@@ -200,7 +191,6 @@ async def test_a_new_daemon_knows_the_requests_swaps_notices_and_speeds_before_i
 
 
 async def test_a_swap_of_an_older_file_is_shown_too(tmp_path: Path) -> None:
-    """By its columns; who left is not known."""
     path = tmp_path / "sparkdash.db"
     with closing(sqlite3.connect(path)) as database:
         database.executescript(VERSION_1)

@@ -116,7 +116,6 @@ def test_every_group_equals_the_requests_themselves(database: sqlite3.Connection
 
 
 def test_days_begin_where_the_caller_is(database: sqlite3.Connection) -> None:
-    """In UTC from rows of days, elsewhere from hours; hours are in their order."""
     made = traffic(3000, 5 * DAY)
     for offset in (0, 2 * HOUR, -7 * HOUR):
 
@@ -142,7 +141,6 @@ def test_days_begin_where_the_caller_is(database: sqlite3.Connection) -> None:
 def test_sums_over_clients_and_profiles_tell_the_same_as_the_rows_that_they_are_made_of(
     database: sqlite3.Connection,
 ) -> None:
-    """By hour and by day of any zone, for all and for some profiles, and up to an hour that is not added up yet."""
     for statement, row in sums_of([asked(9000 + n, START + 6 * DAY + n) for n in range(7)]):
         database.execute(statement, row)
     period = {"since": START + HOUR, "until": START + 6 * DAY + HOUR}
@@ -162,7 +160,6 @@ def test_sums_over_clients_and_profiles_tell_the_same_as_the_rows_that_they_are_
 
 
 def test_an_older_files_hours_are_added_up_month_by_month(tmp_path: Path) -> None:
-    """No step takes long; an answer is whole in between."""
     with closing(schema.connect(tmp_path / "past.db")) as database:
         made = [asked(n, START + n * 20 * DAY, energy_wh=0.5) for n in range(5)]
         for statement, row in sums_of(made):
@@ -177,7 +174,6 @@ def test_an_older_files_hours_are_added_up_month_by_month(tmp_path: Path) -> Non
 
 
 def test_many_sketches_are_added_as_one_after_the_other() -> None:
-    """Few or many buckets, zeros or none."""
     chance = random.Random(7)
     for number, least in ((1, 1), (3, 0), (90, 1), (90, 0)):
         values = [[chance.lognormvariate(least, 2) * least for _ in range(60)] for _ in range(number)]
@@ -192,7 +188,6 @@ def test_many_sketches_are_added_as_one_after_the_other() -> None:
 
 
 def test_filters_cut_the_sum(database: sqlite3.Connection) -> None:
-    """What a filter leaves out is in no total."""
     made = [one for one in traffic(3000, 5 * DAY) if one.profile == "alpha"]
     period = {"since": START, "until": START + 6 * DAY}
     codex = usage.read_usage(database, UsageSelection(by="key", profile="alpha", client="codex", **period))
@@ -203,7 +198,6 @@ def test_filters_cut_the_sum(database: sqlite3.Connection) -> None:
 
 
 def test_a_day_that_was_added_up_by_a_clock_ahead_is_added_up_again(database: sqlite3.Connection) -> None:
-    """Requests that came later belong to it."""
     made = traffic(3000, 5 * DAY)
     late = [asked(9000 + n, START + 5 * DAY + n) for n in range(7)]
     usage.complete_sums(database, START + 30 * DAY)
@@ -216,7 +210,6 @@ def test_a_day_that_was_added_up_by_a_clock_ahead_is_added_up_again(database: sq
 
 
 async def test_sums_are_written_with_the_requests_and_outlive_the_daemon(tmp_path: Path) -> None:
-    """Two daemons, one hour: the second adds to the row of the first. Token counts beside a request do not count."""
     path = tmp_path / "sparkdash.db"
     made = [asked(n, START + n, key="ann", ttft_s=0.1 * (1 + n)) for n in range(40)]
     for part in (made[:15], made[15:]):
@@ -250,14 +243,12 @@ async def test_the_requests_of_an_older_file_are_added_up_once(tmp_path: Path) -
 
 
 def test_a_client_that_invents_names_fills_no_database() -> None:
-    """Beyond the limit they are added up as one."""
     made = sums_of(asked(n, START, client=f"c{n}", profile=f"p{n}") for n in range(GROUPS + 500))
     assert len(made) == GROUPS + 1
     assert made[-1][1][1:5] == (OTHER, OTHER, "", 500)
 
 
 def test_sketches_merge_in_any_order_and_keep_what_is_no_number_as_zero() -> None:
-    """Packed or not; an empty one changes nothing."""
     chance = random.Random(1)
     values = [chance.lognormvariate(0, 3) for _ in range(2000)]
     parts = [LogSketch.of(values[n::7]).pack() for n in range(7)]

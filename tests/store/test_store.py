@@ -22,7 +22,6 @@ from sparkdash.units import GIB
 
 
 async def test_what_a_key_used_is_summed_by_day(tmp_path: Path) -> None:
-    """Over restarts, also for another process while the daemon serves; requests without a key count for nobody."""
     path, day = tmp_path / "s.db", 20_000
     at = day * 86400.0 + 5
 
@@ -50,7 +49,6 @@ async def test_what_a_key_used_is_summed_by_day(tmp_path: Path) -> None:
 
 
 async def test_a_clock_that_was_ahead_lifts_no_keys_limit(tmp_path: Path) -> None:
-    """Before the network has set it right, a box may show next month: today still counts, also after a restart."""
     path, day = tmp_path / "s.db", 20_000
 
     def ended(id_: str, day: int) -> Request:
@@ -78,7 +76,6 @@ def contiguous(id_: str, blocks: int) -> LoadContiguity:
 
 
 async def test_the_expected_time_is_the_median_of_the_last_swaps_and_outlives_a_restart(tmp_path: Path) -> None:
-    """Drains and failures do not count; nothing is known before the first."""
     path = tmp_path / "new" / "sparkdash.db"
     async with Store.opened(path, lambda _: None) as store:
         assert store.expected_s("f") is None
@@ -98,7 +95,6 @@ async def test_the_expected_time_is_the_median_of_the_last_swaps_and_outlives_a_
 
 
 async def test_a_swap_is_kept_with_the_nodes_of_its_target(tmp_path: Path) -> None:
-    """The serving one first."""
     path = tmp_path / "sparkdash.db"
     async with Store.opened(path, lambda _: None) as store:
         store.record_swap(swap("1", 100).replace(nodes=("local", "spark2")), "f")
@@ -125,7 +121,6 @@ async def test_a_clock_that_was_ahead_does_not_end_the_learning(tmp_path: Path) 
 
 
 async def test_a_footprint_is_of_the_last_loads_that_count_and_outlives_a_restart(tmp_path: Path) -> None:
-    """Median for what it holds, maximum for its peak; a spoilt load is kept and not learned from."""
     path = tmp_path / "sparkdash.db"
     async with Store.opened(path, lambda _: None) as store:
         assert store.footprint("f") is None
@@ -149,7 +144,6 @@ async def test_a_footprint_is_of_the_last_loads_that_count_and_outlives_a_restar
 
 
 async def test_the_steps_of_swaps_are_kept_by_launch_and_by_kin(tmp_path: Path) -> None:
-    """The last five of each, oldest first; failures are no example, nor is the rest of a load that began under another daemon."""
     path = tmp_path / "sparkdash.db"
     steps = (Step(name="start", s=2.5), Step(name="weights", s=40.0))
     async with Store.opened(path, lambda _: None) as store:
@@ -169,7 +163,6 @@ async def test_the_steps_of_swaps_are_kept_by_launch_and_by_kin(tmp_path: Path) 
 
 
 async def test_free_blocks_before_and_after_loads_outlive_the_daemon_in_their_order(tmp_path: Path) -> None:
-    """Another process reads them too, while the daemon runs."""
     path = tmp_path / "sparkdash.db"
     assert past.read_loads(path) == ()
     async with Store.opened(path, lambda _: None) as store:
@@ -185,7 +178,6 @@ async def test_free_blocks_before_and_after_loads_outlive_the_daemon_in_their_or
 
 
 async def test_requests_are_kept_with_their_figures(tmp_path: Path) -> None:
-    """All that was recorded is in the file when the store is closed."""
     path = tmp_path / "sparkdash.db"
     async with Store.opened(path, lambda _: None) as store:
         for n in range(50):
@@ -205,7 +197,6 @@ async def test_requests_are_kept_with_their_figures(tmp_path: Path) -> None:
 
 
 async def test_requests_wait_for_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A moment, or until something is written that may not wait; what breaks in their company does not take them along."""
     path = tmp_path / "sparkdash.db"
 
     def request(id_: str) -> Request:
@@ -228,7 +219,6 @@ async def test_requests_wait_for_one_another(tmp_path: Path, monkeypatch: pytest
 async def test_a_transaction_has_an_end_also_when_requests_never_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is recorded while the thread writes is of the next one: whoever kills the daemon takes along no more."""
     path, kept = tmp_path / "sparkdash.db", list[int]()
     loop, done, write = asyncio.get_running_loop(), asyncio.Event(), transactions._write_requests
 
@@ -255,7 +245,6 @@ async def test_a_transaction_has_an_end_also_when_requests_never_do(
 
 
 async def test_what_the_guard_killed_is_kept(tmp_path: Path) -> None:
-    """When, whom, and at which figures."""
     path = tmp_path / "sparkdash.db"
     async with Store.opened(path, lambda _: None) as store:
         store.record_kill(GuardKill(at=5.0, profile="a", available=4 * GIB, processes=3, reason="It was too much."))
@@ -263,7 +252,6 @@ async def test_what_the_guard_killed_is_kept(tmp_path: Path) -> None:
 
 
 async def test_servers_in_use_are_known_to_the_next_daemon(tmp_path: Path) -> None:
-    """Each with the launch that it is; one that is no longer used is forgotten."""
     path = tmp_path / "sparkdash.db"
     async with Store.opened(path, lambda _: None) as store:
         assert store.attached == {}
@@ -276,7 +264,6 @@ async def test_servers_in_use_are_known_to_the_next_daemon(tmp_path: Path) -> No
 
 
 async def test_only_the_last_requests_are_kept_from_one_daemon_to_the_next(tmp_path: Path) -> None:
-    """By the order in which they were written: one that a wrong clock dated into the future does not outlive the others."""
     path = tmp_path / "s.db"
     async with Store.opened(path, [].append):
         pass
@@ -295,7 +282,6 @@ async def test_only_the_last_requests_are_kept_from_one_daemon_to_the_next(tmp_p
 async def test_only_the_last_requests_are_kept_while_a_daemon_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that runs for months holds no more rows than one that was just started."""
     path = tmp_path / "s.db"
     monkeypatch.setattr(transactions, "TRIM_EVERY", 10)
     async with Store.opened(path, [].append) as store:

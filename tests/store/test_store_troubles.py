@@ -34,7 +34,6 @@ PRAGMA user_version = 3;
 
 
 async def test_a_database_of_an_older_version_has_no_trend(tmp_path: Path) -> None:
-    """A daemon of that version may still write it."""
     path = tmp_path / "sparkdash.db"
     database = sqlite3.connect(path)
     database.executescript(VERSION_1)
@@ -44,7 +43,6 @@ async def test_a_database_of_an_older_version_has_no_trend(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("more", ["", VERSION_3])
 async def test_a_file_of_an_older_version_keeps_its_rows(tmp_path: Path, more: str) -> None:
-    """Brought up to date in place, once; what it learned counts on."""
     path = tmp_path / "sparkdash.db"
     database = sqlite3.connect(path)
     database.executescript(VERSION_1 + more)
@@ -92,7 +90,6 @@ def full(_: Path, store: Store) -> Iterator[None]:
 
 @pytest.mark.parametrize("damage", ["garbage", "folder", "newer", "no folder", "rows"])
 async def test_a_database_that_cannot_be_used_is_told_and_gone_without(tmp_path: Path, damage: str) -> None:
-    """A notice names the file and the reason; recording and asking still work, in memory."""
     path = tmp_path / "sparkdash.db"
     match damage:
         case "garbage":
@@ -127,7 +124,6 @@ async def test_a_database_that_cannot_be_used_is_told_and_gone_without(tmp_path:
 
 
 async def test_a_database_that_others_could_read_is_closed_to_them_and_the_log_says_so_once(tmp_path: Path) -> None:
-    """One from before it was made its owner's alone, with the files beside it; a new one is from the start."""
     path = tmp_path / "sparkdash.db"
     path.touch(mode=0o644)
     path.chmod(0o644)  # whatever the umask
@@ -143,7 +139,6 @@ async def test_a_database_that_others_could_read_is_closed_to_them_and_the_log_s
 
 
 async def test_a_database_that_breaks_later_is_told_once(tmp_path: Path) -> None:
-    """Its tables vanish under it; serving goes on."""
     path = tmp_path / "sparkdash.db"
     told: list[Fact] = []
     async with Store.opened(path, told.append) as store:
@@ -158,7 +153,6 @@ async def test_a_database_that_breaks_later_is_told_once(tmp_path: Path) -> None
 async def test_what_cannot_be_written_now_is_written_later(
     trouble: Callable[..., AbstractContextManager[None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once, in its order; that it waits and that it is written are told once."""
     path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
     monkeypatch.setattr(schema, "BUSY_S", 0.0)
     monkeypatch.setattr(store_module, "TOGETHER_S", 0.0)
@@ -198,7 +192,6 @@ async def test_what_cannot_be_written_now_is_written_later(
 async def test_figures_wait_for_the_disk_and_go_on(
     trouble: Callable[..., AbstractContextManager[None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The history pauses, and says so once; nothing of the time is missing later."""
     path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
     monkeypatch.setattr(schema, "BUSY_S", 0.0)
     monkeypatch.setattr(records, "FIGURES_S", 0.0)
@@ -228,7 +221,6 @@ async def test_figures_wait_for_the_disk_and_go_on(
 
 
 def test_figures_that_wait_too_long_lose_their_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of requests are none of them."""
     monkeypatch.setattr(records, "SECONDS_HELD", 40)
     pending = records.PendingRows()
     pending.add_request(past_request(1, START))
@@ -251,7 +243,6 @@ async def test_the_database_lives_in_one_named_thread_that_ends_with_it(tmp_path
 async def test_a_database_that_can_be_opened_later_is_told_and_has_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an earlier daemon learned counts as older than what was seen meanwhile, and what was recorded meanwhile is written."""
     path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
     monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
     async with Store.opened(path, [].append) as store:
@@ -279,7 +270,6 @@ async def test_a_database_that_can_be_opened_later_is_told_and_has_everything(
 async def test_what_was_parked_or_attached_before_a_late_opening_is_not_recalled_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The daemon that could not read it has tried the profile and left the server; its own word is the last one."""
     path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
     monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
     parked = Parked(since=1.0, failures=2, failure=Failure(code="c", message="m"), fingerprint="f")
@@ -300,7 +290,6 @@ async def test_what_was_parked_or_attached_before_a_late_opening_is_not_recalled
 
 
 async def test_a_database_that_broke_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a restart of the daemon; what was learned before is known still, and counted once."""
     path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
     monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
     async with Store.opened(path, told.put_nowait) as store, asyncio.timeout(60):
@@ -340,7 +329,6 @@ async def test_a_row_that_cannot_be_kept_costs_no_other(tmp_path: Path) -> None:
 async def test_rows_that_a_fault_of_ours_loses_are_told_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what comes after them is written."""
     path = tmp_path / "sparkdash.db"
     write, faults = transactions.write_rows, [ValueError("no such thing")]
 

@@ -30,15 +30,12 @@ from sparkdash.supervisor.swap.adopt import as_foreign
 
 async def let_pass(house: Any, steps: int = 5) -> None:
     """Let everything run that waits for nothing but a short pause."""
-    for _ in range(steps):
-        house.clock.step()
-        await house.clock.rest()
+    await house.clock.steps(steps)
 
 
 async def test_a_node_that_answers_during_the_first_look_costs_no_engine_that_loads(
     house: Any, make_profile: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second look that ended before the first was taken over had removed the container whose load was to go on."""
     loads = house.runtime.zoo["a"] = behaviour(never_ready=True, heartbeat=True)
     await house.open(make_profile("a"))
     house.ask("a")
@@ -69,7 +66,6 @@ async def test_a_node_that_answers_during_the_first_look_costs_no_engine_that_lo
 async def test_a_container_that_is_started_during_a_look_is_left_alone(
     house: Any, make_profile: Any, state: ContainerState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Listed as made and not yet running, or as the ended one of its name that the start replaces."""
     await house.open(make_profile("a"))
     list_containers, listed = house.runtime.containers, []
 
@@ -129,7 +125,6 @@ async def refusal(house: Any, name: str) -> EngineError:
 async def test_a_url_may_end_with_v1_and_have_a_path(
     house: Any, new_foreign: Any, far: Any, prefix: str, written: str
 ) -> None:
-    """The base URL that clients are given, the server's root, and both below a proxy's path are the same server."""
     server = await new_foreign([QWEN], prefix=prefix)
     await house.open(far(server.url + written))
     lease = await house.leased("far")
@@ -161,14 +156,12 @@ LORA = {"id": "sql", "parent": "Qwen/Qwen3-30B", "root": "/lora/sql"}
 async def test_requests_are_sent_with_the_name_that_the_server_knows(
     house: Any, new_foreign: Any, far: Any, cards: Any, facts: dict[str, Any], name: str
 ) -> None:
-    """`model_id`, else a listed name that the profile knows, else the only model; a server without a list is told what the profile knows."""
     server = await new_foreign(cards)
     await house.open(far(server.url, **facts))
     assert (await house.leased("far")).names == (name,)
 
 
 async def test_several_models_are_named_and_one_is_asked_for(house: Any, new_foreign: Any, far: Any) -> None:
-    """Which is meant is not guessed."""
     server = await new_foreign([QWEN, GLM])
     await house.open(far(server.url))
     error = await refusal(house, "far")
@@ -178,7 +171,6 @@ async def test_several_models_are_named_and_one_is_asked_for(house: Any, new_for
 
 
 async def test_a_server_without_a_list_wants_model_id(house: Any, new_foreign: Any, far: Any) -> None:
-    """A name that nobody told would be a guess."""
     server = await new_foreign(None)
     await house.open(far(server.url))
     error = await refusal(house, "far")
@@ -188,7 +180,6 @@ async def test_a_server_without_a_list_wants_model_id(house: Any, new_foreign: A
 
 
 async def test_a_server_that_wants_a_key_is_told_as_such(house: Any, new_foreign: Any, far: Any) -> None:
-    """What can be done about it stands there."""
     server = await new_foreign([QWEN])
     server.list_status = 401
     await house.open(far(server.url))
@@ -203,16 +194,13 @@ async def test_a_server_that_has_no_list_is_there_all_the_same(house: Any, new_f
     server = await new_foreign(None)
     await house.open(far(server.url, model_id="tei"))
     await house.leased("far")
-    for _ in range(4):
-        house.clock.step()
-        await house.clock.rest()
+    await house.clock.steps(4)
     assert house.state("far") is EngineState.READY
 
 
 async def test_another_model_at_the_same_address_is_asked_for_by_its_own_name(
     house: Any, new_foreign: Any, far: Any
 ) -> None:
-    """The server was restarted with another model: the name is asked for whenever it is reached anew."""
     server = await new_foreign([QWEN])
     await house.open(far(server.url))
     await house.leased("far")
@@ -224,7 +212,6 @@ async def test_another_model_at_the_same_address_is_asked_for_by_its_own_name(
 async def test_a_server_in_use_comes_back_with_the_next_daemon(
     house: Any, new_foreign: Any, far: Any, tmp_path: Path
 ) -> None:
-    """After an end and after a SIGKILL: ready and watched before anybody asks; its model is asked for anew."""
     server = await new_foreign([QWEN])
     ends = (house.close, house.crash)
     for end in ends:
@@ -249,7 +236,6 @@ async def test_a_server_in_use_comes_back_with_the_next_daemon(
 async def test_a_server_that_is_not_used_does_not_come_back(
     house: Any, new_foreign: Any, far: Any, tmp_path: Path, why: str
 ) -> None:
-    """A person gave it up, its profile was edited, or nothing answers there, which is told."""
     server = await new_foreign([QWEN])
     async with Store.opened(tmp_path / "store.db", lambda _: None) as store:
         await house.open(far(server.url), store=store)
@@ -274,7 +260,6 @@ async def test_a_server_that_is_not_used_does_not_come_back(
 async def test_a_newer_file_that_leads_nowhere_leaves_no_engine_behind(
     house: Any, new_foreign: Any, far: Any, make_catalog: Any, unused_tcp_port: int, order: str
 ) -> None:
-    """The server of the older file has left for it; the next request is told why, and with a better file it is served."""
     server = await new_foreign([QWEN])
     supervisor = await house.open(far(server.url))
     await house.leased("far")
@@ -292,7 +277,6 @@ async def test_a_newer_file_that_leads_nowhere_leaves_no_engine_behind(
 async def test_a_profile_that_is_edited_and_taken_away_at_once_ends_nothing(
     house: Any, new_foreign: Any, make_profile: Any, make_catalog: Any
 ) -> None:
-    """Who waits for it could begin by the first edit, and by the second it is gone; the load that it waited for goes on."""
     server = await new_foreign([QWEN])
     first, second = make_profile("a"), make_profile("b")
     supervisor = await house.open(first, second)
@@ -326,12 +310,10 @@ def container(**facts: Any) -> ContainerInfo:
     ],
 )
 def test_who_takes_of_what_our_engines_need(facts: dict[str, Any], shown: ForeignContainer | None) -> None:
-    """A GPU, another sparkdash's memory, a port that is ours to give; one that has ended takes nothing."""
     assert as_foreign(container(**facts), "me", SETTINGS) == shown
 
 
 async def test_a_running_engine_is_adopted_and_serves_without_a_start(house: Any, make_profile: Any) -> None:
-    """The daemon ends, another begins: the same container, ready, watched."""
     await house.open(make_profile("a"))
     await house.leased("a")
     await house.close()
@@ -348,7 +330,6 @@ async def test_a_running_engine_is_adopted_and_serves_without_a_start(house: Any
 
 
 async def test_an_engine_of_a_changed_profile_is_stopped_with_a_notice(house: Any, make_profile: Any) -> None:
-    """Its fingerprint tells: it would serve something else than the file says."""
     await house.open(make_profile("a"))
     await house.leased("a")
     await house.close()
@@ -366,7 +347,6 @@ BROKEN = ProfileProblem("a.yaml", 3, "", "it is not valid YAML")
 async def test_an_engine_whose_profile_cannot_be_read_is_left_until_that_is_known(
     house: Any, make_profile: Any, make_catalog: Any, mended: bool
 ) -> None:
-    """A slip of the keyboard before the daemon starts anew costs nobody an engine; told once, however often files are read."""
     a, b = make_profile("a", gib=30), make_profile("b", gib=30)
     await house.open(a, b)
     await house.leased("a")
@@ -376,16 +356,13 @@ async def test_an_engine_whose_profile_cannot_be_read_is_left_until_that_is_know
     assert (house.runtime.running(), house.supervisor.engines) == (["a"], {})
     house.supervisor.replace_catalog(make_catalog(b, problems=(BROKEN, BROKEN)))
     await house.leased("b")
-    for _ in range(40):
-        house.clock.step()
-        await house.clock.rest()
+    await house.clock.steps(40)
     assert sorted(house.runtime.running()) == ["a", "b"]
     assert [n.code for n in house.notices()] == ["not_adopted_yet"]
     assert "a.yaml:3: it is not valid YAML" in house.notices()[0].text
     house.supervisor.replace_catalog(make_catalog(a, b) if mended else make_catalog(b))
     while house.state("a") is None and "a" in house.runtime.running():
-        house.clock.step()
-        await house.clock.rest()
+        await house.clock.steps()
     assert house.runtime.calls[:2] == [("start", "a"), ("start", "b")]
     assert (house.state("a"), house.state("b")) == (EngineState.READY if mended else None, EngineState.READY)
     assert [n.code for n in house.notices()][1:] == ([] if mended else ["not_adopted"])
@@ -405,7 +382,6 @@ async def unadopted(house: Any, make_profile: Any) -> Any:
 
 @pytest.mark.parametrize("named", [True, False])
 async def test_an_engine_whose_profile_cannot_be_read_can_be_stopped(unadopted: Any, named: bool) -> None:
-    """By its profile's name and with all others; it is shown as long as it is there."""
     house = unadopted
     assert [fact.profiles for fact in house.facts if isinstance(fact, UnadoptedChanged)] == [("a",)]
     await house.leased("b")
@@ -416,7 +392,6 @@ async def test_an_engine_whose_profile_cannot_be_read_can_be_stopped(unadopted: 
 
 
 async def test_a_daemon_that_ends_with_its_engines_ends_those_that_it_could_not_adopt(unadopted: Any) -> None:
-    """`sparkdash stop --daemon --all` leaves nothing."""
     house = unadopted
     await house.close()
     await house.supervisor.close(stop_engines=True)
@@ -426,7 +401,6 @@ async def test_a_daemon_that_ends_with_its_engines_ends_those_that_it_could_not_
 async def test_an_engine_that_was_up_and_does_not_answer_is_stopped_with_a_notice(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
-    """Its log says that it served: it hangs, and loading is not what it does."""
     house.runtime.zoo["a"] = behaviour(lines=("INFO:     Application startup complete.",))
     await house.open(make_profile("a"))
     await house.leased("a")
@@ -438,7 +412,6 @@ async def test_an_engine_that_was_up_and_does_not_answer_is_stopped_with_a_notic
 
 
 async def test_an_engine_that_was_loading_is_gone_on_with(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """Minutes of loading are not thrown away: the same container, from load to ready, and those who ask meanwhile wait for it."""
     house.runtime.zoo["a"] = behaviour(load_s=15)
     await house.open(make_profile("a"))
     asking = house.ask("a")
@@ -465,7 +438,6 @@ async def test_an_engine_that_was_loading_is_gone_on_with(house: Any, make_profi
 async def test_an_engine_that_was_loading_and_stands_still_is_given_up(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
-    """The same limit as for a load of one's own; nothing is left."""
     house.runtime.zoo["a"] = behaviour(never_ready=True)
     await house.open(make_profile("a"), no_progress_s=20)
     house.ask("a")
@@ -478,7 +450,6 @@ async def test_an_engine_that_was_loading_and_stands_still_is_given_up(
 
 
 async def test_what_was_loading_gives_way_to_what_a_person_wants(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """As any load that no request waits for."""
     house.runtime.zoo["a"] = behaviour(never_ready=True)
     await house.open(make_profile("a"), make_profile("b"))
     house.ask("a")
@@ -494,15 +465,13 @@ async def test_what_was_loading_gives_way_to_what_a_person_wants(house: Any, mak
 async def test_an_engine_that_answers_and_cannot_generate_is_not_adopted_as_ready(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
-    """Killed while it warmed, or broken: it is warmed as any other, and fails as any other."""
     house.runtime.zoo["a"] = behaviour(empty_answers=True, load_s=1)
     await house.open(make_profile("a"))
     house.ask("a")
     await house.loads("a")
     await house.crash()
     while house.runtime.of("a").server is None:
-        house.clock.step()
-        await house.clock.rest()
+        await house.clock.steps()
     await house.open(make_profile("a"))
     await house.settled()
     assert house.swaps()[-1].failure.code == "bad_answer"
@@ -510,7 +479,6 @@ async def test_an_engine_that_answers_and_cannot_generate_is_not_adopted_as_read
 
 
 async def test_strays_of_an_earlier_daemon_are_told(house: Any, make_profile: Any) -> None:
-    """Processes that no container holds any more were ended by the runtime."""
     house.runtime.stray = Leftovers(ended=(4711,))
     await house.open(make_profile("a"))
     assert [notice.code for notice in house.notices()] == ["orphan_ended"]
@@ -518,7 +486,6 @@ async def test_strays_of_an_earlier_daemon_are_told(house: Any, make_profile: An
 
 
 async def test_ended_leftovers_are_removed_without_a_word(house: Any, make_profile: Any) -> None:
-    """An exited container of ours is rubbish, not news."""
     await house.open(make_profile("a"))
     await house.leased("a")
     await house.close()
@@ -529,7 +496,6 @@ async def test_ended_leftovers_are_removed_without_a_word(house: Any, make_profi
 
 
 async def test_containers_of_others_are_left_alone(house: Any, make_profile: Any, foreign_owner: Any) -> None:
-    """Another daemon's engine, same profile and all, is not ours to touch."""
     await house.open(make_profile("a"))
     await house.leased("a")
     await house.close()
@@ -545,7 +511,6 @@ async def test_containers_of_others_are_left_alone(house: Any, make_profile: Any
 
 
 async def test_of_two_that_run_both_are_adopted(house: Any, make_profile: Any) -> None:
-    """They run, they answer, there is room for both: a crash is no reason to stop one."""
     await house.open(make_profile("a"))
     await house.leased("a")
     await house.close()
@@ -561,7 +526,6 @@ async def test_of_two_that_run_both_are_adopted(house: Any, make_profile: Any) -
 
 
 async def test_all_that_were_loading_are_gone_on_with(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """A daemon was killed in two loads: each is a swap that begins at its load, and both engines serve in the end."""
     house.runtime.zoo.update(a=behaviour(load_s=15), b=behaviour(load_s=15))
     profiles = [make_profile(name, gib=30, args={"kv-cache-memory-bytes": "1G"}) for name in "ab"]
     await house.open(*profiles)
@@ -581,7 +545,6 @@ async def test_all_that_were_loading_are_gone_on_with(house: Any, make_profile: 
 
 
 async def test_a_runtime_that_does_not_tell_is_asked_again(house: Any, make_profile: Any) -> None:
-    """What runs is adopted once it is known, also beside what has come up meanwhile."""
     await house.open(make_profile("a", gib=30), make_profile("b", gib=30))
     await house.leased("a")
     await house.close()
@@ -591,8 +554,7 @@ async def test_a_runtime_that_does_not_tell_is_asked_again(house: Any, make_prof
     house.runtime.missing = False
     await house.leased("b")
     while house.state("a") is None:
-        house.clock.step()
-        await house.clock.rest()
+        await house.clock.steps()
     engines = house.supervisor.engines
     assert {name: (engine.state, engine.adopted) for name, engine in engines.items()} == {
         "a": (EngineState.READY, True),
@@ -602,7 +564,6 @@ async def test_a_runtime_that_does_not_tell_is_asked_again(house: Any, make_prof
 
 
 async def test_what_was_started_in_its_place_is_not_adopted(house: Any, make_profile: Any) -> None:
-    """By the time the runtime tells, the same profile has been started anew: it stays what it is."""
     await house.open(make_profile("a"))
     await house.leased("a")
     await house.close()
@@ -611,8 +572,6 @@ async def test_what_was_started_in_its_place_is_not_adopted(house: Any, make_pro
     house.runtime.missing = False
     await house.runtime.end(house.runtime.of("a"), 0)
     await house.leased("a")
-    for _ in range(20):
-        house.clock.step()
-        await house.clock.rest()
+    await house.clock.steps(20)
     assert not house.supervisor.engines["a"].adopted
     assert house.runtime.running() == ["a"]

@@ -54,7 +54,6 @@ def models(folder: Path, **names: str) -> dict[str, Any]:
 async def test_the_weights_of_who_left_are_let_go(
     house: Any, make_profile: Any, advised: list[str], tmp_path: Path
 ) -> None:
-    """Not those that the engine beside it, or the one that comes, reads too. What was cached is told."""
     old = models(tmp_path, target="old.gguf", drafter="drafter.gguf", other="shared.gguf")
     await house.open(
         make_profile("old", gib=60, **old),
@@ -88,7 +87,6 @@ async def test_nothing_is_let_go_unless_wanted(
 async def test_it_never_fails_a_swap(
     house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A disk that hangs, or fails, costs a word."""
     monkeypatch.setattr(cache_eviction, "LET_GO_S", 0.0)
     await house.open(
         make_profile("a", **models(tmp_path, target="a.gguf")),
@@ -111,7 +109,6 @@ async def test_it_never_fails_a_swap(
 async def test_room_is_made_of_weights_that_nobody_uses(
     house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What no profile knows goes first; what runs or is named stays. It is told, and so is how much."""
     blobs = tmp_path / "hub/models--org--m/blobs"
     blobs.mkdir(parents=True)
     for name in ("a" * 64, f"{'b' * 64}.incomplete"):
@@ -141,7 +138,6 @@ async def test_room_is_made_of_weights_that_nobody_uses(
 async def test_a_disk_that_hangs_holds_no_load_up(
     house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Neither where the newcomer's files are looked for, nor where the others' are."""
     hangs = threading.Event()
 
     def files(_ref: ModelRef, _hf_home: Path) -> frozenset[Path]:
@@ -187,7 +183,6 @@ LONG = 2 * SHARD / QUICKEST
 
 
 def test_a_shard_is_behind_once_it_was_open_long_enough_and_is_closed() -> None:
-    """Told once; an open for the header alone (a millisecond) is no reading, nor is one that goes on."""
     files = ReadFiles({1: SHARD, 2: SHARD})
     files.opened(1, at=0.0)
     files.closed(1, at=0.001)
@@ -203,7 +198,6 @@ def test_a_shard_is_behind_once_it_was_open_long_enough_and_is_closed() -> None:
 
 
 def test_a_header_that_is_read_once_more_does_not_hide_what_was_read() -> None:
-    """Somebody looks at the file between its close and the next look."""
     files = ReadFiles({1: SHARD})
     files.opened(1, at=0.0)
     files.closed(1, at=LONG)
@@ -214,7 +208,6 @@ def test_a_header_that_is_read_once_more_does_not_hide_what_was_read() -> None:
 
 
 def test_a_shard_that_is_read_again_is_let_go_again() -> None:
-    """Two readers at once are as one: two opens or closes in a row may be one report."""
     files = ReadFiles({1: SHARD})
     for at in (0.0, 9.0):
         files.opened(1, at=at)
@@ -242,7 +235,6 @@ def test_of_an_open_file_what_two_looks_have_passed_is_behind() -> None:
 
 
 def test_reports_that_were_lost_count_for_nothing() -> None:
-    """What is open then is not known; a close without an open counts as the end of a long one."""
     files = ReadFiles({1: SHARD})
     files.opened(1, at=0.0)
     files.forget()
@@ -386,7 +378,6 @@ async def profile(house: Any, make_profile: Any, weights: Path) -> Any:
 async def test_what_is_read_leaves_while_the_load_goes_on(
     house: Any, profile: Any, weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind the position of a reader that goes on, and all of it once the file is closed. It is told, with the size."""
     load = Load(house, profile, monkeypatch, free=5 * GIB)
     load.may_look.clear()
     async with load:
@@ -404,7 +395,6 @@ async def test_what_is_read_leaves_while_the_load_goes_on(
 async def test_a_size_that_nobody_may_count_is_not_made_up(
     house: Any, profile: Any, weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another user's files can be let go of, and not counted. A load that failed leaves the rest as it is."""
     monkeypatch.setattr(page_cache, "forget_range", lambda _file, _start, _end: None)
     async with Load(house, profile, monkeypatch, free=5 * GIB), reader(weights, SIZE):
         pass
@@ -419,7 +409,6 @@ async def test_a_size_that_nobody_may_count_is_not_made_up(
 async def test_what_is_mapped_stays_until_it_is_unmapped(
     house: Any, profile: Any, weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its close is the mapping's end, whatever became of the descriptor."""
     async with Load(house, profile, monkeypatch, free=5 * GIB) as load:
         with weights.open("rb") as opened:
             mapped = mmap.mmap(opened.fileno(), SIZE, prot=mmap.PROT_READ)
@@ -435,7 +424,6 @@ async def test_what_is_mapped_stays_until_it_is_unmapped(
 async def test_nothing_leaves_while_memory_is_plentiful(
     house: Any, profile: Any, weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cached weights make the next load quick."""
     async with Load(house, profile, monkeypatch, free=95 * GIB) as load:
         async with reader(weights, SIZE):
             assert cached(weights) == SIZE
@@ -460,7 +448,6 @@ async def test_a_loader_that_fills_the_cache_first_is_left_alone(house: Any, mak
 
 
 async def test_a_file_that_another_engine_uses_stays(house: Any, make_profile: Any, weights: Path) -> None:
-    """Also where the newcomer has read it."""
     models = {"models": {"target": ModelRef(path=str(weights))}, "args": {"model": "{target}"}}
     await house.open(make_profile("runs", gib=10, **models), make_profile("comes", gib=10, **models))
     await house.leased("runs")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +73,6 @@ def test_requests_on_an_engine_that_is_stuck_are_cut_with_the_reason() -> None:
 
 @pytest.mark.parametrize("move", [EngineHeld("a", FROZEN), EngineDied("a", FROZEN)])
 def test_requests_on_an_engine_that_a_person_stops_are_cut_for_good(move: Move) -> None:
-    """Those who came back would start again what was to be gone."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), Stop("a"))
     (cut,) = (effect for effect in feed(scheduler, move) if isinstance(effect, Cut))
@@ -140,7 +138,6 @@ def test_auto_waits_for_an_engine_that_is_stuck_where_no_other_runs_and_takes_th
 
 
 def test_another_profile_evicts_an_engine_that_is_stuck_at_once() -> None:
-    """Neither the dwell nor the pause of who used it a moment ago protects it: nobody uses it."""
     scheduler = with_a_stuck()
     scheduler.now = PAUSE_S / 2
     assert feed(scheduler, arrive("waits", "a"), arrive("1", "b")) == [
@@ -216,7 +213,6 @@ def test_nothing_comes_in_the_place_of_a_stuck_engine_where_another_was_wanted_t
 
 
 def test_what_cannot_come_in_the_place_of_a_stuck_engine_is_told() -> None:
-    """Engines run alone on this box, and another one came in the same moment."""
     scheduler = with_a_stuck()
     feed(scheduler, Adopted("b", "f-b"))
     (told,) = feed(scheduler, EngineDied("a", FROZEN))
@@ -264,13 +260,11 @@ def refusal(breaker: Breaker, now: float) -> SparkdashError | None:
 
 
 def test_a_failure_that_is_told_again_names_the_evidence() -> None:
-    """What was parked by an earlier daemon still says where the hang was kept."""
     error = EngineError("a hung.", code="engine_stuck", log_tail=("x",), evidence="/state/incidents/1")
     assert vars(error_of(failure_of(error))) == vars(error)
 
 
 def test_a_first_failure_rests_for_two_minutes() -> None:
-    """Refused at once with its words and the time that is left, but no time that a client obeys; then tried."""
     breaker = Breaker()
     breaker.failed("a", "f", OOM, 100.0)
     assert (found := refusal(breaker, 110.0)) is not None
@@ -282,7 +276,6 @@ def test_a_first_failure_rests_for_two_minutes() -> None:
 
 
 def test_a_failure_that_names_a_time_keeps_it_while_it_rests() -> None:
-    """Memory that is on its way back: a client may come again by itself, and nothing was loaded in vain."""
     breaker = Breaker()
     breaker.failed("a", "f", AdmissionError("Not returned.", code="memory_not_returned", retry_after=60.0), 100.0)
     assert (found := refusal(breaker, 110.0)) is not None
@@ -291,7 +284,6 @@ def test_a_failure_that_names_a_time_keeps_it_while_it_rests() -> None:
 
 
 def test_the_second_within_ten_minutes_parks_with_the_reason() -> None:
-    """Whatever each was; the last one is told, with its words, and how to let it go."""
     breaker = Breaker()
     breaker.failed("a", "f", CRASH, 0.0)
     breaker.failed("a", "f", OOM, 599.0)
@@ -305,7 +297,6 @@ def test_the_second_within_ten_minutes_parks_with_the_reason() -> None:
 
 
 def test_one_that_an_earlier_daemon_parked_is_tried_once_more_when_a_person_wants_it() -> None:
-    """It fails for the same reason, and that is its last try; one that comes up is forgiven."""
     breaker = Breaker()
     breaker.recall("a", breaking.ParkedFailure(OOM, 2, "f"))
     assert "a is parked after 2 failures" in str(refusal(breaker, 0.0))
@@ -330,7 +321,6 @@ def test_one_that_an_earlier_daemon_parked_is_tried_once_more_when_a_person_want
 def test_the_same_error_twice_is_not_tried_a_third_time(
     first: SparkdashError, second: SparkdashError, parks: bool
 ) -> None:
-    """An hour apart too; figures and addresses do not make two crashes different."""
     breaker = Breaker()
     breaker.failed("a", "f", first, 0.0)
     breaker.failed("a", "f", second, 3600.0)
@@ -338,7 +328,6 @@ def test_the_same_error_twice_is_not_tried_a_third_time(
 
 
 def test_what_no_try_can_help_is_parked_at_once() -> None:
-    """Each try would evict whoever runs."""
     breaker = Breaker()
     breaker.failed("a", "f", FLAG, 0.0)
     assert (found := refusal(breaker, 1.0)) is not None
@@ -346,7 +335,6 @@ def test_what_no_try_can_help_is_parked_at_once() -> None:
 
 
 def test_the_boxs_faults_park_nobody_and_rest_longer_each_time() -> None:
-    """Two, four, eight … at most ten minutes; a fault of the profile's own begins anew."""
     breaker, now = Breaker(), 0.0
     for rest in (120, 240, 480, 600, 600):
         breaker.failed("a", "f", HANGS, now)
@@ -357,7 +345,6 @@ def test_the_boxs_faults_park_nobody_and_rest_longer_each_time() -> None:
 
 
 def test_deaths_count_for_ten_minutes_even_though_it_came_up_between() -> None:
-    """One is no reason to refuse; the second is. Failures of starts do not outlive a start that went well."""
     breaker = Breaker()
     breaker.failed("a", "f", OOM, 0.0)
     breaker.came_up("a")
@@ -372,7 +359,6 @@ def test_deaths_count_for_ten_minutes_even_though_it_came_up_between() -> None:
 
 
 def test_what_the_memory_guard_killed_rests_and_is_never_parked_for_it() -> None:
-    """It was the box that was short; a restart at once would meet the same shortage."""
     breaker, killed = Breaker(), EngineError("The memory guard killed a.", code="memory_guard")
     breaker.died("a", "f", killed, 0.0)
     found = refusal(breaker, 10.0)
@@ -384,7 +370,6 @@ def test_what_the_memory_guard_killed_rests_and_is_never_parked_for_it() -> None
 
 
 def test_a_death_and_a_failed_restart_are_two() -> None:
-    """A restart loop by another name."""
     breaker = Breaker()
     breaker.died("a", "f", CRASH, 0.0)
     breaker.failed("a", "f", OOM, 30.0)
@@ -392,7 +377,6 @@ def test_a_death_and_a_failed_restart_are_two() -> None:
 
 
 def test_what_lets_go() -> None:
-    """Release, an edit of the launch, the profile's removal; an edit that changes no launch ends a rest only."""
     breaker = Breaker()
     for name in "abcd":
         breaker.failed(name, "f", FLAG, 0.0)
@@ -406,7 +390,6 @@ def test_what_lets_go() -> None:
 
 
 def test_a_persons_wish_is_one_try_more() -> None:
-    """If it fails, what was known counts."""
     breaker = Breaker()
     breaker.failed("a", "f", OOM, 0.0)
     breaker.failed("a", "f", OOM, 1.0)
@@ -417,28 +400,20 @@ def test_a_persons_wish_is_one_try_more() -> None:
     assert "a is parked as it failed for the same reason again: a did not start." in str(refusal(breaker, 5001.0))
 
 
-async def refused(house: Any, name: str) -> SparkdashError:
-    """What a request for `name` is refused with."""
-    (result,) = await house.clock.drive(asyncio.gather(house.ask(name).granted(), return_exceptions=True))
-    assert isinstance(result, SparkdashError), result
-    return result
-
-
 async def test_parked_is_published_kept_and_released(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """In the snapshot with the last words; requests no longer evict anyone; released, it is tried and comes up."""
     house.runtime.zoo["b"] = behaviour(dies_after_s=2)
     await house.open(make_profile("a"), make_profile("b"))
     await house.leased("a")
-    await refused(house, "b")
+    await house.refused("b")
     house.clock.time += breaking.REST_S + 1
-    await refused(house, "b")
+    await house.refused("b")
     parked = [fact.parked for fact in house.facts if isinstance(fact, ParkedChanged)][-1]
     assert parked["b"].failure.code == "out_of_memory"
     assert "CUDA out of memory" in parked["b"].failure.log_tail[-1]
     house.clock.time += 9999
     await house.settled()
     swaps = len(house.swaps())
-    error = await refused(house, "b")
+    error = await house.refused("b")
     assert error.code == "out_of_memory"
     assert "parked after 2 failures" in error.message
     assert len(house.swaps()) == swaps
@@ -450,21 +425,19 @@ async def test_parked_is_published_kept_and_released(house: Any, make_profile: A
 
 
 async def test_release_of_an_unknown_profile_is_told(house: Any, make_profile: Any) -> None:
-    """A slip of the keyboard is no success."""
     await house.open(make_profile("a"))
     with pytest.raises(AdmissionError, match="nobody"):
         await house.supervisor.release("nobody")
 
 
 async def test_use_tries_a_parked_profile_once(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """And parks it again when it fails."""
     house.runtime.zoo["b"] = behaviour(dies_after_s=2)
     await house.open(make_profile("b"))
     for _ in range(3):
         await house.supervisor.use("b", cause=SwapCause.USER)
         await house.settled()
     assert len(house.swaps()) == 3
-    assert "parked" in (await refused(house, "b")).message
+    assert "parked" in (await house.refused("b")).message
 
 
 async def test_parked_is_parked_also_after_a_restart_until_it_is_released(
@@ -479,12 +452,12 @@ async def test_parked_is_parked_also_after_a_restart_until_it_is_released(
             await house.supervisor.use("a", cause=SwapCause.USER)
             await house.settled()
         first, swaps = parked(house)["a"], len(house.swaps())
-        told = await refused(house, "a")
+        told = await house.refused("a")
         await house.close()
     async with Store.opened(file, print) as store:
         await house.open(profile, store=store)
         assert parked(house) == {"a": first}
-        again = await refused(house, "a")
+        again = await house.refused("a")
         assert (again.message, again.code, again.log_tail) == (told.message, told.code, told.log_tail)
         assert len(house.swaps()) == swaps
         await house.supervisor.release("a")
@@ -497,7 +470,6 @@ async def test_parked_is_parked_also_after_a_restart_until_it_is_released(
 async def test_a_launch_that_was_edited_while_no_daemon_ran_is_not_parked(
     house: Any, make_profile: Any, tmp_path: Path
 ) -> None:
-    """As if it had been edited while one ran."""
     async with Store.opened(tmp_path / "registry.db", print) as store:
         failure = Failure(code="unknown_flag", message="It refused its command line.")
         store.parked = {

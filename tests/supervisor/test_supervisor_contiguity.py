@@ -77,7 +77,6 @@ def test_recorded_boxes_are_told_apart(name: str, well: bool) -> None:
 
 
 def test_a_load_as_large_that_came_up_with_fewer_blocks_shows_that_so_few_are_enough() -> None:
-    """Not a smaller one, and not one that failed."""
     for past in (load(LoadOutcome.DONE, gib=60, seen=50), load(LoadOutcome.FAILED, gib=118, seen=50)):
         assert blocks_for(100 * GIB, [past]).blocks == 200
     assert blocks_for(100 * GIB, [load(LoadOutcome.DONE, gib=110, seen=150, profile="big")]) == BlockDemand(
@@ -103,7 +102,6 @@ def test_loads_whose_figures_nobody_knows_say_nothing() -> None:
 
 
 async def test_a_load_that_meets_too_few_blocks_is_refused_with_the_figures(house: Any, make_profile: Any) -> None:
-    """And rests like after any failure of the box that passes: it is not parked."""
     await house.open(make_profile("a", gib=100))
     house.reader.reading, house.reader.contiguities = SPARK, [blocks(140)]
     with pytest.raises(AdmissionError) as caught:
@@ -125,7 +123,6 @@ async def test_a_load_that_meets_too_few_blocks_is_refused_with_the_figures(hous
 async def test_nothing_is_refused_on_another_box_or_where_the_owner_says_so(
     house: Any, make_profile: Any, settings: Any, reading: GpuReading
 ) -> None:
-    """It was seen to hurt on Sparks alone."""
     await house.open(make_profile("a", gib=100), **settings)
     house.reader.reading, house.reader.contiguities = reading, [blocks(0)]
     await house.leased("a")
@@ -133,7 +130,6 @@ async def test_nothing_is_refused_on_another_box_or_where_the_owner_says_so(
 
 
 async def test_an_owner_who_only_wants_a_warning_gets_one(house: Any, make_profile: Any) -> None:
-    """And the engine."""
     await house.open(make_profile("a", gib=100), contiguity="warn")
     house.reader.contiguities = [blocks(0)]
     await house.leased("a")
@@ -143,7 +139,6 @@ async def test_an_owner_who_only_wants_a_warning_gets_one(house: Any, make_profi
 
 
 async def test_a_warning_is_given_once_also_when_another_engine_leaves_first(house: Any, make_profile: Any) -> None:
-    """Before the start, and not before the stop as well."""
     await house.open(make_profile("a", gib=100), make_profile("tiny", gib=3), side_by_side=False, contiguity="warn")
     house.reader.contiguities = [blocks(0)]
     await house.leased("tiny")
@@ -154,7 +149,6 @@ async def test_a_warning_is_given_once_also_when_another_engine_leaves_first(hou
 async def test_a_load_waits_for_another_when_large_blocks_do_not_do_for_both(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
-    """It is not refused for what the other one is about to take: it begins once that is ready."""
     fixed = {"kv-cache-memory-bytes": "1G"}
     house.runtime.zoo["long"] = behaviour(load_s=15)
     await house.open(
@@ -172,7 +166,6 @@ async def test_a_load_waits_for_another_when_large_blocks_do_not_do_for_both(
 
 
 async def test_small_loads_and_those_that_use_no_gpu_ask_for_no_blocks(house: Any, make_profile: Any) -> None:
-    """The driver takes nothing for them, or little."""
     await house.open(make_profile("small", gib=7), make_profile("cpu", gib=60, gpu=False))
     house.reader.reading, house.reader.contiguities = SPARK, [blocks(0)]
     await house.leased("small")
@@ -213,7 +206,6 @@ def evicted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def test_blocks_are_won_back_by_what_costs_least_first(
     house: Any, make_profile: Any, evicted: list[int], looks: tuple[int, ...], evictions: int, runs: int
 ) -> None:
-    """Some cached weights of others, all of them, the newcomer's own, then everything, as root; no more than is needed."""
     helper = Helper()
     await house.open(make_profile("a", gib=100), memory_helper=helper)
     house.reader.reading, house.reader.page_cache = SPARK, 60 * GIB
@@ -230,7 +222,6 @@ async def test_blocks_are_won_back_by_what_costs_least_first(
 
 
 async def test_what_was_tried_in_vain_is_told(house: Any, make_profile: Any, evicted: list[int]) -> None:
-    """Then only a restart of the box helps, and the owner need not try again what has been."""
     helper = Helper()
     await house.open(make_profile("a", gib=100), memory_helper=helper)
     house.reader.reading, house.reader.page_cache, house.reader.contiguities = SPARK, GIB, [blocks(11)]
@@ -247,7 +238,6 @@ async def test_what_was_tried_in_vain_is_told(house: Any, make_profile: Any, evi
 def test_no_load_that_is_admitted_wedges_a_box_that_needs_no_more_than_the_published_figure(
     per_gib: float, wishes: list[tuple[int, int]]
 ) -> None:
-    """Whatever the box needs, as long as larger loads need more: what it learns never lets too little in."""
     past: list[LoadContiguity] = []
     for gib, seen in wishes:
         if enough(seen, blocks_for(gib * GIB, past)):
@@ -257,7 +247,6 @@ def test_no_load_that_is_admitted_wedges_a_box_that_needs_no_more_than_the_publi
 
 @given(st.lists(st.tuples(st.integers(60, 118), st.integers(0, 500)), min_size=1, max_size=60))
 def test_a_box_that_needs_more_than_the_published_figure_learns_it(wishes: list[tuple[int, int]]) -> None:
-    """By loads that are stopped on a sign: no two of one size at the same number of blocks, or fewer."""
     past: list[LoadContiguity] = []
     for gib, seen in wishes:
         if not enough(seen, blocks_for(gib * GIB, past)):
@@ -272,7 +261,6 @@ def test_a_box_that_needs_more_than_the_published_figure_learns_it(wishes: list[
 async def test_a_memory_helper_that_fails_is_told_and_by_hand_it_may_still_work(
     house: Any, make_profile: Any, evicted: list[int]
 ) -> None:
-    """No restart is asked for before caches were dropped."""
     helper = Helper()
     helper.why = "a password is required"
     await house.open(make_profile("a", gib=100), memory_helper=helper)
@@ -285,7 +273,6 @@ async def test_a_memory_helper_that_fails_is_told_and_by_hand_it_may_still_work(
 async def test_an_engine_is_not_stopped_for_a_load_that_would_be_refused_all_the_same(
     house: Any, make_profile: Any
 ) -> None:
-    """What the small one gives back could not be enough."""
     await house.open(make_profile("a", gib=100), make_profile("tiny", gib=3), side_by_side=False)
     house.reader.reading, house.reader.contiguities = SPARK, [blocks(20)]
     await house.leased("tiny")
@@ -309,7 +296,6 @@ async def test_an_engine_whose_memory_may_be_enough_is_stopped_and_what_it_gave_
 async def test_contiguity_before_and_after_each_load_is_kept_with_how_it_went(
     house: Any, make_profile: Any, behaviour: Any, tmp_path: Path
 ) -> None:
-    """In the database; a load that never began is none."""
     async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
         await house.open(make_profile("a", gib=80), make_profile("b", gib=80), store=store, contiguity="refuse")
         house.runtime.zoo["b"] = behaviour(dies_after_s=1.0)

@@ -86,7 +86,6 @@ async def test_a_member_whose_need_is_unknown_keeps_the_set_from_beginning(house
 
 
 async def test_use_returns_the_plan_at_once_and_the_swap_goes_on_by_itself(house: Any, make_profile: Any) -> None:
-    """The plan names who leaves; the cause is kept."""
     await house.open(make_profile("a"), make_profile("b"))
     await house.supervisor.use("a", cause=SwapCause.USER)
     await house.settled()
@@ -98,7 +97,6 @@ async def test_use_returns_the_plan_at_once_and_the_swap_goes_on_by_itself(house
 
 
 async def test_use_of_another_profile_gives_up_a_load_that_no_request_waits_for(house: Any, make_profile: Any) -> None:
-    """A person who changes their mind does not wait ten minutes for what they no longer want."""
     await house.open(make_profile("a"), make_profile("b"))
     await house.supervisor.use("a", cause=SwapCause.USER)
     await house.loads("a")
@@ -109,7 +107,6 @@ async def test_use_of_another_profile_gives_up_a_load_that_no_request_waits_for(
 
 
 async def test_cancel_removes_the_half_made_engine_and_refuses_those_who_waited(house: Any, make_profile: Any) -> None:
-    """In the middle of a load: container gone, outcome cancelled, waiters told; the next request may try again."""
     await house.open(make_profile("a"))
     waiting = house.ask("a")
     await house.loads("a")
@@ -125,7 +122,6 @@ async def test_cancel_removes_the_half_made_engine_and_refuses_those_who_waited(
 
 
 async def test_cancel_during_a_stop_lets_the_stop_finish(house: Any, make_profile: Any) -> None:
-    """Half a stop would leave an engine that nobody knows: it is gone and told so, and the next one is not begun."""
     await house.open(make_profile("a"), make_profile("b"))
     await house.leased("a")
     gate = house.runtime.gate = asyncio.Event()
@@ -146,9 +142,7 @@ async def test_cancel_during_a_start_and_then_the_end_leave_no_container(house: 
     await house.open(make_profile("a"))
     gate = house.runtime.gate = asyncio.Event()
     await house.supervisor.use("a", cause=SwapCause.USER)
-    for _ in range(4):  # through the reclaim
-        house.clock.step()
-        await house.clock.rest()
+    await house.clock.steps(4)  # through the reclaim
     assert house.state("a") is EngineState.CREATING
     cancelling = asyncio.create_task(house.supervisor.cancel())
     await house.clock.rest()
@@ -163,7 +157,6 @@ async def test_cancel_during_a_start_and_then_the_end_leave_no_container(house: 
 
 
 async def test_cancel_without_a_swap_does_nothing(house: Any, make_profile: Any) -> None:
-    """It returns at once."""
     await house.open(make_profile("a"))
     await house.leased("a")
     await house.clock.drive(house.supervisor.cancel())
@@ -171,7 +164,6 @@ async def test_cancel_without_a_swap_does_nothing(house: Any, make_profile: Any)
 
 
 async def test_stop_returns_when_the_engine_is_gone(house: Any, make_profile: Any) -> None:
-    """All of them, drained first; requests that wait are refused, and a later one starts it again."""
     await house.open(make_profile("a"), make_profile("b"))
     holder = house.ask("a")
     await house.clock.drive(holder.granted())
@@ -190,7 +182,6 @@ async def test_stop_returns_when_the_engine_is_gone(house: Any, make_profile: An
 
 
 async def test_stop_of_a_profile_that_loads_ends_the_load(house: Any, make_profile: Any) -> None:
-    """The container is gone when `stop` returns."""
     await house.open(make_profile("a"))
     await house.supervisor.use("a", cause=SwapCause.USER)
     await house.loads("a")
@@ -209,7 +200,6 @@ async def test_stop_with_nothing_running_returns_and_of_a_stranger_says_so(house
 
 
 async def test_a_stop_that_fails_tells_the_person(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """The runtime's reason, not silence."""
     house.runtime.zoo["rock"] = behaviour(wont_stop=True)
     await house.open(make_profile("rock"))
     await house.leased("rock")
@@ -233,7 +223,6 @@ async def test_auto_is_whatever_runs_and_never_starts_anything(house: Any, make_
 
 
 async def test_auto_follows_the_fall_back(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """It asked for whatever runs; when what loaded fails, that is what comes back."""
     house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
     await house.open(make_profile("good"), make_profile("dies"))
     await house.leased("good")
@@ -288,7 +277,6 @@ async def test_a_full_queue_asks_to_come_back(house: Any, make_profile: Any) -> 
 
 
 async def test_reading_the_profiles_again_stops_nothing(house: Any, make_profile: Any, make_catalog: Any) -> None:
-    """A running engine serves on when its file changed or went; `use` starts the new version."""
     await house.open(make_profile("a"))
     old = (await house.leased("a")).engine.fingerprint
     changed = make_profile("a", args={"max-model-len": 4096})
@@ -310,7 +298,6 @@ async def test_reading_the_profiles_again_stops_nothing(house: Any, make_profile
 async def test_a_failed_engine_goes_with_its_file(
     house: Any, make_profile: Any, make_catalog: Any, behaviour: Any
 ) -> None:
-    """Nobody could start or stop it any more; while the file is there it stays visible."""
     house.runtime.zoo["a"] = behaviour(dies_after_s=2)
     await house.open(make_profile("a"), make_profile("b"))
     await house.clock.drive(asyncio.gather(house.ask("a").granted(), return_exceptions=True))
@@ -324,7 +311,6 @@ async def test_a_failed_engine_goes_with_its_file(
 
 
 async def test_a_waiter_whose_profile_was_removed_is_told(house: Any, make_profile: Any, make_catalog: Any) -> None:
-    """It would wait for ever."""
     await house.open(make_profile("a"), make_profile("b"))
     holder = house.ask("a")
     await house.clock.drive(holder.granted())
@@ -338,7 +324,6 @@ async def test_a_waiter_whose_profile_was_removed_is_told(house: Any, make_profi
 
 
 async def test_logs_come_from_the_engine_and_stay_when_it_is_gone(house: Any, make_profile: Any) -> None:
-    """While it runs its container tells; afterwards its last lines are kept."""
     await house.open(make_profile("a"))
     assert [line async for line in house.supervisor.logs("a")] == []
     await house.leased("a")
@@ -351,7 +336,6 @@ async def test_logs_come_from_the_engine_and_stay_when_it_is_gone(house: Any, ma
 
 
 async def test_pids_are_the_engines_own(house: Any, make_profile: Any) -> None:
-    """For the memory's share; an engine that does not run has none."""
     await house.open(make_profile("a"))
     assert await house.supervisor.pids("a") == set()
     await house.leased("a")
@@ -359,7 +343,6 @@ async def test_pids_are_the_engines_own(house: Any, make_profile: Any) -> None:
 
 
 async def test_engines_outlive_the_supervisor_unless_told_otherwise(house: Any, make_profile: Any) -> None:
-    """The next daemon adopts them; the demo takes them down."""
     await house.open(make_profile("a"))
     await house.leased("a")
     await house.close()
@@ -370,7 +353,6 @@ async def test_engines_outlive_the_supervisor_unless_told_otherwise(house: Any, 
 
 
 async def test_the_end_refuses_those_who_wait_and_removes_what_was_half_made(house: Any, make_profile: Any) -> None:
-    """Nobody hangs, nothing is left loading, and a late comer is told."""
     await house.open(make_profile("a"))
     waiting = house.ask("a")
     await house.loads("a")
@@ -386,7 +368,6 @@ async def test_the_end_refuses_those_who_wait_and_removes_what_was_half_made(hou
 async def test_a_cancelled_start_of_what_would_not_stop_leaves_it_in_the_books(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
-    """An engine that will not go stays to be seen, and the next try to replace it finds it there."""
     await house.open(make_profile("a"), make_profile("b"))
     await house.leased("a")
     house.runtime.of("a").behaviour.wont_stop = True
@@ -403,7 +384,6 @@ async def test_a_cancelled_start_of_what_would_not_stop_leaves_it_in_the_books(
 async def test_a_plan_for_a_profile_that_was_read_a_moment_ago(
     house: Any, make_profile: Any, make_catalog: Any
 ) -> None:
-    """The catalog may be a move ahead of the records; a load under way is counted among what would leave."""
     await house.open(make_profile("a"))
     await house.supervisor.use("a", cause=SwapCause.USER)
     await house.loads("a")
@@ -415,7 +395,6 @@ async def test_a_plan_for_a_profile_that_was_read_a_moment_ago(
 async def test_a_daemon_that_ends_tells_those_who_wait_before_those_who_are_served(
     house: Any, make_profile: Any
 ) -> None:
-    """Who waits has nothing to lose and is refused at once, who comes too; an answer under way may end first."""
     await house.open(make_profile("a"), make_profile("b"))
     served = house.ask("a")
     lease = await house.clock.drive(served.granted())

@@ -30,7 +30,6 @@ def model(folder: Path) -> ModelRef:
 async def test_what_was_learned_goes_before_the_estimate_and_that_knows_the_weights_once_they_are_read(
     make_profile: Any, tmp_path: Path
 ) -> None:
-    """Asking never reads a file; a launch that was measured needs no reading."""
     learned: dict[str, Footprint] = {}
     needs = Needs(learned.get, tmp_path, lambda: 128 * GIB)
     profile = make_profile("a", gib=None, models={"target": model(tmp_path)}, args={"kv-cache-memory-bytes": "1G"})
@@ -50,8 +49,6 @@ async def test_what_was_learned_goes_before_the_estimate_and_that_knows_the_weig
 async def test_weights_that_break_the_reader_are_not_known_and_harm_nobody(
     make_profile: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its reading is a help, not a condition."""
-
     def broken(*_: object) -> Any:
         raise ZeroDivisionError
 
@@ -116,7 +113,6 @@ def verdict_need(basis: Basis) -> Need:
     ],
 )
 def test_one_sentence_tells_what_to_expect(basis: Basis, choice: Choice, beside: tuple[str, ...], said: str) -> None:
-    """For people; `fits` is for programs."""
     assert verdict(verdict_need(basis), choice, BOX, beside) == said
 
 
@@ -153,7 +149,6 @@ def test_what_fits_beside_the_others_evicts_nobody() -> None:
 
 
 def test_a_byte_less_and_somebody_leaves() -> None:
-    """The reserve is kept to the byte."""
     box = {LOCAL: BoxMemory(total=128 * GIB, available=30 * GIB - 1, reserve=10 * GIB)}
     choice = choose(Occupant("new", need(20)), [engine("a", 40)], box, person=False)
     assert choice.names == ("a",)
@@ -180,7 +175,6 @@ def test_the_smallest_set_that_makes_room_leaves_idle_first_then_oldest_then_qui
 
 
 def test_each_who_leaves_is_told_why() -> None:
-    """In words that name what a person can check."""
     (idle,) = ask(40, 20, engine("a", 40, idle_s=754)).leaving
     assert idle.reason == "idle for 12m34s; it frees 40.0 GiB"
     (busy,) = ask(40, 20, engine("a", 40, busy=2)).leaving
@@ -190,7 +184,6 @@ def test_each_who_leaves_is_told_why() -> None:
 
 
 def test_a_pinned_engine_leaves_for_a_person_and_for_no_request() -> None:
-    """And for a person only when nothing else does."""
     both = engine("pinned", 60, pinned=True, idle_s=9000), engine("busy", 40, busy=1)
     assert ask(40, 10, *both).names == ("busy",)
     assert ask(60, 10, *both).pinned == ("pinned",)
@@ -200,7 +193,6 @@ def test_a_pinned_engine_leaves_for_a_person_and_for_no_request() -> None:
 
 
 def test_an_engine_whose_need_is_not_known_runs_alone() -> None:
-    """Whether it comes or is there; pinned ones stand in its way."""
     alone = ask(None, 100, engine("a", 10), engine("b", 10))
     assert alone.names == ("a", "b")
     assert alone.fits is None
@@ -211,14 +203,12 @@ def test_an_engine_whose_need_is_not_known_runs_alone() -> None:
 
 
 def test_an_owner_may_want_one_engine_at_a_time() -> None:
-    """However much memory there is."""
     choice = ask(10, 100, engine("a", 10), side_by_side=False)
     assert choice.names == ("a",)
     assert "side_by_side" in choice.leaving[0].reason
 
 
 def test_a_restart_and_one_that_would_not_stop_always_leave() -> None:
-    """Whatever the memory says."""
     stuck = engine("stuck", 10, unstopped=True)
     choice = choose(engine("a", 10), [engine("a", 10), stuck], {LOCAL: BoxMemory(128 * GIB, 100 * GIB)}, person=True)
     assert choice.names == ("a", "stuck")
@@ -230,7 +220,6 @@ def test_what_engines_hold_in_the_page_cache_is_not_given_away_twice() -> None:
 
 
 def test_a_peak_is_what_must_be_free_and_the_sum_what_stays() -> None:
-    """Loading takes more for a while."""
     comer = Occupant("new", need(20, peak=35))
     choice = choose(comer, [engine("a", 20)], {LOCAL: BoxMemory(128 * GIB, 40 * GIB, 10 * GIB)}, person=False)
     assert choice.names == ("a",)
@@ -271,7 +260,6 @@ def test_never_is_said_only_when_it_is_known(
 
 
 def test_memory_that_is_still_coming_back_is_no_reason_to_refuse() -> None:
-    """How much will come is not known."""
     assert ask(60, 50).fits is False
     assert ask(60, 50, more_is_coming=True).fits is None
 

@@ -36,7 +36,6 @@ def engine(name: str) -> Occupant:
 
 @pytest.mark.parametrize(("first", "second"), [(STRONG, QUICK), (QUICK, STRONG)])
 def test_the_second_of_the_pair_comes_and_nobody_leaves(first: str, second: str) -> None:
-    """Whichever runs already; the reserve of the default settings stays free."""
     resident, comer = engine(first), engine(second)
     assert (resident.need.basis, comer.need.basis) == (Basis.DECLARED, Basis.DECLARED)
     available = BOX_BYTES - OTHERS - (resident.need.total_bytes or 0)
@@ -47,12 +46,10 @@ def test_the_second_of_the_pair_comes_and_nobody_leaves(first: str, second: str)
 
 
 def test_both_of_the_pair_load_at_the_same_time() -> None:
-    """Neither sizes itself by what is free, so neither has to wait for the other's load."""
     assert not any(adapter_of(PROFILES[name]).sizes_by_free_memory(PROFILES[name]) for name in (STRONG, QUICK))
 
 
 def test_the_pair_is_one_image_and_each_has_a_published_rate() -> None:
-    """One pull for both; the quick one is the quicker."""
     strong, quick = PROFILES[STRONG], PROFILES[QUICK]
     assert strong.image == quick.image
     rates = [max(row.decode_tok_s or 0 for row in one.published) for one in (strong, quick)]
@@ -126,8 +123,7 @@ async def test_the_peak_is_the_dip_below_what_is_left_when_ready(house: Any, mak
     house.reader.others = 6 * GIB
     until = house.clock.time + 2.0  # four looks
     while house.clock.time < until:
-        house.clock.step()
-        await house.clock.rest()
+        await house.clock.steps()
     house.reader.others = 0
     await house.clock.drive(asking.granted())
     await asking.leave()
@@ -198,7 +194,6 @@ async def test_a_long_prompt_has_it_weighed_again(house: Any, make_profile: Any,
 
 
 async def test_an_engine_started_anew_is_not_the_one_that_was_weighed(house: Any, make_profile: Any, store: Store, kept: list[Any]) -> None:  # fmt: skip
-    """A request of the old one that ends late changes nothing."""
     await house.open(make_profile("a", gib=40), store=store)
     await weighed(house, "a")
     await house.runtime.kill("a")
@@ -211,7 +206,6 @@ async def test_an_engine_started_anew_is_not_the_one_that_was_weighed(house: Any
 async def test_an_engine_that_is_stopped_while_it_is_weighed_teaches_nothing(
     house: Any, make_profile: Any, store: Store, kept: list[Any]
 ) -> None:
-    """Half of its memory may be back by then."""
     told = asyncio.Event()
 
     async def slow() -> GpuReading:
@@ -233,8 +227,6 @@ async def test_an_engine_that_is_stopped_while_it_is_weighed_teaches_nothing(
 
 
 async def test_a_box_that_cannot_be_looked_at_stops_no_start(house: Any, make_profile: Any, store: Store, kept: list[Any]) -> None:  # fmt: skip
-    """The engine serves, and nothing is learned."""
-
     async def silent() -> GpuReading:
         raise HostError("NVML is gone.", code="nvml_failed")
 
@@ -255,7 +247,6 @@ def look(
 
 
 def test_memory_that_no_process_shows_counts_for_an_engine_on_the_gpu_alone() -> None:
-    """Page-locked memory and the driver's tables; an engine without a GPU has neither."""
     zero, now = look(80), look(30, 40)
     assert held_memory(zero, now, gpu=True) == (50 * GIB, Measure.AVAILABLE)
     assert held_memory(zero, now, gpu=False) == (40 * GIB, Measure.PROCESSES)
@@ -269,7 +260,6 @@ def test_what_moved_while_the_box_was_read_is_no_memory_of_the_engine() -> None:
 
 
 def test_beside_another_engine_its_own_processes_are_the_figure() -> None:
-    """What fell beyond them may be the neighbour's page-locked memory."""
     assert held_memory(look(80, beside="x"), look(30, 40, beside="x"), gpu=True) == (40 * GIB, Measure.PROCESSES)
 
 
@@ -281,7 +271,6 @@ def test_beside_another_engine_the_driver_s_figures_take_its_growth_off() -> Non
 
 
 def test_what_may_be_another_engine_s_is_not_learned_from() -> None:
-    """A neighbour on the GPU of which the driver tells nothing, or one that came or went."""
     blind = look(80, beside="chat", blind=True)
     assert why_spoilt(blind, look(30, beside="chat", blind=True), 0) == (
         "chat ran beside it, and the driver does not tell whose memory is whose"
@@ -291,7 +280,6 @@ def test_what_may_be_another_engine_s_is_not_learned_from() -> None:
 
 
 def test_memory_that_comes_back_meanwhile_is_nobody_s_footprint() -> None:
-    """An engine that left late gives back while the new one takes: only its own processes tell."""
     assert held_memory(look(60), look(70, 5), gpu=True) == (5 * GIB, Measure.PROCESSES)
     assert held_memory(look(60), look(60), gpu=True) == held_memory(look(60), look(70), gpu=True) == (None, None)
     assert why_spoilt(look(60), look(50), 61 * GIB) == "memory of an engine that had left came back meanwhile"

@@ -80,7 +80,6 @@ def guard(house: Any) -> Iterator[FakeGuard]:
 
 
 async def test_the_guard_is_told_who_runs_who_loads_and_who_is_busy(house: Any, make_profile: Any, guard: Any) -> None:
-    """From the moment a container is there until it is gone."""
     await house.open(make_profile("a"), guard=guard, policy={"a": {"pinned": True}})
     asking = house.ask("a")
     await house.loads("a")
@@ -115,7 +114,6 @@ WEDGE = Wedge(Sign.RECLAIM, "the kernel won back one page of 97 in the last 30s"
 async def test_a_load_that_is_stopped_on_a_sign_fails_with_it(
     house: Any, make_profile: Any, guard: Any, tmp_path: Path
 ) -> None:
-    """Whoever waits is told the sign, once; the box's record says that so many blocks were not enough."""
     async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
         asking = await loads_without_large_blocks(house, make_profile("a"), guard, store)
         assert guard.victims[0].loads
@@ -138,7 +136,6 @@ async def test_a_load_that_is_stopped_on_a_sign_fails_with_it(
 async def test_a_load_that_stood_still_by_its_way_of_reading_says_nothing_of_blocks(
     house: Any, make_profile: Any, guard: Any, tmp_path: Path
 ) -> None:
-    """It is the profile's own failure, and the cure is told."""
     async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
         asking = await loads_without_large_blocks(house, make_profile("a"), guard, store)
         report = guard.aims("a", 60, Wedge(Sign.LIVELOCK, "nothing was read"))
@@ -153,7 +150,6 @@ async def test_a_load_that_stood_still_by_its_way_of_reading_says_nothing_of_blo
 
 
 async def test_a_sign_is_told_where_the_guard_only_warns(house: Any, make_profile: Any, guard: Any) -> None:
-    """And nothing else follows."""
     guard.mode = "warn"
     await house.open(make_profile("a"), guard=guard)
     await house.leased("a")
@@ -195,7 +191,6 @@ async def test_the_guard_hears_what_a_load_and_the_driver_say(house: Any, make_p
 
 
 async def test_an_adopted_engine_is_guarded_too(house: Any, make_profile: Any, guard: Any) -> None:
-    """It takes memory like any other."""
     await house.open(make_profile("a"))
     await house.leased("a")
     await house.close()
@@ -204,7 +199,6 @@ async def test_an_adopted_engine_is_guarded_too(house: Any, make_profile: Any, g
 
 
 async def test_who_uses_an_engine_that_is_killed_is_told_why(house: Any, make_profile: Any, guard: Any) -> None:
-    """Its lease is cut with the figures, it counts as failed, and what the guard did is there for all to see."""
     await house.open(make_profile("a"), guard=guard)
     asking = house.ask("a")
     lease = await house.clock.drive(asking.granted())
@@ -236,7 +230,6 @@ async def test_a_runtime_that_hangs_holds_nobody_up(
 
 
 async def test_what_cannot_be_signalled_is_ended_by_the_runtime(house: Any, make_profile: Any, guard: Any) -> None:
-    """docker's containers are root's: the daemon's user may not kill them, but docker may."""
     await house.open(make_profile("a"), guard=guard)
     asking = house.ask("a")
     lease = await house.clock.drive(asking.granted())
@@ -251,7 +244,6 @@ async def test_what_cannot_be_signalled_is_ended_by_the_runtime(house: Any, make
 async def test_a_request_whose_connection_broke_off_is_told_why_and_not_tried_again(
     house: Any, make_profile: Any, guard: Any
 ) -> None:
-    """The broken connection is the first that it sees of the kill."""
     await house.open(make_profile("a"), guard=guard)
     await house.leased("a")
 
@@ -269,7 +261,6 @@ async def test_a_request_whose_connection_broke_off_is_told_why_and_not_tried_ag
 async def test_a_death_that_is_seen_before_the_guards_word_is_the_guards_too(
     house: Any, make_profile: Any, guard: Any
 ) -> None:
-    """The kill is quicker than the word of it: whoever sees the connection break, or the container end, knows all the same."""
     await house.open(make_profile("a"), guard=guard)
     await house.leased("a")
     asking = house.ask("a")
@@ -296,7 +287,6 @@ async def test_a_death_that_is_seen_before_the_guards_word_is_the_guards_too(
 
 
 async def test_a_load_that_is_killed_fails_with_the_guards_reason(house: Any, make_profile: Any, guard: Any) -> None:
-    """And who waits for it is told."""
     await house.open(make_profile("a"), guard=guard)
     asking = house.ask("a")
     await house.loads("a")
@@ -331,7 +321,6 @@ async def test_no_load_begins_while_memory_is_short(house: Any, make_profile: An
 
 
 async def test_the_plan_tells_that_the_guard_holds_loads_back(house: Any, make_profile: Any, guard: Any) -> None:
-    """With the figures, until when, and whether that is the last word; what runs already needs no load."""
     await house.open(make_profile("a", gib=None), make_profile("big", gib=None), guard=guard)
     house.reader.others = 113 * GIB
     plan = await house.supervisor.plan("a")
@@ -352,7 +341,6 @@ async def test_the_plan_tells_that_the_guard_holds_loads_back(house: Any, make_p
 
 
 async def test_a_swap_that_makes_room_first_may_begin(house: Any, make_profile: Any, guard: Any) -> None:
-    """What leaves is what made memory short."""
     await house.open(make_profile("big", gib=None), make_profile("b", gib=20), guard=guard)
     house.reader.sizes["big"] = 114 * GIB
     await house.leased("big")
@@ -364,7 +352,6 @@ async def test_a_swap_that_makes_room_first_may_begin(house: Any, make_profile: 
 async def test_after_a_kill_the_memory_that_is_on_its_way_back_is_waited_for(
     house: Any, make_profile: Any, guard: Any
 ) -> None:
-    """The next start is not refused for what the killed engine still owes."""
     await house.open(make_profile("a", gib=None), make_profile("b", gib=20), guard=guard)
     house.reader.sizes["a"] = 100 * GIB
     await house.leased("a")
@@ -381,7 +368,6 @@ async def test_after_a_kill_the_memory_that_is_on_its_way_back_is_waited_for(
 
 
 async def test_a_guard_that_only_warns_lets_loads_begin(house: Any, make_profile: Any, guard: Any) -> None:
-    """It was told to do nothing else."""
     guard.mode = "warn"
     await house.open(make_profile("a", gib=None), guard=guard)
     house.reader.others = 113 * GIB
@@ -389,7 +375,6 @@ async def test_a_guard_that_only_warns_lets_loads_begin(house: Any, make_profile
 
 
 async def test_each_level_is_told_and_shown(house: Any, make_profile: Any, guard: Any) -> None:
-    """A notice with the figures, and where the guard stands in every snapshot."""
     await house.open(make_profile("a"), guard=guard)
     assert (_standing(house).mode, _standing(house).floors) == ("act", FLOORS)
     guard.tell(GuardReport(GuardReading(0.0, 7 * GIB, 0.15), GuardVerdict(GuardLevel.HOLD, pressed=True, kill=False)))
@@ -407,7 +392,6 @@ async def test_each_level_is_told_and_shown(house: Any, make_profile: Any, guard
 
 
 async def test_a_guard_that_is_off_says_so(house: Any, make_profile: Any, guard: Any) -> None:
-    """And is not started."""
     guard.mode = "off"
     await house.open(make_profile("a"), guard=guard)
     assert _standing(house).mode == "off"

@@ -259,7 +259,6 @@ async def far() -> AsyncIterator[Foreign]:
 async def test_a_random_history_leaves_a_supervisor_that_lives_and_empty_books(
     far: Foreign, house: Any, make_profile: Any, behaviour: Any, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once everything is mended and stopped no swap, request, lease or container is left, and an engine comes up again."""
     history = History(house, make_profile, behaviour, far, seed)
     monkeypatch.setattr(repair, "work_fault", history.work_fault)
     await history.play()

@@ -49,7 +49,6 @@ def book_of(runtime: Said) -> Logbook:
 
 
 async def test_the_last_lines_are_those_of_now() -> None:
-    """What was kept while it loaded is minutes or days old."""
     assert await book_of(Said(["its start", "then", "now"])).recent("a", 2) == ["then", "now"]
 
 
@@ -57,7 +56,6 @@ async def test_the_last_lines_are_those_of_now() -> None:
 async def test_a_runtime_that_does_not_tell_leaves_what_was_kept(
     runtime: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Silent, or with an error."""
     monkeypatch.setattr(registry, "RECENT_S", 0.1)
     assert await book_of(runtime).recent("a", 200) == ["its start"]
 
@@ -103,7 +101,6 @@ async def dies(house: Any, code: int = 137, *words: str) -> Failure:
 
 
 async def test_an_engine_that_the_kernel_killed_says_so_with_its_size(house: Any, make_profile: Any) -> None:
-    """The control group is the container's: the exit code alone could be anybody's kill."""
     kernel = Kernel()
     await house.open(make_profile("a"), kernel_log=kernel)
     await house.leased("a")
@@ -119,7 +116,6 @@ async def test_an_engine_that_the_kernel_killed_says_so_with_its_size(house: Any
 async def test_another_process_killed_just_before_is_told_beside_the_engines_own_words(
     house: Any, make_profile: Any
 ) -> None:
-    """It may be the same shortage; the engine's reason stays."""
     kernel = Kernel()
     await house.open(make_profile("a"), kernel_log=kernel)
     await house.leased("a")
@@ -144,7 +140,6 @@ async def test_a_fault_of_the_gpu_is_told_with_its_number_and_what_to_do(house: 
 
 
 async def test_an_old_fault_explains_nothing(house: Any, make_profile: Any) -> None:
-    """An hour ago another engine had it."""
     kernel = Kernel(XID)
     await house.open(make_profile("a"), kernel_log=kernel)
     await house.leased("a")
@@ -154,7 +149,6 @@ async def test_an_old_fault_explains_nothing(house: Any, make_profile: Any) -> N
 
 
 async def test_a_log_that_is_closed_to_us_changes_nothing(house: Any, make_profile: Any) -> None:
-    """Most owners are in the group adm; who is not has the engine's words."""
     kernel = Kernel(closed=True)
     await house.open(make_profile("a"), kernel_log=kernel)
     await house.leased("a")
@@ -209,7 +203,6 @@ async def test_a_cause_that_its_log_names_is_not_looked_for_in_the_kernels() -> 
 async def test_the_kernel_of_this_box_is_asked_only_about_engines_that_run_here(
     house: Any, make_profile: Any, node: str, asked: int
 ) -> None:
-    """A process that was killed here says nothing about an engine on another node."""
     kernel = Kernel()
     await house.open(make_profile("a", node=node), nodes=SecondNode(house), kernel_log=kernel)
     await house.leased("a")
@@ -254,7 +247,6 @@ async def both_load(house: Any, first: str, second: str) -> None:
 
 
 async def test_a_short_load_does_not_wait_for_a_long_one(house: Any, fixed: Any, behaviour: Any) -> None:
-    """It begins beside it, serves as soon as it is ready, and each swap tells of itself alone."""
     house.runtime.zoo.update(long=behaviour(load_s=15), short=behaviour(load_s=3))
     await house.open(fixed("long", 40), fixed("short", 10))
     coming = house.ask("long")
@@ -289,7 +281,6 @@ async def test_an_engine_that_sizes_itself_by_what_is_free_loads_alone(
 
 
 async def test_a_plan_says_whose_load_is_waited_for(house: Any, make_profile: Any, fixed: Any, behaviour: Any) -> None:
-    """And nothing of that where the two load at the same time."""
     house.runtime.zoo.update(long=behaviour(load_s=15))
     await house.open(fixed("long", 40), fixed("short", 10), make_profile("sizes", gib=20), fixed("big", 100))
     coming = house.ask("long")
@@ -304,7 +295,6 @@ async def test_a_plan_says_whose_load_is_waited_for(house: Any, make_profile: An
 
 
 async def test_a_load_waits_until_both_peaks_fit_with_a_margin(house: Any, fixed: Any, behaviour: Any) -> None:
-    """As it is measured: what the other has not taken yet is kept for it, half as much again where it is only declared."""
     house.runtime.zoo.update(a=behaviour(load_s=10), b=behaviour(load_s=3))
     await house.open(fixed("a", 40), fixed("b", 50))
     first, second = house.ask("a"), house.ask("b")
@@ -320,7 +310,6 @@ async def test_a_load_waits_until_both_peaks_fit_with_a_margin(house: Any, fixed
 
 
 async def test_what_was_learned_needs_less_of_a_margin(house: Any, fixed: Any, behaviour: Any) -> None:
-    """The same two, once each was measured alone: they load together. Nothing is learned from that."""
     store = Store(lambda _: None)
     house.runtime.zoo.update(a=behaviour(load_s=10), b=behaviour(load_s=3))
     await house.open(fixed("a", 40), fixed("b", 50), store=store)
@@ -344,7 +333,6 @@ async def test_what_was_learned_needs_less_of_a_margin(house: Any, fixed: Any, b
 
 
 async def test_one_that_fails_beside_another_takes_nothing_down(house: Any, fixed: Any, behaviour: Any) -> None:
-    """Its requests are told; the other goes on; the next load waits until memory is at rest."""
     house.runtime.zoo.update(a=behaviour(load_s=15), b=behaviour(dies_after_s=2))
     await house.open(fixed("a", 30), fixed("b", 10), fixed("c", 10))
     first, second = house.ask("a"), house.ask("b")
@@ -366,7 +354,6 @@ async def test_one_that_fails_beside_another_takes_nothing_down(house: Any, fixe
 
 @pytest.mark.parametrize("order", ["cancel", "stop"])
 async def test_cancel_and_stop_end_every_load(house: Any, fixed: Any, behaviour: Any, order: str) -> None:
-    """Each is answered once all is cleaned away, and who waited is told."""
     house.runtime.zoo.update(a=behaviour(never_ready=True), b=behaviour(never_ready=True))
     await house.open(fixed("a", 30), fixed("b", 10), no_progress_s=600)
     asking = [house.ask("a"), house.ask("b")]
@@ -380,7 +367,6 @@ async def test_cancel_and_stop_end_every_load(house: Any, fixed: Any, behaviour:
 
 
 async def test_a_stop_of_one_load_leaves_the_other(house: Any, fixed: Any, behaviour: Any) -> None:
-    """The stop returns while the other still loads."""
     house.runtime.zoo.update(a=behaviour(load_s=15), b=behaviour(never_ready=True))
     await house.open(fixed("a", 30), fixed("b", 10), no_progress_s=600)
     asking = house.ask("a")
@@ -393,7 +379,6 @@ async def test_a_stop_of_one_load_leaves_the_other(house: Any, fixed: Any, behav
 
 
 async def test_a_wish_that_fits_beside_a_load_ends_none(house: Any, fixed: Any, behaviour: Any) -> None:
-    """Two profiles that a person wants come up together."""
     house.runtime.zoo.update(a=behaviour(load_s=10))
     await house.open(fixed("a", 30), fixed("b", 10))
     for name in "ab":
@@ -405,7 +390,6 @@ async def test_a_wish_that_fits_beside_a_load_ends_none(house: Any, fixed: Any, 
 
 
 async def test_preloads_that_fit_load_together(house: Any, fixed: Any) -> None:
-    """A box that comes up is not kept waiting for one after another."""
     await house.open(fixed("a", 30), fixed("b", 10), preload=("a", "b"))
     await both_load(house, "a", "b")
     await house.settled()
@@ -415,7 +399,6 @@ async def test_preloads_that_fit_load_together(house: Any, fixed: Any) -> None:
 async def test_a_load_that_is_stopped_while_another_weighs_it_ends_nothing_else(
     house: Any, fixed: Any, behaviour: Any
 ) -> None:
-    """The third waits for room beside two; the runtime is slow to tell of the first while the second is stopped."""
     house.runtime.zoo.update(a=behaviour(load_s=60), b=behaviour(never_ready=True))
     await house.open(fixed("a", 30), fixed("b", 10), fixed("c", 60), no_progress_s=600)
     waiting, stopped = house.ask("a"), house.ask("b")
@@ -445,7 +428,6 @@ async def test_a_load_that_is_stopped_while_another_weighs_it_ends_nothing_else(
 async def test_a_server_that_is_not_ours_is_stopped_at_once_while_memory_comes_back_for_a_load(
     house: Any, make_profile: Any, serve_engine: Any, unused_tcp_port: int
 ) -> None:
-    """Nothing is awaited or told of the memory of an engine that left for the load."""
     port = unused_tcp_port
     far = make_profile("far", gib=None, engine=EngineKind.OPENAI, image=None, models={}, url=f"http://127.0.0.1:{port}")
     await house.open(make_profile("a"), make_profile("b"), far)
@@ -455,8 +437,7 @@ async def test_a_server_that_is_not_ours_is_stopped_at_once_while_memory_comes_b
     house.reader.leaks["a"] = 40 * GIB
     coming = house.ask("b")
     while "a" not in house.runtime.stopped or house.state("a") is not None:
-        house.clock.step()
-        await house.clock.rest()
+        await house.clock.steps()
     began = house.clock.time
     await house.clock.drive(house.supervisor.stop("far"))
     assert house.clock.time - began < 1
@@ -469,7 +450,6 @@ async def test_a_server_that_is_not_ours_is_stopped_at_once_while_memory_comes_b
 async def test_a_load_that_hangs_beside_another_is_noticed_while_that_one_loads(
     house: Any, fixed: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch, readable: bool
 ) -> None:
-    """Memory that the neighbour takes is no sign of life of its own, where its processes can be asked."""
     taken = {pid_of("hung"): GIB, pid_of("busy"): 0}
     asked = dict if readable else lambda _: {}
     monkeypatch.setattr(proc, "taken_in", lambda pids: asked({pid: taken[pid] for pid in pids}))
@@ -481,8 +461,7 @@ async def test_a_load_that_hangs_beside_another_is_noticed_while_that_one_loads(
     while house.state("hung") is EngineState.LOADING and house.clock.time - began < 200:
         taken[pid_of("busy")] += GIB
         house.reader.others += GIB // 64
-        house.clock.step()
-        await house.clock.rest()
+        await house.clock.steps()
     assert (house.state("hung") is EngineState.FAILED) is readable
     assert house.state("busy") is EngineState.LOADING
     await house.clock.drive(house.supervisor.cancel())

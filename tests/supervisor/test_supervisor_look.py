@@ -101,7 +101,6 @@ async def asking(stand: Stand) -> AsyncIterator[Callable[..., Any]]:
 async def test_a_look_holds_all_signals(
     stand: Stand, asking: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Figures, requests, bytes, health, processes and the GPU, each from its source."""
     now = stand.house.clock.time
     stand.telemetry.told["a"] = replace(TOLD, answered_at=now - 3)
     stand.telemetry.gpu = replace(GPU, looked_at=now - 4)
@@ -138,7 +137,6 @@ async def test_a_look_holds_all_signals(
 async def test_bytes_count_from_the_lease_on_and_stay_when_the_answer_is_over(
     stand: Stand, asking: Callable[..., Any]
 ) -> None:
-    """A byte of the engine that was asked before is none of this one; the last byte of an answer that ended is."""
     clock = stand.house.clock
     began = clock.time
     answer = Answer(heard_at=began - 5)
@@ -158,7 +156,6 @@ async def test_bytes_count_from_the_lease_on_and_stay_when_the_answer_is_over(
 
 
 async def test_requests_of_an_incarnation_before_are_not_this_ones(stand: Stand, asking: Callable[..., Any]) -> None:
-    """After a restart the new engine holds nothing of those that the old one had."""
     await asking(Answer(heard_at=stand.house.clock.time))
     assert (await stand.look()).held == 1
     assert (await stand.look(ready_at=1.0)).held == 0
@@ -202,7 +199,6 @@ async def test_health_is_well_broken_or_silent(
 async def test_a_look_takes_less_than_three_seconds_when_everything_hangs(
     stand: Stand, server: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine's routes, the runtime, the GPU: what did not come is not known."""
     server["hangs"] = True
 
     async def never(_: str) -> set[int]:
@@ -224,7 +220,6 @@ async def test_a_look_takes_less_than_three_seconds_when_everything_hangs(
 async def test_a_thread_that_hangs_in_the_kernel_is_not_joined_by_others(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One engine costs one thread at most, however often it is looked at; once it is free the figures come again."""
     monkeypatch.setattr(probe, "LOOK_S", 0.1)
     free, reads = threading.Event(), []
 
@@ -262,8 +257,6 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 async def test_a_process_that_was_stopped_is_seen(
     stand: Stand, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real process under SIGSTOP."""
-
     async def pids(_: str) -> set[int]:
         return {process.pid}
 
@@ -280,8 +273,6 @@ async def test_a_process_that_was_stopped_is_seen(
 async def test_a_box_out_of_files_or_threads_still_gives_a_look(
     stand: Stand, monkeypatch: pytest.MonkeyPatch, trouble: Exception
 ) -> None:
-    """What cannot be read is not known; the daemon goes on."""
-
     async def pids(_: str) -> set[int]:
         raise trouble
 
@@ -291,7 +282,6 @@ async def test_a_box_out_of_files_or_threads_still_gives_a_look(
 
 
 async def test_the_gpu_tells_of_an_engine_only_while_no_other_works(stand: Stand, asking: Callable[..., Any]) -> None:
-    """Not with an old reading, not beside an engine with requests, ours or a stranger's, not of a server elsewhere."""
     house, gpu = stand.house, replace(GPU, looked_at=stand.house.clock.time)
     assert (await stand.look()).power_w is None
     stand.telemetry.gpu = gpu
@@ -334,7 +324,6 @@ async def test_the_gpu_tells_of_an_engine_only_while_no_other_works(stand: Stand
 async def test_figures_come_with_the_look_or_do_not_or_never_did(
     stand: Stand, figures: EngineFigures | None, answers: bool | None
 ) -> None:
-    """An engine that has no figures is not silent for that; nor is one whose figures move only at a request's end."""
     shift = stand.house.clock.time - 1_000_000.0
     if figures is not None:
         moved = {

@@ -50,13 +50,11 @@ def ask(
 
 
 def test_a_second_node_is_more_room() -> None:
-    """What does not fit beside the engine of this box comes to the other, and nobody leaves."""
     choice = ask(60, [engine("a", 80)], boxes(local=40, b=120))
     assert (choice.nodes, choice.names, choice.fits) == (("b",), (), True)
 
 
 def test_on_a_tie_this_box_is_preferred_unless_the_profile_ran_elsewhere_last() -> None:
-    """Where it ran its image and its weights are."""
     free = boxes(local=120, b=120)
     assert ask(60, [], free).nodes == (LOCAL,)
     assert ask(60, [], free, last=("b",)).nodes == ("b",)
@@ -64,19 +62,16 @@ def test_on_a_tie_this_box_is_preferred_unless_the_profile_ran_elsewhere_last() 
 
 
 def test_a_node_on_which_nothing_is_under_way_is_preferred() -> None:
-    """There it may begin at once."""
     assert placements(BOTH, count=1, pinned=None, last=(LOCAL,), moving={LOCAL}) == [("b",), (LOCAL,)]
 
 
 def test_where_somebody_must_leave_the_cheapest_eviction_decides() -> None:
-    """Idle before busy, whatever the node."""
     busy, idle = engine("busy", 80, busy=2), engine("idle", 80, "b", idle_s=900)
     choice = ask(60, [busy, idle], boxes(local=40, b=40))
     assert (choice.nodes, choice.names) == (("b",), ("idle",))
 
 
 def test_a_profile_for_two_nodes_evicts_what_must_leave_on_each() -> None:
-    """And leaves alone what is not in its way."""
     there = [engine("a", 80), engine("small", 10, idle_s=9000), engine("b-one", 80, "b"), engine("far", 80, "c")]
     choice = ask(70, there, boxes(local=30, b=40, c=40), count=2, last=BOTH)
     assert (choice.nodes, choice.names, choice.fits) == (BOTH, ("a", "b-one"), True)
@@ -85,19 +80,16 @@ def test_a_profile_for_two_nodes_evicts_what_must_leave_on_each() -> None:
 
 
 def test_one_engine_over_both_nodes_leaves_rather_than_one_on_each() -> None:
-    """The fewest leave."""
     there = [engine("a", 30, idle_s=900), engine("b", 30, "b", idle_s=900), engine("wide", 30, LOCAL, "b", idle_s=70)]
     assert ask(40, there, boxes(local=30, b=30), count=2).names == ("wide",)
 
 
 def test_a_profile_for_two_nodes_has_no_place_without_a_second() -> None:
-    """Nobody leaves for it."""
     choice = ask(60, [engine("a", 80)], boxes(local=40), count=2)
     assert (choice.nodes, choice.names, choice.refused) == ((), (), True)
 
 
 def test_a_node_that_the_profile_names_is_the_only_one() -> None:
-    """However full it is."""
     choice = ask(60, [engine("a", 80, "b")], boxes(local=120, b=40), pinned="b")
     assert (choice.nodes, choice.names) == (("b",), ("a",))
     assert placements(["b", LOCAL], count=1, pinned="c") == []
@@ -108,28 +100,24 @@ def test_a_node_that_the_profile_names_is_the_only_one() -> None:
     [(None, engine("a", 10)), (20, engine("a", None)), (20, engine("a", 10, unstopped=True))],
 )
 def test_what_must_run_alone_is_alone_on_its_node_only(comes: int | None, there: Occupant) -> None:
-    """On another node nobody minds."""
     free = boxes(local=100, b=120)
     assert ask(comes, [there], free).nodes == ("b",)
     assert ask(comes, [there], free, pinned=LOCAL).names == ("a",)
 
 
 def test_one_engine_at_a_time_is_meant_of_each_node() -> None:
-    """`side_by_side` off."""
     free = {name: BoxMemory(128 * GIB, 100 * GIB, 10 * GIB, side_by_side=False) for name in BOTH}
     assert ask(20, [engine("a", 10)], free).nodes == ("b",)
     assert ask(20, [engine("a", 10), engine("b", 10, "b", idle_s=99)], free).names == ("b",)
 
 
 def test_what_fits_nowhere_is_refused_with_the_figures_of_the_roomiest_node() -> None:
-    """The nearest to success tells most."""
     choice = ask(110, [engine("a", 60), engine("b", 60, "b")], boxes(local=20, b=45))
     assert choice.refused
     assert (choice.tightest, choice.available) == ("b", 95 * GIB)
 
 
 def test_a_restart_stays_where_the_engine_ran_and_takes_its_older_engine_along() -> None:
-    """The older one also leaves when the new one must come elsewhere."""
     old = engine("new", 60, "b")
     assert ask(60, [old], boxes(local=120, b=60), last=("b",)).nodes == ("b",)
     moved = ask(60, [old], boxes(local=120, b=60), pinned=LOCAL)
@@ -204,7 +192,6 @@ def held(engines: list[Occupant], node: str) -> int:
 @MANY
 @given(questions())
 def test_no_node_is_ever_overcommitted(question: Any) -> None:
-    """What is said to fit has room on each of its nodes, beside all that stays there."""
     comer, _, free, _, _ = question
     choice, gone, stay = decided(question)
     needs = comer.need.room_bytes
@@ -222,7 +209,6 @@ def test_no_node_is_ever_overcommitted(question: Any) -> None:
 @MANY
 @given(questions())
 def test_nobody_leaves_on_a_node_that_does_not_need_it(question: Any) -> None:
-    """Only who is on the newcomer's nodes, and none of them without whom there were room all the same."""
     comer, there, free, _, person = question
     choice, gone, _ = decided(question)
     if not comer.managed or choice.refused:
@@ -258,7 +244,6 @@ def choose_without(
 @MANY
 @given(questions())
 def test_where_a_place_needs_nobody_to_leave_nobody_leaves(question: Any) -> None:
-    """However cheap an eviction were."""
     comer, there, free, count, person = question
     _, gone, _ = decided(question)
     names = [LOCAL, *[name for name in free if name != LOCAL]]

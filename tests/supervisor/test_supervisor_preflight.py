@@ -18,7 +18,7 @@ from sparkdash.domain.phrases import progress_text
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount, Profile
 from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase, phases_of
 from sparkdash.engines.flag_table import FEWEST
-from sparkdash.errors import AdmissionError, HostError, SparkdashError
+from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.supervisor.swap.transition import weights_paths
 
@@ -65,7 +65,6 @@ def told(house: House, phase: SwapPhase) -> list[Swap]:
 
 
 async def test_a_copy_is_a_phase_with_bytes_and_time_left_before_the_start(house: House) -> None:
-    """Then the start goes on as ever."""
     shipper = ScriptedShipper(MISSING)
     await house.open(profile("b", node="spark2"), nodes=SecondNode(house), shipper=shipper)
     await house.leased("b")
@@ -80,14 +79,12 @@ async def test_a_copy_is_a_phase_with_bytes_and_time_left_before_the_start(house
 
 
 async def test_without_anything_to_copy_no_phase_is_shown(house: House) -> None:
-    """A node that has everything costs one look."""
     await house.open(profile("b", node="spark2"), nodes=SecondNode(house), shipper=ScriptedShipper(None))
     await house.leased("b")
     assert told(house, SwapPhase.COPY) == []
 
 
 async def test_a_start_on_this_box_alone_asks_no_node(house: House) -> None:
-    """The local box is looked at by preflight."""
     shipper = ScriptedShipper(MISSING)
     await house.open(profile("a", node="local"), nodes=SecondNode(house), shipper=shipper)
     await house.leased("a")
@@ -95,7 +92,6 @@ async def test_a_start_on_this_box_alone_asks_no_node(house: House) -> None:
 
 
 async def test_a_copy_that_fails_starts_nothing_and_its_reason_reaches_the_client(house: House) -> None:
-    """What ran goes on running."""
     full = HostError("2 GiB are to be written to /m on spark2, and its disk has 1 GiB free.", code="disk_full")
     supervisor = await house.open(
         profile("a"), profile("b", node="spark2"), nodes=SecondNode(house), shipper=ScriptedShipper(MISSING, full)
@@ -131,7 +127,6 @@ class HeldShipper(ScriptedShipper):
 
 
 async def test_an_engine_that_is_to_leave_serves_while_its_place_on_another_node_is_prepared(house: House) -> None:
-    """A copy takes minutes: only after it is nobody new let in, and who is in may finish."""
     shipper = HeldShipper()
     names = [profile("a"), profile("wide", nodes=2, args={"tensor-parallel-size": 2})]
     supervisor = await house.open(*names, nodes=SecondNode(house), shipper=shipper)
@@ -156,7 +151,6 @@ async def test_an_engine_that_is_to_leave_serves_while_its_place_on_another_node
 
 
 async def test_a_copy_that_fails_leaves_the_engine_that_was_to_leave_as_it_was(house: House) -> None:
-    """It never stopped serving."""
     full = HostError("Its disk is full.", code="disk_full")
     shipper = ScriptedShipper(MISSING, full)
     await house.open(
@@ -174,7 +168,6 @@ async def test_a_copy_that_fails_leaves_the_engine_that_was_to_leave_as_it_was(h
 
 @pytest.mark.parametrize("gib", [80, 20], ids=["evicted for it", "beside it"])
 async def test_a_persons_stop_does_not_wait_for_a_copy(house: House, gib: int) -> None:
-    """The copy ends, the engine stops, and the start that copied begins anew for whoever waits for it."""
     shipper = HeldShipper()
     names = [profile("a", gib=gib), profile("wide", nodes=2, args={"tensor-parallel-size": 2})]
     supervisor = await house.open(*names, nodes=SecondNode(house), shipper=shipper)
@@ -211,7 +204,6 @@ def said(house: Any, profile: str) -> str:
 async def test_a_start_asks_a_quick_program_once(
     house: Any, make_profile: Any, flags: FlagStore, help_: str, flag: str
 ) -> None:
-    """The first start asks it; later ones, and those of later daemons, know. Its flags decide the command line."""
     house.runtime.help = help_
     await house.open(make_profile("a", **LLAMA), make_profile("b", **LLAMA), flags=flags)
     await house.leased("a")
@@ -230,7 +222,6 @@ async def test_a_start_asks_a_quick_program_once(
 async def test_a_program_that_prints_rubbish_is_not_known_and_starts(
     house: Any, make_profile: Any, flags: FlagStore, help_: str
 ) -> None:
-    """It is asked once in a daemon's life, and told by variables, which it passes over if it does not know them."""
     house.runtime.help = help_
     await house.open(make_profile("a", **LLAMA), make_profile("b", **LLAMA), flags=flags)
     for name in ("a", "b"):
@@ -244,7 +235,6 @@ async def test_a_program_that_prints_rubbish_is_not_known_and_starts(
 async def test_a_quick_program_that_hangs_holds_up_one_start_only(
     house: Any, make_profile: Any, flags: FlagStore
 ) -> None:
-    """For five seconds; the next ones begin at once. It is asked again, with more patience, when the box is quiet."""
     house.runtime.help = None
     await house.open(make_profile("a", **LLAMA), make_profile("b", **LLAMA), flags=flags)
     for name in ("a", "b"):
@@ -253,8 +243,7 @@ async def test_a_quick_program_that_hangs_holds_up_one_start_only(
     assert house.runtime.asked == ["llama-server --help"]
     house.runtime.help = NEW
     while flags.of(make_profile("b", **LLAMA), containerised=True) is None:
-        house.clock.step()
-        await house.clock.rest()
+        await house.clock.steps()
     await house.leased("a")
     assert said(house, "a").endswith("--metrics --load-mode none")
 
@@ -262,7 +251,6 @@ async def test_a_quick_program_that_hangs_holds_up_one_start_only(
 async def test_a_start_names_flags_that_its_program_does_not_list(
     house: Any, make_profile: Any, flags: FlagStore
 ) -> None:
-    """Once, with what may have been meant; it is tried all the same, as a help text may leave flags out."""
     house.runtime.help = NEW
     await house.open(make_profile("a", args={"mlock": True, "fleg-1": 2}, **LLAMA), make_profile("b"), flags=flags)
     for name in ("a", "b", "a"):
@@ -274,7 +262,6 @@ async def test_a_start_names_flags_that_its_program_does_not_list(
 
 
 async def test_a_slow_program_is_asked_once_the_box_is_quiet(house: Any, make_profile: Any, flags: FlagStore) -> None:
-    """No start waits for it; the one after knows. An image that is not here is not asked for, nor is a wrapper."""
     house.runtime.help = f"  -h, --help\n  --disable-access-log-for-endpoints X\n{REST}"
     absent = make_profile("absent", image="elsewhere")
     wrapped = make_profile("wrapped", command=("bash", "/serve.sh"))
@@ -283,70 +270,48 @@ async def test_a_slow_program_is_asked_once_the_box_is_quiet(house: Any, make_pr
     assert "--disable-access-log-for-endpoints" not in said(house, "a")
     asking = house.ask("a")
     await house.clock.drive(asking.granted())
-    for _ in range(20):
-        house.clock.step()
-        await house.clock.rest()
+    await house.clock.steps(20)
     assert house.runtime.asked == []
     await asking.leave()
     while flags.of(make_profile("b"), containerised=True) is None:
-        house.clock.step()
-        await house.clock.rest()
+        await house.clock.steps()
     await house.leased("b")
     assert "--disable-access-log-for-endpoints" in said(house, "b")
     assert house.runtime.asked == ["vllm serve --help=all"]
 
 
 async def test_a_start_ends_the_asking_of_a_slow_program(house: Any, make_profile: Any, flags: FlagStore) -> None:
-    """It hangs, and the start does not wait for it; when the box is quiet again so is it asked again."""
     house.runtime.help = None
     await house.open(make_profile("a"), flags=flags)
     while not house.runtime.asked:
-        house.clock.step()
-        await house.clock.rest()
+        await house.clock.steps()
     await house.leased("a")
     house.runtime.help = NEW
     while len(house.runtime.asked) < 2:
-        house.clock.step()
-        await house.clock.rest()
+        await house.clock.steps()
     assert house.runtime.asked == ["vllm serve --help=all"] * 2
 
 
 async def test_a_box_short_of_memory_asks_no_slow_program(house: Any, make_profile: Any, flags: FlagStore) -> None:
-    """It takes a gigabyte beside what is resident."""
     await house.open(make_profile("a", gib=108), flags=flags)
     await house.leased("a")
-    for _ in range(40):
-        house.clock.step()
-        await house.clock.rest()
+    await house.clock.steps(40)
     assert house.runtime.asked == []
 
 
 async def test_no_program_is_asked_with_a_secret_of_a_profile_that_is_not_started(
     house: Any, make_profile: Any, flags: FlagStore
 ) -> None:
-    """Its command line would show to others what the refusal of the start keeps from them."""
     secret = make_profile("a", env={"PLACE": "hf_" + "x" * 30})
     await house.open(secret, flags=flags)
-    for _ in range(40):
-        house.clock.step()
-        await house.clock.rest()
+    await house.clock.steps(40)
     assert house.runtime.asked == []
 
 
-async def refused(house: Any, name: str) -> SparkdashError:
-    """What a request for `name` is refused with."""
-    asking = house.ask(name)
-    (result,) = await house.clock.drive(asyncio.gather(asking.granted(), return_exceptions=True))
-    assert isinstance(result, SparkdashError), result
-    await house.settled()
-    return result
-
-
 async def test_a_missing_image_evicts_nobody(house: Any, make_profile: Any) -> None:
-    """What can be known to fail is looked at first: the running engine serves on, and the hint says what to do."""
     await house.open(make_profile("a"), make_profile("b", image="registry.example/none:0"))
     await house.leased("a")
-    error = await refused(house, "b")
+    error = await house.refused("b")
     assert isinstance(error, HostError)
     assert error.code == "image_missing"
     assert "sparkdash pull b" in error.hint
@@ -357,10 +322,9 @@ async def test_a_missing_image_evicts_nobody(house: Any, make_profile: Any) -> N
 
 
 async def test_an_image_to_be_built_is_named_with_its_command_and_never_pulled(house: Any, make_profile: Any) -> None:
-    """`use` and `pull` say the same, and which profile serves the model from a published image."""
     build = ImageBuild(context="images/b", minutes=30)
     await house.open(make_profile("a"), make_profile("b", image="localhost/none:0", build=build, nearest="a"))
-    error = await refused(house, "b")
+    error = await house.refused("b")
     told = (
         "It must be built: `sparkdash build b`, about 30m00s. "
         "a serves the same model from a published image: `sparkdash use a`."
@@ -374,10 +338,9 @@ async def test_an_image_to_be_built_is_named_with_its_command_and_never_pulled(h
 async def test_weights_at_a_path_of_another_box_name_the_profile_whose_weights_can_be_pulled(
     house: Any, make_profile: Any, tmp_path: Path
 ) -> None:
-    """Nobody can fetch a folder whose repository no source names."""
     weights = {"target": ModelRef(path=str(tmp_path / "theirs"))}
     await house.open(make_profile("a"), make_profile("b", models=weights, nearest="a"))
-    error = await refused(house, "b")
+    error = await house.refused("b")
     assert error.code == "weights_missing"
     assert error.hint == (
         "Put them there, or correct the path in the profile. "
@@ -402,20 +365,18 @@ async def test_an_image_that_no_registry_has_is_not_asked_for(house: Any, make_p
 
 
 async def test_what_can_never_fit_evicts_nobody(house: Any, make_profile: Any) -> None:
-    """More than the whole box: refused at once, with the figures."""
     await house.open(make_profile("a"), make_profile("whale", gib=125))
     await house.leased("a")
     assert (await house.supervisor.plan("whale")).fits is False
-    error = await refused(house, "whale")
+    error = await house.refused("whale")
     assert error.code == "does_not_fit"
     assert "128.0 GiB in all" in error.message
     assert house.runtime.running() == ["a"]
 
 
 async def test_pulling_the_image_mends_it_at_once(house: Any, make_profile: Any) -> None:
-    """The remembered failure does not outlive its cause."""
     await house.open(make_profile("b", image="new"))
-    assert (await refused(house, "b")).code == "image_missing"
+    assert (await house.refused("b")).code == "image_missing"
     steps = [step async for step in house.supervisor.pull("b")]
     assert steps[-1].done
     await house.leased("b")
@@ -423,22 +384,20 @@ async def test_pulling_the_image_mends_it_at_once(house: Any, make_profile: Any)
 
 
 async def test_weights_that_came_mend_it_at_once(house: Any, make_profile: Any, tmp_path: Path) -> None:
-    """A path that does not exist is told before anything is evicted; once it is filled and released, it starts."""
     path = tmp_path / "weights"
     await house.open(make_profile("a"), make_profile("b", models={"target": ModelRef(path=str(path))}))
     await house.leased("a")
-    error = await refused(house, "b")
+    error = await house.refused("b")
     assert (error.code, str(path) in error.message) == ("weights_missing", True)
     assert house.runtime.running() == ["a"]
     path.mkdir()
-    assert (await refused(house, "b")).code == "weights_missing"
+    assert (await house.refused("b")).code == "weights_missing"
     await house.supervisor.release("b")
     await house.leased("b")
     assert house.state("b") is EngineState.READY
 
 
 def test_paths_of_a_container_are_looked_for_where_they_lie(make_profile: Any) -> None:
-    """Under an own mount's source, in a volume not at all; never a model that the launch does not use."""
     models = {"target": ModelRef(path="/models/x/y"), "drafter": ModelRef(path="/nosuch")}
     for mounts, place in (
         ((), "/models/x/y"),
@@ -456,7 +415,6 @@ def test_paths_of_a_container_are_looked_for_where_they_lie(make_profile: Any) -
     ({"engine": EngineKind.OPENAI, "url": "http://x"}, "listens at http://x"),
 ], ids=["simulated", "elsewhere"])  # fmt: skip
 async def test_there_is_nothing_to_pull(house: Any, make_profile: Any, facts: dict[str, Any], told: str) -> None:
-    """Said so, without advice to add an image."""
     await house.open(make_profile("b", image=None, models={}, **facts))
     with pytest.raises(AdmissionError, match=told) as caught:
         await anext(house.supervisor.pull("b"))
@@ -464,18 +422,16 @@ async def test_there_is_nothing_to_pull(house: Any, make_profile: Any, facts: di
 
 
 async def test_a_taken_port_is_passed_over_and_a_full_range_is_told(house: Any, make_profile: Any) -> None:
-    """Another program's port is never handed to an engine; when none is left, the range is named."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         await house.open(make_profile("a"), engine_ports=(port, port))
-        error = await refused(house, "a")
+        error = await house.refused("a")
     assert error.code == "port_in_use"
     assert str(port) in error.message
     assert house.runtime.here == {}
 
 
 async def test_a_client_that_leaves_during_the_drain_spares_the_running_engine(house: Any, make_profile: Any) -> None:
-    """Nothing was stopped yet and nobody wants the other: the swap is called off."""
     await house.open(make_profile("a"), make_profile("b"))
     holder = house.ask("a")
     await house.clock.drive(holder.granted())
@@ -492,7 +448,6 @@ async def test_a_client_that_leaves_during_the_drain_spares_the_running_engine(h
 
 
 async def test_a_client_that_leaves_during_the_load_does_not_end_it(house: Any, make_profile: Any) -> None:
-    """Its retry is coming: the load goes on, and the retry joins it."""
     await house.open(make_profile("a"))
     waiting = house.ask("a")
     await house.loads("a")
@@ -503,7 +458,6 @@ async def test_a_client_that_leaves_during_the_load_does_not_end_it(house: Any, 
 
 
 async def test_a_client_that_leaves_as_it_is_granted_leaves_nothing_behind(house: Any, make_profile: Any) -> None:
-    """Cancelled between the grant that it waited for and its first use: the lease ends all the same."""
     await house.open(make_profile("a"), make_profile("b"))
     asking = house.ask("a")
     granted: list[bool] = []

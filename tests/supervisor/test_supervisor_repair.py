@@ -80,7 +80,6 @@ async def test_a_fault_of_the_gpu_that_the_kernel_reported_is_in_the_reason(hous
 
 
 async def test_evidence_that_cannot_be_kept_is_told_and_holds_no_repair_up(house: Any, box: Box, opened: Any) -> None:
-    """A full disk: the notice says so, and the engine is repaired all the same."""
     problem = "No evidence was kept: /state/incidents cannot be written: No space left on device."
 
     async def full(_request: EvidenceRequest) -> Evidence:
@@ -106,7 +105,6 @@ async def test_evidence_that_raises_holds_no_repair_up(house: Any, box: Box, ope
 
 
 async def test_an_excuse_that_comes_once_it_is_stuck_undoes_nothing(house: Any, box: Box, opened: Any) -> None:
-    """Only progress does: evidence itself uses the CPU, and each look could begin another incident."""
     asking, lease = await held_by_old(house, box, opened)
     box.of("a").holds, box.seen_by_evidence = True, ("ptxas",)
     await until(house, lambda: step(house) is RepairStep.CANCEL)
@@ -135,7 +133,6 @@ async def test_an_engine_that_is_only_told_of_is_told_once_whatever_excuses_come
 async def test_an_engine_that_is_only_told_of_is_not_touched(
     house: Any, box: Box, opened: Any, make_profile: Any, behaviour: Any, serve_engine: Any, foreign: bool
 ) -> None:
-    """`on_stuck: tell`, or a server that is not ours: told once, and once more when it moves."""
     server = await serve_engine("a", 0, does=behaviour())
     url = f"http://127.0.0.1:{server.addresses[0][1]}"
     facts = {"engine": "openai", "image": None, "url": url, "model_id": "a", "gib": None} if foreign else {}
@@ -197,7 +194,6 @@ async def test_two_engines_that_are_stuck_at_once_are_repaired_apart(
 async def test_a_daemon_that_ends_within_a_step_leaves_a_closed_incident(
     house: Any, box: Box, opened: Any, tmp_path: Any, wanted: RepairStep
 ) -> None:
-    """The next one says that it does not know how it went on, and serves."""
     file = tmp_path / "sparkdash.db"
     async with Store.opened(file, lambda _: None) as store:
         await opened(store=store)
@@ -218,7 +214,6 @@ async def test_a_daemon_that_ends_within_a_step_leaves_a_closed_incident(
 async def test_a_stuck_engine_that_an_earlier_daemon_left_is_not_waited_for(
     house: Any, box: Box, opened: Any, behaviour: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answers its health route and generates nothing, as one does that still loads: the incident tells them apart."""
     monkeypatch.setattr(adopt, "ANSWER_S", 0.1)
     does = house.runtime.zoo["a"] = behaviour()
     file = tmp_path / "sparkdash.db"
@@ -242,7 +237,6 @@ async def test_a_stuck_engine_that_an_earlier_daemon_left_is_not_waited_for(
 async def test_a_stuck_engine_that_is_only_told_of_outlives_the_daemon(
     house: Any, box: Box, opened: Any, behaviour: Any, make_profile: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its owner wants to look at it: the next daemon does not end it either."""
     monkeypatch.setattr(adopt, "ANSWER_S", 0.1)
     does = house.runtime.zoo["a"] = behaviour()
     file, told = tmp_path / "sparkdash.db", make_profile("a", on_stuck="tell")
@@ -281,7 +275,6 @@ async def test_a_restart_that_fails_is_told_with_the_incident(
 async def test_an_engine_that_is_stuck_again_soon_after_it_recovered_is_ended(
     house: Any, box: Box, opened: Any
 ) -> None:
-    """Cancelling helped once; the second time nobody is kept waiting for that."""
     asking, lease = await held_by_old(house, box, opened)
     await until(house, lease.lost.done)
     await asking.leave()
@@ -323,7 +316,6 @@ async def test_a_fault_in_a_look_ends_neither_the_daemon_nor_the_looks(house: An
 async def test_the_mean_time_to_repair_counts_what_was_repaired(
     house: Any, box: Box, opened: Any, tmp_path: Any
 ) -> None:
-    """It is there again after a restart of the daemon."""
     file = tmp_path / "sparkdash.db"
     async with Store.opened(file, lambda _: None) as store:
         await opened(store=store)
@@ -373,7 +365,6 @@ def test_no_repair_took_less_than_nothing_where_the_clock_was_set_back(house: An
 async def test_a_persons_stop_ends_the_repair_at_each_step(
     house: Any, box: Box, opened: Any, wanted: RepairStep
 ) -> None:
-    """It is stopped and stays so, with one end of one incident."""
     await opened()
     await old(house)
     asking, lease = await at_step(house, box, wanted)
@@ -414,7 +405,6 @@ async def test_a_persons_use_of_another_profile_goes_before_the_repair(
 async def test_a_persons_use_of_the_stuck_profile_starts_it_again_at_each_step(
     house: Any, box: Box, opened: Any, wanted: RepairStep
 ) -> None:
-    """At once, without waiting for the rest of the repair; it counts as repaired."""
     await opened()
     await old(house)
     asking, lease = await at_step(house, box, wanted)
@@ -478,7 +468,6 @@ async def test_an_engine_without_requests_is_not_looked_at(house: Any, box: Box,
 async def test_a_stuck_engine_is_ended_and_comes_up_again_and_who_had_no_answer_waits(
     house: Any, box: Box, opened: Any
 ) -> None:
-    """The whole way: told, evidence, cancelled, watched for two minutes, ended, brought up, and the time that it took."""
     await opened()
     await old(house)
     _, lease = await held(house, box)
@@ -522,7 +511,6 @@ async def test_it_comes_up_again_also_when_nobody_waits(house: Any, box: Box, op
 async def test_it_comes_up_beside_another_though_its_memory_is_not_back_yet(
     house: Any, box: Box, opened: Any, make_profile: Any
 ) -> None:
-    """What it held was measured before its end, and is on its way back: it is no reason to call the box too full."""
     await opened(make_profile("a", gib=80), make_profile("b", gib=20), reclaim_s=300)
     await house.leased("b")
     await old(house)
@@ -542,7 +530,6 @@ async def test_it_comes_up_beside_another_though_its_memory_is_not_back_yet(
 
 
 async def test_an_engine_that_is_freed_by_cancelling_serves_on(house: Any, box: Box, opened: Any) -> None:
-    """Nothing is left on it and a short generation is answered: who waits is served by the same engine."""
     asking, lease = await held_by_old(house, box, opened)
     box.of("a").holds = True
     await until(house, lease.lost.done)
@@ -565,7 +552,6 @@ async def test_an_engine_that_is_freed_by_cancelling_serves_on(house: Any, box: 
 async def test_an_engine_that_looks_free_and_answers_nothing_is_ended(
     house: Any, box: Box, opened: Any, behaviour: Any
 ) -> None:
-    """Its figures say that nothing is on it; only a short generation shows whether it works."""
     does = house.runtime.zoo["a"] = behaviour()
     asking, lease = await held_by_old(house, box, opened)
     does.hangs = True

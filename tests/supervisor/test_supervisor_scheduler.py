@@ -46,7 +46,6 @@ from sparkdash.units import GIB
 
 
 def test_an_engine_in_use_is_not_interrupted_before_its_dwell_is_over() -> None:
-    """Hits go on until then; the alarm is set to the end of the dwell, or of the pause of who used it last."""
     rig = beside("a")
     feed(rig, arrive("1", "a"), arrive("2", "c"))
     assert rig.scheduler.due == 30
@@ -58,14 +57,12 @@ def test_an_engine_in_use_is_not_interrupted_before_its_dwell_is_over() -> None:
 
 
 def test_a_person_and_whoever_has_waited_longest_interrupt_at_once() -> None:
-    """The dwell is for requests, and ends with their patience."""
     rig = beside("a")
     feed(rig, arrive("1", "a"))
     assert feed(rig, Use("c", SwapCause.USER)) == [BeginSwap("c", ("a",), SwapCause.USER)]
 
 
 def test_batch_waits_for_those_who_talk_and_not_for_ever() -> None:
-    """It is behind them in the line, does not interrupt their engine, and goes first after the longest wait."""
     rig = beside("a")
     rig.now = 100  # the dwell is over
     feed(rig, arrive("1", "a"))
@@ -79,7 +76,6 @@ def test_batch_waits_for_those_who_talk_and_not_for_ever() -> None:
 
 
 def test_batch_does_not_wait_for_batch() -> None:
-    """Nobody talks to the engine that it interrupts."""
     rig = beside("a")
     rig.now = 100
     feed(rig, Arrive("1", "a", batch=True))
@@ -87,7 +83,6 @@ def test_batch_does_not_wait_for_batch() -> None:
 
 
 def test_interactive_requests_are_before_batch_in_the_line() -> None:
-    """Whatever loads first, the next swap is theirs."""
     rig = beside()
     feed(rig, arrive("1", "a"), Arrive("2", "c", batch=True), arrive("3", "b"))
     effects = rig.handle(SwapDone("a"))
@@ -219,7 +214,6 @@ def test_a_request_that_waits_comes_first() -> None:
 
 
 def test_a_default_that_does_not_come_up_rests() -> None:
-    """Like any profile that failed; what left for it comes back."""
     rig = returning(with_a())
     assert at(rig, 100) == BACK
     feed(rig, Evicted("a"))
@@ -251,8 +245,7 @@ async def test_a_daemon_returns_to_its_default_and_tells_of_it(house: Any, make_
     assert defaults(house)[-1] == DefaultProfile(profile="big", after_s=300)
     await house.leased("small")
     while house.runtime.running() != ["big"]:
-        house.clock.step()
-        await house.clock.rest()
+        await house.clock.steps()
     await house.settled()
     swap = house.swaps()[-1]
     assert (swap.target, swap.evict, swap.cause) == ("big", ("small",), DEFAULT)
@@ -266,17 +259,14 @@ async def test_a_default_that_is_no_profile_is_told(house: Any, make_profile: An
 
 
 def test_a_hit_is_granted_at_once() -> None:
-    """The engine runs and nobody older waits for another."""
     assert with_a().handle(arrive("1", "a")) == [Grant("1", "a")]
 
 
 def test_a_miss_begins_a_swap_and_may_stop_at_once_what_nobody_holds() -> None:
-    """The order and the leave to evict come together; the place is told."""
     assert with_a().handle(arrive("1", "b")) == [BeginSwap("b", ("a",), REQUEST), Evict("b", ("a",)), Wait("1", 1)]
 
 
 def test_a_miss_joins_the_swap_in_flight_for_the_same_target() -> None:
-    """One load for all."""
     scheduler = with_a()
     scheduler.handle(arrive("1", "b"))
     assert scheduler.handle(arrive("2", "b")) == [Wait("2", 2)]
@@ -285,7 +275,6 @@ def test_a_miss_joins_the_swap_in_flight_for_the_same_target() -> None:
 
 
 def test_a_leased_engine_is_evicted_only_when_its_last_lease_left() -> None:
-    """Two leases, two leaves, one Evict."""
     scheduler = with_a()
     assert feed(scheduler, arrive("1", "a"), arrive("2", "a"), arrive("3", "b"))[-1] == BeginSwap("b", ("a",), REQUEST)
     assert feed(scheduler, Leave("1")) == []
@@ -300,7 +289,6 @@ def test_an_older_miss_blocks_younger_hits_of_the_evicted_side() -> None:
 
 
 def test_those_who_wait_when_a_swap_is_done_go_together_and_then_the_oldest_miss_has_its_turn() -> None:
-    """The batch is what arrived before the engine was ready; whoever comes later waits."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"), arrive("2", "a"), arrive("3", "b"), Evicted("a"))
     done = feed(scheduler, SwapDone("b"))
@@ -310,7 +298,6 @@ def test_those_who_wait_when_a_swap_is_done_go_together_and_then_the_oldest_miss
 
 
 def test_an_engine_elsewhere_blocks_nobody() -> None:
-    """It evicts nothing, so hits of the resident engine pass while it is probed."""
     scheduler = with_a()
     assert feed(scheduler, arrive("1", "far")) == [BeginSwap("far", (), REQUEST), Evict("far", ())]
     assert feed(scheduler, arrive("2", "a")) == [Grant("2", "a")]
@@ -318,7 +305,6 @@ def test_an_engine_elsewhere_blocks_nobody() -> None:
 
 
 def test_no_swap_for_nobody() -> None:
-    """Its only ticket left during the drain: called off, and the hits that it blocked go on."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), arrive("2", "b"), arrive("3", "a"))
     assert feed(scheduler, Leave("2")) == [CancelSwap("b")]
@@ -326,7 +312,6 @@ def test_no_swap_for_nobody() -> None:
 
 
 def test_a_load_goes_on_when_its_client_left() -> None:
-    """The retry is coming; the old engine is gone anyway."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"))
     assert feed(scheduler, Leave("1"), Evicted("a"), SwapDone("b")) == []
@@ -334,7 +319,6 @@ def test_a_load_goes_on_when_its_client_left() -> None:
 
 
 def test_after_the_drain_limit_leases_are_cut_and_the_eviction_goes_on() -> None:
-    """Only those on the evicted side; a limit that comes too late does nothing."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), arrive("2", "b"))
     cut, evict = feed(scheduler, DrainOver("b"))
@@ -345,7 +329,6 @@ def test_after_the_drain_limit_leases_are_cut_and_the_eviction_goes_on() -> None
 
 
 def test_a_failed_swap_refuses_all_of_its_target_and_falls_back_once() -> None:
-    """Then the one that ran before, with cause FALLBACK; if that fails too, nothing."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"), arrive("2", "b"), Evicted("a"))
     effects = feed(scheduler, SwapFailed("b", ERROR))
@@ -355,7 +338,6 @@ def test_a_failed_swap_refuses_all_of_its_target_and_falls_back_once() -> None:
 
 
 def test_no_fall_back_when_nothing_was_evicted() -> None:
-    """The old engine never left: it serves on."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"))
     assert feed(scheduler, SwapFailed("b", ERROR)) == [Refuse("1", ERROR)]
@@ -363,7 +345,6 @@ def test_no_fall_back_when_nothing_was_evicted() -> None:
 
 
 def test_who_waits_for_a_third_profile_goes_before_the_fall_back() -> None:
-    """Bringing the old one up only to evict it again would cost a swap."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"), arrive("2", "c"), Evicted("a"))
     assert feed(scheduler, SwapFailed("b", ERROR))[1:] == [BeginSwap("c", (), REQUEST), Evict("c", ())]
@@ -380,7 +361,6 @@ def test_who_waits_for_a_third_profile_goes_before_the_fall_back() -> None:
     ],
 )
 def test_a_failure_is_remembered_until_a_person_a_repair_a_catalog_or_its_rest(release: Move, now: float) -> None:
-    """Before that a retry is refused with the cached reason, and no time that a client would obey."""
     scheduler = new()
     feed(scheduler, arrive("1", "b"), SwapFailed("b", ERROR))
     scheduler.now = 20.0
@@ -394,7 +374,6 @@ def test_a_failure_is_remembered_until_a_person_a_repair_a_catalog_or_its_rest(r
 
 
 def test_a_newer_wish_replaces_an_older_one() -> None:
-    """B then C before anything was stopped: only C comes."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), Use("b", SwapCause.USER))
     assert feed(scheduler, Use("c", SwapCause.USER)) == [CancelSwap("b")]
@@ -402,7 +381,6 @@ def test_a_newer_wish_replaces_an_older_one() -> None:
 
 
 def test_a_wish_does_not_end_a_load_that_a_request_waits_for() -> None:
-    """The person's turn comes after it."""
     scheduler = new()
     feed(scheduler, arrive("1", "b"))
     assert feed(scheduler, Use("c", SwapCause.USER)) == []
@@ -419,7 +397,6 @@ def test_a_wish_for_what_runs_is_fulfilled() -> None:
 
 
 def test_auto_never_swaps() -> None:
-    """Refused when nothing is there; joins what loads; takes what became ready last, where none was used."""
     scheduler = new()
     (refused,) = feed(scheduler, arrive("1", None))
     assert isinstance(refused, Refuse)
@@ -436,7 +413,6 @@ def ask(id_: str, profile: str | None, task: Task = Task.GENERATE, client: str =
 
 
 def test_auto_is_the_engine_that_was_last_used_for_the_task() -> None:
-    """By this client, else by anybody; not the one that became ready last, nor one that was used for something else."""
     rig = small("a", "b", "c")
     rig.now = 1
     feed(rig, ask("1", "a"), Leave("1"))
@@ -452,7 +428,6 @@ def test_auto_is_the_engine_that_was_last_used_for_the_task() -> None:
 
 
 def test_auto_is_no_engine_that_cannot_do_what_is_asked() -> None:
-    """Where nothing that runs or loads can, it is refused with the task."""
     rig = small("a")
     rig.able = {"a": frozenset({Task.EMBED}), "b": frozenset({Task.GENERATE})}
     (refused,) = feed(rig, ask("1", None))
@@ -465,7 +440,6 @@ def test_auto_is_no_engine_that_cannot_do_what_is_asked() -> None:
 
 
 def test_only_so_many_clients_are_remembered() -> None:
-    """What they call themselves is theirs to choose."""
     rig = small("a")
     for number in range(CLIENTS + 5):
         feed(rig, ask(str(number), "a", client=f"client {number}"), Leave(str(number)))
@@ -474,7 +448,6 @@ def test_only_so_many_clients_are_remembered() -> None:
 
 
 def test_auto_takes_what_runs_when_its_target_failed() -> None:
-    """It did not ask for that profile, and need not pay for its failure."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"), arrive("2", None), Evicted("a"))
     assert feed(scheduler, SwapFailed("b", ERROR))[0] == Refuse("1", ERROR)
@@ -482,7 +455,6 @@ def test_auto_takes_what_runs_when_its_target_failed() -> None:
 
 
 def test_stop_comes_before_the_queue_and_refuses_those_who_wait() -> None:
-    """Stop everything means everything."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), arrive("2", "b"))
     effects = feed(scheduler, Stop(None))
@@ -497,14 +469,12 @@ def test_stop_comes_before_the_queue_and_refuses_those_who_wait() -> None:
 
 
 def test_a_died_engine_takes_its_leases_with_it() -> None:
-    """Whoever waited for the drain goes on."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), arrive("2", "b"))
     assert feed(scheduler, EngineDied("a", ERROR)) == [Cut(("1",), ERROR), Evict("b", ("a",))]
 
 
 def test_a_full_queue_refuses_misses_and_not_hits() -> None:
-    """A hit does not wait."""
     scheduler = with_a(limit=1)
     feed(scheduler, arrive("1", "far"))
     (refused,) = feed(scheduler, arrive("2", "b"))
@@ -514,13 +484,11 @@ def test_a_full_queue_refuses_misses_and_not_hits() -> None:
 
 
 def test_leaving_twice_or_as_a_stranger_is_nothing() -> None:
-    """One idempotent leave."""
     scheduler = with_a()
     assert feed(scheduler, arrive("1", "a"), Leave("1"), Leave("1"), Leave("x")) == [Grant("1", "a")]
 
 
 def test_a_hundred_clients_in_turn_cost_as_many_swaps_as_there_are_profiles() -> None:
-    """All arrive before the first load is done; each profile's go together, and nobody is refused."""
     scheduler = new()
     effects = feed(scheduler, *(arrive(str(n), "abc"[n % 3]) for n in range(100)))
     granted: list[str] = []
@@ -539,7 +507,6 @@ def test_a_hundred_clients_in_turn_cost_as_many_swaps_as_there_are_profiles() ->
 
 
 def test_no_fall_back_to_a_profile_that_went_away() -> None:
-    """Its file was deleted while another load went before the fall back: there is nothing to go back to."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"), arrive("2", "c"), Evicted("a"), SwapFailed("b", ERROR), Cancel())
     feed(scheduler, CatalogRead({"b": ProfileFacts("f-b"), "c": ProfileFacts("f-c")}))
@@ -548,7 +515,6 @@ def test_no_fall_back_to_a_profile_that_went_away() -> None:
 
 
 def test_a_stop_that_comes_as_the_load_succeeds_stops_what_came_up() -> None:
-    """Cancelling was too late; the person still wanted it gone, and is told only when it is."""
     scheduler = new()
     feed(scheduler, Use("b", SwapCause.USER), Stop("b"))
     assert feed(scheduler, SwapDone("b")) == [BeginSwap(None, ("b",), SwapCause.USER), Evict(None, ("b",))]
@@ -559,7 +525,6 @@ def test_a_stop_that_comes_as_the_load_succeeds_stops_what_came_up() -> None:
 
 
 def test_a_server_that_is_not_ours_leaves_before_its_newer_file_is_used_and_a_stop_waits_for_that() -> None:
-    """One change at a time has it, and none ends with a resident that nobody serves."""
     scheduler = new()
     feed(scheduler, Adopted("far", "f-old"))
     use = Use("far", SwapCause.USER)
@@ -570,7 +535,6 @@ def test_a_server_that_is_not_ours_leaves_before_its_newer_file_is_used_and_a_st
 
 
 def test_an_engine_of_ours_that_leaves_for_a_server_that_is_not_ours_gives_memory_back() -> None:
-    """Its file names such a server by now: no load begins before that swap is over."""
     scheduler = with_a()
     scheduler.handle(CatalogRead({"a": ProfileFacts("f-new", managed=False), "b": ProfileFacts("f-b")}))
     assert feed(scheduler, Use("a", SwapCause.USER)) == [BeginSwap("a", ("a",), SwapCause.USER), Evict("a", ("a",))]

@@ -42,7 +42,6 @@ from sparkdash.units import GIB
 
 
 async def test_two_that_fit_run_side_by_side_and_nobody_is_drained(house: Any, make_profile: Any) -> None:
-    """The first serves on while the second loads; requests for it are granted meanwhile."""
     await house.open(make_profile("chat", gib=70), make_profile("coder", gib=30))
     long = house.ask("chat")
     await house.clock.drive(long.granted())
@@ -64,7 +63,6 @@ async def test_two_that_fit_run_side_by_side_and_nobody_is_drained(house: Any, m
 async def test_an_idle_engine_serves_on_while_others_wait_for_its_place_behind_a_long_load(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
-    """A request for it, and one for `auto`, are granted at once; the one that will evict it has its turn once the load is over."""
     await house.open(make_profile("a", gib=40), make_profile("slow", gib=40), make_profile("c", gib=100))
     house.runtime.zoo["slow"] = behaviour(load_s=15)
     await house.leased("a")
@@ -84,7 +82,6 @@ async def test_an_idle_engine_serves_on_while_others_wait_for_its_place_behind_a
 async def test_an_engine_that_listens_already_does_not_wait_for_anothers_load(
     house: Any, make_profile: Any, serve_engine: Any, unused_tcp_port: int
 ) -> None:
-    """It takes no memory here: its request is granted while the other still loads, and each swap has phases of its own."""
     port = unused_tcp_port
     far = make_profile("far", gib=None, engine=EngineKind.OPENAI, image=None, models={}, url=f"http://127.0.0.1:{port}")
     await house.open(make_profile("a"), far)
@@ -107,7 +104,6 @@ async def test_an_engine_that_listens_already_does_not_wait_for_anothers_load(
 
 
 async def test_auto_is_the_engine_that_is_in_use(house: Any, make_profile: Any) -> None:
-    """Not the one that became ready last; and the snapshot is told, once requests come or go."""
     await house.open(make_profile("chat", gib=30), make_profile("embeds", gib=10, args={"runner": "pooling"}))
     await house.leased("chat")
     await house.leased("embeds")
@@ -122,7 +118,6 @@ async def test_auto_is_the_engine_that_is_in_use(house: Any, make_profile: Any) 
 
 
 async def test_the_third_evicts_exactly_the_one_that_was_named(house: Any, make_profile: Any) -> None:
-    """The plan, the swap and what happens agree: the one that nobody used for longest, with its reason."""
     await house.open(make_profile("a", gib=40), make_profile("b", gib=40), make_profile("c", gib=40))
     await house.leased("a")
     house.clock.time += 300
@@ -141,7 +136,6 @@ async def test_the_third_evicts_exactly_the_one_that_was_named(house: Any, make_
 
 
 async def test_what_can_never_fit_is_refused_at_once_with_the_figures(house: Any, make_profile: Any) -> None:
-    """Requests and people alike; nothing is evicted or begun."""
     await house.open(make_profile("a"), make_profile("whale", gib=125))
     await house.leased("a")
     asking = house.ask("whale")
@@ -157,7 +151,6 @@ async def test_what_can_never_fit_is_refused_at_once_with_the_figures(house: Any
 
 
 async def test_a_refusal_names_who_else_holds_memory_where_that_was_looked_at(house: Any, make_profile: Any) -> None:
-    """The two largest, beside the words that everybody may see."""
     sizes = {"open-webui": 34, "firefox\x1b[2J": 6, "tail": 2}
     held = [Holding(kind=Holder.CONTAINER, name=name, bytes=size * GIB) for name, size in sizes.items()]
     await house.open(make_profile("whale", gib=125), foreign=lambda: tuple(held))
@@ -170,7 +163,6 @@ async def test_a_refusal_names_who_else_holds_memory_where_that_was_looked_at(ho
 
 
 async def test_a_pinned_engine_leaves_only_for_a_person(house: Any, make_profile: Any) -> None:
-    """A request is refused at once and told who stands in its way; `use` goes through."""
     await house.open(make_profile("a"), make_profile("b"), policy={"a": Policy(pinned=True)})
     await house.leased("a")
     (error,) = await asyncio.gather(house.ask("b").granted(), return_exceptions=True)
@@ -183,7 +175,6 @@ async def test_a_pinned_engine_leaves_only_for_a_person(house: Any, make_profile
 
 
 async def test_what_the_owner_edits_holds_from_the_next_decision_on(house: Any, make_profile: Any) -> None:
-    """Who is pinned, what is kept free, how many may wait; engines that run stay as they are."""
     supervisor = await house.open(make_profile("a"), make_profile("b"), policy={"a": Policy(pinned=True)})
     await house.leased("a")
     supervisor.replace_settings(supervisor.settings.model_copy(update={"policy": {}, "reserve_gib": 50}))
@@ -200,7 +191,6 @@ async def test_what_the_owner_edits_holds_from_the_next_decision_on(house: Any, 
 
 
 async def test_an_engine_that_nobody_uses_is_stopped_when_its_time_is_over(house: Any, make_profile: Any) -> None:
-    """Not before, not while it is in use, and what is pinned or has no limit stays."""
     await house.open(
         make_profile("a", gib=20),
         make_profile("b", gib=20),
@@ -215,8 +205,7 @@ async def test_an_engine_that_nobody_uses_is_stopped_when_its_time_is_over(house
     await holder.leave()
     left = house.clock.time
     while house.state("a"):
-        house.clock.step()
-        await house.clock.rest()
+        await house.clock.steps()
     assert 600 <= house.clock.time - left < 610
     swap = house.swaps()[-1]
     assert (swap.target, swap.evict, swap.cause) == (None, ("a",), SwapCause.IDLE)
@@ -225,7 +214,6 @@ async def test_an_engine_that_nobody_uses_is_stopped_when_its_time_is_over(house
 
 
 async def test_preloads_come_up_in_their_order_as_far_as_they_fit(house: Any, make_profile: Any) -> None:
-    """What does not fit beside the others is told; a name that is no profile too."""
     profiles = [make_profile("a", gib=60), make_profile("b", gib=70), make_profile("c", gib=40, serves=("small",))]
     await house.open(*profiles, preload=("a", "b", "small", "nobody"))
     await house.settled()
@@ -239,7 +227,6 @@ async def test_preloads_come_up_in_their_order_as_far_as_they_fit(house: Any, ma
 async def test_an_agent_in_the_middle_of_its_work_is_not_interrupted_for_every_question(
     house: Any, make_profile: Any
 ) -> None:
-    """Two agents take turns, each with a pause for its tools: few swaps, and the one who waits is served in the end."""
     await house.open(make_profile("a"), make_profile("b"), min_dwell_s=30, max_wait_s=900)
     waits: list[float] = []
 
@@ -290,7 +277,6 @@ async def test_a_need_that_was_learned_counts_instead_of_the_declared_one(house:
 
 
 async def test_an_engine_that_failed_is_nobody_to_run_beside(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """Its record stays to be seen; an estimate that says nearly the whole box is still tried alone."""
     house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
     most = make_profile("most", gib=None, engine_version="0.19", args={"gpu-memory-utilization": 0.9})
     await house.open(make_profile("dies", gib=20), most)
@@ -304,7 +290,6 @@ async def test_an_engine_that_failed_is_nobody_to_run_beside(house: Any, make_pr
 
 
 def test_a_miss_that_waits_behind_a_load_keeps_nobody_from_the_engine_that_it_will_evict() -> None:
-    """Until its turn comes that engine would only stand idle, for as long as another loads. From then on nobody overtakes it."""
     rig = beside("a")
     feed(rig, arrive("1", "b"), arrive("2", "c"))
     assert feed(rig, arrive("3", "a"), arrive("4", None)) == [Grant("3", "a"), Grant("4", "a")]
@@ -316,7 +301,6 @@ def test_a_miss_that_waits_behind_a_load_keeps_nobody_from_the_engine_that_it_wi
 
 
 def test_what_takes_no_memory_begins_while_another_loads_and_while_it_is_cancelled() -> None:
-    """An engine elsewhere is only probed: neither a load, nor one that waits for its turn, holds that up."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "b"), arrive("2", "c"), Evicted("a"))
     assert feed(scheduler, arrive("3", "far")) == [BeginSwap("far", (), REQUEST), Evict("far", ())]
@@ -328,7 +312,6 @@ def test_what_takes_no_memory_begins_while_another_loads_and_while_it_is_cancell
 
 
 def test_the_end_of_one_swap_says_nothing_of_another() -> None:
-    """Its drain goes on, and who left for it comes back when it fails."""
     scheduler = with_a()
     feed(scheduler, arrive("1", "a"), arrive("2", "b"), arrive("3", "far"))
     assert feed(scheduler, DrainOver("far"), SwapDone("far")) == [Grant("3", "far")]
@@ -338,7 +321,6 @@ def test_the_end_of_one_swap_says_nothing_of_another() -> None:
 
 
 def test_a_stop_of_what_is_elsewhere_does_not_wait_for_a_load() -> None:
-    """It gives no memory back. A stop of an engine of this box does wait: one that loads must not see memory come back."""
     scheduler = with_a()
     feed(scheduler, Adopted("far", "f-far"), arrive("1", "b"), Evicted("a"))
     assert feed(scheduler, Stop("far")) == [BeginSwap(None, ("far",), SwapCause.USER), Evict(None, ("far",))]
@@ -352,7 +334,6 @@ def test_a_stop_of_what_is_elsewhere_does_not_wait_for_a_load() -> None:
 
 
 def test_one_that_fits_beside_the_others_comes_although_an_older_one_is_held_back() -> None:
-    """c would interrupt a, which is in use; b interrupts nobody."""
     rig = beside("a")
     assert feed(rig, arrive("1", "a"), arrive("2", "c"), arrive("3", "b"))[1:] == [
         BeginSwap("b", (), REQUEST),
@@ -362,7 +343,6 @@ def test_one_that_fits_beside_the_others_comes_although_an_older_one_is_held_bac
 
 
 def test_a_load_begins_beside_another_once_that_has_its_room() -> None:
-    """Not before: what leaves for the first, or is still on its way back, is not there for a second."""
     rig = small("a")
     assert feed(rig, arrive("1", "big")) == [BeginSwap("big", ("a",), REQUEST), Evict("big", ("a",))]
     assert feed(rig, arrive("2", "b"), Evicted("a"), Cancel())[0] == CancelSwap("big")
@@ -373,7 +353,6 @@ def test_a_load_begins_beside_another_once_that_has_its_room() -> None:
 
 
 def test_nobody_behind_one_who_waits_for_memory_takes_any_before_it() -> None:
-    """The older one needs room that others must make: a stream of small loads would keep it out for ever."""
     rig = small()
     feed(rig, arrive("1", "a"), Admitted("a"), arrive("2", "big"))
     assert feed(rig, arrive("3", "b")) == []
@@ -382,7 +361,6 @@ def test_nobody_behind_one_who_waits_for_memory_takes_any_before_it() -> None:
 
 
 def test_no_load_begins_beside_another_while_a_stop_waits_for_its_end() -> None:
-    """A person's word comes before the queue."""
     rig = small("a")
     feed(rig, arrive("1", "b"), Admitted("b"), Stop("a"))
     assert feed(rig, arrive("2", "c")) == []
@@ -391,7 +369,6 @@ def test_no_load_begins_beside_another_while_a_stop_waits_for_its_end() -> None:
 
 
 def test_who_sizes_itself_by_what_is_free_loads_alone() -> None:
-    """Neither beside another, nor another beside it."""
     rig = small(b={"loads_alone": True})
     feed(rig, arrive("1", "a"), Admitted("a"))
     assert feed(rig, arrive("2", "b")) == []
@@ -400,7 +377,6 @@ def test_who_sizes_itself_by_what_is_free_loads_alone() -> None:
 
 
 def test_a_wish_ends_a_load_that_nobody_waits_for_only_where_it_stands_in_its_way() -> None:
-    """One that fits beside it comes beside it."""
     rig = small()
     feed(rig, Use("a", SwapCause.USER), Admitted("a"))
     assert feed(rig, Use("b", SwapCause.USER)) == [BeginSwap("b", (), SwapCause.USER), Evict("b", ())]
@@ -408,7 +384,6 @@ def test_a_wish_ends_a_load_that_nobody_waits_for_only_where_it_stands_in_its_wa
 
 
 def test_what_is_forecast_behind_several_loads_counts_each_once() -> None:
-    """The box as it was before them, less what comes; one that fails gives its share back."""
     rig = small()
     feed(rig, arrive("1", "a"), Admitted("a"), arrive("2", "b"), Admitted("b"))
     assert rig.scheduler.choice("c", 0.0).available == (120 - 20 - 20 - 10) * GIB
@@ -419,7 +394,6 @@ def test_what_is_forecast_behind_several_loads_counts_each_once() -> None:
 
 
 def test_a_preload_waits_for_its_turn_behind_those_who_ask() -> None:
-    """It comes beside a load, and not while somebody waits for memory."""
     rig = small()
     feed(rig, arrive("1", "a"), Admitted("a"), arrive("2", "big"))
     assert feed(rig, Preload(("b",))) == []
@@ -427,7 +401,6 @@ def test_a_preload_waits_for_its_turn_behind_those_who_ask() -> None:
 
 
 def test_a_fall_back_comes_only_where_it_fits_beside_what_runs() -> None:
-    """c failed after a and b had left for it: both come back, one after the other."""
     rig = beside("a", "b")
     feed(rig, arrive("1", "c"), Evicted("a"), Evicted("b"))
     effects = feed(rig, SwapFailed("c", ERROR))
@@ -440,7 +413,6 @@ SHORT = AdmissionError("Memory is short.", code="memory_low", status=503, retry_
 
 
 def test_while_memory_is_short_a_load_for_which_nobody_leaves_is_refused_on_arrival() -> None:
-    """What runs goes on serving, what runs elsewhere takes nothing here, and a wish is declined."""
     rig = beside("a")
     rig.shortage = SHORT
     assert feed(rig, arrive("1", "b")) == [Refuse("1", SHORT)]
@@ -451,7 +423,6 @@ def test_while_memory_is_short_a_load_for_which_nobody_leaves_is_refused_on_arri
 
 
 def test_while_memory_is_short_a_load_that_makes_room_first_may_begin() -> None:
-    """Who leaves is what made it short; and who comes to wait for what loads already is not sent away for its memory."""
     rig = with_a()
     rig.shortage = SHORT
     assert feed(rig, arrive("1", "b"))[0] == BeginSwap("b", ("a",), REQUEST)

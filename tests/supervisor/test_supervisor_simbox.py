@@ -28,7 +28,6 @@ SEQUENCES = int(os.environ.get("SPARKDASH_SIMBOX", tries(1500)))
 def test_random_swap_sequences_never_freeze_the_box_that_a_blind_swapper_freezes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Available memory never under the floor, every ticket answered, nobody starves, no engine forgotten."""
     monkeypatch.setattr(stopping, "SAMPLE_S", 2.0)  # ten times fewer looks; only the waits grow
     monkeypatch.setattr(stopping, "measure_held_memory", holds_now)
     frozen = kills = swaps = beside = together = 0

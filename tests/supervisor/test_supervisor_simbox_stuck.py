@@ -289,7 +289,6 @@ def checked(plan: Sequence) -> Freezing:
 def test_engines_that_hang_at_random_are_repaired_and_nothing_waits_for_ever(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory never under the floor, every request ended or told, every stuck engine named in time, no healthy one touched."""
     monkeypatch.setattr(stopping, "SAMPLE_S", 2.0)
     monkeypatch.setattr(stopping, "measure_held_memory", holds_now)
     seen = Seen()

@@ -21,7 +21,7 @@ from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL, NodeStatus
 from sparkdash.domain.profile import MemoryNeed, Published
 from sparkdash.domain.swap import Swap, SwapCause, SwapPhase
-from sparkdash.errors import AdmissionError, HostError, SparkdashError
+from sparkdash.errors import AdmissionError, HostError
 from sparkdash.store import Store
 from sparkdash.supervisor.memory.footprint import read_memory
 from sparkdash.supervisor.state.registry import HeldMemory, MemoryDebts
@@ -29,7 +29,6 @@ from sparkdash.units import GIB
 
 
 async def test_a_second_engine_that_does_not_fit_beside_the_first_comes_to_the_other_node(house: House) -> None:
-    """Nobody leaves, and the plan says where."""
     supervisor = await house.open(profile("a"), profile("b"), nodes=SecondNode(house))
     await house.leased("a")
     plan = await house.clock.drive(supervisor.plan("b"))
@@ -45,7 +44,6 @@ async def test_a_second_engine_that_does_not_fit_beside_the_first_comes_to_the_o
 async def test_a_profile_for_two_nodes_is_refused_and_nobody_leaves_where_there_is_no_second(
     house: House, status: NodeStatus | None, code: str
 ) -> None:
-    """The reason names what is missing."""
     nodes = None if status is None else SecondNode(house, status)
     supervisor = await house.open(profile("a"), profile("wide", nodes=2), nodes=nodes)
     await house.leased("a")
@@ -74,7 +72,6 @@ def _tools(house: House, nodes: SecondNode) -> Any:
 
 
 async def test_a_node_that_is_too_busy_to_tell_its_memory_is_asked_again(house: House) -> None:
-    """It is reachable: a swap does not fail of a late answer."""
     nodes = LateNode(house)
     assert (await house.clock.drive(read_memory(_tools(house, nodes), "spark2"))).available == 120 * GIB
     assert nodes.asked == 3
@@ -82,7 +79,6 @@ async def test_a_node_that_is_too_busy_to_tell_its_memory_is_asked_again(house: 
 
 @pytest.mark.parametrize(("status", "asked"), [(NodeStatus.UNREACHABLE, 1), (NodeStatus.REACHABLE, 31)])
 async def test_a_node_that_stays_silent_is_an_error(house: House, status: NodeStatus, asked: int) -> None:
-    """At once where its connection is lost, else after half a minute."""
     nodes = LateNode(house, status)
     nodes.late = 1000
     with pytest.raises(HostError, match="does not answer"):
@@ -91,7 +87,6 @@ async def test_a_node_that_stays_silent_is_an_error(house: House, status: NodeSt
 
 
 async def test_a_published_start_is_expected_until_one_was_measured(house: House) -> None:
-    """A quarter of an hour, as its owner saw it."""
     row = Published(workload="start", start_s=900, source="test")
     supervisor = await house.open(profile("a", published=(row,)))
     assert (await house.clock.drive(supervisor.plan("a"))).expected_s == 900
@@ -101,7 +96,6 @@ async def test_a_published_start_is_expected_until_one_was_measured(house: House
 async def test_a_port_that_another_nodes_program_has_is_passed_over(
     house: House, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A start tries three ports: what listens on another node is only known once it is looked at there."""
     await house.open(profile("a"), nodes=SecondNode(house))
     start_container, tried = house.runtime.start, []
 
@@ -121,13 +115,6 @@ async def test_a_port_that_another_nodes_program_has_is_passed_over(
     assert len(set(tried)) == len(tried) == 3
 
 
-async def refused(house: Any, name: str) -> SparkdashError:
-    """What a request for `name` is refused with."""
-    (result,) = await house.clock.drive(asyncio.gather(house.ask(name).granted(), return_exceptions=True))
-    assert isinstance(result, SparkdashError), result
-    return result
-
-
 async def test_every_process_of_an_engine_can_tell_whose_it_is(house: Any, make_profile: Any) -> None:
     """Its environment names owner and container, so that an orphan is known when its container is gone."""
     await house.open(make_profile("a"))
@@ -139,7 +126,6 @@ async def test_every_process_of_an_engine_can_tell_whose_it_is(house: Any, make_
 async def test_a_stop_is_in_the_past_before_anybody_is_told_that_it_ended(
     house: Any, make_profile: Any, tmp_path: Path, name: str | None
 ) -> None:
-    """As the swap without a target that it is, under the names of those that it stopped."""
     async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as store:
         recorded: list[Swap] = []
 
@@ -160,7 +146,6 @@ async def test_a_stop_is_in_the_past_before_anybody_is_told_that_it_ended(
 
 
 async def test_orphans_are_told(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """By pid; one that cannot be ended is an error, and says what that means."""
     house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(ended=(4711,), stuck=(4712, 4713)))
     await house.open(make_profile("a"))
     await house.leased("a")
@@ -198,7 +183,6 @@ async def test_an_engine_that_ended_is_gone_though_its_container_is_still_listed
 async def test_what_the_end_of_a_daemon_could_not_stop_is_in_its_log(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
-    """Nobody is there any more to be told."""
     house.runtime.zoo["a"] = behaviour(wont_stop=True)
     await house.open(make_profile("a", gib=20), make_profile("b", gib=20))
     for name in ("a", "b"):
@@ -214,7 +198,6 @@ async def test_what_the_end_of_a_daemon_could_not_stop_is_in_its_log(
 
 
 async def test_that_nobody_could_look_for_orphans_is_told(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """Beside what was found: a box that is so slow is short of memory, and its owner must know where it may be."""
     house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(ended=(4711,), unseen=True))
     await house.open(make_profile("a"))
     await house.leased("a")
@@ -225,7 +208,6 @@ async def test_that_nobody_could_look_for_orphans_is_told(house: Any, make_profi
 
 
 async def test_orphans_of_an_engine_that_died_are_ended_too(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """An API server that dies leaves its workers behind, with the memory."""
     house.runtime.zoo["a"] = behaviour(leftovers=Leftovers(ended=(4711,)))
     await house.open(make_profile("a"))
     await house.leased("a")
@@ -237,7 +219,6 @@ async def test_orphans_of_an_engine_that_died_are_ended_too(house: Any, make_pro
 async def test_a_dead_engine_that_could_not_be_cleared_away_is_told(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
-    """Its container, and what it may have left behind with its memory: nobody has looked."""
     house.runtime.zoo["a"] = behaviour(wont_stop=True)
     await house.open(make_profile("a"))
     await house.leased("a")
@@ -249,11 +230,10 @@ async def test_a_dead_engine_that_could_not_be_cleared_away_is_told(
 
 
 async def test_without_a_need_a_start_into_missing_memory_is_not_risked(house: Any, make_profile: Any) -> None:
-    """It cannot be known whether it fits; once the memory is back, it goes."""
     await house.open(make_profile("leaky", gib=60), make_profile("unknown", gib=None))
     await house.leased("leaky")
     house.reader.leaks["leaky"] = 20 * GIB
-    error = await refused(house, "unknown")
+    error = await house.refused("unknown")
     assert (error.code, error.status) == ("memory_not_returned", 503)
     assert "20.0 GiB of 60.0 GiB not returned by leaky" in error.message
     assert "need that is not known" in error.message
@@ -262,7 +242,6 @@ async def test_without_a_need_a_start_into_missing_memory_is_not_risked(house: A
 
 
 async def test_what_fits_without_the_missing_memory_starts_after_a_short_wait(house: Any, make_profile: Any) -> None:
-    """With a warning that has the figures; nobody waits five minutes for memory that is not needed."""
     await house.open(make_profile("leaky", gib=95), make_profile("small", gib=20), reclaim_s=300)
     await house.leased("leaky")
     house.reader.leaks["leaky"] = int(12.4 * GIB)
@@ -276,7 +255,6 @@ async def test_what_fits_without_the_missing_memory_starts_after_a_short_wait(ho
 
 
 async def test_a_stop_tells_what_did_not_come_back(house: Any, make_profile: Any) -> None:
-    """Seconds after it, without keeping the person waiting for minutes."""
     await house.open(make_profile("leaky", gib=60))
     await house.leased("leaky")
     house.reader.leaks["leaky"] = 30 * GIB
@@ -287,7 +265,6 @@ async def test_a_stop_tells_what_did_not_come_back(house: Any, make_profile: Any
 
 
 async def test_nothing_owed_is_no_wait(house: Any, make_profile: Any) -> None:
-    """The first start on a box waits for nothing; a clean swap for two samples."""
     await house.open(make_profile("a"), make_profile("b"))
     await house.leased("a")
     await house.leased("b")
@@ -297,7 +274,6 @@ async def test_nothing_owed_is_no_wait(house: Any, make_profile: Any) -> None:
 
 
 async def test_a_box_that_cannot_tell_what_an_engine_held_waits_for_steadiness(house: Any, make_profile: Any) -> None:
-    """No figure, no claim: as long as it moves it is waited for, and nothing is called a leak."""
     house.reader.blind = True
     await house.open(make_profile("a"), make_profile("b"))
     await house.leased("a")
@@ -308,13 +284,12 @@ async def test_a_box_that_cannot_tell_what_an_engine_held_waits_for_steadiness(h
 
 
 async def test_a_debt_outlives_the_refusal(house: Any, make_profile: Any) -> None:
-    """Nobody took memory meanwhile: the next try is refused too, quickly; when it is back, the third goes."""
     need = MemoryNeed(weights_gib=90, kv_gib=0, overhead_gib=0, source="test")
     await house.open(make_profile("leaky", gib=60), make_profile("big", memory=need), reclaim_s=30)
     await house.leased("leaky")
     house.reader.leaks["leaky"] = 55 * GIB
     await house.clock.drive(house.supervisor.stop("leaky"))
-    assert (await refused(house, "big")).code == "memory_not_returned"
+    assert (await house.refused("big")).code == "memory_not_returned"
     began = house.clock.time
     await house.clock.drive(house.supervisor.use("big", cause="user"))
     await house.settled()
@@ -340,7 +315,6 @@ async def test_a_debt_outlives_the_refusal(house: Any, make_profile: Any) -> Non
     ],
 )
 def test_what_is_missing(held: list[HeldMemory | None], available: int, missing: int | None) -> None:
-    """The sum of what was held, from where it was before the first left; unknown stays unknown; small change is none."""
     debts = MemoryDebts()
     for number, each in enumerate(held):
         debts.left(f"engine-{number}", 1.0, each)
@@ -352,7 +326,6 @@ def test_what_is_missing(held: list[HeldMemory | None], available: int, missing:
 async def test_those_who_leave_are_stopped_at_the_same_time(
     house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each waits for its own grace. What one of them keeps is missing all the same: they were weighed before any was stopped."""
     both, stop = asyncio.Barrier(2), house.runtime.stop
 
     async def together(name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
@@ -366,7 +339,7 @@ async def test_those_who_leave_are_stopped_at_the_same_time(
     house.reader.leaks["b"] = 20 * GIB
     monkeypatch.setattr(house.runtime, "stop", together)
     async with asyncio.timeout(60):
-        error = await refused(house, "c")
+        (error,) = await house.clock.drive(asyncio.gather(house.ask("c").granted(), return_exceptions=True))
     assert error.code == "memory_not_returned"
     assert error.message.startswith(
         ("20.0 GiB of 80.0 GiB not returned by a, b", "20.0 GiB of 80.0 GiB not returned by b, a")
@@ -375,12 +348,11 @@ async def test_those_who_leave_are_stopped_at_the_same_time(
 
 
 async def test_one_that_will_not_stop_keeps_no_other_from_it(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """It stays in the way, and is told."""
     house.runtime.zoo["a"] = behaviour(wont_stop=True)
     await house.open(make_profile("a", gib=40), make_profile("b", gib=40), make_profile("c", gib=100))
     await house.leased("a")
     await house.leased("b")
-    assert (await refused(house, "c")).code == "unkillable"
+    assert (await house.refused("c")).code == "unkillable"
     assert house.runtime.running()[0] == "a"
     assert house.state("a") is EngineState.FAILED
     assert [swap.failure.code for swap in house.swaps() if swap.target == "c"] == ["unkillable"]

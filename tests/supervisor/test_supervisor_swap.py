@@ -15,7 +15,6 @@ from sparkdash.store import Store
 
 
 async def test_a_request_brings_its_engine_up_and_gets_a_url_that_answers(house: Any, make_profile: Any) -> None:
-    """Nothing runs; one lease later the engine generates at the leased URL, under the names it was started with."""
     await house.open(make_profile("a", serves=("small",)))
     asking = house.ask("small")
     lease = await house.clock.drive(asking.granted())
@@ -31,7 +30,6 @@ async def test_a_request_brings_its_engine_up_and_gets_a_url_that_answers(house:
 
 
 async def test_requests_that_come_and_go_together_are_counted_once(house: Any, make_profile: Any) -> None:
-    """Five are granted one after another: one telling of all of them. One that came and went meanwhile is none."""
     await house.open(make_profile("a"))
     await house.leased("a")
     await house.settled()
@@ -49,7 +47,6 @@ async def test_requests_that_come_and_go_together_are_counted_once(house: Any, m
 
 
 async def test_a_swap_goes_through_its_phases_in_order_and_times_each(house: Any, make_profile: Any) -> None:
-    """Drain, stop, reclaim, preflight, create, load, warm; each is published, each has its seconds."""
     await house.open(make_profile("a"), make_profile("b"))
     await house.leased("a")
     await house.leased("b")
@@ -70,7 +67,6 @@ async def test_a_swap_goes_through_its_phases_in_order_and_times_each(house: Any
 async def test_figures_begin_after_the_warm_up_and_before_the_first_request(
     house: Any, make_profile: Any, behaviour: Any, serve_engine: Any
 ) -> None:
-    """Of an engine that is started, one whose load is gone on with, and one elsewhere: between its warm-up and its being ready, once."""
     house.runtime.zoo["a"] = behaviour(load_s=15)
     server = await serve_engine("far", 0)
     far = make_profile("far", engine="openai", image=None, url=f"http://127.0.0.1:{server.addresses[0][1]}", gib=None)
@@ -101,7 +97,6 @@ async def test_an_engine_that_is_up_soon_is_not_kept_waiting(
 async def test_twenty_clients_of_two_profiles_need_two_swaps_and_finish_in_a_fair_order(
     house: Any, make_profile: Any
 ) -> None:
-    """Requests are batched by profile; within one, and for the first of each, arrival decides."""
     await house.open(make_profile("a"), make_profile("b"))
     order: list[int] = []
 
@@ -120,7 +115,6 @@ async def test_twenty_clients_of_two_profiles_need_two_swaps_and_finish_in_a_fai
 async def test_steady_alternation_costs_far_fewer_swaps_than_requests_and_starves_nobody(
     house: Any, make_profile: Any
 ) -> None:
-    """Ten clients that come back at once for the same two profiles: each is served every second swap."""
     await house.open(make_profile("a"), make_profile("b"))
     served = dict.fromkeys(range(10), 0)
 
@@ -137,7 +131,6 @@ async def test_steady_alternation_costs_far_fewer_swaps_than_requests_and_starve
 
 
 async def test_an_engine_is_not_stopped_before_its_last_request_has_ended(house: Any, make_profile: Any) -> None:
-    """The swap drains: a long answer goes on while the next profile waits, and newcomers do not prolong it."""
     await house.open(make_profile("a"), make_profile("b"))
     long = house.ask("a")
     await house.clock.drive(long.granted())
@@ -156,7 +149,6 @@ async def test_an_engine_is_not_stopped_before_its_last_request_has_ended(house:
 
 
 async def test_a_drain_that_takes_too_long_is_cut_and_the_holder_is_told(house: Any, make_profile: Any) -> None:
-    """After `drain_s` the lease is lost, with a reason, and the swap goes on."""
     await house.open(make_profile("a"), make_profile("b"), drain_s=60)
     endless = house.ask("a")
     lease = await house.clock.drive(endless.granted())
@@ -174,7 +166,6 @@ async def test_a_drain_that_takes_too_long_is_cut_and_the_holder_is_told(house: 
 async def test_an_engine_that_a_person_stops_while_it_drains_for_another_cuts_its_requests_for_good(
     house: Any, make_profile: Any
 ) -> None:
-    """Whoever came back would start again what was to be gone."""
     await house.open(make_profile("a"), make_profile("b"), drain_s=60)
     endless = house.ask("a")
     lease = await house.clock.drive(endless.granted())
@@ -226,7 +217,6 @@ async def test_the_time_to_expect_is_learned(house: Any, make_profile: Any) -> N
 async def test_an_engine_elsewhere_is_probed_and_takes_no_place(
     house: Any, make_profile: Any, serve_engine: Any
 ) -> None:
-    """Kind `openai`: no container, nobody is evicted, and requests for the resident engine go on."""
     server = await serve_engine("far", 0)
     port = server.addresses[0][1]
     far = make_profile("far", engine="openai", image=None, url=f"http://127.0.0.1:{port}", gib=None)

@@ -37,7 +37,6 @@ SLOWER = steps(reclaim=2, create=1, start=10, weights=90, weights_done=7, compil
 
 
 def test_nothing_known_is_nothing_said() -> None:
-    """A first load without a need, whose log names no share: no share and no time."""
     course = SwapEta()
     course.enter(SwapPhase.LOAD, 0)
     says(course, "weights", 5)
@@ -46,7 +45,6 @@ def test_nothing_known_is_nothing_said() -> None:
 
 
 def test_a_first_load_moves_with_the_memory_that_it_takes() -> None:
-    """Against the need, where one is known; it does not shrink with the engine, and tells nothing of what comes after."""
     course = SwapEta(needs=100)
     course.enter(SwapPhase.LOAD, 0)
     assert course.estimate(0).fraction is None
@@ -56,7 +54,6 @@ def test_a_first_load_moves_with_the_memory_that_it_takes() -> None:
 
 
 def test_a_first_load_goes_by_its_log_and_not_by_memory_that_others_move() -> None:
-    """Nine shards of fourteen: what a neighbour takes shows no more than the next shard, and a stuck load stays there."""
     course = SwapEta(needs=100)
     course.enter(SwapPhase.LOAD, 0)
     for shard in range(1, 10):
@@ -78,7 +75,6 @@ def test_a_first_load_without_a_need_goes_by_its_log_alone() -> None:
 
 
 def test_one_earlier_load_tells_what_is_left_and_no_spread() -> None:
-    """What that load still took from the same step on, less what has passed of this step."""
     course = SwapEta([ONCE])
     course.enter(SwapPhase.RECLAIM, 0)
     assert course.estimate(0) == Estimate(0.0, 105)
@@ -92,7 +88,6 @@ def test_one_earlier_load_tells_what_is_left_and_no_spread() -> None:
 
 
 def test_several_earlier_loads_tell_the_spread() -> None:
-    """Median, least and most of what each of them still took."""
     course = SwapEta([ONCE, SLOWER, ONCE])
     course.enter(SwapPhase.LOAD, 0)
     says(course, "weights", 10)
@@ -101,7 +96,6 @@ def test_several_earlier_loads_tell_the_spread() -> None:
 
 
 def test_the_log_s_own_share_corrects_what_was_learned() -> None:
-    """A load of twice the usual speed: the further its weights, the less the learned time counts."""
     course = SwapEta([ONCE])
     course.enter(SwapPhase.LOAD, 0)
     says(course, "weights", 10, 0.0)
@@ -125,7 +119,6 @@ def test_a_load_that_goes_as_it_went_is_foretold_exactly() -> None:
 
 
 def test_a_stage_that_comes_back_is_a_step_of_its_own() -> None:
-    """A drafter's weights after the target's; and the record of it is what the next load is measured by."""
     course = SwapEta()
     course.enter(SwapPhase.LOAD, 0)
     for at, stage, share in ((1, "weights", 0.0), (5, "weights", 1.0), (6, "weights", 0.0), (8, "weights", 1.0)):
@@ -142,7 +135,6 @@ def test_a_stage_that_comes_back_is_a_step_of_its_own() -> None:
 
 
 def test_the_drain_is_no_step() -> None:
-    """It is neither in what was done nor in what is left."""
     course = SwapEta([ONCE])
     course.enter(SwapPhase.DRAIN, 0)
     assert course.estimate(100) == Estimate(0.0, 105)
@@ -153,7 +145,6 @@ def test_the_drain_is_no_step() -> None:
 
 
 def test_a_load_that_stands_still_stays_where_it_is() -> None:
-    """Time without a word of the log is no way gone: not in a stage that the log tells shares of, and not in one that it does not."""
     silent, told = SwapEta([ONCE]), SwapEta([ONCE])
     for course in (silent, told):
         course.enter(SwapPhase.LOAD, 0)
@@ -166,7 +157,6 @@ def test_a_load_that_stands_still_stays_where_it_is() -> None:
 
 
 def test_a_load_whose_log_tells_nothing_is_never_said_to_be_almost_done() -> None:
-    """All that earlier swaps know is one long wait."""
     course = SwapEta([steps(create=1, start=97, warm=2)])
     course.enter(SwapPhase.LOAD, 0)
     shares = [course.estimate(at).fraction for at in (48.5, 87.3, 97, 150)]
@@ -177,7 +167,6 @@ def test_a_load_whose_log_tells_nothing_is_never_said_to_be_almost_done() -> Non
 
 
 def test_a_long_wait_before_the_load_says_nothing_of_the_load() -> None:
-    """Memory that comes back late is its own step's affair."""
     course = SwapEta([ONCE])
     course.enter(SwapPhase.RECLAIM, 0)
     assert course.estimate(300)[:2] == (None, 0.0)
@@ -187,7 +176,6 @@ def test_a_long_wait_before_the_load_says_nothing_of_the_load() -> None:
 
 
 def test_a_load_that_hangs_where_earlier_ones_were_through_has_no_share() -> None:
-    """Its last stage but the warm-up is over, as far as was ever seen, and a new one does not end."""
     course = SwapEta([steps(start=10, weights=90, weights_done=1, warm=2)])
     course.enter(SwapPhase.LOAD, 0)
     for at, share in ((10, 0.0), (100, 1.0)):
@@ -198,7 +186,6 @@ def test_a_load_that_hangs_where_earlier_ones_were_through_has_no_share() -> Non
 
 
 def test_what_takes_far_longer_than_ever_is_not_foretold() -> None:
-    """The rest after a step that does not end is no estimate; where the log tells how quick it goes, its pace is one."""
     course, slow = SwapEta([ONCE, SLOWER]), SwapEta([ONCE, SLOWER])
     for each in (course, slow):
         each.enter(SwapPhase.LOAD, 0)
@@ -214,7 +201,6 @@ def test_what_takes_far_longer_than_ever_is_not_foretold() -> None:
 
 
 def test_a_stage_never_seen_before_leaves_what_comes_after_the_last_known_one() -> None:
-    """A new version prints a new line."""
     course = SwapEta([ONCE])
     course.enter(SwapPhase.LOAD, 0)
     says(course, "weights", 10)
@@ -266,7 +252,6 @@ def test_whatever_happens_it_never_goes_back_and_is_never_full(
 
 
 async def test_progress_is_told_a_few_times_a_second_at_most(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """Hundreds of progress-bar lines at once become a handful of events, and the last one is not lost."""
     lines = tuple(f"Loading safetensors checkpoint shards: {n:3d}% Completed | {n}/100" for n in range(1, 101))
     house.runtime.zoo["a"] = behaviour(lines=lines)
     await house.open(make_profile("a"))
@@ -278,7 +263,6 @@ async def test_progress_is_told_a_few_times_a_second_at_most(house: Any, make_pr
 
 
 async def test_no_stage_of_a_quick_load_is_passed_over(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """Each is a step of what is learned of the load, however little of it there is to see."""
     lines = (
         "Resolved architecture: X",
         "Model loading took 0.1 GiB and 0.020000 seconds",
@@ -339,7 +323,6 @@ def told(house: Any, target: str) -> list[Swap]:
 async def test_a_first_load_moves_with_its_memory_and_the_second_knows_its_time(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
-    """The share never falls and is full only when done; what is left is told from the second load on."""
     house.runtime.zoo["a"] = behaviour(load_s=40)
     await house.open(make_profile("a"), make_profile("b"), store=Store(lambda _: None), no_progress_s=90)
     await house.leased("a")
@@ -370,7 +353,6 @@ async def test_a_first_load_moves_with_its_memory_and_the_second_knows_its_time(
 async def test_a_load_that_stands_still_says_so_and_is_never_almost_done(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
-    """It came up once and now it does not: for ten minutes it is told for how long nothing moved."""
     await house.open(make_profile("a"), store=Store(lambda _: None), no_progress_s=600)
     await house.leased("a")
     await house.supervisor.stop("a")
@@ -393,7 +375,6 @@ async def test_a_load_that_stands_still_says_so_and_is_never_almost_done(
 
 
 async def test_a_load_that_stands_still_is_extended_on_request(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """The limit begins anew, as often as it is asked; the standstill goes on being told from where it began."""
     house.runtime.zoo["a"] = behaviour(never_ready=True)
     await house.open(make_profile("a"), no_progress_s=600)
     began, asking = house.clock.time, asyncio.ensure_future(house.ask("a").granted())
@@ -415,7 +396,6 @@ async def test_a_load_that_stands_still_is_extended_on_request(house: Any, make_
 async def test_memory_that_others_move_is_no_progress_of_a_stuck_load(
     house: Any, make_profile: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody copies files and starts programs, and the load's own processes do nothing: it is given up in time."""
     monkeypatch.setattr(proc, "taken_in", lambda pids: dict.fromkeys(pids, GIB))
     monkeypatch.setattr(proc, "tells_reads", lambda _: True)
     house.runtime.zoo["a"] = behaviour(never_ready=True)
@@ -437,7 +417,6 @@ async def test_memory_that_others_move_is_no_progress_of_a_stuck_load(
 async def test_what_the_box_caches_counts_where_nobody_may_ask_what_the_load_reads(
     house: Any, make_profile: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another user's process that downloads: its memory stays as it is, and the page cache grows."""
     monkeypatch.setattr(proc, "taken_in", lambda pids: dict.fromkeys(pids, GIB))
     monkeypatch.setattr(proc, "tells_reads", lambda _: False)
     house.runtime.zoo["a"] = behaviour(load_s=200, lines=())
@@ -454,7 +433,6 @@ async def test_what_the_box_caches_counts_where_nobody_may_ask_what_the_load_rea
 
 
 async def test_a_load_that_moves_again_no_longer_stands_still(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """A new line of its log ends it; a line that repeats does not."""
     house.runtime.zoo["a"] = behaviour(never_ready=True, heartbeat=True)
     await house.open(make_profile("a"), no_progress_s=600)
     asking = house.ask("a")
@@ -462,8 +440,7 @@ async def test_a_load_that_moves_again_no_longer_stands_still(house: Any, make_p
 
     async def until(stands: bool) -> None:
         while (told(house, "a")[-1].still_since is not None) is not stands:
-            house.clock.step()
-            await house.clock.rest()
+            await house.clock.steps()
 
     await until(stands=True)
     house.runtime.of("a").say("INFO something new at last")
@@ -474,7 +451,6 @@ async def test_a_load_that_moves_again_no_longer_stands_still(house: Any, make_p
 
 
 async def test_another_launch_of_the_same_model_is_an_example(house: Any, make_profile: Any) -> None:
-    """A variant that was never loaded goes by its base, and says so."""
     base = make_profile("a")
     await house.open(base, make_profile("a/fast", models=base.models, args={"x": 1}), store=Store(lambda _: None))
     await house.leased("a")

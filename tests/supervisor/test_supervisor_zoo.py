@@ -17,7 +17,6 @@ from sparkdash.errors import (
     EngineDeadError,
     EngineError,
     HostError,
-    SparkdashError,
     UpstreamError,
 )
 from sparkdash.store import Store
@@ -59,7 +58,6 @@ async def test_an_engine_that_calls_itself_dead_and_stays_is_ended(house: Any, m
 
 
 async def test_what_its_log_says_is_the_reason_of_its_death(house: Any, make_profile: Any) -> None:
-    """Requests, the notice and the engine's failure all name it; a request that comes to hear of it late, too."""
     await house.open(make_profile("a"))
     came = asyncio.Event()
 
@@ -87,7 +85,6 @@ async def test_what_its_log_says_is_the_reason_of_its_death(house: Any, make_pro
 async def test_what_its_log_says_is_the_reason_also_where_its_end_is_slow(
     house: Any, make_profile: Any, hasty: None
 ) -> None:
-    """On a busy box it has not exited yet when it is ended: which was seen first makes no difference to who reads it."""
     await house.open(make_profile("a"))
     await house.leased("a")
     words = "WARNING 11-23 00:11:29 [core_client.py:817] [shutdown] MPClient: engine core exited unexpectedly"
@@ -99,7 +96,6 @@ async def test_what_its_log_says_is_the_reason_also_where_its_end_is_slow(
 
 
 async def test_a_bad_answer_of_an_engine_that_works_is_the_requests_own(house: Any, make_profile: Any) -> None:
-    """A short generation shows that it does: it stays, and nobody else notices."""
     await house.open(make_profile("a"))
     await house.leased("a")
     assert await meets(house, PAGE) is PAGE
@@ -110,7 +106,6 @@ async def test_a_bad_answer_of_an_engine_that_works_is_the_requests_own(house: A
 async def test_an_engine_that_answers_nonsense_is_ended_told_and_counted(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
-    """Another program has its port, or its model is broken: the second time within ten minutes it is parked."""
     does = house.runtime.zoo["a"] = behaviour()
     await house.open(make_profile("a"))
     for _ in range(2):
@@ -129,7 +124,6 @@ async def test_an_engine_that_answers_nonsense_is_ended_told_and_counted(
 async def test_a_server_that_is_not_ours_is_not_parked_for_its_bad_answers(
     house: Any, make_profile: Any, behaviour: Any, serve_engine: Any
 ) -> None:
-    """Nobody here can start it anew: each request that meets a page is told so, and all is well once the server is."""
     does = behaviour()
     server = await serve_engine("a", 0, does=does)
     url = f"http://127.0.0.1:{server.addresses[0][1]}"
@@ -149,7 +143,6 @@ async def test_a_server_that_is_not_ours_is_not_parked_for_its_bad_answers(
 async def test_an_engine_in_use_is_looked_at_and_one_at_rest_is_not(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
-    """Three looks in a row that find it broken end it, with the reason; who holds it is told."""
     does = house.runtime.zoo["a"] = behaviour()
     await house.open(make_profile("a"))
     await house.leased("a")
@@ -172,7 +165,6 @@ async def test_an_engine_in_use_is_looked_at_and_one_at_rest_is_not(
 async def test_an_engine_that_is_slow_to_answer_a_look_is_let_be(
     house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A busy API server answers late: only work that stands still tells it from one that hangs."""
     await house.open(make_profile("a"))
     asking = house.ask("a")
     lease = await house.clock.drive(asking.granted())
@@ -192,7 +184,6 @@ async def test_an_engine_that_is_slow_to_answer_a_look_is_let_be(
 
 
 async def test_a_request_whose_engine_is_on_a_silent_node_is_told_so(house: Any, make_profile: Any) -> None:
-    """At once: the engine itself is given up only after `node_silent_s`."""
     nodes = SecondNode(house)
     await house.open(make_profile("a", node="spark2"), nodes=nodes)
     await house.leased("a")
@@ -206,7 +197,6 @@ async def test_a_request_whose_engine_is_on_a_silent_node_is_told_so(house: Any,
 async def test_so_is_one_whose_connection_ended_before_its_node_was_known_to_be_silent(
     house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end of the link closes both, in whatever order."""
     monkeypatch.setattr(watch, "CONFIRM_S", 0.05)
     nodes = SecondNode(house)
     await house.open(make_profile("a", node="spark2"), nodes=nodes)
@@ -221,20 +211,10 @@ async def test_so_is_one_whose_connection_ended_before_its_node_was_known_to_be_
     assert (error.code, error.message) == ("node_unreachable", "a cannot be reached. It is off.")
 
 
-async def refused(house: Any, name: str) -> SparkdashError:
-    """What a request for `name` is refused with."""
-    asking = house.ask(name)
-    (result,) = await house.clock.drive(asyncio.gather(asking.granted(), return_exceptions=True))
-    assert isinstance(result, SparkdashError), result
-    await house.settled()
-    return result
-
-
 async def test_never_ready_is_given_up_for_standing_still(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """No line and no memory for `no_progress_s`: the load fails with its last lines, and nothing is left over."""
     house.runtime.zoo["stuck"] = behaviour(never_ready=True)
     await house.open(make_profile("stuck"), no_progress_s=20)
-    error = await refused(house, "stuck")
+    error = await house.refused("stuck")
     assert isinstance(error, EngineError)
     assert (error.code, error.phase) == ("no_progress", "load")
     assert any("50% Completed" in line for line in error.log_tail)
@@ -243,16 +223,14 @@ async def test_never_ready_is_given_up_for_standing_still(house: Any, make_profi
 
 
 async def test_a_line_that_only_repeats_is_no_progress(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """A hung engine that says once a second that it waits is given up like a silent one."""
     house.runtime.zoo["stuck"] = behaviour(never_ready=True, heartbeat=True)
     await house.open(make_profile("stuck"), no_progress_s=20)
     began = house.clock.time
-    assert (await refused(house, "stuck")).code == "no_progress"
+    assert (await house.refused("stuck")).code == "no_progress"
     assert house.clock.time - began < 40
 
 
 async def test_a_slow_load_that_takes_memory_is_let_go_on(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """Ten times `no_progress_s` pass in silence while memory fills: that is progress."""
     house.runtime.zoo["slow"] = behaviour(load_s=200, lines=())
     await house.open(make_profile("slow"), no_progress_s=20)
     asking = house.ask("slow")
@@ -269,7 +247,6 @@ async def test_a_slow_load_that_takes_memory_is_let_go_on(house: Any, make_profi
 
 
 async def test_a_page_cache_that_grows_is_progress(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """Weights that an engine maps from a slow disk: no line, no memory taken for ten times `no_progress_s`."""
     house.runtime.zoo["mapped"] = behaviour(load_s=200, lines=())
     await house.open(make_profile("mapped", gib=0), no_progress_s=20)
     asking, taken = house.ask("mapped"), house.reader.memory
@@ -284,7 +261,6 @@ async def test_a_page_cache_that_grows_is_progress(house: Any, make_profile: Any
 
 
 async def test_memory_that_only_wavers_is_no_progress(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """Up and down by less than an engine takes, for ever: that is the box, not the load."""
     house.runtime.zoo["stuck"] = behaviour(never_ready=True, heartbeat=True)
     await house.open(make_profile("stuck"), no_progress_s=20)
     began, taken = house.clock.time, house.reader.memory
@@ -295,16 +271,15 @@ async def test_memory_that_only_wavers_is_no_progress(house: Any, make_profile: 
         return memory.model_copy(update={"available": memory.available - wave, "page_cache": GIB + wave})
 
     house.reader.memory = wavering
-    assert (await refused(house, "stuck")).code == "no_progress"
+    assert (await house.refused("stuck")).code == "no_progress"
     assert house.clock.time - began < 40
 
 
 async def test_a_load_that_failed_teaches_nothing(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """Neither its times nor its memory are those of an engine that serves."""
     store = Store(lambda _: None)
     house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
     await house.open(make_profile("dies"), store=store)
-    await refused(house, "dies")
+    await house.refused("dies")
     fingerprint = make_profile("dies").fingerprint
     assert (store.footprint(fingerprint), store.steps(fingerprint), store.expected_s(fingerprint)) == (None, (), None)
     assert [step.name for step in house.swaps()[-1].steps][-1] == "weights"
@@ -312,11 +287,10 @@ async def test_a_load_that_failed_teaches_nothing(house: Any, make_profile: Any,
 
 
 async def test_dies_loading_tells_the_cause_and_falls_back_once(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """The request gets the classified reason and the last lines; the profile that ran before comes back."""
     house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
     await house.open(make_profile("good"), make_profile("dies"))
     await house.leased("good")
-    error = await refused(house, "dies")
+    error = await house.refused("dies")
     assert (error.code, error.status) == ("out_of_memory", 503)
     assert isinstance(error, EngineError)
     assert error.container_exit == 1
@@ -333,11 +307,10 @@ async def test_dies_loading_tells_the_cause_and_falls_back_once(house: Any, make
 async def test_a_failure_is_remembered_while_it_rests_and_released_by_a_person(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
-    """Retries are refused at once with the cached reason and no swap; `use` tries again; so does time."""
     house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
     await house.open(make_profile("dies"))
-    await refused(house, "dies")
-    again = await refused(house, "dies")
+    await house.refused("dies")
+    again = await house.refused("dies")
     assert again.code == "out_of_memory"
     assert again.retry_after is None
     assert "`sparkdash use dies` starts it now" in again.hint
@@ -349,18 +322,16 @@ async def test_a_failure_is_remembered_while_it_rests_and_released_by_a_person(
 
 
 async def test_a_fall_back_that_fails_too_is_the_end_of_it(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """One fall back, not a chain of them."""
     house.runtime.zoo["dies"] = behaviour(dies_after_s=2)
     await house.open(make_profile("good"), make_profile("dies"))
     await house.leased("good")
     house.runtime.zoo["good"] = behaviour(dies_after_s=1)
-    await refused(house, "dies")
+    await house.refused("dies")
     assert [s.cause for s in house.swaps()[1:]] == [SwapCause.REQUEST, SwapCause.FALLBACK]
     assert house.runtime.here == {}
 
 
 async def test_dies_after_ready_is_seen_told_and_started_again(house: Any, make_profile: Any) -> None:
-    """The holder learns it, the snapshot shows the last words, the next request starts it anew."""
     await house.open(make_profile("a"))
     asking = house.ask("a")
     lease = await house.clock.drive(asking.granted())
@@ -393,7 +364,6 @@ async def test_a_container_that_somebody_removed_is_told_as_that(house: Any, mak
 
 
 async def test_the_words_of_a_failure_name_the_profile(house: Any, make_profile: Any) -> None:
-    """A hint is a command that can be typed as it stands there."""
     await house.open(make_profile("a"))
     await house.leased("a")
     await house.runtime.kill("a", "KeyError: 'w1'")
@@ -402,18 +372,16 @@ async def test_the_words_of_a_failure_name_the_profile(house: Any, make_profile:
 
 
 async def test_an_engine_that_keeps_dying_is_not_started_for_ever(house: Any, make_profile: Any) -> None:
-    """The second death within five minutes is remembered: restart loops have wedged whole boxes."""
     await house.open(make_profile("a"))
     for _ in range(2):
         await house.leased("a")
         await house.runtime.kill("a", "Segmentation fault")
         await house.clock.rest()
-    assert (await refused(house, "a")).code == "engine_crash"
+    assert (await house.refused("a")).code == "engine_crash"
     assert len(house.swaps()) == 2
 
 
 async def test_trouble_with_a_dead_engine_is_known_before_the_second_try(house: Any, make_profile: Any) -> None:
-    """An UpstreamError that leaves the lease is let through only once the death is in the registry."""
     await house.open(make_profile("a"))
 
     async def client() -> None:
@@ -430,7 +398,6 @@ async def test_trouble_with_a_dead_engine_is_known_before_the_second_try(house: 
 async def test_a_death_that_was_seen_is_waited_for_however_slow_the_runtime(
     house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second try before it is in the registry would be given the same dead engine, and be the last."""
     monkeypatch.setattr(watch, "CONFIRM_S", 0.0)
     await house.open(make_profile("a"))
     await house.leased("a")
@@ -461,7 +428,7 @@ async def test_what_followed_the_log_and_was_lost_costs_no_verdict(
     house.runtime.deaf = True
     house.runtime.zoo["a"] = behaviour(dies_after_s=3)
     await house.open(make_profile("a"))
-    assert (await refused(house, "a")).code == "out_of_memory"
+    assert (await house.refused("a")).code == "out_of_memory"
     assert [line async for line in house.supervisor.logs("a")][-1].startswith("torch.OutOfMemoryError")
 
 
@@ -469,7 +436,7 @@ async def test_lies_about_health_is_caught_by_a_real_generation(house: Any, make
     """200 on every probe and nothing said: not ready, and gone again."""
     house.runtime.zoo["liar"] = behaviour(empty_answers=True)
     await house.open(make_profile("liar"))
-    error = await refused(house, "liar")
+    error = await house.refused("liar")
     assert error.code == "bad_answer"
     assert house.swaps()[-1].failure.phase == "warm"
     assert house.runtime.here == {}
@@ -478,11 +445,10 @@ async def test_lies_about_health_is_caught_by_a_real_generation(house: Any, make
 async def test_wont_stop_fails_the_swap_and_is_tried_again_by_the_next(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
-    """What cannot be stopped is still in the way: no second engine beside it, and it serves nobody."""
     house.runtime.zoo["rock"] = behaviour(wont_stop=True)
     await house.open(make_profile("rock"), make_profile("b"))
     await house.leased("rock")
-    error = await refused(house, "b")
+    error = await house.refused("b")
     assert (error.code, house.swaps()[-1].failure.phase) == ("unkillable", "stop")
     assert house.state("rock") is EngineState.FAILED
     assert house.runtime.running() == ["rock"]
@@ -493,12 +459,11 @@ async def test_wont_stop_fails_the_swap_and_is_tried_again_by_the_next(
 
 
 async def test_leaks_memory_means_the_next_one_is_not_started(house: Any, make_profile: Any) -> None:
-    """What the box does not give back is waited for and then told with all figures; it is not gambled with."""
     await house.open(make_profile("leaky", gib=60), make_profile("big", gib=100), reclaim_s=30)
     await house.leased("leaky")
     house.reader.leaks["leaky"] = 50 * GIB
     began = house.clock.time
-    error = await refused(house, "big")
+    error = await house.refused("big")
     assert house.clock.time - began >= 30
     assert isinstance(error, AdmissionError)
     assert error.code == "memory_not_returned"
@@ -508,7 +473,6 @@ async def test_leaks_memory_means_the_next_one_is_not_started(house: Any, make_p
 
 
 async def test_memory_that_comes_back_late_is_waited_for(house: Any, make_profile: Any) -> None:
-    """The next engine is created only when enough is available and it has stopped moving."""
     await house.open(make_profile("a", gib=60), make_profile("big", gib=100), reclaim_s=300)
     await house.leased("a")
     house.reader.leaks["a"] = 50 * GIB
@@ -530,7 +494,7 @@ async def test_without_a_runtime_the_service_goes_on(house: Any, make_profile: A
     house.runtime.missing = True
     await house.open(make_profile("a"))
     assert [n.code for n in house.notices()] == ["runtime_missing"]
-    assert (await refused(house, "a")).code == "runtime_missing"
+    assert (await house.refused("a")).code == "runtime_missing"
     house.runtime.missing = False
     await house.supervisor.use("a", cause=SwapCause.USER)
     await house.settled()
@@ -555,24 +519,20 @@ async def test_a_runtime_that_fails_while_an_engine_loads_does_not_end_the_load(
 
 
 async def test_what_a_failed_load_leaves_behind_is_told(house: Any, make_profile: Any, behaviour: Any) -> None:
-    """An engine that failed and cannot be removed holds memory: a person must hear of it, beside the reason."""
     house.runtime.zoo["stuck"] = behaviour(never_ready=True, wont_stop=True)
     await house.open(make_profile("stuck"), no_progress_s=20)
-    assert (await refused(house, "stuck")).code == "no_progress"
+    assert (await house.refused("stuck")).code == "no_progress"
     assert [notice.code for notice in house.notices()] == ["unkillable", "no_progress"]
     assert "left over" in house.notices()[0].text
 
 
 async def test_memory_of_an_engine_that_was_stopped_before_is_waited_for_too(house: Any, make_profile: Any) -> None:
-    """Stop, then use: nobody is evicted by that start, and what the stopped one held is still on its way back."""
     await house.open(make_profile("a", gib=70), make_profile("b", gib=70))
     await house.leased("a")
     house.reader.leaks["a"] = 70 * GIB
     await house.clock.drive(house.supervisor.stop("a"))
     asking = house.ask("b")
-    for _ in range(12):
-        house.clock.step()
-        await house.clock.rest()
+    await house.clock.steps(12)
     assert not asking.task.done()
     house.reader.leaks.clear()
     assert (await house.clock.drive(asking.granted())).profile.name == "b"
@@ -580,9 +540,8 @@ async def test_memory_of_an_engine_that_was_stopped_before_is_waited_for_too(hou
 
 
 async def test_a_box_that_is_full_of_others_is_not_waited_for(house: Any, make_profile: Any) -> None:
-    """Nothing of ours left lately: the refusal comes in a moment."""
     await house.open(make_profile("b", gib=70))
     house.reader.others = 70 * GIB
     began = house.clock.time
-    assert (await refused(house, "b")).code == "does_not_fit"
+    assert (await house.refused("b")).code == "does_not_fit"
     assert house.clock.time - began < 5

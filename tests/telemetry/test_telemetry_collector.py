@@ -18,7 +18,6 @@ from sparkdash.units import GIB
 
 
 async def test_collector_memory_by_engine(watch: Watch, time: Any, box: Any, engine: Any) -> None:
-    """What an engine's processes hold is known while it loads; who has no known processes holds an unknown amount."""
     watch.pids = {"coder": {7, 8}}
     loading = EngineState.LOADING
     watch.engines = {name: engine(None, name, state=loading) for name in ("coder", "other")}
@@ -30,7 +29,6 @@ async def test_collector_memory_by_engine(watch: Watch, time: Any, box: Any, eng
 
 
 async def test_collector_asks_for_processes_seldom(watch: Watch, time: Any, box: Any, engine: Any) -> None:
-    """Process ids are asked for every few seconds, not with every tick."""
     watch.pids = {"coder": {7}}
     watch.engines = {"coder": engine(None, state=EngineState.LOADING)}
     async with collecting(watch, time, box):
@@ -43,7 +41,6 @@ async def test_collector_asks_for_processes_seldom(watch: Watch, time: Any, box:
 async def test_processes_of_started_engines_are_hardly_asked_for_while_nobody_looks(
     watch: Watch, time: Any, box: Any, engine: Any
 ) -> None:
-    """Each question costs a call of the runtime, beside engines that no longer fork."""
     watch.pids = {"coder": {7}}
     watch.engines = {"coder": engine(None)}
     watch.listeners = 0
@@ -75,7 +72,6 @@ async def test_other_containers_are_weighed_with_every_tick_and_asked_for_seldom
 
 
 async def test_collector_without_a_runtime(watch: Watch, time: Any, box: Any, engine: Any) -> None:
-    """A runtime that does not answer makes the figure unknown and no noise."""
     watch.engines = {"coder": engine(None, state=EngineState.LOADING)}
     watch.pids_broken = HostError("podman did not answer.")
     async with collecting(watch, time, box):
@@ -87,7 +83,6 @@ async def test_collector_without_a_runtime(watch: Watch, time: Any, box: Any, en
 
 
 async def test_collector_with_a_hanging_driver(watch: Watch, time: Any, box: Any) -> None:
-    """A driver that hangs is asked once, and memory is shown without it."""
     box.gpu_free.clear()
     async with collecting(watch, time, box, wait_s=IMPATIENT_S):
         samples = [await watch.sample() for _ in range(3)]
@@ -102,7 +97,6 @@ async def test_collector_with_a_hanging_driver(watch: Watch, time: Any, box: Any
 async def test_a_gpu_stuck_in_its_low_power_state_is_told_and_marks_the_samples(
     watch: Watch, time: Any, box: Any
 ) -> None:
-    """Once when it has lasted, and once when it is over."""
     box.gpu_now = Gpu(utilization=0.96, sm_clock_mhz=799, power_w=19.5)
     async with collecting(watch, time, box):
         first = await watch.sample()
@@ -119,7 +113,6 @@ async def test_a_gpu_stuck_in_its_low_power_state_is_told_and_marks_the_samples(
 async def test_collector_does_not_wait_for_a_slow_engine(
     watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slow engine keeps its last values with their time, has one request in flight, and holds up no other."""
     monkeypatch.setattr(source, "ANSWER_S", 600)
     slow, quick = await new_engine(), await new_engine()
     counting(slow, 40)
@@ -144,7 +137,6 @@ async def test_collector_does_not_wait_for_a_slow_engine(
 async def test_collector_survives_a_dying_engine(
     watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
 ) -> None:
-    """An engine that dies keeps its last values, says why there is nothing newer, and is asked less often."""
     server = await new_engine()
     counting(server, 40)
     watch.engines = {"coder": engine(server.url)}
@@ -159,7 +151,6 @@ async def test_collector_survives_a_dying_engine(
 
 
 async def test_collector_backs_off(watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any) -> None:
-    """After three failures in a row an engine is asked every five seconds, and every tick again once it answers."""
     server = await new_engine()
     server.status = 503
     watch.engines = {"coder": engine(server.url)}
@@ -176,7 +167,6 @@ async def test_collector_backs_off(watch: Watch, time: Any, box: Any, new_engine
 
 
 async def test_collector_goes_on_after_a_crash(watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any) -> None:
-    """A part that crashes is logged each time and told of once; the rest is measured, and so is it when it works again."""
     server = await new_engine()
     counting(server, 40)
     watch.engines = {"coder": engine(server.url)}
@@ -194,7 +184,6 @@ async def test_collector_goes_on_after_a_crash(watch: Watch, time: Any, box: Any
 
 
 async def test_collector_goes_on_when_a_whole_tick_crashes(watch: Watch, time: Any, box: Any) -> None:
-    """A tick that cannot even begin is told of once, and the next one comes in its time."""
     watch.crashes = 3
     with structlog.testing.capture_logs() as logs:
         async with collecting(watch, time, box):
@@ -225,7 +214,6 @@ async def test_collector_is_slower_when_nobody_looks(
 async def test_collector_slow_ticks_are_no_gaps(
     watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
 ) -> None:
-    """Rates are known at five-second ticks too, and when ticks become fast again."""
     server = await new_engine()
     counting(server, 200)
     watch.listeners = 0
@@ -254,7 +242,6 @@ OF_REQUESTS = (Metric.DECODE, Metric.TTFT_P50, Metric.TTFT_P95, Metric.PREFIX_HI
 
 
 async def test_collector_measures(watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any) -> None:
-    """A tick a second gives the engine's rate, the memory with its reserve, and the GPU."""
     server = await new_engine()
     counting(server, 40)
     watch.engines = {"coder": engine(server.url)}
@@ -272,7 +259,6 @@ async def test_collector_measures(watch: Watch, time: Any, box: Any, new_engine:
 async def test_collector_first_sample_has_no_rates(
     watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
 ) -> None:
-    """After one look there are gauges and no rates."""
     server = await new_engine()
     counting(server, 40)
     watch.engines = {"coder": engine(server.url)}
@@ -285,7 +271,6 @@ async def test_collector_first_sample_has_no_rates(
 async def test_collector_shows_nothing_of_the_warm_up(
     watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
 ) -> None:
-    """Before anybody asked there is neither a TTFT nor a hit; the first request counts, also when it was there before the first tick."""
     server = await new_engine()
     warmed_up(server, asked=0)
     watch.engines = {"coder": engine(server.url, state=EngineState.WARMING)}
@@ -306,7 +291,6 @@ async def test_collector_shows_nothing_of_the_warm_up(
 async def test_collector_shows_nothing_before_anybody_asked(
     watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any, began: bool
 ) -> None:
-    """Of an engine that was started or adopted, what it counted before it was ours to look at is nobody's."""
     server = await new_engine()
     warmed_up(server, asked=0)
     watch.engines = {"coder": engine(server.url, state=EngineState.WARMING if began else EngineState.READY)}
@@ -323,7 +307,6 @@ async def test_collector_shows_nothing_before_anybody_asked(
 async def test_collector_begins_in_time_with_an_engine_that_does_not_answer(
     watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever waits for the engine is not kept waiting: the look that is late is the one that figures begin with all the same."""
     monkeypatch.setattr(source, "BEGIN_S", 0.05)
     server = await new_engine()
     warmed_up(server, asked=0)
@@ -344,7 +327,6 @@ async def test_collector_begins_in_time_with_an_engine_that_does_not_answer(
 async def test_collector_asks_only_those_that_answer(
     watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
 ) -> None:
-    """Loading, failed and address-less engines are not asked, nor are kinds that tell nothing, nor one that warms up; a draining one is."""
     server = await new_engine()
     counting(server, 1)
     states = {state.value: engine(server.url, state.value, state=state) for state in EngineState}
@@ -368,7 +350,6 @@ async def test_collector_asks_only_those_that_answer(
 async def test_collector_says_what_is_wrong(
     watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any, body: str, status: int, error: str
 ) -> None:
-    """An answer that is no exposition gives no values and a reason."""
     server = await new_engine()
     server.text, server.status = body, status
     watch.engines = {"coder": engine(server.url)}
@@ -381,7 +362,6 @@ async def test_collector_says_what_is_wrong(
 async def test_collector_tells_engines_on_one_port_apart(
     watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
 ) -> None:
-    """Another container behind the same address is another engine: no rate reaches from one to the other."""
     server = await new_engine()
     counting(server, 40)
     watch.engines = {"coder": engine(server.url)}

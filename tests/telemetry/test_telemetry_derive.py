@@ -30,7 +30,6 @@ def test_a_warm_up_is_left_out_and_two_engines_add_up() -> None:
 
 
 def test_an_engine_that_restarts_by_itself_is_counted_whole() -> None:
-    """Nobody else asked it between the two readings, so its counters are all new work."""
     totals = EngineTotals()
     history = EngineHistory(totals)
     history.add(totals_look(0, 50))
@@ -80,7 +79,6 @@ def value(history: EngineHistory, metric: Metric) -> float | None:
 
 
 def test_derive_nothing_from_nothing() -> None:
-    """Without a reading every metric is there and unknown."""
     values, acceptance_at, *covers = EngineHistory().derive()
     assert values == dict.fromkeys(Metric)
     assert (acceptance_at, covers) == (None, [None, None])
@@ -95,19 +93,16 @@ def test_derive_needs_two_readings() -> None:
 
 
 def test_derive_absent_is_unknown() -> None:
-    """An engine that tells only its queue has no other figure, however long one looks."""
     values = after(*(look(at) for at in range(10))).derive().values
     assert {metric for metric, known in values.items() if known is not None} == {Metric.RUNNING}
 
 
 def test_derive_decode_over_two_seconds() -> None:
-    """The decode rate is that of the last two seconds, whatever was before."""
     history = after(*(look(at, generated=count) for at, count in enumerate((0, 1000, 1000, 1020, 1080))))
     assert value(history, Metric.DECODE) == 40.0
 
 
 def test_derive_tells_the_seconds_that_its_figures_cover() -> None:
-    """Another program can compute the same over the same time."""
     history = after(*(look(at, generated=at * 40) for at in (0.0, 1.0, 2.25, 3.0, 4.5)))
     derived = history.derive()
     assert (derived.rate_s, derived.window_s) == (2.25, 4.5)
@@ -115,7 +110,6 @@ def test_derive_tells_the_seconds_that_its_figures_cover() -> None:
 
 
 def test_derive_decode_survives_jitter() -> None:
-    """A tick that comes a little early does not change which window is taken."""
     history = after(
         look(0, generated=0), look(1.0, generated=40), look(2.02, generated=80.8), look(2.98, generated=119.2)
     )
@@ -131,13 +125,11 @@ def test_derive_idle_is_a_measured_zero() -> None:
 
 
 def test_derive_stale_gauge_is_zero_when_idle() -> None:
-    """A rate that an engine tells itself is not believed when nothing runs."""
     assert value(after(look(0, decode=43.9)), Metric.DECODE) == 43.9
     assert value(after(look(0, decode=43.9, running=0)), Metric.DECODE) == 0.0
 
 
 def test_derive_prefill_of_a_lumpy_counter() -> None:
-    """A prompt counted whole at its first token is divided by the time it took, not by the tick it was counted in."""
     working = [look(at, prefilled=0, generated=0, ttft_sum=0, ttft_count=0) for at in range(31)]
     history = after(*working)
     assert value(history, Metric.PREFILL) is None
@@ -146,7 +138,6 @@ def test_derive_prefill_of_a_lumpy_counter() -> None:
 
 
 def test_derive_prefill_beside_a_long_decode() -> None:
-    """While others decode, a new prompt's tokens are divided by its own time to first token."""
     history = after(*(look(at, prefilled=100, generated=40 * at, ttft_sum=1, ttft_count=1) for at in range(50)))
     assert value(history, Metric.PREFILL) == 0.0
     history.add(look(50, prefilled=8_100, generated=2000, ttft_sum=5, ttft_count=2))
@@ -162,7 +153,6 @@ def test_derive_prefill_of_queued_prompts() -> None:
 
 
 def test_derive_prefill_of_a_live_counter() -> None:
-    """A counter that moves with each chunk is divided by the window, also when a slow first token comes in it."""
     looks = [look(at, prefilled=1000 * at, generated=0, ttft_sum=0, ttft_count=0) for at in range(30)]
     history = after(*looks, look(30, prefilled=30_000, generated=1, ttft_sum=30, ttft_count=1))
     assert value(history, Metric.PREFILL) == 1000.0
@@ -187,7 +177,6 @@ def test_derive_prefix_hits_over_a_minute() -> None:
 
 
 def test_derive_speculation() -> None:
-    """Acceptance is by drafted tokens, the length by drafts, each position by drafts."""
     early = look(0, drafts=10, draft_tokens=30, accepted=12, accepted_at={0: 8.0, 1: 4.0})
     late = look(1, drafts=20, draft_tokens=58, accepted=26, accepted_at={0: 16.0, 1: 9.0, 2: 1.0})
     values, acceptance_at, *_ = after(early, late).derive()
@@ -204,7 +193,6 @@ def test_derive_speculation_that_drafted_nothing() -> None:
 
 
 def test_derive_speculation_gauges_of_the_last_work() -> None:
-    """Gauges that hold the ratio count as of the engine's last work within a minute, not as what they show when idle."""
     history = after(
         look(0, acceptance=0.5, acceptance_length=2.5), look(1, running=0, acceptance=0, acceptance_length=0)
     )
@@ -216,7 +204,6 @@ def test_derive_speculation_gauges_of_the_last_work() -> None:
 
 
 def test_derive_counts_from_the_first_reading() -> None:
-    """What an engine counted before its first reading was no client's: it is in no share, not even that of its life."""
     first = {"generated": 16.0, "hits": 2.0, "queries": 8.0, "drafts": 4.0, "draft_tokens": 10.0, "accepted": 5.0}
     history = after(look(0, **first, ttft={0.5: 1.0, math.inf: 1.0}), look(1, **first, ttft={0.5: 1.0, math.inf: 1.0}))
     quiet = (Metric.PREFIX_HIT, Metric.PREFIX_HIT_LIFETIME, Metric.ACCEPTANCE, Metric.TTFT_P50)
@@ -229,7 +216,6 @@ def test_derive_counts_from_the_first_reading() -> None:
 
 
 def test_derive_starts_over_when_a_counter_falls() -> None:
-    """An engine that began anew gives no rate for one interval and then its own."""
     history = after(look(0, generated=1000), look(1, generated=1040), look(2, generated=5))
     assert value(history, Metric.DECODE) is None
     history.add(look(3, generated=35))
@@ -237,19 +223,16 @@ def test_derive_starts_over_when_a_counter_falls() -> None:
 
 
 def test_derive_of_a_restart_counts_all_of_the_new_life() -> None:
-    """An engine that began anew while it was looked at has counted for nobody but its clients."""
     history = after(look(0, hits=900, queries=1000), look(1, hits=5, queries=20))
     assert value(history, Metric.PREFIX_HIT_LIFETIME) == 0.25
 
 
 def test_derive_starts_over_when_the_start_time_changes() -> None:
-    """A restart that has already counted further than before is noticed by its start time."""
     history = after(look(0, generated=10, started=1.0), look(1, generated=500, started=2.0))
     assert value(history, Metric.DECODE) is None
 
 
 def test_derive_goes_on_after_a_gap() -> None:
-    """Counters on both sides of a gap are true: a rate spans it, and the minute before it still counts."""
     history = after(look(0, generated=0, hits=0, queries=10), look(1, generated=40, hits=5, queries=20))
     history.add(look(11, generated=440, hits=5, queries=30))
     assert value(history, Metric.DECODE) == 40.0
@@ -260,7 +243,6 @@ def test_derive_goes_on_after_a_gap() -> None:
 
 
 def test_derive_of_a_gap_longer_than_the_window() -> None:
-    """What lies in a long gap is known in sum only: it counts until what came after it says more of the last minute."""
     history = after(look(0, hits=0, queries=0), look(1, hits=0, queries=100), look(301, hits=100, queries=200))
     assert value(history, Metric.PREFIX_HIT) == 1.0
     for at in range(302, 340):
@@ -269,7 +251,6 @@ def test_derive_of_a_gap_longer_than_the_window() -> None:
 
 
 def test_derive_ttft_quantiles() -> None:
-    """Quantiles come from what the histogram gained in the window, not from its lifetime."""
     early = look(0, ttft={0.5: 100.0, 1.0: 100.0, math.inf: 100.0})
     late = look(1, ttft={0.5: 100.0, 1.0: 104.0, math.inf: 104.0})
     history = after(early, late)

@@ -32,7 +32,6 @@ def line(name: str, labels: dict[str, str], value: float) -> str:
 
 @given(SAMPLES)
 def test_exposition_round_trip(samples: list[tuple[str, dict[str, str], float]]) -> None:
-    """Every sample written in the classic format is read back with its labels and value, in order."""
     scrape = parse_exposition("\n".join(line(*sample) for sample in samples))
     seen = [(name, labels, repr(value)) for name, found in scrape.samples.items() for labels, value in found]
     assert sorted(seen, key=str) == sorted(((n, ls, repr(v)) for n, ls, v in samples), key=str)
@@ -40,7 +39,6 @@ def test_exposition_round_trip(samples: list[tuple[str, dict[str, str], float]])
 
 @given(st.one_of(st.text(), st.text(alphabet='a{}="\\,# \n1.eE+-NanIf_\t')))
 def test_exposition_never_raises(text: str) -> None:
-    """Whatever an engine answers, parsing it ends with a Scrape whose sums are numbers or None."""
     scrape = parse_exposition(text)
     totals = [scrape.total(name) for name in scrape.samples]
     assert all(total is None or math.isfinite(total) for total in totals)
@@ -72,12 +70,10 @@ def test_exposition_never_raises(text: str) -> None:
     ],
 )
 def test_exposition_line(text: str, value: float | None) -> None:
-    """A sample line gives its value; a bad line, another name, or a value that is not finite gives None."""
     assert parse_exposition(text).total("x") == value
 
 
 def test_exposition_keeps_infinity_and_nan_apart() -> None:
-    """NaN and infinities are read as such; only sums and means leave them out."""
     scrape = parse_exposition("x +Inf\nx -Inf\nx NaN\nx 4")
     assert [repr(sample.value) for sample in scrape.samples["x"]] == ["inf", "-inf", "nan", "4.0"]
     assert scrape.total("x") == 4.0
@@ -85,7 +81,6 @@ def test_exposition_keeps_infinity_and_nan_apart() -> None:
 
 
 def test_exposition_unescapes_labels() -> None:
-    """A label value may hold a quote, a backslash, a newline, a comma and a brace."""
     scrape = parse_exposition(r'x{path="C:\\dir",say="\"}, {\"",two="a\nb"} 1')
     assert scrape.samples["x"] == (ParsedSample({"path": "C:\\dir", "say": '"}, {"', "two": "a\nb"}, 1.0),)
 
@@ -96,17 +91,14 @@ def test_exposition_ends_at_eof() -> None:
 
 
 def test_exposition_keeps_only_wanted_names() -> None:
-    """Names that nobody wants are not kept."""
     assert set(parse_exposition("x 1\ny 2\nz 3", {"x", "z"}).samples) == {"x", "z"}
 
 
 def test_exposition_drops_created_even_when_wanted() -> None:
-    """A `_created` series shares a counter's prefix and is a time, so it never counts."""
     assert parse_exposition("x_created 1.7e9", {"x_created"}).samples == {}
 
 
 def test_exposition_sums_over_labels() -> None:
-    """Sums, means and sums by one label run over every other label, known or not."""
     scrape = parse_exposition(
         'x{engine="0",position="0"} 1\nx{engine="1",position="0"} 3\nx{engine="0",position="1"} 5'
     )
@@ -126,7 +118,6 @@ def test_exposition_picks_label_values() -> None:
 
 
 def test_exposition_of_a_broken_answer() -> None:
-    """Of a broken exposition the whole lines are kept and the broken ones are not."""
     scrape = parse_exposition(
         '<html>502 Bad Gateway</html>\nx_total{engine="0" 12\ny{le="0.1"} 3\ny{le="0.25"} -1\nz_tot'
     )
@@ -134,7 +125,6 @@ def test_exposition_of_a_broken_answer() -> None:
 
 
 def test_the_same_page_again_is_the_same_scrape() -> None:
-    """Nothing of it is parsed twice: an idle engine's page hardly changes."""
     reader = ExpositionReader({"a", "b"})
     first = reader.read('a{x="1"} 1\nb 2\nprocess_cpu_seconds_total 3\n')
     assert reader.read('a{x="1"} 1\nb 2\nprocess_cpu_seconds_total 4\n') is first
@@ -144,7 +134,6 @@ def test_the_same_page_again_is_the_same_scrape() -> None:
     "then", ['a{x="1"} 5\nb 2\n', "b 2\n", 'a{x="1"} 1\na{x="2"} 1\nb 2\n', "b 2\n# EOF\na 1\n", "[]", ""]
 )
 def test_a_changed_page_is_read_as_if_it_were_the_first(then: str) -> None:
-    """Lines that came, changed, or left."""
     reader = ExpositionReader({"a", "b"})
     reader.read('a{x="1"} 1\nb 2\n')
     assert reader.read(then) == parse_exposition(then, {"a", "b"})

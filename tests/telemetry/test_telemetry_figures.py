@@ -29,7 +29,6 @@ def figured(kind: EngineKind, reading: Reading, before: EngineFigures = NOTHING)
 
 
 def test_a_vllm_at_work_tells_all_figures(recorded: Callable[[str], Any], reading: Callable[..., Reading]) -> None:
-    """Requests, raw KV use, and counters with the one of steps; without sleep mode there is no sleep state."""
     text = recorded("real-vllm-0.32.0-smallkv-midload.txt")
     told = figured(EngineKind.VLLM, reading(EngineKind.VLLM, text, 7.0))
     assert (told.answered_at, told.running, told.waiting, told.deferred) == (7.0, 8.0, 0.0, 0.0)
@@ -53,7 +52,6 @@ def test_a_vllm_at_work_tells_all_figures(recorded: Callable[[str], Any], readin
 def test_progress_differs_between_two_looks_at_an_engine_that_worked(
     kind: EngineKind, before: str, after: str, recorded: Callable[[str], Any], reading: Callable[..., Reading]
 ) -> None:
-    """Each recorded pair of an engine at work shows movement; the same scrape twice shows none."""
     first, again, later = (figured(kind, reading(kind, recorded(name))) for name in (before, before, after))
     assert first.progress == again.progress
     assert first.progress != later.progress
@@ -69,7 +67,6 @@ def test_a_sleeping_vllm_says_so(reading: Callable[..., Reading]) -> None:
 
 
 def test_deferred_requests_are_told_apart(reading: Callable[..., Reading]) -> None:
-    """A grammar that is compiled counts as deferred; a full engine's queue does not."""
     text = (
         'vllm:num_requests_waiting 3\nvllm:num_requests_waiting_by_reason{reason="deferred"} 1\n'
         'vllm:num_requests_waiting_by_reason{reason="capacity"} 2\n'
@@ -81,7 +78,6 @@ def test_deferred_requests_are_told_apart(reading: Callable[..., Reading]) -> No
 
 
 def test_a_counter_that_an_answer_lacks_has_not_moved(reading: Callable[..., Reading]) -> None:
-    """A scrape that lacks a line is no movement."""
     whole = "vllm:generation_tokens_total 5\nvllm:prompt_tokens_total 7\nvllm:iteration_tokens_total_count 3\n"
     before = figured(EngineKind.VLLM, reading(EngineKind.VLLM, whole))
     lacking = figured(EngineKind.VLLM, reading(EngineKind.VLLM, "vllm:generation_tokens_total 5\n"), before)
@@ -89,7 +85,6 @@ def test_a_counter_that_an_answer_lacks_has_not_moved(reading: Callable[..., Rea
 
 
 def test_aborts_are_no_progress_of_vllm(reading: Callable[..., Reading]) -> None:
-    """Clients that give up on a hung engine leave; its figures must not look alive for it."""
     text = 'vllm:generation_tokens_total 5\nvllm:request_success_total{finished_reason="abort"} '
     before, after = (figured(EngineKind.VLLM, reading(EngineKind.VLLM, text + count)) for count in "12")
     assert before.progress == after.progress
@@ -134,7 +129,6 @@ def _looping(decodes: int, decoded: int) -> tuple[str, bytes]:
 
 
 def test_a_llama_server_that_replays_a_rejected_draft_makes_no_progress(reading: Callable[..., Reading]) -> None:
-    """Its decodes go on and no token comes: what counts are the slots. Without slots the decodes are all there is."""
     history, without, told, blind = EngineHistory(), EngineHistory(), [], []
     for decodes in (1, 100):
         text, body = _looping(decodes, decoded=4)
@@ -184,7 +178,6 @@ async def collector(time: Any, box: Any, options: dict[str, Any]) -> Any:
 async def test_a_collector_tells_the_figures_of_the_engine_that_is_there_now(
     collector: Any, new_engine: Any, engine: Any, time: Any
 ) -> None:
-    """Nothing before the first look; another incarnation on the same address begins without figures."""
     made, engines = collector
     server = await new_engine()
     server.text = "vllm:num_requests_running 2\nvllm:generation_tokens_total 7"
@@ -202,7 +195,6 @@ async def test_a_collector_tells_the_figures_of_the_engine_that_is_there_now(
 async def test_an_engine_that_does_not_answer_is_unanswered_since_the_first_question(
     collector: Any, new_engine: Any, engine: Any, time: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time of the first unanswered question stays until one is answered; the figures are the last ones."""
     made, engines = collector
     server = await new_engine()
     server.text = "vllm:num_requests_running 2"
@@ -254,7 +246,6 @@ async def ticking(collector: Any, time: Any) -> Any:
 async def test_an_engine_with_requests_is_asked_every_five_seconds_whatever_the_owner_set(
     collector: Any, ticking: Any, new_engine: Any, engine: Any, options: dict[str, Any]
 ) -> None:
-    """A rare sample saves work on an idle box; whether an engine still moves is seen only by looking."""
     _, engines = collector
     options["sample_s"] = 60
     server = await new_engine()
@@ -271,7 +262,6 @@ async def test_an_engine_with_requests_is_asked_every_five_seconds_whatever_the_
 async def test_the_gpu_of_an_engine_that_answers_no_more_teaches_nothing(
     collector: Any, ticking: Any, new_engine: Any, engine: Any, time: Any, box: Any
 ) -> None:
-    """A hung engine's last rate stays on the screen; its low power is no power of decoding."""
     made, engines = collector
     server = await new_engine()
     seen = {"count": 0}

@@ -77,7 +77,6 @@ def looking(time: Any, engine: Callable[..., Engine]) -> Looking:
 async def test_the_figures_of_whatever_engine_it_is_are_read(
     new_engine: Any, looking: Looking, first: str, second: str, told: dict[Metric, float | None]
 ) -> None:
-    """By its own names, from its own /metrics."""
     server = await new_engine()
     server.text = first
     async with looking(server) as looks:
@@ -111,14 +110,12 @@ async def test_the_acceptance_of_atlas_is_read_from_its_verified_drafts(new_engi
     ['outcome="accepted"', 'k="2",outcome="accept-2"', 'k="dflash",outcome="accept"', 'k="1",outcome="reject"'],
 )
 def test_verified_drafts_with_other_labels_are_unknown(labels: str) -> None:
-    """Nothing is guessed of them."""
     text = f'atlas_spec_decode_verify_total{{k="2",outcome="accept"}} 3\natlas_spec_decode_verify_total{{{labels}}} 1\n'
     reading = reading_of(0.0, parse_exposition(text), ATLAS)
     assert (reading.counters.drafts, reading.counters.accepted, reading.accepted_at) == (None, None, {})
 
 
 def test_a_verified_draft_of_one_token_is_accepted_or_rejected() -> None:
-    """As Atlas tells of its MTP by default."""
     text = "\n".join(
         f'atlas_spec_decode_verify_total{{k="2",outcome="{outcome}"}} {count}'
         for outcome, count in (("accept", 3), ("reject", 1))
@@ -131,7 +128,6 @@ def test_a_verified_draft_of_one_token_is_accepted_or_rejected() -> None:
 async def test_a_server_without_figures_is_no_fault_and_seldom_asked(
     new_engine: Any, looking: Looking, text: str, status: int
 ) -> None:
-    """Nothing is shown, nothing is complained of, and it is looked again more and more seldom: it may have been started anew with metrics."""
     server = await new_engine()
     server.text, server.status = text, status
     async with looking(server) as looks:
@@ -173,7 +169,6 @@ async def test_a_hiccup_is_not_taken_for_another_engine(new_engine: Any, looking
 async def test_the_iterations_of_a_tensorrt_llm_are_not_taken_from_others(
     new_engine: Any, looking: Looking, told: str | None, reads: int
 ) -> None:
-    """Its /metrics is JSON that is gone once read: not touched where it has another exposition, and elsewhere not a second time."""
     server = await new_engine()
     server.text = "[]"
 

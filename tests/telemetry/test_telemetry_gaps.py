@@ -153,7 +153,6 @@ def watching(time: Any, new_engine: Any, engine: Any) -> Watching:
 
 @pytest.mark.parametrize("gap", [5, 10, 40, 300])
 async def test_windows_and_rates_after_a_gap_are_what_the_engine_did(watching: Watching, gap: int) -> None:
-    """A stalled /metrics costs no window, the rate after it is that of the whole gap, and rates add up to the tokens."""
     async with watching() as looks:
         await looks.seconds(100)
         await looks.stall(gap)
@@ -175,7 +174,6 @@ async def test_windows_and_rates_after_a_gap_are_what_the_engine_did(watching: W
 
 @pytest.mark.parametrize("gap", [5, 10, 40])
 async def test_shares_and_quantiles_of_a_minute_with_a_gap_are_exact(watching: Watching, gap: int) -> None:
-    """While the gap lies within the last minute, the minute's counters are those of the engine to the last request."""
     truth = Truth()
     async with watching(truth) as looks:
         await looks.seconds(100)
@@ -194,7 +192,6 @@ async def test_shares_and_quantiles_of_a_minute_with_a_gap_are_exact(watching: W
 
 @pytest.mark.parametrize("delay", [0.8, 2.5, 4.0])
 async def test_a_late_answer_belongs_to_the_moment_it_was_asked_for(watching: Watching, delay: float) -> None:
-    """What waited in a socket is as old as the question: neither it nor the next look shows a burst."""
     async with watching() as looks:
         await looks.seconds(20)
         late = await looks.look_late(delay, counted_when_asked=True)
@@ -207,7 +204,6 @@ async def test_a_late_answer_belongs_to_the_moment_it_was_asked_for(watching: Wa
 
 @pytest.mark.parametrize("delay", [0.8, 2.5])
 async def test_an_engine_that_counts_late_shows_no_burst(watching: Watching, delay: float) -> None:
-    """Where an engine read its counters only when it answered, the rate is taken over so long that this matters little."""
     async with watching() as looks:
         await looks.seconds(60)
         await looks.look_late(delay, counted_when_asked=False)
@@ -220,7 +216,6 @@ async def test_an_engine_that_counts_late_shows_no_burst(watching: Watching, del
 
 
 async def test_an_engine_that_is_always_slow_to_answer_shows_its_rate(watching: Watching) -> None:
-    """A delay that is the same each time moves nothing."""
     async with watching() as looks:
         for _ in range(6):
             await looks.look_late(1.5, counted_when_asked=False)
@@ -231,7 +226,6 @@ async def test_an_engine_that_is_always_slow_to_answer_shows_its_rate(watching: 
 
 @pytest.mark.parametrize("gap", [0, 10])
 async def test_an_engine_that_began_anew_gives_nothing_across_its_restart(watching: Watching, gap: int) -> None:
-    """Counters that fell, seen at once or only after a gap, start everything over; the next rate is the engine's own."""
     async with watching(Truth(restarts_at=60.0)) as looks:
         await looks.seconds(60)
         await looks.stall(gap)
@@ -245,7 +239,6 @@ async def test_an_engine_that_began_anew_gives_nothing_across_its_restart(watchi
 
 
 async def test_a_counter_that_is_missing_for_a_moment_hides_no_restart(watching: Watching) -> None:
-    """What an answer lacks is unknown; what was known before it still tells that a counter fell."""
     async with watching() as looks:
         await looks.seconds(20)
         looks.server.text = "vllm:num_requests_running 0\n"
@@ -263,7 +256,6 @@ async def test_a_counter_that_is_missing_for_a_moment_hides_no_restart(watching:
 
 @pytest.mark.parametrize("leap", [30.0, 7200.0, -7200.0])
 async def test_no_rate_reaches_over_a_leap_of_the_clock(watching: Watching, leap: float) -> None:
-    """A suspended box, or a paused machine: how long the engine worked meanwhile is not known, its shares are."""
     truth = Truth()
     async with watching(truth) as looks:
         await looks.seconds(30)

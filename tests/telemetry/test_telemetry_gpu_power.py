@@ -43,7 +43,6 @@ def test_what_owners_saw() -> None:
     ],
 )
 def test_one_figure_otherwise_and_it_is_not(change: dict[str, Any]) -> None:
-    """Idle, fast, drawing power, held back for a reason that is told, or not known."""
     assert not shows_low_power(STUCK.model_copy(update=change))
 
 

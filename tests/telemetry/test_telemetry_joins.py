@@ -37,7 +37,6 @@ def look(*_: Any, **__: Any) -> TrafficLook:
 async def test_an_engine_without_figures_has_those_of_the_gateway(
     watch: Watch, time: Any, box: Any, new_engine: Any, engine: Any
 ) -> None:
-    """And one with figures of its own keeps them; the box's rate is the sum of both."""
     server = await new_engine()
     counting(server, 40)
     watch.engines = {"coder": engine(server.url), "attached": engine(None)}
@@ -64,7 +63,6 @@ def test_a_figure_that_the_engine_lacks_is_the_gateways() -> None:
 
 
 def test_the_rate_of_an_engine_that_counts_at_the_end_is_the_gateways() -> None:
-    """Its own would be nothing while it decodes, and a burst afterwards."""
     own = EngineSample(at=1.0, values={Metric.DECODE: 0.0, Metric.KV_USED: 0.4})
     joined = with_gateway({"attached": own}, look(), ["attached"], 1.0, {"attached"})["attached"]
     assert joined.figure(Metric.DECODE) == Figure(3000.0, by_gateway=True)

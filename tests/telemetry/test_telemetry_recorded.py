@@ -57,7 +57,6 @@ def test_recorded_vllm(version: str, between: Between, recorded: Recorded) -> No
     + [(EngineKind.SGLANG, f"sglang-{version}") for version in (*SGLANG, "0.5.4.post3")],
 )
 def test_recorded_latency_quantiles(kind: EngineKind, sample: str, between: Between, recorded: Recorded) -> None:
-    """The quantile rule holds for a second histogram, the inter-token latency."""
     names = MetricNames(path="/metrics", ttft=(f"{kind.value}:inter_token_latency_seconds",))
     values = between(kind, f"{sample}.txt", f"{sample}-t1.txt", names=names).values
     told = recorded(f"{sample}-expected.json")["expected"]["quantiles_interval"]["itl_s"]
@@ -85,7 +84,6 @@ def test_recorded_real_vllm(mode: str, between: Between, recorded: Recorded) -> 
 def test_the_prompt_speed_of_a_real_vllm_is_its_tokens_by_its_own_seconds(
     mode: str, tokens: float, seconds: float, between: Between
 ) -> None:
-    """And not by the time between two looks at it, most of which it computed no prompt."""
     values = between(
         EngineKind.VLLM,
         f"real-vllm-0.32.0-{mode}-before.txt",
@@ -142,7 +140,6 @@ def test_recorded_data_parallel(recorded: Recorded, reading: Read) -> None:
 
 @pytest.mark.parametrize("dialect", ["multiproc", "rustfrontend"])
 def test_recorded_dialects(dialect: str, recorded: Recorded, reading: Read) -> None:
-    """Multiprocess mode and the Rust frontend's OpenMetrics are read like the classic text; neither tells a start time."""
     seen = reading(EngineKind.VLLM, recorded(f"vllm-0.33.0-{dialect}.txt"))
     assert None not in seen.counters._replace(timed_prompt=0.0, prompt_s=0.0)  # trimmed off
     assert seen.counters.draft_tokens == 3 * (seen.counters.drafts or 0)
@@ -152,7 +149,6 @@ def test_recorded_dialects(dialect: str, recorded: Recorded, reading: Read) -> N
 
 
 def test_recorded_rust_frontend_tells_no_capacity(recorded: Recorded, reading: Read) -> None:
-    """The Rust frontend has no cache_config_info: the capacity is unknown, its use is not."""
     gauges = reading(EngineKind.VLLM, recorded("vllm-0.33.0-rustfrontend.txt")).gauges
     assert gauges.kv_capacity is None
     assert gauges.kv_used == 0.0473

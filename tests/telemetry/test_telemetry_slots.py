@@ -65,13 +65,11 @@ def test_slots_of_an_idle_server(recorded: Callable[[str], Any]) -> None:
 
 @pytest.mark.parametrize("body", ["", "{}", "[1]", "null", b"\xff", '{"error": {"code": 501}}', "[" * 100_000])
 def test_slots_of_something_else(body: str | bytes) -> None:
-    """What is no list of slots gives None."""
     assert parse_slots(body) is None
 
 
 @given(JSON)
 def test_slots_never_raise(value: Any) -> None:
-    """Any JSON is either slots or None, and slots can always be counted."""
     found = parse_slots(json.dumps(value))
     tally = SlotTally()
     for look in (found, found):
@@ -88,7 +86,6 @@ def test_slots_of_older_builds() -> None:
 
 
 def test_slots_tally_by_task() -> None:
-    """Tokens count from the first look on: growth of a known task, all of a new one in its place."""
     tally = SlotTally()
     tally.add(slots(row(1, decoded=100, prefilled=50)), None, None)
     assert (tally.decoded, tally.prefilled) == (0, 0)
@@ -99,7 +96,6 @@ def test_slots_tally_by_task() -> None:
 
 
 def test_slots_tally_of_what_was_never_seen() -> None:
-    """The last tokens of a task, and whole tasks between two looks, come from the counters that move at the end."""
     tally = SlotTally()
     tally.add(slots(), 1000, 500)
     tally.add(slots(row(1, decoded=40, prefilled=100)), 1000, 600)
@@ -108,7 +104,6 @@ def test_slots_tally_of_what_was_never_seen() -> None:
 
 
 def test_slots_tally_when_a_task_ends_between_the_two_answers() -> None:
-    """A task that ended after /metrics and before /slots is not counted twice when the counter follows."""
     tally = SlotTally()
     tally.add(slots(row(1, decoded=0)), 0, 0)
     tally.add(slots(row(1, decoded=50)), 0, 0)
@@ -118,7 +113,6 @@ def test_slots_tally_when_a_task_ends_between_the_two_answers() -> None:
 
 
 def test_slots_tally_of_an_aborted_task() -> None:
-    """An aborted task never reaches the counter; what was seen of it stays counted, and others are not charged for long."""
     tally = SlotTally()
     tally.add(slots(row(1, decoded=0)), 0, 0)
     tally.add(slots(row(1, decoded=500)), 0, 0)
@@ -157,7 +151,6 @@ def test_slots_prefill_timeline(recorded: Callable[[str], Any], reading: Callabl
 
 
 def test_slots_timeline_adds_up(recorded: Callable[[str], Any]) -> None:
-    """At the end of the recorded run the sums are the prompt and the tokens that were seen."""
     tally = SlotTally()
     for _, metrics, live in timeline(recorded):
         counters = [float(metrics[f"llamacpp:{name}"]) for name in ("tokens_predicted_total", "prompt_tokens_total")]
@@ -166,7 +159,6 @@ def test_slots_timeline_adds_up(recorded: Callable[[str], Any]) -> None:
 
 
 def test_slots_that_come_or_go_start_history_over() -> None:
-    """When /slots is switched off the counters mean something else: no rate reaches over that."""
     looks = [Reading(float(at), Counters(generated=100.0), Gauges(running=1.0), {}, {}) for at in range(4)]
     history = EngineHistory()
     history.add(looks[0], slots(row(1, decoded=0)))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sparkdash.daemon.control_actions import RECENT_S, SHARED_S, MemoryAccounts
+from sparkdash.daemon.daemon import RECENT_S, SHARED_S, MemoryAccounts
 from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.errors import HostError
 from sparkdash.units import GIB

@@ -7,10 +7,12 @@ from typing import Any, cast
 
 from recorded import START, asked, sample
 from stored import rows, swap
+from structlog.testing import capture_logs
 
 from sparkdash.bus import Bus
-from sparkdash.daemon.samples import record_notices, recording_samples, restore_past
+from sparkdash.daemon.samples import record_in, record_notices, recording_samples, restore_past
 from sparkdash.domain.event import Level, Notice, RequestChanged, SampleTaken
+from sparkdash.domain.request import Request
 from sparkdash.domain.state import DaemonInfo, Snapshot
 from sparkdash.store import Store
 
@@ -62,3 +64,16 @@ async def test_samples_and_notices_are_recorded_and_the_past_is_not_recorded_aga
     ]  # fmt: skip
     assert rows(path, "SELECT DISTINCT start FROM history_seconds") == [(START,), (START + 1,)]
     assert cast("Any", bus.snapshot.sample).at == START + 1
+
+
+def test_a_book_that_fails_keeps_a_request_from_no_other_book() -> None:
+    request = asked(1, START)
+    told: list[Request] = []
+
+    def broken(_request: Request) -> None:
+        raise AttributeError("when")
+
+    with capture_logs() as logs:
+        record_in(told.append, broken, told.append)(request)
+    assert told == [request, request]
+    assert [line["request"] for line in logs] == [request.id]

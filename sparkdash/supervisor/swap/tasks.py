@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from sparkdash.domain.engine import EngineState, Failure
 from sparkdash.domain.event import Level
@@ -19,7 +18,7 @@ from sparkdash.supervisor.memory.footprint import FootprintMeter, Footprints
 from sparkdash.supervisor.state import guarded
 from sparkdash.supervisor.state.registry import failure_of
 from sparkdash.supervisor.state.swap_record import SwapEta, SwapRecord
-from sparkdash.supervisor.swap.transition import AdoptableEngine, SwapOrder, Transition, first_phase
+from sparkdash.supervisor.swap.transition import AdoptableEngine, Transition, first_phase
 from sparkdash.supervisor.tools import Tools
 
 BRING_UP = frozenset({SwapPhase.CREATE, SwapPhase.LOAD, SwapPhase.WARM})
@@ -40,13 +39,6 @@ def _requests(held: Mapping[str, int]) -> str:
     return f"{left} request{'' if left == 1 else 's'} of {' and '.join(held)}"
 
 
-@dataclass(slots=True)
-class _UnderWay:
-    order: SwapOrder
-    transition: Transition
-    task: asyncio.Task[Move]
-
-
 class SwapTasks:
     """Tasks of the swaps under way; each ends with one move, handed to `tell`."""
 
@@ -64,7 +56,7 @@ class SwapTasks:
         self._unwatch = unwatch
         self._footprints = footprints
         self._new_id = new_id
-        self._under_way: dict[str | None, _UnderWay] = {}
+        self._under_way: dict[str | None, Transition] = {}
         """Swaps by target; None is the swap that only stops."""
         self._group: asyncio.TaskGroup | None = None
         self.resumes: AdoptableEngine | None = None
@@ -87,28 +79,37 @@ class SwapTasks:
         scale = FootprintMeter(self._tools, target, effect.nodes) if target and managed and not self.resumes else None
         resumes = self._resumed(target)
         record = self._record(effect, target, first_phase(managed and resumes is None, evict))
-        order = SwapOrder(target, evict, record, effect.nodes, self._tell, self._unwatch, resumes, scale)
-        order.drain_until = self._tools.clock.now() + self._tools.settings.drain_s
-        transition = Transition(self._tools, order)
-        order.copies = effect.copies
-        if not order.copies:
-            self._begin_drain(order)
+        swap = Transition(
+            self._tools,
+            target,
+            evict,
+            record,
+            effect.nodes,
+            tell=self._tell,
+            unwatch=self._unwatch,
+            resumes=resumes,
+            scale=scale,
+            copies=effect.copies,
+            drain_until=self._tools.clock.now() + self._tools.settings.drain_s,
+        )
+        if not swap.copies:
+            self._begin_drain(swap)
         self._group = group
-        task = group.create_task(self._outcome(transition, effect.target), name=f"swap to {effect.target}")
-        task.add_done_callback(lambda task: self._report_end(task, effect.target))
-        self._under_way[effect.target] = _UnderWay(order, transition, task)
+        swap.task = group.create_task(self._outcome(swap), name=f"swap to {effect.target}")
+        swap.task.add_done_callback(lambda task: self._report_end(task, effect.target))
+        self._under_way[effect.target] = swap
 
-    def _begin_drain(self, order: SwapOrder) -> None:
+    def _begin_drain(self, swap: Transition) -> None:
         engines = self._tools.registry.engines
-        for name in (engine.profile for engine in order.evict):
+        for name in (engine.profile for engine in swap.evict):
             if name in engines and engines[name].state is EngineState.READY:
                 self._tools.registry.move(name, EngineState.DRAINING)
 
     def copied(self, target: str) -> None:
         """Note that the engines that the swap to `target` evicts take no new requests from now on."""
         if swap := self._under_way.get(target):
-            swap.order.copies = False
-            self._begin_drain(swap.order)
+            swap.copies = False
+            self._begin_drain(swap)
 
     def _record(self, effect: BeginSwap, target: Profile | None, phase: SwapPhase) -> SwapRecord:
         now = self._tools.clock.now()
@@ -135,28 +136,28 @@ class SwapTasks:
 
     def continues(self, container: str) -> bool:
         """Whether a swap continues the load of this container; the registry has it from the swap's first step on."""
-        resumed = (self.resumes, *(swap.order.resumes for swap in self._under_way.values()))
+        resumed = (self.resumes, *(swap.resumes for swap in self._under_way.values()))
         return any(found is not None and found.container.name == container for found in resumed)
 
     def waiting(self, count: Callable[[str | None], int], in_flight: Callable[[str], int]) -> None:
         """Publish how many requests wait for each target, and which requests its drain waits for."""
         for target, swap in self._under_way.items():
-            record = swap.order.record
+            record = swap.record
             record.waiting(count(target))
-            if record.swap.phase is SwapPhase.DRAIN and not swap.order.copies:
+            if record.swap.phase is SwapPhase.DRAIN and not swap.copies:
                 held = {name: left for name in record.swap.evict if (left := in_flight(name))}
-                record.waits(_requests(held) if held else None, swap.order.drain_until if held else None)
+                record.waits(_requests(held) if held else None, swap.drain_until if held else None)
 
     def drained(self, target: str | None) -> None:
         if swap := self._under_way.get(target):
-            swap.order.drained.set()
+            swap.drained.set()
 
     def extend(self, target: str) -> bool:
         """Let the load of `target` stand still for its whole limit from now on; return whether it stands still."""
         swap = self._under_way.get(target)
-        if swap is None or swap.order.record.swap.still_since is None:
+        if swap is None or swap.record.swap.still_since is None:
             return False
-        swap.order.record.extend()
+        swap.record.extend()
         return True
 
     def cancel(self, target: str | None) -> None:
@@ -167,40 +168,39 @@ class SwapTasks:
     def end(self, move: SwapDone | SwapFailed | SwapCancelled) -> Profile | None:
         """Write down how it ended; the profile that runs now, if one came up."""
         swap = self._under_way.pop(move.target)
-        order = swap.order
-        self._mark_spared_ready(order)
+        self._mark_spared_ready(swap)
         self._keep_contiguity(swap, move)
         if isinstance(move, SwapDone):
-            ended = self._close(order, SwapOutcome.DONE, whole=order.resumes is None)
-            self._weigh(order.scale, ended)
-            return order.target
+            ended = self._close(swap, SwapOutcome.DONE, whole=swap.resumes is None)
+            self._weigh(swap.scale, ended)
+            return swap.target
         if isinstance(move, SwapCancelled):
-            self._drop_target(order.target)
-            self._close(order, SwapOutcome.CANCELLED)
+            self._drop_target(swap.target)
+            self._close(swap, SwapOutcome.CANCELLED)
         else:
-            self._failed(order, failure_of(move.error, swap.transition.phase), move.error.text())
+            self._failed(swap, failure_of(move.error, swap.phase), move.error.text())
         return None
 
-    def _mark_spared_ready(self, order: SwapOrder) -> None:
+    def _mark_spared_ready(self, swap: Transition) -> None:
         engines = self._tools.registry.engines
-        for name in (engine.profile for engine in order.evict):
+        for name in (engine.profile for engine in swap.evict):
             if name in engines and engines[name].state is EngineState.DRAINING:
                 self._tools.registry.move(name, EngineState.READY)
 
-    def _keep_contiguity(self, swap: _UnderWay, move: SwapDone | SwapFailed | SwapCancelled) -> None:
-        target, tools = swap.order.target, self._tools
-        is_here = target is not None and LOCAL in swap.order.nodes
-        if self._store is None or target is None or not is_here or swap.transition.phase not in BRING_UP:
+    def _keep_contiguity(self, swap: Transition, move: SwapDone | SwapFailed | SwapCancelled) -> None:
+        target, tools = swap.target, self._tools
+        is_here = target is not None and LOCAL in swap.nodes
+        if self._store is None or target is None or not is_here or swap.phase not in BRING_UP:
             return
         after = tools.reader.contiguity() if tools.adapter(target).managed else None
         if after is None:
             return
         load = LoadContiguity(
-            id=swap.order.record.swap.id,
+            id=swap.record.swap.id,
             at=tools.clock.now(),
             profile=target.name,
             need_bytes=tools.needs(target).room_bytes,
-            before=swap.order.before,
+            before=swap.before,
             after=after,
             outcome=_load_outcome(move),
         )
@@ -212,18 +212,18 @@ class SwapTasks:
         if engine is not None and engine.state not in (EngineState.READY, EngineState.FAILED):
             self._tools.registry.drop(engine.profile)
 
-    def _failed(self, order: SwapOrder, failure: Failure, words: str) -> None:
-        target = order.target
+    def _failed(self, swap: Transition, failure: Failure, words: str) -> None:
+        target = swap.target
         if target and not self._serves(target.name):
             self._tools.registry.fail(target, failure)
         if failure.code not in guarded.CODES:  # the guard's kills have a notice already
             self._tools.registry.notice(Level.ERROR, failure.code, words, target.name if target else None)
-        self._close(order, SwapOutcome.FAILED, failure)
+        self._close(swap, SwapOutcome.FAILED, failure)
 
     def _close(
-        self, order: SwapOrder, outcome: SwapOutcome, failure: Failure | None = None, *, whole: bool = True
+        self, swap: Transition, outcome: SwapOutcome, failure: Failure | None = None, *, whole: bool = True
     ) -> Swap:
-        target, store = order.target, self._store
+        target, store = swap.target, self._store
 
         def record(ended: Swap) -> None:
             if store is not None and target is not None:
@@ -231,7 +231,7 @@ class SwapTasks:
             elif store is not None:
                 store.record_swap(ended, "")
 
-        return order.record.end(outcome, failure, record)
+        return swap.record.end(outcome, failure, record)
 
     def _course(self, target: Profile | None) -> SwapEta:
         """Return the estimator, with steps of earlier swaps to this launch, else to another launch of its model."""
@@ -249,9 +249,10 @@ class SwapTasks:
         engine = self._tools.registry.engines.get(name)
         return engine is not None and engine.state is EngineState.READY
 
-    async def _outcome(self, transition: Transition, target: str | None) -> Move:
+    async def _outcome(self, swap: Transition) -> Move:
+        target = swap.target.name if swap.target else None
         try:
-            await transition.run()
+            await swap.run()
         except SparkdashError as error:
             return SwapFailed(target, error)
         return SwapDone(target)

@@ -190,10 +190,11 @@ class AdoptableEngine:
         return f"http://127.0.0.1:{self.port}"
 
 
-@dataclass(slots=True)
-class SwapOrder:
-    """Decision of the scheduler, with the facts that carrying it out needs."""
+@dataclass
+class Transition:
+    """Carries one decision of the scheduler out. `phase` is where it is."""
 
+    tools: Tools
     target: Profile | None
     evict: tuple[Engine, ...]
     record: SwapRecord
@@ -202,24 +203,20 @@ class SwapOrder:
     tell: Callable[[Move], None]
     unwatch: Callable[[str], None]
     """From now on this profile's end is no accident."""
-    resumes: AdoptableEngine | None = None
+    resumes: AdoptableEngine | None
     """Container of the target that runs already: an earlier daemon started it and did not see it come up."""
-    scale: FootprintMeter | None = None
-    before: Contiguity | None = None
-    drain_until: float | None = None
-    """Time at which requests that hold the evicted engines are cut, Unix seconds."""
-    copies: bool = False
+    scale: FootprintMeter | None
+    copies: bool
     """Whether the evicted engines serve on until the other nodes have what the target needs."""
+    drain_until: float
+    """Time at which requests that hold the evicted engines are cut, Unix seconds."""
+    before: Contiguity | None = None
     drained: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[Move] = field(init=False)
+    phase: SwapPhase = field(init=False)
 
-
-class Transition:
-    """Carries one order out. `phase` is where it is."""
-
-    def __init__(self, tools: Tools, order: SwapOrder) -> None:
-        self._tools = tools
-        self._order = order
-        self.phase = order.record.swap.phase
+    def __post_init__(self) -> None:
+        self.phase = self.record.swap.phase
         self._flags: KnownFlags | None = None
         self._stopping: list[str] = []
         """Profiles whose containers were told to end and still run."""
@@ -228,19 +225,19 @@ class Transition:
 
     async def run(self) -> None:
         """All phases; on failure or cancellation what was begun is gone again. Raises SparkdashError."""
-        target = self._order.target
-        managed = target is not None and self._tools.adapter(target).managed
-        if target is not None and self._order.resumes:
-            await self._go_on(target, self._order.resumes)
+        target = self.target
+        managed = target is not None and self.tools.adapter(target).managed
+        if target is not None and self.resumes:
+            await self._go_on(target, self.resumes)
             return
         if target is not None and managed:
             await self._look_ahead(target)
         await self._drain()
         await self._stop()
         if target is None:
-            if any(engine.container for engine in self._order.evict):
+            if any(engine.container for engine in self.evict):
                 self._enter(SwapPhase.RECLAIM)
-                await stopping.after_stop(self._tools, self._order.record.waits)
+                await stopping.after_stop(self.tools, self.record.waits)
         elif managed:
             await self._make_room(target)
             await self._bring_up(target)
@@ -249,55 +246,55 @@ class Transition:
 
     def _enter(self, phase: SwapPhase) -> None:
         self.phase = phase
-        self._order.record.phase(phase)
+        self.record.phase(phase)
 
     async def _look_ahead(self, target: Profile) -> None:
         """Rule 1: a start that cannot succeed evicts nobody."""
         began, self.phase = self.phase, SwapPhase.PREFLIGHT
-        launch_nodes(self._tools, self._order.nodes)
-        self._flags = await check_start(self._tools, target, self._order.nodes, self._order.evict)
+        launch_nodes(self.tools, self.nodes)
+        self._flags = await check_start(self.tools, target, self.nodes, self.evict)
         self.phase = began
-        await provide_nodes(self._tools, target, self._order.nodes, self._order.record, self._enter)
-        if self._order.copies:
-            self._order.tell(Copied(target.name))
+        await provide_nodes(self.tools, target, self.nodes, self.record, self._enter)
+        if self.copies:
+            self.tell(Copied(target.name))
 
     async def _drain(self) -> None:
-        if self._order.drained.is_set():
+        if self.drained.is_set():
             return
-        order, tools = self._order, self._tools
-        order.drain_until = tools.clock.now() + tools.settings.drain_s  # counted from now: the checks before took time
-        if (waits_for := order.record.swap.waits_for) is not None:
-            order.record.waits(waits_for, order.drain_until)
+        tools = self.tools
+        self.drain_until = tools.clock.now() + tools.settings.drain_s  # counted from now: the checks before took time
+        if (waits_for := self.record.swap.waits_for) is not None:
+            self.record.waits(waits_for, self.drain_until)
         timer = asyncio.create_task(self._drain_limit())
         try:
-            await self._order.drained.wait()
+            await self.drained.wait()
         finally:
             timer.cancel()
 
     async def _drain_limit(self) -> None:
-        await self._tools.clock.sleep(self._tools.settings.drain_s)
-        self._order.tell(DrainOver(self._order.record.swap.target))
+        await self.tools.clock.sleep(self.tools.settings.drain_s)
+        self.tell(DrainOver(self.record.swap.target))
 
     async def _stop(self) -> None:
-        registry = self._tools.registry
-        here = [engine.profile for engine in self._order.evict if LOCAL in engine.nodes]
+        registry = self.tools.registry
+        here = [engine.profile for engine in self.evict if LOCAL in engine.nodes]
         left = [registry.started[name] for name in here if name in registry.started]
-        if self._order.evict:
+        if self.evict:
             self._enter(SwapPhase.STOP)
             await finish_despite_cancel(self._end_all())
-        if left and self._tools.settings.drop_page_cache:
-            await cache_eviction.evict_after_stop(self._tools, left, comes=self._order.target)
+        if left and self.tools.settings.drop_page_cache:
+            await cache_eviction.evict_after_stop(self.tools, left, comes=self.target)
 
     async def _end_all(self) -> None:
         """Stop all evicted engines at once: most of each stop is grace."""
-        evict = self._order.evict
+        evict = self.evict
         for engine in evict:
-            self._order.unwatch(engine.profile)
+            self.unwatch(engine.profile)
         # measured before the first engine gives memory back: the debts count from this figure
-        held = await asyncio.gather(*(stopping.begin_stop(self._tools, engine) for engine in evict))
+        held = await asyncio.gather(*(stopping.begin_stop(self.tools, engine) for engine in evict))
         self._stopping = [engine.profile for engine in evict if engine.container]
-        self._stops_until = self._tools.clock.now() + max(
-            (stopping.grace_s(self._tools, e.profile) for e in evict), default=0.0
+        self._stops_until = self.tools.clock.now() + max(
+            (stopping.grace_s(self.tools, e.profile) for e in evict), default=0.0
         )
         self._tell_stopping()
         ends = [self._end(engine, its) for engine, its in zip(evict, held, strict=True)]
@@ -307,25 +304,25 @@ class Transition:
 
     async def _end(self, engine: Engine, held: HeldMemory | None) -> None:
         try:
-            await stopping.stop_engine(self._tools, engine, held)
+            await stopping.stop_engine(self.tools, engine, held)
         except HostError:
-            self._order.tell(WontStop(engine.profile))
+            self.tell(WontStop(engine.profile))
             raise
         finally:
             if engine.profile in self._stopping:
                 self._stopping.remove(engine.profile)
                 self._tell_stopping()
-        self._order.tell(Evicted(engine.profile))
+        self.tell(Evicted(engine.profile))
 
     def _tell_stopping(self) -> None:
         if self._stopping:
-            self._order.record.waits(f"{' and '.join(self._stopping)} to end", self._stops_until)
+            self.record.waits(f"{' and '.join(self._stopping)} to end", self._stops_until)
         else:
-            self._order.record.waits(None)
+            self.record.waits(None)
 
     async def _make_room(self, target: Profile) -> None:
         self._enter(SwapPhase.RECLAIM)
-        tools, nodes, waits = self._tools, self._order.nodes, self._order.record.waits
+        tools, nodes, waits = self.tools, self.nodes, self.record.waits
         for node in nodes:
             await stopping.until_loads_leave_room(tools, target, node)
         missing = {node: await stopping.wait_for_memory(tools, target, waits, node) for node in nodes}
@@ -334,19 +331,19 @@ class Transition:
             await cache_eviction.evict_before_load(tools, target)
             if short := tools.guarded.short(target.name):
                 raise short
-            self._order.before = await large_blocks.ensure_blocks(tools, target, waits)
+            self.before = await large_blocks.ensure_blocks(tools, target, waits)
         await stopping.admit_load(tools, target, missing)
 
     async def _bring_up(self, target: Profile) -> None:
-        tools = self._tools
-        spec = engine_container(tools, target, self._order.nodes, self._flags)
+        tools = self.tools
+        spec = engine_container(tools, target, self.nodes, self._flags)
         self._enter(SwapPhase.CREATE)
-        if self._order.scale:
-            await self._order.scale.before()
+        if self.scale:
+            await self.scale.before()
         began = tools.clock.monotonic()
         self._enter_books(target, spec)
         # not before the engine is in the registry, so that other starts count its memory
-        self._order.tell(Admitted(target.name))
+        self.tell(Admitted(target.name))
         start = asyncio.ensure_future(self._create(target, spec))
         try:
             await finish_despite_cancel(start)
@@ -365,18 +362,18 @@ class Transition:
         """Start the container, on the next port if a program has this one: of another node's ports nothing is known."""
         for _ in range(PORT_TRIES - 1):
             try:
-                return await self._tools.runtime.start(spec)
+                return await self.tools.runtime.start(spec)
             except HostError as error:
                 if error.code != "port_in_use":
                     raise
-            spec = engine_container(self._tools, target, self._order.nodes, self._flags)
+            spec = engine_container(self.tools, target, self.nodes, self._flags)
             self._enter_books(target, spec)
-        return await self._tools.runtime.start(spec)
+        return await self.tools.runtime.start(spec)
 
     def _enter_books(self, target: Profile, spec: ContainerSpec) -> None:
         url = f"http://127.0.0.1:{spec.port}"
-        self._tools.registry.enter(
-            target, EngineState.CREATING, port=spec.port, url=url, container=spec.name, nodes=self._order.nodes
+        self.tools.registry.enter(
+            target, EngineState.CREATING, port=spec.port, url=url, container=spec.name, nodes=self.nodes
         )
 
     def _which_flags(self, target: Profile) -> str:
@@ -386,7 +383,7 @@ class Transition:
 
     async def _go_on(self, target: Profile, found: AdoptableEngine) -> None:
         """Continue a swap whose daemon died during the load: memory, name and port are taken already."""
-        tools, name = self._tools, found.container.name
+        tools, name = self.tools, found.container.name
         nodes = found.container.nodes
         tools.registry.enter(
             target, EngineState.LOADING, port=found.port, url=found.url, container=name, nodes=nodes, adopted=True
@@ -402,23 +399,23 @@ class Transition:
     async def _ready(
         self, target: Profile, url: str, *, load_s: float | None = None, model_id: str | None = None
     ) -> None:
-        version = await version_of(self._tools, target, url)
-        model_id = model_id or await served_model(self._tools, target, url)
-        await self._tools.before_ready(target.name)
-        self._tools.registry.ready(target.name, version=version, load_s=load_s, model_id=model_id)
+        version = await version_of(self.tools, target, url)
+        model_id = model_id or await served_model(self.tools, target, url)
+        await self.tools.before_ready(target.name)
+        self.tools.registry.ready(target.name, version=version, load_s=load_s, model_id=model_id)
 
     def _guard(self, target: Profile, container: ContainerInfo) -> None:
         """Hand the container to this box's memory guard. Other nodes have guards of their own."""
         if container.node == LOCAL:
-            self._tools.guarded.add(target, container)
+            self.tools.guarded.add(target, container)
 
     async def _load(self, target: Profile, container: str, url: str) -> None:
-        tools = self._tools
+        tools = self.tools
         tools.logbook.open(target.name, container)
         self._enter(SwapPhase.LOAD)
         tools.registry.move(target.name, EngineState.LOADING)
         nodes = tools.registry.engines[target.name].nodes
-        watched = Loading(tools, target, container, url, self._order.record, self._order.scale, nodes)
+        watched = Loading(tools, target, container, url, self.record, self.scale, nodes)
         reader = BehindReader(tools, target, container) if LOCAL in nodes else nullcontext()
         async with reader, watched as loading:
             await loading.until_alive()
@@ -427,26 +424,26 @@ class Transition:
             await loading.warm()
 
     async def _clean_up(self, target: Profile, container: str) -> None:
-        killed = self._tools.guarded.killed(container)
+        killed = self.tools.guarded.killed(container)
         try:
             async with asyncio.timeout(KILLED_S if killed and killed.done() else None):
-                await self._tools.logbook.close(target.name)
+                await self.tools.logbook.close(target.name)
                 stopping.report_leftovers(
-                    self._tools.registry, target.name, await self._tools.runtime.stop(container, 0.0)
+                    self.tools.registry, target.name, await self.tools.runtime.stop(container, 0.0)
                 )
         except TimeoutError:  # the engine is dead anyway, and its requests must not wait for a runtime that hangs
-            why = f"as {self._tools.runtime.name} does not answer"
+            why = f"as {self.tools.runtime.name} does not answer"
             text = f"{container} is dead and could not be removed, {why}. The next start removes it."
-            self._tools.registry.notice(Level.WARNING, "runtime_timeout", text, target.name)
+            self.tools.registry.notice(Level.WARNING, "runtime_timeout", text, target.name)
         except HostError as error:  # reported apart: the failure's reason is worth more than the clean-up's
             text = f"{container} is left over and cannot be removed: {error.text()}"
-            self._tools.registry.notice(Level.ERROR, error.code, text, target.name)
+            self.tools.registry.notice(Level.ERROR, error.code, text, target.name)
 
     async def _reach(self, target: Profile) -> None:
         """An engine that is not ours: it answers, or it does not."""
         self._enter(SwapPhase.LOAD)
-        self._tools.registry.enter(target, EngineState.LOADING, url=openai.root(target.url or ""))
-        found = await attach_server(self._tools, target)
+        self.tools.registry.enter(target, EngineState.LOADING, url=openai.root(target.url or ""))
+        found = await attach_server(self.tools, target)
         await self._ready(target, found.url, model_id=found.model_id)
 
 

@@ -45,6 +45,12 @@ class FakeClock:
                 wake.set_result(None)
                 return
 
+    async def steps(self, number: int = 1) -> None:
+        """Wake so many sleepers, one after the other."""
+        for _ in range(number):
+            self.step()
+            await self.rest()
+
     async def rest(self) -> None:
         """Let everything run that can without time passing."""
         for _ in range(LATE_MS):

@@ -15,6 +15,7 @@ from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import LOCAL, NodeLaunch, NodeState, NodeStatus
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile
 from sparkdash.domain.swap import Swap
+from sparkdash.errors import SparkdashError
 from sparkdash.host.runtime import OneNode
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Lease, Supervisor, Tools
@@ -175,11 +176,17 @@ class House:
         await asking.leave()
         return lease
 
+    async def refused(self, name: str) -> SparkdashError:
+        """What a request for `name` is refused with, once all that follows is over."""
+        (result,) = await self.clock.drive(asyncio.gather(self.ask(name).granted(), return_exceptions=True))
+        assert isinstance(result, SparkdashError), result
+        await self.settled()
+        return result
+
     async def loads(self, name: str) -> None:
         """Let time pass until the engine of this profile is being loaded."""
         while self.state(name) is not EngineState.LOADING:
-            self.clock.step()
-            await self.clock.rest()
+            await self.clock.steps()
 
     async def settled(self) -> None:
         await self.clock.drive(self.supervisor.settled())
