@@ -184,6 +184,12 @@ FLAG_RULES = (
 FLAG_RULE_NAMES = frozenset(rule.name for rule in FLAG_RULES)
 
 
+def refused_flag(profile: Profile) -> Hit | None:
+    """Find a flag that the engine is sure to refuse; None without one, or where its rule is silenced."""
+    hits = (hit for rule in FLAG_RULES if rule.name not in profile.silence for hit in rule.find(profile))
+    return next((hit for hit in hits if hit.level is Severity.ERROR), None)
+
+
 LITERAL = "secret-literal"
 _KEYS = {
     "env": is_secret_variable, "env_by_node": is_secret_variable, "args": is_secret_flag, "command": never,

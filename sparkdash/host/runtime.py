@@ -50,6 +50,10 @@ class Runtime(Protocol):
         """
         ...
 
+    async def check_start(self, spec: ContainerSpec) -> None:
+        """Look for what `start` would be refused for, before anything is stopped for it. Raises HostError as `start`."""
+        ...
+
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
         """Create and start, replacing our container of the same name. Raises HostError with the runtime's own words."""
         ...

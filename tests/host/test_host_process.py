@@ -332,3 +332,11 @@ async def test_what_no_program_can_be_given_is_told(tmp_path: Path, wrong: dict[
     with pytest.raises(HostError) as caught:
         await Process(tmp_path).start(spec(STAY).model_copy(update=wrong))
     assert caught.value.code == "command_missing"
+
+
+async def test_a_program_that_is_not_there_is_told_before_the_start(tmp_path: Path) -> None:
+    runtime = Process(tmp_path)
+    await runtime.check_start(spec(STAY))
+    with pytest.raises(HostError, match="no-such-engine: No such file") as caught:
+        await runtime.check_start(spec(STAY).replace(argv=("no-such-engine", "serve")))
+    assert caught.value.code == "command_missing"

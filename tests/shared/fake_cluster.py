@@ -92,6 +92,9 @@ class NodeInMemory:
     async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
         return f"{spec.name} {deadline_s}"
 
+    async def check_start(self, spec: ContainerSpec) -> None:
+        return None
+
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
         self._ask()
         self.calls.append(("start", spec.name))

@@ -344,6 +344,24 @@ def test_the_boxs_faults_park_nobody_and_rest_longer_each_time() -> None:
     assert breaker.parked == {}
 
 
+@pytest.mark.parametrize("code", sorted(breaking.LACKING))
+def test_what_the_box_lacks_parks_nobody_and_is_looked_for_again_in_a_moment(code: str) -> None:
+    breaker, error = Breaker(), HostError("It is not there.", code=code)
+    for now in (0.0, 10.0, 20.0):
+        breaker.failed("a", "f", error, now, evicted=False)
+        assert refusal(breaker, now + 1) is not None
+        assert refusal(breaker, now + breaking.LOOKED_S) is None
+    breaker.failed("a", "f", error, 30.0)
+    assert refusal(breaker, 30.0 + breaking.REST_S - 1) is not None, "it was seen only once an engine had left"
+    assert breaker.parked == {}
+
+
+def test_what_an_older_version_parked_for_the_box_is_tried_again() -> None:
+    breaker = Breaker()
+    breaker.recall("a", breaking.ParkedFailure(HostError("Not there.", code="weights_missing"), 2, "f"))
+    assert (breaker.parked, refusal(breaker, 0.0)) == ({}, None)
+
+
 def test_deaths_count_for_ten_minutes_even_though_it_came_up_between() -> None:
     breaker = Breaker()
     breaker.failed("a", "f", OOM, 0.0)

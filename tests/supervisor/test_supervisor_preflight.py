@@ -20,6 +20,7 @@ from sparkdash.domain.swap import Swap, SwapOutcome, SwapPhase, phases_of
 from sparkdash.engines.flag_table import FEWEST
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host.flag_store import FlagStore
+from sparkdash.supervisor.decide.breaker import LOOKED_S
 from sparkdash.supervisor.swap.transition import weights_paths
 
 
@@ -321,6 +322,44 @@ async def test_a_missing_image_evicts_nobody(house: Any, make_profile: Any) -> N
     await house.leased("a")
 
 
+@pytest.mark.parametrize("code", ["no_gpu_device", "mount_missing", "name_taken", "image_missing"])
+async def test_what_the_runtime_would_refuse_evicts_nobody_and_is_tried_again_once_it_is_mended(
+    house: Any, make_profile: Any, code: str
+) -> None:
+    await house.open(make_profile("a"), make_profile("b"))
+    await house.leased("a")
+    house.runtime.refuses["b"] = HostError("The box lacks it.", code=code)
+    for _ in range(3):
+        assert (await house.refused("b")).message == "The box lacks it."
+        assert house.swaps()[-1].failure.phase == "preflight"
+        house.clock.time += LOOKED_S + 0.1
+    assert house.runtime.calls == [("start", "a")]
+    house.runtime.refuses.clear()
+    await house.leased("b")
+    assert house.runtime.running() == ["b"]
+
+
+async def test_a_flag_that_the_engine_is_sure_to_refuse_evicts_nobody(house: Any, make_profile: Any) -> None:
+    facts = {"image": "vllm/vllm-openai:v0.11.0", "engine_version": "0.11.0", "args": {"max-modal-len": 4096}}
+    house.runtime.present.add("vllm/vllm-openai:v0.11.0")
+    owned = {"silence": {"unknown-flag": "this build has it"}}
+    await house.open(make_profile("a"), make_profile("b", **facts), make_profile("c", **facts, **owned))
+    await house.leased("a")
+    error = await house.refused("b")
+    assert (error.code, "args.max-modal-len" in error.message) == ("unknown_flag", True)
+    assert house.runtime.calls == [("start", "a")]
+    await house.leased("c")
+
+
+async def test_a_port_that_the_evicted_engine_gives_back_is_no_reason_against_a_start(
+    house: Any, make_profile: Any, unused_tcp_port: int
+) -> None:
+    await house.open(make_profile("a"), make_profile("b"), engine_ports=(unused_tcp_port, unused_tcp_port))
+    await house.leased("a")
+    await house.leased("b")
+    assert house.runtime.running() == ["b"]
+
+
 async def test_an_image_to_be_built_is_named_with_its_command_and_never_pulled(house: Any, make_profile: Any) -> None:
     build = ImageBuild(context="images/b", minutes=30)
     await house.open(make_profile("a"), make_profile("b", image="localhost/none:0", build=build, nearest="a"))
@@ -391,8 +430,7 @@ async def test_weights_that_came_mend_it_at_once(house: Any, make_profile: Any, 
     assert (error.code, str(path) in error.message) == ("weights_missing", True)
     assert house.runtime.running() == ["a"]
     path.mkdir()
-    assert (await house.refused("b")).code == "weights_missing"
-    await house.supervisor.release("b")
+    house.clock.time += LOOKED_S + 0.1
     await house.leased("b")
     assert house.state("b") is EngineState.READY
 

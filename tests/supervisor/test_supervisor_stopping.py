@@ -254,6 +254,18 @@ async def test_what_fits_without_the_missing_memory_starts_after_a_short_wait(ho
     assert "12.4 GiB of 95.0 GiB not returned by leaky" in notice.text
 
 
+async def test_a_load_that_takes_what_it_was_told_to_take_begins_as_soon_as_it_fits(
+    house: Any, make_profile: Any
+) -> None:
+    fixed = {"kv-cache-memory-bytes": "1G"}
+    await house.open(make_profile("leaky", gib=60), make_profile("small", gib=2, args=fixed), side_by_side=False)
+    await house.leased("leaky")
+    house.reader.leaks["leaky"] = 40 * GIB
+    await house.leased("small")
+    assert house.swaps()[-1].stage_s[SwapPhase.RECLAIM] < 0.5
+    assert house.notices() == []
+
+
 async def test_a_stop_tells_what_did_not_come_back(house: Any, make_profile: Any) -> None:
     await house.open(make_profile("leaky", gib=60))
     await house.leased("leaky")
@@ -312,6 +324,7 @@ async def test_a_debt_outlives_the_refusal(house: Any, make_profile: Any) -> Non
         ([None], 70 * GIB, None),
         ([], 70 * GIB, 0),
         ([HeldMemory(GIB // 2, 60 * GIB)], 60 * GIB, 0),
+        ([HeldMemory(2 * GIB, 60 * GIB)], 57 * GIB, 2 * GIB),
     ],
 )
 def test_what_is_missing(held: list[HeldMemory | None], available: int, missing: int | None) -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import errno
 import json
 import re
+import signal
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from sparkdash.domain.container import ContainerInfo, ContainerSpec, ContainerState
@@ -109,6 +111,11 @@ def exit_code(waited: str) -> int | None:
     return int(word) if re.fullmatch(r"-?\d+", word) else None
 
 
+CDI_FOLDERS = (Path("/etc/cdi"), Path("/run/cdi"))
+"""Where podman looks for the devices of others."""
+GPU_KIND = "nvidia.com/gpu"
+
+
 def last_words(complaint: str) -> str:
     """Shorten a complaint to its last lines, without noise if anything else is left."""
     said = [line.strip() for line in complaint.splitlines() if line.strip()]
@@ -194,12 +201,59 @@ def failed(program: str, verb: str, complaint: str) -> HostError:
     return HostError(f"`{program} {verb}` failed: {words}.", code="runtime_failed", hint=hint)
 
 
+def was_killed(program: str, verb: str, number: int) -> HostError:
+    return HostError(
+        f"`{program} {verb}` was ended by {signal.Signals(number).name}.",
+        code="runtime_killed",
+        hint="`sparkdash doctor memory` and `journalctl -k` say whether the box was short of memory. Then try again.",
+    )
+
+
 def name_taken(program: str, name: str) -> HostError:
     return HostError(
         f"A container named {name} exists already, and this sparkdash did not start it.",
         code="name_taken",
         hint=f"See `{program} inspect {name}`; if nobody needs it: `{program} rm -f {name}`.",
     )
+
+
+def lacking(program: str, spec: ContainerSpec) -> HostError | None:
+    """Find a mounted folder or a CDI device that is certainly not on this box; podman tells at the start only."""
+    for mount in spec.mounts:
+        if mount.read_only and mount.source.startswith("/") and not _may_exist(Path(mount.source)):
+            return HostError(
+                f"{spec.name} mounts {mount.source}, which is not on this box.",
+                code="mount_missing",
+                hint="Correct the path in the profile, or put the model there.",
+            )
+    wanted = [device for device in spec.devices if device.startswith(GPU_KIND)]
+    if program == "podman" and wanted and not any(map(_names_gpus, CDI_FOLDERS)):
+        folders = ", ".join(map(str, CDI_FOLDERS))
+        return HostError(
+            f"{spec.name} wants the GPU ({wanted[0]}), and no CDI spec offers it (looked in {folders}).",
+            code="no_gpu_device",
+            hint=_COMPLAINTS[0][2],
+        )
+    return None
+
+
+def _may_exist(path: Path) -> bool:
+    """Whether the path is there, or cannot be looked at."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _names_gpus(folder: Path) -> bool:
+    """Whether a file of the folder names the kind of NVIDIA's devices, or cannot be read."""
+    try:
+        return any(GPU_KIND in file.read_text("utf-8", "replace") for file in folder.glob("*.*"))
+    except OSError:
+        return True
 
 
 _COMPLAINTS: tuple[tuple[str, tuple[str, ...], str], ...] = (

@@ -28,6 +28,7 @@ from sparkdash.host.command import CommandResult, stdout_lines
 from sparkdash.host.podman import answers, argv, podman_host
 from sparkdash.host.podman.podman_host import PodmanHost
 from sparkdash.host.processes import leftovers
+from sparkdash.host.thread import in_thread
 
 LOOK_S = 20.0
 """Deadline of calls that only read. They take 0.05 s on an idle box."""
@@ -125,6 +126,14 @@ class Podman:
             removal.add_done_callback(lambda done: done.cancelled() or done.exception())
             with suppress(HostError):
                 await asyncio.shield(removal)
+
+    async def check_start(self, spec: ContainerSpec) -> None:
+        self.command(spec)
+        present = await self.inspect(spec.name)
+        if present is not None and not _is_ours(present, spec):
+            raise answers.name_taken(self.name, spec.name)
+        if lacks := await in_thread(lambda: answers.lacking(self.name, spec)):
+            raise lacks
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
         """Create and start a container; one of ours with the same name is replaced, another's is left alone.
@@ -232,8 +241,7 @@ class Podman:
         present = await self.inspect(spec.name)
         if present is None:
             return
-        ours = LABEL_PROFILE in present.labels and present.labels.get(LABEL_OWNER) == spec.labels.get(LABEL_OWNER)
-        if not ours:
+        if not _is_ours(present, spec):
             raise answers.name_taken(self.name, spec.name)
         await podman_host.remove_container(self._call, self.name, spec.name)
 
@@ -241,6 +249,8 @@ class Podman:
         made = False
         try:
             done = await self._call(argv.run(self.name, spec, replace=False), START_S, self._host.variables(spec))
+            if done.code < 0:
+                raise answers.was_killed(self.name, "run", -done.code)
             if done.code:
                 raise answers.start_failed(self.name, spec, done.err)
             made = True
@@ -267,3 +277,7 @@ class Podman:
             raise answers.failed(self.name, "run", "the container was gone at once")
         self._known[spec.name] = info
         return info
+
+
+def _is_ours(present: ContainerInfo, spec: ContainerSpec) -> bool:
+    return LABEL_PROFILE in present.labels and present.labels.get(LABEL_OWNER) == spec.labels.get(LABEL_OWNER)

@@ -12,6 +12,7 @@ import errno
 import os
 import platform
 import re
+import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
@@ -172,6 +173,10 @@ class Process:
         except (OSError, ValueError) as error:  # TimeoutError is an OSError
             raise HostError(f"{spec.argv[0]} could not be asked: {error}.", code="command_missing") from None
 
+    async def check_start(self, spec: ContainerSpec) -> None:
+        if shutil.which(spec.argv[0], path=spec.env.get("PATH")) is None:
+            raise _no_program(spec, "No such file or directory")
+
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
         """Start a process in a session of its own; end it again if its record cannot be written.
 
@@ -288,12 +293,7 @@ class Process:
         except (OSError, ValueError) as error:  # ValueError: a NUL in a word, a variable's name with "="
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # its log
                 raise unwritable(self._records.log(spec.name).parent, error) from None
-            why = error.strerror if isinstance(error, OSError) else error
-            raise HostError(
-                f"{spec.name} could not start: {spec.argv[0]}: {why}.",
-                code="command_missing",
-                hint="Install the engine, or correct `command` in the profile.",
-            ) from None
+            raise _no_program(spec, str(error.strerror if isinstance(error, OSError) else error)) from None
         return ProcessRecord(
             name=spec.name,
             pid=pid,
@@ -374,3 +374,11 @@ def _signal_group(leader: int, number: signal.Signals) -> None:
 
 def _matches(record: ProcessRecord, labels: Mapping[str, str]) -> bool:
     return all(key in record.labels and value in ("", record.labels[key]) for key, value in labels.items())
+
+
+def _no_program(spec: ContainerSpec, why: str) -> HostError:
+    return HostError(
+        f"{spec.name} could not start: {spec.argv[0]}: {why}.",
+        code="command_missing",
+        hint="Install the engine, or correct `command` in the profile.",
+    )

@@ -140,6 +140,9 @@ class ClusterRuntime:
     async def output(self, spec: ContainerSpec, *, deadline_s: float) -> str:
         return await self._local.output(spec, deadline_s=deadline_s)
 
+    async def check_start(self, spec: ContainerSpec) -> None:
+        await self._local.check_start(spec)
+
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
         """Start the workers, then the head; if one container does not start, remove the others.
 

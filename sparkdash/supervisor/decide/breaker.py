@@ -9,7 +9,8 @@ memory until boxes died. Therefore:
 * An engine that is stuck, and was ended for that, counts as a death. Besides, it is parked when that happens more than
   three times within an hour: each costs minutes, and some GPU drivers leak memory at each.
 * A failure of the box that passes (memory, a runtime that hangs, a full disk) parks nobody: the rest doubles instead,
-  unless the failure itself says when to come back.
+  unless the failure itself says when to come back. What the box lacks (an image, weights, a port) rests for two
+  seconds: a start looks for it before it evicts anybody, and goes on as soon as it is there.
 * `release`, an edit that changes the launch, and a pulled image end the parking. A person's `use` is one more try: if
   it fails, the profile is parked again at once.
 
@@ -32,6 +33,9 @@ REST_S = 120.0
 WITHIN_S = 600.0
 """Two failures within this park; it is also the longest rest."""
 
+LOOKED_S = 2.0
+"""Rest after a failure that a start sees before it evicts anybody, so that clients that re-post cost little."""
+
 STUCK_WITHIN_S = 3600.0
 MOST_STUCK = 3
 """An engine that is stuck more often than this within `STUCK_WITHIN_S` is parked."""
@@ -43,9 +47,16 @@ PASSING = frozenset(
         "container_removed", "disk_full", "does_not_fit", "engine_unreachable", "fragmented", "host_not_ready",
         "host_key_changed", "host_key_unknown", "link_down", "memory_guard", "memory_low", "memory_not_returned",
         "memory_wedging", "no_common_link", "node_login_refused", "node_restarted", "node_unknown",
-        "node_unreachable", "runtime_missing", "runtime_timeout", "shutting_down", "unkillable",
+        "node_unreachable", "runtime_killed", "runtime_missing", "runtime_timeout", "shutting_down", "unkillable",
     }
 )  # fmt: skip
+
+LACKING = frozenset(
+    {
+        "cdi_stale", "image_missing", "mount_missing", "name_taken", "no_gpu_device", "port_in_use", "weights_missing",
+    }
+)  # fmt: skip
+"""Failures for want of something on the box: nobody need say that it is mended."""
 
 _CHANGING = re.compile(r"0x[0-9a-f]+|\d+")
 
@@ -95,14 +106,22 @@ class Breaker:
         }
 
     def recall(self, profile: str, parked: ParkedFailure) -> None:
-        """An earlier daemon parked it: a restart mends nothing."""
+        """An earlier daemon parked it: a restart mends nothing, but what an older version parked for the box."""
+        if parked.error.code in PASSING | LACKING:
+            return
         record = _Record(parked.fingerprint, parked.error, parked=True, earlier=parked.failures)
         record.reasons.add(_reason(parked.error))
         self._records[profile] = record
 
-    def failed(self, profile: str, fingerprint: str, error: SparkdashError, now: float) -> None:
+    def failed(
+        self, profile: str, fingerprint: str, error: SparkdashError, now: float, *, evicted: bool = True
+    ) -> None:
+        """Record a failed start. `evicted`: engines were stopped for it."""
         record = self._record(profile, fingerprint, error)
-        if error.code in PASSING:
+        if error.code in LACKING and not evicted:
+            record.rest_until = now + LOOKED_S
+            return
+        if error.code in PASSING | LACKING:
             record.passing += 1
             record.rest_until = now + (error.retry_after or min(REST_S * 2 ** (record.passing - 1), WITHIN_S))
             return

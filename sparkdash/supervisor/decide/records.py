@@ -252,9 +252,11 @@ class Offers:
     def evicted(self, profile: str, target: str) -> None:
         self._evicted.setdefault(target, []).append(profile)
 
-    def failed(self, target: str) -> None:
-        """Offer the profiles again that left for a swap that failed."""
-        self.fallbacks.extend(name for name in self._evicted.pop(target, ()) if name != target)
+    def failed(self, target: str) -> bool:
+        """Offer the profiles again that left for a swap that failed; return whether any had left."""
+        left = self._evicted.pop(target, [])
+        self.fallbacks.extend(name for name in left if name != target)
+        return bool(left)
 
     def succeeded(self, target: str) -> None:
         """Drop the profiles that were evicted for this swap: they are not offered again."""

@@ -209,8 +209,8 @@ class Scheduler:
         error, swap = move.error, self._end_swap(move.target, came=False)
         if swap is None or swap.target is None:
             return []
-        self.breaker.failed(swap.target, swap.fingerprint or "", error, self._now)
-        self._offers.failed(swap.target)
+        evicted = self._offers.failed(swap.target)
+        self.breaker.failed(swap.target, swap.fingerprint or "", error, self._now, evicted=evicted)
         if (wish := self.records.queue.get(USE)) and wish.profile == swap.target:
             del self.records.queue[USE]
         return self.decisions.refuse_requests_for(swap.target, error)

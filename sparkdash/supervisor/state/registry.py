@@ -89,7 +89,7 @@ class MemoryDebts:
         held = self.held
         if held is None or self._before is None:
             return None if self._took else 0
-        missing = self._before + held - available
+        missing = min(held, self._before + held - available)  # more was taken by somebody else meanwhile
         return missing if missing > max(TOLERANCE, held * SHARE) else 0
 
     def settle(self) -> None:

@@ -185,9 +185,12 @@ def _at_most(tools: Tools, profile: Profile) -> int | None:
 async def wait_for_memory(
     tools: Tools, target: Profile, told: WaitReporter = lambda *_: None, node: str = LOCAL
 ) -> int:
-    """Wait, up to `reclaim_s`, for the memory of engines that left; return the missing bytes. Raises HostError."""
+    """Wait, up to `reclaim_s`, for the memory of engines that left; return the missing bytes. Raises HostError.
+
+    A load that fits and takes what it was told to take begins at once. One that sizes itself by free memory needs calm.
+    """
     debts, clock, limit = tools.registry.debts_on(node), tools.clock, tools.settings.reclaim_s
-    asked = _must_be_free(tools, target, node)
+    asked, needs_calm = _must_be_free(tools, target, node), tools.adapter(target).sizes_by_free_memory(target)
     began, until = clock.monotonic(), clock.now() + limit
     sample_s = SAMPLE_S if node == LOCAL else NODE_SAMPLE_S
     seen: deque[int] = deque(maxlen=STEADY_SAMPLES)
@@ -198,7 +201,7 @@ async def wait_for_memory(
         look += 1
         if look % TOLD_SAMPLES == 0:
             told(_awaited(missing, node), until)
-        if _is_back(missing, seen):
+        if _is_back(missing, seen) or (asked is not None and seen[-1] >= asked and not needs_calm):
             debts.settle()
             break
         enough = now - debts.at >= limit or _goes_without(missing, seen[-1], asked, waited_s=now - began)

@@ -28,7 +28,8 @@ from sparkdash.engines import openai
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_check import unlisted_flags
 from sparkdash.engines.flag_table import KnownFlags
-from sparkdash.errors import EngineError, HostError
+from sparkdash.errors import EngineError, HostError, ProfileError
+from sparkdash.rules import refused_flag
 from sparkdash.supervisor.decide.moves import Admitted, Copied, DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.engine_end import KILLED_S
 from sparkdash.supervisor.memory import cache_eviction, large_blocks
@@ -94,6 +95,12 @@ async def _check_here(tools: Tools, target: Profile, image_id: str | None, evict
                 code="weights_missing",
                 hint=f"Put them there, or correct the path in the profile. {nearest_words(target)}".rstrip(),
             )
+    if wrong := refused_flag(target):
+        raise ProfileError(
+            f"{target.name} is not started: {'.'.join(map(str, wrong.path))}: {wrong.message}.",
+            code="unknown_flag",
+            hint=wrong.hint,
+        )
     await large_blocks.check_before_stop(tools, target, [engine for engine in evict if LOCAL in engine.nodes])
 
 
@@ -253,10 +260,22 @@ class Transition:
         began, self.phase = self.phase, SwapPhase.PREFLIGHT
         launch_nodes(self.tools, self.nodes)
         self._flags = await check_start(self.tools, target, self.nodes, self.evict)
+        if LOCAL in self.nodes:
+            await self._check_launch(target)
         self.phase = began
         await provide_nodes(self.tools, target, self.nodes, self.record, self._enter)
         if self.copies:
             self.tell(Copied(target.name))
+
+    async def _check_launch(self, target: Profile) -> None:
+        """Look for what the runtime would refuse on this box: name, mounts, devices, program, a free port."""
+        try:
+            spec = engine_container(self.tools, target, self.nodes, self._flags)
+        except HostError as error:
+            if error.code == "port_in_use" and any(engine.port for engine in self.evict):
+                return  # theirs is free then
+            raise
+        await self.tools.runtime.check_start(spec)
 
     async def _drain(self) -> None:
         if self.drained.is_set():

@@ -29,6 +29,8 @@ class FakeRuntime:
         self.asked: list[str] = []
         """Their command lines."""
         self.missing = False
+        self.refuses: dict[str, HostError] = {}
+        """What is known to keep a profile from its start."""
         self.gate: asyncio.Event | None = None
         """Starts and stops take until it is set."""
         self.pid: int | None = None
@@ -66,6 +68,10 @@ class FakeRuntime:
 
     def command(self, spec: ContainerSpec) -> list[str]:
         return list(spec.argv)
+
+    async def check_start(self, spec: ContainerSpec) -> None:
+        if error := self.refuses.get(spec.labels["sparkdash.profile"]):
+            raise error
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
         await self._pass()
