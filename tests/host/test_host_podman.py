@@ -221,23 +221,23 @@ def test_what_a_start_lacks_is_told_before_it(tmp_path: Path, monkeypatch: pytes
     """Without a CDI spec podman creates the container, and refuses at its start."""
     there, cdi = tmp_path / "models", tmp_path / "cdi"
     there.mkdir()
-    monkeypatch.setattr(answers, "CDI_FOLDERS", (cdi,))
+    monkeypatch.setattr(podman_host, "CDI_FOLDERS", (cdi,))
     spec = SPEC.replace(mounts=(Mount(source=str(there), target="/models"), Mount(source="volume", target="/v")))
-    lacks = answers.lacking("podman", spec)
+    lacks = podman_host.lacking("podman", spec)
     assert lacks is not None
     assert (lacks.code, str(cdi) in lacks.message, "nvidia-ctk" in (lacks.hint or "")) == ("no_gpu_device", True, True)
-    assert answers.lacking("docker", spec) is None
+    assert podman_host.lacking("docker", spec) is None
     cdi.mkdir()
     (cdi / "nvidia.yaml").write_text("cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
-    assert answers.lacking("podman", spec) is None
+    assert podman_host.lacking("podman", spec) is None
     there.rmdir()
-    gone = answers.lacking("podman", spec)
+    gone = podman_host.lacking("podman", spec)
     assert gone is not None
     assert (gone.code, str(there) in gone.message) == ("mount_missing", True)
 
 
 def test_a_run_that_was_killed_names_the_signal() -> None:
-    error = answers.was_killed("podman", "run", 9)
+    error = answers.was_killed("podman", "run", "SIGKILL")
     assert (error.code, error.message) == ("runtime_killed", "`podman run` was ended by SIGKILL.")
 
 

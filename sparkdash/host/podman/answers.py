@@ -10,11 +10,9 @@ from __future__ import annotations
 import errno
 import json
 import re
-import signal
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from sparkdash.domain.container import ContainerInfo, ContainerSpec, ContainerState
@@ -111,11 +109,6 @@ def exit_code(waited: str) -> int | None:
     return int(word) if re.fullmatch(r"-?\d+", word) else None
 
 
-CDI_FOLDERS = (Path("/etc/cdi"), Path("/run/cdi"))
-"""Where podman looks for the devices of others."""
-GPU_KIND = "nvidia.com/gpu"
-
-
 def last_words(complaint: str) -> str:
     """Shorten a complaint to its last lines, without noise if anything else is left."""
     said = [line.strip() for line in complaint.splitlines() if line.strip()]
@@ -201,9 +194,9 @@ def failed(program: str, verb: str, complaint: str) -> HostError:
     return HostError(f"`{program} {verb}` failed: {words}.", code="runtime_failed", hint=hint)
 
 
-def was_killed(program: str, verb: str, number: int) -> HostError:
+def was_killed(program: str, verb: str, by: str) -> HostError:
     return HostError(
-        f"`{program} {verb}` was ended by {signal.Signals(number).name}.",
+        f"`{program} {verb}` was ended by {by}.",
         code="runtime_killed",
         hint="`sparkdash doctor memory` and `journalctl -k` say whether the box was short of memory. Then try again.",
     )
@@ -217,51 +210,15 @@ def name_taken(program: str, name: str) -> HostError:
     )
 
 
-def lacking(program: str, spec: ContainerSpec) -> HostError | None:
-    """Find a mounted folder or a CDI device that is certainly not on this box; podman tells at the start only."""
-    for mount in spec.mounts:
-        if mount.read_only and mount.source.startswith("/") and not _may_exist(Path(mount.source)):
-            return HostError(
-                f"{spec.name} mounts {mount.source}, which is not on this box.",
-                code="mount_missing",
-                hint="Correct the path in the profile, or put the model there.",
-            )
-    wanted = [device for device in spec.devices if device.startswith(GPU_KIND)]
-    if program == "podman" and wanted and not any(map(_names_gpus, CDI_FOLDERS)):
-        folders = ", ".join(map(str, CDI_FOLDERS))
-        return HostError(
-            f"{spec.name} wants the GPU ({wanted[0]}), and no CDI spec offers it (looked in {folders}).",
-            code="no_gpu_device",
-            hint=_COMPLAINTS[0][2],
-        )
-    return None
-
-
-def _may_exist(path: Path) -> bool:
-    """Whether the path is there, or cannot be looked at."""
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def _names_gpus(folder: Path) -> bool:
-    """Whether a file of the folder names the kind of NVIDIA's devices, or cannot be read."""
-    try:
-        return any(GPU_KIND in file.read_text("utf-8", "replace") for file in folder.glob("*.*"))
-    except OSError:
-        return True
-
-
+NO_GPU_HINT = (
+    "Make the driver known to containers: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"
+    " (again after each driver update), then try again."
+)
 _COMPLAINTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "no_gpu_device",
         ("cdi device", "nvidia.com/gpu", "could not select device driver", "nvidia-container", "libnvidia-ml"),
-        "Make the driver known to containers: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"
-        " (again after each driver update), then try again.",
+        NO_GPU_HINT,
     ),
     (
         "port_in_use",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import signal
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from contextlib import suppress
@@ -132,7 +133,7 @@ class Podman:
         present = await self.inspect(spec.name)
         if present is not None and not _is_ours(present, spec):
             raise answers.name_taken(self.name, spec.name)
-        if lacks := await in_thread(lambda: answers.lacking(self.name, spec)):
+        if lacks := await in_thread(lambda: podman_host.lacking(self.name, spec)):
             raise lacks
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
@@ -250,7 +251,7 @@ class Podman:
         try:
             done = await self._call(argv.run(self.name, spec, replace=False), START_S, self._host.variables(spec))
             if done.code < 0:
-                raise answers.was_killed(self.name, "run", -done.code)
+                raise answers.was_killed(self.name, "run", signal.Signals(-done.code).name)
             if done.code:
                 raise answers.start_failed(self.name, spec, done.err)
             made = True

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sparkdash.domain.container import (
@@ -224,3 +225,47 @@ async def _stop(stop: ContainerStop, grace_s: int) -> bool | None:
         with suppress(HostError):  # podman neither stops nor removes a paused container
             await stop.call(argv.unpause(stop.program, stop.name), RESUME_S)
     return not done.code
+
+
+CDI_FOLDERS = (Path("/etc/cdi"), Path("/run/cdi"))
+"""Where podman looks for the devices of others."""
+GPU_KIND = "nvidia.com/gpu"
+
+
+def lacking(program: str, spec: ContainerSpec) -> HostError | None:
+    """Find a mounted folder or a CDI device that is certainly not on this box; podman tells at the start only."""
+    for mount in spec.mounts:
+        if mount.read_only and mount.source.startswith("/") and not _may_exist(Path(mount.source)):
+            return HostError(
+                f"{spec.name} mounts {mount.source}, which is not on this box.",
+                code="mount_missing",
+                hint="Correct the path in the profile, or put the model there.",
+            )
+    wanted = [device for device in spec.devices if device.startswith(GPU_KIND)]
+    if program == "podman" and wanted and not any(map(_names_gpus, CDI_FOLDERS)):
+        folders = ", ".join(map(str, CDI_FOLDERS))
+        return HostError(
+            f"{spec.name} wants the GPU ({wanted[0]}), and no CDI spec offers it (looked in {folders}).",
+            code="no_gpu_device",
+            hint=answers.NO_GPU_HINT,
+        )
+    return None
+
+
+def _may_exist(path: Path) -> bool:
+    """Whether the path is there, or cannot be looked at."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _names_gpus(folder: Path) -> bool:
+    """Whether a file of the folder names the kind of NVIDIA's devices, or cannot be read."""
+    try:
+        return any(GPU_KIND in file.read_text("utf-8", "replace") for file in folder.glob("*.*"))
+    except OSError:
+        return True
