@@ -352,8 +352,10 @@ def _write_figures(database: sqlite3.Connection, seconds: Sequence[SecondRow], m
 
 
 def _write_one(database: sqlite3.Connection, statement: str, row: rows.Row) -> None:
-    with suppress(OverflowError, UnicodeError):
+    try:
         database.execute(statement, row)
+    except (OverflowError, UnicodeError) as error:
+        LOG.warning("a row holds what the database cannot, and is left out", id=str(row[0]), why=str(error))
 
 
 def _write_requests(database: sqlite3.Connection, requests: Sequence[rows.Row]) -> None:

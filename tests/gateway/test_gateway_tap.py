@@ -82,6 +82,15 @@ def test_a_pattern_that_is_cut_in_two_is_found() -> None:
     assert (tap.first, tap.last) == (2.0, 2.0)
 
 
+@pytest.mark.parametrize("count", [10**26, 2**63, -5, True, "7", 1e26])
+def test_a_count_that_cannot_be_is_unknown(count: object) -> None:
+    """A sum of it would spoil every counter, and no database holds it."""
+    tap = Tap(Dialect.CHAT)
+    event = {"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": count}}
+    tap.feed(b"data: " + json.dumps(event).encode() + b"\n\n", 1.0)
+    assert tap.usage() == TokenUsage(prompt=4, completion=None)
+
+
 def test_a_text_that_looks_like_json_is_no_usage() -> None:
     """Inside a string every quote is escaped, so a model that talks about usage changes no count."""
     body = json.dumps({"choices": [{"delta": {"content": '"usage":{"completion_tokens":9}'}}]})

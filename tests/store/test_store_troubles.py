@@ -307,14 +307,16 @@ async def test_a_row_that_cannot_be_kept_costs_no_other(tmp_path: Path) -> None:
     """An engine that counts beyond 64 bits: its request is passed over, the ones behind it are kept, and closing goes well."""
     path = tmp_path / "s.db"
     told: list[Fact] = []
-    async with Store.opened(path, told.append) as store:
-        for id_, tokens in (("1", 2**63), *((str(number), 5) for number in range(2, 2 * AT_ONCE + 3))):
-            store.record_request(
-                Request(
-                    id=id_, client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=1, prompt_tokens=tokens,
-                    key="k",
-                )
-            )  # fmt: skip
+    with capture_logs() as logs:
+        async with Store.opened(path, told.append) as store:
+            for id_, tokens in (("1", 2**63), *((str(number), 5) for number in range(2, 2 * AT_ONCE + 3))):
+                store.record_request(
+                    Request(
+                        id=id_, client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=1, prompt_tokens=tokens,
+                        key="k",
+                    )
+                )  # fmt: skip
+    assert [line["id"] for line in logs if "left out" in line["event"]] == ["1"]
     with sqlite3.connect(path) as database:
         kept = [int(id_) for (id_,) in database.execute("SELECT id FROM requests")]
     database.close()

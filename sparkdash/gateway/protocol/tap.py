@@ -27,6 +27,8 @@ from sparkdash.sse import ends_frame
 
 LIMIT = 8 * 1024
 """Bytes of one object of counts."""
+IMPLAUSIBLE = 2**40
+"""Tokens that no request has: such a count is garbage, which would spoil every sum (an engine told 1e26)."""
 FINISH = b'"finish_reason":'
 """Key of the stop reason in OpenAI's protocols."""
 STOP = b'"stop_reason":'
@@ -122,7 +124,8 @@ def _object_at(data: bytes, start: int) -> dict[str, Any]:
 
 def _count(counts: dict[str, Any], key: str) -> int | None:
     value = counts.get(key)
-    return value if type(value) is int else None  # a bool is an int to isinstance
+    # a bool is an int to isinstance
+    return value if type(value) is int and 0 <= value < IMPLAUSIBLE else None
 
 
 def _openai(counts: dict[str, Any]) -> TokenUsage:
