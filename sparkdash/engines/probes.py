@@ -82,6 +82,10 @@ class MetricNames:
     """Further counters and gauges whose change shows that the engine works. All that are present are taken. None of
     them may move in an engine that does no work.
     """
+    copies: tuple[str, ...] = ("tp_rank", "pp_rank")
+    """Labels of processes that tell the figures of one replica each: of samples that differ in these alone the largest
+    counts. All other labels add up (`dp_rank`, vLLM's `engine`).
+    """
     is_live: bool = True
     """Whether these figures move while a request runs, and not only when one ends."""
     drafts: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
+from math import isnan
 from typing import NamedTuple
 
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,?)')
@@ -40,6 +41,10 @@ class Scrape:
 
     def first(self, names: Collection[str]) -> str | None:
         return next((name for name in names if name in self.samples), None)
+
+    def without_copies(self, labels: Collection[str]) -> Scrape:
+        """Keep the largest of the samples that differ in these labels alone."""
+        return Scrape({name: _largest(found, labels) for name, found in self.samples.items()})
 
     def total(self, name: str | None, label: str | None = None, values: Collection[str] = ()) -> float | None:
         """Sum over all label sets, or those whose `label` is one of `values`; a series without it is summed whole."""
@@ -110,6 +115,18 @@ class ExpositionReader:
 def parse_exposition(text: str, wanted: Collection[str] | None = None) -> Scrape:
     """Parse one text as `ExpositionReader` does (`wanted`: a set or dict: it is searched once per line)."""
     return ExpositionReader(wanted).read(text)
+
+
+def _largest(found: tuple[ParsedSample, ...], labels: Collection[str]) -> tuple[ParsedSample, ...]:
+    if not any(label in sample.labels for sample in found for label in labels):
+        return found
+    kept: dict[frozenset[tuple[str, str]], ParsedSample] = {}
+    for sample in found:
+        key = frozenset((name, value) for name, value in sample.labels.items() if name not in labels)
+        before = kept.get(key)
+        if before is None or sample.value > before.value or isnan(before.value):
+            kept[key] = sample
+    return tuple(kept.values())
 
 
 def _lines(text: str) -> Iterator[str]:

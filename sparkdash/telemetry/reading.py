@@ -290,6 +290,7 @@ def sample_names(names: MetricNames) -> frozenset[str]:
 
 
 def reading_of(at: float, scrape: Scrape, names: MetricNames) -> Reading:
+    scrape = scrape.without_copies(names.copies)
     ttft = scrape.first([f"{base}_bucket" for base in names.ttft])
     by_position = scrape.by(scrape.first(names.accepted_at), names.position_label)
     accepted_at = {int(key): value for key, value in by_position.items() if key.isdecimal()}

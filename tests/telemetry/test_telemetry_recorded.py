@@ -251,3 +251,27 @@ def test_recorded_trtllm(recorded: Recorded, reading: Read) -> None:
     assert values[Metric.ACCEPTANCE] == pytest.approx((1920 + 1296 + 705) / 7200)
     assert values[Metric.ACCEPTANCE_LENGTH] == pytest.approx(1 + (1920 + 1296 + 705) / 2400)
     assert acceptance_at == pytest.approx((0.8, 0.54, 705 / 2400))
+
+
+def test_ranks_of_one_replica_are_one_engine_and_replicas_add_up(recorded: Recorded, reading: Read) -> None:
+    """SGLang with `--enable-metrics-for-all-schedulers`: both ranks of a tensor parallel engine tell the same figures."""
+    text = recorded("sglang-two-tp-ranks.txt")
+    one = reading(EngineKind.SGLANG, text)
+    assert (one.gauges.running, one.gauges.kv_capacity, one.gauges.decode) == (2, 100_000, 40)
+    assert (one.gauges.kv_used, one.counters.generated) == (0.3, 1000)
+    replicas = "\n".join(line.replace("{", f'{{dp_rank="{rank}",') for rank in (0, 1) for line in text.splitlines())
+    two = reading(EngineKind.SGLANG, replicas)
+    assert (two.gauges.running, two.gauges.kv_capacity, two.counters.generated) == (4, 200_000, 2000)
+    assert two.gauges.kv_used == 0.3
+
+
+def test_a_process_that_was_started_again_leaves_a_copy_behind(reading: Read) -> None:
+    """TensorRT-LLM's gauges carry the pid, and those of an ended process stay."""
+    name = "trtllm_num_requests_running"
+    text = f'{name}{{model_name="m",pid="7"}} 1.0\n{name}{{model_name="m",pid="9"}} 3.0'
+    assert reading(EngineKind.TRTLLM, text).gauges.running == 3
+
+
+def test_data_parallel_engines_of_vllm_add_up(reading: Read) -> None:
+    text = 'vllm:num_requests_running{engine="0"} 2.0\nvllm:num_requests_running{engine="1"} 3.0'
+    assert reading(EngineKind.VLLM, text).gauges.running == 5

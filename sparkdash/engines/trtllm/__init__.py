@@ -68,6 +68,7 @@ class TrtLlm(EngineAdapter):
         running=("trtllm_num_requests_running",),
         waiting=("trtllm_num_requests_waiting",),
         moving=("trtllm_num_requests_completed_total", "trtllm_request_success_total", "request_success_total"),
+        copies=("pid",),  # its gauges carry it, and those of an ended process stay
         is_live=False,
         # By position first: the other two lose the iterations between two finished requests.
         draft_tokens=("trtllm_spec_decode_drafted_tokens_total", "trtllm_spec_decode_num_draft_tokens_total"),
