@@ -135,6 +135,16 @@ def test_every_page_that_code_and_tests_name_exists() -> None:
     assert [one for one in sorted(named - {ollama}) if one[1] not in foreign and not (ROOT / one[1]).is_file()] == []
 
 
+def test_every_file_that_the_pages_name_exists() -> None:
+    named = {
+        (page.relative_to(ROOT).as_posix(), file)
+        for page in PAGES
+        for file in re.findall(r"`((?:tests|sparkdash|profiles|docs)/[\w/.-]+\.\w+)", page.read_text())
+    }
+    examples = {"sparkdash/engines/mlx.py", "sparkdash/engines/ENGINE/flags.json"}
+    assert [one for one in sorted(named) if one[1] not in examples and not (ROOT / one[1]).is_file()] == []
+
+
 def parts() -> Mapping[str, str]:
     """Return the parts of docs/settings.md that are made from the code."""
     tables = {"policy": Policy, "history": HistorySettings, "hooks": Hook, "alerts": Alert}

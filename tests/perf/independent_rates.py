@@ -3,9 +3,9 @@
     python3 -m venv aside && aside/bin/pip install numpy scipy pydantic pydantic-settings     # not sparkdash's own needs
     PYTHONPATH=. aside/bin/python tests/perf/independent_rates.py [--runs 5000]
 
-Prints the table of docs/evidence.md in some five minutes. The generator has the words of the request alone: heavy
+Prints the table that docs/evidence.md sums up, in some five minutes. The generator has the words of the request alone: heavy
 tails, skew, autocorrelation, launch effects, outliers, prompt effects and drifts. The judge is written anew from
-docs/evidence.md, over all tables at once; `--check` compares it with sparkdash's own on random tables first. Only the
+docs/bench.md, over all tables at once; `--check` compares it with sparkdash's own on random tables first. Only the
 order of the launches is sparkdash's.
 
 Logarithms of tok/s: launches 0.6 % apart (70 % of their variance common to all cells), requests 1 %, prompts 5 %. An
