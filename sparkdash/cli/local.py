@@ -20,7 +20,7 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.engines.registry import adapter_of, estimate_launch
-from sparkdash.errors import AdmissionError, HostError
+from sparkdash.errors import AdmissionError, DaemonError, HostError
 from sparkdash.host import meminfo, shelf
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.podman.argv import shell
@@ -115,6 +115,19 @@ def configured_catalog(places: Sequence[Path] | None = None) -> Catalog:
     profiles = {name: profile for one in found for name, profile in one.profiles.items()}
     sections = {name: section for one in found for name, section in one.places.items()}
     return Catalog(profiles, tuple(problem for one in found for problem in one.problems), sections)
+
+
+def find_profile(name: str) -> tuple[Profile, Snapshot | None]:
+    """Return the profile of that name with the daemon's state; where none answers, from the files and None."""
+    from sparkdash.client.client import Client
+
+    try:
+        with Client() as client:
+            return client.profile(name=name), client.state()
+    except DaemonError as error:
+        if error.code != DaemonError.default_code:
+            raise
+    return configured_catalog().find(name), None
 
 
 def _place(place: Path) -> Catalog:

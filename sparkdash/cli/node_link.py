@@ -22,7 +22,7 @@ from sparkdash.cli.output import (
     terminal_width,
 )
 from sparkdash.cli.parameters import AsJson, ProfileName
-from sparkdash.errors import AdmissionError, DaemonError, HostError, SparkdashError
+from sparkdash.errors import AdmissionError, HostError
 from sparkdash.units import DASH, KIB, MIB, number, percent, size
 
 if TYPE_CHECKING:
@@ -77,19 +77,10 @@ def copy(
 
 
 def _profile(name: str) -> tuple[Profile, Snapshot | None]:
-    from sparkdash.cli.local import on_this_box
-    from sparkdash.client.client import Client
+    from sparkdash.cli.local import find_profile, on_this_box
 
-    try:
-        with Client() as client:
-            profile, world = client.profile(name=name), client.state()
-    except SparkdashError as error:
-        if error.code != DaemonError.default_code:
-            raise
-        from sparkdash.cli.local import configured_catalog
-
-        return _needing(configured_catalog().find(name)), None
-    if not on_this_box(world):
+    profile, world = find_profile(name)
+    if world is not None and not on_this_box(world):
         raise HostError(
             f"The daemon runs on {world.daemon.host}, so its files must be copied from there.",
             code="other_box",

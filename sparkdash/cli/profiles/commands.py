@@ -76,10 +76,10 @@ def show(profile: ProfileName, as_json: AsJson = False) -> None:
       sparkdash profiles show gpt-oss-120b
       sparkdash profiles show qwen3-coder-30b-nvfp4/eagle3 --json
     """
-    from sparkdash.cli.local import estimate_need
+    from sparkdash.cli.local import estimate_need, find_profile
     from sparkdash.cli.profiles.page import profile_lines
 
-    found, image = _one(profile), None
+    (found, _), image = find_profile(profile), None
     takes = estimate_need(found)
     if found.image is not None and found.fetches_nothing is None:
         image = _image(found)
@@ -196,20 +196,6 @@ def _known() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...], Snapshot | No
 
         return (*profile_summaries(), None)
     return listed.profiles, listed.problems, world
-
-
-def _one(name: str) -> Profile:
-    from sparkdash.client.client import Client
-
-    try:
-        with Client() as client:
-            return client.profile(name=name)
-    except DaemonError as error:
-        if error.code != DaemonError.default_code:
-            raise
-        from sparkdash.cli.local import configured_catalog
-
-        return configured_catalog().find(name)
 
 
 def _image(profile: Profile) -> ProfileImage:

@@ -10,11 +10,10 @@ import typer
 
 from sparkdash.cli.output import LiveLine, print_json_line, print_text
 from sparkdash.cli.parameters import AsJson, ProfileName
-from sparkdash.errors import AdmissionError, DaemonError, HostError, ProfileError, SparkdashError
+from sparkdash.errors import AdmissionError, HostError, ProfileError
 from sparkdash.units import percent
 
 if TYPE_CHECKING:
-    from sparkdash.client.client import Client
     from sparkdash.domain.container import PullProgress
     from sparkdash.domain.profile import Profile
     from sparkdash.domain.state import Snapshot
@@ -48,14 +47,10 @@ def pull(
     if image_only and weights_only:
         raise typer.BadParameter("--image-only and --weights-only together leave nothing to fetch.")
     order = _order(profile, image=not weights_only, weights=not image_only, as_json=as_json)
-    try:
-        if offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-            _look(order)
-        else:
-            _fetch(order)
-    finally:
-        if order.client is not None:
-            order.client.close()
+    if offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        _look(order)
+    else:
+        _fetch(order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +61,16 @@ class PullJob:
     image: bool
     weights: bool
     as_json: bool
-    world: Snapshot | None = None
-    client: Client | None = None
+    world: Snapshot | None
+    """State of the daemon; None where none answers."""
 
 
 def _order(name: str, *, image: bool, weights: bool, as_json: bool) -> PullJob:
-    from sparkdash.client.client import Client
+    from sparkdash.cli.local import find_profile
 
-    client = Client()
-    try:
-        order = PullJob(client.profile(name=name), image, weights, as_json, client.state(), client)
-    except SparkdashError as error:
-        client.close()
-        if error.code != DaemonError.default_code:
-            raise
-        from sparkdash.cli.local import configured_catalog
-
-        order = PullJob(configured_catalog().find(name), image, weights, as_json)
-    _check(order.profile)
-    return order
+    profile, world = find_profile(name)
+    _check(profile)
+    return PullJob(profile, image, weights, as_json, world)
 
 
 def _check(profile: Profile) -> None:
@@ -126,8 +112,11 @@ def _fetch(order: PullJob) -> None:
         _fetch_image(order)
     if weights is not None:
         weights.run()
-    if order.client is not None:
-        order.client.release(profile=order.profile.name)
+    if order.world is not None:
+        from sparkdash.client.client import Client
+
+        with Client() as client:
+            client.release(profile=order.profile.name)
 
 
 def _must_be_here(order: PullJob) -> None:
@@ -146,6 +135,7 @@ def _fetch_image(order: PullJob) -> None:
     import asyncio
 
     from sparkdash.cli.local import local_images, make_runtime, on_this_box
+    from sparkdash.client.client import Client
     from sparkdash.domain.container import PullProgress
     from sparkdash.domain.images import BUILT_HERE, how_to_get
     from sparkdash.settings import load_settings
@@ -163,9 +153,10 @@ def _fetch_image(order: PullJob) -> None:
         line.show(PullProgress(image=image, detail="here already", fraction=1.0, done=True))
     elif order.profile.build is not None or (known is not None and image.startswith(BUILT_HERE)):
         raise HostError(f"No registry has {image}.", code="image_missing", hint=how_to_get(order.profile))
-    elif order.client is not None:
-        for step in order.client.pull(profile=order.profile.name):
-            line.show(step)
+    elif order.world is not None:
+        with Client() as client:
+            for step in client.pull(profile=order.profile.name):
+                line.show(step)
     else:
         asyncio.run(_pull_here(local, image, line))
     line.end()
