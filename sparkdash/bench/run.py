@@ -167,12 +167,6 @@ class Run(Frozen):
     """Time at which the last gap was filled."""
 
     @property
-    def suite_name(self) -> str:
-        """Name, version, start of the hash, and corpus: `seeds 1 (5eed5eed)`."""
-        corpus = f", corpus {self.corpus.text}" if self.corpus else ""
-        return f"{self.suite} {self.suite_version} ({self.suite_hash[:8]}){corpus}"
-
-    @property
     def suite_options(self) -> str:
         """Arguments of `--suite` and `--corpus` that find the suite and its text again, in shell quotes."""
         corpus = f" --corpus {_quoted_path(self.corpus.name)}" if self.corpus else ""

@@ -151,12 +151,6 @@ def test_a_model_goes_with_a_url() -> None:
     assert "use --model with --url only" in done.output
 
 
-def test_show_sets_two_runs_side_by_side(runs: list[str]) -> None:
-    shown = sparkdash("bench", "show", *runs)
-    assert "A change between two runs is no verdict" in shown
-    assert "+0.0%" in shown
-
-
 @pytest.mark.parametrize(
     ("form", "begins"), [("md", "# seeds on rehearsal"), ("csv", "model,test_name,"), ("json", '{\n  "format": 1')]
 )

@@ -93,7 +93,6 @@ FROM_FILES: dict[str, tuple[str, ...]] = {
     "build": ("build", "good", "--dry-run"),
     "bench show --list": ("bench", "show"),
     "bench show": ("bench", "show", "last"),
-    "bench show --other": ("bench", "show", "last", "last"),
     "bench export": ("bench", "export", "last"),
     "bench suites --captured": ("bench", "suites", "--captured", "mine"),
     "bench resume": ("bench", "resume", "--yes"),

@@ -174,7 +174,7 @@ def add_math_scores(report: Report, questions: Report) -> Report:
     The suites differ by nature; what else would make another measurement of it (thinking, temperature, tokenizer,
     simulated or real) leaves the score out.
     """
-    flags = tuple(flag for flag in flags_between_runs(report, questions) if flag.arm)
+    flags = flags_between_runs(report, questions)
     apart = refused_arms(flags)
     pairs = [] if report.simulated != questions.simulated else paired_arms(report, questions)
     taken = [

@@ -73,12 +73,7 @@ def refused_arms(flags: Iterable[ComparisonFlag]) -> tuple[str, ...]:
 
 def flags_between_runs(ours: Report, theirs: Report) -> tuple[ComparisonFlag, ...]:
     """Return the same flags for two runs, for their common arms."""
-    flags = list(_suites(ours.run, theirs.run))
-    if ours.simulated != theirs.simulated:
-        flags.append(ComparisonFlag(refuses=True, arm="", text="One run is simulated and the other is real."))
-    for arm, other in paired_arms(ours, theirs):
-        flags += _pair(arm, other)
-    return tuple(flags)
+    return tuple(flag for arm, other in paired_arms(ours, theirs) for flag in _pair(arm, other))
 
 
 def paired_arms(ours: Report, theirs: Report) -> tuple[tuple[ArmReport, ArmReport], ...]:
@@ -89,27 +84,6 @@ def paired_arms(ours: Report, theirs: Report) -> tuple[tuple[ArmReport, ArmRepor
 
 def _who(report: Report, arm: ArmReport) -> tuple[str, tuple[tuple[str, str], ...]]:
     return arm.profile, tuple(sorted(report.run.arm(arm.name).parameters.items()))
-
-
-def _suites(ours: Run, theirs: Run) -> Iterator[ComparisonFlag]:
-    if ours.suite_hash != theirs.suite_hash:
-        said = f"The suites differ: {ours.suite_name} and {theirs.suite_name}."
-        yield ComparisonFlag(refuses=True, arm="", text=said)
-    if ours.corpus != theirs.corpus:
-        said = f"The texts of the prompts differ: {_corpus(ours)} and {_corpus(theirs)}."
-        yield ComparisonFlag(refuses=True, arm="", text=said)
-    if ours.host.name != theirs.host.name:
-        yield ComparisonFlag(
-            refuses=False, arm="", text=f"Other boxes: {ours.host.name or '-'} and {theirs.host.name or '-'}."
-        )
-    if ours.target != theirs.target:
-        yield ComparisonFlag(
-            refuses=False, arm="", text=f"One went through {ours.target} and the other through {theirs.target}."
-        )
-
-
-def _corpus(run: Run) -> str:
-    return f"corpus {run.corpus.text}" if run.corpus else "generated text"
 
 
 def _pair(arm: ArmReport, other: ArmReport) -> Iterator[ComparisonFlag]:

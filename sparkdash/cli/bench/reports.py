@@ -336,7 +336,6 @@ def show(
     run: Annotated[
         str | None, typer.Argument(help="A run's id, its beginning, or `last`; without it: all runs.")
     ] = None,
-    other: Annotated[str | None, typer.Argument(metavar="OTHER", help="A newer run to set beside it.")] = None,
     layout: LayoutName = None,
     metric: MetricName = None,
     math: MathRun = None,
@@ -345,20 +344,15 @@ def show(
     simulated: Annotated[bool, typer.Option("--simulated", help="Only runs of simulated engines.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a run, two side by side, or many merged: tables and verdicts.
+    """Show a run, or many merged: tables and verdicts.
 
     Each figure has its interval. Missing cells are listed with the command that measures them. --matrix merges the
     runs of one suite, so that a table fills over many nights; each figure names its run and date.
-
-    With OTHER: the figures of the profiles that both runs have. Two runs are no experiment: their launches happened at
-    different times. So differences are shown, and none is claimed; `sparkdash ab` measures one. Misleading comparisons
-    are refused: another suite, thinking flag, temperature or tokenizer, or simulated beside real.
 
     \b
     Examples:
       sparkdash bench show                   all runs, the newest first
       sparkdash bench show last
-      sparkdash bench show 20261120 last --metric e2e
       sparkdash bench show last --metric e2e
       sparkdash bench show --matrix --layout qwen3-coder
       sparkdash bench show 20261121-200000-seeds --json
@@ -369,8 +363,6 @@ def show(
         known = {place: run_folder.read_run(place) for place in readable_runs(run_folder.list_runs())}
         found = {place: run for place, run in known.items() if run.simulated or not simulated}
         return print_json([*found.values()]) if as_json else print_runs(map(run_folder.read_results, found))
-    if run is not None and other is not None:
-        return _show_difference(run, other, metric or "decode", as_json=as_json)
     report = merge_matrix(run, suite, math, simulated=simulated) if matrix else read_report(run or "last", math)
     if as_json:
         return print_json(report)
@@ -381,20 +373,6 @@ def print_finished_run(run: str) -> None:
     """Print the report at the end of a measurement: verdicts last, without the start commands of the engines."""
     report = read_report(run)
     _draw(report, choose_layout(report, None, None), starts=False)
-
-
-def _show_difference(old: str, new: str, metric: str, *, as_json: bool) -> None:
-    from sparkdash.bench.report.run_difference import compare_runs, difference_page
-
-    found = compare_runs(read_report(old), read_report(new), parse_metric(metric))
-    if as_json:
-        print_json(found)
-    else:
-        from sparkdash.bench.report.formats.terminal import print_page as draw
-
-        draw(difference_page(found), make_console(sys.stdout, terminal_width()))
-    if found.refused:
-        raise typer.Exit(1)
 
 
 def _draw(report: Report, layout: Layout, *, starts: bool = True) -> None:
