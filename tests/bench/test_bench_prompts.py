@@ -24,7 +24,6 @@ from sparkdash.bench.plan.prompts import PromptIndex, chat_prompt
 from sparkdash.bench.plan.run_plan import new_run
 from sparkdash.bench.plan.suites import CellGroup, Suite
 from sparkdash.bench.report.assemble import assemble_report
-from sparkdash.bench.report.comparability import flags_between_runs
 from sparkdash.bench.report.formats import markdown
 from sparkdash.bench.report.page import report_page
 from sparkdash.bench.results import Results
@@ -138,13 +137,8 @@ def test_a_report_names_the_corpus_and_the_command_that_repeats_it() -> None:
     page = markdown.render_markdown(report_page(assemble_report(Results(run=run))))
     assert "Corpus: prose (d62b5fdfbaa6)" in page
     assert "--suite tiny --corpus prose" in page
-    assert run.suite_name.endswith("corpus prose (d62b5fdfbaa6)")
-
-
-def test_runs_of_different_corpora_are_not_compared() -> None:
-    ours, theirs = (assemble_report(Results(run=corpus_run(suite))) for suite in (SUITE.with_corpus("prose"), SUITE))
-    flags = [flag for flag in flags_between_runs(ours, theirs) if flag.refuses]
-    assert any("corpus prose (d62b5fdfbaa6) and generated text" in flag.text for flag in flags)
+    assert run.corpus is not None
+    assert run.corpus.text == "prose (d62b5fdfbaa6)"
 
 
 def test_a_run_whose_corpus_was_edited_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,7 @@ def test_the_exit_code_is_that_of_the_worst_finding(
 
 def test_a_node_that_cannot_be_reached_is_one_finding(sparkdash: Run, config: Path) -> None:
     add(config, "spark2")
-    done = sparkdash("doctor", "--node", "spark2", "python", "--json")
+    done = sparkdash("doctor", "--node", "spark2", "podman", "--json")
     assert done.code == 5
     found = [each for each in done.json()["findings"] if each["nodes"] == ["spark2"]]
     assert [(each["name"], each["status"]) for each in found] == [("reachable", "fail")]

@@ -92,12 +92,12 @@ def test_an_mtu_that_differs_is_found(nodes: Command, hosts: TwoHosts) -> None:
 def test_a_host_without_its_sshd_is_one_finding(nodes: Command, hosts: TwoHosts) -> None:
     hosts.sshd(up=False)
     try:
-        code, told = nodes("doctor", "--node", "spark2", "python")
+        code, told = nodes("doctor", "--node", "spark2", "podman")
     finally:
         hosts.sshd(up=True)
     assert code == 5
     assert [(each["name"], each["nodes"]) for each in told["findings"]] == [
-        ("python", ["local"]),
+        ("podman", ["local"]),
         ("reachable", ["spark2"]),
     ]
 
