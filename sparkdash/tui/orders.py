@@ -84,7 +84,7 @@ def order(
     """Have a coroutine return at once: it runs in a task of its own, and its error is shown."""
 
     def begin(self: Orders, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
-        self.run(carry_out(self, *args, **kwargs))
+        self.run((carry_out.__name__, args), carry_out(self, *args, **kwargs))
 
     return begin
 
@@ -97,17 +97,25 @@ class Orders:
 
     def __init__(self, host: AppServices) -> None:
         self._host = host
+        self._under_way: set[object] = set()
 
-    def run(self, coroutine: Coroutine[None, None, None]) -> None:
-        self._host.run_order(self._carried_out(coroutine))
+    def run(self, key: object, coroutine: Coroutine[None, None, None]) -> None:
+        """Run an order, once: a key that is pressed again while the daemon thinks is no second question."""
+        if key in self._under_way:
+            coroutine.close()
+        else:
+            self._under_way.add(key)
+            self._host.run_order(self._carried_out(key, coroutine))
 
-    async def _carried_out(self, coroutine: Coroutine[None, None, None]) -> None:
+    async def _carried_out(self, key: object, coroutine: Coroutine[None, None, None]) -> None:
         try:
             await coroutine
         except NothingToDoError as answer:
             self._host.say(str(answer))
         except SparkdashError as error:
             await self._host.ask("that did not work", partial(dialog_texts.error_lines, error))
+        finally:
+            self._under_way.discard(key)
 
     @cached_property
     def commands(self) -> LocalCommands:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from sparkdash.api.answers import BenchPlan, PlannedArm, Setting, SettingList, SuiteLine
 from sparkdash.client.address import Address
@@ -235,3 +238,51 @@ async def test_config_toml_is_edited_as_a_file_and_kept_only_when_valid(
         await on.press("enter")
         await on.until(lambda: "config.toml is saved" in on.text)
         assert file.read_text("utf-8") == "# mine\nguard = 'warn'\n"
+
+
+class Gate:
+    """A call of the link that answers once `opened` is set, and counts how often it was asked."""
+
+    def __init__(self, call: Any) -> None:
+        self.call, self.opened = call, asyncio.Event()
+
+    async def __call__(self, **asked: Any) -> Any:
+        await self.opened.wait()
+        return await self.call(**asked)
+
+
+@pytest.mark.parametrize("stops", [(), ("gpt-oss-120b",)])
+async def test_enter_before_the_plan_begins_a_run_that_stops_nothing(stage: Any, box: Any, stops: Any) -> None:
+    """What stops an engine must be seen first: there enter counts once the plan is shown."""
+    async with stage(box.snapshot(), size=(100, 30)) as on:
+        on.link.run_plan = on.link.run_plan.model_copy(update={"stops": stops})
+        on.link.start_run = gate = Gate(on.link.start_run)
+        await on.press("A", "enter")
+        assert "⏎ is remembered" in on.text
+        gate.opened.set()
+        await on.until(lambda: "the plan is made" not in on.text)
+        assert (on.link.asked[-1][0] == "begin") is not bool(stops)
+        await on.press("enter")
+        assert [order[0] for order in on.link.asked].count("begin") == 1
+
+
+async def test_a_run_that_begins_slowly_is_begun_once(stage: Any, box: Any) -> None:
+    async with stage(box.snapshot(), size=(100, 30)) as on:
+        await on.press("A")
+        await on.until(lambda: "the plan is made" not in on.text)
+        on.link.start_run = gate = Gate(on.link.start_run)
+        await on.press("enter", "enter")
+        assert "it begins" in on.text
+        gate.opened.set()
+        await on.until(lambda: "The run begins" in on.text)
+        assert [order[0] for order in on.link.asked].count("begin") == 1
+
+
+async def test_a_key_pressed_twice_while_its_plan_is_made_asks_once(stage: Any, box: Any) -> None:
+    async with stage(box.snapshot()) as on:
+        on.link.plan = gate = Gate(on.link.plan)
+        await on.press("t", "t")
+        gate.opened.set()
+        await on.until(lambda: "flip to" in on.text)
+        await on.press("escape")
+        assert "flip to" not in on.text

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
-from textual import events
+from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
+from sparkdash.errors import SparkdashError
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import AppServices
 from sparkdash.tui.text import EMPTY, EdgeText, Line, LinesForWidth, Style, clip, frame, join, length, styled
@@ -19,6 +20,7 @@ from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, KeyAsked, Panel
 PAGE, ALL, WHEEL = 10, 100_000, 3
 """Scroll steps in lines."""
 Answer = TypeVar("Answer")
+Planned = TypeVar("Planned")
 WIDEST, LEAST = 72, 44
 """Widest prose, which is hard to read beyond, and narrowest frame, in cells."""
 
@@ -30,12 +32,8 @@ class DialogText(Panel):
         super().__init__()
         self._title = title
         self._told = told
-        self._keys = keys
+        self.keys = keys
         self._top = 0
-
-    def relabel(self, keys: Sequence[tuple[str, str]]) -> None:
-        self._keys = keys
-        self.redraw()
 
     def wanted(self, width: int) -> int:
         lines = self._told(min(width - 4, WIDEST))
@@ -55,7 +53,7 @@ class DialogText(Panel):
 
     def _fitting(self, width: int) -> Sequence[tuple[str, str]]:
         """Return the keys whose hints fit into the lower edge: the first and the last one before the others."""
-        shown = list(self._keys)
+        shown = list(self.keys)
         while len(shown) > 2 and length(join([_hint(*pair) for pair in shown], styled("   "))) > width - 6:
             shown.pop(-2)
         return shown
@@ -107,6 +105,95 @@ class TextDialog(ModalScreen[Answer]):
 
     def action_leave(self) -> None:
         self.dismiss()
+
+
+class PlanDialog(TextDialog[Answer], Generic[Answer, Planned]):
+    """Dialog that begins what was chosen, once the plan of exactly this choice was shown.
+
+    Enter that comes before the plan begins what stops nothing as soon as the plan is there.
+    """
+
+    pause_s = 0.3
+    """Time after a change of the choice before its plan is asked for."""
+
+    def __init__(self, title: str, told: LinesForWidth, keys: Sequence[tuple[str, str]]) -> None:
+        super().__init__(title, told, keys)
+        self.plan: Planned | None = None
+        self.problem: str | None = None
+        self.is_busy = False
+        """Whether what was planned has begun."""
+        self._is_wanted = False
+
+    def chosen(self) -> object:
+        """Return what the plan is for."""
+        raise NotImplementedError
+
+    async def planned(self) -> Planned:
+        raise NotImplementedError
+
+    def may_begin(self, plan: Planned) -> bool:
+        raise NotImplementedError
+
+    def stops(self, plan: Planned) -> bool:
+        """Whether the plan stops something, so that it must be seen first."""
+        raise NotImplementedError
+
+    async def carry_out(self) -> None:
+        """Begin what was planned; a SparkdashError becomes the problem."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        self._ask()
+
+    @property
+    def thinking(self) -> str:
+        if self.is_busy:
+            return "it begins…"
+        return "the plan is made… ⏎ is remembered" if self._is_wanted else "the plan is made…"
+
+    def replan(self) -> None:
+        self.plan, self.problem, self._is_wanted = None, None, False
+        self.text.redraw()
+        self.set_timer(self.pause_s, self._ask)
+
+    def redraw(self) -> None:
+        self.on_resize()
+        self.text.redraw()
+
+    def action_begin(self) -> None:
+        if self.is_busy:
+            return
+        self._is_wanted = self.plan is None and self.problem is None
+        if self.plan is not None and self.may_begin(self.plan):
+            self.is_busy = True
+            self._begin()
+        self.redraw()
+
+    @work(group="plan", exclusive=True)
+    async def _ask(self) -> None:
+        if self.plan is not None or self.problem is not None:
+            return
+        choice, plan, problem = self.chosen(), None, None
+        try:
+            plan = await self.planned()
+        except SparkdashError as error:
+            problem = error.text()
+        if choice == self.chosen() and not self.is_busy:
+            self.plan, self.problem = plan, problem
+            if self._is_wanted and plan is not None and not self.stops(plan):
+                self.action_begin()
+            self._is_wanted = False
+            self.redraw()
+
+    @work(group="begin")
+    async def _begin(self) -> None:
+        try:
+            await self.carry_out()
+        except SparkdashError as error:
+            self.plan, self.problem = None, error.text()
+        self.is_busy = False
+        if self.is_attached:
+            self.redraw()
 
 
 class Dialog(TextDialog[bool]):

@@ -10,16 +10,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, NamedTuple
 
-from textual import work
 from textual.binding import Binding, BindingType
 
 from sparkdash.domain.history import MarkKind, Replay, TimelineMark
 from sparkdash.domain.phrases import about, caution_text, figure_rows, match_text, output_of_request
 from sparkdash.domain.request import Request
 from sparkdash.domain.state import Snapshot
-from sparkdash.errors import SparkdashError
 from sparkdash.tui.lines.dialog_texts import switch_question
-from sparkdash.tui.screens.dialog import Dialog, TextDialog
+from sparkdash.tui.screens.dialog import Dialog, PlanDialog
 from sparkdash.tui.text import EMPTY, Line, Style, align_right, clip, highlighted, merge_spans, pad, styled, wrap
 from sparkdash.units import duration, natural, number
 
@@ -42,7 +40,13 @@ def profiles_to_replay_on(snapshot: Snapshot, request: Request) -> tuple[str, ..
 
 
 def choice_lines(
-    request: Request, names: Sequence[str], at: int, told: Replay | str | None, snapshot: Snapshot, width: int
+    request: Request,
+    names: Sequence[str],
+    at: int,
+    told: Replay | str | None,
+    thinking: str,
+    snapshot: Snapshot,
+    width: int,
 ) -> list[Line]:
     """Format the profiles with the cursor on one; below them the plan of a replay there, or why there is none."""
     first = max(0, min(at - SHOWN // 2, len(names) - SHOWN))
@@ -59,7 +63,7 @@ def choice_lines(
     elif told is not None:
         lines += wrap(told, width, Style.BAD)
     else:
-        lines.append(styled("the plan is made…", Style.DIM))
+        lines.append(styled(thinking, Style.DIM))
     command = f"sparkdash requests --replay {request.id} --on {names[at]}" if names else ""
     return [*lines, EMPTY, *wrap(command, width, Style.DIM)]
 
@@ -198,8 +202,6 @@ def _seconds(value: float) -> str:
     return f"{value:.2f}s" if value < 10 else duration(value)
 
 
-PAUSE_S = 0.3
-"""Time on a profile before its plan is asked for."""
 CHOOSING = (("⏎", "replay"), ("j k", "profile"), ("esc", "back"))
 WAITING, OVER = (("esc", "end the replay"),), (("⏎", "close"),)
 
@@ -211,10 +213,10 @@ class TimelineDialog(Dialog):
 
     def __init__(self, one: Request, marks: Sequence[TimelineMark]) -> None:
         super().__init__(f"{one.client} · {one.profile} · {one.id}", partial(timeline_lines, one, marks))
-        self.text.relabel((("R", "replay on another profile"), ("esc", "close")))
+        self.text.keys = (("R", "replay on another profile"), ("esc", "close"))
 
 
-class ReplayDialog(TextDialog[None]):
+class ReplayDialog(PlanDialog[None, Replay]):
     """Modal dialog that replays a request: profile, plan, both answers' figures."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -234,27 +236,23 @@ class ReplayDialog(TextDialog[None]):
         self._snapshot = snapshot
         self._names = profiles_to_replay_on(snapshot, request)
         self._at = 0
-        self._told: Replay | str | None = None if self._names else "No profile can run here."
-        self._is_busy = False
+        self.problem = None if self._names else "No profile can run here."
         self.done: Replay | None = None
 
-    def on_mount(self) -> None:
-        self._ask()
-
-    @property
-    def _profile(self) -> str:
+    def chosen(self) -> str:
         return self._names[self._at]
 
     def _lines(self, width: int) -> list[Line]:
         if self.done is not None:
             return outcome_lines(self.done, width)
-        if self._is_busy:
-            return waiting_lines(self._request, self._profile, width)
-        return choice_lines(self._request, self._names, self._at, self._told, self._snapshot, width)
+        if self.is_busy:
+            return waiting_lines(self._request, self.chosen(), width)
+        told = self.problem or self.plan
+        return choice_lines(self._request, self._names, self._at, told, self.thinking, self._snapshot, width)
 
-    def _redraw(self) -> None:
-        self.on_resize()
-        self.text.relabel(OVER if self.done is not None else WAITING if self._is_busy else CHOOSING)
+    def redraw(self) -> None:
+        self.text.keys = OVER if self.done is not None else WAITING if self.is_busy else CHOOSING
+        super().redraw()
 
     def action_move(self, by: int) -> None:
         """Move to another profile; beyond an end, on from the other."""
@@ -265,37 +263,24 @@ class ReplayDialog(TextDialog[None]):
         self.action_go_to(max(0, min(self._at + by * SHOWN, len(self._names) - 1)))
 
     def action_go_to(self, place: int) -> None:
-        if self._names and not self._is_busy and self.done is None:
-            self._at, self._told = place % len(self._names), None
-            self.text.redraw()
-            self.set_timer(PAUSE_S, self._ask)
+        if self._names and not self.is_busy and self.done is None:
+            self._at = place % len(self._names)
+            self.replan()
 
     def action_begin(self) -> None:
         if self.done is not None:
             self.dismiss()
-        elif isinstance(self._told, Replay) and self._told.plan.fits is not False and not self._is_busy:
-            self._is_busy = True
-            self._redraw()
-            self._replay(self._profile)
+        else:
+            super().action_begin()
 
-    @work(group="plan", exclusive=True)
-    async def _ask(self) -> None:
-        if self._told is not None or not self._names:
-            return
-        name = self._profile
-        try:
-            told: Replay | str = await self.services.link.replay(request=self._request.id, on=name)
-        except SparkdashError as error:
-            told = error.text()
-        if name == self._profile and not self._is_busy:
-            self._told = told
-            self._redraw()
+    async def planned(self) -> Replay:
+        return await self.services.link.replay(request=self._request.id, on=self.chosen())
 
-    @work(group="replay", exclusive=True)
-    async def _replay(self, name: str) -> None:
-        try:
-            self.done = await self.services.link.replay(request=self._request.id, on=name, begin=True)
-        except SparkdashError as error:
-            self._told = error.text()
-        self._is_busy = False
-        self._redraw()
+    def may_begin(self, plan: Replay) -> bool:
+        return plan.plan.fits is not False
+
+    def stops(self, plan: Replay) -> bool:
+        return bool(plan.plan.evict)
+
+    async def carry_out(self) -> None:
+        self.done = await self.services.link.replay(request=self._request.id, on=self.chosen(), begin=True)

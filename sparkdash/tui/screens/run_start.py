@@ -8,13 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
-from textual import work
 from textual.binding import Binding, BindingType
 
 from sparkdash.api.answers import BenchPlan, PlannedArm
 from sparkdash.api.requests import BenchModeName
-from sparkdash.errors import SparkdashError
-from sparkdash.tui.screens.dialog import TextDialog
+from sparkdash.tui.screens.dialog import PlanDialog
 from sparkdash.tui.text import EMPTY, Line, Style, highlighted, pad, styled, wrap, wrap_line
 from sparkdash.units import counted, duration
 
@@ -57,7 +55,9 @@ def _next(values: tuple[T, ...], now: T, by: int) -> T:
     return values[(at + by) % len(values)]
 
 
-def choice_lines(choice: RunChoice, row: str, told: BenchPlan | str | None, about: str, width: int) -> list[Line]:
+def choice_lines(
+    choice: RunChoice, row: str, told: BenchPlan | str | None, about: str, thinking: str, width: int
+) -> list[Line]:
     """Format the choices with the cursor on `row`; below them what is told: the plan, or why there is none.
 
     `about` describes the chosen suite.
@@ -81,7 +81,7 @@ def choice_lines(choice: RunChoice, row: str, told: BenchPlan | str | None, abou
     if isinstance(told, str):
         lines += wrap(told, width, Style.BAD)
     else:
-        lines += _plan_lines(told, width) if told else [styled("  the plan is made…", Style.DIM)]
+        lines += _plan_lines(told, width) if told else [styled(f"  {thinking}", Style.DIM)]
     return [*lines, EMPTY, *_wrapped("command", styled(choice.command, Style.DIM), width)]
 
 
@@ -130,12 +130,10 @@ def _wrapped(label: str, value: Line, width: int) -> list[Line]:
     return [_told(label if not at else "", row) for at, row in enumerate(rows)]
 
 
-PAUSE_S = 0.4
-"""Time after a change before the plan is asked for: each plan is a process of its own."""
 KEYS = (("⏎", "start"), ("j k", "row"), ("h l", "value"), ("X", "swaps A and B"), ("y", "copy"), ("esc", "back"))
 
 
-class RunStart(TextDialog[bool]):
+class RunStart(PlanDialog[bool, BenchPlan]):
     """Modal dialog; its result is whether a run was begun."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -146,25 +144,22 @@ class RunStart(TextDialog[bool]):
         Binding("h,left", "turn(-1)", "value before", show=False),
         Binding("X", "swap_sides", "swap A and B", show=False),
         Binding("y", "copy", "copy the command", show=False),
-        Binding("enter", "start", "start", show=False),
+        Binding("enter", "begin", "start", show=False),
     ]
+    pause_s = 0.4  # each plan is a process of its own
 
     def __init__(self, a: str, b: str) -> None:
         super().__init__("A/B run", self._lines, KEYS)
         self.choice = RunChoice((a, b))
-        self.plan: BenchPlan | None = None
         self._known: BenchPlan | None = None
         """Latest plan of any choice: it lists the suites."""
         self._row = 0
-        self._problem: str | None = None
-
-    def on_mount(self) -> None:
-        self._ask()
 
     def _lines(self, width: int) -> list[Line]:
         suites = self._known.suites if self._known else ()
         about = next((one.about for one in suites if one.name == self.choice.suite), "")
-        return choice_lines(self.choice, CHOICES[self._row], self._problem or self.plan, about, width)
+        told = None if self.is_busy else self.problem or self.plan
+        return choice_lines(self.choice, CHOICES[self._row], told, about, self.thinking, width)
 
     def action_row(self, by: int) -> None:
         self._row = (self._row + by) % len(CHOICES)
@@ -176,50 +171,36 @@ class RunStart(TextDialog[bool]):
 
     def action_swap_sides(self) -> None:
         a, b = self.choice.profiles
-        self._choose(RunChoice((b, a), self.choice.suite, self.choice.mode, self.choice.reps))
+        self._choose(replace(self.choice, profiles=(b, a)))
 
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(self.choice.command)
         self.services.say(f"Copied: {self.choice.command}")
 
-    def action_start(self) -> None:
-        if self.plan is not None:
-            self._begin()
-
     def _choose(self, choice: RunChoice) -> None:
-        if choice != self.choice:
-            self.choice, self.plan, self._problem = choice, None, None
-            self.text.redraw()
-            self.set_timer(PAUSE_S, self._ask)
+        if choice != self.choice and not self.is_busy:
+            self.choice = choice
+            self.replan()
 
-    @work(group="plan", exclusive=True)
-    async def _ask(self) -> None:
-        choice = self.choice
-        if self.plan is not None:
-            return
-        try:
-            plan = await self._told(choice, begin=False)
-        except SparkdashError as error:
-            if choice == self.choice:
-                self._problem = error.text()
-        else:
-            self._known = plan
-            if choice == self.choice:
-                self.plan = plan
-        self.on_resize()
-        self.text.redraw()
+    def chosen(self) -> RunChoice:
+        return self.choice
 
-    @work(group="begin", exclusive=True)
-    async def _begin(self) -> None:
-        try:
-            await self._told(self.choice, begin=True)
-        except SparkdashError as error:
-            self.plan, self._problem = None, error.text()
-            self.text.redraw()
-        else:
-            self.dismiss(True)
+    async def planned(self) -> BenchPlan:
+        self._known = await self._told(begin=False)
+        return self._known
 
-    async def _told(self, choice: RunChoice, *, begin: bool) -> BenchPlan:
+    def may_begin(self, plan: BenchPlan) -> bool:  # noqa: ARG002 - the daemon refuses what cannot run
+        return True
+
+    def stops(self, plan: BenchPlan) -> bool:
+        return bool(plan.stops)
+
+    async def carry_out(self) -> None:
+        await self._told(begin=True)
+        self.dismiss(True)
+
+    async def _told(self, *, begin: bool) -> BenchPlan:
+        one = self.choice
         return await self.services.link.start_run(
-            profiles=list(choice.profiles), suite=choice.suite, mode=choice.mode, reps=choice.reps, begin=begin
+            profiles=list(one.profiles), suite=one.suite, mode=one.mode, reps=one.reps, begin=begin
         )
