@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -108,7 +108,7 @@ async def _watch(as_json: bool) -> None:
     from sparkdash.client.follow import state_changes
 
     with _canvas(as_json) as show:
-        async with AsyncClient() as client, state_changes(client) as changes:
+        async with AsyncClient() as client, aclosing(state_changes(client)) as changes:
             async for world in changes:
                 show(world)
 

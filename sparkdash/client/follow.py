@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing, suppress
 from functools import partial
 
 from sparkdash.api.requests import Cause
@@ -109,18 +109,13 @@ PATIENCE_S = 30.0
 Show = Callable[[Snapshot], None]
 
 
-@asynccontextmanager
-async def state_changes(client: AsyncClient) -> AsyncIterator[AsyncGenerator[Snapshot, None]]:
-    """Give every state of the daemon from now on. A lost link is an error here: a command must not hang.
+async def state_changes(client: AsyncClient) -> AsyncGenerator[Snapshot, None]:
+    """Yield every state of the daemon from now on; close it after use. A lost link is an error here: a command must
+    not hang.
 
     Raises:
         DaemonError: no daemon, or it went away.
     """
-    async with aclosing(_unbroken(client)) as changes:
-        yield changes
-
-
-async def _unbroken(client: AsyncClient) -> AsyncGenerator[Snapshot, None]:
     await client.state()  # says better than a silent feed why there is no daemon
     async with aclosing(follow_state(client)) as changes:
         async for world in changes:
@@ -141,7 +136,7 @@ async def until_ready(client: AsyncClient, name: str, show: Show, cause: Cause =
         AdmissionError: the swap was cancelled, or another one took its place.
         DaemonError: the daemon went away.
     """
-    async with state_changes(client) as changes:
+    async with aclosing(state_changes(client)) as changes:
         start = await anext(changes)
         await client.use(profile=name, cause=cause)
         older = None
@@ -167,7 +162,7 @@ async def until_set_ready(client: AsyncClient, name: str, members: Sequence[str]
 
     Raises as `until_ready`; AdmissionError: a member was not started, with the daemon's reason.
     """
-    async with state_changes(client) as changes:
+    async with aclosing(state_changes(client)) as changes:
         start = await anext(changes)
         plan = await client.use_set(name=name)
         own = [row.profile for row in plan.members if row.needs_bytes != 0 or not row.runs]
@@ -224,7 +219,7 @@ async def until_cancelled(client: AsyncClient, show: Show) -> None:
 async def until_silent(client: AsyncClient, show: Show) -> None:
     """Show the world until a daemon that was told to stop ends its feed."""
     with suppress(DaemonError):
-        async with state_changes(client) as changes:
+        async with aclosing(state_changes(client)) as changes:
             await _shown(changes, show)
 
 
@@ -233,7 +228,7 @@ async def _carried_out(client: AsyncClient, order: Callable[[], Coroutine[None, 
 
     Meanwhile the feed shows the progress and that the daemon still lives.
     """
-    async with state_changes(client) as changes:
+    async with aclosing(state_changes(client)) as changes:
         show(await anext(changes))
         answer, watch = asyncio.create_task(order()), asyncio.create_task(_shown(changes, show))
         try:

@@ -1,9 +1,7 @@
 """AsyncClient and Client against a daemon over real HTTP."""
 
 import os
-import socket
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -164,24 +162,6 @@ def test_something_else_on_the_port_is_named_as_such(daemon: FakeDaemon, client:
     with pytest.raises(DaemonError, match="is of another version: ") as other:
         client.profile(name="a")
     assert "Restart it" in str(other.value.hint)
-
-
-def test_a_daemon_that_hangs_up_is_not_a_daemon_that_is_not_there() -> None:
-    """The connection's end in the middle of an answer has its own code."""
-    server = socket.create_server(("127.0.0.1", 0))
-
-    def hang_up() -> None:
-        connection, _ = server.accept()
-        connection.recv(65536)
-        connection.close()
-
-    thread = threading.Thread(target=hang_up)
-    thread.start()
-    with server, Client(f"http://127.0.0.1:{server.getsockname()[1]}") as client:
-        with pytest.raises(DaemonError) as caught:
-            client.state()
-        thread.join()
-    assert caught.value.code == "daemon_hung_up"
 
 
 def test_the_socket_is_preferred_and_the_variable_wins(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,8 @@ from fake_daemon import FakeDaemon
 from sparkdash import listen
 from sparkdash.api.requests import NoParameters
 from sparkdash.api.rows import DocumentCall
-from sparkdash.client.client import Client
+from sparkdash.client.client import AsyncClient, Client
+from sparkdash.client.trial import attempt
 from sparkdash.errors import DaemonError
 
 TLS = Path(__file__).parents[1] / "data" / "tls"
@@ -76,8 +77,8 @@ def test_one_that_says_nothing_is_silent() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [HEAD + b"{", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", b"no http\r\n\r\n"],
-    ids=["short", "chunk", "rubbish"],
+    [b"", HEAD + b"{", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", b"no http\r\n\r\n"],
+    ids=["nothing", "short", "chunk", "rubbish"],
 )
 def test_an_answer_that_breaks_off_is_told(answer: bytes) -> None:
     def cut(connection: socket.socket) -> None:
@@ -111,15 +112,21 @@ def test_a_path_and_a_login_in_the_url_are_used() -> None:
 
 
 @pytest.fixture
-async def secured() -> AsyncIterator[tuple[str, list[str]]]:
-    """Something on https that answers every call with an empty object; its URL, and the keys it was shown."""
+async def secured(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[str, list[str]]]:
+    """A server on https, untrusted so far, that answers a chat with one word and every other call with an empty object.
+
+    Its URL, and the keys it was shown.
+    """
     keys: list[str] = []
 
     async def app(scope: Any, _receive: Any, send: Any) -> None:
         keys.append(dict(scope["headers"]).get(b"authorization", b"").decode())
+        chunk = {"choices": [{"index": 0, "delta": {"content": scope["scheme"]}}]}
+        body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n" if scope["path"].startswith("/v1") else "{}"
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": json.dumps({}).encode()})
+        await send({"type": "http.response.body", "body": body.encode()})
 
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     tls = listen.Tls(TLS / "cert.pem", TLS / "key.pem")
     server, sock = listen.Server(app, tls), listen.bind_tcp("127.0.0.1", 0)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
@@ -129,17 +136,24 @@ async def secured() -> AsyncIterator[tuple[str, list[str]]]:
 
 
 async def test_over_https_with_a_key(secured: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both clients refuse a certificate that is not trusted before they send the key."""
     url, keys = secured
     monkeypatch.setenv("SPARKDASH_KEY", "sk-3")
-    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
 
     def ask() -> None:
         with Client(url) as client:
             client.cancel()
 
-    with pytest.raises(DaemonError, match="is not trusted") as caught:
-        await asyncio.to_thread(ask)
-    assert (caught.value.code, keys) == ("daemon_untrusted", [])
+    async def ask_asynchronously() -> None:
+        async with AsyncClient(url) as client:
+            await client.cancel()
+
+    for asked in (asyncio.to_thread(ask), ask_asynchronously()):
+        with pytest.raises(DaemonError, match="is not trusted") as caught:
+            await asked
+        assert (caught.value.code, keys) == ("daemon_untrusted", [])
+        assert "SSL_CERT_FILE" in (caught.value.hint or "")
     monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "cert.pem"))
     await asyncio.to_thread(ask)
-    assert keys == ["Bearer sk-3"]
+    trial = await asyncio.to_thread(attempt, url, "sk-1", "chat", "alpha")
+    assert (trial.text, keys) == ("https", ["Bearer sk-3", "Bearer sk-1"])
