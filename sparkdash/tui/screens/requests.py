@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from sparkdash.domain.history import RequestOrder
 from sparkdash.domain.phrases import about, output_of_request
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.tui.mirror import View
-from sparkdash.tui.text import Line, Style, align_right, clip, length, pad, shorten_apart, styled
-from sparkdash.tui.widgets.table import Table, TableRow
-from sparkdash.units import DASH, duration, number, percent
+from sparkdash.tui.text import Line, Style, clip, length, pad, shorten_apart, styled
+from sparkdash.tui.widgets.table import Column, Table, TableRow, figures, fitting_columns, titles
+from sparkdash.units import duration, number, percent
 
 if TYPE_CHECKING:
     from sparkdash.tui.link import DaemonLink
@@ -145,30 +144,21 @@ SHORT_CLIENT, SHORT_FINISH, ROOMY = 11, 13, 90
 """Cells of a client's name and of the end in terminals of fewer columns than ROOMY."""
 
 
-class PastColumn(NamedTuple):
-    """Column between the profile and the end; the highest `gives_way` leaves a narrow terminal first."""
-
-    name: str
-    cells: int
-    gives_way: int
-    text: Callable[[Request], str]
-
-
 def _output_text(one: Request) -> str:
     output, estimated = output_of_request(one)
     return about(number(output), estimated=estimated)
 
 
-COLUMNS = (
-    PastColumn("prompt", 8, 2, lambda one: number(one.prompt_tokens)),
-    PastColumn("cached", 8, 4, lambda one: percent(_cached(one))),
-    PastColumn("think", 7, 6, lambda one: number(one.reasoning_tokens)),
-    PastColumn("out", 7, 1, _output_text),
-    PastColumn("wait", 8, 2, lambda one: duration(request_figures(one)["wait"])),
-    PastColumn("ttft", 7, 1, lambda one: number(one.ttft_s, 2)),
-    PastColumn("tok/s", 7, 3, lambda one: number(one.decode_tok_s, 1)),
-    PastColumn("took", 8, 0, lambda one: duration(request_figures(one)["took"])),
-    PastColumn("Wh", 7, 5, lambda one: number(one.energy_wh, 2)),
+COLUMNS: tuple[Column[Request], ...] = (
+    Column("prompt", 8, 2, lambda one: number(one.prompt_tokens)),
+    Column("cached", 8, 4, lambda one: percent(_cached(one))),
+    Column("think", 7, 6, lambda one: number(one.reasoning_tokens)),
+    Column("out", 7, 1, _output_text),
+    Column("wait", 8, 2, lambda one: duration(request_figures(one)["wait"])),
+    Column("ttft", 7, 1, lambda one: number(one.ttft_s, 2)),
+    Column("tok/s", 7, 3, lambda one: number(one.decode_tok_s, 1)),
+    Column("took", 8, 0, lambda one: duration(request_figures(one)["took"])),
+    Column("Wh", 7, 5, lambda one: number(one.energy_wh, 2)),
 )
 
 
@@ -176,11 +166,9 @@ def _cached(one: Request) -> float | None:
     return None if one.cached_tokens is None or not one.prompt_tokens else one.cached_tokens / one.prompt_tokens
 
 
-def _columns(width: int) -> list[PastColumn]:
-    found, finish = list(COLUMNS), FINISH if width >= ROOMY else SHORT_FINISH
-    while sum(one.cells for one in found) + 1 + TIME + _client(width) + PROFILE + finish > width and len(found) > 1:
-        found.remove(max(found, key=lambda one: one.gives_way))
-    return found
+def _columns(width: int) -> list[Column[Request]]:
+    finish = FINISH if width >= ROOMY else SHORT_FINISH
+    return fitting_columns(COLUMNS, width - 1 - TIME - _client(width) - PROFILE - finish)
 
 
 class PastTable(Table):
@@ -192,11 +180,8 @@ class PastTable(Table):
     goes_on = False
 
     def head(self, width: int) -> Line:
-        columns = _columns(width)
-        figures = "".join(f"{one.name:>{one.cells}}" for one in columns)
-        return styled(
-            f" {'time':<{TIME}}{'client':<{_client(width)}}{'profile':<{PROFILE}}{figures}  finish", Style.DIM
-        )
+        names = f" {'time':<{TIME}}{'client':<{_client(width)}}{'profile':<{PROFILE}}"
+        return styled(f"{names}{titles(_columns(width))}  finish", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
         columns = _columns(width)
@@ -218,13 +203,11 @@ class PastTable(Table):
         return next((one for one in self.found if one.id == key), None)
 
 
-def _past_line(one: Request, columns: list[PastColumn], now: float, width: int, names: frozenset[str]) -> Line:
+def _past_line(one: Request, columns: list[Column[Request]], now: float, width: int, names: frozenset[str]) -> Line:
     form = "%H:%M:%S" if now - one.started_at < 86400 else "%d %b %H:%M"
     line = styled(f" {time.strftime(form, time.localtime(one.started_at)):<{TIME}}", Style.DIM)
     line += pad(styled(one.client), _client(width) - 1) + styled(" ") + _profile(one.profile, names) + styled(" ")
-    for column in columns:
-        told = column.text(one)
-        line += align_right(styled(told, Style.DIM if told == DASH else Style.PLAIN), column.cells)
+    line += figures(columns, one)
     bad = one.state is RequestState.FAILED
     end = f"{one.status} {one.error or ''}" if bad else one.finish_reason or one.state.value
     end = _fitting(end, width - length(line) - 2)

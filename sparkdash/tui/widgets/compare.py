@@ -27,6 +27,7 @@ from sparkdash.tui.text import (
     wrap,
 )
 from sparkdash.tui.widgets.panel import Panel
+from sparkdash.tui.widgets.table import figure as aligned_figure
 from sparkdash.units import DASH, duration, number, percent
 
 LABEL, RATIO = 17, 8
@@ -121,8 +122,7 @@ def _row(figure: ComparedFigure, a: Figures, b: Figures, cells: int) -> Line:
     values = figure.of(a), figure.of(b)
     line = pad(styled(figure.label, Style.DIM), LABEL)
     for value in values:
-        told = figure.text(value)
-        line += align_right(styled(told, Style.DIM if told == DASH else Style.PLAIN), cells)
+        line += aligned_figure(figure.text(value), cells)
     return line + align_right(_ratio(*values) if figure.ratio else EMPTY, RATIO)
 
 

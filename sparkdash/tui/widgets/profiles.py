@@ -22,7 +22,6 @@ from sparkdash.tui.text import (
     EdgeText,
     Line,
     Style,
-    align_right,
     clip,
     frame,
     length,
@@ -32,8 +31,8 @@ from sparkdash.tui.text import (
     wrap,
 )
 from sparkdash.tui.widgets.panel import Panel
-from sparkdash.tui.widgets.table import Table, TableRow
-from sparkdash.units import DASH, GIB, number
+from sparkdash.tui.widgets.table import Table, TableRow, figure
+from sparkdash.units import GIB, number
 
 MARK, STATE, LEAST_NAME = 3, 17, 18
 WHY = " (w why)"
@@ -170,7 +169,7 @@ def _line(
     seen = snapshot.figures.get(profile.name)
     for column in laid.columns:
         told = column.text(profile, seen)
-        line += _figure(told, column.cells) if column.figure else pad(styled(told), column.cells)
+        line += figure(told, column.cells) if column.figure else pad(styled(told), column.cells)
     return line + styled("  ") + _state(snapshot, profile, stock)
 
 
@@ -178,10 +177,6 @@ def _name_style(snapshot: Snapshot, profile: ProfileSummary) -> Style:
     if profile.cannot_run:
         return Style.DIM
     return Style.STRONG if profile.name in snapshot.engines else Style.PLAIN
-
-
-def _figure(figure: str, cells: int) -> Line:
-    return align_right(styled(figure, Style.DIM if figure == DASH else Style.PLAIN), cells)
 
 
 def _state(snapshot: Snapshot, profile: ProfileSummary, stock: Stock | None) -> Line:

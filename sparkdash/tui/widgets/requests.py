@@ -6,7 +6,7 @@ Rule: figures missing in the engine's usage are "-"; nothing is counted from chu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -23,7 +23,6 @@ from sparkdash.tui.text import (
     EdgeText,
     Line,
     Style,
-    align_right,
     dimmed,
     frame,
     pad,
@@ -32,7 +31,7 @@ from sparkdash.tui.text import (
     styled,
 )
 from sparkdash.tui.widgets.panel import Panel
-from sparkdash.tui.widgets.table import Table, TableRow
+from sparkdash.tui.widgets.table import Column, Table, TableRow, figures, titles
 from sparkdash.units import DASH, duration, fitted, number, percent
 
 STATE, LEAST_PROFILE = 16, 12
@@ -62,15 +61,6 @@ class Names(NamedTuple):
 
     clients: frozenset[str]
     profiles: frozenset[str]
-
-
-class RequestColumn(NamedTuple):
-    """Column of one figure; a narrow terminal omits the columns with the highest `gives_way` first."""
-
-    name: str
-    cells: int
-    gives_way: int
-    text: Callable[[Progress], str]
 
 
 def _took(of: Progress) -> str:
@@ -119,23 +109,23 @@ def _estimate(live: LiveRequest, text: str) -> str:
     return f"~{text}" if live.estimated and text != DASH else text
 
 
-AT = RequestColumn("at", 10, 4, _arrived)
-AT_SHORT = RequestColumn("at", 7, 4, _arrived_short)
-NODE = RequestColumn("node", 9, 3, lambda of: shorten(of.node, 8) or DASH)
-COLUMNS = (
+AT: Column[Progress] = Column("at", 10, 4, _arrived)
+AT_SHORT: Column[Progress] = Column("at", 7, 4, _arrived_short)
+NODE: Column[Progress] = Column("node", 9, 3, lambda of: shorten(of.node, 8) or DASH)
+COLUMNS: tuple[Column[Progress], ...] = (
     AT_SHORT,
-    RequestColumn("took", 8, 1, _took),
-    RequestColumn("prompt", 7, 2, _prompt),
-    RequestColumn("cached", 7, 2, _cached),
-    RequestColumn("out", 6, 0, _output),
-    RequestColumn("think", 6, 7, lambda of: fitted(of.request.reasoning_tokens, 5)),
-    RequestColumn("wait", 7, 6, _waited),
-    RequestColumn("ttft", 7, 5, lambda of: fitted(of.request.ttft_s, 6, 2)),
-    RequestColumn("tok/s", 7, 0, _rate),
+    Column("took", 8, 1, _took),
+    Column("prompt", 7, 2, _prompt),
+    Column("cached", 7, 2, _cached),
+    Column("out", 6, 0, _output),
+    Column("think", 6, 7, lambda of: fitted(of.request.reasoning_tokens, 5)),
+    Column("wait", 7, 6, _waited),
+    Column("ttft", 7, 5, lambda of: fitted(of.request.ttft_s, 6, 2)),
+    Column("tok/s", 7, 0, _rate),
 )
 
 
-def _columns(width: int, longest: int, *, several: bool = False) -> list[RequestColumn]:
+def _columns(width: int, longest: int, *, several: bool = False) -> list[Column[Progress]]:
     """Return the columns that fit; the less important ones leave room for the `longest` profile's name."""
     columns = [NODE, *COLUMNS] if several else list(COLUMNS)
     while columns:
@@ -152,7 +142,7 @@ def _client(width: int) -> int:
     return WHOLE_CLIENT if width >= ROOMY else CLIENT
 
 
-def _profile_cells(width: int, columns: Sequence[RequestColumn]) -> int:
+def _profile_cells(width: int, columns: Sequence[Column[Progress]]) -> int:
     return width - 4 - _client(width) - STATE - sum(column.cells for column in columns)
 
 
@@ -172,9 +162,12 @@ class RequestTable(Table):
 
     def head(self, width: int) -> Line:
         columns = _columns(width, self._longest, several=self._several)
-        figures = "".join(f"{column.name:>{column.cells}}" for column in columns)
         profile = pad(styled("profile", Style.DIM), _profile_cells(width, columns))
-        return styled(f" {'client':<{_client(width)}} ", Style.DIM) + profile + styled(f"{figures}  state", Style.DIM)
+        return (
+            styled(f" {'client':<{_client(width)}} ", Style.DIM)
+            + profile
+            + styled(f"{titles(columns)}  state", Style.DIM)
+        )
 
     def rows(self, view: View, width: int) -> list[TableRow]:
         self._longest = max((len(one.profile) for one in view.requests), default=0)
@@ -201,14 +194,12 @@ def _by_client(view: View) -> tuple[Request, ...]:
     return (*open_, *view.requests[len(open_) :])
 
 
-def _line(request: Request, view: View, width: int, columns: Sequence[RequestColumn], names: Names) -> Line:
+def _line(request: Request, view: View, width: int, columns: Sequence[Column[Progress]], names: Names) -> Line:
     live = view.sample.requests.get(request.id) if view.sample and request.state in OPEN else None
     of = Progress(request, live, view.link_at, view.here - (view.now - view.link_at), _node(request, view))
     line = styled(" ") + _name(request.client, _client(width), names.clients) + styled(" ")
     line += _name(request.profile, _profile_cells(width, columns), names.profiles)
-    for column in columns:
-        told = column.text(of)
-        line += align_right(styled(told, Style.DIM if told == DASH else Style.PLAIN), column.cells)
+    line += figures(columns, of)
     if request.state not in OPEN:
         line = dimmed(line)
     line += styled("  ") + _phase(of, view)

@@ -6,18 +6,33 @@ moves in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 
 from sparkdash.tui.mirror import View
-from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, clip, frame, highlighted, justify, length, pad, styled
+from sparkdash.tui.text import (
+    EMPTY,
+    EdgeText,
+    Line,
+    Style,
+    align_right,
+    clip,
+    frame,
+    highlighted,
+    justify,
+    length,
+    pad,
+    styled,
+)
 from sparkdash.tui.text import plain_text as plain
 from sparkdash.tui.widgets.panel import Panel, RowChosen, RowMoved
+from sparkdash.units import DASH
 
+T = TypeVar("T")
 PAGE = 10
 WHEEL = 3
 
@@ -49,6 +64,41 @@ class TableRow:
 
 def _made(text: Text) -> str:
     return text if isinstance(text, str) else text()
+
+
+class Column(NamedTuple, Generic[T]):
+    """Column of figures; a narrow terminal omits the columns with the highest `gives_way` first."""
+
+    name: str
+    cells: int
+    gives_way: int
+    text: Callable[[T], str]
+
+
+def fitting_columns(columns: Sequence[Column[T]], room: int) -> list[Column[T]]:
+    """Return the columns that fit into `room` cells, at least one."""
+    found = list(columns)
+    while sum(one.cells for one in found) > room and len(found) > 1:
+        found.remove(max(found, key=lambda one: one.gives_way))
+    return found
+
+
+def titles(columns: Sequence[Column[T]]) -> str:
+    return "".join(f"{one.name:>{one.cells}}" for one in columns)
+
+
+def figures(columns: Sequence[Column[T]], of: T, bad: str = "") -> Line:
+    """Format the figures of a row; that of the column `bad` is red unless it is a dash."""
+    line = EMPTY
+    for column in columns:
+        told = column.text(of)
+        line += figure(told, column.cells, Style.BAD if column.name == bad else Style.PLAIN)
+    return line
+
+
+def figure(told: str, cells: int, style: Style = Style.PLAIN) -> Line:
+    """Align a figure to the right; a dash is dim."""
+    return align_right(styled(told, Style.DIM if told == DASH else style), cells)
 
 
 class Table(Panel, can_focus=True):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 from textual import work
 
@@ -14,23 +13,14 @@ from sparkdash.domain.metric import Metric
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.lines.chart_window import DAY_S, ChartWindow
 from sparkdash.tui.mirror import LinkState, View
-from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, align_right, clip, frame, pad, shorten, styled
+from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, clip, frame, pad, shorten, styled
 from sparkdash.tui.widgets.chart import ChartPanel
 from sparkdash.tui.widgets.panel import Panel
-from sparkdash.tui.widgets.table import Table, TableRow
+from sparkdash.tui.widgets.table import Column, Table, TableRow, figures, fitting_columns, titles
 from sparkdash.units import DASH, duration, number, percent
 
 LEAST_GROUP, WIDEST_GROUP = 16, 32
 TOTAL = "all"
-
-
-class UsageColumn(NamedTuple):
-    """Column of the table; on a narrow terminal the columns with the highest `gives_way` are left out."""
-
-    name: str
-    cells: int
-    gives_way: int
-    text: Callable[[UsageTotals], str]
 
 
 def many(count: int) -> str:
@@ -49,28 +39,23 @@ def _per_1k(one: UsageTotals) -> float | None:
     return one.energy_wh / one.output_tokens * 1000 if one.energy_wh is not None and one.output_tokens else None
 
 
-COLUMNS = (
-    UsageColumn("requests", 10, 0, lambda one: many(one.requests)),
-    UsageColumn("prompt", 9, 2, lambda one: many(one.prompt_tokens)),
-    UsageColumn(
-        "cached", 8, 3, lambda one: percent(one.cached_tokens / one.prompt_tokens if one.prompt_tokens else None)
-    ),
-    UsageColumn("out", 9, 1, lambda one: many(one.output_tokens)),
-    UsageColumn("think", 9, 6, lambda one: many(one.reasoning_tokens) if one.reasoning_tokens else DASH),
-    UsageColumn("wait p95", 10, 5, lambda one: duration(one.wait_s.p95)),
-    UsageColumn("ttft p50/95", 15, 4, lambda one: _pair(number(one.ttft_s.p50, 2), number(one.ttft_s.p95, 2, " s"))),
-    UsageColumn("tok/s p50", 11, 3, lambda one: number(one.decode_tok_s.p50, 1)),
-    UsageColumn("Wh", 8, 5, lambda one: number(one.energy_wh, 1)),
-    UsageColumn("Wh per 1k", 11, 7, lambda one: number(_per_1k(one), 2)),
-    UsageColumn("errors", 8, 2, lambda one: str(one.errors + one.gone) if one.errors + one.gone else DASH),
+COLUMNS: tuple[Column[UsageTotals], ...] = (
+    Column("requests", 10, 0, lambda one: many(one.requests)),
+    Column("prompt", 9, 2, lambda one: many(one.prompt_tokens)),
+    Column("cached", 8, 3, lambda one: percent(one.cached_tokens / one.prompt_tokens if one.prompt_tokens else None)),
+    Column("out", 9, 1, lambda one: many(one.output_tokens)),
+    Column("think", 9, 6, lambda one: many(one.reasoning_tokens) if one.reasoning_tokens else DASH),
+    Column("wait p95", 10, 5, lambda one: duration(one.wait_s.p95)),
+    Column("ttft p50/95", 15, 4, lambda one: _pair(number(one.ttft_s.p50, 2), number(one.ttft_s.p95, 2, " s"))),
+    Column("tok/s p50", 11, 3, lambda one: number(one.decode_tok_s.p50, 1)),
+    Column("Wh", 8, 5, lambda one: number(one.energy_wh, 1)),
+    Column("Wh per 1k", 11, 7, lambda one: number(_per_1k(one), 2)),
+    Column("errors", 8, 2, lambda one: str(one.errors + one.gone) if one.errors + one.gone else DASH),
 )
 
 
-def columns_for(width: int) -> list[UsageColumn]:
-    found = list(COLUMNS)
-    while sum(one.cells for one in found) + LEAST_GROUP + 1 > width and len(found) > 1:
-        found.remove(max(found, key=lambda one: one.gives_way))
-    return found
+def columns_for(width: int) -> list[Column[UsageTotals]]:
+    return fitting_columns(COLUMNS, width - LEAST_GROUP - 1)
 
 
 class UsageTable(Table):
@@ -84,9 +69,7 @@ class UsageTable(Table):
         columns = columns_for(width)
         by = f"{self.report.by}, whole hours" if self.report else ""
         return (
-            styled(" ")
-            + pad(styled(by, Style.DIM), group_cells(width, columns))
-            + styled("".join(f"{one.name:>{one.cells}}" for one in columns), Style.DIM)
+            styled(" ") + pad(styled(by, Style.DIM), group_cells(width, columns)) + styled(titles(columns), Style.DIM)
         )
 
     def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the report
@@ -98,22 +81,15 @@ class UsageTable(Table):
         return [*rows, TableRow(TOTAL, whole)] if len(rows) > 1 else rows
 
 
-def group_cells(width: int, columns: list[UsageColumn]) -> int:
+def group_cells(width: int, columns: list[Column[UsageTotals]]) -> int:
     return min(width - 1 - sum(one.cells for one in columns), WIDEST_GROUP)
 
 
-def totals_line(one: UsageTotals, columns: list[UsageColumn], width: int, sum_of: int = 0) -> Line:
+def totals_line(one: UsageTotals, columns: list[Column[UsageTotals]], width: int, sum_of: int = 0) -> Line:
     """Format the row of a group; `sum_of` groups are added up in that of all."""
     cells = group_cells(width, columns) - 1
     name = styled(f"all {sum_of}", Style.STRONG) if sum_of else styled(shorten(one.group, cells))
-    line = styled(" ") + pad(name, cells) + styled(" ")
-    for column in columns:
-        told = column.text(one)
-        bad = column.name == "errors" and told != DASH
-        line += align_right(
-            styled(told, Style.BAD if bad else Style.DIM if told == DASH else Style.PLAIN), column.cells
-        )
-    return clip(line or EMPTY, width)
+    return clip(styled(" ") + pad(name, cells) + styled(" ") + figures(columns, one, bad="errors"), width)
 
 
 USAGE_EVERY_S, WEEKS_EVERY_S = 15.0, 60.0
@@ -162,8 +138,7 @@ def today_lines(profiles: UsageReport | None, clients: UsageReport | None, width
     if profiles is None or not profiles.rows:
         return [styled("No request ended today.", Style.DIM)]
     columns = columns_for(width)
-    names = "".join(f"{one.name:>{one.cells}}" for one in columns)
-    head = pad(styled(" profile", Style.DIM), group_cells(width, columns) + 1) + styled(names, Style.DIM)
+    head = pad(styled(" profile", Style.DIM), group_cells(width, columns) + 1) + styled(titles(columns), Style.DIM)
     whole = [totals_line(profiles.total, columns, width, sum_of=len(profiles.rows))] if len(profiles.rows) > 1 else []
     lines = [head, *whole, *_groups(profiles.rows, columns, width, max(rows - 1 - len(whole), 1))]
     left = rows - len(lines) - 1
@@ -172,7 +147,7 @@ def today_lines(profiles: UsageReport | None, clients: UsageReport | None, width
     return [*lines, styled(CLIENTS, Style.DIM), *_groups(clients.rows, columns, width, left)]
 
 
-def _groups(found: Sequence[UsageTotals], columns: list[UsageColumn], width: int, rows: int) -> list[Line]:
+def _groups(found: Sequence[UsageTotals], columns: list[Column[UsageTotals]], width: int, rows: int) -> list[Line]:
     """Format the first groups; the last row counts those without one."""
     if len(found) <= rows:
         return [totals_line(one, columns, width) for one in found]
