@@ -6,14 +6,11 @@ Rule: the state changes through `domain.state.apply` only.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
-from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Event, Measuring, SampleTaken
 from sparkdash.domain.metric import EngineSample, Sample
@@ -46,64 +43,6 @@ class RecordedPast:
 
 
 Item = Snapshot | Event | Disconnected
-
-
-T = TypeVar("T", bound=Frozen)
-
-
-def without_odd_figures(fact: T) -> T | None:
-    """Return the fact with None for every figure that is no finite number; None if it needs one of them itself."""
-    found = _finite(fact)
-    return found if isinstance(found, type(fact)) else None
-
-
-def _finite(value: Any) -> Any:
-    """Return the value, or None for a figure that is not finite and for a fact that cannot be without it."""
-    match value:
-        case float():
-            return value if isfinite(value) else None
-        case Frozen():
-            return _fact(value)
-        case Mapping():
-            return _kept(
-                value, {key: found for key, one in value.items() if (found := _finite(one)) is not None or one is None}
-            )
-        case tuple():
-            found = tuple(_finite(one) for one in value)
-            return value if all(a is b for a, b in zip(found, value, strict=True)) else _known(found)
-        case _:
-            return value
-
-
-def _kept(before: Mapping[Any, Any], after: dict[Any, Any]) -> Mapping[Any, Any]:
-    same = len(after) == len(before) and all(after[key] is before[key] for key in before)
-    return before if same else after
-
-
-def _known(found: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return None for a list with an unknown figure: its places mean something."""
-    return None if None in found else found
-
-
-def _fact(value: Frozen) -> Frozen | None:
-    changes: dict[str, Any] = {}
-    for name, before in value.__dict__.items():
-        after = _finite(before)
-        if after is not before:
-            changes[name] = after
-    needed = _needed(type(value))
-    if any(after is None and name in needed for name, after in changes.items()):
-        return None
-    return value.replace(**changes) if changes else value
-
-
-@cache
-def _needed(kind: type[Frozen]) -> frozenset[str]:
-    return frozenset(name for name, field in kind.model_fields.items() if not _may_be_none(field.annotation))
-
-
-def _may_be_none(annotation: Any) -> bool:
-    return annotation is None or annotation is type(None) or type(None) in getattr(annotation, "__args__", ())
 
 
 STALE_S = 3.0
@@ -314,8 +253,6 @@ class Mirror:
             self._link_since = self._clock()
 
     def _replace_snapshot(self, snapshot: Snapshot) -> bool:
-        if snapshot.sample and (sample := without_odd_figures(snapshot.sample)) is not snapshot.sample:
-            snapshot = snapshot.replace(sample=sample)
         self._snapshot = snapshot
         if snapshot.sample:
             self._history.add(snapshot.sample)
@@ -324,11 +261,6 @@ class Mirror:
     def _apply_event(self, event: Event) -> bool:
         if self._snapshot is None:
             return False
-        if isinstance(event.fact, SampleTaken):
-            sample = without_odd_figures(event.fact.sample)
-            if sample is None:
-                return True
-            event = replace(event, fact=event.fact.replace(sample=sample))
         try:
             self._snapshot = apply(self._snapshot, event)
         except ValueError:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from sparkdash.domain.container import ForeignContainer
-from sparkdash.domain.metric import Memory, Metric
+from sparkdash.domain.metric import Memory
 from sparkdash.domain.swap import SwapCause
 from sparkdash.tui import text
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.charts import meter, sparkline
-from sparkdash.tui.mirror import without_odd_figures
 from sparkdash.tui.text import EdgeText, Style, shorten_apart, styled
 from sparkdash.tui.widgets.memory import memory_bar, memory_legend, memory_parts
 from sparkdash.units import GIB, fitted
@@ -179,26 +176,3 @@ def test_a_cut_name_is_never_wider_than_its_place(name: str, width: int, others:
 )  # fmt: skip
 def test_a_figure_that_is_too_long_is_written_shorter(value: float | None, cells: int, digits: int, text: str) -> None:
     assert fitted(value, cells, digits) == text
-
-
-def test_a_figure_that_is_no_number_is_unknown(box: Any) -> None:
-    """What cannot be without it goes; what has none stays the same object."""
-    whole = box.sample()
-    assert without_odd_figures(whole) is whole
-    odd = whole.engines[box.gpt].replace(values={Metric.DECODE: NAN, Metric.KV_USED: 0.5}, acceptance_at=(0.5, INF))
-    found = without_odd_figures(whole.replace(engines={box.gpt: odd}, gpu=whole.gpu.replace(power_w=INF)))
-    assert found is not None
-    assert found.gpu.power_w is None
-    assert found.gpu.utilization == whole.gpu.utilization
-    assert found.engines[box.gpt].values == {Metric.KV_USED: 0.5}
-    assert found.engines[box.gpt].acceptance_at is None
-    assert without_odd_figures(whole.replace(at=NAN)) is None
-
-
-async def test_a_sample_that_is_no_sample_leaves_the_last_one(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        await on.happen(box.tick(NAN))
-        assert "57.9 tok/s" in on.rows[0]
-        await on.happen(box.tick(box.now + 1, decode=NAN))
-        assert "57.9 tok/s" not in on.rows[0]
-        assert "╺━╸" in on.text

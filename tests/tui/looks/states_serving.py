@@ -155,21 +155,14 @@ def huge(box: Any) -> Any:
 
 
 def not_a_number(box: Any) -> Any:
-    """Figures that a broken engine might tell: not a number, infinite, below zero."""
+    """What is left of figures that a broken engine tells as no numbers: most are unknown, some are below zero."""
     sample = box.sample()
-    odd = [float("nan"), float("inf"), float("-inf"), -1.0]
-    values = {metric: odd[i % len(odd)] for i, metric in enumerate(Metric)}
-    gpu = sample.gpu.replace(
-        utilization=float("nan"), power_w=float("inf"), temperature_c=float("nan"), sm_clock_mhz=float("nan")
-    )
-    live = {"r1": LiveRequest(profile=box.gpt, output_tokens=3, tok_s=float("nan"), silent_s=float("nan"))}
-    counted = GatewayFigures(in_flight=1, decode_tok_s=float("nan"), wh_per_1k=float("nan"))
-    engines = {
-        box.gpt: EngineSample(at=box.now, values=values, acceptance_at=(float("nan"), float("inf")), gateway=counted)
-    }
-    energy = Energy(sensor="GPU only", since=box.now - 9000, busy_wh=float("nan"), idle_wh=float("inf"))
-    memory = sample.memory.replace(pressure=float("nan"))
-    return box.snapshot(sample=sample.replace(engines=engines, gpu=gpu, requests=live, energy=energy, memory=memory))
+    values = {metric: -1.0 for place, metric in enumerate(Metric) if place % 4 == 3}
+    gpu = sample.gpu.replace(utilization=None, power_w=None, temperature_c=None, sm_clock_mhz=None)
+    live = {"r1": LiveRequest(profile=box.gpt, output_tokens=3)}
+    engines = {box.gpt: EngineSample(at=box.now, values=values, gateway=GatewayFigures(in_flight=1))}
+    memory = sample.memory.replace(pressure=None)
+    return box.snapshot(sample=sample.replace(engines=engines, gpu=gpu, requests=live, memory=memory))
 
 
 def long_names(box: Any) -> Any:
