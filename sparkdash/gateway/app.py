@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from functools import cached_property
@@ -24,7 +25,7 @@ from sparkdash.gateway.apis.pages import serve_metrics
 from sparkdash.gateway.control.app import build_control_app
 from sparkdash.gateway.control.routes import set_caller
 from sparkdash.gateway.deps import Deps
-from sparkdash.gateway.http.channel import ClientGone, Receive, Scope, Send, replay_body
+from sparkdash.gateway.http.channel import ClientGone, Receive, Scope, Send, replay_body, with_headers
 from sparkdash.gateway.http.exchange import Exchange, ParsedHead
 from sparkdash.gateway.http.headers import HeaderList
 from sparkdash.gateway.protocol import problems
@@ -199,7 +200,11 @@ class Gateway:
         return model_list_handler(head) or passthrough.relay_request
 
     async def _serve_control(self, deps: Deps, exchange: Exchange) -> None:
+        head, key = exchange.head, exchange.key
+        exchange.set_extra_headers(guard.NO_READERS)
         try:
+            if key is None and not head.unix:
+                await asyncio.to_thread(access.refuse_other_users, *exchange.ends())
             with deps.body_budget.share() as share:
                 body = await exchange.body(CONTROL_BODY_MIB, share, deps.settings.body_s)
         except ClientGone:
@@ -208,10 +213,11 @@ class Gateway:
             await exchange.refuse(error)
             return
         scope, receive, send = exchange.asgi_triple()
-        scope["path"] = exchange.head.path  # FastAPI must look up the very path that was admitted
-        set_caller(scope, deps, exchange.key)
+        send = with_headers(guard.NO_READERS, send)
+        scope["path"] = head.path  # FastAPI must look up the very path that was admitted
+        set_caller(scope, deps, key)
         if deps.audit is not None and exchange.method not in READ:
-            who = "socket" if exchange.head.unix else f"key {exchange.key.name}" if exchange.key else "anyone"
+            who = "socket" if head.unix else f"key {key.name}" if key else "anyone"
             send = audit.audited_send(send, deps.audit, who, scope, body, deps.clock())
         await self.control(scope, replay_body(body, receive), send)
 

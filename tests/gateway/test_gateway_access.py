@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from socket import AF_INET, AF_INET6, socket
 from typing import Any
 
 import httpx
@@ -17,6 +21,7 @@ from sparkdash.access.key import Key, Scope, digest
 from sparkdash.access.keyring import Keyring
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import AdmissionError
+from sparkdash.gateway.admission import access
 from sparkdash.gateway.admission.access import AccessControl
 from sparkdash.settings import Settings
 
@@ -226,17 +231,17 @@ async def test_limits_are_a_429_that_says_when(locked: Locked) -> None:
 def test_the_minute_moves_with_the_clock(tmp_path: Path) -> None:
     """Requests fall out of the window one by one; Retry-After tells when the first does."""
     now = [0.0]
-    access = AccessControl(None, beyond=False, used_today=lambda _: 0, clock=lambda: now[0], monotonic=lambda: now[0])
+    control = AccessControl(None, beyond=False, used_today=lambda _: 0, clock=lambda: now[0], monotonic=lambda: now[0])
     one = key(requests_per_minute=2)
     for at in (0.0, 40.0, 60.0):
         now[0] = at
-        access.admit(one, Scope.INFERENCE, counts=True)
+        control.admit(one, Scope.INFERENCE, counts=True)
     now[0] = 61.0
     with pytest.raises(AdmissionError) as caught:
-        access.admit(one, Scope.INFERENCE, counts=True)
+        control.admit(one, Scope.INFERENCE, counts=True)
     assert caught.value.retry_after == 39.0
     now[0] = 100.0
-    access.admit(one, Scope.INFERENCE, counts=True)
+    control.admit(one, Scope.INFERENCE, counts=True)
 
 
 async def test_the_requests_of_a_batch_key_let_others_go_first(locked: Locked) -> None:
@@ -344,6 +349,19 @@ async def test_no_page_reaches_the_control_api(house: Any, origin: str) -> None:
     assert (await house.client.get("/api/state", headers={"origin": own})).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/api/state", "/api/profiles", "/metrics"])
+async def test_a_picture_or_link_of_a_web_page_reads_no_control(house: Any, path: str) -> None:
+    """Browsers send no Origin with those, and say from where they are; what is answered is nothing that a page can use."""
+    for site in ("cross-site", "same-site"):
+        reply = await house.client.get(path, headers={"sec-fetch-site": site})
+        assert (reply.status_code, reply.json()["error"]["code"]) == (403, "origin_refused")
+    for own in ("same-origin", "none"):
+        reply = await house.client.get(path, headers={"sec-fetch-site": own})
+        assert reply.json().get("error", {}).get("code") != "origin_refused"
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert reply.headers["cross-origin-resource-policy"] == "same-origin"
+
+
 async def test_the_audit_log_tells_who_changed_what(locked: Locked) -> None:
     """Every change with its caller and its end, no token; reading leaves no trace."""
     locked.add(scopes=["control"])
@@ -405,3 +423,52 @@ async def test_a_followed_log_ends_with_its_key(locked: Locked) -> None:
         keyring.revoke_key(locked.path, "one")
         lines.put_nowait("second")
         assert [piece async for piece in pieces] == []
+
+
+ASK_AS_ANOTHER = """
+import encodings.idna, os, sys, urllib.error, urllib.request
+os.setuid(65534)
+for method, path in (("POST", "/api/stop"), ("POST", "/api/shutdown"), ("GET", "/api/state"), ("GET", "/v1/models")):
+    asked = urllib.request.Request(sys.argv[1] + path, b"{}" if method == "POST" else None, method=method)
+    asked.add_header("Content-Type", "application/json")
+    try:
+        print(urllib.request.urlopen(asked).status)
+    except urllib.error.HTTPError as error:
+        print(error.code)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as another user")
+async def test_another_user_of_the_box_may_use_models_and_not_control_it(house: Any) -> None:
+    """Over TCP, while no key exists: nobody else stops engines or ends the daemon."""
+    asking = await asyncio.create_subprocess_exec(sys.executable, "-c", ASK_AS_ANOTHER, house.base, stdout=PIPE)
+    told, _ = await asking.communicate()
+    assert (told.split(), house.supervisor.calls, house.done) == ([b"403", b"403", b"403", b"200"], [], [])
+
+
+async def test_control_over_tcp_is_for_the_daemons_own_user(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's program, and one whose user cannot be told, are refused with what to do."""
+    for uid in (os.geteuid() + 12345, None):
+        monkeypatch.setattr(access, "peer_uid", lambda *_, uid=uid: uid)
+        reply = await house.client.post("/api/stop", json={})
+        assert (reply.status_code, reply.json()["error"]["code"]) == (403, "not_the_owner")
+        assert "sparkdash keys add" in reply.json()["error"]["hint"]
+    monkeypatch.setattr(access, "peer_uid", lambda *_: os.geteuid())
+    assert (await house.client.post("/api/stop", json={})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("family", "host", "asked"),
+    [(AF_INET, "127.0.0.1", "127.0.0.1"), (AF_INET6, "::1", "::1"), (AF_INET6, "127.0.0.1", "::ffff:127.0.0.1")],
+)
+def test_the_user_of_a_connection_is_the_kernels_word(family: int, host: str, asked: str) -> None:
+    """Of either kind of address. A client that has closed belongs to nobody: the kernel shows it as root's."""
+    with socket(AF_INET6 if ":" in host else AF_INET) as server, socket(family) as client:
+        server.bind((host, 0))
+        server.listen()
+        client.connect((asked, server.getsockname()[1]))
+        with server.accept()[0] as accepted:
+            ends = accepted.getpeername()[:2], accepted.getsockname()[:2]
+            assert access.peer_uid(*ends) == os.geteuid()
+            client.close()
+            assert access.peer_uid(*ends) is None

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import os
+import sys
 from collections import deque
 from collections.abc import Callable
 from copy import copy
+from pathlib import Path
 
 import structlog
 
@@ -160,6 +164,55 @@ class AccessControl:
                 retry_after=MINUTE_S - (now - recent[0]),
             )
         recent.append(now)
+
+
+Address = tuple[str, int | None] | None
+_MAPPED = "0000000000000000FFFF0000"
+"""Beginning of an IPv4 address in the kernel's table of IPv6 connections."""
+
+
+def refuse_other_users(client: Address, server: Address) -> None:
+    """Refuse a request over TCP, without a key, of any user but the daemon's own and root; blocks for milliseconds.
+
+    Raises:
+        AdmissionError: code `not_the_owner`, status 403.
+    """
+    uid = peer_uid(client, server)
+    if uid not in (os.geteuid(), 0):
+        raise AdmissionError(
+            f"The control API is for the user who runs sparkdash; user {'unknown' if uid is None else uid} asked.",
+            code="not_the_owner",
+            status=403,
+            hint="Ask as that user, or with a key: `sparkdash keys add NAME --scope control` makes one.",
+        )
+
+
+def peer_uid(client: Address, server: Address) -> int | None:
+    """Find the user of a connection's other end on this box, in the kernel's tables; None: it is not there.
+
+    The kernel shows the end of a program that has closed it as root's, with the inode 0: that end has no user.
+    """
+    if client is None or server is None:
+        return None
+    ends = [(_hex(client[0]), _hex(server[0]))]
+    ends += [(_MAPPED + one, _MAPPED + other) for one, other in ends if len(one) == len(other) == 8]
+    for table in ("tcp", "tcp6"):
+        try:
+            text = Path("/proc/net", table).read_text("ascii")
+        except OSError:
+            continue
+        for one, other in ends:
+            at = text.find(f" {one}:{client[1]:04X} {other}:{server[1]:04X} ")
+            if at >= 0:
+                _, _, _, _, _, _, uid, _, inode, *_ = text[at:].split(maxsplit=9)
+                return int(uid) if inode != "0" else None
+    return None
+
+
+def _hex(host: str) -> str:
+    """Write an address as the kernel does: words of four bytes, each in the byte order of the machine."""
+    raw = ipaddress.ip_address(host.partition("%")[0]).packed
+    return "".join(f"{int.from_bytes(raw[at : at + 4], sys.byteorder):08X}" for at in range(0, len(raw), 4))
 
 
 def key_check(key: Key | None, keys: Keyring | None, clock: Callable[[], float]) -> Callable[[], bool]:

@@ -23,6 +23,8 @@ APPS = ("vscode-webview://*", "app://*", "tauri://localhost", "http://tauri.loca
 -L`)."""
 FROM_CONTAINERS = ("host.docker.internal", "host.containers.internal")
 """Names of this box inside docker and podman containers. No page can own a name under .internal."""
+NO_READERS = [(b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin")]
+"""Headers of control answers, by which no other site's page can use them."""
 PREFLIGHT_S = 600
 """Seconds for which a browser may cache a preflight answer; Chrome allows at most 7200."""
 
@@ -61,11 +63,10 @@ def check_page(headers: RequestHeaders, policy: OriginPolicy, *, path: str, unix
     host, origin = headers.get(b"host") or "", headers.get(b"origin")
     if not unix:
         _check_host(host, policy)
-    if origin is not None:
-        if is_control(path):
-            _check_same_origin(origin, host)
-        else:
-            _check_origin(origin, policy)
+    if is_control(path):
+        _check_same_origin(origin, host, headers.get(b"sec-fetch-site"))
+    elif origin is not None:
+        _check_origin(origin, policy)
     return [] if origin is None else _granted(origin)
 
 
@@ -145,11 +146,14 @@ def _check_origin(origin: str, policy: OriginPolicy) -> None:
         )
 
 
-def _check_same_origin(origin: str, host: str) -> None:
-    """Refuse every page but this origin's own: the gateway's page for phones, or a browser at /api itself."""
-    if origin not in (f"http://{host}", f"https://{host}"):
+def _check_same_origin(origin: str | None, host: str, site: str | None) -> None:
+    """Refuse every page but this origin's own: the gateway's page for phones, or a browser at /api itself.
+
+    `site`: where a browser says that the request comes from; pictures and links have no Origin.
+    """
+    if origin not in (None, f"http://{host}", f"https://{host}") or site not in (None, "same-origin", "none"):
         raise AdmissionError(
-            f"A web page of {origin[:80]!r} called the control API, which pages may not use.",
+            f"A web page of {(origin or 'another site')[:80]!r} called the control API, which pages may not use.",
             code="origin_refused",
             status=403,
         )

@@ -7,6 +7,7 @@ from hashlib import sha256
 from importlib.resources import files
 
 from sparkdash.gateway.admission.access import READ
+from sparkdash.gateway.admission.guard import NO_READERS
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import Exchange, ParsedHead
 from sparkdash.gateway.protocol.problems import status_error
@@ -74,6 +75,7 @@ def _read(name: str) -> tuple[bytes, bytes]:
 
 async def serve_metrics(deps: Deps, exchange: Exchange) -> None:
     """Answer in the text format or in OpenMetrics, as the Accept header asks."""
+    exchange.set_extra_headers(NO_READERS)
     if exchange.method not in READ:
         await exchange.refuse_method("/metrics", READ)
     elif deps.metrics is None:

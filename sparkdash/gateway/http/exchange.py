@@ -239,6 +239,11 @@ class Exchange:
         channel, granted = self._channel, self._granted
         return channel.scope(), channel.receive, with_headers(granted, channel.send) if granted else channel.send
 
+    def ends(self) -> tuple[tuple[str, int | None] | None, tuple[str, int | None] | None]:
+        """Return the addresses of the client and of the server, as far as they are known."""
+        scope = self._channel.scope()
+        return scope.get("client"), scope.get("server")
+
     def grant(self, headers: HeaderList) -> None:
         self._granted = headers
 
