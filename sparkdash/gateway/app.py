@@ -27,7 +27,7 @@ from sparkdash.gateway.control.routes import set_caller
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.channel import ClientGone, Receive, Scope, Send, replay_body, with_headers
 from sparkdash.gateway.http.exchange import Exchange, ParsedHead
-from sparkdash.gateway.http.headers import HeaderList
+from sparkdash.gateway.http.headers import HeaderList, profiles_since
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.route import METRICS, OLLAMA, Dialect, Route, find_route, is_plain, raw_route
 from sparkdash.gateway.relay import passthrough
@@ -169,6 +169,13 @@ class Gateway:
         """Check the size of the head and the guard's rules. Raises AdmissionError when either refuses the request."""
         head = known.head
         guard.check_size(len(head.raw_path) + len(head.query), len(head.raw_headers))
+        if head.via and (circle := profiles_since(head.via, self._deps.hop_id)):
+            raise AdmissionError(
+                f"The request came back to this gateway, over {shown(' → '.join(circle))}.",
+                code="loop_detected",
+                status=508,
+                hint="Have the `url` of such a profile name the engine itself, and not a gateway that asks this one.",
+            )
         known.granted = guard.check_page(head.headers, self._origins, path=head.path, unix=head.unix)
         known.route = route = self._route(head)
         return route

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -192,6 +193,8 @@ class Deps:
     """Counts what passes through, for telemetry."""
     row_publisher: RowPublisher = field(default_factory=RowPublisher)
     preparer: RequestPreparer = field(default_factory=RequestPreparer)
+    hop_id: str = field(default_factory=lambda: secrets.token_hex(6))
+    """Marks requests that leave for a server elsewhere: one that comes back is refused."""
     clock: Callable[[], float] = time.time
     """Unix seconds."""
     monotonic: Callable[[], float] = time.monotonic

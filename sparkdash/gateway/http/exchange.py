@@ -24,7 +24,7 @@ from sparkdash.gateway.http.channel import (
     Send,
     with_headers,
 )
-from sparkdash.gateway.http.headers import HeaderList, RequestHeaders, headers_for_engine
+from sparkdash.gateway.http.headers import VIA, HeaderList, RequestHeaders, headers_for_engine
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.answer_text import KeptAnswer
 from sparkdash.gateway.protocol.peek import PRIORITY
@@ -122,7 +122,7 @@ class ParsedHead:
 
     __slots__ = (
         "_connection", "_for_engine", "agent", "coding", "content_type", "headers", "key_memo", "method", "path", "priority",
-        "query", "raw_headers", "raw_path", "token", "unix",
+        "query", "raw_headers", "raw_path", "token", "unix", "via",
     )  # fmt: skip
 
     def __init__(
@@ -154,6 +154,8 @@ class ParsedHead:
         self.priority = headers.get(_PRIORITY)
         self.token = headers.get(_LEASE)
         """Token of the client that holds the gateway exclusively."""
+        self.via = headers.get(VIA.encode())
+        """Gateways that the request has passed, where it has passed any."""
         self._connection = named.get(b"connection", b"")
         self._for_engine: bytes | None = None
         self.key_memo: tuple[tuple[Key, ...], Key] | None = None

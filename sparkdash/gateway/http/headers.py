@@ -40,6 +40,8 @@ _NOT_FOR_ENGINES = _HOP_BY_HOP | {
     LEASE_HEADER.encode(),
 }
 """Includes keys, cookies and the bench's token: they are for the gateway. A lease carries the engine's own key."""
+VIA = "x-sparkdash-via"
+"""Header of a request that leaves for a server elsewhere: each gateway's id and profile on its way so far."""
 _DATA = (b"application/json", b"text/event-stream")
 """Media types that no browser makes a page of."""
 _SANDBOX = (b"content-security-policy", b"sandbox allow-scripts allow-forms allow-popups allow-downloads")
@@ -104,3 +106,15 @@ def _is_data(headers: HeaderPairs) -> bool:
 
 def _named_by(connection: bytes) -> set[bytes]:
     return {word.strip().lower() for word in connection.split(b",")}
+
+
+def via_header(before: str | None, hop_id: str, profile: str) -> str:
+    """Add a gateway and its profile to the way of a request."""
+    return f"{before}, {hop_id}:{profile}" if before else f"{hop_id}:{profile}"
+
+
+def profiles_since(via: str, hop_id: str) -> list[str]:
+    """List the profiles over which a request came back to the gateway of that id; none if it did not."""
+    hops = [hop.strip().partition(":") for hop in via.split(",")]
+    began = next((number for number, hop in enumerate(hops) if hop[0] == hop_id), len(hops))
+    return [profile for _, _, profile in hops[began:]]

@@ -111,6 +111,7 @@ REMOTE_REFUSED = "remote_refused"
 """Code of an error that is a remote service's own refusal, with its own status."""
 _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 """Statuses of a remote service that may answer the next time."""
+_STAYS = frozenset({HTTPStatus.NOT_IMPLEMENTED, HTTPStatus.LOOP_DETECTED})
 _ANTHROPIC = {
     401: "authentication_error",
     403: "permission_error",
@@ -145,9 +146,10 @@ def client_status(error: SparkdashError) -> int:
     """Choose the status for clients of models: 400 in place of a 5xx that they would repeat in vain.
 
     Claude Code, opencode and qwen-code repeat a 5xx after the time of Retry-After, whatever x-should-retry says. No
-    client that was tried repeats a 400. A 501 stays: clients recognise a missing route by it.
+    client that was tried repeats a 400. A 501 stays: clients recognise a missing route by it. So does a 508, which
+    other gateways pass on.
     """
-    tempting = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR and error.status != HTTPStatus.NOT_IMPLEMENTED
+    tempting = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR and error.status not in _STAYS
     return HTTPStatus.BAD_REQUEST.value if tempting and _blames_request(error) else error.status
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from urllib.parse import parse_qsl, urlencode
 
 from sparkdash.errors import AdmissionError, UpstreamError
 from sparkdash.gateway.admission.access import key_check, offered_protocols
 from sparkdash.gateway.http.channel import ClientStuck
-from sparkdash.gateway.http.headers import HeaderPairs, headers_for_engine
+from sparkdash.gateway.http.headers import VIA, HeaderPairs, headers_for_engine, via_header
 from sparkdash.gateway.http.uploads import Upload, UploadBody
 from sparkdash.gateway.protocol.prepare import PreparedBody, engine_name
 from sparkdash.gateway.relay import fallbacks
@@ -206,7 +206,7 @@ def _open_websocket(context: RequestContext, lease: Lease) -> AbstractAsyncConte
     if query := query_for_engine(head.query, context.peeked.model, lease.names):
         path = f"{path}?{query}"
     remote = is_remote(profile)
-    passed = (headers_for_remote if remote else headers_for_engine)(head.raw_headers, lease.headers)
+    passed = (headers_for_remote if remote else headers_for_engine)(head.raw_headers, _own_headers(context, lease))
     headers = encode_headers(handshake_headers(head.raw_headers, passed))
     url, called = engine_url(profile, lease.url, path), None if remote else profile.name
     return context.deps.upstream.open("GET", url, headers, b"", called, upgrades=True)
@@ -248,10 +248,18 @@ def _open(
         path = f"{path}?{head.query}"
     url = engine_url(profile, lease.url, path)
     if is_remote(profile):  # it reports under its own name
-        return context.deps.upstream.open(
-            head.method, url, encode_headers(headers_for_remote(head.raw_headers, lease.headers)), body
-        )
-    return context.deps.upstream.open(head.method, url, head.for_engine(lease.headers), body, profile.name)
+        headers = encode_headers(headers_for_remote(head.raw_headers, _own_headers(context, lease)))
+        return context.deps.upstream.open(head.method, url, headers, body)
+    headers = head.for_engine(_own_headers(context, lease))
+    return context.deps.upstream.open(head.method, url, headers, body, profile.name)
+
+
+def _own_headers(context: RequestContext, lease: Lease) -> Mapping[str, str]:
+    """Return the lease's headers, and for a server elsewhere the mark by which a request that comes back is known."""
+    if not lease.profile.engine.is_external:
+        return lease.headers
+    via = via_header(context.exchange.head.via, context.deps.hop_id, lease.profile.name)
+    return {**lease.headers, VIA: via}
 
 
 @asynccontextmanager
