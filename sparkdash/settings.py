@@ -367,6 +367,17 @@ class Settings(BaseModel):
     socket_limit_mib: int = Field(default=4096, ge=1)
     """Bytes that may pass through one WebSocket in both directions; beyond them it is closed."""
 
+    def serves_at(self, url: str) -> bool:
+        """Whether a URL is the gateway's own address, as programs of this box write it."""
+        try:
+            parts = urlsplit(url)
+            port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+        except ValueError:
+            return False
+        host = parts.hostname or ""
+        here = host in ("localhost", "::1", "0.0.0.0", "::", self.host) or host.startswith("127.")  # noqa: S104
+        return port == self.port and (here or host in {name.lower() for name in self.host_names})
+
     @property
     def beyond_loopback(self) -> bool:
         """Whether other boxes can reach the port."""

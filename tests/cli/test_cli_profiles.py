@@ -194,6 +194,20 @@ def test_check_tells_what_lies_beyond_the_file(sparkdash: Run, shelf: Path, monk
     assert "small, nobody" in shown
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9191", "http://localhost:9191", "http://[::1]:9191"])
+def test_check_refuses_a_url_that_is_the_gateway_itself(
+    sparkdash: Run, shelf: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its requests would come back; another port of this box is another server."""
+    monkeypatch.setenv("SPARKDASH_PORT", "9191")
+    (shelf / "mirror.yaml").write_text(f"profile: mirror\nengine: remote\nurl: {url}/v1\n")
+    (shelf / "other.yaml").write_text("profile: other\nengine: openai\nurl: http://127.0.0.1:9192\n")
+    done = sparkdash("profiles", "check")
+    assert done.code == 2
+    assert "mirror.yaml:3: url: is the address of this gateway" in done.err
+    assert "other.yaml" not in done.err
+
+
 def test_check_names_every_problem_with_its_line(sparkdash: Run, shelf: Path) -> None:
     """Exit code 2; the good file beside it is not blamed."""
     bad = shelf / "bad.yaml"

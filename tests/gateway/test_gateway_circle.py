@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.engines.registry import adapter_of
+from sparkdash.errors import EngineError
 from sparkdash.settings import Settings
+from sparkdash.supervisor.swap.attach import attach_server
 
 PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/embeddings")
 
@@ -53,3 +57,12 @@ async def test_a_chain_of_gateways_is_no_circle(house: Any, engine: Any, tools: 
         reply = await house.client.post("/v1/chat/completions", json={"model": "there", "messages": []})
         assert (reply.status_code, other.supervisor.leases) == (200, ["alpha"])
     await house.client.post("/v1/chat/completions", json={"model": "alpha", "messages": []})
+
+
+async def test_the_gateway_itself_is_not_attached_as_an_engine() -> None:
+    """Before anything is asked of it: it would answer as a server of models."""
+    profile = Profile(name="mirror", engine=EngineKind.OPENAI, url="http://127.0.0.1:8484")
+    tools: Any = SimpleNamespace(settings=Settings(port=8484), adapter=adapter_of)
+    with pytest.raises(EngineError, match="mirror names this gateway itself") as caught:
+        await attach_server(tools, profile)
+    assert caught.value.code == "loop_detected"

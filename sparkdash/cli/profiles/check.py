@@ -57,6 +57,7 @@ def check_catalog(found: Catalog) -> list[RuleFinding]:
     return [
         *(RuleFinding(problem.code, Severity.ERROR, problem, ()) for problem in found.problems),
         *errors,
+        *_circular(found),
         *_unstartable(found, blamed),
         *_beyond_the_file(found),
         *_not_listed(found, listed),
@@ -129,6 +130,16 @@ def _unstartable(found: Catalog, blamed: Collection[str]) -> Iterator[RuleFindin
             code = error.code.replace("_", "-")
             problem = ProfileProblem(file, int(start), "", error.message.rstrip("."), error.hint, code=code)
             yield RuleFinding(code, Severity.ERROR, problem, (profile.name,))
+
+
+def _circular(found: Catalog) -> Iterator[RuleFinding]:
+    """Yield profiles whose server is the gateway itself."""
+    known = settings.load_settings()
+    for name, profile in found.profiles.items():
+        if profile.url and known.serves_at(profile.url):
+            hint = "Name the server that runs the model: a request to this one would come back to itself."
+            problem = found.places[name].problem(("url",), "is the address of this gateway", hint)
+            yield RuleFinding("own-address", Severity.ERROR, problem, (name,))
 
 
 def _beyond_the_file(found: Catalog) -> Iterator[RuleFinding]:

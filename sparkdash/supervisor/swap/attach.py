@@ -29,6 +29,12 @@ class Attached:
 async def attach_server(tools: Tools, profile: Profile) -> Attached:
     """Find the profile's model in the server's list. Raises EngineError `engine_unreachable`, `model_unclear`."""
     url, path = openai.root(profile.url or ""), tools.adapter(profile).probes.alive
+    if tools.settings.serves_at(url):
+        raise EngineError(
+            f"{profile.name} names this gateway itself ({url}).",
+            code="loop_detected",
+            hint="Write the address of the server that runs the model as `url` in the profile.",
+        )
     try:
         reply = await tools.upstream.get(url + path, timeout_s=PROBE_S)
     except UpstreamError as error:
