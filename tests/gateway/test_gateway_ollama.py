@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from scripted import answering
+from scripted import answering, streaming
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged
@@ -80,6 +80,77 @@ async def test_tool_calls_come_whole(house: Any, recorded_body: Any) -> None:
     assert calls == [[{"function": {"name": "get_weather", "arguments": {"city": "Paris"}}}]]
     assert lines[-1]["done_reason"] == "stop"
     assert asked(house)["tools"][0]["function"]["name"] == "get_weather"
+
+
+def call(name: str, arguments: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "arguments": arguments}, **more}
+
+
+def frames(*events: Any) -> bytes:
+    return b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events) + b"data: [DONE]\n\n"
+
+
+def deltas(*parts: dict[str, Any]) -> bytes:
+    return frames(*({"choices": [{"index": 0, "delta": part}]} for part in parts))
+
+
+async def test_arguments_may_come_as_an_object(house: Any) -> None:
+    """As some engines write them, and as Ollama's clients want them."""
+    message = {"role": "assistant", "content": None, "tool_calls": [call("rd", {"p": "x"}, id="a1")]}
+    house.engine.script = answering(json.dumps({"choices": [{"index": 0, "message": message}]}).encode())
+    reply = await house.client.post("/api/chat", json={"model": "alpha", "messages": HELLO, "stream": False})
+    assert reply.status_code == 200
+    assert reply.json()["message"]["tool_calls"] == [{"function": {"name": "rd", "arguments": {"p": "x"}}}]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [{"tool_calls": [call("rd", '{"p": "x"}', id="a1")]}, {"tool_calls": [call("ls", "{}", id="a2")]}],
+        [{"tool_calls": [call("rd", '{"p": "x"}', id="a1"), call("ls", "{}", id="a2")]}],
+        [{"tool_calls": [call("rd", '{"p": "x"}')]}, {"tool_calls": [call("ls", "{}")]}],
+        [
+            {"tool_calls": [call("rd", '{"p"', id="a1")]},
+            {"tool_calls": [{"function": {"arguments": ': "x"}'}}]},
+            {"tool_calls": [call("ls", {}, id="a2")]},
+        ],
+        [
+            {"tool_calls": [call("rd", '{"p"', id="a1", index=0)]},
+            {"tool_calls": [call("ls", "{}", id="a2", index=1)]},
+            {"tool_calls": [{"index": 0, "function": {"arguments": ': "x"}'}}]},
+        ],
+    ],
+)
+async def test_calls_without_an_index_are_told_apart(house: Any, parts: list[Any]) -> None:
+    """A new id, or a name, begins a new call; what has neither belongs to the last one."""
+    house.engine.script = streaming(deltas(*parts, {}))
+    lines = await chat(house)
+    (calls,) = [line["message"]["tool_calls"] for line in lines if line.get("message", {}).get("tool_calls")]
+    assert [(each["function"]["name"], each["function"]["arguments"]) for each in calls] == [
+        ("rd", {"p": "x"}),
+        ("ls", {}),
+    ]
+
+
+STRANGE = (
+    {"choices": {}},
+    {"choices": [{"message": "x", "delta": "x"}]},
+    {"choices": [{"message": {"tool_calls": {}}, "delta": {"tool_calls": ["x"]}}]},
+    {"choices": [{"message": {"tool_calls": [{"function": "x"}]}, "delta": {"tool_calls": [{"function": []}]}}]},
+    {"choices": [{"message": {"content": {"a": 1}}, "delta": {"content": [1]}}], "usage": "none"},
+)
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+async def test_an_answer_of_another_shape_is_told_in_ollamas_words(house: Any, strange: dict[str, Any]) -> None:
+    """Or passed over; never a page of ours that says that sparkdash failed."""
+    house.engine.script = answering(json.dumps(strange).encode())
+    reply = await house.client.post("/api/chat", json={"model": "alpha", "messages": HELLO, "stream": False})
+    assert reply.status_code in (200, 502)
+    assert isinstance(reply.json().get("error", ""), str)
+    house.engine.script = streaming(frames(strange))
+    assert "error" in (lines := await chat(house))[-1] or lines[-1]["done"]
+    assert house.supervisor.open == 0
 
 
 async def test_an_answer_that_is_no_stream(house: Any, recorded_body: Any) -> None:

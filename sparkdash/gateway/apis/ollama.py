@@ -39,7 +39,14 @@ from sparkdash.sse import Lines
 
 HEADERS = [(b"content-type", b"application/json; charset=utf-8")]
 _LINES = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-_BAD_CALL = "The model wrote a tool call whose arguments are not JSON."
+_UNREADABLE = (ValueError, TypeError, AttributeError, LookupError)
+"""Raised for an answer that has not the shape of OpenAI's."""
+
+
+def _fault(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return "The model wrote a tool call whose arguments are not JSON."
+    return "The engine's answer has another shape than OpenAI's."
 
 
 def redirect_scope(scope: Scope, path: str) -> Scope:
@@ -128,13 +135,13 @@ class OllamaChat:
         reply = _parsed(raw)
         if self._status >= 400 or not isinstance(reply, dict):
             return problems.encode_json({"error": error_text(reply)})
-        said = next(self._heard.take(reply), {"content": ""})
         try:
+            said = next(self._heard.take(reply), {"content": ""})
             calls = self._heard.tool_calls()
-        except ValueError:
+            return problems.encode_json(self._final(said | ({"tool_calls": calls} if calls else {})))
+        except _UNREADABLE as error:
             self._status = 502
-            return problems.encode_json({"error": _BAD_CALL})
-        return problems.encode_json(self._final(said | ({"tool_calls": calls} if calls else {})))
+            return problems.encode_json({"error": _fault(error)})
 
     def _translated_lines(self, piece: bytes, *, last: bool) -> bytes:
         """Translate a piece of the event stream into Ollama's lines."""
@@ -155,7 +162,10 @@ class OllamaChat:
             return b""
         if not isinstance(chunk, dict) or "error" in chunk:
             return self._failed(error_text(chunk))
-        return b"".join(self._part(message) for message in self._heard.take(chunk))
+        try:
+            return b"".join(self._part(message) for message in self._heard.take(chunk))
+        except _UNREADABLE as error:
+            return self._failed(_fault(error))
 
     def _part(self, message: dict[str, Any]) -> bytes:
         if message["content"] or "thinking" in message:
@@ -168,11 +178,12 @@ class OllamaChat:
     def _end(self) -> bytes:
         try:
             calls = self._heard.tool_calls()
-        except ValueError:
-            return self._failed(_BAD_CALL)
+            called = self._said({"content": "", "tool_calls": calls}) | {"done": False}
+            last = (json_line(called) if calls else b"") + json_line(self._final({"content": ""}))
+        except _UNREADABLE as error:
+            return self._failed(_fault(error))
         self._over = True
-        called = self._said({"content": "", "tool_calls": calls}) | {"done": False}
-        return (json_line(called) if calls else b"") + json_line(self._final({"content": ""}))
+        return last
 
     def _failed(self, words: str) -> bytes:
         self._over = True

@@ -228,8 +228,8 @@ class AnswerSummary:
 
     reason: str | None = None
     usage: Mapping[str, Any] = field(default_factory=dict)
-    calls: dict[int, dict[str, str]] = field(default_factory=dict)
-    """Tool calls by their index; names and arguments come in pieces."""
+    calls: dict[object, dict[str, str]] = field(default_factory=dict)
+    """Tool calls by their index, else by their id or number; names and arguments come in pieces."""
 
     def take(self, reply: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Take a chunk or a whole answer; yield its text and reasoning as at most one message."""
@@ -248,11 +248,19 @@ class AnswerSummary:
             yield message
 
     def _add_calls(self, calls: Sequence[Mapping[str, Any]]) -> None:
-        for i, call in enumerate(calls):
-            known = self.calls.setdefault(call.get("index", i), {"name": "", "arguments": ""})
+        for call in calls:
             function = call.get("function") or {}
-            for key in known:
-                known[key] += function.get(key) or ""
+            known = self._call(call, begins=bool(function.get("name")))
+            known["name"] += function.get("name") or ""
+            arguments = function.get("arguments") or ""
+            known["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+    def _call(self, call: Mapping[str, Any], *, begins: bool) -> dict[str, str]:
+        """Find the call to which a piece belongs; without an index, a new id or a name `begins` one."""
+        key = call.get("index")
+        if key is None:
+            key = call.get("id") or (f"number {len(self.calls)}" if begins else next(reversed(self.calls), "first"))
+        return self.calls.setdefault(key, {"name": "", "arguments": ""})
 
     def tool_calls(self) -> list[dict[str, Any]]:
         """List the tool calls. Raises ValueError when the model's arguments are not JSON."""
