@@ -33,6 +33,18 @@ def whole_frames(data: bytes) -> int:
     return max(lf + 2 if lf >= 0 else 0, cr + 2 if cr >= 0 else 0, crlf + 3 if crlf >= 0 else 0)
 
 
+def data_of(line: str) -> str | None:
+    """Return the data of a line of a stream; None for a line without any.
+
+    llama-server before September 2025 wrote `error: {…}` in place of `data: {"error": {…}}`, and it is read as that.
+    """
+    key, _, value = line.partition(":")
+    value = value.removeprefix(" ")
+    if key == "error":
+        return f'{{"error": {value}}}'
+    return value if key == "data" else None
+
+
 class Frame(NamedTuple):
     """Event of a stream; `name` is "message" when the server gave none."""
 
@@ -80,8 +92,8 @@ class Frames:
         value = value.removeprefix(" ")
         if key == "event":
             self._name = value
-        elif key == "data":
-            self._data.append(value)
+        elif (data := data_of(line)) is not None:
+            self._data.append(data)
 
     def _dispatch(self) -> Frame | None:
         name, data = self._name or "message", self._data

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from sparkdash.errors import UpstreamError
-from sparkdash.sse import Lines
+from sparkdash.sse import Lines, data_of
 from sparkdash.upstream.connection import EngineConnection, EngineResponse, OutgoingBody, encode_headers
 
 CONNECT_S = 2.0
@@ -423,12 +423,13 @@ def _delta_texts(choice: dict[str, Any]) -> list[str]:
 
 
 def _choices(line: str, where: str) -> list[dict[str, Any]]:
-    if not line.startswith("data:") or line.endswith("[DONE]"):
+    data = data_of(line)
+    if data is None or data.endswith("[DONE]"):
         return []
     try:
-        event = json.loads(line[5:])
+        event = json.loads(data)
     except (ValueError, RecursionError):
         raise engine_refused(where, 200, line.encode()) from None
     if not isinstance(event, dict) or "error" in event:
-        raise engine_refused(where, 200, line[5:].encode())
+        raise engine_refused(where, 200, data.encode())
     return event.get("choices") or []

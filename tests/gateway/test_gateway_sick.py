@@ -14,6 +14,7 @@ from sparkdash.errors import BadAnswerError, EngineDeadError, UpstreamError
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.problems import overflow_error
 from sparkdash.settings import Settings
+from sparkdash.sse import Frames
 
 LLAMACPP = (
     b'{"error":{"code":400,"message":"request (6002 tokens) exceeds the available context size (4096 tokens), try '
@@ -444,3 +445,26 @@ async def test_without_limits_silence_is_the_clients_affair(house: Any) -> None:
     house.supervisor.lost.set_result(UpstreamError("told by somebody else"))
     house.engine.script = answering(b'{"choices":[]}')
     assert (await call).status_code == 200
+
+
+FIELD = b'error: {"code":400,"message":"the request exceeds the context","type":"x"}\n\n'
+END = b"data: [DONE]\n\n"
+WORDS = b'data: {"choices":[{"index":0,"delta":{"content":"error: {no} data: x"}}]}\n\n'
+
+
+async def test_an_error_in_a_field_of_its_own_fails_the_request(house: Any) -> None:
+    """As llama-server wrote it before September 2025: whoever reads the stream sees it, and no text is taken for one."""
+    house.engine.script = streaming(WORDS, FIELD, END)
+    assert FIELD in (await house.chat(stream=True)).content
+    assert (row := await house.ended()).state is RequestState.FAILED
+    assert row.error == "engine_error"
+    asked = {"model": "alpha", "messages": [{"role": "user", "content": "x"}]}
+    lines = (await house.client.post("/api/chat", json=asked)).text.splitlines()
+    assert json.loads(lines[-1]) == {"error": "the request exceeds the context"}
+    with pytest.raises(UpstreamError, match="the request exceeds the context"):
+        await house.upstream.generate(house.engine.url, "m", timeout_s=60)
+    assert [frame.data for frame in Frames().feed(FIELD)] == ['{"error": ' + FIELD[7:-2].decode() + "}"]
+    for number, (frames, state) in enumerate((((FIELD,), RequestState.FAILED), ((WORDS, END), RequestState.DONE)), 3):
+        house.engine.script = streaming(*frames)
+        await house.chat(stream=True)
+        assert (await house.ended(number)).state is state

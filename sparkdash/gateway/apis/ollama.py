@@ -35,7 +35,7 @@ from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay import passthrough
 from sparkdash.gateway.relay.admitted import resolve_model
 from sparkdash.gateway.relay.request_row import RequestRow
-from sparkdash.sse import Lines
+from sparkdash.sse import Lines, data_of
 
 HEADERS = [(b"content-type", b"application/json; charset=utf-8")]
 _LINES = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
@@ -146,7 +146,7 @@ class OllamaChat:
     def _translated_lines(self, piece: bytes, *, last: bool) -> bytes:
         """Translate a piece of the event stream into Ollama's lines."""
         lines = [*self._lines.feed(piece), *(self._lines.end() if last else ())]
-        out = [self._line(one[5:].strip()) for one in lines if one.startswith("data:")]
+        out = [self._line(data.strip()) for one in lines if (data := data_of(one)) is not None]
         if last and not self._over and self._heard.reason:  # some engines omit [DONE]
             out.append(self._end())
         return b"".join(out)

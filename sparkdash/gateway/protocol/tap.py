@@ -180,6 +180,8 @@ CARRY = 64
 """Bytes carried over when a chunk ends in the middle of a line; longer than any pattern below."""
 _TOOL = rb'"tool_calls": ?\[ ?\{'
 _ERROR_DATA = re.compile(rb'data: ?\{"error"')
+_ERROR_FIELD = re.compile(rb"(?<=[\r\n])error: ?\{")
+"""As `sse.data_of` reads it; at the very begin of an answer it has no line end before it."""
 _ERROR_EVENT = re.compile(rb"event: ?(?:error|response\.failed)[\r\n]")
 _RESPONSE_ID = re.compile(rb'"id": ?"(resp_[^"]+)"')
 _SEQUENCE = re.compile(rb'"sequence_number": ?(\d+)')
@@ -409,7 +411,8 @@ class Tap:
         if not self._stream:
             return is_error(self._head())
         tail = self.tail()
-        return _ERROR_DATA.search(tail) is not None or _ERROR_EVENT.search(tail) is not None
+        begins = not self._dropped and tail.startswith(b"error:")
+        return begins or any(each.search(tail) for each in (_ERROR_DATA, _ERROR_EVENT, _ERROR_FIELD))
 
     @property
     def finish_reason(self) -> str | None:
