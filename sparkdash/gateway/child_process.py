@@ -272,7 +272,7 @@ class _Running:
         return HostError(
             f"The {self._name} did not start: {how} ({words}).",
             code=f"{self._name}_failed",
-            hint="`sparkdash doctor` examines it; `pip install 'sparkdash[translate]'` repairs a broken installation.",
+            hint="`pip install 'sparkdash[translate]'` repairs a broken installation.",
         )
 
     async def ended_within(self, limit_s: float) -> bool:

@@ -5,6 +5,7 @@ SPARKDASH_GOLDEN=write makes that page anew.
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ from pydantic import BaseModel
 from sparkdash.cli import manual
 from sparkdash.cli.main import app
 from sparkdash.daemon.config_file import LIVE, read_meanings, value_text
+from sparkdash.doctor import CHECKS
+from sparkdash.doctor.nodes.examine import check_list
 from sparkdash.domain.profile import Profile, ServerSpec
 from sparkdash.settings import Alert, HistorySettings, Hook, Policy, Settings
 
@@ -86,33 +89,48 @@ def test_every_link_between_the_pages_leads_to_a_file_and_a_heading() -> None:
     assert broken == []
 
 
+COMMAND = re.compile(r"(?:^|&& )(?:\$ )?(?:[A-Z_]+=\S+ )*sparkdash ([^#&;]*)")
+
+
 def shown_commands() -> Iterator[tuple[str, str]]:
-    """Return each command of sparkdash that README and docs show, with its page."""
+    """Return each command of sparkdash that README, docs and the messages of the code show, with its file."""
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         prose, fenced = [], []
         for part, block in enumerate(re.split(r"^```\w*$", page.read_text(), flags=re.MULTILINE)):
             (fenced if part % 2 else prose).append(block)
-        lines = [*"\n".join(fenced).splitlines(), *re.findall(r"`([^`]+)`", "\n".join(prose))]
-        for line in lines:
-            for found in re.findall(r"(?:^|&& )(?:\$ )?(?:[A-Z_]+=\S+ )*sparkdash ([^#&;]*)", " ".join(line.split())):
+        for line in [*"\n".join(fenced).splitlines(), *re.findall(r"`([^`]+)`", "\n".join(prose))]:
+            for found in COMMAND.findall(" ".join(line.split())):
                 yield page.name, found.split("|")[0].partition(" > ")[0]
+    for file in (ROOT / "sparkdash").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                text = "".join(one.value if isinstance(one, ast.Constant) else "NAME" for one in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = node.value
+            else:
+                continue
+            for line in re.findall(r"`([^`]+)`", text):
+                yield from ((f"{file.name}:{node.lineno}", found) for found in COMMAND.findall(" ".join(line.split())))
 
 
-def test_every_command_that_the_pages_show_exists_with_its_options() -> None:
+def test_every_command_that_people_read_exists_with_its_options() -> None:
     root = typer.main.get_command(app)
+    checks = {*CHECKS, *(name for name, _ in check_list(()))}
     wrong = []
-    for page, line in shown_commands():
+    for place, line in shown_commands():
         command, words = root, [word for word in line.split() if not word.startswith("[")]
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]  # type: ignore[attr-defined]
-        if command.name == "bench" and words:  # a profile, which `run` measures
+        if command is root.commands["bench"] and words:  # a profile, which `run` measures
             command = command.commands["run"]  # type: ignore[attr-defined]
         options = {one for parameter in command.params for one in parameter.opts} | {"--help"}
         if any(word.startswith("-") and len(word) > 1 and word not in options for word in words):
-            wrong.append(f"{page}: sparkdash {line}: an option")
-        elif words and not words[0].startswith("-") and hasattr(command, "commands"):
-            wrong.append(f"{page}: sparkdash {line}: no such command")
-    assert wrong == []
+            wrong.append(f"{place}: sparkdash {line}: an option")
+        elif words and words[0][0].islower() and hasattr(command, "commands"):
+            wrong.append(f"{place}: sparkdash {line}: no such command")
+        elif command.name == "doctor" and not options & set(words) and set(words) - checks - {"NAME"}:
+            wrong.append(f"{place}: sparkdash {line}: no such check")
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize(("page", "model"), [("profiles", Profile), ("servers", ServerSpec)])
