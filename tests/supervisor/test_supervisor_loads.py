@@ -13,6 +13,7 @@ from surroundings.house import SecondNode
 
 from sparkdash.domain.engine import EngineState, Evidence, EvidenceRequest, Failure
 from sparkdash.domain.event import SwapChanged
+from sparkdash.domain.phrases import wait_text
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.swap import SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import EngineError, HostError
@@ -190,6 +191,45 @@ async def test_a_load_that_stands_still_keeps_its_evidence_and_the_kernels_word(
     assert was_there
     assert (request.profile, bool(request.pids), bool(request.log)) == ("a", True, True)
     assert failure_of(house).evidence == "/state/incidents/1"
+
+
+async def test_a_health_path_that_the_server_lacks_is_told_within_seconds(house: Any, make_profile: Any) -> None:
+    """Such a server writes a line for each 404; the limit of 20 minutes was waited for."""
+    server = {"health": "/nope", "port": 8000}
+    await house.open(make_profile("a", engine="generic", server=server), no_progress_s=1200)
+    asking = house.ask("a")
+    await house.loads("a")
+    await house.clock.drive(house.clock.sleep(15))
+    (told,) = house.notices()
+    assert (told.code, told.profile) == ("health_not_found", "a")
+    assert told.text == (
+        "a answers 404 at /nope, its `server.health`, and so does not count as up. "
+        "/v1/models answers 200: if that shows that it is up, write it as `server.health`."
+    )
+    (*_, swap) = (fact.swap for fact in house.facts if isinstance(fact, SwapChanged))
+    assert wait_text(swap, house.clock.now()) == "waits for 200 at /nope, which answers 404"
+    began = house.clock.time
+    with pytest.raises(EngineError) as caught:
+        await house.clock.drive(asking.granted())
+    assert house.clock.time - began < 180
+    assert caught.value.code == "no_progress"
+    assert caught.value.message.startswith("a answers 404 at /nope and made no progress for ")
+    assert "write it as `server.health`" in caught.value.hint
+
+
+async def test_a_server_that_answers_404_only_while_it_loads_comes_up(
+    house: Any, make_profile: Any, behaviour: Any
+) -> None:
+    does = house.runtime.zoo["a"] = behaviour(health=404)
+    await house.open(make_profile("a", engine="generic", server={"port": 8000, "ready_by": "health"}))
+    asking = house.ask("a")
+    await house.loads("a")
+    await house.clock.drive(house.clock.sleep(15))
+    does.health = 200
+    await house.clock.drive(asking.granted())
+    assert house.state("a") is EngineState.READY
+    assert house.swaps()[-1].waits_for is None
+    await asking.leave()
 
 
 async def test_a_cause_that_its_log_names_is_not_looked_for_in_the_kernels() -> None:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from sparkdash.domain.engine import EvidenceRequest, LoadProgress
+from sparkdash.domain.event import Level
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
@@ -37,7 +38,7 @@ from sparkdash.supervisor.engine_end import (
     wait_for_end,
 )
 from sparkdash.supervisor.memory.footprint import FootprintMeter, last_memory
-from sparkdash.supervisor.probe import PROBE_S, health_fault, try_engine, unreachable
+from sparkdash.supervisor.probe import PROBE_S, UNLISTED, health_fault, try_engine, unreachable
 from sparkdash.supervisor.state.registry import lines_of
 from sparkdash.supervisor.state.swap_record import START, SwapRecord
 from sparkdash.supervisor.tools import Tools
@@ -88,6 +89,10 @@ _ADDRESS = "In a container with a fixed port the server must listen on 0.0.0.0; 
 _PORT = "The server must listen on 127.0.0.1 at {port}; `server.health` names the path to ask."
 """Likely mistake of the owner when a described server never answers."""
 
+LACKING_S = 5.0
+"""A described server that answers 404 at its health path for so long is told; some add their paths while they load."""
+LACKING_STILL_S = 60.0
+"""One that makes no progress besides for so long is given up."""
 
 POLL_S = 0.5
 FIRST_POLL_S = 0.02
@@ -134,6 +139,11 @@ class Loading:
         self._lowest = {node: memory.available for node, memory in found.items()}
         self._most_cached = {node: memory.page_cache or 0 for node, memory in found.items()}
         self._own = ProcessProgress(tools, container, TAKEN)
+        self._lacking: int | None = None
+        """Status by which a described server tells, since `_lacking_since`, that it has no such path as its health's."""
+        self._lacking_since = 0.0
+        self._lacking_advice: str | None = None
+        """What the owner can do about it, once that is told."""
 
     async def __aenter__(self) -> Self:
         self._end = asyncio.create_task(wait_for_end(self._tools, self._container))
@@ -157,7 +167,10 @@ class Loading:
             self._tell()
             now = self._tools.clock.monotonic()
             still = now - self._moved_at
-            left = max(self._moved_at, self._record.extended_at or 0.0) + self._tools.settings.no_progress_s - now
+            limit = self._tools.settings.no_progress_s
+            if self._lacking_advice and self._record.extended_at is None:
+                limit = min(limit, LACKING_STILL_S)
+            left = max(self._moved_at, self._record.extended_at or 0.0) + limit - now
             self._record.still(still, left)
             if left <= 0:
                 raise await self._stood_still(still)
@@ -192,8 +205,32 @@ class Loading:
     async def _alive(self) -> bool:
         with suppress(UpstreamError):
             reply = await self._tools.upstream.get(self._url + self._adapter.probes.alive, timeout_s=PROBE_S)
+            await self._note_lacking(reply.status)
             return health_fault(self._adapter.probes, reply) is None
         return False
+
+    async def _note_lacking(self, status: int) -> None:
+        now = self._tools.clock.monotonic()
+        if status not in UNLISTED or not described_server(self._profile):
+            if self._lacking_advice:
+                self._record.waits(None)
+            self._lacking = self._lacking_advice = None
+        elif self._lacking is None:
+            self._lacking, self._lacking_since = status, now
+        elif self._lacking_advice is None and now - self._lacking_since >= LACKING_S:
+            path, name = self._adapter.probes.alive, self._profile.name
+            self._lacking_advice = await self._other_path()
+            self._record.waits(f"200 at {path}, which answers {status}")
+            text = f"{name} answers {status} at {path}, its `server.health`, and so does not count as up."
+            self._tools.registry.notice(Level.WARNING, "health_not_found", f"{text} {self._lacking_advice}", name)
+
+    async def _other_path(self) -> str:
+        path = self._adapter.probes.models
+        if path not in (None, self._adapter.probes.alive):
+            with suppress(UpstreamError):
+                if (await self._tools.upstream.get(self._url + path, timeout_s=PROBE_S)).status == 200:
+                    return f"{path} answers 200: if that shows that it is up, write it as `server.health`."
+        return "Write the path that answers 200 once it is up as `server.health`."
 
     async def _read_log(self) -> None:
         """Read the log until the engine ends. A log that cannot be read is tried again, as probes go on without it."""
@@ -295,12 +332,16 @@ class Loading:
         """Describe a load that made no progress for so long; takes 20 s at most."""
         tools, profile = self._tools, self._profile
         where = f" in stage {self._latest.stage}" if self._latest else ""
+        lacks = f"answers {self._lacking} at {self._adapter.probes.alive} and " if self._lacking_advice else ""
         why = (
-            f"{profile.name} made no progress for {duration(still_s)}{where}: no new line in its log, no memory taken."
+            f"{profile.name} {lacks}made no progress for {duration(still_s)}{where}: "
+            "no new line in its log, no memory taken."
         )
         kernel = await engine_end.standstill_reason(tools, profile.name, self._began_at)
         hint = "Its last lines may tell; raise `no_progress_s` in config.toml if this engine is only slow."
-        if (server := described_server(profile)) and (silent := await unreachable(tools, profile, self._url)):
+        if self._lacking_advice:
+            hint = self._lacking_advice
+        elif (server := described_server(profile)) and (silent := await unreachable(tools, profile, self._url)):
             hint = f"{silent}. {_ADDRESS if server.port else _PORT} {hint}"
         request = EvidenceRequest(
             profile=profile.name,
