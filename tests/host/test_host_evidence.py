@@ -50,7 +50,7 @@ def take(parent: Path, tools_folder: Path) -> Take:
 
     async def taken(*pids: int, **rest: Any) -> Evidence:
         values = {"profile": "gpt", "kind": EngineKind.VLLM, "reason": "no token for 300 s"}
-        log = KernelLog(Path("/nonexistent/kmsg"), "/nonexistent/journalctl")
+        log = KernelLog("/nonexistent/journalctl")
         request = EvidenceRequest(**(values | {"pids": frozenset(pids)} | rest))
         return await EvidenceTaker(parent, log).take(request)
 

@@ -12,12 +12,10 @@ import shutil
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from sparkdash.errors import HostError
-from sparkdash.host import meminfo
 from sparkdash.host.command import CommandResult, run_command
 
 NAME = "sparkdash-memory.service"
@@ -108,8 +106,6 @@ class HelperResult:
 
     ok: bool
     took_s: float
-    freed_bytes: int | None = None
-    """Gain of MemFree meanwhile; None if unknown."""
     why: str | None = None
     """Reason of a failed run, in the program's own words; None after success."""
 
@@ -146,7 +142,7 @@ class MemoryHelper:
         return await asyncio.shield(self._under_way)
 
     async def _run(self) -> HelperResult:
-        before, began = _free(), time.monotonic()
+        began = time.monotonic()
         why: str | None = None
         try:
             done = await self._start(self._argv)
@@ -156,15 +152,7 @@ class MemoryHelper:
             why = f"it did not end within {LIMIT_S:.0f} s"
         except OSError as error:
             why = f"{self._argv[0]} cannot be run: {error.strerror or error}"
-        after = _free()
-        freed = None if why or before is None or after is None else max(0, after - before)
-        return HelperResult(why is None, time.monotonic() - began, freed, why)
-
-
-def _free() -> int | None:
-    with suppress(HostError):
-        return meminfo.read_memory().free
-    return None
+        return HelperResult(why is None, time.monotonic() - began, why)
 
 
 BOX = Path("/")

@@ -1,7 +1,7 @@
 """NodeFigures: the last figures of one other node, and the stream that brings them.
 
-The stream is a script that the node's Python reads from its input (`program`). It is asked something every HEARTBEAT_S
-at least: the question renews the guard's lease, and its answer shows the clock's offset.
+The stream is a program that the node's Python reads from its input. It is asked something every HEARTBEAT_S at least:
+the question renews the guard's lease.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import contextlib
 import json
 import time
 from asyncio.subprocess import Process
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 
@@ -36,55 +35,6 @@ FIGURES = (
     "sparkdash.nodes.agent.remote.guard_files",
     "sparkdash.nodes.agent.remote.figures",
 )
-KEPT = 8
-"""Round trips that are compared: with one per minute or more, a clock that was set counts soon."""
-LEAP_S = 1.0
-"""Change by more than this and both round trips' errors: the clock was set, and earlier round trips mean nothing."""
-
-
-class RoundTrip(NamedTuple):
-    """Question and answer: `asked` and `heard` by our clock, `clock` by the node's; Unix seconds."""
-
-    asked: float
-    heard: float
-    clock: float
-
-    @property
-    def offset_s(self) -> float:
-        """Node's clock less ours."""
-        return self.clock - (self.asked + self.heard) / 2
-
-    @property
-    def error_s(self) -> float:
-        return max(self.heard - self.asked, 0.0) / 2
-
-
-class ClockOffset:
-    """Offset of one node's clock."""
-
-    def __init__(self) -> None:
-        self._trips: deque[RoundTrip] = deque(maxlen=KEPT)
-
-    def add(self, trip: RoundTrip) -> None:
-        """Count one round trip; one during which our own clock went back is left out."""
-        if trip.heard < trip.asked:
-            return
-        best = self.best
-        if best is not None and abs(trip.offset_s - best.offset_s) > LEAP_S + trip.error_s + best.error_s:
-            self._trips.clear()
-        self._trips.append(trip)
-
-    @property
-    def best(self) -> RoundTrip | None:
-        """Shortest of the last round trips; None before the first."""
-        return min(self._trips, key=lambda trip: trip.error_s, default=None)
-
-    @property
-    def offset_s(self) -> float | None:
-        """Node's clock less ours; None before the first answer."""
-        return None if self.best is None else self.best.offset_s
-
-
 FIRST_S = 12.0
 """Time for the first figures: a new ssh connection, and the start of Python on a busy node."""
 END_S = 3.0
@@ -233,10 +183,11 @@ class NodeFigures:
         self._guard = GuardStarter(node, connection, owner, self.renew)
         self._lease, self._on_kill, self._on_change = lease, on_kill, on_change
         self._every_s = HEARTBEAT_S
-        self._offset = ClockOffset()
+        self.clock_offset_s = 0.0
+        """Node's clock less this box's, by the last tick: a guard's report needs no more than its second."""
         self._rates = LinkRates()
-        self._asked: dict[int, tuple[float, asyncio.Future[AgentTick | None]]] = {}
-        """Time and answer of each open question, by its number."""
+        self._asked: dict[int, asyncio.Future[AgentTick | None]] = {}
+        """Answer of each open question, by its number."""
         self._number = 0
         self._told: dict[str, None] = {}
         """Reports of the guard that were handed on, the last ones."""
@@ -247,11 +198,6 @@ class NodeFigures:
     def is_silent(self) -> bool:
         """Whether no figures come now."""
         return not self._heard.is_set()
-
-    @property
-    def clock_offset_s(self) -> float | None:
-        """Node's clock less this box's clock; None before the first answer."""
-        return self._offset.offset_s
 
     def pace(self, every_s: float) -> None:
         """Set the interval of ticks; a new one begins at once."""
@@ -310,8 +256,7 @@ class NodeFigures:
     def _take(self, tick: AgentTick) -> None:
         now = time.time()
         question = None if tick.answers is None else self._asked.pop(tick.answers, None)
-        if question is not None:
-            self._offset.add(RoundTrip(question[0], now, tick.clock))
+        self.clock_offset_s = tick.clock - now
         memory = None if tick.memory is None else tick.memory.replace(engines=dict(tick.engines))
         self.sample = NodeSample(at=now, memory=memory, gpu=tick.gpu, links=self._rates.add(tick.at, tick.ports))
         changed = self.is_silent or tick.guarded is not self.guarded
@@ -319,7 +264,7 @@ class NodeFigures:
         self._heard.set()
         self._stream.allow(self._silence_s)
         if question is not None:
-            _answer(question[1], tick)
+            _answer(question, tick)
         self._hand_on(tick.kills)
         lease = self._lease_now()
         if not tick.guarded and lease is not None and not leases.ends(lease):
@@ -352,9 +297,9 @@ class NodeFigures:
         """Ask for a tick now. None is its answer when the stream ends; `read` are reports to forget."""
         answer: asyncio.Future[AgentTick | None] = asyncio.get_running_loop().create_future()
         self._number += 1
-        self._asked[self._number] = time.time(), answer
+        self._asked[self._number] = answer
         for old in list(self._asked)[:-QUESTIONS_LIMIT]:
-            _answer(self._asked.pop(old)[1], None)
+            _answer(self._asked.pop(old), None)
         command: dict[str, Any] = {"every": self._every_s, "id": self._number}
         if lease := self._lease_now():
             command["lease"] = lease
@@ -367,7 +312,7 @@ class NodeFigures:
         was_silent, before = self.is_silent, self.reason
         self._heard.clear()
         self.guarded, self.reason = False, reason
-        for _, answer in self._asked.values():
+        for answer in self._asked.values():
             _answer(answer, None)
         self._asked.clear()
         if reason is not None and reason != before:

@@ -213,8 +213,6 @@ def _name(found: object) -> str | None:
     return found if isinstance(found, str) and 0 < len(found) <= NAME_LIMIT * 2 and found == printable(found) else None
 
 
-NARROW, WIDE = 2**32, 2**64
-"""Counters have 32 or 64 bits."""
 LEAST_S = 0.15
 """Shortest interval of a rate: over less, one burst looks like a rate."""
 SLACK = 1.25
@@ -267,7 +265,7 @@ class LinkRates:
         if seconds <= 0 or before.ifindex != now.ifindex:
             return None, None
         most = SLACK * (now.gbit or FASTEST_GBIT) * 1e9 / 8 * seconds / now.unit
-        received, sent = (counted(a, b, most) for a, b in ((before.received, now.received), (before.sent, now.sent)))
+        received, sent = (_grown(a, b, most) for a, b in ((before.received, now.received), (before.sent, now.sent)))
         scale = now.unit / seconds
         return None if received is None else received * scale, None if sent is None else sent * scale
 
@@ -285,18 +283,6 @@ class LinkRates:
         self._errors[key] = self._errors.get(key, 0) + (new if new >= 0 else now.errors)
 
 
-def counted(before: int | None, now: int | None, most: float) -> int | None:
-    """Return the counts between two readings, at most `most`; None where the counters do not tell.
-
-    A counter that went back has wrapped, or began anew. It has wrapped if it was in the upper half of its 32 or 64
-    bits, is in the lower half now, and the difference is no more than the link can carry. A counter of 32 bits that
-    stands at its end has stopped counting, as the classic ones of InfiniBand do.
-    """
-    if before is None or now is None or now == NARROW - 1 == before:
-        return None
-    if now >= before:
-        return now - before if now - before <= most else None
-    width = NARROW if before < NARROW else WIDE
-    wrapped = now + width - before
-    has_wrapped = before >= width // 2 and now < width // 2 and wrapped <= most
-    return wrapped if has_wrapped else None
+def _grown(before: int | None, now: int | None, most: float) -> int | None:
+    """Counts between two readings; None where a counter began anew, or grew by more than the link can carry."""
+    return now - before if before is not None and now is not None and 0 <= now - before <= most else None

@@ -134,7 +134,7 @@ class NodeWatch:
         return next((name for name in names if belongs_to(container, name)), None)
 
     def _killed(self, node: str, act: GuardAct) -> None:
-        at = act.clock - (self._figures[node].clock_offset_s or 0.0)
+        at = act.clock - self._figures[node].clock_offset_s
         notice = node_guard.notice(node, act, at)
         LOG.warning(notice.text, code=notice.code, node=node)
         if act.container is not None:
