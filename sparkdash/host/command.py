@@ -160,13 +160,8 @@ async def command_output(
     said = bytearray()
     async with asyncio.timeout(deadline_s), child_running(argv, stderr=STDOUT, env=env) as process:
         assert process.stdout is not None  # noqa: S101 - `child_running` makes this pipe
-        try:
-            while len(said) < limit and (chunk := await process.stdout.read(_CHUNK)):
-                said += chunk
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+        while len(said) < limit and (chunk := await process.stdout.read(_CHUNK)):
+            said += chunk
     return said[:limit].decode("utf-8", "replace")
 
 
@@ -227,14 +222,14 @@ async def begin_child(argv: Sequence[str], **how: Any) -> Process:
 
 
 async def end_child(process: Process) -> None:
-    """Kill a child that still runs, wait for its end, and close its pipes.
+    """Kill a child that still runs, with all of its session's group, wait for its end, and close its pipes.
 
-    Waits even if the caller is cancelled, however often: asyncio would report an unawaited end to a closed loop.
+    podman's own background processes (conmon, pause) lead groups of their own, and live on. Waits even if the caller is cancelled, however often: asyncio would report an unawaited end to a closed loop.
     """
     left: asyncio.CancelledError | None = None
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
         due = asyncio.get_running_loop().time() + REAP_S
         while process.returncode is None:
             try:

@@ -6,8 +6,10 @@ import difflib
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sparkdash import paths
@@ -128,8 +130,9 @@ class Clone:
                         said = line
                 code = child.wait()
             finally:
-                if child.poll() is None:
-                    child.kill()
+                if child.poll() is None:  # `timeout` passes no SIGKILL on, and git has helpers of its own
+                    with suppress(ProcessLookupError):
+                        os.killpg(child.pid, signal.SIGKILL)
         if code:
             raise HostError(
                 f"{masked(url)} cannot be fetched: {_reason(said) or f'git ended with {code}'}.",
@@ -143,6 +146,7 @@ class Clone:
                 ["timeout", "--kill-after=5", str(FETCH_S), "git",  # noqa: S607 - the owner's own git
                   *_SAFE, "-C", str(self._folder), *words],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=_environment(),
+                start_new_session=True,
             )  # fmt: skip
         except FileNotFoundError:
             raise _no_git() from None

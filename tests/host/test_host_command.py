@@ -32,12 +32,19 @@ async def test_what_a_command_says_needs_no_disk(tmp_path: Path, monkeypatch: py
     assert (done.code, done.out, done.err) == (0, "a\n", "b\n")
 
 
-async def test_a_command_that_hangs_is_killed() -> None:
-    """After its deadline the child is gone, not left behind."""
+async def test_a_command_that_hangs_is_killed_with_all_that_it_started() -> None:
+    """A hung podman has children of its own (crun, newuidmap); none is left behind."""
     others = set(psutil.Process().children())
+    begun = {each.pid for each in psutil.process_iter()}
     with pytest.raises(TimeoutError):
-        await run_command(["sleep", "60"], deadline_s=0.05)
+        await run_command(["sh", "-c", "sleep 4321 & sleep 4321"], deadline_s=0.5)
     assert set(psutil.Process().children()) <= others
+    left = [
+        each
+        for each in psutil.process_iter(["cmdline"])
+        if each.pid not in begun and "4321" in (each.info["cmdline"] or ())
+    ]
+    assert psutil.wait_procs(left, timeout=5)[1] == []
 
 
 async def test_what_a_program_prints_is_both_its_streams() -> None:
