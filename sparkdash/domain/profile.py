@@ -351,6 +351,9 @@ class Profile(Frozen):
     """How the image is made, where no registry has it; `sparkdash build` carries it out."""
     command: tuple[str, ...] = ()
     """The program in the container, before the engine's arguments; empty: the adapter's default."""
+    keep_entrypoint: bool = False
+    """Whether the image's own entrypoint runs the command, as NVIDIA's does, which chooses CUDA's compatibility libraries.
+    """
     models: dict[str, ModelRef] = {}
     """`target` is the served model; args name the others as "{drafter}"."""
     serves: tuple[str, ...] = ()
@@ -475,8 +478,12 @@ class Profile(Frozen):
         )  # fmt: skip
         if self.env_from:  # only then: what ran before there were such names keeps its fingerprint
             launch["env_from"] = self.env_from
-        # likewise: nothing that ran on one node had these
-        launch |= {key: value for key in ("node", "env_by_node", "ray_command") if (value := getattr(self, key))}
+        # likewise: nothing that ran before had these
+        launch |= {
+            key: value
+            for key in ("node", "env_by_node", "ray_command", "keep_entrypoint")
+            if (value := getattr(self, key))
+        }
         if self.engine is EngineKind.SIM:  # started with it; a real engine is started with its arguments
             launch["context"] = self.context
         if self.engine is EngineKind.OPENAI and self.model_id is not None:

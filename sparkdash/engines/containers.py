@@ -22,6 +22,7 @@ HF_TARGET = "/sparkdash/huggingface"
 CACHE_TARGET = "/sparkdash/cache"
 """Fixed path, because an image's user and home folder are unknown."""
 
+_UNSAFE, _LONGEST = re.compile(r"[^\w.-]+"), 200
 _CACHE_ENV = {
     "XDG_CACHE_HOME": CACHE_TARGET,  # vLLM's compile cache, FlashInfer's autotune results
     "FLASHINFER_WORKSPACE_BASE": CACHE_TARGET,
@@ -42,7 +43,7 @@ class LaunchContext:
     hf_home: str
     """Owner's Hugging Face cache on the host, mounted when a model comes from the hub."""
     cache_dir: str
-    """Host folder of this image's compile caches, mounted so that the second start is fast."""
+    """Host folder of sparkdash's caches; each image's compile caches are below it, so that the second start is fast."""
     labels: dict[str, str] = field(default_factory=dict)
     flags: KnownFlags | None = None
     """Flags that the profile's program lists in its `--help`; None while not known."""
@@ -65,8 +66,13 @@ def container_mounts(profile: Profile, launch: LaunchContext, files: Iterable[st
             result.append(Mount(source=path, target=path))
     if from_hub(profile):
         result.append(Mount(source=launch.hf_home, target=HF_TARGET, read_only=False))
-    result.append(Mount(source=launch.cache_dir, target=CACHE_TARGET, read_only=False))
+    result.append(Mount(source=compile_cache(profile, launch.cache_dir), target=CACHE_TARGET, read_only=False))
     return tuple(result)
+
+
+def compile_cache(profile: Profile, cache_dir: str) -> str:
+    """Folder of the profile's image alone: beside it lie clients' uploads, and another image's compiled code."""
+    return f"{cache_dir}/engines/{_UNSAFE.sub('-', profile.image or '')[-_LONGEST:]}"
 
 
 def cache_environment(profile: Profile, launch: LaunchContext) -> dict[str, str]:
@@ -146,6 +152,7 @@ def build_container(
         tmpfs=profile.tmpfs,
         devices=(ALL_GPUS,) if profile.gpu else (),
         shm_size=profile.shm_size or shm_size,
+        keeps_entrypoint=profile.keep_entrypoint,
     )
 
 

@@ -22,7 +22,7 @@ def launch() -> LaunchContext:
         port=18000,
         containerised=True,
         hf_home="/home/owner/.cache/huggingface",
-        cache_dir="/home/owner/.cache/sparkdash/image",
+        cache_dir="/home/owner/.cache/sparkdash",
         labels={"sparkdash.owner": "cafe"},
     )
 

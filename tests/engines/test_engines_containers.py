@@ -10,6 +10,7 @@ from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.containers import CACHE_TARGET, HF_TARGET, LaunchContext
 from sparkdash.engines.registry import adapter
 from sparkdash.errors import ProfileError
+from sparkdash.host.podman import argv
 
 Make = Callable[..., Profile]
 
@@ -18,7 +19,7 @@ def _mounts(made: Profile, launch: LaunchContext) -> list[tuple[str, str, bool]]
     return [(m.source, m.target, m.read_only) for m in adapter(made.engine).container(made, launch).mounts]
 
 
-CACHE = ("/home/owner/.cache/sparkdash/image", CACHE_TARGET, False)
+CACHE = ("/home/owner/.cache/sparkdash/engines/localhost-tiny", CACHE_TARGET, False)
 
 
 def test_name_and_labels_say_whose_it_is(profile: Make, launch: LaunchContext) -> None:
@@ -32,6 +33,31 @@ def test_name_and_labels_say_whose_it_is(profile: Make, launch: LaunchContext) -
         "sparkdash.port": "18000",
         "sparkdash.owner": "cafe",
     }
+
+
+def test_each_image_has_a_folder_of_caches_of_its_own_beside_which_uploads_lie(
+    profile: Make, launch: LaunchContext
+) -> None:
+    images = ("nvcr.io/nvidia/vllm:25.09-py3", "vllm/vllm-openai:v0.11.0")
+    caches = [_mounts(profile(image=image), launch)[-1] for image in images]
+    assert [source.removeprefix(launch.cache_dir) for source, _, _ in caches] == [
+        "/engines/nvcr.io-nvidia-vllm-25.09-py3", "/engines/vllm-vllm-openai-v0.11.0",
+    ]  # fmt: skip
+    assert {target for _, target, _ in caches} == {CACHE_TARGET}
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
+def test_an_image_keeps_its_entrypoint_where_the_profile_says_so(
+    profile: Make, launch: LaunchContext, engine: str
+) -> None:
+    """NVIDIA's chooses CUDA's compatibility libraries; a launch without the key keeps its fingerprint."""
+    plain, kept = profile(engine=engine), profile(engine=engine, keep_entrypoint=True)
+    spec = adapter(kept.engine).container(kept, launch)
+    command = argv.run("podman", spec)
+    assert "--entrypoint" not in command
+    assert command[command.index(str(spec.image)) + 1 :] == list(spec.argv)
+    assert plain.fingerprint != kept.fingerprint
+    assert "--entrypoint" in argv.run("podman", adapter(plain.engine).container(plain, launch))
 
 
 def test_local_models_are_mounted_where_they_lie_and_read_only(profile: Make, launch: LaunchContext) -> None:

@@ -22,14 +22,14 @@ PAIR = (
         name="local",
         address="192.168.100.10",
         hf_home="/home/owner/.cache/huggingface",
-        cache_dir="/home/owner/.cache/sparkdash/image",
+        cache_dir="/home/owner/.cache/sparkdash",
         link=Link(interface="enp1s0f1np1", hca="rocep1s0f1", gid_index=3),
     ),
     NodeLaunch(
         name="spark2",
         address="192.168.100.11",
         hf_home="/home/two/.cache/huggingface",
-        cache_dir="/home/two/.cache/sparkdash/image",
+        cache_dir="/home/two/.cache/sparkdash",
         link=Link(interface="enP2p1s0f1np1", hca="roceP2p1s0f1", gid_index=5),
     ),
 )

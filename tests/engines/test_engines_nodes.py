@@ -24,14 +24,14 @@ HEAD = NodeLaunch(
     name="local",
     address="192.168.100.10",
     hf_home="/home/owner/.cache/huggingface",
-    cache_dir="/home/owner/.cache/sparkdash/image",
+    cache_dir="/home/owner/.cache/sparkdash",
     link=Link(interface="enp1s0f1np1", hca="rocep1s0f1", gid_index=3),
 )
 WORKER = NodeLaunch(
     name="spark2",
     address="192.168.100.11",
     hf_home="/data/huggingface",
-    cache_dir="/home/two/.cache/sparkdash/image",
+    cache_dir="/home/two/.cache/sparkdash",
     link=Link(interface="enP2p1s0f1np1", hca="roceP2p1s0f1", gid_index=5),
 )
 BOTH = {"nodes": 2, "args": {"tensor-parallel-size": 2}}
@@ -139,8 +139,8 @@ def test_the_profiles_variables_override_what_was_found_on_a_node(profile: Make,
 def test_each_node_mounts_its_own_folders(profile: Make, pair: LaunchContext) -> None:
     """The hub's cache and the compile caches lie elsewhere on the other box."""
     head, worker = _built(profile(**BOTH, models={"target": {"hf": "a/b"}}), pair)
-    assert [mount.source for mount in head.mounts] == [HEAD.hf_home, HEAD.cache_dir]
-    assert [mount.source for mount in worker.mounts] == [WORKER.hf_home, WORKER.cache_dir]
+    assert [mount.source for mount in head.mounts] == [HEAD.hf_home, f"{HEAD.cache_dir}/engines/localhost-tiny"]
+    assert [mount.source for mount in worker.mounts] == [WORKER.hf_home, f"{WORKER.cache_dir}/engines/localhost-tiny"]
 
 
 def test_a_profile_for_one_node_runs_where_the_launch_says(profile: Make, launch: LaunchContext) -> None:
@@ -149,7 +149,7 @@ def test_a_profile_for_one_node_runs_where_the_launch_says(profile: Make, launch
         profile(models={"target": {"hf": "a/b"}}), replace(launch, nodes=(WORKER,))
     )
     assert (there.node, there.labels[LABEL_NODES], there.workers) == ("spark2", "spark2", ())
-    assert [mount.source for mount in there.mounts] == [WORKER.hf_home, WORKER.cache_dir]
+    assert [mount.source for mount in there.mounts] == [WORKER.hf_home, f"{WORKER.cache_dir}/engines/localhost-tiny"]
     assert not {"NCCL_SOCKET_IFNAME", "VLLM_HOST_IP"} & set(there.env)
     assert "/dev/infiniband" not in there.devices
     here = adapter(profile().engine).container(profile(), replace(launch, nodes=(HEAD,)))

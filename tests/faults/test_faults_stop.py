@@ -23,7 +23,7 @@ STOPS = [
     (("rm",), "hang", "runtime_timeout"),
     (("rm",), "125\nError: cannot remove container as it could not be stopped", "runtime_failed"),
     (("rm",), "127", "runtime_failed"),
-    (("rm",), "killed", "runtime_failed"),
+    (("rm",), "killed", "runtime_killed"),
     (("rm",), "silent", SERVED),
 ]
 

@@ -17,6 +17,7 @@ from sparkdash.domain.container import ContainerSpec, ContainerState
 from sparkdash.domain.profile import EngineKind, ModelRef, Mount, Profile
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.registry import adapter
+from sparkdash.host.command import CommandResult
 from sparkdash.host.podman import answers, argv, podman_host
 from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes.process import Process
@@ -186,7 +187,7 @@ def test_nothing_found() -> None:
 )  # fmt: skip
 def test_complaints_are_classified(complaint: str, code: str, hint: str) -> None:
     """Each known complaint gets its code and what to do; the program's own words stay in the message."""
-    error = answers.start_failed("podman", ANSWERED_SPEC, complaint)
+    error = answers.start_failed("podman", ANSWERED_SPEC, CommandResult(125, "", complaint))
     assert error.code == code
     assert hint in (error.hint or "")
     assert complaint.removeprefix("Error: ").split()[-1].strip(".") in error.message
@@ -195,7 +196,9 @@ def test_complaints_are_classified(complaint: str, code: str, hint: str) -> None
 def test_an_unknown_complaint_keeps_its_words() -> None:
     """What matches nothing is told as it was said, shortened, without podman's log lines."""
     log = 'time="2026-11-21T07:03:20Z" level=warning msg="Error validating CNI config file"\n'
-    error = answers.start_failed("podman", ANSWERED_SPEC, log + "Error: something new " + "x" * 1000)
+    error = answers.start_failed(
+        "podman", ANSWERED_SPEC, CommandResult(125, "", log + "Error: something new " + "x" * 1000)
+    )
     assert error.code == "runtime_failed"
     assert "something new" in error.message
     assert "CNI" not in error.message
@@ -236,9 +239,13 @@ def test_what_a_start_lacks_is_told_before_it(tmp_path: Path, monkeypatch: pytes
     assert (gone.code, str(there) in gone.message) == ("mount_missing", True)
 
 
-def test_a_run_that_was_killed_names_the_signal() -> None:
-    error = answers.was_killed("podman", "run", "SIGKILL")
-    assert (error.code, error.message) == ("runtime_killed", "`podman run` was ended by SIGKILL.")
+@pytest.mark.parametrize("code", [-9, 137], ids=["here", "over ssh"])
+def test_a_run_that_was_killed_tells_the_signal_and_is_a_failure_of_the_box(code: int) -> None:
+    error = answers.start_failed("podman", ANSWERED_SPEC, CommandResult(code, "", ""))
+    assert error.message == "`podman run` was ended by SIGKILL."
+    assert error.code == "runtime_killed"
+    assert "journalctl -k" in (error.hint or "")
+    assert answers.failed("podman", "run", "", 1).message == "`podman run` failed: it said nothing."
 
 
 def test_docker_is_heard_without_its_advice() -> None:

@@ -84,7 +84,8 @@ class Generic(EngineAdapter):
         _refuse_unstartable(profile, server, launch, command, told_port=told_port)
         return spec.replace(
             env={key: _filled(value, own) for key, value in spec.env.items()},
-            keeps_entrypoint=launch.containerised and (server.keep_entrypoint or not command),
+            keeps_entrypoint=spec.keeps_entrypoint
+            or (launch.containerised and (server.keep_entrypoint or not command)),
             inner_port=server.port if launch.containerised and not told_port else None,
             stop_signal=None if server.stop_signal == "SIGTERM" else server.stop_signal,
         )

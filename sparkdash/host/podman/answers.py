@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import signal
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -17,6 +18,7 @@ from typing import Any
 
 from sparkdash.domain.container import ContainerInfo, ContainerSpec, ContainerState
 from sparkdash.errors import HostError
+from sparkdash.host.command import CommandResult
 
 _STATES = {
     "created": ContainerState.CREATED,
@@ -172,8 +174,9 @@ def _source(program: str, image: str, words: str) -> str | None:
     return None
 
 
-def start_failed(program: str, spec: ContainerSpec, complaint: str) -> HostError:
+def start_failed(program: str, spec: ContainerSpec, done: CommandResult) -> HostError:
     """Error for a failed `run`, classified by its own words."""
+    complaint = done.err
     words = last_words(complaint)
     lowered = complaint.lower()
     if _any(lowered, "image not known", "no such image", "unable to find image"):
@@ -183,15 +186,24 @@ def start_failed(program: str, spec: ContainerSpec, complaint: str) -> HostError
     for code, patterns, hint in _COMPLAINTS:
         if _any(lowered, *patterns):
             return HostError(_start_message(spec, words), code=code, hint=hint)
-    return failed(program, "run", complaint)
+    return failed(program, "run", complaint, done.code)
 
 
-def failed(program: str, verb: str, complaint: str) -> HostError:
+def failed(program: str, verb: str, complaint: str, code: int = 0) -> HostError:
+    """Error for any other failure, with the program's own words, or the signal that ended it before it had any."""
     if unreachable(complaint):
         return runtime_missing(program, last_words(complaint))
-    words = last_words(complaint) or "it said nothing"
+    words = last_words(complaint)
+    if (name := _signal(code)) and (code < 0 or not words):
+        return was_killed(program, verb, name)
     hint = "`sparkdash doctor podman` says why, and what mends it." if _ROOTLESS.search(words) else None
-    return HostError(f"`{program} {verb}` failed: {words}.", code="runtime_failed", hint=hint)
+    return HostError(f"`{program} {verb}` failed: {words or 'it said nothing'}.", code="runtime_failed", hint=hint)
+
+
+def _signal(code: int) -> str | None:
+    """Name of the signal that an exit code tells of: negative from the kernel, 128 and more through a shell or ssh."""
+    number = -code if code < 0 else code - 128
+    return signal.Signals(number).name if number in signal.Signals._value2member_map_ else None
 
 
 def was_killed(program: str, verb: str, by: str) -> HostError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import signal
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from contextlib import suppress
@@ -71,7 +70,7 @@ class Podman:
     async def image_id(self, image: str) -> str | None:
         done = await self._call(argv.image_id(self.name, image), LOOK_S)
         if done.code and not answers.no_such_image(done.err):
-            raise answers.failed(self.name, "image", done.err)
+            raise answers.failed(self.name, "image", done.err, done.code)
         return None if done.code else done.out.strip()
 
     async def images(self, names: Collection[str]) -> dict[str, int]:
@@ -79,7 +78,7 @@ class Podman:
             return {}
         done = await self._call(argv.images(self.name, names), LIST_S)
         if done.code and not answers.no_such_image(done.err):
-            raise answers.failed(self.name, "image", done.err)
+            raise answers.failed(self.name, "image", done.err, done.code)
         return answers.images(done.out, names)
 
     async def pull(self, image: str) -> AsyncIterator[PullProgress]:
@@ -175,7 +174,7 @@ class Podman:
         """List containers with these labels. Two calls: only `inspect` has the same fields in all versions."""
         done = await self._call(argv.ids(self.name, labels), LOOK_S)
         if done.code:
-            raise answers.failed(self.name, "ps", done.err)
+            raise answers.failed(self.name, "ps", done.err, done.code)
         ids = done.out.split()
         return await self._inspect(ids) if ids else []
 
@@ -204,7 +203,7 @@ class Podman:
             return UNKNOWN_EXIT
         code = answers.exit_code(done.out)
         if done.code or code is None:
-            raise answers.failed(self.name, "wait", done.err)
+            raise answers.failed(self.name, "wait", done.err, done.code)
         return code
 
     async def pids(self, name: str) -> set[int]:
@@ -212,7 +211,7 @@ class Podman:
             return seen
         done = await self._call(argv.top(self.name, name), LOOK_S)
         if done.code and not answers.not_running(done.err):
-            raise answers.failed(self.name, "top", done.err)
+            raise answers.failed(self.name, "top", done.err, done.code)
         return set() if done.code else answers.pids(done.out)
 
     async def _call(
@@ -230,7 +229,7 @@ class Podman:
     async def _inspect(self, names: list[str]) -> list[ContainerInfo]:
         done = await self._call(argv.inspect(self.name, names), LOOK_S)
         if done.code and not answers.gone(done.err):
-            raise answers.failed(self.name, "inspect", done.err)
+            raise answers.failed(self.name, "inspect", done.err, done.code)
         try:
             found = answers.containers(done.out)
         except ValueError:
@@ -250,10 +249,8 @@ class Podman:
         made = False
         try:
             done = await self._call(argv.run(self.name, spec, replace=False), START_S, self._host.variables(spec))
-            if done.code < 0:
-                raise answers.was_killed(self.name, "run", signal.Signals(-done.code).name)
             if done.code:
-                raise answers.start_failed(self.name, spec, done.err)
+                raise answers.start_failed(self.name, spec, done)
             made = True
             return await self._just_started(spec, done.out)
         except HostError as error:

@@ -208,7 +208,7 @@ async def remove_container(call: Call, program: str, name: str) -> None:
     """Remove the container by force; a missing one is success."""
     done = await call(argv.remove(program, name), REMOVE_S)
     if done.code and not answers.gone(done.err):
-        raise answers.failed(program, "rm", done.err)
+        raise answers.failed(program, "rm", done.err, done.code)
 
 
 async def _stop(stop: ContainerStop, grace_s: int) -> bool | None:
