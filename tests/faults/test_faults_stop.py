@@ -102,7 +102,7 @@ async def test_where_podman_hangs_in_all_but_starting_the_old_engine_is_ended_an
     [
         ("image", "hang", "runtime_timeout"),
         ("image", "125", "runtime_failed"),
-        ("image", "killed", "runtime_failed"),
+        ("image", "killed", "runtime_killed"),
         ("image", "missing", "runtime_missing"),
     ],
 )
