@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import json
 import re
-import signal
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -200,10 +199,12 @@ def failed(program: str, verb: str, complaint: str, code: int = 0) -> HostError:
     return HostError(f"`{program} {verb}` failed: {words or 'it said nothing'}.", code="runtime_failed", hint=hint)
 
 
+_SIGNALS = {2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+
+
 def _signal(code: int) -> str | None:
     """Name of the signal that an exit code tells of: negative from the kernel, 128 and more through a shell or ssh."""
-    number = -code if code < 0 else code - 128
-    return signal.Signals(number).name if number in signal.Signals._value2member_map_ else None
+    return _SIGNALS.get(-code if code < 0 else code - 128)
 
 
 def was_killed(program: str, verb: str, by: str) -> HostError:
