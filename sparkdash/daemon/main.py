@@ -12,7 +12,6 @@ from pathlib import Path
 import uvloop
 
 from sparkdash import log, paths
-from sparkdash.bench.plan import sweep
 from sparkdash.daemon import listeners
 from sparkdash.daemon.daemon import Daemon, Parts
 from sparkdash.daemon.lifecycle import serve
@@ -34,7 +33,6 @@ def run(load_settings: Callable[[], Settings]) -> None:
     """Serve until SIGTERM or SIGINT. Raises SparkdashError for a failed start or a crashed supervisor."""
     log.configure()
     raise_file_limit()
-    sweep.delete_stale_files()
     faulthandler.enable()  # systemd's watchdog ends us with SIGABRT: the journal then says where the loop was stuck
     notifier, settings = listeners.notifier_from_environment(), load_settings()
     inherited = listeners.inherited_sockets(notifier)

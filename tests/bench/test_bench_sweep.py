@@ -20,32 +20,22 @@ TEXT = f"profile: {FAMILY}\nengine: sim\n"
 ARMS = [Arm(name="1", profile=f"{FAMILY}/1", parameters={"max-num-seqs": "1"}, swept="a")]
 
 
-@pytest.fixture
-def left() -> Path:
-    """What a measurement that was killed before its run began left behind."""
-    with sweep.sweep_profiles(FAMILY, TEXT) as file:
-        pass
-    assert file.read_text().endswith(TEXT)
-    return file
-
-
-def test_what_a_killed_one_left_goes_at_the_next_start(left: Path) -> None:
-    with sweep.sweep_profiles(FAMILY, TEXT):
-        sweep.delete_stale_files()
-        assert left.exists()
-    sweep.delete_stale_files()
-    assert not left.exists()
-
-
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_run_that_was_begun_wants_its_profiles_until_it_is_whole(
-    left: Path, recorded: Callable[..., Path], *, ended: bool
+    recorded: Callable[..., Path], *, ended: bool
 ) -> None:
     rates = {"1": {CellKey(suite="seeds", context=0, output=32): 60.0}}
     changes = {"ended_at": "2026-11-21T21:00:00Z"} if ended else {}
     recorded(paths.bench_dir(), arms=ARMS, rates=rates, changes=changes)
-    sweep.delete_stale_files()
-    assert left.exists() is not ended
+    assert sweep.is_needed(FAMILY) is not ended
+
+
+def test_the_file_of_a_sweep_goes_and_may_be_written_anew() -> None:
+    file = sweep.write_sweep_file(FAMILY, TEXT)
+    assert sweep.write_sweep_file(FAMILY, TEXT) == file
+    assert file.read_text().endswith(TEXT)
+    assert sweep.delete_sweep_file(FAMILY)
+    assert not file.exists()
 
 
 @pytest.mark.parametrize("name", [FAMILY, "mine"])
@@ -53,11 +43,10 @@ def test_the_owners_files_stay(name: str) -> None:
     own = sweep.sweep_file_path(name)
     own.parent.mkdir(parents=True)
     own.write_text(TEXT if name == FAMILY else sweep.HEAD + TEXT)
-    sweep.delete_stale_files()
     assert not sweep.delete_sweep_file(name)
     assert own.exists()
-    with pytest.raises(AdmissionError, match="a file of your own"), sweep.sweep_profiles(name, TEXT):
-        raise AssertionError
+    with pytest.raises(AdmissionError, match="a file of your own"):
+        sweep.write_sweep_file(name, TEXT)
     assert TEXT in own.read_text()
 
 

@@ -53,12 +53,12 @@ def found(rehearse: Callable[..., Results]) -> Report:
 
 
 def charts(found: Report) -> dict[str, Any]:
-    return {one.name: one for one in report_charts(found, None, SHELF)}
+    return {one.name: one for one in report_charts(found)}
 
 
 def test_the_page_is_whole_small_and_asks_nobody(found: Report) -> None:
     """Its own policy forbids the browser to fetch or run anything; it stays far below a megabyte."""
-    text = html.render_html(report_page(found, None, SHELF), report_charts(found, None, SHELF))
+    text = html.render_html(report_page(found, None, SHELF), report_charts(found))
     assert "default-src 'none'; style-src 'unsafe-inline'" in text
     assert "<script" not in text
     assert not re.search(r"<(link|img)[^>]+(src|href)=", text)
@@ -68,17 +68,17 @@ def test_the_page_is_whole_small_and_asks_nobody(found: Report) -> None:
 
 
 def test_names_are_text_and_never_markup(found: Report) -> None:
-    text = html.render_html(report_page(found, None, SHELF), report_charts(found, None, SHELF))
+    text = html.render_html(report_page(found, None, SHELF), report_charts(found))
     assert "<eagle>" not in text
     assert "&lt;eagle&gt;" in text
-    assert re.findall(r'<figure id="(\w+)">', text) == ["context", "differences", "acceptance", "roofline"]
+    assert re.findall(r'<figure id="(\w+)">', text) == ["context", "differences"]
     for drawing in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
         ElementTree.fromstring(drawing)
 
 
 def test_every_mark_and_word_stays_inside_its_panel(found: Report) -> None:
     """A panel is no wider than a telephone, and nothing in it lies on another word."""
-    for chart in (*report_charts(found, None, SHELF), *report_charts(found, derive_layout(found, "e2e"), SHELF)):
+    for chart in (*report_charts(found), *report_charts(found, derive_layout(found, "e2e"))):
         for panel in chart.panels:
             drawing = ElementTree.fromstring(draw_panel(panel, chart.unit))
             _, _, width, height = map(float, drawing.attrib["viewBox"].split())
@@ -111,7 +111,7 @@ def test_scales_have_round_ticks(low: float, high: float, ticks: tuple[float, ..
 
 
 def test_the_charts_show_the_report_s_figures(found: Report) -> None:
-    """Rates by context with their bounds, acceptance by position, and differences coloured where they are claimed."""
+    """Rates by context with their bounds, and differences coloured where they are claimed."""
     made = charts(found)
     figure = found.figure(BenchMetric.DECODE, "plain", CellKey(suite="seeds", context=0, output=32))
     assert figure is not None
@@ -119,23 +119,10 @@ def test_the_charts_show_the_report_s_figures(found: Report) -> None:
     assert (panel.title, panel.categories) == ("short", ("0", "2K"))
     (name, (first, _)) = panel.groups[0]
     assert (name, first.name, first.value, first.low) == ("plain", "0", figure.median, figure.low)
-    assert [(name, [bar.value for bar in bars]) for name, bars in made["acceptance"].panels[0].groups] == [
-        ("position 1", [62.0]), ("position 2", [31.0]),
-    ]  # fmt: skip
     ((_, rows),) = made["differences"].panels[0].groups
     colours = {row.colour for row in rows}
     assert BETTER in colours
     assert colours <= {BETTER, NEITHER}
-
-
-def test_the_roofline_has_only_arms_whose_bytes_are_known(found: Report) -> None:
-    groups = charts(found)["roofline"].panels[0].groups
-    assert {bar.name for _, bars in groups for bar in bars} == {"plain"}
-    ceiling = 273e9 / (2.5e9 + 48 * 1024 * (0 + 16))
-    measured = found.figure(BenchMetric.DECODE, "plain", CellKey(suite="seeds", context=0, output=32))
-    assert measured is not None
-    assert measured.median is not None
-    assert groups[0][1][0].value == pytest.approx(100 * measured.median / ceiling, rel=0.01)
 
 
 def test_every_arm_that_runs_has_a_colour_of_its_own(rehearse: Callable[..., Results]) -> None:
@@ -143,9 +130,7 @@ def test_every_arm_that_runs_has_a_colour_of_its_own(rehearse: Callable[..., Res
     arms = [Arm(name=f"{n}", profile=f"{n}", impossible="no head" if n % 4 > 1 else None) for n in range(16)]
     rates = {arm.name: GRID for arm in arms if arm.impossible is None}
     (context,) = (
-        one
-        for one in report_charts(assemble_report(rehearse(arms=arms, rates=rates)), None, SHELF)
-        if one.name == "context"
+        one for one in report_charts(assemble_report(rehearse(arms=arms, rates=rates))) if one.name == "context"
     )
     assert len(context.legend) == 8
     assert len({colour for _, colour in context.legend}) == 8

@@ -157,8 +157,7 @@ def test_a_sweep_that_is_declined_leaves_no_profiles(
 def test_an_engine_of_a_sweep_goes_with_its_profile(daemon: FakeDaemon) -> None:
     arms = sweep.parse_sweep("max-num-seqs=1,2").arms(Profile(name="a", engine=EngineKind.SIM))
     daemon.set(engines={name: engine(name) for name in ("a", arms[1].profile)})
-    with sweep.sweep_profiles("sweep-a-max-num-seqs", "profile: sweep-a-max-num-seqs\n"):
-        pass
+    sweep.write_sweep_file("sweep-a-max-num-seqs", "profile: sweep-a-max-num-seqs\n")
 
     async def tidied() -> None:
         async with AsyncClient() as client:

@@ -81,7 +81,7 @@ async def hold_box(
 async def _granted(beat: Callable[[], Awaitable[float]], patience_s: float, waits: Callable[[str], None]) -> float:
     """Take the lease for the first time; a killed holder's lease lapses meanwhile."""
     until = asyncio.get_running_loop().time() + patience_s
-    told = patience_s <= 0
+    told = False
     while True:
         try:
             return await beat()

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from sparkdash import paths
+from sparkdash.bench import run_folder
 from sparkdash.bench.run import Arm
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.profile import ArgValue, Profile
 from sparkdash.errors import AdmissionError, HostError
-from sparkdash.paths import open_regular, read_small_text
+from sparkdash.paths import read_small_text
 from sparkdash.redaction import MASK
 
 HEAD = "# Written by sparkdash ab --sweep, and taken away when nothing of the sweep is missing.\n"
 
 
-@contextmanager
-def sweep_profiles(family: str, text: str) -> Iterator[Path]:
-    """Write the profiles and keep the file locked until the context ends.
+def write_sweep_file(family: str, text: str) -> Path:
+    """Write the profiles into a file of their own; return its path.
 
     Raises:
         AdmissionError: `sweep_taken`: the owner has a file of that name.
@@ -39,11 +37,11 @@ def sweep_profiles(family: str, text: str) -> Iterator[Path]:
             hint="Give it another name.",
         )
     try:
-        held = _written(file, HEAD + text)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(HEAD + text, encoding="utf-8")
     except OSError as error:
         raise HostError(f"{file} cannot be written: {error.strerror}.", code="sweep_unwritable") from error
-    with held:
-        yield file
+    return file
 
 
 def sweep_file_path(family: str) -> Path:
@@ -52,8 +50,6 @@ def sweep_file_path(family: str) -> Path:
 
 def is_needed(family: str) -> bool:
     """Whether an unfinished run needs these profiles."""
-    from sparkdash.bench import run_folder  # 25 ms, which a daemon's start needs only where there is such a file
-
     for run in run_folder.list_runs():
         with contextlib.suppress(AdmissionError):
             told = run_folder.read_run(run)
@@ -71,39 +67,11 @@ def delete_sweep_file(family: str) -> bool:
     return there
 
 
-def delete_stale_files() -> None:
-    """Delete files of measurements that were killed before their run began."""
-    for file in sweep_file_path("any").parent.glob("*.yaml"):
-        with contextlib.suppress(OSError):
-            if _is_sweeps(file) and _is_free(file) and not is_needed(file.stem):
-                file.unlink(missing_ok=True)
-
-
-def _written(file: Path, text: str) -> IO[str]:
-    """Return the written file, locked while it is open."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    held = file.open("a", encoding="utf-8")
-    fcntl.flock(held, fcntl.LOCK_SH)
-    held.truncate(0)
-    held.write(text)
-    held.flush()
-    return held
-
-
 def _is_sweeps(file: Path) -> bool:
     try:
         return read_small_text(file).startswith(f"{HEAD}profile: {file.stem}\n")
     except (OSError, ValueError):
         return False
-
-
-def _is_free(file: Path) -> bool:
-    with open_regular(file) as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
 
 
 MOST = 16

@@ -11,18 +11,15 @@ from dataclasses import dataclass
 
 from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.report import blocks
-from sparkdash.bench.report.arm_tables import CellCeiling, TableSource
+from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.blocks import decimals
 from sparkdash.bench.report.formats.svg import Mark, Panel, Shape
 from sparkdash.bench.run import CellKey
-from sparkdash.engines.roofline import PEAK
 
 PALETTE = ("#4c8dff", "#f0883e", "#3fb27f", "#c678dd", "#d4a72c", "#e5534b", "#39c5cf", "#8b949e")
 """Colours of arms, distinguishable on dark and on light paper."""
 BETTER, WORSE, NEITHER = "#3fb27f", "#e5534b", "#8b949e"
 COLOURS = {Conclusion.FASTER: BETTER, Conclusion.SLOWER: WORSE}
-SEEN = 232e9
-"""Measured bandwidth of a read-bound kernel on a GB10 in bytes/s: 231 to 234 GB/s (antirez/ds4, issue 773)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +34,8 @@ class Chart:
     legend: tuple[tuple[str, str], ...] = ()
 
 
-def draw_charts(source: TableSource, roofs: tuple[CellCeiling, ...]) -> tuple[Chart, ...]:
-    made = (_contexts(source), _differences(source), _acceptance(source), _ceilings(source, roofs))
+def draw_charts(source: TableSource) -> tuple[Chart, ...]:
+    made = (_contexts(source), _differences(source))
     return tuple(chart for chart in made if chart.panels)
 
 
@@ -92,41 +89,3 @@ def _changes(source: TableSource, arm: str) -> tuple[Mark, ...]:
             name = blocks.short_cell_name(key, source.words)
             found.append(Mark(name, COLOURS.get(told.claim, NEITHER), 100 * delta, low, high, told.text))
     return tuple(found)
-
-
-def _acceptance(source: TableSource) -> Chart:
-    groups: dict[str, list[Mark]] = {}
-    for arm in source.report.arms:
-        cells = [one.accepted_at for one in source.report.speculation if one.arm == arm.name and one.accepted_at]
-        for place in range(min(map(len, cells), default=0)):
-            share = 100 * sum(one[place] for one in cells) / len(cells)
-            groups.setdefault(f"position {place + 1}", []).append(_bar(source, arm.name, share, f"{share:.0f} %"))
-    about = "Draft tokens accepted at each position / verify steps, mean over the cells."
-    return _bar_chart("acceptance", "Acceptance by position", about, groups)
-
-
-def _ceilings(source: TableSource, roofs: tuple[CellCeiling, ...]) -> Chart:
-    groups: dict[str, list[Mark]] = {}
-    for one in roofs:
-        share = 100 * one.line.share(one.measured)
-        text = f"{share:.0f} %: {one.measured:.1f} of {one.line.peak_tok_s:.1f} tok/s"
-        name = blocks.short_cell_name(one.key, source.words)
-        groups.setdefault(name, []).append(_bar(source, one.arm, share, text))
-    about = (
-        "Measured decode / what 273 GB/s allow; dashed: 232 GB/s, the most that a kernel was seen to reach. "
-        "Above 100 % a figure cannot be right."
-    )
-    return _bar_chart("roofline", "Share of the roofline", about, groups, ((100.0, False), (100 * SEEN / PEAK, True)))
-
-
-def _bar(source: TableSource, arm: str, share: float, text: str) -> Mark:
-    return Mark(arm, _arm_colour(source, arm), share, share, share, text)
-
-
-def _bar_chart(
-    name: str, title: str, about: str, groups: dict[str, list[Mark]], rulers: tuple[tuple[float, bool], ...] = ()
-) -> Chart:
-    legend = {bar.name: bar.colour for bars in groups.values() for bar in bars}
-    drawn = tuple((label, tuple(bars)) for label, bars in groups.items())
-    panels = (Panel(Shape.BARS, "", drawn, most=100.0, rulers=rulers),) if groups else ()
-    return Chart(name, title, about, "%", panels, tuple(legend.items()))

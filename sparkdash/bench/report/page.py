@@ -88,12 +88,9 @@ def report_page(
     return ReportPage((*_blocks(source, layout, shelf), *how))
 
 
-def report_charts(
-    report: Report, layout: Layout | None = None, shelf: LocalProfiles | None = None
-) -> tuple[Chart, ...]:
-    layout, shelf = filled_layout(layout, report) if layout else derive_layout(report), shelf or LocalProfiles()
-    source = TableSource(report, BenchMetric(layout.metric), shelf.cannot_run)
-    return charts.draw_charts(source, arm_tables.cell_ceilings(source, shelf.weights))
+def report_charts(report: Report, layout: Layout | None = None) -> tuple[Chart, ...]:
+    layout = filled_layout(layout, report) if layout else derive_layout(report)
+    return charts.draw_charts(TableSource(report, BenchMetric(layout.metric), {}))
 
 
 def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterator[Block]:

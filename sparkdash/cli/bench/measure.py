@@ -73,16 +73,6 @@ def _told(trouble: str, command: str) -> Iterator[None]:
         progress.print_wrapped(f"{trouble}: {error.message} `{command}` tries it again.")
 
 
-@asynccontextmanager
-async def announce_measurement(holder: str, pulse: box_lease.LeaseHeartbeat) -> AsyncIterator[None]:
-    """Report the progress of a measurement of foreign servers to the daemon, for its screens, if a daemon answers."""
-    async with AsyncExitStack() as stack:
-        with contextlib.suppress(SparkdashError):
-            client = await stack.enter_async_context(AsyncClient())
-            await stack.enter_async_context(box_lease.hold_box(client, holder, {}, pulse, shares=True, patience_s=0.0))
-        yield
-
-
 async def open_wire(
     client: AsyncClient | None, world: Snapshot | None, run: Run, headers: dict[str, str]
 ) -> BenchClient:
@@ -207,13 +197,13 @@ async def sweep_arms(client: AsyncClient, profile_name: str, asked_for: str) -> 
         guess = f" Did you mean {near[0]}?" if near else ""
         print_note(f"{profile.name} does not set {asked.name}: the sweep adds it.{guess}")
     family, arms = asked.family(profile), asked.arms(profile)
-    with sweep.sweep_profiles(family, yaml_writer.dump(asked.document(profile))) as file:
-        try:
-            await _read(client, arms, file)
-            yield arms
-        finally:
-            if not sweep.is_needed(family):
-                await remove_sweep_profiles(client, arms)
+    file = sweep.write_sweep_file(family, yaml_writer.dump(asked.document(profile)))
+    try:
+        await _read(client, arms, file)
+        yield arms
+    finally:
+        if not sweep.is_needed(family):
+            await remove_sweep_profiles(client, arms)
 
 
 def missing_sweep(arms: Sequence[Arm], world: Snapshot) -> tuple[str, str] | None:
@@ -334,7 +324,6 @@ async def _measure(wish: MeasureOptions) -> None:
     foreign = ["://" in name for name in wish.arms]
     if any(foreign) and not all(foreign):
         raise typer.BadParameter("give profiles or URLs, not both", param_hint="PROFILES")
-    sweep.delete_stale_files()
     async with AsyncExitStack() as stack:
         client = None if foreign[0] else await stack.enter_async_context(AsyncClient())
         swept: tuple[Arm, ...] = ()
@@ -370,7 +359,6 @@ async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
     wish = MeasureOptions(
         tuple(arm.profile for arm in run.arms), run.suite, run.mode, share=share, ask=ask, as_json=as_json
     )
-    sweep.delete_stale_files()
     async with AsyncExitStack() as stack:
         client = None if run.target == "url" else await stack.enter_async_context(AsyncClient())
         world = await client.state() if client else None
@@ -465,8 +453,6 @@ async def _run(
             await stack.enter_async_context(
                 box_lease.hold_box(client, holder, headers, pulse, shares=wish.share, waits=progress.print_waiting)
             )
-        else:
-            await stack.enter_async_context(announce_measurement(holder, pulse))
         if client is not None:
             measured = {arm.profile for arm in run.arms}
             stack.push_async_callback(restore_box, client, await client.state(), measured)

@@ -328,7 +328,7 @@ def _rendered(report: Report, form: ReportFormat, layout: str | None, metric: st
     shelf, chosen = local_profiles(report), choose_layout(report, layout, metric)
     page = report_page(report, chosen, shelf)
     if form is ReportFormat.HTML:
-        return html.render_html(page, report_charts(report, chosen, shelf))
+        return html.render_html(page, report_charts(report, chosen))
     return markdown.render_markdown(page)
 
 

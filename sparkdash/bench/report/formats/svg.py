@@ -19,7 +19,6 @@ EDGE = 14.0
 LINES_HEIGHT = 220.0
 ROW = 32.0
 """Height of an interval with its label above."""
-BAR = 13.0
 TICKS = 4
 """Most parts of a scale."""
 _TEXT = 'font-size="11" fill="currentColor"'
@@ -33,8 +32,6 @@ class Shape(StrEnum):
     """Lines over categories; the scale begins at zero."""
     INTERVALS = "intervals"
     """Changes around zero, one below the other."""
-    BARS = "bars"
-    """Groups of bars with a common scale from zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +39,24 @@ class Mark:
     """Value with its bounds; equal bounds are not drawn."""
 
     name: str
-    """Category of a line's point, label of an interval, arm of a bar."""
+    """Category of a line's point, label of an interval."""
     colour: str
     value: float
     low: float
     high: float
     about: str
-    """Text under a resting pointer; a bar shows it."""
+    """Text under a resting pointer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Marks of one drawing, by line or by group of bars."""
+    """Marks of one drawing, by line."""
 
     shape: Shape
     title: str
     groups: tuple[tuple[str, tuple[Mark, ...]], ...]
     categories: tuple[str, ...] = ()
     """Places of the points of lines, left to right."""
-    most: float | None = None
-    """End of the scale of bars; None: the longest bar."""
-    rulers: tuple[tuple[float, bool], ...] = ()
-    """Lines across all groups of bars: (value, dashed)."""
 
 
 def draw_panel(panel: Panel, unit: str) -> str:
@@ -73,8 +66,6 @@ def draw_panel(panel: Panel, unit: str) -> str:
             height, parts = LINES_HEIGHT, _lines(panel, marks, unit)
         case Shape.INTERVALS:
             height, parts = TOP + ROW * len(marks) + 22, _intervals(panel, marks, unit)
-        case Shape.BARS:
-            height, parts = sum(18 + BAR * len(bars) + 8 for _, bars in panel.groups) + 4, _bars(panel, marks, unit)
     label = escape(panel.title, quote=True)
     return f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
@@ -148,32 +139,3 @@ def _intervals(panel: Panel, marks: Sequence[Mark], unit: str) -> Iterator[str]:
         yield _text(right, y + 12, f"{one.value:+.1f} {unit}", "end", _DIM)
         yield _rule(across(one.low), y + 21, across(one.high), y + 21, f'stroke="{one.colour}" stroke-width="2"')
         yield _dot(across(one.value), y + 21, one.colour, f"{one.name}: {one.about}")
-
-
-def _bars(panel: Panel, marks: Sequence[Mark], unit: str) -> Iterator[str]:
-    most = max([panel.most or 0.0, *(bar.value for bar in marks)]) or 1.0
-    room = WIDTH - 18 - EDGE
-    top = 18.0
-    for label, bars in panel.groups:
-        yield _text(EDGE, top - 5, label)
-        for number, bar in enumerate(bars):
-            yield from _bar(bar, top + BAR * number, room * bar.value / most, unit)
-        end = top + BAR * len(bars) + 2
-        for value, dashed in panel.rulers:
-            x = EDGE + room * value / most
-            dash = ' stroke-dasharray="3 3"' if dashed else ""
-            yield _rule(x, top - 2, x, end, f'stroke="var(--dim)"{dash}')
-        top = end + 24
-
-
-def _bar(bar: Mark, y: float, length: float, unit: str) -> Iterator[str]:
-    """Draw a bar with its text inside where there is room, else behind it."""
-    title = escape(f"{bar.name}: {bar.about}" + ("" if "%" in bar.about else f" {unit}"))
-    yield (
-        f'<rect x="{EDGE:.1f}" y="{y:.1f}" width="{max(1.0, length):.1f}" height="{BAR - 2:.1f}" fill="{bar.colour}">'
-        f"<title>{title}</title></rect>"
-    )
-    inside = length > 7 * len(bar.about)
-    place, anchor = (EDGE + length - 4, "end") if inside else (EDGE + length + 4, "start")
-    colour = "#0f1318" if inside else "currentColor"
-    yield _text(place, y + 9.5, bar.about, anchor, f'font-size="10" fill="{colour}"')
