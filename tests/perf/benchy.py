@@ -148,11 +148,13 @@ def own(args: argparse.Namespace, folder: Path, port: int, how: str) -> Figures:
     suite.write_text(yaml.safe_dump({"suite": "cells", "version": 1, "about": "llama-benchy's cells", "cells": cells}))
     argv = [sys.executable, "-m", "sparkdash", "bench", "run", "--url", f"http://127.0.0.1:{port}"]
     told = json.loads(call(f"sparkdash bench {how}", [*argv, "--suite", str(suite), "--yes", "--json"], folder))
-    sys.stderr.write(f"{told['void']} of its requests did not count, {len(told['missing'])} cell(s) are missing.\n")
-    results = runs.read_results(Path(told["folder"]))
+    void, missing = (sum(one[of] for one in told[what]) for what, of in (("voids", "samples"), ("filling", "cells")))
+    sys.stderr.write(f"{void} of its requests did not count, {missing} cell(s) are missing.\n")
+    results = runs.read_results(folder / "state" / "sparkdash" / "bench" / told["run"]["id"])
     found: dict[tuple[str, int, int], float] = {}
     for name, metric in (("tg", "decode"), ("prefill", "prefill")):
-        for row in told["rows"][metric]:
+        (rows,) = (table["rows"] for table in told["tables"] if table["metric"] == metric)
+        for row in rows:
             if (value := row["figures"][0]["median"]) is not None:
                 found[name, row["key"]["context"], row["key"]["output"]] = value
     for (
