@@ -119,6 +119,7 @@ def test_directly_and_at_a_url_it_measures_the_same_engine(box: Any) -> None:
     assert direct.returncode == 0, direct.stderr
     told = json.loads(direct.stdout)
     assert (told["run"]["target"], told["filling"]) == ("direct", [])
+    assert box.sparkdash("use", "plain", "--yes").returncode == 0, "what did not run before was stopped after it"
     url = box.state()["engines"]["plain"]["url"]
     file = box.root / "config" / "suites" / "tiny.yaml"
     foreign = box.sparkdash("bench", "--url", f"{url}/v1", "--suite", str(file), "--yes", "--json")
