@@ -101,8 +101,8 @@ def shown_commands() -> Iterator[tuple[str, str]]:
         for line in [*"\n".join(fenced).splitlines(), *re.findall(r"`([^`]+)`", "\n".join(prose))]:
             for found in COMMAND.findall(" ".join(line.split())):
                 yield page.name, found.split("|")[0].partition(" > ")[0]
-    for file in (ROOT / "sparkdash").rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
+    for file, source in ((file, file.read_text()) for file in (ROOT / "sparkdash").rglob("*.py")):
+        for node in ast.walk(ast.parse(source)) if "`sparkdash " in source else ():
             if isinstance(node, ast.JoinedStr):
                 text = "".join(one.value if isinstance(one, ast.Constant) else "NAME" for one in node.values)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
