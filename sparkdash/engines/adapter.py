@@ -8,6 +8,7 @@ Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -39,6 +40,13 @@ POOLING = frozenset({Task.EMBED, Task.RERANK})
 _ENCODERS = ("bert", "roberta", "mpnet", "gte", "t5encoder")
 """Parts of the `model_type` of models that only encode text."""
 NO_MENDS: frozenset[MendName] = frozenset()
+
+
+_BARE = re.compile(
+    r"(enable|disable|no)-.*|trust-remote-code|enforce-eager|async-scheduling|jinja|metrics|mlock|cont-batching"
+    r"|embedding|verbose"
+)
+"""Flags without a value, by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +316,17 @@ class EngineAdapter:
         return None
 
     # -- what others' recipes say of it
+
+    def is_bare_flag(self, key: str) -> bool:
+        """Whether a flag is known to take no value: by the engine's flag table, else by its name."""
+        facts = self.flag_source.table.find(key) if self.flag_source else None
+        if facts is not None and facts.present:
+            return facts.takes(max(facts.present)) in ("none", "toggle")
+        return _BARE.fullmatch(key) is not None
+
+    def flag_of_variable(self, name: str) -> str | None:
+        """Return the flag, without hyphens, that a variable of the engine's environment stands for; None for others."""
+        return None
 
     def recognise(self, words: Sequence[str], name: str, image: str) -> tuple[Sequence[str], Sequence[str]] | None:
         """Recognise the engine in a command line; return the profile's `command` and the words after the program.

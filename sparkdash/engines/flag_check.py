@@ -342,12 +342,27 @@ def _is_spelling(table: FlagTable, facts: FlagFacts, head: str) -> bool:
     return table.normal(f"--{head}") in {table.normal(word) for word in facts.spellings}
 
 
+_SAME = (
+    ("gpu-memory-utilization", "mem-fraction-static", "kv-cache-free-gpu-memory-fraction"),
+    ("max-model-len", "context-length", "ctx-size", "max-seq-len"),
+    ("max-num-seqs", "max-running-requests", "parallel", "max-batch-size"),
+    ("max-num-batched-tokens", "chunked-prefill-size", "ubatch-size", "max-num-tokens"),
+    ("tensor-parallel-size", "tp-size"),
+    ("pipeline-parallel-size", "pp-size"),
+    ("kv-cache-dtype", "cache-type-k"),
+)
+"""Flags of several engines for the same thing: who changes the engine of a profile often keeps the others'."""
+
+
 def _nearest(key: str, known: Mapping[str, str]) -> str | None:
     bare = key.replace("_", "-")
     if bare in known:
         return known[bare]
     if f"enable-{bare}" in known:
         return f"enable-{bare}"
+    same = next((group for group in _SAME if bare in group), ())
+    if named := next((known[one] for one in same if one in known), None):
+        return named
     close = difflib.get_close_matches(bare[:LONGEST], known, n=1, cutoff=0.75)
     return known[close[0]] if close else None
 

@@ -83,7 +83,7 @@ def test_a_model_after_a_flag_with_one_value_is_the_model() -> None:
     assert only("vllm serve --max-model-len 4096 own/model")["models"] == {"target": {"hf": "own/model"}}
     imported = importers.import_profiles("vllm serve own/model --own-flag a b c")
     assert "args" not in imported.profiles[0]
-    assert "unknown: --own-flag: has 3 values, and is not known to take a list" in said(imported)
+    assert "unknown: --own-flag a b c: has 3 values, and is not known to take a list" in said(imported)
 
 
 def test_the_written_file_is_readable() -> None:

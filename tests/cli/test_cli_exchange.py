@@ -89,7 +89,7 @@ def test_input_that_cannot_be_read(sparkdash: Run, tmp_path: Path, monkeypatch: 
         "nowhere.sh": "No such file",
         str(tmp_path / "binary"): "not UTF-8",
         "-": "empty",
-        str(tmp_path): "Is a directory",
+        str(tmp_path): "it is a folder, and not a file",
     }
     for source, why in asked.items():
         done = sparkdash("profiles", "import", source)

@@ -7,9 +7,10 @@ import pytest
 
 from sparkdash.domain.memory import Basis, Need
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile, SimSpec
+from sparkdash.domain.request import Task
 from sparkdash.domain.weights import Attention, KvLayers, Unread, WeightBytes, WeightFacts
 from sparkdash.engines.memory_terms import OVERHEAD_BYTES
-from sparkdash.engines.registry import estimate_launch
+from sparkdash.engines.registry import adapter_of, estimate_launch
 from sparkdash.engines.vllm.memory import HOST_BYTES, LOADER_BYTES
 from sparkdash.units import GIB
 
@@ -154,6 +155,23 @@ def test_llamacpp_holds_its_context_in_all_slots_together() -> None:
     assert halved["kv"] == 262144 * 48 * 1024 * 8.5 / 8
     assert need(profile(EngineKind.LLAMACPP))["kv"] == 262144 * 48 * 1024 * 2
     assert need(profile(EngineKind.LLAMACPP, args={"cache-type-k": "odd"}))["kv"] is None
+
+
+def test_llamacpp_reads_its_flags_from_variables_too() -> None:
+    """The need of a context of 400k once was that of the model's own 41k, which can freeze the box."""
+    kind = EngineKind.LLAMACPP
+    variables = {"LLAMA_ARG_CTX_SIZE": "262144", "LLAMA_ARG_N_PARALLEL": "4", "LLAMA_ARG_CACHE_TYPE_K": "q8_0"}
+    args = {"ctx-size": 262144, "parallel": 4, "cache-type-k": "q8_0"}
+    one = profile(kind, env=variables)
+    assert need(one, HYBRID) == need(profile(kind, args=args), HYBRID)
+    assert adapter_of(one).context(one) == 65536
+    assert (
+        need(profile(kind, args={"c": 1024}, env=variables))["kv"]
+        == need(profile(kind, args={"ctx-size": 1024, "ctk": "q8_0", "np": 4}))["kv"]
+    )
+    assert need(profile(kind, env_from=("LLAMA_ARG_CTX_SIZE",)))["kv"] is None
+    embedding = profile(kind, env={"LLAMA_ARG_EMBEDDINGS": "1"})
+    assert adapter_of(embedding).tasks(embedding, None) == {Task.EMBED}
 
 
 def test_trtllm_takes_most_of_what_the_weights_leave() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sparkdash.catalog import yaml_writer
+from sparkdash.catalog import yaml12, yaml_writer
 from sparkdash.catalog.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.importers import compose, llama_swap, podman_line, quadlet, sparkrun
 from sparkdash.catalog.importers.values import Imported, Remark, import_refused
@@ -19,8 +19,8 @@ from sparkdash.catalog.load import load_catalog
 
 MAX_CHARACTERS = 500_000
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
-_LLAMA_SWAP = re.compile(r"^models:", re.MULTILINE)
-_RECIPE = re.compile(r"^(sparkrun_version|recipe_version|runtime|container|defaults)\s*:", re.MULTILINE)
+_KEY = re.compile(r"""^["']?(\w+)["']?\s*:(?=\s)""", re.MULTILINE)
+_OF_RECIPE = {"sparkrun_version", "recipe_version", "runtime", "container", "defaults"}
 
 
 def import_profiles(text: str, name: str | None = None, folder: str | None = None) -> Imported:
@@ -33,17 +33,27 @@ def import_profiles(text: str, name: str | None = None, folder: str | None = Non
     """
     _check(text)
     text = text.removeprefix("\ufeff")
-    if text.startswith("#!"):
-        return podman_line.import_podman_line(text, name)
-    if _LLAMA_SWAP.search(text):
-        return llama_swap.import_llama_swap(text, name)
-    if compose.is_compose(text):
+    keys = _top_keys(text)
+    if "services" in keys:
         return compose.import_compose(text, name, folder)
+    if "models" in keys:
+        return llama_swap.import_llama_swap(text, name)
+    if keys & _OF_RECIPE:
+        return sparkrun.import_sparkrun(text, name)
     if quadlet.is_quadlet(text):
         return quadlet.import_quadlet(text, name)
-    if _RECIPE.search(text):
-        return sparkrun.import_sparkrun(text, name)
     return podman_line.import_podman_line(text, name)
+
+
+def _top_keys(text: str) -> set[str]:
+    """Return the keys of a YAML mapping, or what looks like them where it has mistakes; none of a script."""
+    if text.startswith("#!"):
+        return set()
+    try:
+        found, _ = yaml12.read_yaml(text)
+    except yaml12.NotYaml:
+        return set() if "<<" in text else set(_KEY.findall(text))
+    return set(map(str, found)) if isinstance(found, dict) else set()
 
 
 def _check(text: str) -> None:

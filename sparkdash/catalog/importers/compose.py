@@ -8,15 +8,14 @@ Pure.
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from sparkdash.catalog.importers import podman_line
-from sparkdash.catalog.importers.shell import Command, ShellReader, WordReader
+from sparkdash.catalog.importers.shell import Command, ShellReader, WordReader, without_comments
 from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused, parse_bounded_yaml, profile_name
+from sparkdash.errors import ProfileError
 
-_COMPOSE = re.compile(r"^services:", re.MULTILINE)
 _PLAIN = {
     "container_name": "--name",
     "shm_size": "--shm-size",
@@ -48,8 +47,7 @@ _WHY = {
 }
 
 
-def is_compose(text: str) -> bool:
-    return _COMPOSE.search(text) is not None
+_OF_GPU = {"resources", "reservations", "devices", "driver", "count", "capabilities", "device_ids", "options"}
 
 
 def import_compose(text: str, name: str | None = None, folder: str | None = None) -> Imported:
@@ -58,14 +56,25 @@ def import_compose(text: str, name: str | None = None, folder: str | None = None
     services = data.get("services")
     if not isinstance(services, dict) or not services:
         raise import_refused("The file has no `services`.")
-    made = [one for key, body in services.items() if (one := _service(str(key), body, folder, notes))]
+    for other in (str(key) for key in data if key not in ("services", "version", "name")):
+        if not other.startswith("x-"):  # parts that services repeat by their anchors
+            notes.dropped(other, "belongs to compose; only services become profiles")
+    made, failed = [], None
+    for key, body in services.items():
+        try:
+            made += [one] if (one := _service(str(key), _extended(services, body, notes), folder, notes)) else []
+        except ProfileError as error:
+            failed = failed or error
+            notes.unknown(f"services.{key}", f"{error.message} Left out.")
+    if failed and not made:
+        raise failed
     if not made:
         lines = (_shown(str(key), body) for key, body in services.items() if isinstance(body, dict))
         raise import_refused(
             f"No service in the file starts an engine that sparkdash knows.{podman_line.nearest(lines)}"
         )
     if name and len(made) == 1:
-        made[0]["profile"] = name
+        podman_line.rename(made[0], name)
     return notes.imported("compose file", *podman_line.number_duplicates(made))
 
 
@@ -88,16 +97,41 @@ def _service(key: str, body: Any, folder: str | None, notes: ImportNotes) -> dic
         return WordReader(str(value).replace("$$", "\0"), {}, notes, literal=True).text_of_word().replace("\0", "$")
 
     options = [word for one, value in body.items() for word in _options(key, str(one), value, filled, notes)]
-    entry = _words(body.get("entrypoint"), filled)
+    entry = _words(body.get("entrypoint"), filled, notes)
     words = ["podman", "run", *options, *(["--entrypoint", entry[0]] if entry else [])]
-    command = Command([*words, filled(image), *entry[1:], *_words(body.get("command"), filled)], {})
-    made = podman_line.import_command(command, notes)
+    command = Command([*words, filled(image), *entry[1:], *_words(body.get("command"), filled, notes)], {})
+    own = None if "container_name" in body else profile_name(key)
+    made = podman_line.import_command(command, notes, own or None)
     for mount in (made or {}).get("mounts", ()):
         if folder and mount["source"].startswith("."):
             mount["source"] = posixpath.normpath(posixpath.join(folder, mount["source"]))
-    if made is not None and "container_name" not in body:
-        made["profile"] = profile_name(key) or made["profile"]
     return made
+
+
+def _extended(services: dict[str, Any], body: Any, notes: ImportNotes, depth: int = 0) -> Any:
+    """Lay a service over the one that it `extends`: mappings key by key, lists one behind the other."""
+    if not isinstance(body, dict) or "extends" not in body:
+        return body
+    given = body["extends"]
+    name = given.get("service") if isinstance(given, dict) else given
+    own = {key: value for key, value in body.items() if key != "extends"}
+    is_elsewhere = (isinstance(given, dict) and "file" in given) or not isinstance(services.get(name), dict)
+    if is_elsewhere or depth > len(services):
+        notes.unknown(f"extends: {name}", "is in another file, or nowhere; write what it says into this one")
+        return own
+    for key in (str(key) for key in given if key != "service") if isinstance(given, dict) else ():
+        notes.unknown(f"extends.{key}")
+    base = _extended(services, services[name], notes, depth + 1)
+    return base | {key: _joined(key, base.get(key), value) for key, value in own.items()}
+
+
+def _joined(key: str, base: Any, own: Any) -> Any:
+    if key == "environment":
+        return [*_environment(base), *_environment(own)]
+    if isinstance(base, dict) and isinstance(own, dict):
+        return base | own
+    is_replaced = key in ("command", "entrypoint")
+    return [*base, *own] if isinstance(base, list) and isinstance(own, list) and not is_replaced else own
 
 
 def _options(service: str, key: str, value: Any, filled: Callable[[Any], str], notes: ImportNotes) -> Iterator[str]:
@@ -114,10 +148,20 @@ def _options(service: str, key: str, value: Any, filled: Callable[[Any], str], n
             yield from _volume(one, filled)
     elif key == "gpus" or (key == "deploy" and "nvidia" in str(value)):
         yield "--gpus=all"
+        if key == "deploy" and (others := sorted(set(_keys(value)) - _OF_GPU)):
+            notes.dropped(f"services.{service}.deploy ({', '.join(others)})", "only the GPU of it has a key here")
     elif key in _WHY:
         notes.dropped(f"services.{service}.{key}", _WHY[key])
     elif key not in ("image", "command", "entrypoint"):
         notes.unknown(f"services.{service}.{key}")
+
+
+def _keys(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from map(str, value)
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for part in parts:
+        yield from _keys(part)
 
 
 def _environment(value: Any) -> list[str]:
@@ -140,11 +184,15 @@ def _volume(one: Any, filled: Callable[[Any], str]) -> list[str]:
     return ["--mount", ",".join(parts)]
 
 
-def _words(value: Any, filled: Callable[[Any], str]) -> list[str]:
+def _words(value: Any, filled: Callable[[Any], str], notes: ImportNotes) -> list[str]:
     """Return a command's words: a list as it is, a text split as a shell does."""
     if isinstance(value, list):
         return [filled(word) for word in value]
     if not isinstance(value, str):
         return []
-    quiet = ImportNotes()
-    return [word for words in ShellReader(filled(value).replace("\n", " "), {}, quiet).commands() for word in words]
+    quiet = ImportNotes()  # what its variables are was noted when they were filled in
+    reader = ShellReader(without_comments(filled(value)).replace("\n", " "), {}, quiet, is_joined=True)
+    words = [word for words in reader.commands() for word in words]
+    for comment in (one for one in quiet.found if one.kind == "dropped"):
+        notes.dropped(comment.what, comment.why)
+    return words

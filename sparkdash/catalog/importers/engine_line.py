@@ -6,6 +6,7 @@ Owns: recognising the engine, its flags, model, drafter and served names. Must n
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -21,18 +22,13 @@ from sparkdash.catalog.importers.values import (
 from sparkdash.domain.node import RANK_ARGS
 from sparkdash.engines.adapter import CommandLine, EngineAdapter
 from sparkdash.engines.registry import all_adapters
-from sparkdash.redaction import is_secret_variable
+from sparkdash.redaction import is_secret_variable, masked
 
 _PYTHON = re.compile(r"python[\d.]*")
 _VERSION = re.compile(
     r"[-_](?=[0-9a-f]*\d)[0-9a-f]{7,40}$|[-_]?v?b?\d[\w.]*$|[-_](?:latest|main|master|nightly|cuda\d*|vulkan|rocm|cpu)$"
 )
 """Version, commit or build at the end of a program's name, as in llama-server-b4567."""
-_BARE = re.compile(
-    r"(enable|disable|no)-.*|trust-remote-code|enforce-eager|async-scheduling|jinja|metrics|mlock|cont-batching"
-    r"|embedding|verbose"
-)
-"""Flags without a value, so that the word after them can be the model."""
 ADDRESS_FLAGS = ("host", "port")
 
 
@@ -58,13 +54,6 @@ class EnginePart:
         """Whether `--a.b 1` is the engine's short way to a JSON object."""
         return self.engine.flag_source is not None and self.engine.flag_source.syntax.nests
 
-    def is_bare_flag(self, key: str) -> bool:
-        """Whether a flag is known to take no value: by the engine's flag table, else by its name."""
-        facts = self.engine.flag_source.table.find(key) if self.engine.flag_source else None
-        if facts is not None and facts.present:
-            return facts.takes(max(facts.present)) in ("none", "toggle")
-        return _BARE.fullmatch(key) is not None
-
     def long_name(self, short: str) -> str | None:
         """Return the long name of a short flag, both without hyphens; None for an unknown one."""
         if short in self.syntax.short:
@@ -88,9 +77,12 @@ def recognise_engine(words: list[str], image: str) -> tuple[EnginePart, list[str
     return None
 
 
-def read_engine_line(engine: EnginePart, words: list[str], notes: ImportNotes) -> EnginePart:
-    """Fill in `engine` from the words after its program. Raises ProfileError: the words name no model."""
-    positional, flags = _split(engine, words, notes)
+def read_engine_line(engine: EnginePart, words: list[str], notes: ImportNotes, env: dict[str, str]) -> EnginePart:
+    """Fill in `engine` from the words after its program. Raises ProfileError: the words name no model.
+
+    Variables that stand for flags are taken out of `env`; a flag of the command precedes them, as it does there.
+    """
+    positional, flags = _split(engine, [*_variables(engine, env, notes), *words], notes)
     _model_last(engine, positional, flags)
     _place(engine, flags, notes)
     _speculation(engine, notes)
@@ -103,6 +95,19 @@ def read_engine_line(engine: EnginePart, words: list[str], notes: ImportNotes) -
     for extra in positional[1:]:
         notes.unknown(extra, "a word that belongs to no flag, left out")
     return engine
+
+
+def _variables(engine: EnginePart, env: dict[str, str], notes: ImportNotes) -> Iterator[str]:
+    for name in list(env):
+        flag = engine.engine.flag_of_variable(name)
+        if flag is None:
+            continue
+        notes.rewritten(name, f"as the flag --{flag}, which it stands for")
+        value = env.pop(name)
+        if not engine.engine.is_bare_flag(flag):
+            yield from (f"--{flag}", value)
+        elif value.lower() in ("on", "enabled", "true", "1"):
+            yield f"--{flag}"
 
 
 def _split(engine: EnginePart, words: list[str], notes: ImportNotes) -> tuple[list[str], list[tuple[str, list[str]]]]:
@@ -123,7 +128,7 @@ def _split(engine: EnginePart, words: list[str], notes: ImportNotes) -> tuple[li
             name, equals, value = _name_and_value(engine, word)
             key = _key(engine, name, notes)
             values = [value] if equals else []
-            is_bare = equals or (engine.is_bare_flag(key) and not (named or positional))
+            is_bare = equals or (engine.engine.is_bare_flag(key) and not (named or positional))
             while not is_bare and index < len(words) and _is_value(engine, key, words[index]):
                 values.append(words[index])
                 index += 1
@@ -138,7 +143,7 @@ def _is_flag(word: str) -> bool:
 
 def _is_value(engine: EnginePart, key: str, word: str) -> bool:
     """Whether a word after a flag is its value. A variable that nobody knows may stand for further flags."""
-    return not _is_flag(word) and not (engine.is_bare_flag(key) and word.startswith("$"))
+    return not _is_flag(word) and not (engine.engine.is_bare_flag(key) and word.startswith("$"))
 
 
 def _names_model(engine: EnginePart, word: str) -> bool:
@@ -192,7 +197,7 @@ def _place(engine: EnginePart, flags: list[tuple[str, list[str]]], notes: Import
         elif key.startswith("-") or not key:
             notes.unknown(flag)
         elif reason := _drop_reason(engine.syntax, key, values):
-            notes.dropped(flag, reason)
+            notes.dropped(flag if len(values) < 2 else f"{flag} {masked(' '.join(values))}", reason)
         else:
             _store(engine, key, values, notes)
         if key == "nnodes" and values and values[0].isdecimal():
@@ -219,7 +224,8 @@ def _store(engine: EnginePart, key: str, values: list[str], notes: ImportNotes) 
     elif len(values) > 1 and key in lists.several:
         engine.args[key] = list(map(typed_value, values))
     elif len(values) > 1:
-        notes.unknown(flag, f"has {len(values)} values, and is not known to take a list; left out")
+        what = f"{flag} {masked(' '.join(values))}"
+        notes.unknown(what, f"has {len(values)} values, and is not known to take a list; left out")
     elif engine.nests and "." in key:
         _dotted(engine.args, key, values, notes)
     else:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sparkdash.catalog.importers import podman_line
-from sparkdash.catalog.importers.shell import Command, parse_commands
+from sparkdash.catalog.importers.shell import Command, parse_commands, without_comments
 from sparkdash.catalog.importers.values import (
     Imported,
     ImportNotes,
@@ -95,17 +95,24 @@ def settings_lines(data: Mapping[str, Any], made: Mapping[str, Mapping[str, Any]
     """Return lines for config.toml: what is preloaded, idle times, limits, sets. `made`: profiles by their old id."""
     lines = []
     names = {old: str(profile["profile"]) for old, profile in made.items()}
+    models = data.get("models")
+    bodies = (
+        {str(old): body for old, body in models.items() if isinstance(body, dict)} if isinstance(models, dict) else {}
+    )
     hooks = data.get("hooks")
     startup = hooks.get("on_startup") if isinstance(hooks, dict) else None
     preload = startup.get("preload") if isinstance(startup, dict) else None
     if isinstance(preload, list) and (known := [names[str(one)] for one in preload if str(one) in names]):
         lines.append(f"preload = {json.dumps(known)}")
-    if (idle := _positive(data.get("globalTTL"))) is not None:
+    idle = _positive(data.get("globalTTL"))
+    # One that is never unloaded has no time of its own: the time of the box becomes that of each other one.
+    is_for_all = idle is not None and not any(body.get("ttl") == 0 for old, body in bodies.items() if old in names)
+    if is_for_all:
         lines.append(f"idle_ttl_s = {idle}")
-    models = data.get("models")
-    for old, body in models.items() if isinstance(models, dict) else ():
-        if str(old) in names and isinstance(body, dict):
-            lines += _policy_lines(names[str(old)], body)
+    for old, body in bodies.items():
+        if old in names:
+            own = body if is_for_all or idle is None else {"ttl": idle} | body
+            lines += _policy_lines(names[old], own)
     sets = [*_groups(data.get("groups"), names, notes), *_matrix(data.get("matrix"), names, notes)]
     return [*lines, "", "[sets]", *sets] if sets else lines
 
@@ -116,7 +123,10 @@ def _groups(groups: Any, names: Mapping[str, str], notes: ImportNotes) -> Iterat
         what = f"groups.{group}"
         if not isinstance(body, dict) or not isinstance(body.get("members"), list):
             notes.unknown(what)
-        elif body.get("swap") is not False:
+            continue
+        for key in (str(key) for key in body if key not in ("members", "swap", "persistent", "exclusive")):
+            notes.unknown(f"{what}.{key}")
+        if body.get("swap") is not False:
             notes.dropped(
                 what, "its members run one at a time; sparkdash decides by measured memory what runs together"
             )
@@ -176,8 +186,7 @@ _PORT = "8000"
 """Placeholder for the port that llama-swap would choose; no profile keeps it."""
 _MAX_CMD = 50_000
 _READ = {
-    "cmd", "cmdStop", "aliases", "env", "name", "description", "macros", "filters", "proxy", "checkEndpoint", "ttl",
-    "concurrencyLimit", "useModelName",
+    "cmd", "aliases", "env", "name", "description", "macros", "filters", "ttl", "concurrencyLimit", "useModelName",
 }  # fmt: skip
 _READ_OF_ALL = {"models", "macros", "peers", "globalTTL", "hooks", "groups", "matrix"}
 _WHY = {
@@ -202,6 +211,9 @@ _WHY = {
     "upstream": "it belongs to llama-swap's own page",
     "apiKeys": "secrets are not copied",
     "startPort": "sparkdash chooses ports",
+    "cmdStop": "sparkdash stops an engine by its own means",
+    "proxy": "sparkdash chooses the address",
+    "checkEndpoint": "sparkdash asks the engine by the path that it knows",
     "healthCheckTimeout": "sparkdash waits as long as there is progress",
 }
 
@@ -226,7 +238,7 @@ def import_llama_swap(text: str, name: str | None = None) -> Imported:
             f"No model in the configuration starts an engine that sparkdash knows.{podman_line.nearest(lines)}"
         )
     if name and len(models) == 1:
-        made[0]["profile"] = name
+        podman_line.rename(made[0], name)
     return notes.imported("llama-swap configuration", *podman_line.number_duplicates(made))
 
 
@@ -247,7 +259,7 @@ def _macros(given: Any, known: dict[str, str], notes: ImportNotes) -> dict[str, 
     made = dict(known)
     for key, value in given.items() if isinstance(given, dict) else ():
         if isinstance(value, str | int | float | bool):
-            made[str(key)] = _fill(str(value), made, notes)
+            made[str(key)] = _fill(without_comments(str(value)), made, notes)
         else:
             notes.unknown(f"macros.{key}")
     return made
@@ -270,7 +282,7 @@ def _model(model: str, body: Any, shared: Any, notes: ImportNotes) -> dict[str, 
     for key in (str(key) for key in body if key not in _READ):
         _left_out(f"models.{model}.{key}", notes)
     macros = _macros(shared, {"PORT": _PORT, "MODEL_ID": model}, notes)
-    cmd = _fill(_without_comments(body["cmd"]), _macros(body.get("macros"), macros, notes), notes)
+    cmd = _fill(without_comments(body["cmd"]), _macros(body.get("macros"), macros, notes), notes)
     made = _import_cmd(model, cmd, notes)
     return None if made is None else _dress(made, model, body, notes)
 
@@ -282,24 +294,21 @@ def _import(command: Command, model: str, notes: ImportNotes) -> dict[str, Any] 
 def _import_cmd(model: str, cmd: str, notes: ImportNotes) -> dict[str, Any] | None:
     """Import the first command of `cmd`; None, with a note, where it starts no known engine."""
     try:
-        command = next(iter(parse_commands(_one_line(cmd), notes)), None)
+        command, *others = parse_commands(_one_line(cmd), notes, is_joined=True) or [None]
         made = None if command is None else _import(command, model, notes)
     except ProfileError as error:
         notes.unknown(f"models.{model}", f"{error.message} Left out.")
         return None
     if made is None:
         notes.unknown(f"models.{model}.cmd", "starts no engine that is known here, left out")
+    for other in others:
+        notes.dropped(" ".join(other.words), f"a further command of models.{model}.cmd, which sparkdash does not run")
     return made
 
 
 def _one_line(cmd: str) -> str:
     """Join the lines of a YAML block, which has one per flag without the shell's continuations."""
-    return " ".join(_without_comments(cmd).splitlines()).replace("\\ ", " ")
-
-
-def _without_comments(cmd: str) -> str:
-    """Remove lines of comment, before macros too: a macro of several lines in a comment is a comment."""
-    return "\n".join(line for line in cmd.splitlines() if not line.lstrip().startswith("#"))
+    return " ".join(cmd.splitlines()).replace("\\ ", " ")
 
 
 def _dress(made: dict[str, Any], model: str, body: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from sparkdash.catalog.importers.values import (
     typed_value,
 )
 from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES
-from sparkdash.redaction import is_secret_variable
+from sparkdash.errors import ProfileError
+from sparkdash.redaction import is_secret_variable, masked
 
 _REASONS = {
     "ipc": "the host's shared memory is not given away; shm_size does it",
@@ -123,7 +124,9 @@ def note_left_out(key: str, value: str | None, notes: ImportNotes) -> None:
         what = f"--{key}" if value is None or key in ("label", "env-file") else f"--{key} {value}"
         notes.dropped(what, reason)
     else:
-        notes.unknown(f"--{key}" if len(key) > 1 else f"-{key}", "a profile has no key for it; left out")
+        flag = f"--{key}" if len(key) > 1 else f"-{key}"
+        what = flag if value is None or is_secret_variable(key.replace("-", "_")) else f"{flag} {masked(value)}"
+        notes.unknown(what, "a profile has no key for it; left out")
 
 
 _LABEL = f"{LABEL_PROFILE}="
@@ -337,11 +340,23 @@ def import_commands(
 
     `any_server`: see `import_command`.
     """
-    found = [(command, import_command(command, notes, name, any_server=any_server)) for command in commands]
-    if any(made for _, made in found):
-        for command in (command for command, made in found if made is None):
-            _note_step(command.words, notes)
-    return [made for _, made in found if made]
+    found: list[dict[str, Any]] = []
+    others: list[Command] = []
+    failed: ProfileError | None = None
+    for command in commands:
+        try:
+            made = import_command(command, notes, name, any_server=any_server)
+        except ProfileError as error:
+            failed = failed or error
+            notes.unknown(" ".join(command.words), f"{error.message} Left out.")
+            continue
+        found += [made] if made else []
+        others += [] if made else [command]
+    if failed and not found:
+        raise failed
+    for command in others if found else ():
+        _note_step(command.words, notes)
+    return found
 
 
 def _note_step(words: list[str], notes: ImportNotes) -> None:
@@ -359,6 +374,12 @@ def nearest(lines: Iterable[str]) -> str:
     """Name the line that looks most like an engine's, in a sentence; "" without any."""
     likely = [" ".join(line.split()) for line in lines if _LIKELY.search(line)]
     return f" The nearest was: {likely[0][:120]}" if likely else ""
+
+
+def rename(profile: dict[str, Any], name: str) -> None:
+    """Give the profile another name; its old one, which clients may use, becomes an alias."""
+    old, profile["profile"] = profile["profile"], name
+    profile["serves"] = aliases([old, *profile.get("serves", [])], name)
 
 
 def number_duplicates(profiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -396,7 +417,8 @@ def import_command(
         made: dict[str, Any] = {"env": {}, "env_from": []}
         for variable, value in command.env.items():
             add_variable(f"{variable}={value}", made, notes)
-        return assemble_profile(engine_line.read_engine_line(*found, notes), made, name or "", notes)
+        engine = engine_line.read_engine_line(*found, notes, made["env"])
+        return assemble_profile(engine, made, name or "", notes)
     inner = _unwrap(words, notes)
     return None if inner.words is words else import_command(Command(inner.words, command.env | inner.env), notes, name)
 
@@ -463,7 +485,7 @@ def _container(
     for variable, value in inside.env.items():
         add_variable(f"{variable}={value}", container, notes)
     aliased = container.pop("names", [])
-    engine = engine_line.read_engine_line(*found, notes)
+    engine = engine_line.read_engine_line(*found, notes, container["env"])
     engine.names += aliased
     return assemble_profile(engine, container, name or hint.removeprefix("sparkdash-"), notes)
 

@@ -32,6 +32,8 @@ _OPTIONS = {
     "Ulimit": "--ulimit",
     "Pull": "--pull",
 }
+_EXPORTED = {("Unit", "Description"), ("Service", "TimeoutStartSec")}
+"""Keys of other sections that an export of sparkdash has."""
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "s": " "}
 
 
@@ -50,6 +52,8 @@ def import_quadlet(text: str, name: str | None = None) -> Imported:
         if section != "Container":
             if section == "Service" and key == "Environment":
                 notes.note(f"{section}.{key}", "is systemd's environment, not the engine's")
+            elif (section, key) not in _EXPORTED:
+                notes.dropped(f"{section}.{key}", "belongs to systemd; sparkdash starts and stops the engine itself")
             continue
         if key == "Image":
             image = _text(value)

@@ -74,6 +74,15 @@ _MAX_DEPTH = 20
 """Words inside of words, as in `${A:-${B:-x}}`."""
 
 Value = str | list[str]
+_FLAG = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*")
+
+
+def note_lost_flags(name: str, earlier: Value, later: Value, notes: ImportNotes) -> None:
+    """Name the flags of an earlier text that a later one replaces, as when each branch of a script has its own."""
+    before, after = (" ".join(one) if isinstance(one, list) else one for one in (earlier, later))
+    if lost := set(_FLAG.findall(before)) - set(_FLAG.findall(after)):
+        why = f"is assigned more than once and the last text holds, without {', '.join(sorted(lost))}"
+        notes.dropped(f"${name}", why)
 
 
 class WordReader:
@@ -162,6 +171,8 @@ class WordReader:
         self._at += 1
         name = text.rstrip("+=")
         old = self._variables.get(name)
+        if not text.endswith("+=") and old is not None:
+            note_lost_flags(name, old, words, self._notes)
         self._variables[name] = [*old, *words] if text.endswith("+=") and isinstance(old, list) else words
 
     def _single(self) -> str:
@@ -330,6 +341,7 @@ class WordReader:
 
 _HEREDOC = re.compile(r"<<-?[ \t]*(['\"\\]?)([A-Za-z_]\w*)\1")
 _BLANKS_BEHIND = re.compile(r"(?<!\\)\\[ \t]+\n")
+_NEXT_FLAG = re.compile(r"\s--?[A-Za-z]")
 _REST_OF_LABEL = re.compile(r"[^;&\n()]{0,200}\)")
 """Alternatives behind the first `|` of a label of a `case`."""
 
@@ -337,8 +349,9 @@ _REST_OF_LABEL = re.compile(r"[^;&\n()]{0,200}\)")
 class ShellReader(WordReader):
     """Parser of a whole script in one pass."""
 
-    def __init__(self, text: str, variables: dict[str, Value], notes: ImportNotes) -> None:
+    def __init__(self, text: str, variables: dict[str, Value], notes: ImportNotes, *, is_joined: bool = False) -> None:
         super().__init__(_continued(text.replace("\r\n", "\n"), notes), variables, notes)
+        self._is_joined = is_joined
         self._brackets = 0
         """Round brackets of subshells that are open."""
         self._cases = 0
@@ -354,7 +367,7 @@ class ShellReader(WordReader):
             if char in " \t\r" or self._text.startswith("\\\n", self._at) or self._is_prompt(words):
                 self._at += 2 if char == "\\" else 1
             elif char == "#":
-                self._skip_comment()
+                self._skip_joined_comment() if self._is_joined else self._skip_comment()
             elif char in SEPARATORS:
                 self._at += 1
                 yield self._ended(words, char)
@@ -366,6 +379,14 @@ class ShellReader(WordReader):
             else:
                 words += self._word(may_assign=all(map(ASSIGNED.match, words)))
         yield words
+
+    def _skip_joined_comment(self) -> None:
+        """Skip a comment up to the next flag: YAML has joined the lines that it stood between."""
+        start = self._at
+        self._skip_comment()
+        if hit := _NEXT_FLAG.search(self._text, start, self._at):
+            self._at = hit.start()
+        self._notes.dropped(self._text[start : self._at].strip(), "a comment; what follows it in the command is read")
 
     def _ended(self, words: list[str], separator: str) -> list[str]:
         """Return the words of the command that `separator` ends; a label of a `case` is none."""
@@ -419,7 +440,6 @@ def _continued(text: str, notes: ImportNotes) -> str:
 
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_FLAG = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*")
 _DECLARING = ("export", "readonly", "local", "declare", "typeset")
 _STEERING = ("then", "do", "else", "{", "!", "time", "command", "builtin")
 _STARTERS: dict[str, frozenset[str]] = {
@@ -433,6 +453,7 @@ _STARTERS: dict[str, frozenset[str]] = {
     "ionice": frozenset({"-c", "-n"}),
     "stdbuf": frozenset({"-i", "-o", "-e"}),
     "numactl": frozenset({"-m", "-N", "-C", "-i", "-l", "-p"}),
+    "taskset": frozenset({"-c", "--cpu-list"}),
     "timeout": frozenset({"-k", "-s"}),
     "uv run": frozenset(
         {
@@ -453,6 +474,7 @@ _STARTERS: dict[str, frozenset[str]] = {
     "conda run": frozenset({"-n", "--name", "-p"}),
 }
 """Programs that start the command after them, with their flags that take a value as the next word."""
+_PLAIN_STARTERS = ("exec", "env", "nohup", "setsid")
 _BRANCHING = ("if", "elif", "for", "while", "until", "case", "function")
 
 
@@ -463,12 +485,22 @@ class Command(NamedTuple):
     env: dict[str, str]
 
 
-def parse_commands(text: str, notes: ImportNotes) -> list[Command]:
-    """Parse every simple command in order, without its leading assignments and starters. Raises ProfileError."""
+def parse_commands(text: str, notes: ImportNotes, *, is_joined: bool = False) -> list[Command]:
+    """Parse every simple command in order, without its leading assignments and starters. Raises ProfileError.
+
+    `is_joined`: the lines of one command were joined before, comments between them included.
+    """
     shell = _Shell(notes)
-    return [
-        command for words in ShellReader(text, shell.variables, notes).commands() if (command := shell.settle(words))
-    ]
+    reader = ShellReader(text, shell.variables, notes, is_joined=is_joined)
+    return [command for words in reader.commands() if (command := shell.settle(words))]
+
+
+_COMMENT = re.compile(r"""('[^']*'|"(?:\\.|[^"\\])*")|(?<!\S)#[^\n]*""")
+
+
+def without_comments(text: str) -> str:
+    """Cut comments at the ends of lines, outside of quotes. Lines that YAML has joined are left to the parser."""
+    return _COMMENT.sub(lambda hit: hit[1] or "", text) if "\n" in text.strip() else text
 
 
 class _Shell:
@@ -494,6 +526,7 @@ class _Shell:
             elif words[0] in _STEERING:
                 words = words[1:]
             elif (after := _after_starter(words)) is not None:
+                self._note_starter(words[: len(words) - len(after)])
                 words = after
             else:
                 break
@@ -501,7 +534,7 @@ class _Shell:
             return None
         if words[0] in _BRANCHING:
             self._branches = True
-            self._notes.note(words[0], "the script branches; every command in it is read as if it ran")
+            self._notes.note(" ".join(words), "the script branches; every command in it is read as if it ran")
             return None
         return Command(words, self._environment() | env)
 
@@ -511,17 +544,13 @@ class _Shell:
             return given
         for name, value in given.items():
             if self._branches:
-                self._note_branch(name, value)
+                note_lost_flags(name, self.variables.get(name, ""), value, self._notes)
         self.variables.update(given)
         return {}
 
-    def _note_branch(self, name: str, value: str) -> None:
-        """Name the flags of an earlier text that this one replaces, as when each branch of an `if` has its own."""
-        earlier = self.variables.get(name, "")
-        lost = set(_FLAG.findall(earlier)) - set(_FLAG.findall(value)) if isinstance(earlier, str) else set()
-        if lost:
-            why = f"is assigned more than once and the last text holds, without {', '.join(sorted(lost))}"
-            self._notes.dropped(f"${name}", why)
+    def _note_starter(self, words: list[str]) -> None:
+        if len(words) > 1 or words[0] not in _PLAIN_STARTERS:
+            self._notes.dropped(" ".join(words), "starts the engine in its own way; a profile has no key for it")
 
     def _declare(self, how: str, words: list[str]) -> None:
         """Note exported names, with or without a value; the other declarations only assign."""

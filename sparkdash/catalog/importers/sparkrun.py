@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkdash.catalog.importers import engine_line, podman_line
-from sparkdash.catalog.importers.shell import parse_commands
+from sparkdash.catalog.importers.shell import Command, parse_commands
 from sparkdash.catalog.importers.values import (
     Imported,
     ImportNotes,
@@ -79,20 +79,22 @@ def import_sparkrun(text: str, name: str | None = None) -> Imported:
     """Import the recipe as one profile. Raises ProfileError: no recipe, or its command starts no known engine."""
     recipe, notes = parse_bounded_yaml(text), ImportNotes()
     _note_unread(recipe, notes)
-    engine, exported = _engine(recipe, notes)
+    command, found = _engine(recipe, notes)
+    container = _container(recipe, command.env, notes)
+    engine = engine_line.read_engine_line(*found, notes, container["env"])
     if recipe.get("model_revision") and "hf" in engine.models["target"]:
         engine.models["target"]["revision"] = str(recipe["model_revision"])
     own = name or profile_name(str(recipe.get("name") or ""))
-    made = podman_line.assemble_profile(engine, _container(recipe, exported, notes), own, notes)
+    made = podman_line.assemble_profile(engine, container, own, notes)
     return notes.imported("sparkrun recipe", _spread(_dress(made, recipe, notes), recipe, notes))
 
 
-def _engine(recipe: dict[str, Any], notes: ImportNotes) -> tuple[engine_line.EnginePart, Mapping[str, str]]:
+def _engine(recipe: dict[str, Any], notes: ImportNotes) -> tuple[Command, tuple[engine_line.EnginePart, list[str]]]:
     command = podman_line.only_engine(parse_commands(_command(recipe, notes), notes), notes)
     found = command and engine_line.recognise_engine(command.words, "")
     if command is None or found is None:
         raise import_refused("The recipe's command starts no engine that sparkdash knows.")
-    return engine_line.read_engine_line(*found, notes), command.env
+    return command, found
 
 
 def _note_unread(recipe: dict[str, Any], notes: ImportNotes) -> None:
@@ -118,6 +120,9 @@ def _command(recipe: dict[str, Any], notes: ImportNotes) -> str:
     template = recipe.get("command")
     if not isinstance(template, str):
         return _generated(recipe, defaults, values)
+    for key in (key for key in values if f"{{{key}}}" not in template + "".join(values.values())):
+        if key not in ("model", "host", "port"):
+            notes.unknown(f"defaults.{key}", "is not named in the command, left out")
     return _fill(template, {"host": "127.0.0.1", "port": "8000"} | values, notes)
 
 

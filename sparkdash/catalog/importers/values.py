@@ -68,7 +68,7 @@ class ImportNotes:
         return Imported(form, profiles, tuple(self.found), tuple(self.settings))
 
     def _add(self, kind: Kind, what: str, why: str) -> None:
-        self.found[Remark(kind, what if len(what) <= 80 else what[:79] + "…", why)] = None
+        self.found[Remark(kind, what if len(what) <= 200 else what[:199] + "…", why)] = None
 
 
 def import_refused(message: str, hint: str | None = None) -> ProfileError:

@@ -148,6 +148,15 @@ _RENAMED = {
     "draft-min": ("spec-draft-n-min", "spec-draft-n-min"),
 }
 """Former flags: the replacement as of November 2026, and its form in a profile."""
+_VARIABLES = {
+    "n-parallel": "parallel", "batch": "batch-size", "ubatch": "ubatch-size", "endpoint-metrics": "metrics",
+    "endpoint-slots": "slots", "endpoint-props": "props", "embeddings": "embedding", "think": "reasoning-format",
+    "think-budget": "reasoning-budget", "static-path": "path", "hfd-repo": "hf-repo-draft", "hf-repo-v": "hf-repo-v",
+}  # fmt: skip
+"""Flags whose variables, after LLAMA_ARG_, have another name (llama.cpp's common/arg.cpp, `set_env`)."""
+_OF_FLAG = "LLAMA_ARG_"
+_ON = ("on", "enabled", "true", "1")
+"""Values by which a variable switches a flag without a value on (llama.cpp's is_truthy)."""
 _TOWER = ("mmproj", "mmproj-url")
 """Flags for a separate vision tower. A tower that llama.cpp fetches itself comes with the model."""
 
@@ -227,7 +236,14 @@ class LlamaCpp(EngineAdapter):
         found = super().help(profile)
         return found and HelpCommand(found.argv, quick=True)
 
+    def flag_of_variable(self, name: str) -> str | None:
+        if not name.startswith(_OF_FLAG):
+            return None
+        word = name.removeprefix(_OF_FLAG).lower().replace("_", "-")
+        return _VARIABLES.get(word, word)
+
     def context(self, profile: Profile) -> int | None:
+        profile = with_variables(profile)
         total = parse_token_count(lookup(profile.args, "ctx-size", "c"))
         slots = parse_token_count(lookup(profile.args, "parallel", "np")) or 1
         if not total:
@@ -235,6 +251,7 @@ class LlamaCpp(EngineAdapter):
         return total if lookup(profile.args, "kv-unified") else total // max(1, slots)
 
     def speculation(self, profile: Profile) -> str | None:
+        profile = with_variables(profile)
         method = lookup(profile.args, "spec-type") or ("draft" if _drafter(profile) else None)
         depth = lookup(profile.args, "spec-draft-n-max", "draft-max", "draft")
         if not method:
@@ -254,10 +271,14 @@ class LlamaCpp(EngineAdapter):
 
         0 or none means the model's own context.
         """
+        profile = with_variables(profile)
         model = _drafter(profile)
         yield from loaded_terms(profile, facts, Drafting("mtp", str(model) if model else None))
         target = facts.get(TARGET, NO_TARGET)
         held, why = parse_token_count(lookup(profile.args, "ctx-size", "c")), "ctx-size"
+        if not held and f"{_OF_FLAG}CTX_SIZE" in profile.env_from:
+            yield Term(name="kv", source="ctx-size comes from the daemon's environment (LLAMA_ARG_CTX_SIZE)")
+            return
         if not held and isinstance(target, WeightFacts):
             held, why = target.context, "ctx-size is not given: the model's own context"
         if held:
@@ -276,12 +297,14 @@ class LlamaCpp(EngineAdapter):
             proposal.arg("kv-unified", True, "Slots share the cache, so that one of them may use the whole context.")
 
     def tasks(self, profile: Profile, target: WeightFacts | None) -> frozenset[Task] | None:
+        profile = with_variables(profile)
         if lookup(profile.args, "reranking", "rerank"):
             return POOLING
         return frozenset({Task.EMBED if lookup(profile.args, "embedding", "embeddings") else Task.GENERATE})
 
     def reads_images(self, profile: Profile, target: WeightFacts | None) -> bool | None:
         """Whether it has a vision tower; None when it fetches the model itself."""
+        profile = with_variables(profile)
         if lookup(profile.args, "no-mmproj"):
             return False
         return bool(lookup(profile.args, *_TOWER)) or (None if lookup(profile.args, "hf-repo") else False)
@@ -306,6 +329,19 @@ class LlamaCpp(EngineAdapter):
         if name == "llama-server":
             return [] if words[0] == name else words[:1], words[1:]
         return (["/app/llama-server"], words) if re.search(r"(^|/)llama\.cpp:[^/]*server", image) else None
+
+
+def with_variables(profile: Profile) -> Profile:
+    """Add the flags that the profile's LLAMA_ARG_* variables stand for to its args; a flag precedes its variable."""
+    found: dict[str, ArgValue] = {}
+    for name, text in profile.env.items():
+        if flag := ENGINE.flag_of_variable(name):
+            found[flag] = text.lower() in _ON if ENGINE.is_bare_flag(flag) else text
+    return profile.replace(args=argv.overlay_args(found.items(), _long(profile.args))) if found else profile
+
+
+def _long(args: Mapping[str, ArgValue]) -> dict[str, ArgValue]:
+    return {_SHORT.get(key, key): value for key, value in args.items()}
 
 
 def _drafter(profile: Profile) -> ArgValue:

@@ -46,6 +46,10 @@ _HARMONY_TOOLS = frozenset({"function", "web_search_preview", "code_interpreter"
 """Tool types that vLLM takes for gpt-oss; it answers 400 to others, up to 0.33 at least."""
 
 
+_OTHER_COMMANDS = ("bench", "chat", "complete", "collect-env", "run-batch", "launch")
+"""Commands of `vllm` that serve nothing (0.32, entrypoints/cli)."""
+
+
 class Vllm(EngineAdapter):
     """Adapter of `vllm serve`."""
 
@@ -201,7 +205,7 @@ class Vllm(EngineAdapter):
         if name == "vllm" and words[1:2] == ["serve"]:
             return [] if words[0] == name else words[:2], words[2:]
         if re.search(r"(^|/)vllm-openai(:|@|$)", image):
-            return [], words
+            return None if words[:1] and words[0] in _OTHER_COMMANDS else ([], words)
         return ([], words[1:]) if words[:1] == ["serve"] and "vllm" in image else None
 
 

@@ -1,0 +1,169 @@
+"""No importer is silent: what a stranger's file says is in the profile, in the report, or the file is refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sparkdash.catalog import importers
+from sparkdash.catalog.importers.values import Imported
+from sparkdash.errors import ProfileError
+
+DATA = Path(__file__).parents[1] / "data" / "imports"
+STRANGERS = DATA / "strangers"
+FILES = sorted(path for path in DATA.rglob("*") if path.is_file())
+SCRIPTS = [path for path in FILES if path.suffix == ".sh"]
+DOCUMENTS = [path for path in FILES if path.suffix in (".yaml", ".yml")]
+NAMED_WHOLE = {"macros", "models"}
+"""Mappings of which the report, or the command that uses them, speaks as a whole."""
+
+
+def got(name: str) -> Imported:
+    (file,) = STRANGERS.glob(f"{name}-*")
+    return importers.import_profiles(file.read_text())
+
+
+def said(imported: Imported) -> str:
+    return "\n".join([*map(str, imported.remarks), *imported.settings])
+
+
+def heard(text: str) -> str | None:
+    """All that an import tells; None where it refuses the text."""
+    try:
+        imported = importers.import_profiles(text)
+    except ProfileError:
+        return None
+    return json.dumps(imported.profiles) + said(imported)
+
+
+@pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("word", ["--zzz=17 ", "zzzword ", "-Z zzz "])
+def test_a_word_put_anywhere_into_a_script_is_kept_or_named(file: Path, word: str) -> None:
+    text = file.read_text()
+    for spot in re.finditer(r"(?<=[ \n])(?=[^\s#])", text):
+        at = spot.start()
+        line = text[text.rfind("\n", 0, at) + 1 : at]
+        if "#" in line or line.startswith("set ") or line.endswith("sleep "):  # commands that change nothing
+            continue
+        told = heard(text[:at] + word + text[at:])
+        assert told is None or "zzz" in told or "-Z" in told, text[:at][-60:]
+
+
+def _mappings(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    if isinstance(value, dict):
+        yield path
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield from _mappings(part, (*path, key))
+
+
+@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("value", [17, "zzz", ["zzz"], {"zzz": 1}], ids=["number", "text", "list", "mapping"])
+def test_a_key_put_anywhere_into_a_document_is_kept_or_named(file: Path, value: Any) -> None:
+    data = yaml.safe_load(file.read_text())
+    for path in _mappings(data):
+        if NAMED_WHOLE & set(path):
+            continue
+        changed = inner = copy.deepcopy(data)
+        for key in path:
+            inner = inner[key]
+        inner["zzzkey"] = value
+        told = heard(json.dumps(changed))
+        assert told is None or "zzzkey" in told, path
+
+
+def test_a_comment_in_a_joined_command_ends_at_the_next_flag() -> None:
+    """YAML joins the lines of a folded text; the flags behind the comment once went with it."""
+    (model,) = got("A1").profiles
+    assert model["args"] == {"jinja": True, "n-gpu-layers": 99, "ctx-size": 131072, "temp": 0.7, "top-p": 0.8}
+    folded = got("A3")
+    assert folded.profiles[0]["args"] == {"max-model-len": 32768, "gpu-memory-utilization": 0.5}
+    assert "dropped: # the model: a comment" in said(folded)
+
+
+def test_a_model_that_is_never_unloaded_keeps_no_time() -> None:
+    assert got("B1").settings == ("", '[policy."big"]', "idle_ttl_s = 900")
+
+
+def test_an_item_without_a_model_is_left_out_alone() -> None:
+    lines, composed = got("C1"), got("F1")
+    assert [profile["profile"] for profile in lines.profiles] == ["a"]
+    assert "The vllm command names no model: --max-model-len 4096 Left out." in said(lines)
+    (coder,) = composed.profiles
+    assert (coder["profile"], coder["image"], coder["env"]) == (
+        "coder", "vllm/vllm-openai:v0.27.1", {"VLLM_LOGGING_LEVEL": "INFO"},
+    )  # fmt: skip
+    assert coder["mounts"][0]["target"] == "/root/.cache/huggingface"
+    assert "services.vllm-base: The vllm command names no model. Left out." in said(composed)
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "profile"), [("D1", "compose file", "qwen"), ("D2", "llama-swap configuration", "coder")]
+)
+def test_the_form_is_told_by_the_keys_of_the_whole_file(name: str, form: str, profile: str) -> None:
+    imported = got(name)
+    assert imported.form == form
+    assert [one["profile"] for one in imported.profiles] == [profile]
+
+
+def test_a_script_with_a_document_inside_stays_a_script() -> None:
+    text = "cat <<EOF > x.yaml\nmodels:\n  a: {cmd: x}\nEOF\npodman run img vllm serve a/b\n"
+    assert importers.import_profiles(text).form == "command line"
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [("E1", {"ctx-size": 65536, "n-gpu-layers": 99}), ("E2", {"ctx-size": 65536, "parallel": 2})],
+)
+def test_variables_that_stand_for_flags_become_flags(name: str, args: dict[str, Any]) -> None:
+    imported = got(name)
+    (profile,) = imported.profiles
+    assert profile["args"] == args
+    assert profile["models"]["target"]["path"].startswith("/models/")
+    assert "env" not in profile
+    assert "rewritten: LLAMA_ARG_CTX_SIZE: as the flag --ctx-size" in said(imported)
+
+
+def test_a_flag_precedes_its_variable() -> None:
+    text = "docker run -e LLAMA_ARG_CTX_SIZE=1 -e LLAMA_ARG_JINJA=0 ghcr.io/ggml-org/llama.cpp:server -m /m.gguf -c 2"
+    (profile,) = importers.import_profiles(text).profiles
+    assert profile["args"] == {"ctx-size": 2}
+
+
+def test_a_command_that_serves_nothing_is_no_engine() -> None:
+    imported = got("G1")
+    assert [profile["profile"] for profile in imported.profiles] == ["q"]
+    assert "its command starts no engine that is known here (bench serve --model); left out" in said(imported)
+
+
+def test_what_starts_the_engine_in_its_own_way_is_named() -> None:
+    words = said(got("H1"))
+    for starter in ("numactl --interleave=all", "taskset -c 10-19", "nice -n 5", "stdbuf -oL"):
+        assert f"dropped: {starter}: " in words
+    assert "models.d.cmd: starts no engine" in words
+
+
+def test_a_branch_that_is_overwritten_names_the_flags_that_it_loses() -> None:
+    text = """case $1 in
+fast) ARGS=(--speculative-config '{"method": "mtp"}' --max-num-seqs 4) ;;
+*) ARGS=(--max-num-seqs 8) ;;
+esac
+podman run img vllm serve a/b "${ARGS[@]}"
+"""
+    assert "without --speculative-config" in said(importers.import_profiles(text))
+
+
+def test_the_name_that_clients_use_stays_an_alias() -> None:
+    """Of a service without `container_name`, and where `--name` gives the profile another one."""
+    text = "services: {chat: {image: vllm/vllm-openai, command: --model a/b --served-model-name qwen}}"
+    (profile,) = importers.import_profiles(text).profiles
+    assert (profile["profile"], profile["serves"]) == ("chat", ["qwen"])
+    (renamed,) = importers.import_profiles("models: {old: {cmd: llama-server -m /m.gguf}}", "new").profiles
+    assert (renamed["profile"], renamed["serves"]) == ("new", ["old"])
