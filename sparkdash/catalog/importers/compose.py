@@ -113,7 +113,7 @@ def _extended(services: dict[str, Any], body: Any, notes: ImportNotes, depth: in
     if not isinstance(body, dict) or "extends" not in body:
         return body
     given = body["extends"]
-    name = given.get("service") if isinstance(given, dict) else given
+    name = str(given.get("service") if isinstance(given, dict) else given)
     own = {key: value for key, value in body.items() if key != "extends"}
     is_elsewhere = (isinstance(given, dict) and "file" in given) or not isinstance(services.get(name), dict)
     if is_elsewhere or depth > len(services):

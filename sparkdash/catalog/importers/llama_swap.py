@@ -294,14 +294,14 @@ def _import(command: Command, model: str, notes: ImportNotes) -> dict[str, Any] 
 def _import_cmd(model: str, cmd: str, notes: ImportNotes) -> dict[str, Any] | None:
     """Import the first command of `cmd`; None, with a note, where it starts no known engine."""
     try:
-        command, *others = parse_commands(_one_line(cmd), notes, is_joined=True) or [None]
-        made = None if command is None else _import(command, model, notes)
+        commands = parse_commands(_one_line(cmd), notes, is_joined=True)
+        made = _import(commands[0], model, notes) if commands else None
     except ProfileError as error:
         notes.unknown(f"models.{model}", f"{error.message} Left out.")
         return None
     if made is None:
         notes.unknown(f"models.{model}.cmd", "starts no engine that is known here, left out")
-    for other in others:
+    for other in commands[1:]:
         notes.dropped(" ".join(other.words), f"a further command of models.{model}.cmd, which sparkdash does not run")
     return made
 
