@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2] / "sparkdash"
 OF_THE_KERNEL = {
     "host/box.py", "host/evidence.py", "host/inotify.py", "host/memory/account.py", "host/memory/contiguity.py", "host/memory/wedge_signs.py",
     "host/processes/leftovers.py", "host/processes/proc.py", "sim/process.py",
-    "doctor/nodes/remote_readings.py", "nodes/ssh/facts_script.py",
+    "doctor/nodes/remote_readings.py", "gateway/admission/access.py", "nodes/ssh/facts_script.py",
 }  # fmt: skip
 OF_THE_PACKAGE = {
     "bench/plan/texts.py", "bench/report/formats/html.py", "bench/report/layout.py", "engines/flag_table.py",

@@ -26,6 +26,7 @@ from sparkdash.host.processes import ending, leftovers
 from sparkdash.host.processes.ending import SCAN_S
 from sparkdash.host.processes.leftovers import Births
 from sparkdash.host.thread import in_thread
+from sparkdash.paths import LARGE, read_small_file
 
 
 async def read_container_log(
@@ -266,6 +267,6 @@ def _may_exist(path: Path) -> bool:
 def _names_gpus(folder: Path) -> bool:
     """Whether a file of the folder names the kind of NVIDIA's devices, or cannot be read."""
     try:
-        return any(GPU_KIND in file.read_text("utf-8", "replace") for file in folder.glob("*.*"))
+        return any(GPU_KIND.encode() in read_small_file(file, LARGE) for file in folder.glob("*.*"))
     except OSError:
         return True

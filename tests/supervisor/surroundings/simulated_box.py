@@ -33,7 +33,13 @@ PACE = 2.5
 """GiB a second that the quickest load takes; the quickest that was reported took 1.9 (see `guarding`)."""
 SETTINGS = Settings(reserve_gib=10, drain_s=120, reclaim_s=300)
 FLOORS = guard_decisions.choose_floors(SETTINGS, TOTAL)
-PROFILES = {name: Profile(name=name, engine=EngineKind.VLLM, image="image") for name in "abcd"}
+PROFILES = {
+    name: Profile(name=name, engine=EngineKind.VLLM, image="image", args=args)
+    for name, args in zip(
+        "abcd", ({}, {}, {"kv-cache-memory-bytes": "1G"}, {"kv-cache-memory-bytes": "1G"}), strict=True
+    )
+}
+"""The latter two do not size themselves by free memory."""
 DIED = EngineError("It died.", code="engine_crash")
 
 

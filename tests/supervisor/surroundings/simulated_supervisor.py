@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from random import Random
 from types import SimpleNamespace
@@ -12,6 +12,7 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import SwapCause
+from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.host import guard_rules
 from sparkdash.host.guard_rules import GuardReading
@@ -98,6 +99,7 @@ class Aware:
             reader=self.box,
             nodes=OneNode(cast("Any", self.box)),
             needs=lambda p: self.need(p.name),
+            adapter=adapter_of,
             store=None,
             holds=self.holds,
             foreign=tuple,
@@ -185,11 +187,13 @@ class Aware:
                 case Grant(id=id_, profile=profile):
                     assert profile in self.running
                     self.answered[id_] = "served"
-                    self.serve(id_, profile)
+                    ask = self.plan.asks[int(id_)]
+                    self.waits.append(self.box.now - ask.at)
+                    self.box.at(self.box.now + ask.served_s, lambda id_=id_: self.leave(id_))
                 case Refuse(id=id_):
                     self.answered[id_] = "refused"
                 case Cut(ids=ids):
-                    self.cut(ids)
+                    self.answered.update(dict.fromkeys(ids, "cut"))
                 case BeginSwap():
                     assert effect.target not in self.swaps
                     self._begin(effect)
@@ -200,14 +204,6 @@ class Aware:
                     self._later(self.swaps[target], 0.0, lambda target=target: self._cancelled(target))
         self._wake()
         self._look_ahead()
-
-    def serve(self, id_: str, profile: str) -> None:
-        ask = self.plan.asks[int(id_)]
-        self.waits.append(self.box.now - ask.at)
-        self.box.at(self.box.now + ask.served_s, lambda: self.leave(id_))
-
-    def cut(self, ids: Iterable[str]) -> None:
-        self.answered.update(dict.fromkeys(ids, "cut"))
 
     def _begin(self, swap: BeginSwap) -> None:
         life = self.swaps[swap.target] = Life(swap)
