@@ -132,7 +132,6 @@ async def test_engine_bytes_are_the_claims_of_its_processes(
     assert box.engine_bytes({os.getpid(), sleeper.pid, 1}, reading) == 7 * GIB
     assert box.engine_bytes({1}, reading) is None
     assert await box.others_bytes({sleeper.pid}, reading) == 3 * GIB
-    box.close()
 
 
 def test_files_of_the_dead_and_of_others_do_not_count(

@@ -193,12 +193,12 @@ def test_a_box_is_added_with_its_key_shown_listed_and_removed(run: Run, sshd: Lo
     assert (node.host_key, node.port) == (sshd.host_key, sshd.port)
     twice = run("add", "spark2", *address, "--yes")
     assert (twice.returncode, "There is a node 'spark2' already." in twice.stderr) == (3, True)
-    listed = run("list")
+    listed = run()
     assert listed.stdout.splitlines()[1].split()[:3] == ["spark2", f"{sshd.target}:{sshd.port}", "-"]
     removed = run("remove", "spark2")
     assert (removed.returncode, removed.stdout) == (0, "Removed: spark2.\n")
     assert run("remove", "spark2").returncode == 3
-    assert run("list").stdout.startswith("No other nodes.")
+    assert run().stdout.startswith("No other nodes.")
 
 
 @pytest.mark.full

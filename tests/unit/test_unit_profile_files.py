@@ -101,7 +101,7 @@ async def test_a_daemon_starts_without_a_folder_that_hangs(mount: Mount, tmp_pat
     """It has the other profiles, and the problem says what is missing."""
     seen = files(lambda: None, mount.folder, write(tmp_path / "near", "near"))
     mount.answers.clear()
-    await seen.look(0.01)
+    await seen.look(1.0)
     assert set(seen.catalog().profiles) == {"near"}
     assert str(mount.folder) in str(seen.catalog().problems[0])
 
