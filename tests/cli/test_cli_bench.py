@@ -12,6 +12,7 @@ from fake_daemon import BIRTH, FakeDaemon, engine, summary
 from sparkdash.bench import run_folder
 from sparkdash.bench.measure import box_lease
 from sparkdash.bench.plan import run_plan, suites
+from sparkdash.bench.results import LaunchRecord, Provenance
 from sparkdash.bench.run import Mode, Run
 from sparkdash.cli.bench import measure
 from sparkdash.cli.bench.measure import run_to_resume
@@ -150,7 +151,7 @@ def stopped(own_folders: Path) -> Path:
 
 
 def test_the_same_question_is_resumed(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_to_resume(planned(Mode.STANDARD), fresh=False) == stopped
+    assert run_to_resume(planned(Mode.STANDARD), {}, fresh=False) == stopped
     assert f"Resuming {stopped.name}" in capsys.readouterr().err
 
 
@@ -160,7 +161,7 @@ def test_the_same_question_is_resumed(stopped: Path, capsys: pytest.CaptureFixtu
 def test_another_question_about_the_same_profiles_names_what_is_unfinished(
     stopped: Path, capsys: pytest.CaptureFixture[str], run: dict[str, Mode], words: str
 ) -> None:
-    assert run_to_resume(planned(**run), fresh=False) is None
+    assert run_to_resume(planned(**run), {}, fresh=False) is None
     said = " ".join(capsys.readouterr().err.split())
     assert f"{stopped.name} measures the same profiles and is unfinished" in said
     assert f"It differs in {words}" in said
@@ -168,11 +169,68 @@ def test_another_question_about_the_same_profiles_names_what_is_unfinished(
 
 
 def test_a_fresh_run_names_the_unfinished_one_too(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_to_resume(planned(Mode.STANDARD), fresh=True) is None
+    assert run_to_resume(planned(Mode.STANDARD), {}, fresh=True) is None
     assert f"sparkdash bench resume {stopped.name}" in " ".join(capsys.readouterr().err.split())
 
 
 def test_other_profiles_are_no_concern(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert stopped.is_dir()
-    assert run_to_resume(planned(Mode.STANDARD, arms=1), fresh=False) is None
+    assert run_to_resume(planned(Mode.STANDARD, arms=1), {}, fresh=False) is None
     assert capsys.readouterr().err == ""
+
+
+def launched_once(place: Path, arm: str) -> None:
+    """A launch of the arm, as the runner keeps it."""
+    with run_folder.Journal(place) as journal:
+        journal.append(
+            LaunchRecord(
+                arm=arm,
+                index=0,
+                block=0,
+                started_at="2026-11-21T20:00:00Z",
+                provenance=Provenance(fingerprint="0" * 12),
+            )
+        )
+
+
+@pytest.mark.parametrize(("fingerprint", "resumed"), [("0" * 12, True), ("edited", False)])
+def test_a_run_whose_profile_was_edited_is_neither_resumed_nor_proposed(
+    own_folders: Path, capsys: pytest.CaptureFixture[str], fingerprint: str, *, resumed: bool
+) -> None:
+    """It would be refused once its engine had been started; other engines would have been stopped for nothing."""
+    profiles = {name: summary(name, fingerprint=fingerprint) for name in ("a", "b")}
+    run = run_plan.new_run(suites.load_suite("smoke"), run_plan.arms_of(["a", "b"], profiles), Mode.STANDARD)
+    place = run_folder.create_run_folder(run)
+    launched_once(place, "a")
+    assert (run_to_resume(run.replace(id="new"), profiles, fresh=False) == place) is resumed
+    assert (place.name in capsys.readouterr().err) is resumed
+
+
+def test_a_resume_of_an_edited_profile_is_refused_before_anything_stops(
+    sparkdash: Callable[..., Any], daemon: FakeDaemon
+) -> None:
+    daemon.set(profiles=(summary("a", fingerprint="edited"),), engines={"other": engine("other")})
+    daemon.whole["a"] = Profile(name="a", engine=EngineKind.SIM)
+    arms = run_plan.arms_of(["a"], {"a": summary("a")})
+    launched_once(run_folder.create_run_folder(run_plan.new_run(suites.load_suite("smoke"), arms, Mode.SCREEN)), "a")
+    done = sparkdash("bench", "resume", "--yes")
+    assert (done.code, "a was edited since this run began" in " ".join(done.err.split())) == (3, True)
+    assert not [path for method, path, _ in daemon.calls if method == "POST"]
+
+
+def test_a_run_whose_suite_has_changed_names_no_command_that_would_be_refused(
+    sparkdash: Callable[..., Any], own_folders: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = own_folders / "config" / "suites" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("suite: mine\nversion: 1\nabout: words\ncells: [{output: 8}]\n")
+    run = run_plan.new_run(suites.load_suite("mine"), ARMS, Mode.STANDARD, target="url")
+    run_folder.create_run_folder(run)
+    assert "`sparkdash bench resume" in " ".join(sparkdash("bench", "show", "last").out.split())
+    file.write_text("suite: mine\nversion: 2\nabout: words\ncells: [{output: 16}]\n")
+    shown = " ".join(sparkdash("bench", "show", "last").out.split())
+    assert "bench resume" not in shown
+    assert "The suite has changed since, so nothing fills them" in shown
+    again = run_plan.new_run(suites.load_suite("mine"), ARMS, Mode.STANDARD, target="url")
+    assert run_to_resume(again, {}, fresh=False) is None
+    assert "bench resume" not in capsys.readouterr().err

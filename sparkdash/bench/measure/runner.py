@@ -160,7 +160,7 @@ class Runner:
         began = self._clock()
         launched = await self._launcher.launch(arm, lambda world: self._tell(world=world))
         self._pace.launched(self._clock() - began)
-        _unchanged(arm, known, launched.provenance.fingerprint)
+        refuse_edited(arm, known, launched.provenance.fingerprint)
         journal.append(
             LaunchRecord(
                 arm=arm.name, index=index, block=run.order[index].block, started_at=datetime.now(UTC),
@@ -242,7 +242,7 @@ def settled(temperatures: Sequence[float | None], cool_c: float | None) -> bool:
     return len(last) == SETTLE_LOOKS and max(last) - min(last) <= SETTLE_C
 
 
-def _unchanged(arm: Arm, known: dict[str, str | None], fingerprint: str | None) -> None:
+def refuse_edited(arm: Arm, known: dict[str, str | None], fingerprint: str | None) -> None:
     """Raise AdmissionError when the profile changed since this run's earlier launches."""
     before = known.setdefault(arm.name, fingerprint)
     if before != fingerprint:

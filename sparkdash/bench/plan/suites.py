@@ -383,5 +383,14 @@ def suite_of_run(run: Run) -> suites.Suite:
     return suite
 
 
+def is_measurable(run: Run) -> bool:
+    """Whether the suite and the corpus that the run measures are still what they were."""
+    try:
+        suite_of_run(run)
+    except (AdmissionError, ProfileError):
+        return False
+    return True
+
+
 def _changed(what: str, run: Run, code: str) -> AdmissionError:
     return AdmissionError(f"{what} has changed since {run.id} began.", code=code, status=409, hint="Start a new run.")

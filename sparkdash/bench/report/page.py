@@ -54,7 +54,10 @@ def missing_note(source: TableSource, arm: str) -> TextBlock | None:
 def _missing(one: MissingCells) -> str:
     time = "time not known yet" if one.seconds is None else f"about {duration(one.seconds)}"
     over = f" over {one.launches} launches" if one.launches > 1 else ""
-    return f"Missing {one.cells} of {one.of} cells{over}, {time}: `{one.command}`"
+    missing = f"Missing {one.cells} of {one.of} cells{over}"
+    if not one.command:
+        return f"{missing}. The suite has changed since, so nothing fills them; measure anew."
+    return f"{missing}, {time}: `{one.command}`"
 
 
 SIMULATED = "SIMULATED: at least one engine was a simulated one. No figure here was measured on a real model."

@@ -50,6 +50,7 @@ class MissingCells(Frozen):
     seconds: float | None = None
     """Estimate by this run's own pace; None while nothing comparable was measured."""
     command: str
+    """Empty where nothing fills them any more."""
 
 
 class ArmReport(Frozen):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -21,7 +21,7 @@ from sparkdash.bench.judge.calibration import calibration
 from sparkdash.bench.judge.stats import geomean
 from sparkdash.bench.measure import arm_launcher, box_lease
 from sparkdash.bench.measure.http_client import BenchClient
-from sparkdash.bench.measure.runner import Runner
+from sparkdash.bench.measure.runner import Runner, refuse_edited
 from sparkdash.bench.plan import run_plan, suites, sweep
 from sparkdash.bench.plan.run_plan import KnownSpeeds
 from sparkdash.bench.plan.suites import suite_of_run
@@ -35,6 +35,7 @@ from sparkdash.client.address import at_url, credentials, find_daemon
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.follow import until_ready
 from sparkdash.domain.engine import EngineState
+from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
 from sparkdash.units import GIB
@@ -240,12 +241,13 @@ async def _read(client: AsyncClient, arms: Sequence[Arm], file: Path) -> None:
         )
 
 
-def run_to_resume(run: Run, *, fresh: bool) -> Path | None:
+def run_to_resume(run: Run, profiles: Mapping[str, ProfileSummary], *, fresh: bool) -> Path | None:
     """Return the folder of the newest unfinished run with the same question, and say so; None: begin a new one.
 
-    Another unfinished run of the same arms and suite is named with the command that completes it.
+    Another unfinished run of the same arms and suite is named with the command that completes it. Neither is a run
+    whose suite or profiles were edited since: no command completes it.
     """
-    left = list(_unfinished(run))
+    left = [(place, other) for place, other in _unfinished(run) if not _edited(place, other, profiles)]
     same = next((place for place, other in left if run_plan.is_same_question(other, run)), None)
     if same is not None and not fresh:
         print_note(f"Resuming {same.name}, which was stopped. Use --fresh to start a new run.")
@@ -268,6 +270,12 @@ def _unfinished(run: Run) -> Iterator[tuple[Path, Run]]:
             other = run_folder.read_run(place)
             if other.ended_at is None and run_plan.is_same_comparison(other, run):
                 yield place, other
+
+
+def _edited(place: Path, run: Run, profiles: Mapping[str, ProfileSummary]) -> bool:
+    launched = {one.arm: one.provenance.fingerprint for one in run_folder.read_results(place).launches}
+    now = {arm.name: profiles[arm.profile].fingerprint for arm in run.arms if arm.profile in profiles}
+    return not suites.is_measurable(run) or any(launched.get(name, print_) != print_ for name, print_ in now.items())
 
 
 def _differences(run: Run, other: Run) -> str:
@@ -349,7 +357,7 @@ async def _begun(
         model=wish.model, host=host_facts(world), simulated=simulated,
         noise=run_folder.read_calibration(simulated=simulated),
     )  # fmt: skip
-    place = run_to_resume(run, fresh=wish.fresh)
+    place = run_to_resume(run, profiles, fresh=wish.fresh)
     await _work(run_folder.read_results(place) if place else Results(run=run), client, world, suite, wish)
 
 
@@ -365,7 +373,18 @@ async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
         if client and world and run.ended_at is None and (again := missing_sweep(run.arms, world)):
             await stack.enter_async_context(sweep_arms(client, *again))
             world = await client.state()
-        await _work(run_folder.read_results(place), client, world, suite, wish)
+        results = run_folder.read_results(place)
+        _refuse_edited(results, world)
+        await _work(results, client, world, suite, wish)
+
+
+def _refuse_edited(results: Results, world: Snapshot | None) -> None:
+    """Raise AdmissionError, before anything is stopped, where a profile was edited since the run launched it."""
+    launched = {one.arm: one.provenance.fingerprint for one in results.launches}
+    for arm in results.run.arms:
+        now = world.profile(arm.profile) if world and arm.name in launched else None
+        if now is not None:
+            refuse_edited(arm, launched, now.fingerprint)
 
 
 async def _work(

@@ -107,9 +107,12 @@ MatrixSuite = Annotated[
 def read_report(run: str, math: str | None = None) -> Report:
     """Assemble the report of a run; `math` adds the right answers of another. Raises AdmissionError."""
     from sparkdash.bench import run_folder
+    from sparkdash.bench.plan.suites import is_measurable
     from sparkdash.bench.report.assemble import add_math_scores, assemble_report
 
     found = assemble_report(run_folder.read_results(run_folder.find_run(run)))
+    if found.filling and not is_measurable(found.run):
+        found = found.replace(filling=tuple(one.replace(command="") for one in found.filling))
     return found if math is None else add_math_scores(found, read_report(math))
 
 
