@@ -38,7 +38,9 @@ async def stock_of(profiles: Iterable[ProfileSummary], runtime: Runtime, hf_home
     """Find images and weights by profile; folders are read in a thread, as `hf_home` may be a slow disk."""
     listed = list(profiles)
     found = await image_presence(runtime, [profile.image for profile in listed if profile.image])
-    weights = await asyncio.to_thread(_weights, {ref for profile in listed for ref in profile.weights}, hf_home)
+    weights = await asyncio.to_thread(
+        _weights, {ref for profile in listed for ref in profile.weights}, hf_home, runtime
+    )
     return {
         one.name: ProfileStock(found.get(one.image or ""), sum_presence(weights[ref] for ref in one.weights))
         for one in listed
@@ -59,5 +61,5 @@ async def image_presence(runtime: Runtime, names: Iterable[str]) -> Mapping[str,
     return {name: Image(name, name in sizes, sizes.get(name)) for name in wanted}
 
 
-def _weights(refs: Iterable[ModelRef], hf_home: Path) -> dict[ModelRef, Presence]:
-    return {ref: find_weights(ref, hf_home) for ref in refs}
+def _weights(refs: Iterable[ModelRef], hf_home: Path, runtime: Runtime) -> dict[ModelRef, Presence]:
+    return {ref: find_weights(ref, hf_home, contained=runtime.containerised) for ref in refs}

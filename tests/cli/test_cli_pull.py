@@ -165,7 +165,9 @@ def test_offline_tells_what_is_missing(
         "needs    which      here\nimage    reg/img:1  missing\nweights  org/m      missing: not in the cache\n"
     )
     told = sparkdash("pull", "m", "--json", "--weights-only", *argv)
-    assert told.json()["weights"] == [{"ref": "org/m", "here": False, "size": 0, "lacks": "not in the cache"}]
+    assert told.json()["weights"] == [
+        {"ref": "org/m", "here": False, "size": 0, "lacks": "not in the cache", "broken": False}
+    ]
     assert hub.asked == []
     podman(HAS_IT)
     assert (done := sparkdash("pull", "m", "--image-only", *argv)).code == 0
@@ -189,6 +191,33 @@ def test_another_cache_than_the_librarys_is_named(
     assert f"HF_HOME is /data/hf, but sparkdash uses `hf_home` of config.toml: {own_folders}/hf." in done.err
     monkeypatch.setenv("HF_HOME", f"{own_folders}/hf")
     assert "HF_HOME" not in sparkdash("pull", "m", "--weights-only").err
+
+
+@pytest.mark.parametrize("variable", ["HF_HOME", "HF_HUB_CACHE"])
+@pytest.mark.parametrize("words", [("pull", "m", "--offline", "--weights-only"), ("profiles",)], ids=["pull", "list"])
+def test_a_cache_that_a_variable_names_is_told_where_weights_are_missing(
+    sparkdash: Run, shelf: Path, nobody: None, own_folders: Path, monkeypatch: pytest.MonkeyPatch,
+    variable: str, words: tuple[str, ...],
+) -> None:  # fmt: skip
+    monkeypatch.setenv(variable, "/big/hub")
+    told = " ".join(sparkdash(*words).err.split())
+    assert f"{variable} is /big/hub, but sparkdash uses `hf_home` of config.toml: {own_folders}/hf." in told
+    monkeypatch.setenv(variable, f"{own_folders}/hf" + ("/hub" if variable == "HF_HUB_CACHE" else ""))
+    assert variable not in sparkdash(*words).err
+
+
+def test_weights_that_are_no_weights_are_not_told_to_start(
+    sparkdash: Run, shelf: Path, nobody: None, own_folders: Path
+) -> None:
+    """A folder cloned without Git LFS."""
+    (own_folders / "draft").mkdir()
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 123\n"
+    (own_folders / "draft" / "model.safetensors").write_text(pointer)
+    done = sparkdash("pull", "m/drafted", "--offline", "--weights-only")
+    assert (done.code, "a Git LFS pointer, not the weights" in " ".join(done.out.split())) == (5, True)
+    told = sparkdash("profiles")
+    assert "not whole" in next(line for line in told.out.splitlines() if "drafted" in line)
+    assert "a Git LFS pointer" in " ".join(told.err.split())
 
 
 def test_a_repository_without_weights_is_told(sparkdash: Run, shelf: Path, nobody: None, hub: FakeHub) -> None:
@@ -279,7 +308,7 @@ def test_the_list_tells_what_is_here(
     here = sparkdash("profiles", "--json").json()["here"]
     assert here["m"] == {
         "image": {"name": IMAGE, "here": True, "size": 2147483648},
-        "weights": {"ref": "org/m", "here": True, "size": len(WEIGHTS) + 2, "lacks": None},
+        "weights": {"ref": "org/m", "here": True, "size": len(WEIGHTS) + 2, "lacks": None, "broken": False},
     }
     assert here["m/drafted"]["weights"]["lacks"] == f"{own_folders}/draft: no such file or folder"
 

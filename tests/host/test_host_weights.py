@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -31,7 +32,7 @@ def cached(home: Path, files: dict[str, bytes], *, ref: str | None = "main", gon
         blob = place / "blobs" / str(number)
         if name not in gone:
             blob.write_bytes(data)
-        (place / "snapshots" / COMMIT / name).symlink_to(blob)
+        (place / "snapshots" / COMMIT / name).symlink_to(f"../../blobs/{number}")
 
 
 INDEX = json.dumps({"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}).encode()
@@ -91,6 +92,60 @@ def test_paths(tmp_path: Path) -> None:
     (folder / "m-00002-of-00002.gguf").write_bytes(b"12")
     assert find_weights(first, tmp_path) == Presence(first.ref, here=True, size=4)
     assert find_weights(ModelRef(path=str(folder / "nothing")), tmp_path).lacks == "no such file or folder"
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 123\n" % 0
+TENSOR = b'{"w":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}'
+TENSORS = len(TENSOR).to_bytes(8, "little") + TENSOR + b"abcd"
+
+
+def gguf(data: int) -> bytes:
+    """One with a vocabulary, two tensors of Q8_0 and this many bytes of their data."""
+    text = lambda word: struct.pack("<Q", len(word)) + word  # noqa: E731
+    words = struct.pack("<IIQ", 9, 8, 3) + text(b"a") + text(b"bc") + text(b"")
+    entries = text(b"tokens") + words + text(b"general.alignment") + struct.pack("<II", 4, 64)
+    tensors = [text(name) + struct.pack("<IQIQ", 1, 32, 8, offset) for name, offset in ((b"a", 0), (b"b", 64))]
+    head = struct.pack("<4sIQQ", b"GGUF", 3, 2, 2) + entries + b"".join(tensors)
+    return head + bytes(-len(head) % 64 + data)
+
+
+@pytest.mark.parametrize(("name", "content", "lacks"), [
+    ("model.safetensors", LFS, "model.safetensors is a Git LFS pointer, not the weights"),
+    ("model.safetensors", b"", "model.safetensors is empty"),
+    ("model.safetensors", TENSORS[:-1], f"model.safetensors is cut: {len(TENSORS) - 1} of {len(TENSORS)} bytes"),
+    ("model.safetensors", TENSORS[:20], "model.safetensors is cut: 20 of 63 bytes"),
+    ("model.safetensors", TENSORS, None),
+    ("m.gguf", gguf(97), "m.gguf is cut: 289 of 290 bytes"),
+    ("m.gguf", gguf(98)[:60], "m.gguf is cut within its header"),
+    ("m.gguf", gguf(98), None),
+    ("m.gguf", struct.pack("<4sIQQQ", b"GGUF", 3, 1, 1, 2**62), "m.gguf is cut within its header"),
+    ("m.gguf", struct.pack("<4sIQQQ3sIIQ", b"GGUF", 3, 1, 1, 3, b"abc", 9, 99, 2**60), "m.gguf is cut within its header"),
+])  # fmt: skip
+def test_a_file_that_is_there_and_not_whole_is_told(
+    tmp_path: Path, name: str, content: bytes, lacks: str | None
+) -> None:
+    """Cloned without Git LFS, or broken off; in a folder, in the cache, and as a path of its own."""
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / name).write_bytes(content)
+    cached(tmp_path, {name: content})
+    for ref in (ModelRef(path=str(tmp_path / "m")), ModelRef(hf="org/m"), ModelRef(path=str(tmp_path / "m" / name))):
+        found = find_weights(ref, tmp_path)
+        assert (found.here, found.lacks, found.broken) == (lacks is None, lacks, lacks is not None)
+
+
+def test_a_cache_whose_links_lead_out_of_it_is_told_for_containers_alone(tmp_path: Path) -> None:
+    """Blobs moved to another disk, or links written anew by a copy: a container sees the cache at another path."""
+    cached(tmp_path, {"config.json": b"{}", "model.safetensors": TENSORS})
+    snapshot = tmp_path / "hub/models--org--m/snapshots" / COMMIT
+    assert find_weights(ModelRef(hf="org/m"), tmp_path).here
+    for link in snapshot.iterdir():
+        target = link.resolve()
+        link.unlink()
+        link.symlink_to(target)
+    found = find_weights(ModelRef(hf="org/m"), tmp_path)
+    assert (found.here, found.broken) == (False, True)
+    assert found.lacks == "config.json is a link to an absolute path, which leads nowhere in a container"
+    assert find_weights(ModelRef(hf="org/m"), tmp_path, contained=False).here
 
 
 @pytest.mark.parametrize("name", [".model.safetensors.aB3dEf", ".sparkdash-part/model.safetensors"])

@@ -16,7 +16,7 @@ from sparkdash.host.command import CommandResult, run_command
 from sparkdash.nodes.shipping.shipper import stock_of_nodes
 
 HUB = "hub/models--org--m"
-WHOLE = ("refs/main=c1", "snapshots/c1/config.json", "snapshots/c1/model.safetensors")
+WHOLE = ("refs/main=c1", "snapshots/c1/config.json", "snapshots/c1/model.safetensors=weights")
 
 
 def write(folder: Path, files: Sequence[str]) -> None:

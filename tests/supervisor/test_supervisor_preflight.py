@@ -374,6 +374,19 @@ async def test_an_image_to_be_built_is_named_with_its_command_and_never_pulled(h
     assert (caught.value.code, caught.value.hint) == ("image_missing", told)
 
 
+async def test_weights_that_are_not_whole_evict_nobody(house: Any, make_profile: Any, tmp_path: Path) -> None:
+    """A folder cloned without Git LFS."""
+    (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    weights = {"target": ModelRef(path=str(tmp_path))}
+    await house.open(make_profile("a"), make_profile("b", models=weights))
+    await house.leased("a")
+    error = await house.refused("b")
+    assert (error.code, "a Git LFS pointer" in error.message, "git lfs pull" in (error.hint or "")) == (
+        "weights_missing", True, True,
+    )  # fmt: skip
+    assert not [call for call in house.runtime.calls if call[0] == "stop"]
+
+
 async def test_weights_at_a_path_of_another_box_name_the_profile_whose_weights_can_be_pulled(
     house: Any, make_profile: Any, tmp_path: Path
 ) -> None:

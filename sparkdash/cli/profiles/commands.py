@@ -45,6 +45,7 @@ def profiles(context: typer.Context, as_json: AsJson = False) -> None:
 def _list(*, as_json: bool) -> None:
     from sparkdash.cli.profiles.images import ALIGN, HEAD, LEAST, image_states, list_row, runtime_note
     from sparkdash.domain.phrases import by_family
+    from sparkdash.host.local_weights import other_cache
     from sparkdash.settings import load_settings
 
     summaries, problems, world = _known()
@@ -57,6 +58,11 @@ def _list(*, as_json: bool) -> None:
     print_fitting_table(HEAD, rows, ALIGN, LEAST)
     if note := runtime_note(images.values(), runtime, installed=shutil.which(runtime) is not None):
         print_note(note)
+    lacking = [one.weights for one in here.values() if one.weights is not None and not one.weights.here]
+    if lacking and (note := other_cache(load_settings().hf_home.expanduser())):
+        print_note(note)
+    for one in {one.ref: one for one in lacking if one.broken}.values():
+        print_note(f"Weights that are not whole: {one.lacks}; `sparkdash pull NAME --offline` names each.")
     if any(summary.published_decode_tok_s is not None for summary in summaries):
         print_note("tok/s: the best published rate, not measured here; `sparkdash profiles show` names its source.")
     if problems:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import aclosing
 from dataclasses import asdict
-from pathlib import Path
 
 from sparkdash.cli.local import local_images
 from sparkdash.cli.output import LiveLine, format_table, print_json, print_json_line, print_note, print_text
@@ -14,7 +12,7 @@ from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import HostError
 from sparkdash.host import hub_download
 from sparkdash.host.hub_download import KEPT, Hub, Plan, WeightsProgress
-from sparkdash.host.local_weights import Presence, find_weights
+from sparkdash.host.local_weights import Presence, find_weights, how_to_mend, other_cache
 from sparkdash.host.runtime import Runtime
 from sparkdash.host.shelf import Image
 from sparkdash.settings import Settings
@@ -32,10 +30,10 @@ class WeightsFetch:
 
     def __init__(self, profile: Profile, known: Settings, as_json: bool) -> None:
         self._profile = profile
-        self._home = known.hf_home.expanduser()
+        self._home, self._contained = known.hf_home.expanduser(), known.runtime != "process"
         self._as_json = as_json
-        if (other := os.environ.get("HF_HOME")) and Path(other).expanduser() != self._home:
-            print_note(f"HF_HOME is {other}, but sparkdash uses `hf_home` of config.toml: {self._home}.")
+        if other := other_cache(self._home):
+            print_note(other)
         self._hub = Hub(self._home, endpoint=hub_download.hub_url())
         self._plan: Plan = asyncio.run(self._hub.plan(profile.weights))
         self._hub.check_space(self._plan)
@@ -68,7 +66,7 @@ class WeightsFetch:
 
     def _judge(self) -> None:
         for ref in dict.fromkeys(self._profile.weights):
-            one = find_weights(ref, self._home)
+            one = find_weights(ref, self._home, contained=self._contained)
             if not one.here:
                 raise _not_whole(one, ref)
             if not self._as_json:
@@ -76,6 +74,8 @@ class WeightsFetch:
 
 
 def _not_whole(one: Presence, ref: ModelRef) -> HostError:
+    if one.broken:
+        return HostError(f"{one.ref} cannot be loaded: {one.lacks}.", code="weights_missing", hint=how_to_mend(ref))
     if ref.hf:
         return HostError(
             f"{one.ref} was fetched but is incomplete: {one.lacks}.",
@@ -111,7 +111,11 @@ def print_local_files(
     """Print which files of a profile are on this box; return whether all are."""
     names = [profile.image] if image and profile.image else []
     images = local_images(runtime, names)
-    models = {one.ref: find_weights(one, known.hf_home.expanduser()) for one in profile.weights if weights}
+    models = {
+        one.ref: find_weights(one, known.hf_home.expanduser(), contained=runtime.containerised)
+        for one in profile.weights
+        if weights
+    }
     if as_json:
         print_json(
             {"profile": profile.name, "image": next(iter(images.values()), None), "weights": list(models.values())}
@@ -121,6 +125,8 @@ def print_local_files(
         rows += [("image", name, "not known") for name in names if name not in images and runtime.containerised]
         rows += [_row("weights", ref, one) for ref, one in models.items()]
         print_text("\n".join(format_table(("needs", "which", "here"), rows, "<<<")))
+    if not all(one.here for one in models.values()) and (other := other_cache(known.hf_home.expanduser())):
+        print_note(other)
     found: list[Image | Presence] = [*images.values(), *models.values()]
     return all(one.here for one in found)
 

@@ -203,6 +203,8 @@ def _weights(summary: ProfileSummary, here: ProfileStock | None) -> str:
         return DASH
     if here.weights.here:
         return size(here.weights.size)
+    if here.weights.broken:
+        return "not whole"
     return "to pull" if all(ref.hf for ref in summary.weights) else "missing"
 
 
@@ -234,6 +236,8 @@ def _lacking(
     lacks = weights is not None and not weights.here
     if state is ImageState.NOT_TO_BE_HAD:
         return "no image"
+    if weights is not None and weights.broken:
+        return "weights not whole"
     if lacks and not all(ref.hf for ref in summary.weights):
         return "no weights"
     if state is ImageState.UNKNOWN:

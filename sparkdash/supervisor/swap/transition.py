@@ -22,13 +22,14 @@ from sparkdash.domain.images import CopyItem, CopyPlan, CopyProgress, how_to_get
 from sparkdash.domain.memory import Contiguity
 from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.phrases import copy_share, copy_wait
-from sparkdash.domain.profile import Profile
+from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.domain.swap import SwapPhase
 from sparkdash.engines import openai
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_check import unlisted_flags
 from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.errors import EngineError, HostError, ProfileError
+from sparkdash.host.local_weights import find_weights, how_to_mend
 from sparkdash.rules import refused_flag
 from sparkdash.supervisor.decide.moves import Admitted, Copied, DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.engine_end import KILLED_S
@@ -94,6 +95,12 @@ async def _check_here(tools: Tools, target: Profile, image_id: str | None, evict
                 f"The weights of {target.name} are not on this box: there is no {path}.",
                 code="weights_missing",
                 hint=f"Put them there, or correct the path in the profile. {nearest_words(target)}".rstrip(),
+            )
+        if (found := await asyncio.to_thread(find_weights, ModelRef(path=str(path)), path)).broken:
+            raise HostError(
+                f"The weights of {target.name} cannot be loaded: {found.lacks} ({path}).",
+                code="weights_missing",
+                hint=how_to_mend(ModelRef(path=str(path))),
             )
     if wrong := refused_flag(target):
         raise ProfileError(
