@@ -163,8 +163,8 @@ async def _use_set(name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
         plan = await client.use_set(name=name, begin=False)
         world = await client.state()
         _announce_set(plan, world)
-        for name in _names(plan):
-            await note_broken_file(client, name)
+        for member in _names(plan):
+            await note_broken_file(client, member)
         leaves = plan.fits is not False and plan.evict
         if ask and leaves and is_interactive() and not confirm("Go on?"):
             raise typer.Abort
