@@ -153,6 +153,6 @@ def test_another_program_on_the_port_does_not_hold_it_up(
 
 def test_a_lock_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     """With its place and the reason, instead of a traceback; here it is a folder, as root may read every file."""
-    with pytest.raises(DaemonError, match=rf"{tmp_path} cannot be read \(Is a directory\)") as caught:
+    with pytest.raises(DaemonError, match=rf"{tmp_path} cannot be read \(it is a folder, and not a file\)") as caught:
         launch._locked(tmp_path)
     assert caught.value.code == "folder_unusable"

@@ -99,7 +99,7 @@ async def test_a_file_that_may_not_be_read_is_unknown(spark: Any) -> None:
     (spark.root / "proc/swaps").mkdir()
     (found,) = await spark.examine("swap")
     assert found.status is Status.UNKNOWN
-    assert "proc/swaps cannot be read: Is a directory" in found.evidence
+    assert "proc/swaps cannot be read: it is a folder" in found.evidence
 
 
 async def test_a_file_that_no_check_foresaw_does_not_hide_the_others(spark: Any) -> None:

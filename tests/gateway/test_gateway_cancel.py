@@ -43,7 +43,10 @@ async def test_the_first_of_two_requests_at_once_hears_that_its_client_left(hous
 async def test_two_requests_at_once_are_answered_in_order(house: Any) -> None:
     """Each whole, the second after the first."""
 
-    house.engine.script = streaming(b"data: %d\n\n" % len(house.engine.seen))
+    async def script(seen: Any, wire: Any) -> None:
+        await streaming(b"data: %d\n\n" % len(house.engine.seen))(seen, wire)
+
+    house.engine.script = script
     host, port = house.base.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(REQUEST + REQUEST)
