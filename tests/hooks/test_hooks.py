@@ -192,6 +192,17 @@ async def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) 
     assert is_gone(mark)
 
 
+async def test_a_command_ends_with_its_own_end_though_a_child_of_it_stays(tmp_path: Path) -> None:
+    """The child has the pipe of the command's complaints, and would hold it open."""
+    mark = tmp_path / "child"
+    source = (
+        f"import subprocess,sys; p=subprocess.Popen([sys.executable,'-c','import time; time.sleep(60)']);"
+        f"open({str(mark)!r},'w').write(str(p.pid))"
+    )
+    assert await ran(command(source)) is None
+    assert is_gone(mark)
+
+
 async def test_a_command_that_ignores_its_input_or_shouts_is_no_trouble() -> None:
     assert await ran(command("pass")) is None
     assert await ran(command("import sys; sys.stderr.write('x' * 5_000_000)")) is None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+
 from sparkdash.sources import collection
+from sparkdash.sources.source import Source, put_source, read_sources
 
 RECIPE = "recipe_version: '1'\nmodel: org/alpha\ndescription: the  quick\ncommand: vllm serve {model}\n"
 
@@ -13,6 +16,16 @@ def test_a_manifest_names_the_folders_of_recipes() -> None:
     assert collection.recipe_folders(text) == ("one/", "two/")
     assert collection.recipe_folders("{") == ()
     assert collection.recipe_folders(None) == ()
+
+
+def test_sources_that_are_added_at_the_same_time_lose_none() -> None:
+    made = [Source(name=f"s{i}", url="/x", commit="0" * 40, updated_at="2026-11-23") for i in range(12)]
+    threads = [threading.Thread(target=put_source, args=(source,)) for source in made]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(30)
+    assert sorted(one.name for one in read_sources()) == sorted(one.name for one in made)
 
 
 def test_hidden_files_and_other_folders_are_no_candidates() -> None:

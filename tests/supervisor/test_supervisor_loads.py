@@ -101,6 +101,21 @@ async def dies(house: Any, code: int = 137, *words: str) -> Failure:
     return failure_of(house)
 
 
+async def test_a_container_that_is_removed_a_moment_after_its_end_counts_as_removed(
+    house: Any, make_profile: Any
+) -> None:
+    """`podman rm -f` kills it, and removes it a moment later."""
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    container = house.runtime.of("a")
+    await house.runtime.end(container, 137)
+    await house.clock.drive(house.clock.sleep(REMOVAL_S / 2))
+    del house.runtime.here[container.spec.name]
+    await house.clock.drive(house.clock.sleep(2 * REMOVAL_S))
+    await house.settled()
+    assert failure_of(house).code == "container_removed"
+
+
 async def test_an_engine_that_the_kernel_killed_says_so_with_its_size(house: Any, make_profile: Any) -> None:
     kernel = Kernel()
     await house.open(make_profile("a"), kernel_log=kernel)

@@ -49,6 +49,17 @@ def test_what_is_no_file_is_told_and_not_waited_for(tmp_path: Path) -> None:
         open_regular(tmp_path / "none")
 
 
+def test_a_pipe_that_takes_a_files_place_meanwhile_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came between the look at the file and the opening."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", lambda _path: os.stat(__file__))  # noqa: PTH116 - Path's is the one replaced
+        with pytest.raises(OSError, match="it is a named pipe, and not a file"):
+            open_regular(pipe)
+
+
 def test_a_file_is_read_as_far_as_it_is_small(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("é" * 10)
