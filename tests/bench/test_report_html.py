@@ -11,9 +11,8 @@ import pytest
 
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.report.assemble import assemble_report
-from sparkdash.bench.report.charts import BETTER, NEITHER
+from sparkdash.bench.report.charts import BETTER, NEITHER, draw_panel, scale_ticks
 from sparkdash.bench.report.formats import html
-from sparkdash.bench.report.formats.svg import draw_panel, scale_ticks
 from sparkdash.bench.report.layout import derive_layout
 from sparkdash.bench.report.page import SIMULATED, LocalProfiles, report_charts, report_page
 from sparkdash.bench.report.report import Report

@@ -18,8 +18,7 @@ from sparkdash.bench.report.blocks import (
     TextBlock,
     superscript,
 )
-from sparkdash.bench.report.charts import Chart
-from sparkdash.bench.report.formats.svg import draw_panel
+from sparkdash.bench.report.charts import Chart, draw_panel
 from sparkdash.bench.report.page import SIMULATED
 
 
