@@ -241,7 +241,10 @@ def _no_model(state: BoxState) -> str:
         return f"no profile is called {state.chosen!r}"
     box = "this box" if state.box_bytes is None else f"the {gib(state.box_bytes)} of this box"
     reserve = f" beside the reserve of {gib(state.reserve_bytes)}" if state.reserve_bytes else ""
-    return f"no profile that can be pulled fits into {box}{reserve}"
+    fitting = sum(_fits(one, state) for one in state.profiles)
+    if fitting:
+        return f"profiles that fit into {box}{reserve}: {fitting}, but none that can be pulled and writes text"
+    return f"no profile fits into {box}{reserve}"
 
 
 def _service(state: BoxState) -> Proposal:
@@ -281,10 +284,11 @@ def _first_token(state: BoxState, coming: str | None) -> Proposal:
 
 
 def _can_run(one: ProfileSummary, state: BoxState) -> bool:
-    room = None if state.box_bytes is None else state.box_bytes - state.reserve_bytes
-    fits = one.needs_bytes is not None and (room is None or one.needs_bytes <= room)
-    able = one.cannot_run is None and one.nodes == 1 and not _is_elsewhere(one)
-    return able and fits and one.name not in state.without_text
+    return _fits(one, state) and not one.engine.is_simulated and one.name not in state.without_text
+
+
+def _fits(one: ProfileSummary, state: BoxState) -> bool:
+    return one.fits_idle_box(state.box_bytes, state.reserve_bytes)
 
 
 def _is_elsewhere(one: ProfileSummary) -> bool:

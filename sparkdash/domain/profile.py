@@ -549,3 +549,13 @@ class ProfileSummary(Frozen):
     """Name of the known server of an engine of kind `generic`; None for any other."""
     speed_up: SpeedUp | None = None
     """Measured speed over the same model without speculation; None: no run measured it for this fingerprint."""
+
+    def fits_idle_box(self, total: int | None, reserve: int) -> bool:
+        """Whether a start fits into a box where nothing else runs; every surface asks here.
+
+        False while the need is unknown, for a profile of several nodes, and for a server that sparkdash does not start.
+        `total`: the box's memory, None while unknown; `reserve`: memory that no engine may use.
+        """
+        if self.cannot_run is not None or self.engine.is_external or self.nodes != 1 or self.needs_bytes is None:
+            return False
+        return total is None or self.needs_bytes + reserve <= total

@@ -92,15 +92,7 @@ def fitting(snapshot: Snapshot) -> list[ProfileSummary] | None:
     memory = snapshot.sample.memory if snapshot.sample else None
     if memory is None:
         return None
-    return [
-        one
-        for one in snapshot.profiles
-        if one.cannot_run is None
-        and not one.engine.is_external
-        and one.nodes == 1
-        and one.needs_bytes is not None
-        and one.needs_bytes + memory.reserve <= memory.total
-    ]
+    return [one for one in snapshot.profiles if one.fits_idle_box(memory.total, memory.reserve)]
 
 
 def on_disk(profiles: list[ProfileSummary], stock: Mapping[str, Stock]) -> list[ProfileSummary]:

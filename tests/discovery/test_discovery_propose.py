@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from sparkdash.discovery.found import Discovered, FoundContainer, FoundFile, FoundServer, Outlook, Step
 from sparkdash.discovery.propose import BoxState, attached_profiles, first_profile, plain_name, propose
 from sparkdash.domain.images import ImageBuild
+from sparkdash.domain.metric import Memory, Sample
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
 from sparkdash.host.local_weights import Presence
 from sparkdash.host.shelf import Image, ProfileStock
+from sparkdash.tui.first_run import fitting
 
 GIB = 2**30
 OLLAMA = FoundServer("Ollama", "http://127.0.0.1:11434", ("org/Qwen3:8b", "tiny"))
@@ -91,6 +94,16 @@ def test_what_cannot_run_here_is_never_chosen(change: dict[str, Any]) -> None:
     assert proposal(found, Step.MODEL).outlook is Outlook.NOTHING
     assert "120.0 GiB" in proposal(found, Step.MODEL).found
     assert proposal(found, Step.FIRST_TOKEN).outlook is Outlook.NOTHING
+
+
+def test_setup_and_the_dashboard_say_the_same_of_what_fits() -> None:
+    """A profile whose image nobody publishes fits, though there is nothing to pull; one beside the reserve does not."""
+    profiles = (summary("own", image="localhost/own:1"), summary("large", needs_bytes=115 * GIB))
+    memory = Memory(total=120 * GIB, available=100 * GIB, free=100 * GIB, reserve=10 * GIB)
+    snapshot: Any = SimpleNamespace(profiles=profiles, sample=Sample(at=0, memory=memory))
+    assert fitting(snapshot) == [profiles[0]]
+    found = proposal(state(*profiles, reserve_bytes=10 * GIB), Step.MODEL).found
+    assert "that fit into the 120.0 GiB of this box beside the reserve of 10.0 GiB: 1, but none that can be" in found
 
 
 def test_a_server_that_runs_is_attached_once() -> None:

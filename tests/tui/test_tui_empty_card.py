@@ -8,7 +8,7 @@ from typing import Any
 
 from sparkdash.domain.images import Item, Shelf, Stock
 from sparkdash.domain.node import Diagnosis, Finding, Status
-from sparkdash.domain.profile import EngineKind
+from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import ProfileError
 from sparkdash.tui.first_run import BoxFindings, RunningServer, fitting
@@ -19,7 +19,9 @@ OLLAMA = RunningServer("Ollama", "http://127.0.0.1:11434", ("qwen3-8b", "gemma4-
 
 def profile(gib: float | None, *, nodes: int = 1, cannot_run: str | None = None, kind: str = "vllm") -> Any:
     needs = None if gib is None else int(gib * GIB)
-    return SimpleNamespace(needs_bytes=needs, nodes=nodes, cannot_run=cannot_run, engine=EngineKind(kind))
+    return ProfileSummary.model_construct(
+        needs_bytes=needs, nodes=nodes, cannot_run=cannot_run, engine=EngineKind(kind)
+    )
 
 
 def snapshot(*profiles: Any, known: bool = True) -> Any:
