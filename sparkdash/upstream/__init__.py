@@ -4,7 +4,7 @@
 answer before its end closes the connection, which is how an engine learns to stop.
 """
 
-from sparkdash.upstream.client import SmallResponse, Upstream, engine_error_text
+from sparkdash.upstream.client import SmallResponse, Upstream, engine_error_text, readable
 from sparkdash.upstream.connection import SWITCHED, EngineResponse, UpgradedEngine, encode_headers
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "Upstream",
     "encode_headers",
     "engine_error_text",
+    "readable",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
@@ -366,6 +367,16 @@ ERROR_TEXT_LIMIT = 600
 GENERATE_TOKENS = 16
 
 
+_NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+
+
+def readable(body: bytes) -> str:
+    """Decode what an engine says; of bytes that are no text only the number."""
+    if _NO_TEXT.search(body):
+        return f"{len(body)} bytes that are no text"
+    return body.decode("utf-8", "replace")
+
+
 def engine_error_text(body: bytes) -> str:
     """Return the text of an engine's error body, shortened.
 
@@ -374,7 +385,7 @@ def engine_error_text(body: bytes) -> str:
     try:
         value: Any = json.loads(body)
     except (ValueError, RecursionError):
-        value = body.decode("utf-8", "replace").strip()
+        value = readable(body).strip()
     for key in ("error", "message", "detail"):
         value = value.get(key) or value if isinstance(value, dict) else value
     text = value if isinstance(value, str) else json.dumps(value)

@@ -8,6 +8,7 @@ Rule 2: while nobody takes the body, at most BUFFER_LIMIT is kept; the rest wait
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from typing import Protocol
 
@@ -28,17 +29,21 @@ class ResponseHead:
     object, and what was found out about them is kept in `memo`. `headers`: with names in lower case.
     """
 
-    __slots__ = ("content_type", "headers", "is_chunked", "memo")
+    __slots__ = ("coding", "content_type", "headers", "is_chunked", "memo")
 
     def __init__(self, headers: list[Header]) -> None:
         self.headers = headers
         self.content_type = UNNAMED_TYPE
         self.is_chunked = False
+        self.coding = ""
+        """Compression of the body, for which no engine is asked; empty without one."""
         for name, value in self.headers:
             if name == b"content-type":
                 self.content_type = value.partition(b";")[0].strip().lower().decode("latin-1")
             elif name == b"transfer-encoding" and b"chunked" in value.lower():
                 self.is_chunked = True
+            elif name == b"content-encoding" and value.lower() != b"identity":
+                self.coding = value.lower().decode("latin-1")
         self.memo: object = None
         """The caller's: what follows from the headers alone."""
 
@@ -531,6 +536,15 @@ class EngineResponse:
 
     def broke_off(self, why: str) -> UpstreamError:
         return self._connection.broke_off(why)
+
+    def words_of(self, body: bytes) -> bytes:
+        """Return the body without its compression, to be read for a message; at most READ_LIMIT bytes."""
+        if self.head.coding not in ("gzip", "deflate"):
+            return body
+        try:
+            return zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(body, READ_LIMIT)
+        except zlib.error:
+            return body
 
     async def read(self, limit: int = READ_LIMIT) -> bytes:
         """Read the body, at most `limit` bytes of it."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import zlib
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.problems import overflow_error
 from sparkdash.settings import Settings
 from sparkdash.sse import Frames
+from sparkdash.upstream import engine_error_text
 
 LLAMACPP = (
     b'{"error":{"code":400,"message":"request (6002 tokens) exceeds the available context size (4096 tokens), try '
@@ -468,3 +471,53 @@ async def test_an_error_in_a_field_of_its_own_fails_the_request(house: Any) -> N
         house.engine.script = streaming(*frames)
         await house.chat(stream=True)
         assert (await house.ended(number)).state is state
+
+
+def coded(value: Any, coding: str = "gzip") -> tuple[bytes, dict[str, str]]:
+    packed = {"gzip": gzip.compress, "deflate": zlib.compress, "br": bytes}[coding](json.dumps(value).encode())
+    return (b"\x0b\x02\x80" + packed if coding == "br" else packed), {"content_encoding": coding}
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+async def test_a_compressed_answer_passes_as_it_is(house: Any, coding: str) -> None:
+    """Though nobody asked for it: with its header, by which every client reads it."""
+    body, head = coded({"choices": [{"message": {"content": "Hello"}}]}, coding)
+    house.engine.script = answering(body, **head)
+    reply = await house.chat()
+    assert (reply.status_code, reply.headers["content-encoding"]) == (200, coding)
+    assert reply.json()["choices"][0]["message"]["content"] == "Hello"
+    assert (await house.ended()).state is RequestState.DONE
+
+
+async def test_a_compressed_stream_passes_as_it_is(house: Any) -> None:
+    """Also where counts would be taken out of it."""
+    packed = gzip.compress(WORDS + END)
+    house.engine.script = streaming(packed[:20], packed[20:], content_encoding="gzip")
+    body = {"model": "alpha", "messages": [], "stream": True}
+    assert (await house.client.post("/v1/chat/completions", json=body)).content == WORDS + END
+
+
+@pytest.mark.parametrize(("coding", "words"), [("gzip", "no chat template"), ("br", "no text")])
+@pytest.mark.parametrize("status", [400, 500])
+async def test_the_words_of_a_compressed_error_are_read(house: Any, coding: str, words: str, status: int) -> None:
+    """Or said to be none; never bytes in a message."""
+    house.supervisor.sick = "its health check fails"
+    body, head = coded({"error": {"message": "maximum context length is 9 tokens, no chat template"}}, coding)
+    house.engine.script = answering(body, status=status, **head)
+    reply = await house.chat()
+    text = reply.content if reply.headers["content-type"] == "application/json" else b""
+    if status == 500:
+        assert words in reply.json()["error"]["message"]
+    elif coding == "gzip":
+        assert reply.json()["error"]["code"] == "context_length_exceeded"
+    else:
+        assert (reply.status_code, text) == (400, body)
+
+
+@pytest.mark.parametrize("body", [b"\x1f\x8b\x08\x00rubbish", b"\x00\x01\x02"])
+async def test_bytes_that_are_no_text_are_counted_in_a_message(house: Any, body: bytes) -> None:
+    """A message is for people."""
+    house.engine.script = answering(body)
+    message = (await house.chat()).json()["error"]["message"]
+    assert f"{len(body)} bytes that are no text" in message
+    assert engine_error_text(body) == f"{len(body)} bytes that are no text"

@@ -36,6 +36,7 @@ from sparkdash.gateway.relay import passthrough
 from sparkdash.gateway.relay.admitted import resolve_model
 from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.sse import Lines, data_of
+from sparkdash.upstream import readable
 
 HEADERS = [(b"content-type", b"application/json; charset=utf-8")]
 _LINES = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
@@ -255,7 +256,7 @@ def _parsed(raw: bytes) -> Any:
     try:
         return json.loads(raw)
     except ValueError:
-        return {"error": {"message": raw[:500].decode("utf-8", "replace")}}
+        return {"error": {"message": readable(raw)[:500]}}
 
 
 def parse_embed_request(body: Mapping[str, Any], *, older: bool) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.engines import registry
 from sparkdash.errors import AdmissionError, EngineError, HostError, ProfileError, SparkdashError
 from sparkdash.gateway.protocol.route import Dialect
-from sparkdash.upstream import engine_error_text
+from sparkdash.upstream import engine_error_text, readable
 
 SHOWN = 200
 _ERROR = re.compile(rb'\s*\{\s*"(?:error": ?(?:\{|"[^"])|(?:object|type)": ?"error")')
@@ -45,7 +45,7 @@ def answer_fault(begins: bytes) -> str | None:
     if not body:
         return None if begins else "nothing"  # blanks may be keep-alives
     if not body.startswith(b"{"):
-        return f"no JSON object: {body[:SHOWN].decode('utf-8', 'replace')}"
+        return f"no JSON object: {readable(begins)[:SHOWN]}"
     if is_error(body) and not _BLAMES_REQUEST.search(body):
         return f"an error: {engine_error_text(body)}"
     return None

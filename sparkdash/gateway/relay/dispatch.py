@@ -224,7 +224,9 @@ async def _raise_remote_refusal(context: RequestContext, lease: Lease, answer: E
     """Raise HostError for an answer of a remote service that is reworded, or that a fallback may replace."""
     if is_reworded(answer.status, others=bool(fallbacks.fallback_names(context))):
         again = next((value.decode("latin-1") for name, value in answer.headers if name == b"retry-after"), None)
-        raise remote_refusal(lease.profile, answer.status, await answer.read(WORDS_LIMIT), lease.headers, again)
+        raise remote_refusal(
+            lease.profile, answer.status, answer.words_of(await answer.read(WORDS_LIMIT)), lease.headers, again
+        )
 
 
 def _prepare(context: RequestContext, lease: Lease) -> PreparedBody:

@@ -173,10 +173,11 @@ class Reply:
         if answer.status == BAD_REQUEST and self._route.generates:
             return self._refused(answer)
         stream = answer.content_type == EVENT_STREAM
-        self._splice = self._spliced(adds_usage=prepared.adds_usage) if stream else None
-        if prepared.mirrors:
+        changes = not answer.head.coding
+        self._splice = self._spliced(adds_usage=prepared.adds_usage) if stream and changes else None
+        if prepared.mirrors and changes:
             self._splice = mirror_splice(stream=stream, before=self._splice)
-        if prepared.ranking is not None:
+        if prepared.ranking is not None and changes:
             self._splice = RankSplice(prepared.ranking)
         return self._pass_on(answer, sent_at, on_client_stuck)
 
@@ -219,18 +220,18 @@ class Reply:
     def _begin(self, answer: EngineResponse, first: bytes) -> None:
         """Send the head, unless the first piece shows that the answer is none."""
         if self._lease is not None and answer.status == OK and self._route.generates:
-            self._check_first(first, self._lease)
+            self._check_first(first, self._lease, answer.head.coding)
         self._mark_begun()
         if not self._exchange.started:
             length = answer.length if self._splice is None else None
             self._exchange.start(answer.status, _client_headers(answer, stream=self._framed), length)
 
-    def _check_first(self, first: bytes, lease: Lease) -> None:
+    def _check_first(self, first: bytes, lease: Lease, coding: str) -> None:
         name, engine = lease.profile.name, lease.profile.engine
         if self._framed:
             if self._tap.failed and problems.calls_itself_dead(engine, first):
                 raise EngineDeadError(f"{name} reported in its stream that it is dead.", hint=log_hint(name))
-        elif fault := problems.answer_fault(first):
+        elif not coding and (fault := problems.answer_fault(first)):
             raise bad_answer_error(lease.profile.name, fault)
 
     def _check_last_words(self, piece: bytes, push: Callable[[bytes], object]) -> None:
@@ -255,7 +256,8 @@ class Reply:
         self._context.body_share.release()
 
     def _check_end(self, answer: EngineResponse) -> None:
-        if answer.ends_with_connection and answer.status < BAD_REQUEST and self._tap.lacks_its_end:
+        is_readable = answer.status < BAD_REQUEST and not answer.head.coding
+        if answer.ends_with_connection and is_readable and self._tap.lacks_its_end:
             raise answer.broke_off("the connection was closed before the stream's last event")
 
     def _spliced(self, *, adds_usage: bool) -> Splice | None:
@@ -271,20 +273,21 @@ class Reply:
     async def _broken(self, answer: EngineResponse, lease: Lease) -> None:
         """Handle an engine's own error: the client gets it once a probe shows that the engine lives."""
         body, name = await answer.read(), lease.profile.name
-        text = f"{name} answered {answer.status}: {engine_error_text(body)}"
-        if problems.calls_itself_dead(lease.profile.engine, body):
+        words = answer.words_of(body)
+        text = f"{name} answered {answer.status}: {engine_error_text(words)}"
+        if problems.calls_itself_dead(lease.profile.engine, words):
             raise EngineDeadError(text, hint=log_hint(name))
         if why := await self._deps.supervisor.sickness(lease.profile, lease.url):
             raise UpstreamError(f"{text}; {why}.", code="engine_died", hint=log_hint(name))
         if self._exchange.started:
-            raise reworded_error(answer.status, body)
+            raise reworded_error(answer.status, words)
         await self._pass_whole(answer, body)
 
     async def _refused(self, answer: EngineResponse) -> None:
         """Pass on a 400 of the engine; a too long prompt is reworded for agents."""
         body = await answer.read()
         self._mark_begun()
-        if error := overflow_error(body):
+        if error := overflow_error(answer.words_of(body)):
             raise error
         await self._pass_whole(answer, body)
 
@@ -299,12 +302,12 @@ class Reply:
     def _can_continue(self, answer: EngineResponse) -> bool:
         """Whether the answer has the format that was promised to the client while it waited."""
         if self._framed:
-            return answer.status < 400 and answer.content_type == EVENT_STREAM
+            return answer.status < 400 and answer.content_type == EVENT_STREAM and not answer.head.coding
         return frames.padding_can_precede(answer.status, answer.content_type, answer.headers)
 
     async def _refused_late(self, answer: EngineResponse) -> None:
         """Put an engine's refusal into an answer that has already begun with status 200."""
-        body, lease = await answer.read(ERROR_LIMIT), self._lease
+        body, lease = answer.words_of(await answer.read(ERROR_LIMIT)), self._lease
         whole = lease is not None and answer.status == OK and answer.content_type != EVENT_STREAM
         if lease is not None and whole and (fault := problems.answer_fault(body)):
             raise bad_answer_error(lease.profile.name, fault)
