@@ -277,3 +277,38 @@ async def test_the_tokens_of_what_is_not_loaded_are_counted_by_a_process_of_thei
     counted = await box.client.post("/v1/messages/count_tokens", json=body)
     assert counted.json() == {"input_tokens": cases["counts"]["plain"]["system"]}
     assert box.house.bus.snapshot.swap is None
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "words"),
+    [
+        ({"message": "boom", "type": "BadRequestError", "code": 400}, "invalid_request_error", "boom"),
+        ({"message": "slow down", "type": "RateLimit", "code": 429}, "rate_limit_error", "slow down"),
+        ({"message": "out of memory", "type": "InternalServerError", "code": 500}, "api_error", "out of memory"),
+        ("it fell over", "api_error", "it fell over"),
+    ],
+)
+async def test_an_engines_error_in_its_stream_keeps_its_words_and_kind(
+    box: Any, said: object, kind: str, words: str
+) -> None:
+    """In the client's own protocol; no word of litellm's, and the row has failed."""
+
+    async def script(_body: dict[str, Any], answer: Any) -> None:
+        await answer.begin()
+        await answer.say({"role": "assistant", "content": "Hel"})
+        await answer._chunk(b"data: %b\n\n" % json.dumps({"error": said}).encode())
+        await answer.end()
+
+    box.engine.script = script
+    reply = await box.client.post("/v1/messages", json=ASK | {"model": "scripted", "stream": True})
+    last = events(reply.text)[-1]
+    assert (last["type"], last["error"]["type"], last["error"]["message"]) == ("error", kind, words)
+    assert (await box.newest()).state is RequestState.FAILED
+    reply = await box.client.post("/v1/responses", json={"model": "scripted", "input": "hi", "stream": True})
+    *before, failed, error = events(reply.text)
+    assert (failed["type"], failed["response"]["error"]["message"]) == ("response.failed", words)
+    assert (error["type"], error["message"]) == ("error", words)
+    assert failed["response"]["id"] == before[0]["response"]["id"]
+    assert [each["sequence_number"] for each in (*before, failed, error)] == [*range(len(before) + 2)]
+    assert "litellm" not in reply.text.lower().replace(failed["response"]["id"].lower(), "")
+    assert (await box.newest()).state is RequestState.FAILED

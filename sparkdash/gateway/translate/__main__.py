@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
 
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.child_process import JSON, Message, Receive, Send, read_body, send_answer, serve_child
 from sparkdash.gateway.protocol import problems
+from sparkdash.gateway.protocol.frames import failure_frames
 from sparkdash.gateway.protocol.route import Dialect, find_route
+from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.gateway.translate import litellm_calls
 from sparkdash.gateway.translate.translator import ENGINE, FAULT, UNREACHABLE
 
@@ -40,30 +43,54 @@ async def _gone(receive: Receive) -> None:
 
 async def _answer(scope: Message, body: bytes, send: Send) -> None:
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-    path = scope["path"]
+    path, asked = scope["path"], json.loads(body)
     try:
-        answer = await litellm_calls.ask_as_chat(path, json.loads(body), headers[ENGINE], headers.get("authorization"))
+        answer = await litellm_calls.ask_as_chat(path, asked, headers[ENGINE], headers.get("authorization"))
     except litellm_calls.EngineUnreachable as error:
         await send_answer(send, 502, str(error).encode("utf-8", "replace"), (FAULT, UNREACHABLE))
     except litellm_calls.TranslationRefused as error:
         await send_answer(send, error.status, _refusal(error, path), JSON)
     else:
-        await (send_answer(send, 200, answer, JSON) if isinstance(answer, bytes) else _stream(send, answer))
+        if isinstance(answer, bytes):
+            await send_answer(send, 200, answer, JSON)
+        else:
+            await _stream(send, answer, _dialect(path), str(asked.get("model", "")))
 
 
-async def _stream(send: Send, frames: AsyncIterator[bytes]) -> None:
-    """Stream the frames. A failure breaks the connection off; the gateway has the words for that."""
+async def _stream(send: Send, frames: AsyncIterator[bytes], dialect: Dialect, model: str) -> None:
+    """Stream the frames. The engine's own error ends them; its death breaks the connection off."""
     await send({"type": "http.response.start", "status": 200, "headers": [STREAM]})
-    async for frame in frames:
-        await send({"type": "http.response.body", "body": frame, "more_body": True})
+    tap = Tap(dialect)
+    try:
+        async for frame in frames:
+            tap.feed(frame, 0.0)
+            await send({"type": "http.response.body", "body": frame, "more_body": True})
+    except litellm_calls.TranslationRefused as error:
+        last = failure_frames(
+            _error(error, passing=(429,)),
+            dialect,
+            model=model,
+            now=time.time(),
+            response_id=tap.response_id or "",
+            sequence=tap.sequence,
+        )
+        await send({"type": "http.response.body", "body": last, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 
-def _refusal(error: litellm_calls.TranslationRefused, path: str) -> bytes:
+def _dialect(path: str) -> Dialect:
     route = find_route(path)
-    family = AdmissionError if error.status < 500 else SparkdashError  # an engine's failure may be retried
-    words = family(str(error), code=error.code, status=error.status)
-    refusal = problems.error_body(words, route.dialect if route else Dialect.OTHER)
+    return route.dialect if route else Dialect.OTHER
+
+
+def _error(error: litellm_calls.TranslationRefused, *, passing: Collection[int] = ()) -> SparkdashError:
+    """Make the error; an engine's failure, and a `passing` status, may be tried again."""
+    family = SparkdashError if error.status >= 500 or error.status in passing else AdmissionError
+    return family(str(error), code=error.code, status=error.status)
+
+
+def _refusal(error: litellm_calls.TranslationRefused, path: str) -> bytes:
+    refusal = problems.error_body(_error(error), _dialect(path))
     refusal["error"] |= {"src": "engine" if error.code == "engine_refused" else "sparkdash"}
     return problems.encode_json(refusal)
 

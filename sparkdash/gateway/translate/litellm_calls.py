@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Mapping
 from types import ModuleType
@@ -135,8 +136,8 @@ def _supported_tools(path: str, tools: Any) -> list[Any]:
 
 async def _messages(answer: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async for frame in answer:
-        if frame.startswith(b"event: error"):  # litellm's long message for an engine that broke off
-            raise EngineUnreachable("it broke off in the middle of its answer")
+        if frame.startswith(b"event: error"):
+            raise _stream_error(json.loads(frame.partition(b"data:")[2])["error"]["message"])
         yield frame
 
 
@@ -153,7 +154,7 @@ async def _responses(answer: AsyncIterator[Any]) -> AsyncIterator[bytes]:
             )
             number += 1
     except Exception as error:  # noqa: BLE001 - litellm raises dozens of types
-        raise _converted_error(error) from None
+        raise _stream_error(str(getattr(error, "message", "") or error)) from None
 
 
 def _whole_response(answer: Any) -> bytes:
@@ -176,6 +177,21 @@ def _with_engine_model_name(response: dict[str, Any]) -> dict[str, Any]:
 
 def _json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+_STATUS = {
+    "BadRequestError": 400, "ContextWindowExceededError": 400, "AuthenticationError": 401, "PermissionDeniedError": 403,
+    "NotFoundError": 404, "UnprocessableEntityError": 422, "RateLimitError": 429,
+}  # fmt: skip
+"""Statuses of litellm's errors; any other is an engine's own failure."""
+
+
+def _stream_error(words: str) -> Exception:
+    """Convert litellm's words for an error inside a stream: the engine's own, or its connection's end."""
+    if "APIConnectionError" in words:
+        return EngineUnreachable("it broke off in the middle of its answer")
+    status = next((_STATUS[name] for name in re.findall(r"litellm\.(\w+)", words) if name in _STATUS), 500)
+    return TranslationRefused(status, engine_error_text(words.rpartition("Exception - ")[2].encode()))
 
 
 def _converted_error(error: Exception) -> Exception:
