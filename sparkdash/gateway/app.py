@@ -86,8 +86,8 @@ class MatchedRoute(NamedTuple):
 _RELAYED = MatchedRoute(passthrough.relay_request, KeyScope.INFERENCE, counts=True)
 """Route of nearly every request."""
 _JSON = [(b"content-type", b"application/json")]
-_ALIVE = [*_JSON, (b"vary", b"Accept")]
-"""Headers of the answer of health routes; at the root browsers get a page instead."""
+_VARY = [(b"vary", b"Accept")]
+"""Of the answers of health routes: at the root a browser gets a page, and a client of Ollama the words that it tests."""
 
 
 class KnownHead:
@@ -237,7 +237,10 @@ async def _answer_alive(_deps: Deps, exchange: Exchange) -> None:
     if exchange.method not in READ:
         await exchange.refuse_method(exchange.head.path, READ)
         return
-    await exchange.answer(200, GatewayHealth().model_dump_json().encode(), _ALIVE)
+    if exchange.head.path == pages.ROOT and "json" not in (exchange.head.headers.get(b"accept") or ""):
+        await exchange.answer(200, b"Ollama is running", [(b"content-type", b"text/plain; charset=utf-8"), *_VARY])
+    else:
+        await exchange.answer(200, GatewayHealth().model_dump_json().encode(), [*_JSON, *_VARY])
 
 
 def _refuse(exchange: Exchange, error: AdmissionError) -> Awaitable[None]:

@@ -186,7 +186,8 @@ async def test_the_gateway_says_that_it_is_up(house: Any, path: str, method: str
     """Probes of clients are answered without any engine; HEAD has no body."""
     reply = await house.client.request(method, path)
     assert reply.status_code == 200
-    assert reply.content == (b"" if method == "HEAD" else b'{"status":"ok"}')
+    told = b"Ollama is running" if path == "/" else b'{"status":"ok"}'
+    assert reply.content == (b"" if method == "HEAD" else told)
     assert house.supervisor.leases == []
 
 
