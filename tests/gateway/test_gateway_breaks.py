@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
-from scripted import streaming
+from scripted import ok, streaming
 
 from sparkdash.domain.request import RequestState
 from sparkdash.errors import EngineDeadError, EngineError, UpstreamError
+from sparkdash.gateway.relay import fallbacks
+from sparkdash.settings import Settings
 
 WORD = b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
 
@@ -257,12 +260,41 @@ async def test_a_request_whose_engine_dies_unanswered_is_queued_once_more(house:
 
 
 async def test_it_is_queued_once_only(house: Any) -> None:
-    """When the second engine does not answer either, the client gets a 502."""
+    """When the second engine dies of it too, the client gets a 502."""
+
+    async def die(_seen: Any, wire: Any) -> None:
+        wire.abort()
+
+    house.engine.script = die
+    reply = await house.chat()
+    assert (reply.status_code, reply.json()["error"]["code"]) == (502, "engine_died")
+    assert house.supervisor.leases == ["alpha"] * 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_waits_for_an_engine_that_takes_no_connection(
+    house: Any, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a frozen one under load: until it is well again, or the supervisor has given it up; a stream is told."""
+    monkeypatch.setattr(fallbacks, "PAUSE_S", 0.001)
+    house.app.__init__(replace(house.app._deps, settings=Settings(hold_headers_s=0.0)))
+    house.supervisor.urls = ["http://127.0.0.1:1"] * 5
+    house.engine.script = streaming(WORD, b"data: [DONE]\n\n") if stream else ok
+    reply = await house.chat(stream=stream)
+    assert (reply.status_code, house.supervisor.leases) == (200, ["alpha"] * 6)
+    assert reply.content.endswith(b"[DONE]\n\n" if stream else b'{"ok":true}')
+    assert reply.content.count(b'"content":""') == (4 if stream else 0)
+    assert (await house.ended()).state is RequestState.DONE
+
+
+async def test_the_wait_for_such_an_engine_has_an_end(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long after the supervisor would have given it up; the client is told to come back."""
+    monkeypatch.setattr(fallbacks, "UNREACHABLE_S", 0.0)
     house.supervisor.url = "http://127.0.0.1:1"
     reply = await house.chat()
-    assert (reply.status_code, reply.json()["error"]["code"]) == (502, "engine_unreachable")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "engine_unreachable")
     assert reply.json()["error"]["message"].startswith("alpha does not answer (")
-    assert house.supervisor.leases == ["alpha"] * 2
+    assert reply.headers["retry-after"] == "10"
 
 
 async def hang(_seen: Any, wire: Any) -> None:

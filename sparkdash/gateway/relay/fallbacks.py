@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from http import HTTPStatus
 
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
@@ -29,6 +30,13 @@ _SLOW = "engine_timeout"
 """Code of an engine's time-out: the same engine would take as long again."""
 _STUCK = "engine_stuck"
 """Code of an engine that stood still: another comes in its place, or it works again."""
+_UNREACHABLE = "engine_unreachable"
+"""Code of an engine that takes no connection: a frozen one under load, until the supervisor gives it up."""
+UNREACHABLE_S = 180.0
+"""Longest wait for such an engine; three looks ten seconds apart give it up sooner."""
+PAUSE_S = 2.0
+"""Between two attempts of it."""
+COME_BACK_S = 10.0
 _CANNOT = frozenset({"cannot_run", "does_not_fit", "pinned", "needs_two_nodes", "node_unknown", "node_unreachable"})
 
 
@@ -48,6 +56,10 @@ class RetryPlan:
         self._outlived_stuck = False
         """Whether its one attempt after a stuck engine is spent: trouble before that costs it nothing."""
         self._failed: list[tuple[str, SparkdashError]] = []
+        self._now = context.deps.monotonic
+        self._since = self._now()
+        self.pause_s = 0.0
+        """Pause before the next attempt."""
 
     def next_name(self, error: SparkdashError) -> str:
         """Choose the profile to ask after `error`.
@@ -55,7 +67,11 @@ class RetryPlan:
         Raises:
             SparkdashError: no attempt is left; the client gets this error.
         """
+        self.pause_s = 0.0
         if isinstance(error, UpstreamError) and self._takes_second_attempt(error):
+            return self._name
+        if error.code == _UNREACHABLE and isinstance(error, UpstreamError) and not self._others:
+            self._wait_for_engine(error)
             return self._name
         if not allows_fallback(error):
             raise error
@@ -66,6 +82,17 @@ class RetryPlan:
             raise all_failed_error(self._failed)
         self._name, self._tried_again, self._outlived_stuck = following, False, False
         return following
+
+    def waited_s(self) -> float:
+        return self._now() - self._since
+
+    def _wait_for_engine(self, error: UpstreamError) -> None:
+        """Have the same profile asked again after a pause. Raises the error, with Retry-After, once that took long."""
+        if self.waited_s() >= UNREACHABLE_S:
+            last = copy(error)
+            last.status, last.retry_after = HTTPStatus.SERVICE_UNAVAILABLE.value, COME_BACK_S
+            raise last
+        self.pause_s = PAUSE_S
 
     def _takes_second_attempt(self, error: UpstreamError) -> bool:
         """Whether the same profile is asked again; if so, its attempt is spent."""

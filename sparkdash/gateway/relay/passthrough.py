@@ -355,8 +355,16 @@ class _Relay:
                 plan = plan or RetryPlan(self._context)
                 name = plan.next_name(visible_error(self._exchange.key, error))
                 self._row.requeued()
+                if plan.pause_s:
+                    await self._pause(plan)
             else:
                 return
+
+    async def _pause(self, plan: RetryPlan) -> None:
+        """Wait before an engine that takes no connection is asked again."""
+        if plan.waited_s() >= self._deps.settings.hold_headers_s and self._reply.can_send_keepalives():
+            await self._reply.send_keepalive(f"{self._row.profile} takes no connection; the request waits for it")
+        await asyncio.sleep(plan.pause_s)
 
     async def _attempt(self, name: str, instead: SparkdashError | None) -> None:
         """Wait for an engine of `name`, then dispatch. `instead`: error of the requested profile, for a fallback."""
