@@ -8,6 +8,7 @@ of them an engine compiles for ten minutes, and delta prefills for twenty at a t
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import signal
@@ -16,16 +17,202 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
-from account import HEALTHY, Account, Strike, note
 from relays import free_port
-from told import GONE, LEFT, WHOLE, ask
+
+WHOLE, LEFT, GONE = "answered whole", "left by its client", "WRONG no end"
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How one asks, and what the last word of a whole stream is."""
+
+    path: str
+    asks: str
+    limit: str
+    last: str
+
+
+PROTOCOLS = (
+    Protocol("/v1/chat/completions", "messages", "max_tokens", "[DONE]"),
+    Protocol("/v1/completions", "prompt", "max_tokens", "[DONE]"),
+    Protocol("/v1/messages", "messages", "max_tokens", "message_stop"),
+    Protocol("/v1/responses", "input", "max_output_tokens", "response.completed"),
+)
+
+
+def is_wrong(end: str) -> bool:
+    """Is that an end which no request may have?"""
+    return "WRONG" in end
+
+
+async def ask(http: httpx.AsyncClient, profile: str, rng: random.Random, tokens: int, *, leaves: bool) -> str:
+    """Ask, and say what came of it."""
+    protocol, stream = rng.choice(PROTOCOLS), leaves or rng.random() < 0.6
+    text = f"{rng.random()} {'word ' * rng.choice((3, 30, 300))}"
+    given: Any = text if protocol.asks != "messages" else [{"role": "user", "content": text}]
+    body = {"model": profile, protocol.asks: given, protocol.limit: tokens, "stream": stream, "ignore_eos": True}
+    try:
+        async with http.stream("POST", protocol.path, json=body) as reply:
+            if reply.status_code != 200:
+                return _refused(reply.status_code, await reply.aread())
+            if not stream:
+                return _whole(await reply.aread())
+            return await _streamed(reply.aiter_lines(), protocol.last, leaves=leaves)
+    except httpx.HTTPError as error:
+        return f"WRONG {type(error).__name__}: {error}"
+
+
+async def _streamed(lines: AsyncIterator[str], last: str, *, leaves: bool) -> str:
+    ended = False
+    async for line in lines:
+        if not line.startswith("data: "):
+            continue
+        if leaves:
+            return LEFT
+        data = line[6:]
+        if data == "[DONE]":
+            ended = ended or last == data
+            continue
+        event = json.loads(data)
+        if error := event.get("error") or (event.get("response") or {}).get("error"):
+            return f"told in its stream: {_code(error)}"
+        if event.get("type") == "error":
+            return f"told in its stream: {_code(event)}"
+        ended = ended or event.get("type") == last
+    return WHOLE if ended else f"WRONG a stream without an end ({last})"
+
+
+def _whole(body: bytes) -> str:
+    answer = json.loads(body)
+    if error := answer.get("error"):
+        return f"told in its answer: {_code(error)}"
+    return WHOLE
+
+
+def _refused(status: int, body: bytes) -> str:
+    try:
+        return f"told by status {status}: {_code(json.loads(body)['error'])}"
+    except (ValueError, KeyError, TypeError):
+        return f"WRONG status {status} without a reason: {body[:100]!r}"
+
+
+def _code(error: dict[str, Any]) -> str:
+    if not error.get("message"):
+        return "WRONG without a message"
+    return str(error.get("code") or error.get("type"))
+
+
+GIB = 2**30
+HEALTHY = "jit-first"
+"""The fault that looks like a stuck engine and is none."""
+
+
+@dataclass
+class Strike:
+    """One engine that was made to hang, and what the daemon made of it."""
+
+    at: float
+    profile: str
+    fault: str
+    ready_at: float = 0.0
+    """Of the engine that was struck: another one has another."""
+    left: bool = False
+    """The engine was gone before it was named, for another profile's sake."""
+    incident: dict[str, Any] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Does nothing of it go on?"""
+        return self.left or (self.incident is not None and self.incident["ended_at"] is not None)
+
+    def text(self, begun: float) -> str:
+        """One line."""
+        head = f"{(self.at - begun) / 60:6.1f} min  {self.profile:<6}{self.fault:<18}"
+        seen = self.incident
+        if seen is None:
+            return f"{head}{'gone before it was named' if self.left else 'not named'}"
+        named = f"named {seen['named_at'] - self.at:.0f} s after it began"
+        if seen["ended_at"] is None:
+            return f"{head}{named}, not ended"
+        steps = " > ".join(step["step"] for step in seen["steps"])
+        return f"{head}{named}, {seen['end']} after {seen['ended_at'] - self.at:.0f} s ({steps})"
+
+
+@dataclass
+class Account:
+    """What came of everything."""
+
+    begun: float = field(default_factory=time.time)
+    sent: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    longest_s: float = 0.0
+    strikes: list[Strike] = field(default_factory=list)
+    incidents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    lowest: float = float("inf")
+    """GiB available on the simulated box."""
+    mean_repair: dict[str, Any] | None = None
+    late: int = 0
+    """Strikes that found no engine to strike."""
+
+    def text(self) -> str:
+        """The whole account."""
+        minutes = (time.time() - self.begun) / 60
+        lines = [
+            f"{minutes:.0f} minutes: {self.sent} requests sent, {self.ends.total()} over; longest {self.longest_s:.0f} s"
+        ]
+        lines += [f"  {count:7} {end}" for end, count in sorted(self.ends.items())]
+        lines += [strike.text(self.begun) for strike in self.strikes]
+        lines.append(f"memory of the simulated box: never under {self.lowest:.1f} GiB available")
+        if self.mean_repair:
+            lines.append(f"mean time to repair: {self.mean_repair['mean_s']:.0f} s over {self.mean_repair['n']}")
+        return "\n".join(lines)
+
+    def wrong(self) -> Iterator[str]:
+        """What should not have been."""
+        for end, count in self.ends.items():
+            if is_wrong(end):
+                yield f"{count} x {end}"
+        if self.sent > self.ends.total():
+            yield f"{self.sent - self.ends.total()} requests without an end"
+        meant = {strike.incident["id"] for strike in self.strikes if strike.incident}
+        for id_, incident in self.incidents.items():
+            if id_ not in meant:
+                yield f"{incident['profile']} was touched though nobody froze it: {incident['why']}"
+        for strike in self.strikes:
+            if strike.fault != HEALTHY and not strike.is_over:
+                yield f"{strike.profile} with {strike.fault} was not repaired"
+
+
+def note(account: Account, seen: dict[str, Any]) -> None:
+    """Take what the daemon's snapshot says into the account."""
+    memory = (seen.get("sample") or {}).get("memory") or {}
+    account.lowest = min(account.lowest, memory.get("available", float("inf")) / GIB)
+    account.mean_repair = seen.get("repairs", {}).get("every")
+    for incident in seen.get("incidents", ()):
+        account.incidents[incident["id"]] = incident
+    for strike in account.strikes:
+        engine = seen["engines"].get(strike.profile) or {}
+        strike.left |= strike.incident is None and engine.get("ready_at") != strike.ready_at
+    for found in sorted(account.incidents.values(), key=lambda incident: incident["named_at"]):
+        before = [s for s in account.strikes if s.profile == found["profile"] and s.at <= found["named_at"]]
+        if before and before[-1].fault != HEALTHY and before[-1].incident in (None, *_same(account, found)):
+            before[-1].incident, before[-1].left = found, False
+
+
+def _same(account: Account, found: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The older state of that incident."""
+    return (s.incident for s in account.strikes if s.incident and s.incident["id"] == found["id"])
+
 
 STUCK = ("sigstop", "frozen-core", "livelock", "waiting-only", "stalls-until-left")
 COMPILE_S = 600.0
