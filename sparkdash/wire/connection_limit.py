@@ -69,7 +69,7 @@ class ConnectionLimit:
         self._timer: asyncio.TimerHandle | None = None
 
     def admit(self, address: str | None, others: MutableSet[Any]) -> bool:
-        """Admit a client, closing idle ones of `others` (ClientConnections) for it where necessary. False: there is no room.
+        """Admit a client, closing idle ClientConnections of `others` where necessary. False: there is no room.
 
         `address`: the client's, where it is beyond this box.
         """

@@ -268,9 +268,9 @@ class RequestChannel:
     """
 
     __slots__ = (
-        "_bodiless", "_body_open", "_buffered_bytes", "_changed", "_chunked", "_client_gone", "_complete", "_connection",
-        "_end_taken", "_expects", "_on_disconnect", "_parts", "_pending_head", "_response_length", "_sent_bytes", "begun",
-        "head", "keeps", "length", "on_full", "on_room", "task", "upgraded",
+        "_bodiless", "_body_open", "_buffered_bytes", "_changed", "_chunked", "_client_gone", "_complete",
+        "_connection", "_end_taken", "_expects", "_on_disconnect", "_parts", "_pending_head", "_response_length",
+        "_sent_bytes", "begun", "head", "keeps", "length", "on_full", "on_room", "task", "upgraded",
     )  # fmt: skip
 
     def __init__(self, connection: ChannelConnection, head: RequestHead, length: bytes | None) -> None:

@@ -121,8 +121,8 @@ class ParsedHead:
     """
 
     __slots__ = (
-        "_connection", "_for_engine", "agent", "coding", "content_type", "headers", "key_memo", "method", "path", "priority",
-        "query", "raw_headers", "raw_path", "token", "unix", "via",
+        "_connection", "_for_engine", "agent", "coding", "content_type", "headers", "key_memo", "method", "path",
+        "priority", "query", "raw_headers", "raw_path", "token", "unix", "via",
     )  # fmt: skip
 
     def __init__(

@@ -208,7 +208,7 @@ _JSON_PATHS = frozenset({"/v1/embeddings", "/v1/rerank", "/v1/score", "/rerank",
 def wants_padding(word: str | None, agent: str, route: Route, padded_clients: Iterable[str]) -> bool:
     """Whether the client asked for padding and the route answers with JSON.
 
-    `word`: value of the client's PADDING_HEADER; without one, a User-Agent that matches `padded_clients` asks for padding.
+    `word`: value of the client's PADDING_HEADER; without one, a User-Agent that matches `padded_clients` asks for it.
     """
     if route.profile is not None or not (route.generates or route.path in _JSON_PATHS):
         return False
