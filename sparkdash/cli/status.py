@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
@@ -123,8 +124,13 @@ def _canvas(as_json: bool) -> Iterator[Callable[[Snapshot], None]]:
         from rich.live import Live
         from rich.text import Text
 
-        with Live(console=make_console(sys.stdout), refresh_per_second=REDRAWS_PER_S) as live:
-            yield lambda world: live.update(Text(_text(world)))
+        console = make_console(sys.stdout)
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        try:
+            with Live(console=console, refresh_per_second=REDRAWS_PER_S) as live:
+                yield lambda world: live.update(Text(_text(world)))
+        finally:
+            console.show_cursor()  # however early the end comes
 
 
 RECENT_S = 86_400.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import string
 import sys
 import time
@@ -496,6 +497,8 @@ def run_dashboard(url: str | None = None, box: Callable[[], BoxLook] | None = No
     if sys.stderr.isatty():
         sys.stderr.write(ERASE_LINE)  # the first words of the start: at the end they would stand behind the prompt
         sys.stderr.flush()
+    elif sys.stdout.isatty():  # Textual draws there: into a file, the terminal would stay blank
+        sys.__stderr__ = sys.__stdout__  # type: ignore[misc]
 
     def connect() -> DaemonLink:
         from sparkdash.tui.link import DaemonLink  # the control API takes a tenth of the start
@@ -503,10 +506,15 @@ def run_dashboard(url: str | None = None, box: Callable[[], BoxLook] | None = No
         return DaemonLink(url)
 
     async def live() -> None:
+        if (task := asyncio.current_task()) is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         app = SparkdashApp(connect, address.resolve(url, None), box=box, kept=KeptChoices.of_this_user())
         try:
             await app.run_async()
         finally:
             await app.close_link()
 
-    asyncio.run(live())
+    try:
+        asyncio.run(live())
+    except asyncio.CancelledError:  # SIGTERM; by itself it would leave the terminal in another mode
+        sys.exit(128 + signal.SIGTERM)

@@ -199,3 +199,35 @@ def test_a_sweep_before_a_daemon_that_reads_other_profiles(sparkdash: Callable[.
     assert done.code == 3
     assert f"does not read the profiles in {paths.config_dir() / 'profiles'}" in said
     assert list((paths.config_dir() / "profiles").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "shown", "restored"),
+    [
+        (["sparkdash.cli.dashboard"], "\x1b[?1000h", ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")),
+        (["sparkdash", "status", "--watch"], "\x1b[?25l", ("\x1b[?25h",)),
+    ],
+    ids=["dashboard", "status"],
+)
+def test_a_terminal_is_as_before_after_sigterm(
+    daemon: FakeDaemon, tmp_path: Path, argv: list[str], shown: str, restored: tuple[str, ...]
+) -> None:
+    """No mouse reports, no second screen, no hidden cursor; the dashboard is drawn there wherever its errors go."""
+    ours, theirs = pty.openpty()
+    url = daemon.url if "status" in argv else "http://127.0.0.1:9"  # the dashboard waits for its daemon
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", "SPARKDASH_URL": url}
+    with (tmp_path / "errors").open("wb") as errors:
+        words = [sys.executable, "-m", *argv]
+        process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=errors, env=env, start_new_session=True)
+    os.close(theirs)
+    seen = b""
+    while shown.encode() not in seen and (chunk := _read(ours)):
+        seen += chunk
+    process.send_signal(signal.SIGTERM)
+    rest = b""
+    while chunk := _read(ours):
+        rest += chunk
+    os.close(ours)
+    assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert [sequence for sequence in restored if sequence not in rest.decode()] == []
+    assert (tmp_path / "errors").read_text() == ""
