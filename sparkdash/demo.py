@@ -27,7 +27,7 @@ import uvloop
 from sparkdash import catalog, daemon, log, paths
 from sparkdash.catalog import Catalog
 from sparkdash.domain.swap import SwapCause
-from sparkdash.errors import DaemonError
+from sparkdash.errors import DaemonError, HostError
 from sparkdash.settings import Settings
 from sparkdash.units import GIB
 
@@ -206,7 +206,13 @@ async def _live(folder: Path, options: DemoOptions) -> None:
         traffic=switch,
         traffic_on=options.traffic,
     )
-    await daemon.serve(parts, ready=_say)
+    try:
+        await daemon.serve(parts, ready=_say)
+    except HostError as error:
+        if error.code != "port_in_use":
+            raise
+        hint = "Another program, perhaps another demo, uses this port. Without --port the demo takes a free one."
+        raise HostError(error.message, code=error.code, hint=hint) from None
 
 
 def _boxes(folder: Path, count: int, settings: Settings) -> SimulatedBoxes:

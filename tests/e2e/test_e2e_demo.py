@@ -100,6 +100,7 @@ def test_a_port_that_is_taken_is_told() -> None:
     assert done.returncode == 5
     assert port in done.stderr
     assert "--port" in done.stderr
+    assert "serve" not in done.stderr, "it is no daemon of the owner's"
     assert "Traceback" not in done.stderr
 
 
