@@ -188,9 +188,10 @@ async def test_the_box_page_lists_who_holds_the_memory(stage: Any, box: Any) -> 
 
 async def test_memory_by_owner_of_a_demo_is_refused(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
-        on.link.refuses = AdmissionError("The demo's memory is simulated.", code="no_memory_account")
+        why = "The demo's memory is simulated. Without a demo, `sparkdash memory` shows who holds this box's memory."
+        on.link.refuses = AdmissionError(why, code="no_memory_account")
         await on.press("M")
-        assert "The demo's memory is simulated." in on.text
+        assert why in " ".join(on.rows), "it is longer than the screen is wide"
 
 
 async def test_a_figure_beyond_its_limit_is_red_and_said(stage: Any, box: Any) -> None:

@@ -13,7 +13,8 @@ from sparkdash.domain.swap import SwapCause
 from sparkdash.tui import text
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.charts import meter, sparkline
-from sparkdash.tui.text import EdgeText, Style, shorten_apart, styled
+from sparkdash.tui.lines.hero import FIGURE, Speed, figure_block
+from sparkdash.tui.text import EdgeText, Style, plain_text, shorten_apart, styled
 from sparkdash.tui.widgets.memory import memory_bar, memory_legend, memory_parts
 from sparkdash.units import GIB, fitted
 
@@ -176,3 +177,12 @@ def test_a_cut_name_is_never_wider_than_its_place(name: str, width: int, others:
 )  # fmt: skip
 def test_a_figure_that_is_too_long_is_written_shorter(value: float | None, cells: int, digits: int, text: str) -> None:
     assert fitted(value, cells, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("each", "told"), [(57.9, "each 57.9 n=1"), (132.9, "each 133 n=1"), (1506.2, "each 1506 n=1")]
+)
+def test_the_rate_of_each_request_never_touches_the_chart(each: float, told: str) -> None:
+    speed = Speed(total=each, each=each, decoding=1, computing=0, median=None, published=None)
+    assert plain_text(figure_block(speed, 5)[4]) == f"{told:<{FIGURE}}"
+    assert len(told) < FIGURE

@@ -138,8 +138,12 @@ def compared(speed: Speed) -> Line:
 
 
 def figure_block(speed: Speed, rows: int) -> list[Line]:
-    each = styled("all " if speed.is_each else "each ", Style.DIM) + styled(f"{number(_other(speed), 1)} ", Style.PLAIN)
-    block = [*_drawn(speed, 3), _label(speed), each + styled(f"n={speed.decoding}", Style.DIM), of_roofline(speed)]
+    name, count = "all " if speed.is_each else "each ", f" n={speed.decoding}"
+    rate = number(_other(speed), 1)
+    if len(name + rate + count) >= FIGURE:  # it would touch the chart
+        rate = number(_other(speed))
+    each = styled(name, Style.DIM) + styled(rate, Style.PLAIN) + styled(count, Style.DIM)
+    block = [*_drawn(speed, 3), _label(speed), each, of_roofline(speed)]
     if rows < TALL:
         block = [styled(figure_text(speed), Style.STRONG), _label(speed)]
     return [pad(line, FIGURE) for line in [*block, *[EMPTY] * rows][:rows]]

@@ -27,6 +27,7 @@ from sparkdash.tui.text import (
     length,
     pad,
     styled,
+    wrap,
 )
 from sparkdash.tui.text import plain_text as plain
 from sparkdash.tui.widgets.panel import Panel, RowChosen, RowMoved
@@ -238,7 +239,7 @@ class Table(Panel, can_focus=True):
 
     def _empty(self, view: View, width: int) -> list[Line]:  # noqa: ARG002 - subclasses may read the view
         text = f"no row contains “{self.filter}”; esc shows all" if self.filter else self.nothing
-        return [clip(styled(f" {text}", Style.DIM), width)]
+        return [styled(" ") + row for row in wrap(text, width - 1, Style.DIM)]
 
     def _place(self, room: int) -> Line:
         if len(self._rows) <= room:
