@@ -303,6 +303,12 @@ class SparkdashApp(App[None]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:  # noqa: ARG002 - Textual's signature
         return palette_commands(self)
 
+    def action_command_palette(self) -> None:
+        from sparkdash.tui.screens.palette import Palette
+
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
+
     def clear_selection(self) -> None:
         """Do nothing: no text can be selected.
 

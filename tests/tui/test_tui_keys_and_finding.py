@@ -9,6 +9,7 @@ from states_pages import with_settings
 from textual import events
 from textual._xterm_parser import XTermParser
 
+from sparkdash.tui import theme
 from sparkdash.tui.app import separate_escape
 from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.widgets.log import LogRow, add_folded, drop_first
@@ -159,3 +160,15 @@ async def test_keys_in_one_read_reach_a_field_in_their_order(stage: Any, box: An
         for key, sign in (("backspace", None), ("backspace", None), ("8", "8"), ("enter", "\r")):
             on.app.post_message(events.Key(key, sign))
         await on.until(lambda: ("setting", "reserve_gib", "8") in link.asked)
+
+
+async def test_enter_behind_the_words_of_a_command_runs_that_command(stage: Any, box: Any) -> None:
+    """And not the one that stood first before the words were typed."""
+    async with stage(box.snapshot()) as on:
+        await on.press("colon")
+        await on.until(lambda: "Copy the clients' URL" in on.text)
+        for sign in "theme: light":
+            on.app.post_message(events.Key({":": "colon", " ": "space"}.get(sign, sign), sign))
+        on.app.post_message(events.Key("enter", "\r"))
+        await on.until(lambda: "Search for commands" not in on.text and len(on.app.screen_stack) == 1)
+        assert on.app.theme == theme.LIGHT
