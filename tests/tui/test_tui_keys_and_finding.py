@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from states_pages import with_settings
 from textual import events
 from textual._xterm_parser import XTermParser
+from textual.command import CommandPalette
 
 from sparkdash.tui import theme
 from sparkdash.tui.app import separate_escape
@@ -162,11 +165,21 @@ async def test_keys_in_one_read_reach_a_field_in_their_order(stage: Any, box: An
         await on.until(lambda: ("setting", "reserve_gib", "8") in link.asked)
 
 
-async def test_enter_behind_the_words_of_a_command_runs_that_command(stage: Any, box: Any) -> None:
+async def test_enter_behind_the_words_of_a_command_runs_that_command(
+    stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And not the one that stood first before the words were typed."""
+    search = CommandPalette._search_for
+
+    async def slow(palette: CommandPalette, words: str) -> AsyncIterator[Any]:
+        await asyncio.sleep(0.1)
+        async for hit in search(palette, words):
+            yield hit
+
     async with stage(box.snapshot()) as on:
         await on.press("colon")
         await on.until(lambda: "Copy the clients' URL" in on.text)
+        monkeypatch.setattr(CommandPalette, "_search_for", slow)
         for sign in "theme: light":
             on.app.post_message(events.Key({":": "colon", " ": "space"}.get(sign, sign), sign))
         on.app.post_message(events.Key("enter", "\r"))
