@@ -12,11 +12,11 @@ from fake_daemon import BIRTH, FakeDaemon, engine, summary
 from sparkdash.bench import run_folder
 from sparkdash.bench.measure import box_lease
 from sparkdash.bench.plan import run_plan, suites
-from sparkdash.bench.results import LaunchRecord, Provenance
+from sparkdash.bench.results import LaunchRecord, Provenance, Results
 from sparkdash.bench.run import Mode, Run
 from sparkdash.cli.bench import measure
 from sparkdash.cli.bench.measure import run_to_resume
-from sparkdash.cli.bench.progress import arm_letters
+from sparkdash.cli.bench.progress import arm_letters, print_plan
 from sparkdash.client.client import AsyncClient
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import SparkdashError
@@ -234,3 +234,22 @@ def test_a_run_whose_suite_has_changed_names_no_command_that_would_be_refused(
     again = run_plan.new_run(suites.load_suite("mine"), ARMS, Mode.STANDARD, target="url")
     assert run_to_resume(again, {}, fresh=False) is None
     assert "bench resume" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("mode", "reps", "speculation", "told"),
+    [
+        (Mode.STANDARD, None, "eagle3 k=1", True), (Mode.STANDARD, 20, "eagle3 k=1", False),
+        (Mode.SCREEN, None, "eagle3 k=1", False), (Mode.STANDARD, None, None, False),
+    ],
+)  # fmt: skip
+def test_a_plan_says_how_little_few_prompts_show_of_speculation(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str], mode: Mode, reps: int | None, speculation: str | None, *,
+    told: bool,
+) -> None:  # fmt: skip
+    profiles = {"a": summary("a"), "b": summary("b", speculation=speculation)}
+    daemon.set(profiles=tuple(profiles.values()))
+    suite = suites.load_suite("seeds")
+    run = run_plan.new_run(suite, run_plan.arms_of(["a", "b"], profiles), mode, reps=reps)
+    print_plan(Results(run=run), suite, {}, None, daemon.bus.snapshot)
+    assert ("with five prompts in a cell" in " ".join(capsys.readouterr().err.split())) is told

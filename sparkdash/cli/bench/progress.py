@@ -96,10 +96,27 @@ def print_plan(
     print_wrapped(f"  {order}: {_launch_count(len(launches), run)}; {cell_count(len(gaps))} to measure")
     if run.mode is not Mode.SCREEN and len(set(order.split())) > 1 and not results.launches:
         print_wrapped("  Each new run draws its own order, so no drift of the box keeps time with it.")
+    if world is not None and _has_few_prompts(run, world):
+        print_wrapped(f"  {FEW_PROMPTS_NOTE}")
     if world is not None and (stopped := [name for name, engine in world.engines.items() if engine.state != "failed"]):
         print_wrapped(f"The run stops {', '.join(stopped)}; what runs now comes back at the end.")
     sources = {one.source for one in speeds.values() if one.source}
     print_wrapped(_expected_text(expected_s, sources, estimated=any(one.estimated for one in speeds.values())))
+
+
+FEW_PROMPTS = 5
+FEW_PROMPTS_NOTE = (
+    "Speculation gains more on some prompts than on others: with five prompts in a cell a true +5 % is shown in a "
+    "quarter of the cells. More prompts show more: `--reps 20`, unless the suite sets its own."
+)
+
+
+def _has_few_prompts(run: Run, world: Snapshot) -> bool:
+    """Whether arms are compared of which one speculates, in cells of so few prompts that little can be shown."""
+    known = [world.profile(arm.profile) for arm in run.arms]
+    speculates = len({one.speculation is None for one in known if one is not None}) > 1
+    fewest = min((cell.reps for cell in run.cells if cell.key.kind is Kind.SPEED), default=FEW_PROMPTS + 1)
+    return run.mode is not Mode.SCREEN and speculates and fewest <= FEW_PROMPTS
 
 
 def _expected_text(expected_s: float | None, sources: set[str], *, estimated: bool) -> str:
