@@ -14,7 +14,7 @@ HAS_REAL := [ "$$(uname -m)" = x86_64 ] || { echo "The real vLLM of the tests is
 # Compiled modules are kept, whatever the shell says: tests start programs by the hundred.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv demo test full engines check format lint types contracts unit share metrics bench browser ab clean lock
+.PHONY: help venv demo test full engines check loops format lint types contracts unit share metrics bench browser ab clean lock
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -61,7 +61,10 @@ engines: $(VENV)/.dev # what the tests run against: podman, two hosts, a real vL
 unit: $(VENV)/.dev ## the tests that need neither podman nor a real engine
 	@$(PYTEST) -m "not full and not podman and not real and not wheels"
 
-check: format lint types contracts test ## everything CI asks for
+check: format lint types contracts test loops ## everything CI asks for
+
+loops: $(VENV)/.dev # the daemon's event loop is uvloop, and that of other tests asyncio's own
+	@$(PYTEST) -m "not full" --uvloop tests/store tests/gateway
 
 format: $(VENV)/.dev ## is every file formatted?
 	@$(BIN)/ruff format --check --quiet . || { echo "Run: $(BIN)/ruff format ."; exit 1; }
