@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from sparkdash.access import keyring
-from sparkdash.bench.plan import sweep
 from sparkdash.catalog.checkpoint.gguf import read_gguf_header
 from sparkdash.catalog.checkpoint.safetensors import read_safetensors_header
 from sparkdash.connect.client_setup import plan_change
@@ -87,17 +86,10 @@ def test_a_pipe_in_place_of_a_file_is_an_error_that_names_it(read: Callable[[Pat
         read(pipe)
 
 
-def test_a_pipe_in_place_of_a_journal_or_a_sweep_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both are looked at while the daemon starts."""
+def test_a_pipe_in_place_of_a_journal_is_passed_over(tmp_path: Path) -> None:
+    """It is read while the daemon starts."""
     os.mkfifo(tmp_path / f"db{SUFFIX}")
-    journal = MarkJournal(tmp_path / "db")
-    assert journal.read() == []
-    monkeypatch.setattr(sweep, "sweep_file_path", lambda name: tmp_path / f"{name}.yaml")
-    os.mkfifo(tmp_path / "some.yaml")
-    sweep.delete_stale_files()
-    assert (tmp_path / "some.yaml").exists()
+    assert MarkJournal(tmp_path / "db").read() == []
 
 
 def test_modules_read_files_by_the_one_function() -> None:

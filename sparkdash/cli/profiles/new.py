@@ -92,7 +92,10 @@ def _model(model: str, known: Settings, *, offline: bool) -> tuple[dict[str, str
     if path.exists() or model.startswith(("/", ".", "~")) or model.count("/") > 1:
         if not path.exists():
             raise ProfileError(f"{model} is not on this box.", code="weights_missing")
-        return {"path": str(path.absolute())}, weights.read_weight_facts(path.absolute())
+        whole = path.absolute()
+        if path.is_file() and (parts := weights.gguf_files(whole)):
+            whole = parts[0]  # llama.cpp finds the other parts of a split model from the first
+        return {"path": str(whole)}, weights.read_weight_facts(whole)
     try:
         return {"hf": model}, weights.read_weight_facts(weights.locate_checkpoint(ModelRef(hf=model), home))
     except ProfileError as missing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from textwrap import wrap
 from typing import NamedTuple
@@ -63,7 +64,7 @@ def propose_checked(
 
 
 def _name(text: str) -> str:
-    base = text.rstrip("/").rpartition("/")[2].removesuffix(".gguf").lower()
+    base = re.sub(r"-\d{5}-of-\d{5}$", "", text.rstrip("/").rpartition("/")[2].removesuffix(".gguf")).lower()
     if found := profile_name(base):
         return found
     raise ProfileError(f"No profile name can be made from {text!r}.", code="name_missing", hint="Give one with --name.")
