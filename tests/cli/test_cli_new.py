@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,3 +171,17 @@ def test_what_cannot_be_read_is_a_clear_error(
     done = sparkdash("profiles", "new", *argv)
     assert (done.code, told in done.err, done.out) == (code, True, "")
     assert json.loads(sparkdash("profiles", "new", *argv, "--json").out)["error"]["message"]
+
+
+def test_a_split_model_is_named_by_its_first_part(sparkdash: Run, own_folders: Path) -> None:
+    """llama.cpp refuses any other part; the number of a part is nothing of the model's name."""
+    key, value = b"general.architecture", b"qwen3"
+    entry = struct.pack("<Q", len(key)) + key + struct.pack("<IQ", 8, len(value)) + value
+    for number in (1, 2, 3):
+        file = own_folders / f"Tiny-UD-Q4_K_XL-{number:05d}-of-00003.gguf"
+        file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + entry + bytes(64))
+    second = own_folders / "Tiny-UD-Q4_K_XL-00002-of-00003.gguf"
+    done = sparkdash("profiles", "new", str(second), "--image", "ghcr.io/ggml-org/llama.cpp:server-cuda")
+    assert done.code == 0
+    assert "profile: tiny-ud-q4_k_xl\n" in done.out
+    assert f"path: {own_folders}/Tiny-UD-Q4_K_XL-00001-of-00003.gguf" in done.out
