@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from sparkdash.catalog.catalog import Catalog, ProfileProblem, SourceLocator, nearest
 from sparkdash.catalog.document import KeyPath, walk_strings
@@ -17,6 +18,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.engines.argv import lookup
 from sparkdash.engines.flag_check import NOT_LISTED, FlagFault, flag_complaints
 from sparkdash.engines.memory_terms import BOX_BYTES
+from sparkdash.engines.nodes import WAYS, ways
 from sparkdash.engines.registry import adapter_of, all_adapters
 from sparkdash.engines.rule import Hit, Rule, Severity, flag_path, on_several_nodes, variables
 from sparkdash.redaction import is_secret, is_secret_flag, is_secret_variable, masked_values, never
@@ -77,6 +79,54 @@ def _total(profile: Profile) -> Iterator[Hit]:
         boxes = "the box has" if profile.nodes == 1 else f"{profile.nodes} boxes have"
         text = f"adds up to {sum(known):.0f} GiB, and {boxes} {BOX_BYTES * profile.nodes / GIB:.1f}"
         yield Hit(("memory",), text, "Use a smaller checkpoint or KV cache; for two boxes give `nodes: 2`.")
+
+
+_UNFILLED = re.compile(r"\$\{[A-Za-z_]\w*[^}]*\}|\$\(|^\$[A-Za-z_]\w*$")
+"""What only a shell would fill in; a JSON schema's `$defs` and a pattern's `$` are none of it."""
+
+
+def _unfilled(profile: Profile) -> Iterator[Hit]:
+    models = {name: ref.model_dump(exclude_none=True) for name, ref in profile.models.items()}
+    mounts = [mount.model_dump() for mount in profile.mounts]
+    for key, value in {"image": profile.image, "models": models, "mounts": mounts, "args": profile.args}.items():
+        for path, text in walk_strings((key,), value):
+            if hit := _UNFILLED.search(text):
+                yield Hit(path, f"has {hit[0]}, which nothing fills in: no shell reads it", "Write the value itself.")
+
+
+def _devices(profile: Profile) -> Iterator[Hit]:
+    if profile.gpu and profile.nodes == 1 and (count := ways(profile)) > 1:
+        key = next(filter(None, (flag_path(profile, *names) for names in WAYS)), ("args",))
+        text = f"asks for {count} GPUs, and one box has one"
+        yield Hit(key, text, f"Remove it, or write `nodes: {count}` beside `args`.")
+
+
+REQUEST_KEYS = (
+    "temperature", "top_p", "top_k", "min_p", "typical_p", "max_tokens", "max_completion_tokens", "max_output_tokens",
+    "min_tokens", "n", "best_of", "seed", "stop", "stop_token_ids", "stop_sequences", "presence_penalty",
+    "frequency_penalty", "repetition_penalty", "repeat_penalty", "repeat_last_n", "length_penalty", "logit_bias",
+    "logprobs", "top_logprobs", "prompt_logprobs", "response_format", "tools", "tool_choice", "parallel_tool_calls",
+    "reasoning", "reasoning_effort", "reasoning_format", "thinking", "thinking_budget", "chat_template_kwargs",
+    "chat_template", "include_reasoning", "stream_options", "user", "metadata", "store", "service_tier", "priority",
+    "ignore_eos", "skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output",
+    "add_generation_prompt", "continue_final_message", "echo", "structured_outputs", "guided_json", "guided_regex",
+    "guided_choice", "guided_grammar", "json_schema", "regex", "ebnf", "grammar", "lora_path", "cache_prompt",
+    "id_slot", "n_predict", "n_probs", "mirostat", "mirostat_tau", "mirostat_eta", "dynatemp_range",
+    "dynatemp_exponent", "xtc_probability", "xtc_threshold", "dry_multiplier", "dry_base", "dry_allowed_length",
+    "samplers", "timings_per_token", "return_progress", "verbosity", "text", "truncation", "include", "instructions",
+    "system", "voice", "speed", "dimensions", "encoding_format", "size", "quality", "language", "mm_processor_kwargs",
+)  # fmt: skip
+"""Keys of requests that servers take: OpenAI's and Anthropic's API, vLLM 0.32, SGLang 0.5, llama.cpp 2026."""
+
+
+def _request_keys(profile: Profile) -> Iterator[Hit]:
+    given = [(("request", key), key) for key in profile.request]
+    given += [(("request_set", key), key) for key in profile.request_set]
+    given += [(("modes", mode, key), key) for mode, keys in profile.modes.items() for key in keys]
+    for path, key in given:
+        close = [] if key in REQUEST_KEYS else get_close_matches(key, REQUEST_KEYS, n=1, cutoff=0.8)
+        if close:
+            yield Hit(path, "is no key that a server is known to take", f"Did you mean {close[0]}?")
 
 
 def _ipc(profile: Profile) -> Iterator[Hit]:
@@ -259,6 +309,27 @@ _GENERAL = (
     ),
     Rule(
         "runtime-flag", Severity.ERROR, "a flag of the container runtime among the engine's", "copied recipes", _runtime
+    ),
+    Rule(
+        "unfilled-variable",
+        Severity.ERROR,
+        "a shell's variable where no shell reads",
+        "podman and the engines take such text literally",
+        _unfilled,
+    ),
+    Rule(
+        "more-gpus-than-boxes",
+        Severity.ERROR,
+        "more devices than the boxes of the profile have",
+        "a DGX Spark has one GPU; vLLM and SGLang end at once",
+        _devices,
+    ),
+    Rule(
+        "request-key",
+        Severity.WARNING,
+        "a misspelt key of requests, which servers pass over in silence",
+        "OpenAI's API and the engines' own request models",
+        _request_keys,
     ),
     Rule("image-arch", Severity.ERROR, "an image that is not arm64", "a GB10 is aarch64", _arch),
     Rule(

@@ -271,10 +271,18 @@ def _arguments(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
         elif key.replace("_", "-") in RANK_ARGS:
             text, hint = "is set by sparkdash for each node", "Remove it, and write `nodes: 2` beside `args`."
             yield section.problem(("args", key), text, hint, code="reserved-name")
+        elif "target" in profile.models and _names_model(profile, key):
+            text, hint = "names the model, as `models.target` does", "Remove it; sparkdash gives the engine the target."
+            yield section.problem(("args", key), text, hint, code="reserved-name")
         elif key.replace("_", "-") in OURS and not described_server(profile):
             yield section.problem(
                 ("args", key), "is set by sparkdash", "Remove it; give aliases under `serves`.", code="reserved-name"
             )
+
+
+def _names_model(profile: Profile, key: str) -> bool:
+    syntax = adapter(profile.engine).command_line
+    return syntax is not None and syntax.short.get(key, key.replace("_", "-")) in syntax.model
 
 
 def _unknown_models(section: Section, profile: Profile) -> Iterator[ProfileProblem]:

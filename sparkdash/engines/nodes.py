@@ -22,14 +22,14 @@ RDMA_DEVICES = "/dev/infiniband"
 NO_LOCK_LIMIT = "memlock=-1:-1"
 """RDMA pins its buffers. Under the usual limit of 8 MiB their registration fails."""
 
-_WAYS = (("tensor-parallel-size", "tp-size", "tp"), ("pipeline-parallel-size", "pp-size", "pp"))
+WAYS = (("tensor-parallel-size", "tp-size", "tp"), ("pipeline-parallel-size", "pp-size", "pp"))
 """Flags that spread weights and KV cache over devices, by their synonyms."""
 
 
 def ways(profile: Profile) -> int:
     """Return the number of devices over which weights and KV cache are spread."""
     found = 1
-    for synonyms in _WAYS:
+    for synonyms in WAYS:
         found *= parse_token_count(lookup(profile.args, *synonyms)) or 1
     return found
 

@@ -24,6 +24,7 @@ Write = Callable[..., Path]
         ("engine: vllm\n", "", "1: 'engine' is missing."),
         ("about: a small one", "engine_version: 0.16", "2: engine_version: must be text, not 0.16. Write it in quotes: \"0.16\"."),
         ("about: a small one", "engine_version: 0.30", "2: engine_version: must be text, not 0.30. Write it in quotes: \"0.30\"."),
+        ("4096", "4096, model: /m/other", "8: args.model: names the model, as `models.target` does. Remove it;"),
         ("args:", "env: {A: 1}\nargs:", "8: env.A: must be text, not 1. Write it in quotes: \"1\"."),
         ("4096", "{1: a}", '8: args.max-model-len.1: the key 1 must be text. Write it in quotes: "1".'),
         ("{path: /models/tiny}", "{path: /m, hf: a/b}", "6: models.target: give exactly one of 'path' and 'hf'."),
