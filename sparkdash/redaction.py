@@ -9,7 +9,7 @@ Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -78,9 +78,32 @@ def is_secret(text: str, name: str, by_name: IsSecretName) -> bool:
     return bool(_FORM.search(text)) or (by_name(name) and not _HARMLESS.fullmatch(text))
 
 
+_NAMED = re.compile(
+    r"(?<![A-Za-z0-9])((?:\w+[_-])?(?:TOKEN|API[_-]?KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_\w+)?=|[?&](?:key|sig)=)"
+    r"(?![\d.]+\b|[/~{$<*]|none\b|null\b|true\b|false\b)[^\s'\",;&\])}]{4,}",
+    re.IGNORECASE,
+)
+"""Value behind the name of a secret: `HF_TOKEN=…`, `--api-key=…`, `?token=…`."""
+_LOGIN = re.compile(r"(?<=://)[^\s/@:]+:[^\s/@]+(?=@)")
+_ADDRESS = re.compile(r"(https?://[^\s/?#'\"]+)/[^\s'\"]+")
+_known: set[str] = set()
+
+
+def remember_secrets(environment: Mapping[str, str]) -> None:
+    """Have the values of secret variables masked wherever they appear; a command's error may repeat them."""
+    _known.update(value for name, value in environment.items() if is_secret_variable(name) and len(value) >= 8)
+
+
 def masked(text: str) -> str:
-    """Replace every text that has the form of a secret."""
-    return _FORM.sub(MASK, text)
+    """Replace every text that is a known secret, has the form of one, or stands behind the name of one."""
+    for secret in _known:
+        text = text.replace(secret, MASK)
+    return _LOGIN.sub(MASK, _NAMED.sub(rf"\1{MASK}", _FORM.sub(MASK, text)))
+
+
+def masked_addresses(text: str) -> str:
+    """Mask as `masked`, and what follows the host of each address: of a webhook it is the secret."""
+    return _ADDRESS.sub(rf"\1/{MASK}", masked(text))
 
 
 def masked_values(value: Any, by_name: IsSecretName = never, name: str = "") -> Any:

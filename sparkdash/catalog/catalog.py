@@ -17,6 +17,7 @@ from sparkdash.domain.profile import Profile, ProfileSummary, Published, SpeedUp
 from sparkdash.engines.generic.known_servers import known_server
 from sparkdash.errors import AdmissionError
 from sparkdash.limits import NAME, shown
+from sparkdash.redaction import masked
 from sparkdash.units import counted, natural
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ class ProfileProblem:
     """Column from 1."""
     code: str = "wrong-value"
     """Stable word for programs; a rule's name for its findings."""
+
+    def __post_init__(self) -> None:
+        for name in ("message", "hint"):  # both repeat what the author wrote, and everybody may read them
+            if (text := getattr(self, name)) is not None:
+                object.__setattr__(self, name, masked(text))
 
     def __str__(self) -> str:
         """`file:line: key: message. hint`."""

@@ -29,6 +29,7 @@ from sparkdash.domain.profile import (
     SimSpeed,
 )
 from sparkdash.domain.request import ServerRoute
+from sparkdash.redaction import is_secret_variable, masked, masked_values
 
 _PARTS: Mapping[KeyPath, type[BaseModel]] = {
     ("models", "*"): ModelRef,
@@ -150,7 +151,7 @@ def _without_unions(path: KeyPath) -> KeyPath:
 
 
 def _short(value: Any) -> str:
-    text = value.written if isinstance(value, WrittenFloat) else repr(value)
+    text = masked(value.written if isinstance(value, WrittenFloat) else repr(masked_values(value, is_secret_variable)))
     return text if len(text) <= 60 else text[:59] + "…"
 
 

@@ -41,6 +41,7 @@ from sparkdash.host.flag_store import FlagStore
 from sparkdash.host.kernel_log import KernelLog
 from sparkdash.host.runtime import OneNode
 from sparkdash.prometheus import MetricsExporter
+from sparkdash.redaction import remember_secrets
 from sparkdash.settings import Settings, settings_file
 from sparkdash.store import Store
 from sparkdash.store.usage import utc_day
@@ -114,6 +115,7 @@ def _append_to_audit_log(entry: Mapping[str, object]) -> None:
 @asynccontextmanager
 async def build_daemon(parts: Parts, listeners: Listeners) -> AsyncIterator[Daemon]:
     """Make all parts without starting them; close their files and sockets when the context is left."""
+    remember_secrets(os.environ)
     edited = asyncio.Event()
     with inotify.watch_folders(edited.set) as kernel:
         files = ProfileFiles(

@@ -259,3 +259,11 @@ def test_of_thousands_of_mistakes_the_first_are_told(told: Told, good: str) -> N
         <= 100
     )
     assert time.monotonic() - began < 3
+
+
+def test_a_problem_repeats_no_secret(told: Told, good: str) -> None:
+    """Everybody may read what is wrong with a file: the state, lists and the log of the daemon have it."""
+    wrong = good.replace("args: {max-model-len: 4096}", 'args: "--api-key hunter2hunter2"')
+    problems = told(f"{wrong}env: [HF_TOKEN=letmeinletmein]\nrequest: {{a: 1}}\nmounts: {{HF_TOKEN: letmeinletmein}}\n")
+    assert len(problems) == 3
+    assert not [problem for problem in problems if "hunter2" in problem or "letmein" in problem]

@@ -384,6 +384,16 @@ async def test_the_audit_log_tells_who_changed_what(locked: Locked) -> None:
     assert SECRET not in json.dumps(locked.audit)
 
 
+async def test_the_audit_log_keeps_no_webhook_and_no_token(locked: Locked) -> None:
+    """Of an address only the host, of a secret's name no value."""
+    body = {"key": "hooks", "value": 'url = "https://hooks.example/services/verysecret"', "HF_TOKEN": "letmeinletmein"}
+    locked.add(scopes=["control"])
+    await locked.house.client.post("/api/settings", json=body, headers={"x-api-key": SECRET})
+    (line,) = locked.audit
+    assert line["said"]["value"] == 'url = "https://hooks.example/***"'
+    assert "letmein" not in json.dumps(line)
+
+
 @pytest.mark.parametrize("ends", ["revoked", "expired"])
 async def test_a_feed_ends_with_its_key(locked: Locked, ends: str) -> None:
     """At the next event, of which nothing is told; a key that holds goes on."""

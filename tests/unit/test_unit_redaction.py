@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sparkdash import redaction
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.redaction import (
     MASK,
@@ -11,8 +12,10 @@ from sparkdash.redaction import (
     is_secret_flag,
     is_secret_variable,
     masked,
+    masked_addresses,
     masked_command,
     masked_values,
+    remember_secrets,
 )
 from sparkdash.rules import redact_profile, secret_at
 
@@ -109,3 +112,30 @@ def test_a_secret_for_one_node_is_found_and_masked_as_well() -> None:
     profile = LITERAL.replace(silence={}, env={}, args={}, nodes=2, env_by_node={"spark2": {"HF_TOKEN": secret}})
     assert secret_at(profile) == "env_by_node.spark2.HF_TOKEN"
     assert secret not in redact_profile(profile).model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("not ['HF_TOKEN=anything-at-all', 'A=1']", "not ['HF_TOKEN=***', 'A=1']"),
+        ("vllm serve --api-key=hunter2x --port 1", "vllm serve --api-key=*** --port 1"),
+        ("GET https://h/x?token=abcdef&n=1", "GET https://h/x?token=***&n=1"),
+        ("pull https://me:letmein@registry.example/x", "pull https://***@registry.example/x"),
+        ("max_tokens=4096 stop_token=/x key=1 MY_TOKEN=none", "max_tokens=4096 stop_token=/x key=1 MY_TOKEN=none"),
+        ("ssh://git@github.com/a/b", "ssh://git@github.com/a/b"),
+    ],
+)
+def test_a_secret_is_masked_by_the_name_in_front_of_it(text: str, shown: str) -> None:
+    assert masked(text) == shown
+
+
+def test_a_secret_of_the_environment_is_masked_wherever_it_appears(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Podman's errors repeat the command, and with it what no form tells."""
+    monkeypatch.setattr(redaction, "_known", set())
+    remember_secrets({"MY_API_KEY": "correct horse battery", "HOME": "/home/somebody", "SHORT_KEY": "abc"})
+    assert masked("Error: correct horse battery of /home/somebody, abc") == "Error: *** of /home/somebody, abc"
+
+
+def test_of_a_webhook_only_the_host_is_shown() -> None:
+    text = '[{url = "https://hooks.example/services/T0/B1/verysecret"}]'
+    assert masked_addresses(text) == '[{url = "https://hooks.example/***"}]'

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparkdash.gateway.http.channel import Message, Scope, Send
+from sparkdash.redaction import is_secret_variable, masked_addresses, masked_values
 
 BODY_LIMIT = 2048
 """Bytes of a body that is kept; control requests name a profile and little else."""
@@ -27,7 +28,7 @@ def audited_send(
         "who": who,
         "from": client[0] if client else None,
         "did": f"{scope['method']} {scope['path']}",
-        "said": {key: value for key, value in said.items() if key != SECRET},
+        "said": {key: _shown(value) for key, value in said.items() if key != SECRET},
     }
 
     async def sent(message: Message) -> None:
@@ -38,6 +39,14 @@ def audited_send(
         await send(message)
 
     return sent
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _shown(one) for key, one in masked_values(value, is_secret_variable).items()}
+    if isinstance(value, list):
+        return list(map(_shown, value))
+    return masked_addresses(value) if isinstance(value, str) else value
 
 
 def _said(body: bytes) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 from sparkdash.domain.container import ContainerInfo, ContainerSpec, ContainerState
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
+from sparkdash.redaction import masked
 
 _STATES = {
     "created": ContainerState.CREATED,
@@ -114,7 +115,7 @@ def last_words(complaint: str) -> str:
     """Shorten a complaint to its last lines, without noise if anything else is left."""
     said = [line.strip() for line in complaint.splitlines() if line.strip()]
     plain = [line for line in said if not _NOISE.match(line)] or said
-    text = _PREFIX.sub("", " ".join(plain[-3:]), count=1).rstrip(".")
+    text = masked(_PREFIX.sub("", " ".join(plain[-3:]), count=1).rstrip("."))  # clients read it too
     return text if len(text) <= _WORDS_LIMIT else text[:_WORDS_LIMIT] + "…"
 
 
