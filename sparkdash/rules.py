@@ -120,7 +120,7 @@ REQUEST_KEYS = (
 
 
 def _request_keys(profile: Profile) -> Iterator[Hit]:
-    given = [(("request", key), key) for key in profile.request]
+    given: list[tuple[KeyPath, str]] = [(("request", key), key) for key in profile.request]
     given += [(("request_set", key), key) for key in profile.request_set]
     given += [(("modes", mode, key), key) for mode, keys in profile.modes.items() for key in keys]
     for path, key in given:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparkdash.gateway.http.channel import Message, Scope, Send
-from sparkdash.redaction import is_secret_variable, masked_addresses, masked_values
+from sparkdash.redaction import is_secret_flag, masked_addresses, masked_values
 
 BODY_LIMIT = 2048
 """Bytes of a body that is kept; control requests name a profile and little else."""
@@ -28,7 +28,7 @@ def audited_send(
         "who": who,
         "from": client[0] if client else None,
         "did": f"{scope['method']} {scope['path']}",
-        "said": {key: _shown(value) for key, value in said.items() if key != SECRET},
+        "said": _shown({key: value for key, value in said.items() if key != SECRET}),
     }
 
     async def sent(message: Message) -> None:
@@ -43,7 +43,7 @@ def audited_send(
 
 def _shown(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _shown(one) for key, one in masked_values(value, is_secret_variable).items()}
+        return {key: _shown(one) for key, one in masked_values(value, is_secret_flag).items()}
     if isinstance(value, list):
         return list(map(_shown, value))
     return masked_addresses(value) if isinstance(value, str) else value
