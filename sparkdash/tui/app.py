@@ -37,7 +37,7 @@ from sparkdash.tui.layout import COMPACT_BELOW, TWO_COLUMNS_FROM, Arrangement
 from sparkdash.tui.mirror import Mirror, View
 from sparkdash.tui.orders import Orders
 from sparkdash.tui.screens.dashboard import DashboardPage
-from sparkdash.tui.screens.dialog import Dialog
+from sparkdash.tui.screens.dialog import Dialog, Palette
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.text import LinesForWidth
 from sparkdash.tui.widgets.header import PAGES
@@ -304,8 +304,6 @@ class SparkdashApp(App[None]):
         return palette_commands(self)
 
     def action_command_palette(self) -> None:
-        from sparkdash.tui.screens.palette import Palette
-
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette(id="--command-palette"))
 

@@ -1,14 +1,18 @@
-"""Dialogs: a question before something is stopped, or a text to read."""
+"""Dialogs: a question before something is stopped, a text to read, a plan to begin; and the palette of commands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import ClassVar, Generic, TypeVar
 
-from textual import events, work
+from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
 from textual.screen import ModalScreen
+from textual.widgets import Input
+from textual.worker import WorkerCancelled, WorkerFailed
 
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.mirror import View
@@ -240,3 +244,20 @@ class Dialog(TextDialog[bool]):
 
     def action_scroll_words(self, by: int) -> None:
         self.text.scroll(by)
+
+
+class Palette(CommandPalette):
+    """Textual's palette, whose Enter waits for the commands that fit the typed words: the list is that of fewer words."""
+
+    @on(Input.Submitted)
+    def choose_once_found(self, event: Input.Submitted) -> None:
+        event.stop()
+        event.prevent_default()
+        self.run_worker(self._choose_once_found())
+
+    async def _choose_once_found(self) -> None:
+        for worker in tuple(self.workers):
+            if worker.node is self and worker.group == self._GATHER_COMMANDS_GROUP:
+                with suppress(WorkerCancelled, WorkerFailed):
+                    await worker.wait()
+        self._select_or_command()
