@@ -112,11 +112,11 @@ FEW_PROMPTS_NOTE = (
 
 
 def _has_few_prompts(run: Run, world: Snapshot) -> bool:
-    """Whether arms are compared of which one speculates, in cells of so few prompts that little can be shown."""
+    """Whether a speculating arm is compared with a plain one in cells of few prompts alone."""
     known = [world.profile(arm.profile) for arm in run.arms]
     speculates = len({one.speculation is None for one in known if one is not None}) > 1
-    fewest = min((cell.reps for cell in run.cells if cell.key.kind is Kind.SPEED), default=FEW_PROMPTS + 1)
-    return run.mode is not Mode.SCREEN and speculates and fewest <= FEW_PROMPTS
+    most = max((cell.reps for cell in run.cells if cell.key.kind is Kind.SPEED), default=FEW_PROMPTS + 1)
+    return run.mode is not Mode.SCREEN and speculates and most <= FEW_PROMPTS
 
 
 def _expected_text(expected_s: float | None, sources: set[str], *, estimated: bool) -> str:
