@@ -30,6 +30,7 @@ from sparkdash.domain.node import NodeState, NodeStatus
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapOutcome
 from sparkdash.errors import HostError, SparkdashError, UpstreamError
+from sparkdash.host.command import begin_child, end_child
 from sparkdash.settings import Hook, HookEventKind
 from sparkdash.units import duration
 from sparkdash.upstream import Upstream, encode_headers
@@ -194,6 +195,7 @@ PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "XDG_RUNTIME_DIR", "D
 """Variables that programs need to find others, and to show something on the desktop."""
 WORDS = 500
 """Bytes of a failing command's words, or of a webhook's answer, that are kept."""
+END_LOOK_S = 0.05
 _JSON = encode_headers([(b"Content-Type", b"application/json"), (b"User-Agent", b"sparkdash-hook")])
 
 
@@ -228,23 +230,20 @@ async def _command(hook: Hook, event: HookEvent, body: bytes) -> None:
     environment = {name: os.environ[name] for name in PASSED if name in os.environ}
     environment |= {"SPARKDASH_EVENT": event.event.value, "SPARKDASH_PROFILE": event.profile or ""}
     try:
-        process = await asyncio.create_subprocess_exec(
-            *hook.command,
+        process = await begin_child(
+            hook.command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             env=environment,
             cwd="/",
-            start_new_session=True,
         )
     except (OSError, ValueError) as error:
         raise _failed(hook, f"cannot be started: {getattr(error, 'strerror', None) or error}") from None
     try:
         said = await _spoken(process, body)
     finally:
-        if process.returncode is None:
-            _kill_group(process.pid)
-            await process.wait()
+        await end_child(process)
     if process.returncode:
         raise _failed(hook, f"ended with {process.returncode}: {said}")
 
@@ -258,7 +257,9 @@ async def _spoken(process: asyncio.subprocess.Process, body: bytes) -> str:
         process.stdin.close()
     words = asyncio.create_task(_read(process.stderr), name="hook's words")
     try:
-        await process.wait()
+        # in Python 3.11 `wait` would also wait for children that hold the pipe
+        while process.returncode is None:  # noqa: ASYNC110 - no event tells the end alone
+            await asyncio.sleep(END_LOOK_S)
         _kill_group(process.pid)  # a child that stays would hold the pipe open
         return (await words).decode("utf-8", "replace").strip()
     finally:

@@ -224,7 +224,8 @@ async def begin_child(argv: Sequence[str], **how: Any) -> Process:
 async def end_child(process: Process) -> None:
     """Kill a child that still runs, with all of its session's group, wait for its end, and close its pipes.
 
-    podman's own background processes (conmon, pause) lead groups of their own, and live on. Waits even if the caller is cancelled, however often: asyncio would report an unawaited end to a closed loop.
+    podman's own background processes (conmon, pause) lead groups of their own, and live on. Waits even if the caller
+    is cancelled, however often: asyncio would report an unawaited end to a closed loop.
     """
     left: asyncio.CancelledError | None = None
     if process.returncode is None:
