@@ -153,6 +153,13 @@ def test_a_swap_that_failed_before_is_not_ours(sparkdash: Run, daemon: FakeDaemo
     assert sparkdash("use", "new").code == 0
 
 
+def test_an_engine_that_failed_before_is_not_ours(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """Something else is told before the swap begins."""
+    daemon.set(engines={"new": engine("new", EngineState.FAILED, since=BIRTH - 100)})
+    daemon.on_use = lambda name: [EngineChanged(engine=engine("other")), *daemon.comes_up(name)]
+    assert sparkdash("use", "new").code == 0
+
+
 def test_a_cancelled_swap_is_an_end(sparkdash: Run, daemon: FakeDaemon) -> None:
     """Exit code 3."""
     began = swap("new")

@@ -25,6 +25,7 @@ from sparkdash.errors import (
     SparkdashError,
     UpstreamError,
 )
+from sparkdash.redaction import shown_url
 
 
 @pytest.fixture
@@ -221,6 +222,7 @@ def test_a_password_in_an_address_is_never_shown() -> None:
     with pytest.raises(DaemonError, match=r"^'http://\*\*\*@h:x' is not a URL") as wrong:
         address.at_url("http://me:hunter2@h:x")
     assert "hunter2" not in f"{nobody.value} {wrong.value}"
+    assert shown_url("http://me:hunter2@and@more@h/v1") == "http://***@h/v1"
 
 
 def test_proxies_of_the_environment_do_not_count(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:

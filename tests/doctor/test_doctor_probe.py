@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -178,3 +179,10 @@ def test_versions_are_compared_as_numbers() -> None:
     assert podman_info.version_numbers("4.10.1") > podman_info.version_numbers("4.9.3+ds1-1ubuntu0.2")
     assert podman_info.version_numbers("5.1") >= (5, 1)
     assert podman_info.version_numbers("") == ()
+
+
+def test_a_uid_without_a_name_is_told_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_123)
+    assert Probe(settings=Settings()).user == "4000000123"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -392,6 +393,19 @@ async def test_the_audit_log_keeps_no_webhook_and_no_token(locked: Locked) -> No
     (line,) = locked.audit
     assert line["said"]["value"] == 'url = "https://hooks.example/***"'
     assert "letmein" not in json.dumps(line)
+
+
+async def test_a_change_is_written_down_before_its_caller_hears_of_it(house: Any) -> None:
+    """However long that takes."""
+    kept: list[object] = []
+
+    def keep(line: object) -> None:
+        time.sleep(0.2)
+        kept.append(line)
+
+    house.app.__init__(replace(house.app._deps, audit=keep))
+    await house.client.post("/api/use", json={"profile": "alpha"})
+    assert len(kept) == 1
 
 
 @pytest.mark.parametrize("ends", ["revoked", "expired"])

@@ -160,7 +160,7 @@ class Held:
         self.evicted = False
 
     def evict(self) -> None:
-        self.evicted = True
+        self.evicted, self.idle_since = True, None
 
 
 async def test_one_box_elsewhere_has_half_of_them_at_most() -> None:
@@ -190,6 +190,16 @@ async def test_one_box_elsewhere_has_half_of_them_at_most() -> None:
     limit.leave("10.0.0.7")
     assert comes("10.0.0.7")
     assert told == [Crowding(most=8, closed=1, refused=0, address="10.0.0.7")]
+
+
+async def test_a_burst_closes_no_more_than_it_needs() -> None:
+    """The end of one that is closed is reported in a later turn, and others may come in this one."""
+    idle = [Held(None) for _ in range(32)]
+    limit, held = ConnectionLimit(32, lambda _: None), set(idle)
+    for _ in range(2):
+        assert limit.admit(None, held)
+        held.add(Held(None, None))
+    assert sum(each.evicted for each in idle) == 2
 
 
 async def test_what_comes_after_is_told_together(monkeypatch: pytest.MonkeyPatch) -> None:

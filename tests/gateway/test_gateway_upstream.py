@@ -123,6 +123,27 @@ async def test_what_one_left_unread_never_reaches_another(upstream: Upstream, en
         assert await answer.read() == b"/2" * size
 
 
+async def test_an_upload_that_was_answered_early_leaves_no_connection_for_the_next(upstream: Upstream) -> None:
+    """The engine would take the next request for the rest of the upload."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    url = "http://{}:{}/x".format(*server.sockets[0].getsockname())
+    async with asyncio.timeout(20):
+        for body in (bytes(32 * 2**20), b""):
+            async with upstream.open("POST", url, body=body) as answer:
+                assert (answer.status, await answer.read()) == (413, b"")
+    server.close()
+    for writer in writers:
+        writer.close()
+    assert len(writers) == 2
+
+
 async def test_compressed_bytes_stay_compressed(upstream: Upstream, engine: Any) -> None:
     """What crosses is the engine's body, not our reading of it."""
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from sparkdash.daemon import control_actions, main, reloading
+from sparkdash.bus import Bus
+from sparkdash.daemon import build, control_actions, main, reloading
 from sparkdash.daemon.profile_files import FilesChange
+from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import HostError
 
 
@@ -84,3 +87,17 @@ def test_streams_do_not_end_at_the_usual_limit_of_open_files(
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
     main.raise_file_limit()
     assert asked == ([] if then is None else [(then, hard)])
+
+
+async def test_a_reader_of_an_earlier_daemon_gets_the_whole_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event numbers of one life never continue another's."""
+    parts: Any = SimpleNamespace(host="spark", runtime=SimpleNamespace(name="podman"), simulated=False, traffic_on=None)
+    fact = Notice(level=Level.INFO, code="c", text="t")
+    lives = []
+    for now in (1000.0, 1001.0):
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        lives.append(Bus(build._first_snapshot(parts, "http://127.0.0.1:1"), time.time))
+    last = lives[0].publish(fact).seq
+    lives[1].publish(fact)
+    lives[1].publish(fact)
+    assert await anext(aiter(lives[1].subscribe(last))) == lives[1].snapshot
