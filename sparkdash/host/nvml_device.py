@@ -1,26 +1,19 @@
-"""First GPU of a box through NVML, NVIDIA's management library, by ctypes. Blocking.
+"""First GPU of a box through NVML, NVIDIA's management library. Blocking.
 
-Standard library alone, Python 3.10: this box reads its GPU by this module, and `nodes.programs` ships it to other boxes.
-What the driver does not report is None. nvmlDeviceGetMemoryInfo is called once, for its total alone: a GPU that shares
-the system's memory, as a GB10's, has none (not supported, or zero), and only /proc/meminfo has its free memory.
+Python 3.10, its standard library and pynvml alone: this box reads its GPU by this module, and `nodes.programs` ships it
+to other boxes, pynvml's one file with it. What the driver does not report is None. nvmlDeviceGetMemoryInfo is called
+once, for its total alone: a GPU that shares the system's memory, as a GB10's, has none (not supported, or zero), and
+only /proc/meminfo has its free memory.
 """
 
 from __future__ import annotations
 
-import ctypes
-from typing import TYPE_CHECKING, Any
+import importlib
+from contextlib import suppress
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-LIBRARY = "libnvidia-ml.so.1"
-SM_CLOCK = 1
-TEMPERATURE = 0
 LOST = frozenset({1, 15, 16})
 """Answers after which the device must be opened anew: uninitialized, GPU is lost, reset required."""
-NOT_AVAILABLE = 2**64 - 1
-"""Memory of a process that the driver does not report."""
-PROCESS_LIMIT = 256
 
 THROTTLE = (
     (0x2, "clock setting"),
@@ -35,54 +28,37 @@ THROTTLE = (
 """NVML's bits for lowered clocks, with our words. Its "idle" (1) is left out, as nothing is held back then."""
 
 
-class _Rates(ctypes.Structure):
-    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
-
-
-class _Memory(ctypes.Structure):
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
-
-
-class _Process(ctypes.Structure):
-    _fields_ = (
-        ("pid", ctypes.c_uint),
-        ("bytes", ctypes.c_ulonglong),
-        ("gpu_instance", ctypes.c_uint),
-        ("compute_instance", ctypes.c_uint),
-    )
-
-
 class NvmlDevice:
-    """First GPU, open. Raises OSError without the library, or when it has no GPU. One thread at a time may use it."""
+    """First GPU, open. Raises OSError without the driver, or when it has no GPU. One thread at a time may use it."""
 
-    def __init__(self, load: Callable[[str], Any] = ctypes.CDLL) -> None:
-        self._library = load(LIBRARY)
-        if self._library.nvmlInit_v2() != 0:
-            raise OSError("NVML could not begin")
-        self._device = ctypes.c_void_p()
-        if self._library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self._device)) != 0:
+    def __init__(self, nvml: Any = None) -> None:
+        # 0.1 s of processor time, which a box without a question for its GPU does not spend
+        self._nvml = nvml or importlib.import_module("pynvml")
+        self._device: Any = None
+        try:
+            self._nvml.nvmlInit()
+            self._device = self._nvml.nvmlDeviceGetHandleByIndex(0)
+        except self._nvml.NVMLError as error:
             self.close()
-            raise OSError("NVML has no GPU")
-        memory = _Memory()
-        self.own_memory = memory.total or None if self._ask("nvmlDeviceGetMemoryInfo", ctypes.byref(memory)) else None
+            raise OSError(f"NVML has no GPU: {error}") from None
+        memory = self._ask("nvmlDeviceGetMemoryInfo")
+        self.own_memory: int | None = (memory.total or None) if memory else None
         """Bytes of memory on the GPU itself; None if it shares the system's memory."""
         self._fixed = {
-            "name": self._text("nvmlDeviceGetName", self._device),
-            "driver": self._text("nvmlSystemGetDriverVersion"),
-            "sm_clock_max_mhz": self._uint("nvmlDeviceGetMaxClockInfo", SM_CLOCK),
+            "name": self._ask("nvmlDeviceGetName"),
+            "driver": self._call("nvmlSystemGetDriverVersion"),
+            "sm_clock_max_mhz": self._ask("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM),
         }
 
     def gpu(self) -> dict[str, Any]:
         """Read all figures, with the names of `domain.metric.Gpu`. Raises OSError when the GPU is lost."""
-        rates = _Rates()
-        known = self._ask("nvmlDeviceGetUtilizationRates", ctypes.byref(rates))
-        milliwatts = self._uint("nvmlDeviceGetPowerUsage")
+        rates, milliwatts = self._ask("nvmlDeviceGetUtilizationRates"), self._ask("nvmlDeviceGetPowerUsage")
         return {
             **self._fixed,
-            "utilization": rates.gpu / 100 if known else None,
+            "utilization": None if rates is None else rates.gpu / 100,
             "power_w": None if milliwatts is None else milliwatts / 1000,
-            "temperature_c": self._uint("nvmlDeviceGetTemperature", TEMPERATURE),
-            "sm_clock_mhz": self._uint("nvmlDeviceGetClockInfo", SM_CLOCK),
+            "temperature_c": self._ask("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU),
+            "sm_clock_mhz": self._ask("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM),
             "throttle": self._throttle(),
         }
 
@@ -92,41 +68,29 @@ class NvmlDevice:
         A process with a compute and a graphics context is listed twice with the same memory.
         """
         found: dict[int, int | None] = {}
-        listed = False
-        for kind in ("Compute", "Graphics"):
-            count, entries = ctypes.c_uint(PROCESS_LIMIT), (_Process * PROCESS_LIMIT)()
-            if self._ask(f"nvmlDeviceGet{kind}RunningProcesses_v3", ctypes.byref(count), entries):
-                listed = True
-                for entry in entries[: min(count.value, PROCESS_LIMIT)]:
-                    before = found.get(entry.pid)
-                    found[entry.pid] = before if entry.bytes == NOT_AVAILABLE else max(before or 0, entry.bytes)
-        return found if listed else None
+        lists = [self._ask(f"nvmlDeviceGet{kind}RunningProcesses") for kind in ("Compute", "Graphics")]
+        for entry in [entry for entries in lists for entry in entries or ()]:
+            before, held = found.get(entry.pid), entry.usedGpuMemory
+            found[entry.pid] = before if held is None else max(before or 0, held)
+        return None if lists == [None, None] else found
 
     def close(self) -> None:
-        self._library.nvmlShutdown()
+        with suppress(self._nvml.NVMLError):
+            self._nvml.nvmlShutdown()
 
     def _throttle(self) -> tuple[str, ...]:
-        bits = ctypes.c_ulonglong()
-        # drivers before 535 know the call by its older name
-        for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
-            if self._ask(name, ctypes.byref(bits)):
-                return tuple(word for bit, word in THROTTLE if bits.value & bit)
-        return ()
+        bits = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
+        if bits is None:  # drivers before 535 know the call by its older name
+            bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        return tuple(word for bit, word in THROTTLE if (bits or 0) & bit)
 
-    def _uint(self, name: str, *which: int) -> int | None:
-        value = ctypes.c_uint()
-        return value.value if self._ask(name, *which, ctypes.byref(value)) else None
+    def _ask(self, name: str, *rest: object) -> Any:
+        return self._call(name, self._device, *rest)
 
-    def _text(self, name: str, *which: object) -> str | None:
-        buffer = ctypes.create_string_buffer(96)
-        answered = getattr(self._library, name)(*which, buffer, 96) == 0
-        return buffer.value.decode("utf-8", "replace") if answered else None
-
-    def _ask(self, name: str, *rest: object) -> bool:
+    def _call(self, name: str, *given: object) -> Any:
         try:
-            code = getattr(self._library, name)(self._device, *rest)
-        except AttributeError:  # a library older than the call
-            return False
-        if code in LOST:
-            raise OSError(f"the GPU is lost ({name}: {code})")
-        return bool(code == 0)
+            return getattr(self._nvml, name)(*given)
+        except self._nvml.NVMLError as error:
+            if error.value in LOST:
+                raise OSError(f"the GPU is lost ({name}: {error})") from None
+            return None

@@ -1,6 +1,7 @@
 """Programs that are sent to a box: modules of this project as one text, which its Python reads from standard input.
 
-Nothing is installed or written there. The modules need Python 3.10 and its standard library alone.
+Nothing is installed or written there. The modules need Python 3.10 and its standard library alone; pynvml is one file
+and goes with them.
 """
 
 from __future__ import annotations

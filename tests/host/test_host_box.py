@@ -161,9 +161,9 @@ def test_figures_that_the_driver_does_not_support_are_unknown(gb10_nvml: FakeNvm
 
 def test_one_silent_list_of_processes_is_enough(gb10_nvml: FakeNvml) -> None:
     """With one of the two lists the processes are known; with none they are unknown, not empty."""
-    gb10_nvml.failing["nvmlDeviceGetGraphicsRunningProcesses_v3"] = NOT_SUPPORTED
+    gb10_nvml.failing["nvmlDeviceGetGraphicsRunningProcesses"] = NOT_SUPPORTED
     assert look(gb10_nvml).processes == {4242: 63931 << 20}
-    gb10_nvml.failing["nvmlDeviceGetComputeRunningProcesses_v3"] = NOT_SUPPORTED
+    gb10_nvml.failing["nvmlDeviceGetComputeRunningProcesses"] = NOT_SUPPORTED
     assert look(gb10_nvml).processes is None
 
 
@@ -176,7 +176,7 @@ def test_an_older_library_is_asked_by_the_older_name(gb10_nvml: FakeNvml) -> Non
 
 
 @pytest.mark.parametrize(
-    ("call", "code"), [("nvmlDeviceGetTemperature", GPU_IS_LOST), ("nvmlInit_v2", NOT_LOADED)], ids=["lost", "absent"]
+    ("call", "code"), [("nvmlDeviceGetTemperature", GPU_IS_LOST), ("nvmlInit", NOT_LOADED)], ids=["lost", "absent"]
 )
 async def test_a_driver_without_a_gpu_costs_nothing_and_is_tried_again_after_a_pause(
     gb10_nvml: FakeNvml, call: str, code: int
@@ -185,7 +185,7 @@ async def test_a_driver_without_a_gpu_costs_nothing_and_is_tried_again_after_a_p
     nvml = Nvml(gb10_nvml.open, clock=lambda: now)
     gb10_nvml.failing[call] = code
     assert [await nvml.read() for _ in range(3)] == [NOTHING] * 3
-    assert gb10_nvml.calls["nvmlInit_v2"] == 1
+    assert gb10_nvml.calls["nvmlInit"] == 1
     del gb10_nvml.failing[call]
     now += 61
     assert (await nvml.read()).gpu is not None

@@ -27,6 +27,7 @@ from sparkdash.nodes.ssh.connection import NodeConnection
 from sparkdash.units import duration, one_line
 
 FIGURES = (
+    "pynvml",
     "sparkdash.host.guard_rules",
     "sparkdash.host.kernel_figures",
     "sparkdash.host.nvml_device",
