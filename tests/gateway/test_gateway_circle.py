@@ -56,7 +56,9 @@ async def test_a_chain_of_gateways_is_no_circle(house: Any, engine: Any, tools: 
         house.supervisor.names = ("alpha",)
         reply = await house.client.post("/v1/chat/completions", json={"model": "there", "messages": []})
         assert (reply.status_code, other.supervisor.leases) == (200, ["alpha"])
+    house.supervisor.url = engine.url
     await house.client.post("/v1/chat/completions", json={"model": "alpha", "messages": []})
+    assert "x-sparkdash-via" not in engine.seen[-1].headers
 
 
 async def test_the_gateway_itself_is_not_attached_as_an_engine() -> None:
