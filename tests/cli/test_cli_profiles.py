@@ -502,6 +502,14 @@ def test_programs_of_this_box_need_no_image(
     assert "podman" not in done.err
 
 
+def test_shipped_profiles_have_no_problem_where_engines_are_plain_processes(
+    sparkdash: Run, nobody: None, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARKDASH_RUNTIME", "process")
+    done = sparkdash("profiles", "check")
+    assert (done.code, "Error" in done.err) == (0, False), done.err
+
+
 def test_what_cannot_run_names_a_profile_that_can(sparkdash: Run, nobody: None, own_folders: Path) -> None:
     listed = {each.name: each for each in summaries(sparkdash)}
     for each in listed.values():

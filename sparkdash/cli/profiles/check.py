@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from sparkdash import settings
+from sparkdash import paths, settings
 from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.catalog import nearest
 from sparkdash.cli.local import configured_catalog, container_spec, stored_flags
@@ -127,6 +128,8 @@ def _unstartable(found: Catalog, blamed: Collection[str]) -> Iterator[RuleFindin
             if error.code == "unknown_flag" and profile.name in blamed:
                 continue
             file, _, start = profile.source.rpartition(":")
+            if error.code == "command_missing" and Path(file).is_relative_to(paths.shipped_profiles()):
+                continue  # made for containers: no fault of the owner's files where engines are plain processes
             code = error.code.replace("_", "-")
             problem = ProfileProblem(file, int(start), "", error.message.rstrip("."), error.hint, code=code)
             yield RuleFinding(code, Severity.ERROR, problem, (profile.name,))
