@@ -16,6 +16,7 @@ from sparkdash.catalog.catalog import Catalog, ProfileProblem, nearest
 from sparkdash.catalog.checks import document_problems, profile_problems
 from sparkdash.catalog.document import Document, read_document
 from sparkdash.catalog.schema import MOST_PROBLEMS, Section, sections, validate_section
+from sparkdash.domain.images import ImageOrigin, image_origin
 from sparkdash.domain.profile import Profile
 from sparkdash.units import natural
 
@@ -104,6 +105,7 @@ def combine_folders(folders: Sequence[FolderRead]) -> Catalog:
     problems += _lost_nearest(kept, resolved)
     resolved, unbuilt = share_builds(found, resolved)
     problems += unbuilt
+    resolved = {name: _with_nearest_to_be_had(profile, resolved) for name, profile in resolved.items()}
     places = {profile.name: section for section, profile in found}
     return Catalog(resolved, tuple(sorted(problems, key=_by_place)), places)
 
@@ -216,6 +218,17 @@ def _resolve_nearest(profile: Profile, profiles: dict[str, Profile]) -> Profile:
     """Expand `nearest: eagle3` to a sister variant; a full name stays as it is."""
     sister = f"{profile.family}/{profile.nearest}"
     return profile.replace(nearest=sister) if sister in profiles else profile
+
+
+def _with_nearest_to_be_had(profile: Profile, profiles: dict[str, Profile]) -> Profile:
+    """Follow `nearest` from profile to profile until one can run and has an image to pull or to build."""
+    seen, there = {profile.name}, profiles.get(profile.nearest or "")
+    while there is not None and there.name not in seen:
+        if there.cannot_run is None and image_origin(there.image or "", there.build) is not ImageOrigin.NONE:
+            return profile.replace(nearest=there.name)
+        seen.add(there.name)
+        there = profiles.get(there.nearest or "")
+    return profile
 
 
 def _lost_nearest(files: list[_File], profiles: dict[str, Profile]) -> Iterator[ProfileProblem]:

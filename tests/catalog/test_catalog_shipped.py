@@ -8,6 +8,7 @@ import time
 import pytest
 
 from sparkdash import catalog
+from sparkdash.domain.images import ImageOrigin, image_origin
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.request import Task
 from sparkdash.engines.registry import adapter, adapter_of
@@ -68,10 +69,18 @@ def test_the_summaries_show_what_was_published(name: str, context: int, rate: fl
 
 @pytest.mark.parametrize("variant", ["mtp-1", "mtp-2"])
 def test_what_cannot_run_says_why_and_what_to_use(variant: str) -> None:
-    """The coder has no MTP head; EAGLE3 is the nearest."""
+    """The coder has no MTP head; EAGLE3 is the nearest, on the image that can be had."""
     profile = CATALOG.profiles[f"qwen3-coder-30b-nvfp4/{variant}"]
     assert "no MTP head" in (profile.cannot_run or "")
-    assert profile.nearest == "qwen3-coder-30b-nvfp4/eagle3"
+    assert profile.nearest == "qwen3-coder-30b-nvfp4/prebuilt-eagle3"
+
+
+def test_no_profile_sends_to_one_that_cannot_run_or_whose_image_nobody_has() -> None:
+    profiles = CATALOG.profiles
+    sent_to = [profiles[one.nearest] for one in profiles.values() if one.nearest]
+    assert sent_to
+    assert not [one.name for one in sent_to if one.cannot_run]
+    assert not [one.name for one in sent_to if image_origin(one.image or "", one.build) is ImageOrigin.NONE]
 
 
 def test_what_has_no_image_cannot_run() -> None:
