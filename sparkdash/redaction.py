@@ -106,14 +106,23 @@ def masked_addresses(text: str) -> str:
     return _ADDRESS.sub(rf"\1/{MASK}", masked(text))
 
 
-def masked_values(value: Any, by_name: IsSecretName = never, name: str = "") -> Any:
-    """Mask the strings in nested lists and mappings; each key of a mapping is the name of its value."""
+MASKED_DEPTH = 50
+"""Levels of a value that are looked through; a client may send some hundred thousand."""
+
+
+def masked_values(value: Any, by_name: IsSecretName = never, name: str = "", levels: int = MASKED_DEPTH) -> Any:
+    """Mask the strings in nested lists and mappings, and whole what is nested deeper than `levels`.
+
+    Each key of a mapping is the name of its value.
+    """
     if isinstance(value, str):
         return MASK if by_name(name) and is_secret(value, name, by_name) else masked(value)
+    if isinstance(value, dict | list | tuple) and not levels:
+        return MASK
     if isinstance(value, dict):
-        return {key: masked_values(item, by_name, str(key)) for key, item in value.items()}
+        return {key: masked_values(item, by_name, str(key), levels - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(masked_values(item, by_name, name) for item in value)
+        return type(value)(masked_values(item, by_name, name, levels - 1) for item in value)
     return value
 
 

@@ -50,7 +50,8 @@ def shelf(own_folders: Path, hub: FakeHub) -> Path:
     (folder / "m.yaml").write_text(
         f"profile: m\nengine: vllm\nimage: {IMAGE}\nmodels: {{target: {{hf: org/m}}, unused: {{hf: org/unused}}}}\n"
         "variants:\n  broken: {cannot_run: no head, nearest: m}\n"
-        f"  drafted: {{models: {{drafter: {{path: {own_folders}/draft}}}}, args: {{model: '{{drafter}}'}}}}\n"
+        f"  drafted: {{models: {{drafter: {{path: {own_folders}/draft}}}}, args: {{speculative-config: {{"
+        "model: '{drafter}', num_speculative_tokens: 1}}}\n"
     )
     (folder / "twin.yaml").write_text("profile: twin\nengine: sim\n")
     return folder

@@ -63,9 +63,8 @@ def test_an_engine_and_a_stranger_are_told_with_and_without_the_daemon(spark: An
         found = account(spark)
         assert sum(one.bytes for one in found.holdings) == found.total
         assert row(found, "held").kind is Holder.ENGINE, killed
-        assert (
-            0.9 * HOLD * MIB < row(found, "held").bytes < 3 * HOLD * MIB
-        )  # shares of all are scaled where forks overlap
+        # shares of all are scaled where forks overlap: 350 MiB beside three more workers of the tests
+        assert 0.8 * HOLD * MIB < row(found, "held").bytes < 3 * HOLD * MIB
         theirs = row(found, stranger)
         assert (theirs.kind, theirs.remedy) == (Holder.CONTAINER, f"podman stop {stranger}")
         assert theirs.bytes > 1100 * MIB

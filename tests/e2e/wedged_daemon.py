@@ -12,6 +12,7 @@ from sparkdash import catalog, daemon, log, settings
 from sparkdash.host.box import BoxReader, Nvml
 from sparkdash.host.memory.guard import MemoryGuard
 from sparkdash.host.nvml_device import NvmlDevice
+from sparkdash.host.podman import podman_host
 from sparkdash.host.podman.podman import Podman
 
 WEDGED_S = 600
@@ -26,6 +27,10 @@ def wedged_nvml() -> NvmlDevice:
 def main() -> None:
     """The real daemon, put together as daemon.run does."""
     log.configure()
+    cdi = Path(os.environ["FAKE_PROC"]) / "cdi"
+    cdi.mkdir(exist_ok=True)
+    (cdi / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
+    podman_host.CDI_FOLDERS = (cdi,)  # a box with a GPU has the spec
     given, proc = settings.load_settings(port=0), Path(os.environ["FAKE_PROC"])
     parts = daemon.Parts(
         settings=given,

@@ -29,7 +29,7 @@ STARTS = [
     ("inspect", "126", "runtime_failed", "`podman inspect` failed"),
     ("inspect", "killed", "runtime_killed", "`podman inspect` was ended by SIGKILL"),
     ("inspect", "garbage", "runtime_failed", "its answer is not JSON"),
-    ("inspect", "silent", "runtime_failed", "the container was gone at once"),
+    ("inspect", "silent", "runtime_failed", "`podman inspect` failed: it said nothing"),
     ("run", "hang", "runtime_timeout", "`podman run` gave no answer"),
     ("run", "125\nError: something new", "runtime_failed", "something new"),
     ("run", "126\nError: crun: permission denied: unknown", "command_missing", "could not start"),

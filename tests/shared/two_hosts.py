@@ -120,7 +120,7 @@ class TwoHosts:
         try:
             yield
         finally:
-            self.run(host, "umount", real)
+            self.run(host, "umount", "--lazy", real)
 
     def slow_link(self, bytes_s: int | None) -> None:
         """Let b receive only so many bytes a second; None: as many as come."""
