@@ -82,7 +82,7 @@ def _total(profile: Profile) -> Iterator[Hit]:
 
 
 _UNFILLED = re.compile(r"\$\{[A-Za-z_]\w*[^}]*\}|\$\(|^\$[A-Za-z_]\w*$")
-"""What only a shell would fill in; a JSON schema's `$defs` and a pattern's `$` are none of it."""
+"""Shell variables and arithmetic, which nothing fills in; a JSON schema's `$defs` and a pattern's `$` are neither."""
 
 
 def _unfilled(profile: Profile) -> Iterator[Hit]:

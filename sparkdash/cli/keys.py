@@ -23,7 +23,7 @@ LEAST = ("prompt", "completion", "requests", "tokens today", "req/min", "tokens/
 
 
 class KeyAction(StrEnum):
-    """What to do with the keys."""
+    """Action words of `sparkdash keys`."""
 
     LIST = "list"
     ADD = "add"

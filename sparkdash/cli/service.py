@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ServiceAction(StrEnum):
-    """What to do with the service."""
+    """Action words of `sparkdash service`."""
 
     STATUS = "status"
     INSTALL = "install"

@@ -87,7 +87,7 @@ _RELAYED = MatchedRoute(passthrough.relay_request, KeyScope.INFERENCE, counts=Tr
 """Route of nearly every request."""
 _JSON = [(b"content-type", b"application/json")]
 _VARY = [(b"vary", b"Accept")]
-"""Of health answers: at the root a browser gets a page, and a client of Ollama the words that it tests."""
+"""Header of health answers: at the root a browser gets a page, a client of Ollama the words that it tests."""
 
 
 class KnownHead:

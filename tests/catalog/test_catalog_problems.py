@@ -225,7 +225,7 @@ def _bomb(key: str) -> str:
 
 @pytest.mark.parametrize("key", ["request", "env", "models", "mounts", "build", "published", "args", "variants"])
 def test_aliases_that_multiply_are_a_problem_like_any_other(told: Told, good: str, key: str) -> None:
-    """They once froze the daemon for minutes; nothing is built of them."""
+    """Multiplying aliases once froze the daemon for minutes; nothing is built of them."""
     began = time.monotonic()
     (problem,) = told("".join(line for line in good.splitlines(True) if key not in line) + _bomb(key))
     assert "it has more than 20000 values" in problem

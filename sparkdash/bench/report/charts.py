@@ -33,7 +33,7 @@ _DIM = 'font-size="11" fill="var(--dim)"'
 
 
 class Shape(StrEnum):
-    """What a panel draws."""
+    """Form of a panel's drawing."""
 
     LINES = "lines"
     """Lines over categories; the scale begins at zero."""

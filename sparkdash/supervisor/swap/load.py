@@ -92,7 +92,7 @@ _PORT = "The server must listen on 127.0.0.1 at {port}; `server.health` names th
 LACKING_S = 5.0
 """A described server that answers 404 at its health path for so long is told; some add their paths while they load."""
 LACKING_STILL_S = 60.0
-"""One that makes no progress besides for so long is given up."""
+"""Seconds without progress after which a load with a wrong health path is given up."""
 
 POLL_S = 0.5
 FIRST_POLL_S = 0.02
@@ -143,7 +143,7 @@ class Loading:
         """Status by which a described server tells, since `_lacking_since`, that it has no such path as its health's."""
         self._lacking_since = 0.0
         self._lacking_advice: str | None = None
-        """What the owner can do about it, once that is told."""
+        """Advice for the owner about the wrong health path; None until it is told."""
 
     async def __aenter__(self) -> Self:
         self._end = asyncio.create_task(wait_for_end(self._tools, self._container))

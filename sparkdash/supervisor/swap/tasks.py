@@ -62,7 +62,7 @@ class SwapTasks:
         self.resumes: AdoptableEngine | None = None
         """Engine that an earlier daemon left loading; the next swap continues its load."""
         self.stop_causes: dict[str, SwapCause] = {}
-        """Who ordered the stop of each engine, for the record alone."""
+        """Cause of each ordered stop by profile, for the record alone."""
 
     def expected_s(self, profile: Profile | None) -> float | None:
         """Time of bringing this profile up: learned, else published."""
