@@ -190,7 +190,7 @@ class Published(Frozen):
 
     workload: str
     source: str
-    """Name of the document with the figure."""
+    """Where a reader finds the figure: repository and file, or author, title and address."""
     decode_tok_s: float | None = None
     prefill_tok_s: float | None = None
     e2e_tok_s: float | None = None

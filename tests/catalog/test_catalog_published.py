@@ -81,6 +81,15 @@ NO_FIGURE = {
 """Rows with a value that are no system's own figure, each with the reason."""
 
 
+DOCUMENTS = {
+    "001": "Conselara Labs, DGX Spark Benchmark Results, conselara.dev/notes/dgx-spark-benchmarks",
+    "002": "my-other-github-account/spark-bench-reproducers, README.md",
+    "003": "ICE-ICE-BEAR-BLOG, 2026-05-07, ice-ice-bear.github.io/posts/2026-05-07-dgx-spark-qwen35-inference-tuning",
+    "004": "flash7777/vllm-marlin-sm12x@d53a4e1, RESULTS_NVFP4.md",
+}
+"""What profiles call the four documents."""
+
+
 class Row(NamedTuple):
     """One figure as it was published; `value` is "" where the document leaves the place empty."""
 
@@ -105,7 +114,7 @@ def attached(row: Row) -> list[Published]:
     return [
         figure
         for figure in PROFILES[PROFILE_OF[row.system]].published
-        if figure.source.startswith(row.document)
+        if figure.source == DOCUMENTS[row.document]
         and row.workload in ("", figure.workload)
         and _numbers(figure, row.metric) == row.numbers()
     ]
@@ -113,7 +122,7 @@ def attached(row: Row) -> list[Published]:
 
 def _of_documents(profile: Profile) -> list[Published]:
     """Figures of the four documents; those of public repositories name repository, commit and file themselves."""
-    return [figure for figure in profile.published if figure.source.endswith(".txt")]
+    return [figure for figure in profile.published if figure.source in DOCUMENTS.values()]
 
 
 def _numbers(figure: Published, metric: str) -> tuple[float, ...]:
@@ -133,12 +142,14 @@ def test_every_published_figure_is_a_profiles(row: Row) -> None:
 
 def test_no_profile_has_a_figure_that_was_not_published() -> None:
     """Each is at least one row of the documents, every number of it."""
-    claimed = Counter((row.document, PROFILE_OF[row.system], row.metric, row.numbers()) for row in ROWS if given(row))
+    claimed = Counter(
+        (DOCUMENTS[row.document], PROFILE_OF[row.system], row.metric, row.numbers()) for row in ROWS if given(row)
+    )
     for profile in PROFILES.values():
         for figure in _of_documents(profile):
             metrics = [metric for metric in METRICS if getattr(figure, metric) is not None]
             assert len(metrics) == 1, f"{profile.name}: one row, one figure"
-            key = (figure.source[:3], profile.name, metrics[0], _numbers(figure, metrics[0]))
+            key = (figure.source, profile.name, metrics[0], _numbers(figure, metrics[0]))
             assert claimed[key], f"{profile.name}: {figure}"
 
 

@@ -131,7 +131,7 @@ def test_figures_stand_beside_the_published_ones_with_the_note_why_those_are_low
     assert "108.4  13550" in text
     assert "13.35 + 13.26 = 26.6 Gb/s" in text
     assert "500-580 MB/s" in text
-    assert "conselara's lab, 2026-05-03" in text
+    assert "conselara.dev/notes/dgx-spark-benchmarks" in text
     assert "artefact of the tool" in text
 
 

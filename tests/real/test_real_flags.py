@@ -49,7 +49,7 @@ REFUSED = {
 }
 """Profiles whose flags vLLM 0.32 refuses, with the word that it names."""
 
-# As the document prints it (004_c18295227799fe22.txt), after `vllm serve`.
+# As the document prints it (flash7777's RESULTS_NVFP4.md), after `vllm serve`.
 PUBLISHED = [
     "/data/tensordata/Qwen3-Coder-30B-A3B-Instruct-NVFP4",
     *("--host", "0.0.0.0", "--port", "8000"),

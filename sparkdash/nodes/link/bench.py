@@ -112,8 +112,7 @@ class PublishedLinkFigure(Frozen):
     source: str
 
 
-_LAB = "conselara's lab, 2026-05-03"
-"""Document 001_a6d7f6e4001d6ff0.txt of the profile qwen3-235b."""
+_LAB = "conselara.dev/notes/dgx-spark-benchmarks"
 
 PUBLISHED_LINK_FIGURES = (
     PublishedLinkFigure(
