@@ -306,7 +306,8 @@ class Actor:
             case Decline(profile=name, error=error):
                 self._tools.registry.notice(Level.WARNING, error.code, error.text(), name)
             case BeginSwap():
-                comes = self._profiles[effect.target] if effect.target is not None else None
+                known = self._swaps.former if effect.as_before else self._profiles
+                comes = known[effect.target] if effect.target is not None else None
                 self._swaps.begin(self._running(), effect, comes)
             case Evict(target=target):
                 self._swaps.drained(target)

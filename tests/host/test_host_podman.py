@@ -239,6 +239,35 @@ def test_what_a_start_lacks_is_told_before_it(tmp_path: Path, monkeypatch: pytes
     assert (gone.code, str(there) in gone.message) == ("mount_missing", True)
 
 
+@pytest.mark.parametrize(
+    ("entrypoint", "words", "fault"),
+    [
+        (["vllm", "serve"], ["/usr/bin/vllm", "serve", "m"], "begins with the same program again"),
+        (["python3", "-m", "vllm.entrypoints.openai.api_server"], ["vllm", "serve", "m"], "same program again"),
+        (["/bin/bash"], ["vllm", "serve", "m"], "a shell that does not run"),
+        (["/bin/sh", "-c", "serve-it"], ["--port", "1"], "a shell that does not run"),
+        (None, ["--port", "1"], "has no entrypoint"),
+        (None, [], "has no entrypoint"),
+        (["/bin/sh", "-c", 'exec "$0" "$@"'], ["vllm", "serve", "m"], None),
+        (["/opt/nvidia/nvidia_entrypoint.sh"], ["vllm", "serve", "m"], None),
+        (["python3", "/wrap.py"], ["python3", "-m", "sglang.launch_server"], None),
+        (None, ["vllm", "serve", "m"], None),
+    ],
+)
+def test_an_entrypoint_that_swallows_the_command_is_refused(
+    entrypoint: list[str] | None, words: list[str], fault: str | None
+) -> None:
+    found = answers.entrypoint_fault("an-image", json.dumps([entrypoint, None]), words)
+    assert (found and (found.code, fault is not None and fault in found.message)) == (
+        fault and ("command_missing", True)
+    )
+
+
+@pytest.mark.parametrize("printed", ["", "[null]", '{"a": 1}', '[["vllm"],{}]'])
+def test_an_answer_of_another_shape_refuses_no_image(printed: str) -> None:
+    assert answers.entrypoint_fault("an-image", printed, ["x"]) is None
+
+
 @pytest.mark.parametrize("code", [-9, 137], ids=["here", "over ssh"])
 def test_a_run_that_was_killed_tells_the_signal_and_is_a_failure_of_the_box(code: int) -> None:
     error = answers.start_failed("podman", ANSWERED_SPEC, CommandResult(code, "", ""))

@@ -21,7 +21,6 @@ from sparkdash.engines.flag_table import FEWEST
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.supervisor.decide.breaker import LOOKED_S
-from sparkdash.supervisor.swap.transition import weights_paths
 
 
 class ScriptedShipper:
@@ -374,16 +373,22 @@ async def test_an_image_to_be_built_is_named_with_its_command_and_never_pulled(h
     assert (caught.value.code, caught.value.hint) == ("image_missing", told)
 
 
-async def test_weights_that_are_not_whole_evict_nobody(house: Any, make_profile: Any, tmp_path: Path) -> None:
-    """A folder cloned without Git LFS."""
-    (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
-    weights = {"target": ModelRef(path=str(tmp_path))}
-    await house.open(make_profile("a"), make_profile("b", models=weights))
+@pytest.mark.parametrize("mend", ["git lfs pull", "sparkdash pull"])
+async def test_weights_that_are_not_whole_evict_nobody(
+    house: Any, make_profile: Any, tmp_path: Path, mend: str
+) -> None:
+    """A folder cloned without Git LFS, and such a file in the hub's cache."""
+    folder, weights = tmp_path, ModelRef(path=str(tmp_path))
+    if mend == "sparkdash pull":
+        folder, weights = tmp_path / "hub/models--org--b/snapshots/main", ModelRef(hf="org/b")
+        folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    await house.open(make_profile("a"), make_profile("b", models={"target": weights}), hf_home=tmp_path)
     await house.leased("a")
     error = await house.refused("b")
-    assert (error.code, "a Git LFS pointer" in error.message, "git lfs pull" in (error.hint or "")) == (
-        "weights_missing", True, True,
-    )  # fmt: skip
+    assert error.code == "weights_missing"
+    assert "a Git LFS pointer" in error.message
+    assert mend in (error.hint or "")
     assert not [call for call in house.runtime.calls if call[0] == "stop"]
 
 
@@ -457,8 +462,8 @@ def test_paths_of_a_container_are_looked_for_where_they_lie(make_profile: Any) -
         ((Mount(source="volume", target="/models"),), None),
     ):
         profile = make_profile("a", models=models, mounts=mounts)
-        assert weights_paths(profile, containerised=True) == ([Path(place)] if place else [])
-        assert weights_paths(profile, containerised=False) == [Path("/models/x/y")]
+        assert [ref.ref for ref in profile.weights] == ([place] if place else [])
+        assert [ref.ref for ref in profile.used_models] == ["/models/x/y"]
 
 
 @pytest.mark.parametrize(("facts", "told"), [

@@ -23,6 +23,7 @@ from sparkdash.supervisor.decide.moves import (
     Cut,
     DrainOver,
     EngineDied,
+    EngineHeld,
     Evict,
     Evicted,
     Grant,
@@ -394,6 +395,26 @@ def test_a_wish_for_what_runs_is_fulfilled() -> None:
     feed(scheduler, CatalogRead({"a": ProfileFacts("newer")}))
     assert feed(scheduler, arrive("1", "a"), Leave("1")) == [Grant("1", "a")]
     assert feed(scheduler, Use("a", SwapCause.USER)) == [BeginSwap("a", ("a",), SwapCause.USER), Evict("a", ("a",))]
+
+
+def test_a_start_of_an_edited_profile_that_fails_brings_its_engine_back_as_it_ran_once() -> None:
+    scheduler = with_a()
+    feed(scheduler, CatalogRead({"a": ProfileFacts("newer")}), Use("a", SwapCause.USER), Evicted("a"))
+    back = feed(scheduler, arrive("1", "a"), SwapFailed("a", ERROR))
+    assert back == [Refuse("1", ERROR), BeginSwap("a", (), SwapCause.FALLBACK, as_before=True), Evict("a", ())]
+    assert feed(scheduler, SwapDone("a"), arrive("2", "a")) == [Grant("2", "a")]
+    assert not scheduler.records.as_written("a")
+    feed(scheduler, Leave("2"), Use("a", SwapCause.USER), Evicted("a"), SwapFailed("a", ERROR))
+    assert feed(scheduler, SwapFailed("a", ERROR)) == []
+
+
+def test_an_engine_that_was_not_edited_or_that_a_person_stops_meanwhile_does_not_come_back() -> None:
+    scheduler = with_a()
+    feed(scheduler, EngineHeld("a", ERROR), Use("a", SwapCause.USER), Evicted("a"))
+    assert feed(scheduler, SwapFailed("a", ERROR)) == []
+    scheduler = with_a()
+    feed(scheduler, CatalogRead({"a": ProfileFacts("newer")}), Use("a", SwapCause.USER), Evicted("a"), Stop("a"))
+    assert feed(scheduler, SwapFailed("a", ERROR)) == []
 
 
 def test_auto_never_swaps() -> None:

@@ -304,6 +304,30 @@ async def test_dies_loading_tells_the_cause_and_falls_back_once(house: Any, make
     assert [n.code for n in house.notices()] == ["out_of_memory"]
 
 
+async def test_an_edited_profile_that_does_not_start_comes_back_as_it_ran_before(
+    house: Any, make_profile: Any, make_catalog: Any, behaviour: Any
+) -> None:
+    house.runtime.zoo["broken"] = behaviour(dies_after_s=2)
+    house.runtime.present.add("broken")
+    before, edited = make_profile("a"), make_profile("a", image="broken", gib=100)
+    supervisor = await house.open(before)
+    await house.leased("a")
+    supervisor.replace_catalog(make_catalog(edited))
+    await supervisor.use("a", cause=SwapCause.USER)
+    await house.settled()
+    assert [(s.target, s.cause, s.outcome) for s in house.swaps()[1:]] == [
+        ("a", SwapCause.USER, SwapOutcome.FAILED),
+        ("a", SwapCause.FALLBACK, SwapOutcome.DONE),
+    ]
+    assert supervisor.engines["a"].fingerprint == before.fingerprint
+    assert [notice.code for notice in house.notices()] == ["out_of_memory"]
+    await house.leased("a")
+    del house.runtime.zoo["broken"]
+    await supervisor.use("a", cause=SwapCause.USER)
+    await house.settled()
+    assert supervisor.engines["a"].fingerprint == edited.fingerprint
+
+
 async def test_a_failure_is_remembered_while_it_rests_and_released_by_a_person(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import errno
 import json
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Any
 
 from sparkdash.domain.container import ContainerInfo, ContainerSpec, ContainerState
@@ -127,6 +129,35 @@ def runtime_missing(program: str, found: str) -> HostError:
                   " runtime = \"podman\".",
     }  # fmt: skip
     return HostError(f"{program} cannot be used: {found}.", code="runtime_missing", hint=hints.get(program))
+
+
+_SHELLS = frozenset({"sh", "bash", "dash", "ash"})
+
+
+def entrypoint_fault(image: str, printed: str, words: Sequence[str]) -> HostError | None:
+    """Error for an image whose own entrypoint, by the output of `argv.entrypoint`, cannot run the profile's words."""
+    try:
+        own, default = (found if isinstance(found, list) else [] for found in json.loads(printed))
+    except ValueError:
+        return None
+    if not own and (words[0].startswith("-") if words else not default):
+        why = "has no entrypoint, and the profile names no program"
+    elif words and own and _program(own) in _SHELLS and not ("-c" in own and re.search(r"\$[@*0-9]", own[-1])):
+        why = f"has the entrypoint `{shlex.join(own)}`, a shell that does not run the profile's command"
+    elif words and own and _program(own) == _program(words):
+        why = f"has the entrypoint `{shlex.join(own)}`, and the profile's command begins with the same program again"
+    else:
+        return None
+    hint = "Leave `keep_entrypoint` out: the profile's command then replaces the entrypoint. Or correct `command`."
+    return HostError(f"The image {image} {why}.", code="command_missing", hint=hint)
+
+
+def _program(words: Sequence[str]) -> str:
+    """Name what a command line runs: a program, or Python's script or package."""
+    name = PurePosixPath(words[0]).name
+    if not name.startswith("python") or len(words) == 1:
+        return name
+    return words[2].partition(".")[0] if words[1] == "-m" and len(words) > 2 else PurePosixPath(words[1]).name
 
 
 def not_begun(program: str, error: OSError) -> HostError:

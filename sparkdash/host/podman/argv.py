@@ -127,6 +127,11 @@ def image_id(program: str, image: str) -> list[str]:
     return [program, "image", "inspect", "--format", "{{.Id}}", image]
 
 
+def entrypoint(program: str, image: str) -> list[str]:
+    """Print a JSON line, [entrypoint, command], of a local image."""
+    return [program, "image", "inspect", "--format", "[{{json .Config.Entrypoint}},{{json .Config.Cmd}}]", image]
+
+
 def images(program: str, names: Collection[str]) -> list[str]:
     """Print a JSON line, [bytes, tags, digests], for each of these images on this box; missing ones are an error."""
     return [program, "image", "inspect", "--format", "[{{.Size}},{{json .RepoTags}},{{json .RepoDigests}}]", *names]

@@ -134,6 +134,10 @@ class Podman:
             raise answers.name_taken(self.name, spec.name)
         if lacks := await in_thread(lambda: podman_host.lacking(self.name, spec)):
             raise lacks
+        if spec.keeps_entrypoint and spec.image:
+            told = await self._call(argv.entrypoint(self.name, spec.image), LOOK_S)
+            if fault := answers.entrypoint_fault(spec.image, told.out, spec.argv):
+                raise fault
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
         """Create and start a container; one of ours with the same name is replaced, another's is left alone.

@@ -137,7 +137,7 @@ class Decisions:
         """Whether the profile is not there yet, and nothing but memory prevents its start."""
         return not (
             refusals.unstartable(name, self._records.profiles.get(name))
-            or self._breaker.refusal(name, self.now)
+            or (name not in self._offers.former and self._breaker.refusal(name, self.now))
             or name in self._records.residents
             or name in self._records.swaps
         )
@@ -297,6 +297,8 @@ class Decisions:
     def _start(self, target: str | None, choice: fit.Choice, cause: SwapCause) -> list[Effect]:
         records = self._records
         known = records.profiles.get(target) if target else None
+        fingerprint = known.fingerprint if known else None
+        former = self._offers.former.get(target or "") if cause is SwapCause.FALLBACK else None
         moves = self._moves_memory(target, choice)
         if target is not None:
             if cause is SwapCause.REQUEST and self._offers.repairs(target) and not choice.leaving:
@@ -304,14 +306,15 @@ class Decisions:
             self._offers.begun(target)
         copies = target is not None and any(node != LOCAL for node in choice.nodes)
         stage = Stage.COPYING if copies else Stage.DRAINING
-        return [self.begin(PendingSwap(target, choice, cause, known.fingerprint if known else None, moves, stage))]
+        swap = PendingSwap(target, choice, cause, former or fingerprint, moves, stage, as_before=former is not None)
+        return [self.begin(swap)]
 
     def begin(self, swap: PendingSwap) -> BeginSwap:
         self._occupancy.begun(swap)
         self._records.swaps[swap.target] = swap
         reasons = {one.profile: one.reason for one in swap.choice.leaving}
         copies = swap.stage is Stage.COPYING
-        return BeginSwap(swap.target, swap.evict, swap.cause, reasons, swap.choice.nodes, copies)
+        return BeginSwap(swap.target, swap.evict, swap.cause, reasons, swap.choice.nodes, copies, swap.as_before)
 
     def evict(self) -> list[Effect]:
         effects: list[Effect] = []

@@ -259,6 +259,8 @@ class BeginSwap:
     """Nodes for the target, the serving one first; empty without a target, and for one that is not ours."""
     copies: bool = field(default=False, compare=False)
     """Whether the evicted engines serve on until `Copied`: other nodes may lack what the target needs."""
+    as_before: bool = False
+    """Whether the target starts as it ran before its profile was edited."""
 
 
 @dataclass(frozen=True, slots=True)

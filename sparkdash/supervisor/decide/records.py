@@ -50,6 +50,8 @@ class PendingSwap:
     stage: Stage = Stage.DRAINING
     nodes: frozenset[str] = frozenset()
     """Nodes whose memory the swap moves, set when it begins."""
+    as_before: bool = False
+    """Whether the target starts as it ran before its profile was edited."""
     takes: int = 0
     """Bytes that the target will hold on each of its nodes, as known at the beginning."""
     frees: dict[str, int] = field(default_factory=dict)
@@ -217,8 +219,10 @@ class Offers:
     """Engines that come when no request waits and none must leave: repairs, then fallbacks, then preloads."""
 
     def __init__(self) -> None:
-        self._evicted: dict[str, list[str]] = {}
-        """Evicted profiles, by the targets of swaps that have not succeeded yet."""
+        self._evicted: dict[str, dict[str, Resident]] = {}
+        """Evicted engines by profile, by the targets of swaps that have not succeeded yet."""
+        self.former: dict[str, str] = {}
+        """Fingerprints of offered engines as they ran before their profiles were edited."""
         self._repairs: deque[str] = deque()
         self.fallbacks: deque[str] = deque()
         self._preloads: dict[str, SwapCause] = {}
@@ -249,13 +253,19 @@ class Offers:
         else:
             self._preloads.pop(next(iter(self._preloads)))
 
-    def evicted(self, profile: str, target: str) -> None:
-        self._evicted.setdefault(target, []).append(profile)
+    def evicted(self, profile: str, target: str, resident: Resident) -> None:
+        self._evicted.setdefault(target, {})[profile] = resident
 
-    def failed(self, target: str) -> bool:
-        """Offer the profiles again that left for a swap that failed; return whether any had left."""
-        left = self._evicted.pop(target, [])
-        self.fallbacks.extend(name for name in left if name != target)
+    def failed(self, target: str, facts: ProfileFacts | None) -> bool:
+        """Offer the profiles again that left for a swap that failed; return whether any had left.
+
+        The target's own engine comes back as it ran before the edit of its profile.
+        """
+        left = self._evicted.pop(target, {})
+        was = left.get(target)
+        if was and was.fingerprint and facts and facts.fingerprint != was.fingerprint and facts.nodes == len(was.nodes):
+            self.former[target] = was.fingerprint
+        self.fallbacks.extend(name for name in left if name != target or name in self.former)
         return bool(left)
 
     def succeeded(self, target: str) -> None:
@@ -268,11 +278,14 @@ class Offers:
             if target in offers:
                 offers.remove(target)
         self._preloads.pop(target, None)
+        self.former.pop(target, None)
 
     def stopped(self, profile: str | None) -> None:
         """Drop the offers of what a person stopped (None: everything), and every fallback."""
         self._repairs = deque(name for name in self._repairs if profile not in (None, name))
         self.fallbacks.clear()
+        self.former.clear()
         for evicted in self._evicted.values():
-            evicted[:] = [name for name in evicted if profile not in (None, name)]
+            for name in [*evicted] if profile is None else [profile]:
+                evicted.pop(name, None)
         self._preloads = {name: cause for name, cause in self._preloads.items() if profile not in (None, name)}

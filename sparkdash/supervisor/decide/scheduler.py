@@ -209,7 +209,7 @@ class Scheduler:
         error, swap = move.error, self._end_swap(move.target, came=False)
         if swap is None or swap.target is None:
             return []
-        evicted = self._offers.failed(swap.target)
+        evicted = self._offers.failed(swap.target, self.records.profiles.get(swap.target))
         self.breaker.failed(swap.target, swap.fingerprint or "", error, self._now, evicted=evicted)
         if (wish := self.records.queue.get(USE)) and wish.profile == swap.target:
             del self.records.queue[USE]
@@ -308,7 +308,7 @@ class Scheduler:
         records.stops.discard(profile)
         cause = next((swap.target for swap in records.swaps.values() if profile in swap.evict), None)
         if resident and resident.ready and cause is not None:
-            self._offers.evicted(profile, cause)
+            self._offers.evicted(profile, cause, resident)
 
     def _cut(self, profile: str, error: SparkdashError) -> list[Effect]:
         """Cut the engine's leases; for good where a person stops it, as a returning request would start it again."""

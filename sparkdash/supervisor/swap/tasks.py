@@ -61,6 +61,8 @@ class SwapTasks:
         self._group: asyncio.TaskGroup | None = None
         self.resumes: AdoptableEngine | None = None
         """Engine that an earlier daemon left loading; the next swap continues its load."""
+        self.former: dict[str, Profile] = {}
+        """Targets of swaps as they ran when a newer version of their profile was to replace them."""
         self.stop_causes: dict[str, SwapCause] = {}
         """Cause of each ordered stop by profile, for the record alone."""
 
@@ -77,6 +79,8 @@ class SwapTasks:
         evict = tuple(registry.engines[name] for name in effect.evict)
         managed = target is not None and self._tools.adapter(target).managed
         scale = FootprintMeter(self._tools, target, effect.nodes) if target and managed and not self.resumes else None
+        if target is not None and target.name in effect.evict:
+            self.former[target.name] = registry.started[target.name]
         resumes = self._resumed(target)
         record = self._record(effect, target, first_phase(managed and resumes is None, evict))
         swap = Transition(
@@ -216,6 +220,8 @@ class SwapTasks:
         target = swap.target
         if target and not self._serves(target.name):
             self._tools.registry.fail(target, failure)
+            if former := self.former.get(target.name):  # what may come back counts with the memory that it took
+                self._tools.registry.started[target.name] = former
         if failure.code not in guarded.CODES:  # the guard's kills have a notice already
             self._tools.registry.notice(Level.ERROR, failure.code, words, target.name if target else None)
         self._close(swap, SwapOutcome.FAILED, failure)

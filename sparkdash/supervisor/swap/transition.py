@@ -89,19 +89,10 @@ async def _check_here(tools: Tools, target: Profile, image_id: str | None, evict
             code="image_missing",
             hint=how_to_get(target),
         )
-    for path in weights_paths(target, containerised=runtime.containerised):
-        if await asyncio.to_thread(_is_gone, path):
-            raise HostError(
-                f"The weights of {target.name} are not on this box: there is no {path}.",
-                code="weights_missing",
-                hint=f"Put them there, or correct the path in the profile. {nearest_words(target)}".rstrip(),
-            )
-        if (found := await asyncio.to_thread(find_weights, ModelRef(path=str(path)), path)).broken:
-            raise HostError(
-                f"The weights of {target.name} cannot be loaded: {found.lacks} ({path}).",
-                code="weights_missing",
-                hint=how_to_mend(ModelRef(path=str(path))),
-            )
+    hf_home = tools.settings.hf_home.expanduser()
+    for ref in target.weights if runtime.containerised else target.used_models:
+        if error := await asyncio.to_thread(_weights_fault, target, ref, hf_home, contained=runtime.containerised):
+            raise error
     if wrong := refused_flag(target):
         raise ProfileError(
             f"{target.name} is not started: {'.'.join(map(str, wrong.path))}: {wrong.message}.",
@@ -111,10 +102,24 @@ async def _check_here(tools: Tools, target: Profile, image_id: str | None, evict
     await large_blocks.check_before_stop(tools, target, [engine for engine in evict if LOCAL in engine.nodes])
 
 
-def weights_paths(profile: Profile, *, containerised: bool) -> list[Path]:
-    """Return the paths at which this box must have the profile's models."""
-    models = profile.weights if containerised else profile.used_models
-    return [path for ref in models if ref.path and (path := Path(ref.path)).is_absolute()]
+def _weights_fault(target: Profile, ref: ModelRef, hf_home: Path, *, contained: bool) -> HostError | None:
+    """Error for weights that are certainly not at their path, or that no engine can load. Reads the disk."""
+    if ref.path and not Path(ref.path).is_absolute():
+        return None
+    if ref.path and _is_gone(Path(ref.path)):
+        return HostError(
+            f"The weights of {target.name} are not on this box: there is no {ref.path}.",
+            code="weights_missing",
+            hint=f"Put them there, or correct the path in the profile. {nearest_words(target)}".rstrip(),
+        )
+    found = find_weights(ref, hf_home, contained=contained)
+    if not found.broken:
+        return None
+    return HostError(
+        f"The weights of {target.name} cannot be loaded: {found.lacks} ({ref.ref}).",
+        code="weights_missing",
+        hint=how_to_mend(ref),
+    )
 
 
 def _is_gone(path: Path) -> bool:

@@ -23,6 +23,7 @@ class FakeRuntime:
         self.clock = clock
         self.here: dict[str, Container] = {}
         self.zoo: dict[str, Behaviour] = {}
+        """By image, else by profile."""
         self.present = {"image"}
         self.help: str | None = ""
         """What programs print that are asked for their flags; None: they hang."""
@@ -75,7 +76,8 @@ class FakeRuntime:
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
         await self._pass()
-        container = Container(spec, self.zoo.get(spec.labels["sparkdash.profile"], Behaviour()), self.clock.now())
+        behaviour = self.zoo.get(spec.image) or self.zoo.get(spec.labels["sparkdash.profile"], Behaviour())
+        container = Container(spec, behaviour, self.clock.now())
         self.calls.append(("start", container.profile))
         self.here[spec.name] = container
         container.life = asyncio.create_task(self._live(container))
