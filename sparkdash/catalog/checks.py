@@ -130,7 +130,7 @@ def _nodes(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
         yield section.problem(("nodes",), text, f"Write {MOST_NODES} or 1.")
     elif profile.nodes > 1 and not adapter(kind).runs_on_nodes:
         text = f"sparkdash starts {kind.value} on one node only"
-        yield section.problem(("nodes",), text, "Write 1, or use vLLM or SGLang.")
+        yield section.problem(("nodes",), text, "Write 1, or use vLLM, SGLang or TensorFold.")
     if profile.node is not None and (elsewhere or profile.nodes > 1):
         text = "is only for a profile that sparkdash starts on one node"
         yield section.problem(("node",), text, "Remove it.")

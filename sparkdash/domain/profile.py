@@ -254,6 +254,7 @@ class EngineKind(StrEnum):
     SGLANG = "sglang"
     LLAMACPP = "llamacpp"
     TRTLLM = "trtllm"
+    TENSORFOLD = "tensorfold"
     GENERIC = "generic"
     """Any other server that sparkdash starts, as the profile's `server` describes it."""
     OPENAI = "openai"

@@ -129,7 +129,7 @@ def build_container(
         raise ProfileError(
             f"Profile {profile.name} wants {profile.nodes} nodes, and sparkdash starts {profile.engine} on one.",
             code="nodes_unsupported",
-            hint="Set `nodes: 1`, or use vLLM or SGLang.",
+            hint="Set `nodes: 1`, or use vLLM, SGLang or TensorFold.",
         )
     node, launch = _placed(launch, rank or 0)
     own = fill_placeholders({**profile.env, **profile.env_by_node.get(node, {})}, profile.models)

@@ -129,6 +129,22 @@ def test_weights_count_up_and_begin_anew_for_the_drafter(recorded: Recorded) -> 
             "Allocated 40.00 GiB for max tokens in paged KV cache (524288).",
         ),
         ("trtllm", "INFO:     Application startup complete.", "ready", 1.0, "Application startup complete."),
+        (
+            "tensorfold",
+            "[tensorfold] CUDA rank 0 startup estimate 83.07 GiB within 111.71 GiB; native 262144, allocated "
+            "prompt/reply window 262144, cache slots 262151",
+            "weights",
+            None,
+            None,
+        ),
+        (
+            "tensorfold",
+            "[tensorfold] serving Qwen3.8-27B at http://127.0.0.1:18000/v1 on CUDA (sampling: temperature 1.0; "
+            "drafts: on; prompts: bf16 activations; context: 262144; loaded in 58.1s)",
+            "ready",
+            1.0,
+            None,
+        ),
         ("llamacpp", "main: server is listening on http://127.0.0.1:8080 - starting the main loop", "ready", 1.0, None),
         ("sim", "INFO:     Application startup complete.", "ready", 1.0, "Application startup complete."),
     ],

@@ -25,6 +25,8 @@ NO_NAMES = ("path", "copies", "slots", "recognised", "is_live")
         # The ratio was removed in May 2025.
         ("llamacpp", "llamacpp-0c1e57098", {"kv_used"}),
         ("trtllm", "trtllm-main", set()),
+        # Left out where the server does not count them, and read, not run.
+        ("tensorfold", "tensorfold-main", set()),
     ],
 )
 def test_the_first_present_candidate_exists_in_recorded_expositions(kind: str, sample: str, gone: set[str]) -> None:
@@ -38,7 +40,7 @@ def test_the_first_present_candidate_exists_in_recorded_expositions(kind: str, s
     assert {key for key, names in wanted.items() if not exposed & set(names)} == gone
 
 
-@pytest.mark.parametrize("kind", ["vllm", "sglang", "llamacpp", "trtllm"])
+@pytest.mark.parametrize("kind", ["vllm", "sglang", "llamacpp", "trtllm", "tensorfold"])
 def test_a_server_that_is_not_ours_is_known_by_its_names(kind: str) -> None:
     """The exposition of each engine is read by its own names, at the path where it was found."""
     sample = {
@@ -46,6 +48,7 @@ def test_a_server_that_is_not_ours_is_known_by_its_names(kind: str) -> None:
         "sglang": "sglang-0.5.23",
         "llamacpp": "llamacpp-0c1e57098",
         "trtllm": "trtllm-main",
+        "tensorfold": "tensorfold-main",
     }
     text = "\n".join(f"{name} 1" for name in (NAMES / f"{sample[kind]}.txt").read_text().split())
     assert adapter(EngineKind.OPENAI).metrics.recognised is False

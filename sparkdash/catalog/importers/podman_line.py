@@ -314,7 +314,7 @@ _HARMLESS = frozenset(
     ]
 )
 """Commands whose absence changes nothing for the engine."""
-_LIKELY = re.compile(r"vllm|sglang|llama|trtllm|podman|docker|nerdctl")
+_LIKELY = re.compile(r"vllm|sglang|llama|trtllm|tensorfold|podman|docker|nerdctl")
 
 
 def import_podman_line(text: str, name: str | None = None) -> Imported:

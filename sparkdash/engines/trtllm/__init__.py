@@ -110,7 +110,7 @@ class TrtLlm(EngineAdapter):
                 f"Profile {profile.name} wants {profile.nodes} nodes, where TensorRT-LLM is started by mpirun.",
                 code="nodes_unsupported",
                 hint="mpirun needs an ssh server in each container, which sparkdash does not set up. "
-                "Use vLLM or SGLang.",
+                "Use vLLM, SGLang or TensorFold.",
             )
         model = argv.target_model(profile)
         words = [
