@@ -65,7 +65,7 @@ def run_demo(options: DemoOptions, *, headless: bool) -> int:
 def _watch(options: DemoOptions) -> int:
     """Run the TUI here and the daemon in a child: neither slows the other, and each ends the other."""
     given = (f"--port={options.port}", f"--speed={options.speed}", f"--nodes={options.nodes}")
-    argv = [sys.executable, "-m", "sparkdash", "demo", "--headless", *given]
+    argv = [*paths.PYTHON, "-m", "sparkdash", "demo", "--headless", *given]
     if not options.traffic:
         argv.append("--no-traffic")
     with (

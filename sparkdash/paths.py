@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import BinaryIO
 from platformdirs import PlatformDirs
 
 _DIRS = PlatformDirs("sparkdash", appauthor=False)
+PYTHON = (sys.executable, "-P")
+"""This interpreter for our own programs: without -P a `json.py` in the folder where it is started would run as code."""
 
 
 def home_relative(file: Path) -> str:

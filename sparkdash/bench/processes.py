@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -19,7 +18,7 @@ from sparkdash.domain.profile import SpeedUp
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.host import command
 from sparkdash.limits import shown
-from sparkdash.paths import bench_dir
+from sparkdash.paths import PYTHON, bench_dir
 
 PATIENCE_S = 60.0
 INTERRUPTED = 130
@@ -96,7 +95,7 @@ def _ab_words(wish: StartRunBody, *options: str) -> list[str]:
 async def _output(module: list[str], trouble: str, *, code: str = "report_failed") -> str:
     """Run a module of ours and return what it prints. Raises AdmissionError, HostError."""
     try:
-        done = await command.run_command([sys.executable, "-m", *module], deadline_s=PATIENCE_S)
+        done = await command.run_command([*PYTHON, "-m", *module], deadline_s=PATIENCE_S)
     except (OSError, TimeoutError) as error:
         raise HostError(f"{trouble}: {error or 'it took too long'}.", code=code) from error
     if done.code != 0:
@@ -106,7 +105,7 @@ async def _output(module: list[str], trouble: str, *, code: str = "report_failed
 
 async def _measured(module: list[str]) -> str | None:
     try:
-        done = await command.run_command([sys.executable, "-m", *module], deadline_s=None)
+        done = await command.run_command([*PYTHON, "-m", *module], deadline_s=None)
     except OSError as error:
         return f"It could not be started: {error.strerror}."
     return None if done.code in (0, INTERRUPTED) else str(_refusal(done, "It said"))

@@ -12,10 +12,11 @@ import typer
 
 from sparkdash.cli.output import print_json, print_note, print_opening, print_text
 from sparkdash.cli.parameters import AsJson
+from sparkdash.paths import PYTHON
 
 WEB_HOST = "127.0.0.1"
 WEB_PORT = 8485
-SCREEN = (sys.executable, "-m", "sparkdash.cli.dashboard")
+SCREEN = (*PYTHON, "-m", "sparkdash.cli.dashboard")
 
 
 def serve(

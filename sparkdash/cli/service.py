@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import sys
 from enum import StrEnum
 from pathlib import Path
 from shlex import join
@@ -15,7 +14,7 @@ import typer
 from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes
 from sparkdash.errors import DaemonError, HostError
-from sparkdash.paths import read_small_file, read_small_text
+from sparkdash.paths import PYTHON, read_small_file, read_small_text
 from sparkdash.units import DASH
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ def _hand_over(*words: str) -> None:
     `-B` keeps root from leaving files in the owner's installation.
     """
     verb, *rest = words
-    command = join(["sudo", sys.executable, "-B", "-m", "sparkdash", "service", verb, "--helper", *rest])
+    command = join(["sudo", *PYTHON, "-B", "-m", "sparkdash", "service", verb, "--helper", *rest])
     raise HostError("This needs root. Nothing was changed.", code="needs_root", hint=f"Type: {command}")
 
 

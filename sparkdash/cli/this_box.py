@@ -20,7 +20,7 @@ from sparkdash.discovery.look import discover
 from sparkdash.discovery.propose import BoxState, Proposal, attached_profiles, taken_names
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.errors import HostError, ProfileError
-from sparkdash.paths import LARGE, read_small_text
+from sparkdash.paths import LARGE, PYTHON, read_small_text
 from sparkdash.tui.first_run import BoxFindings, RunningServer
 from sparkdash.units import GIB
 
@@ -318,7 +318,7 @@ class ThisBox:
         print_note(f"sparkdash {command} starts here; the dashboard comes back when it ends.")
         before = signal.signal(signal.SIGINT, lambda *_: None)  # a function, unlike SIG_IGN, is not inherited
         try:
-            done = subprocess.run([sys.executable, "-m", "sparkdash", command], check=False)
+            done = subprocess.run([*PYTHON, "-m", "sparkdash", command], check=False)
             if command != "demo" or done.returncode:
                 print_note("\nPress Enter for the dashboard.")
                 sys.stdin.readline()

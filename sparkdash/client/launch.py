@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,12 +13,12 @@ from sparkdash import paths
 from sparkdash.client.address import find_daemon
 from sparkdash.client.connection import is_serving
 from sparkdash.errors import DaemonError
-from sparkdash.paths import open_regular
+from sparkdash.paths import PYTHON, open_regular
 
 if TYPE_CHECKING:
     from sparkdash.client.client import Client
 
-COMMAND = (sys.executable, "-m", "sparkdash", "serve")
+COMMAND = (*PYTHON, "-m", "sparkdash", "serve")
 LOCK_NAME = "daemon.lock"
 """In `paths.runtime_dir()`; the daemon holds it while it lives."""
 LOOK_EVERY_S = 0.1

@@ -5,8 +5,6 @@ Pure.
 
 from __future__ import annotations
 
-import sys
-
 from sparkdash.domain.container import LABEL_HEAD, LABEL_NODES, ContainerSpec
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec
@@ -14,6 +12,7 @@ from sparkdash.engines import containers
 from sparkdash.engines.adapter import Counting, EngineAdapter, HelpCommand
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.vllm import surface
+from sparkdash.paths import PYTHON
 from sparkdash.units import GIB
 
 MODULE = "sparkdash.sim"
@@ -24,7 +23,7 @@ class Sim(EngineAdapter):
 
     kind = EngineKind.SIM
     title = "sim"
-    program = (sys.executable, "-m", MODULE)
+    program = (*PYTHON, "-m", MODULE)
     probes = surface.PROBES
     death_words = surface.DEATH_WORDS
     metrics = surface.METRICS

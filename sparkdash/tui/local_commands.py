@@ -11,7 +11,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -22,6 +21,7 @@ from textual.app import App, SuspendNotSupported
 
 from sparkdash.client.address import Address
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
+from sparkdash.paths import PYTHON
 
 COMMON = ("nano", "vim", "vi")
 """Editors that are tried without $VISUAL and $EDITOR."""
@@ -105,7 +105,7 @@ class LocalCommands:
     @asynccontextmanager
     async def _child(self, *argv: str) -> AsyncGenerator[Process, None]:
         where = {} if self._address.uds else {"SPARKDASH_URL": self._address.url}
-        command = [sys.executable, "-m", "sparkdash", *argv]
+        command = [*PYTHON, "-m", "sparkdash", *argv]
         try:
             child = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE, limit=_LINE_LIMIT,

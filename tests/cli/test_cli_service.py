@@ -66,7 +66,7 @@ def test_install_writes_enables_and_starts(
     done = sparkdash("service", "install", "--port", "9000")
     assert done.code == 0, done.err
     text = unit.read_text()
-    assert f"ExecStart={sys.executable} -m sparkdash serve --port 9000\n" in text
+    assert f"ExecStart={sys.executable} -P -m sparkdash serve --port 9000\n" in text
     assert f"Environment=SPARKDASH_STATE_DIR={own_folders / 'state'}\n" in text
     assert f"EnvironmentFile=-{own_folders / 'config' / 'environment'}\n" in text
     assert systemctl.asked == ["daemon-reload", "enable sparkdash.service", "restart sparkdash.service"]

@@ -1,10 +1,16 @@
 """What may be loaded where: the design's run-time hygiene, seen from a fresh interpreter."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import sparkdash
+from sparkdash.client import launch
+from sparkdash.gateway.count.counter import TokenCounter
 
 HEAVY = {"textual", "fastapi", "litellm", "aiohttp", "uvicorn", "huggingface_hub"}
 
@@ -81,3 +87,22 @@ def test_the_contracts_between_rooms_are_kept() -> None:
         capture_output=True, text=True, check=False, timeout=100,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", ["daemon", "counter"])
+def test_a_child_imports_nothing_from_the_folder_it_is_started_in(name: str, tmp_path: Path) -> None:
+    """A project's own `json.py` is no part of sparkdash."""
+    argv = (*launch.COMMAND, "--help") if name == "daemon" else (*TokenCounter(tmp_path, 1, tmp_path)._argv, "--help")
+    for module in ("json", "jinja2", "tokenizers", "sparkdash"):
+        (tmp_path / f"{module}.py").write_text("raise SystemExit('code of a stranger ran')\n")
+    env = {**os.environ, "PYTHONPATH": str(Path(sparkdash.__file__).parents[1])}
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "usage" in done.stdout.lower()
+
+
+def test_our_programs_are_started_by_the_safe_interpreter_alone() -> None:
+    """`paths.PYTHON`; programs that are read from standard input are isolated by -I."""
+    root = Path(sparkdash.__file__).parent
+    using = {str(file.relative_to(root)) for file in root.rglob("*.py") if "sys.executable" in file.read_text("utf-8")}
+    assert using == {"paths.py", "nodes/ssh/facts.py"}

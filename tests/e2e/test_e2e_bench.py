@@ -106,7 +106,7 @@ def test_a_launch_is_a_process_of_its_own(box: Any) -> None:
     launches = [one for one in records(box, newest(box)) if one["record"] == "launch"]
     assert len({one["provenance"]["startup_s"] for one in launches}) == len(launches)
     for one in launches:
-        assert one["provenance"]["argv"][1:3] == ["-m", "sparkdash.sim"]
+        assert one["provenance"]["argv"][1:4] == ["-P", "-m", "sparkdash.sim"]
         assert one["provenance"]["fingerprint"]
         assert len(one["provenance"]["tokenizer_sha256"]) == 64
         assert one["provenance"]["image_digest"] is None

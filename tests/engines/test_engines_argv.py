@@ -255,8 +255,8 @@ def test_the_simulated_engine_is_our_own_program_with_its_profile(profile: Make,
     """It gets its port and the profile as JSON, and no GPU."""
     made = profile(engine="sim", image=None, models={})
     spec = adapter(EngineKind.SIM).container(made, bare)
-    assert spec.argv[:6] == (sys.executable, "-m", "sparkdash.sim", "--port", "18000", "--profile-json")
-    assert Profile.model_validate_json(spec.argv[6]) == made
+    assert spec.argv[:7] == (sys.executable, "-P", "-m", "sparkdash.sim", "--port", "18000", "--profile-json")
+    assert Profile.model_validate_json(spec.argv[7]) == made
     assert spec.devices == ()
 
 

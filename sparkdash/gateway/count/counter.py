@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -13,6 +12,7 @@ from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.gateway.child_process import ChildProcess
 from sparkdash.gateway.count.chat import CountRequest, CountResult, encode_count_request
+from sparkdash.paths import PYTHON
 
 LIMIT_S = 30.0
 """Limit of one count, the start of the child included: a template may never end."""
@@ -29,7 +29,7 @@ class TokenCounter(ChildProcess):
         folder: Path,
         idle_s: float,
         hf_home: Path,
-        argv: Sequence[str] = (sys.executable, "-m", "sparkdash.gateway.count"),
+        argv: Sequence[str] = (*PYTHON, "-m", "sparkdash.gateway.count"),
     ) -> None:
         super().__init__(folder, idle_s, argv)
         self._hf_home = hf_home

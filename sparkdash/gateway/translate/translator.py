@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import HostError, UpstreamError
 from sparkdash.gateway.child_process import ChildProcess
 from sparkdash.gateway.protocol.route import Route
+from sparkdash.paths import PYTHON
 from sparkdash.units import duration, gib
 
 
@@ -34,7 +34,7 @@ class Translator(ChildProcess):
         folder: Path,
         idle_s: float,
         publish: Callable[[Fact], object],
-        argv: Sequence[str] = (sys.executable, "-m", "sparkdash.gateway.translate"),
+        argv: Sequence[str] = (*PYTHON, "-m", "sparkdash.gateway.translate"),
     ) -> None:
         super().__init__(folder, idle_s, argv)
         self._publish = publish

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from sparkdash.errors import AdmissionError, EngineError, HostError
 from sparkdash.host import meminfo
 from sparkdash.host.command import begin_child, end_child, run_command, stdout_lines
 from sparkdash.host.podman import build_keeper
-from sparkdash.paths import read_small_file
+from sparkdash.paths import PYTHON, read_small_file
 from sparkdash.units import GIB, gib, printable
 
 LOOK_S = 20.0
@@ -355,7 +354,7 @@ async def kept_child(words: Sequence[str], cwd: Path | None = None) -> AsyncIter
     hears, holds = os.pipe()
     try:
         process = await begin_child(
-            [sys.executable, build_keeper.__file__, *words],
+            [*PYTHON, build_keeper.__file__, *words],
             stdin=hears,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
