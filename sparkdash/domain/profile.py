@@ -182,6 +182,8 @@ class MendName(StrEnum):
     RESPONSES_SEALED_REASONING = "responses-sealed-reasoning"
     RESPONSES_MAX_TOKENS = "responses-max-tokens"
     RESPONSES_CLIENT_METADATA = "responses-client-metadata"
+    DEVELOPER_AS_SYSTEM = "developer-as-system"
+    ONE_SYSTEM_MESSAGE = "one-system-message"
     ECHOED_PROGRESS = "echoed-progress"
 
 

@@ -491,10 +491,11 @@ class EngineResponse:
     `headers`: as the engine sent them, without the Content-Length, with names in lower case.
     """
 
-    __slots__ = ("_connection", "content_type", "ends_with_connection", "head", "headers", "length", "status")
+    __slots__ = ("_body", "_connection", "content_type", "ends_with_connection", "head", "headers", "length", "status")
 
     def __init__(self, connection: EngineConnection) -> None:
         self._connection = connection
+        self._body: bytes | None = None
         self.status = connection.status
         self.head = connection.head
         self.headers: list[Header] = self.head.headers
@@ -547,7 +548,12 @@ class EngineResponse:
             return body
 
     async def read(self, limit: int = READ_LIMIT) -> bytes:
-        """Read the body, at most `limit` bytes of it."""
+        """Read the body, at most `limit` bytes of it; another call returns the same bytes."""
+        if self._body is None:
+            self._body = await self._read(limit)
+        return self._body
+
+    async def _read(self, limit: int) -> bytes:
         parts, size = [], 0
         while size < limit and (piece := await self._connection.piece()):
             parts.append(piece)

@@ -140,6 +140,57 @@ def test_progress_that_an_agent_sends_back_is_taken_out() -> None:
     ]
 
 
+STRICT = CompatTarget(adapter(EngineKind.LLAMACPP), system_first=True)
+
+
+def turn(role: str, content: Any) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+def test_one_system_message_is_left_for_a_template_that_takes_one() -> None:
+    """Instructions at the beginning are joined. Later ones join the user's turn where they stand: the prefix stays."""
+    turns = [
+        turn("developer", "a"),
+        turn("system", "b"),
+        turn("user", "c"),
+        turn("system", "d"),
+        turn("assistant", "e"),
+    ]
+    more = [turn("developer", "f"), turn("user", [{"type": "text", "text": "g"}]), turn("assistant", "h")]
+    chat = "/v1/chat/completions"
+    made = through({"messages": turns + more}, chat, STRICT)["messages"]
+    folded = [{"type": "text", "text": "f"}, {"type": "text", "text": "g"}]
+    wanted = [turn("system", "a\n\nb"), turn("user", "c\n\nd"), turn("assistant", "e"), turn("user", folded), more[2]]
+    assert made == wanted
+    assert through({"messages": turns}, chat, STRICT)["messages"] == wanted[:3]
+    assert through({"messages": turns}, chat, STRICT, MendName.ONE_SYSTEM_MESSAGE)["messages"] == turns
+
+
+def test_todays_agents_are_taken_by_a_strict_template() -> None:
+    """Codex's instructions and its first developer message become one; every text is still there, in its order."""
+    first, second, *rest = CODEX["input"]
+    assert first["role"] == second["role"] == "developer"
+    texts = [block["text"] for item in (first, second) for block in item["content"]]
+    made = through(CODEX | {"instructions": "Be brief."}, "/v1/responses", STRICT)
+    assert (made["instructions"], made["input"]) == ("\n\n".join(["Be brief.", *texts]), rest)
+    later = [*rest, first]
+    folded = through({"input": later}, "/v1/responses", STRICT)
+    assert folded["input"] == [*rest[:-1], rest[-1] | {"content": rest[-1]["content"] + first["content"]}]
+    assert "instructions" not in folded
+    claude = through(CLAUDE, "/v1/messages", STRICT)
+    assert [message["role"] for message in claude["messages"]] == ["user"]
+
+
+def test_developers_are_heard_where_templates_would_drop_them() -> None:
+    """By SGLang and an older vLLM, whose templates skip a role that they do not know; gpt-oss knows it."""
+    for path, key in (("/v1/chat/completions", "messages"), ("/v1/responses", "input")):
+        body = {key: [turn("developer", "a"), turn("user", "b")]}
+        for target in (CompatTarget(adapter(EngineKind.SGLANG)), OLD_VLLM):
+            assert through(body, path, target)[key] == [turn("system", "a"), turn("user", "b")]
+        for target in (HARMONY, NEW_VLLM, CompatTarget(adapter(EngineKind.SGLANG), harmony=True)):
+            assert through(body, path, target) == body
+
+
 def test_sealed_reasoning_is_opened_or_left_out() -> None:
     """gpt-oss on vLLM answers 400 to it."""
     sealed = {"type": "reasoning", "encrypted_content": "x", "summary": []}
@@ -175,7 +226,7 @@ def test_versions(text: str | None, version: tuple[int, ...] | None) -> None:
 def test_every_rule_is_told_of() -> None:
     """By name, where an owner looks before switching one off."""
     told = DOCS.read_text()
-    assert [one.name for one in COMPAT_RULES] == ALL
+    assert [*dict.fromkeys(one.name for one in COMPAT_RULES)] == ALL
     assert [name for name in ALL if f"`{name}`" not in told] == []
 
 

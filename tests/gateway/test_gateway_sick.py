@@ -31,6 +31,33 @@ def body(message: str) -> bytes:
     return json.dumps({"object": "error", "message": message, "type": "BadRequestError", "code": 400}).encode()
 
 
+JINJA = b'{"error":{"code":400,"message":"Error: Jinja Exception: System message must be at the beginning."}}'
+TURNS = [{"role": role, "content": "x"} for role in ("system", "developer", "user")]
+
+
+@pytest.mark.parametrize("status", [400, 500])
+async def test_a_template_that_refuses_a_second_system_message_gets_one(house: Any, status: int) -> None:
+    """The client notices nothing; the engine's next requests are folded at once."""
+
+    async def script(seen: Any, wire: Any) -> None:
+        roles = [turn["role"] for turn in json.loads(seen.body)["messages"]]
+        await (wire.answer(b'{"choices":[]}') if roles == ["system", "user"] else wire.answer(JINJA, status))
+
+    house.engine.script = script
+    for asked in (2, 3):
+        reply = await house.client.post("/v1/chat/completions", json={"model": "alpha", "messages": TURNS})
+        assert (reply.status_code, len(house.engine.seen)) == (200, asked)
+    assert [row.state for row in house.bus.snapshot.recent] == [RequestState.DONE] * 2
+
+
+async def test_a_refusal_that_folding_does_not_mend_is_the_engines_own(house: Any) -> None:
+    """And the engine's next request is not folded for it."""
+    house.engine.script = answering(JINJA, 400)
+    for turns, asked in ((TURNS, 2), (TURNS, 4), (TURNS[2:], 5)):
+        reply = await house.client.post("/v1/chat/completions", json={"model": "alpha", "messages": turns})
+        assert (reply.status_code, reply.content, len(house.engine.seen)) == (400, JINJA, asked)
+
+
 @pytest.mark.parametrize(
     ("told", "asked", "limit"),
     [

@@ -51,4 +51,8 @@ def llama_spark(new_daemon: Callable[..., Any], llama: Path) -> Iterator[Any]:
     """A daemon that starts llama-server as a plain process, one engine at a time."""
     daemon = new_daemon(runtime="process", stop_grace_s=20, side_by_side=False, min_dwell_s=0)
     daemon.write("small", tiny_profiles.llama_document(llama))
+    template = daemon.root / "strict.jinja"
+    template.write_text(tiny_profiles.STRICT)
+    args = {"ctx-size": 16384, "parallel": 1, "threads": 1, "chat-template-file": str(template)}
+    daemon.write("strict", tiny_profiles.llama_document(llama, "strict", args=args, variants={}))
     return daemon.start()

@@ -5,6 +5,7 @@ The tests of this module share one daemon and run in their order: each begins wh
 
 from __future__ import annotations
 
+import json
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 PROMPT = "spark memory engine stream token cache profile swap " * 40
+TURNS = [{"role": role, "content": "hi"} for role in ("developer", "system", "user", "system", "user")]
 SENT: list[Any] = []
 """The usage of every answer of `small`, its own warm-up left out."""
 
@@ -153,6 +155,23 @@ def test_another_profile_takes_its_place(llama_spark: Any) -> None:
     assert first != second
     engines = llama_spark.state()["engines"]
     assert [name for name, engine in engines.items() if engine["state"] == "ready"] == ["small/short"]
+
+
+def recorded(client: str, case: str, path: str) -> dict[str, Any]:
+    """The first such request that a real client sent."""
+    whole = json.loads((Path(__file__).parents[1] / "data" / "client-requests.json").read_text("utf-8"))
+    return next(one["body"] for one in whole if (one["client"], one["case"], one["path"]) == (client, case, path))
+
+
+@pytest.mark.parametrize("client", ["codex", "claude-code", "chat"])
+def test_agents_are_answered_at_once_by_a_template_that_takes_one_system_message(llama_spark: Any, client: str) -> None:
+    """In the protocol of each, which llama-server speaks itself."""
+    path, body = {
+        "codex": ("/v1/responses", recorded("codex", "codex.plain", "/v1/responses") | {"max_output_tokens": 8}),
+        "claude-code": ("/v1/messages", recorded("claude-code", "claude.plain", "/v1/messages") | {"max_tokens": 8}),
+        "chat": ("/v1/chat/completions", {"max_tokens": 8, "messages": TURNS}),
+    }[client]
+    llama_spark.post(path, body | {"model": "strict", "stream": False})
 
 
 def test_stop_leaves_nothing(llama_spark: Any) -> None:

@@ -70,6 +70,20 @@ def document(engine: Path, hostfs: Any, name: str = "tiny") -> str:
     return yaml_writer.dump(profile)
 
 
+STRICT = """
+{%- for message in messages %}
+  {%- if message.role == 'system' and not loop.first %}
+    {{- raise_exception('System message must be at the beginning.') }}
+  {%- elif message.role not in ['system', 'user', 'assistant', 'tool'] %}
+    {{- raise_exception('Unexpected message role.') }}
+  {%- endif %}
+  {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}
+"""
+"""A chat template that refuses what Qwen 3.5's refuses."""
+
+
 def llama_document(llama: Path, name: str = "small", **change: Any) -> str:
     """YAML of the profile `name` under a real llama-server and its variant `short`; `llama` is what tests/real/llama.sh made."""
     profile: dict[str, Any] = {

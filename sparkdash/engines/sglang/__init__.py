@@ -16,7 +16,7 @@ from sparkdash.domain.profile import ApiProtocol, ArgValue, EngineKind, MendName
 from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs, nodes
-from sparkdash.engines.adapter import NO_MENDS, POOLING, CommandLine, Counting, EngineAdapter
+from sparkdash.engines.adapter import POOLING, CommandLine, Counting, EngineAdapter
 from sparkdash.engines.argv import ListArgs, lookup, parse_share, parse_token_count, version_of
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_table import FlagSource, FlagSyntax
@@ -234,7 +234,8 @@ class Sglang(EngineAdapter):
         return target.sees and bool(asked if asked is not None else target.architecture not in _MUST_BE_ASKED)
 
     def needs_mends(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[MendName]:
-        return frozenset({MendName.RESPONSES_TOOL_TYPES}) if harmony else NO_MENDS
+        """It hands the role `developer` to templates that drop it without a word (sglang#40082)."""
+        return frozenset({MendName.RESPONSES_TOOL_TYPES if harmony else MendName.DEVELOPER_AS_SYSTEM})
 
     def count_request(self, model: str, content: str) -> Counting | None:
         return Counting("/tokenize", {"model": model, "prompt": content}, templated=False)

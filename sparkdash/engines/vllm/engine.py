@@ -183,9 +183,12 @@ class Vllm(EngineAdapter):
         )
 
     def needs_mends(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[MendName]:
-        """Before 0.23 it refuses what Claude Code sends since 2026; before 0.25, and for gpt-oss, unknown tool types."""
+        """Before 0.23 it refuses what Claude Code sends since 2026; before 0.25, and for gpt-oss, unknown tool types.
+
+        0.32 renames the role `developer` itself, where the model's template does not have it.
+        """
         known = version or (999,)
-        found = NO_MENDS
+        found = frozenset({MendName.DEVELOPER_AS_SYSTEM}) if known < (0, 32) and not harmony else NO_MENDS
         if known < (0, 23):
             found |= {MendName.MESSAGES_SYSTEM_TURNS, MendName.MESSAGES_NEW_KEYS}
         return found | {MendName.RESPONSES_TOOL_TYPES} if harmony or known < (0, 25) else found

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial, reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -173,6 +173,8 @@ class CompatTarget:
     """(0, 23) for "0.23…"; None: unknown."""
     harmony: bool = False
     """Whether it serves a gpt-oss model."""
+    system_first: bool = False
+    """Whether its template was seen to refuse all but one system message at the beginning."""
 
     def needs(self, name: MendName) -> bool:
         return name in self.engine.needs_mends(self.version, harmony=self.harmony)
@@ -228,36 +230,94 @@ def _text(block: object) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _folded(body: Body, _target: CompatTarget) -> Changes:
-    """Turn system messages in the middle into text of the user's turn before them, or into turns of their own."""
+_SYSTEM = frozenset({"system"})
+_INSTRUCTIONS = frozenset({"system", "developer"})
+
+
+def _system_turns_folded(body: Body, _target: CompatTarget) -> Changes:
+    """Turn system messages among those of /v1/messages into text of the user's turns."""
     messages = body.get("messages")
-    if not isinstance(messages, list) or not any(map(_is_system, messages)):
+    if not isinstance(messages, list) or not any(_role(message) in _SYSTEM for message in messages):
         return {}
+    return {"messages": _in_user_turns(messages, _SYSTEM, "text")}
+
+
+def _one_system(body: Body, _target: CompatTarget) -> Changes:
+    """Join the instructions at the beginning of a chat; turn later ones into text of the user's turns, in their places.
+
+    Later ones do not move to the front: each would change the whole prefix of the conversation.
+    """
+    head, rest = _split_turns(body.get("messages"), "text")
+    system = [turn.get("content") for turn in head]
+    made = [{"role": "system", "content": reduce(partial(_joined, kind="text"), system)}, *rest] if head else rest
+    return {} if made == body.get("messages") else {"messages": made}
+
+
+def _one_instruction(body: Body, _target: CompatTarget) -> Changes:
+    """Do the same for the Responses API, whose first instructions have a key of their own."""
+    head, rest = _split_turns(body.get("input"), "input_text")
+    texts = [body.get("instructions"), *(_plain(turn.get("content")) for turn in head)]
+    changes: Changes = {"instructions": _GAP.join(filter(None, texts))} if head else {}
+    return changes if rest == body.get("input") else changes | {"input": rest}
+
+
+def _split_turns(turns: Any, kind: str) -> tuple[list[Any], Any]:
+    """Return the instructions at the beginning, and the other turns with later instructions folded into them."""
+    if not isinstance(turns, list):
+        return [], turns  # nothing changes
+    first = next((at for at, turn in enumerate(turns) if _role(turn) not in _INSTRUCTIONS), len(turns))
+    return turns[:first], _in_user_turns(turns[first:], _INSTRUCTIONS, kind)
+
+
+_GAP = "\n\n"
+
+
+def _plain(content: object) -> str:
+    return content if isinstance(content, str) else _GAP.join(map(_text, _blocks(content, "")))
+
+
+def _in_user_turns(turns: list[Any], roles: frozenset[str], kind: str) -> list[Any]:
+    """Make turns of these roles the user's, and one with the user's turn beside them."""
     made: list[Any] = []
-    blocks: list[Any] | None = None
-    """Content blocks of the last turn, once something was added to it."""
-    for message in messages:
-        if not _is_system(message):
-            made.append(message)
-            blocks = None
-        elif made and isinstance(made[-1], dict) and made[-1].get("role") == "user":
-            if blocks is None:
-                blocks = list(_blocks(made[-1].get("content")))
-                made[-1] = made[-1] | {"content": blocks}
-            blocks += _blocks(message.get("content"))
+    was_folded = False
+    """Whether the last turn of `made` ends with such a text."""
+    for turn in turns:
+        is_folded = _role(turn) in roles
+        if is_folded:
+            turn = turn | {"role": "user"}
+        if (is_folded or was_folded) and made and _role(made[-1]) == _role(turn) == "user":
+            made[-1] = made[-1] | {"content": _joined(made[-1].get("content"), turn.get("content"), kind)}
         else:
-            made.append(message | {"role": "user"})
-    return {"messages": made}
+            made.append(turn)
+        was_folded = is_folded
+    return made
 
 
-def _is_system(message: object) -> bool:
-    return isinstance(message, dict) and message.get("role") == "system"
+def _role(turn: object) -> str | None:
+    role = turn.get("role") if isinstance(turn, dict) else None
+    return role if isinstance(role, str) else None
 
 
-def _blocks(content: object) -> list[Any]:
+def _joined(first: object, second: object, kind: str) -> Any:
+    """Join two contents: texts as a text, others as a list of blocks."""
+    if isinstance(first, str) and isinstance(second, str):
+        return _GAP.join(filter(None, (first, second)))
+    return [*_blocks(first, kind), *_blocks(second, kind)]
+
+
+def _blocks(content: object, kind: str) -> list[Any]:
     if isinstance(content, list):
         return content
-    return [{"type": "text", "text": content}] if isinstance(content, str) else []
+    return [{"type": kind, "text": content}] if isinstance(content, str) and content else []
+
+
+def _developers_as_system(body: Body, _target: CompatTarget) -> Changes:
+    """Rename the role that most templates drop without a word."""
+    key = "messages" if "messages" in body else "input"
+    turns = body.get(key)
+    if not isinstance(turns, list) or not any(_role(turn) == "developer" for turn in turns):
+        return {}
+    return {key: [turn | {"role": "system"} if _role(turn) == "developer" else turn for turn in turns]}
 
 
 def _without_news(body: Body, _target: CompatTarget) -> Changes:
@@ -347,12 +407,19 @@ def _engines_own(
     return CompatRule(name, dialects, needle, lambda target: target.needs(name), edit)
 
 
+def _one_system_rule(dialect: Dialect, edit: Callable[[Body, CompatTarget], Changes]) -> CompatRule:
+    return CompatRule(
+        MendName.ONE_SYSTEM_MESSAGE, frozenset({dialect}), b'"role"', lambda target: target.system_first, edit
+    )
+
+
 _MESSAGES = frozenset({Dialect.MESSAGES})
 _RESPONSES = frozenset({Dialect.RESPONSES})
 _CHATS = frozenset({Dialect.CHAT, Dialect.MESSAGES})
+_ROLES = frozenset({Dialect.CHAT, Dialect.RESPONSES})
 COMPAT_RULES = (
     CompatRule(MendName.CLAUDE_BILLING_LINE, _MESSAGES, _BILLING.encode(), _always, _without_billing),
-    _engines_own(MendName.MESSAGES_SYSTEM_TURNS, _MESSAGES, b'"system"', _folded),
+    _engines_own(MendName.MESSAGES_SYSTEM_TURNS, _MESSAGES, b'"system"', _system_turns_folded),
     _engines_own(MendName.MESSAGES_NEW_KEYS, _MESSAGES, b'"', _without_news),
     _engines_own(MendName.RESPONSES_TOOL_TYPES, _RESPONSES, b'"tools"', _known_tools),
     CompatRule(
@@ -364,6 +431,10 @@ COMPAT_RULES = (
     ),
     CompatRule(MendName.RESPONSES_MAX_TOKENS, _RESPONSES, b'"max_tokens"', _always, _renamed_limit),
     _engines_own(MendName.RESPONSES_CLIENT_METADATA, _RESPONSES, b'"client_metadata"', _without_metadata),
+    _engines_own(MendName.DEVELOPER_AS_SYSTEM, _ROLES, b'"developer"', _developers_as_system),
+    _one_system_rule(Dialect.CHAT, _one_system),
+    _one_system_rule(Dialect.RESPONSES, _one_instruction),
+    _one_system_rule(Dialect.MESSAGES, _system_turns_folded),
     CompatRule(MendName.ECHOED_PROGRESS, _CHATS, PROGRESS_MARK.encode(), _always, _without_progress),
 )
 """All rules, in the order in which they are applied."""
@@ -431,6 +502,8 @@ class RequestPreparer:
     def __init__(self) -> None:
         self._rules: dict[str, tuple[Profile, _ProfileRules]] = {}
         """Profile and rules by profile name; replaced when the name gets another profile."""
+        self.system_first: set[tuple[str, float | None]] = set()
+        """Incarnations of engines whose template refused more than one system message."""
 
     def prepare(
         self,
@@ -440,11 +513,13 @@ class RequestPreparer:
         profile: Profile,
         names: Sequence[str] = (),
         version: str | None = None,
+        *,
+        system_first: bool = False,
     ) -> PreparedBody:
         """Prepare a request's body for the engine of this profile.
 
         `names`: model names that the engine accepts; empty: any. `version`: the engine's own report of its version;
-        without one the profile's is used.
+        without one the profile's is used. `system_first`: see CompatTarget.
 
         Raises:
             AdmissionError: code `invalid_json`: the body must be parsed, and is nested too deeply or has too long a
@@ -463,7 +538,8 @@ class RequestPreparer:
                 body = rewrite_body(body, _WITH_USAGE, has_none=peeked.stream_options is NO_OPTIONS)
             if route.profile is not None:
                 return PreparedBody(body, adds_usage, mirrors)
-            body, ranking = _mended(body, peeked, route, profile, rules, version)
+            target = partial(_target, profile, version, system_first=system_first)
+            body, ranking = _mended(body, peeked, route, profile, rules, target)
         except (ValueError, RecursionError) as error:
             text = f"The request's body is not JSON that sparkdash can read: {shown(str(error))}."
             raise AdmissionError(text, code="invalid_json") from None
@@ -477,11 +553,16 @@ class RequestPreparer:
 
 
 def _mended(
-    body: bytes, peeked: PeekedBody, route: Route, profile: Profile, rules: _ProfileRules, version: str | None
+    body: bytes,
+    peeked: PeekedBody,
+    route: Route,
+    profile: Profile,
+    rules: _ProfileRules,
+    target: Callable[[], CompatTarget],
 ) -> tuple[bytes, Ranking | None]:
     """Apply the compat rules, and put a rerank request into the server's own words."""
     if needed := rules_for(body, route.dialect, rules.off):
-        body = apply_rules(body, needed, _target(profile, version))
+        body = apply_rules(body, needed, target())
     if rules.ranks_texts and route.path in RERANK_PATHS:
         return as_texts(body, peeked.model or profile.name)
     return body, None
@@ -523,10 +604,11 @@ def _lacks_usage(peeked: PeekedBody, route: Route) -> bool:
     return options is not None and (not options or options.get("include_usage") is False)
 
 
-def _target(profile: Profile, version: str | None) -> CompatTarget:
+def _target(profile: Profile, version: str | None, *, system_first: bool) -> CompatTarget:
     words = (profile.name, *profile.serves, *(ref.ref for ref in profile.models.values()))
     return CompatTarget(
         adapter_of(profile),
         version_of(version or profile.engine_version),
         harmony=any(_HARMONY in word.lower() for word in words),
+        system_first=system_first,
     )

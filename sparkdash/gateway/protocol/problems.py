@@ -51,6 +51,15 @@ def answer_fault(begins: bytes) -> str | None:
     return None
 
 
+_INSTRUCTIONS = re.compile(rb"(?i)system (?:message|role|prompt)s?\b|\broles?\b")
+"""Words of chat templates that refuse a role, or its place in the conversation (`raise_exception`)."""
+
+
+def refuses_instructions(words: bytes) -> bool:
+    """Whether an engine's error may be its model's template refusing the places or roles of system messages."""
+    return _INSTRUCTIONS.search(words) is not None
+
+
 CODE = "context_length_exceeded"
 _OPENAI = re.compile(r"maximum context length is \d+ tokens")
 """vLLM has the sentence, but not the code."""

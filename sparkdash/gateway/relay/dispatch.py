@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from sparkdash.errors import AdmissionError, UpstreamError
@@ -12,7 +13,8 @@ from sparkdash.gateway.admission.access import key_check, offered_protocols
 from sparkdash.gateway.http.channel import ClientStuck
 from sparkdash.gateway.http.headers import VIA, HeaderPairs, headers_for_engine, via_header
 from sparkdash.gateway.http.uploads import Upload, UploadBody
-from sparkdash.gateway.protocol.prepare import PreparedBody, engine_name
+from sparkdash.gateway.protocol.prepare import AS_IT_IS, PreparedBody, engine_name
+from sparkdash.gateway.protocol.problems import refuses_instructions
 from sparkdash.gateway.relay import fallbacks
 from sparkdash.gateway.relay.admitted import (
     RequestContext,
@@ -25,7 +27,7 @@ from sparkdash.gateway.relay.admitted import (
     remote_refusal,
     server_path,
 )
-from sparkdash.gateway.relay.reply import Reply, log_hint
+from sparkdash.gateway.relay.reply import BAD_REQUEST, Reply, log_hint
 from sparkdash.gateway.translate.translator import ENGINE, FAULT, TRANSLATED, Translator, needs_translation
 from sparkdash.supervisor import Lease
 from sparkdash.units import MIB, duration
@@ -126,6 +128,8 @@ UNKNOWN_PATH = frozenset({404, 405, 501})
 """Statuses of an engine that does not speak the protocol. The model is requested by its own name, so it is not the
 cause."""
 
+TEMPLATE_REFUSED = frozenset({400, 500})
+"""Statuses of an engine whose model's template refused the messages."""
 WORDS_LIMIT = 64 * 1024
 """Bytes of an error body that are read."""
 
@@ -150,27 +154,65 @@ async def dispatch_request(
         HostError: there is no translator, and the engine needs one; or a remote service refused.
     """
     refuse_unserved(lease.profile, context.route)  # `auto` may mean a server with other routes
-    deps, local = context.deps, None if is_remote(lease.profile) else lease
-    translator = deps.translator if context.route.path in TRANSLATED else None
-    sent_at = deps.monotonic()
-    needed = False if translator is None else _must_translate(context, lease, translator)
-    if needed is not True:
-        prepared = _prepare(context, lease)
+    translator = context.deps.translator if context.route.path in TRANSLATED else None
+    translates = False if translator is None else _must_translate(context, lease, translator)
+    folds = _incarnation(lease) in context.deps.preparer.system_first
+    attempt: _Attempt | None = _Attempt(translates, folds)
+    while attempt is not None:
+        attempt = await _send(context, lease, reply, attempt, on_client_stuck)
+
+
+class _Attempt(NamedTuple):
+    """How a request is put to an engine."""
+
+    translates: bool | None
+    """None: as it is, and once more as a chat if the engine does not know its path."""
+    folds: bool
+    """Whether all of its instructions go into one system message."""
+
+
+async def _send(
+    context: RequestContext,
+    lease: Lease,
+    reply: Reply,
+    attempt: _Attempt,
+    on_client_stuck: Callable[[ClientStuck], object],
+) -> _Attempt | None:
+    """Send the request; return the next attempt, None when the client has its answer."""
+    sent_at = context.deps.monotonic()
+    prepared = _prepare(context, lease, folds=attempt.folds)
+    if attempt.translates:
+        opened, prepared = _open_translated(context, lease, prepared.body), AS_IT_IS
+    else:
         uploaded = None if context.upload is None else _renamed_upload(context.upload, context, lease)
         opened = _open(context, lease, uploaded or prepared.body)
         prepared = prepared._replace(body=b"")  # the body is freed once an answer comes
-        async with opened as answer:
-            if needed is False or answer.status not in UNKNOWN_PATH:
-                if local is None:
-                    await _raise_remote_refusal(context, lease, answer)
-                await reply.take(answer, sent_at, on_client_stuck, lease=local, prepared=prepared)
-                return
-    assert translator is not None  # noqa: S101 - without one nothing is needed of it
-    translator.unsupported.add(_incarnation(context, lease))
-    async with _open_translated(context, lease, translator) as answer:
+    async with opened as answer:
+        if attempt.translates is None and answer.status in UNKNOWN_PATH:
+            return _translated_from_now_on(context, lease, attempt)
+        if answer.status in TEMPLATE_REFUSED and not attempt.folds and await _needs_folding(context, lease, answer):
+            return attempt._replace(folds=True)
+        if attempt.folds and answer.status < BAD_REQUEST:
+            context.deps.preparer.system_first.add(_incarnation(lease))
+        local = None if is_remote(lease.profile) else lease
         if local is None:
             await _raise_remote_refusal(context, lease, answer)
-        await reply.take(answer, sent_at, on_client_stuck, lease=local)
+        await reply.take(answer, sent_at, on_client_stuck, lease=local, prepared=prepared)
+    return None
+
+
+def _translated_from_now_on(context: RequestContext, lease: Lease, attempt: _Attempt) -> _Attempt:
+    translator = context.deps.translator
+    assert translator is not None  # noqa: S101 - without one nothing is translated
+    translator.unsupported.add((*_incarnation(lease), context.route.path))
+    return attempt._replace(translates=True)
+
+
+async def _needs_folding(context: RequestContext, lease: Lease, answer: EngineResponse) -> bool:
+    """Whether the model's template refused the request for its system messages, and folding would change them."""
+    if not context.route.generates or not refuses_instructions(answer.words_of(await answer.read())):
+        return False
+    return _prepare(context, lease, folds=True).body != _prepare(context, lease, folds=False).body
 
 
 async def dispatch_websocket(
@@ -215,7 +257,7 @@ def _open_websocket(context: RequestContext, lease: Lease) -> AbstractAsyncConte
 def _must_translate(context: RequestContext, lease: Lease, translator: Translator) -> bool | None:
     """Whether the request must be translated; None: the engine's 404 will tell."""
     needed = needs_translation(lease.profile, lease.engine.version, context.route)
-    if needed is None and _incarnation(context, lease) in translator.unsupported:
+    if needed is None and (*_incarnation(lease), context.route.path) in translator.unsupported:
         return True
     return needed if needed is not None or translator.installed else False
 
@@ -229,11 +271,17 @@ async def _raise_remote_refusal(context: RequestContext, lease: Lease, answer: E
         )
 
 
-def _prepare(context: RequestContext, lease: Lease) -> PreparedBody:
+def _prepare(context: RequestContext, lease: Lease, *, folds: bool) -> PreparedBody:
     if context.upload is not None:
         return PreparedBody(b"")
     return context.deps.preparer.prepare(
-        context.body_share.body, context.peeked, context.route, lease.profile, lease.names, lease.engine.version
+        context.body_share.body,
+        context.peeked,
+        context.route,
+        lease.profile,
+        lease.names,
+        lease.engine.version,
+        system_first=folds,
     )
 
 
@@ -265,17 +313,15 @@ def _own_headers(context: RequestContext, lease: Lease) -> Mapping[str, str]:
 
 
 @asynccontextmanager
-async def _open_translated(
-    context: RequestContext, lease: Lease, translator: Translator
-) -> AsyncIterator[EngineResponse]:
+async def _open_translated(context: RequestContext, lease: Lease, body: bytes) -> AsyncIterator[EngineResponse]:
     headers = {
         ENGINE: engine_url(lease.profile, lease.url, "/v1"),
         "content-type": "application/json",
         **lease.headers,
     }
-    async with translator.open(
-        context.route.path, headers_for_engine((), headers), _prepare(context, lease).body
-    ) as answer:
+    translator = context.deps.translator
+    assert translator is not None  # noqa: S101 - without one nothing is translated
+    async with translator.open(context.route.path, headers_for_engine((), headers), body) as answer:
         if not any(name == FAULT for name, _ in answer.headers):
             yield answer
             return
@@ -283,6 +329,6 @@ async def _open_translated(
     raise UpstreamError(f"{lease.profile.name} does not answer: {why}.", code="engine_unreachable")
 
 
-def _incarnation(context: RequestContext, lease: Lease) -> tuple[str, float | None, str]:
-    """Identify the incarnation of an engine and the path; a 404 is remembered for both."""
-    return lease.url, lease.engine.ready_at, context.route.path
+def _incarnation(lease: Lease) -> tuple[str, float | None]:
+    """Identify the incarnation of an engine, of which something is remembered."""
+    return lease.url, lease.engine.ready_at
