@@ -181,6 +181,7 @@ async def _send(
     """Send the request; return the next attempt, None when the client has its answer."""
     sent_at = context.deps.monotonic()
     prepared = _prepare(context, lease, folds=attempt.folds)
+    opened: AbstractAsyncContextManager[EngineResponse]
     if attempt.translates:
         opened, prepared = _open_translated(context, lease, prepared.body), AS_IT_IS
     else:
