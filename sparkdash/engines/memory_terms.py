@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sparkdash.domain.memory import Term
 from sparkdash.domain.profile import Profile, placeholders
 from sparkdash.domain.weights import BF16_BITS, Unread, WeightFacts
-from sparkdash.engines.argv import fill_placeholders, lookup, parse_token_count
+from sparkdash.engines.argv import fill_placeholders, lookup, parse_size, parse_token_count
 from sparkdash.engines.nodes import ways
 from sparkdash.units import GIB, gib, tokens
 
@@ -38,6 +38,7 @@ GGML_BITS = {
     "iq4_nl": 4.5,
 }
 """Cache types of llama.cpp, block scales included (ggml-common.h: q8_0 is 34 bytes for 32 elements)."""
+_OFF = frozenset({"", "0", "-1", "false", "no"})
 SIXTEEN = ("bfloat16", "bf16", "float16", "half")
 
 
@@ -135,6 +136,23 @@ def cache_term(
     widths = "/".join(f"{one:g}" for one in dict.fromkeys(width))
     source = f"{why}: {tokens(held)} tokens, {widths} bits, {kinds} layers{boxes}"
     return Term(name="kv", bytes=ceil(size / profile.nodes), source=source)
+
+
+def add_variables(profile: Profile, variables: Mapping[str, int | None], overhead: Term) -> Term:
+    """Add to the overhead what the profile's variables take; it is unknown where a variable's amount is."""
+    for name in [name for name in variables if name in profile.env or name in profile.env_from]:
+        value, unit = profile.env.get(name, "").strip(), variables[name]
+        if name in profile.env and value.lower() in _OFF:
+            continue
+        is_number = unit and value.replace(".", "", 1).isdecimal()
+        size = int(float(value) * (unit or 0)) if is_number else parse_size(value.upper().removesuffix("B"))
+        if unit is None or size is None or overhead.bytes is None:
+            return Term(
+                name="overhead", source=f"how much memory {name} takes is not known; declare memory.overhead_gib"
+            )
+        source = f"{overhead.source}; {name} takes {gib(size)}"
+        overhead = Term(name="overhead", bytes=overhead.bytes + size, source=source)
+    return overhead
 
 
 def overhead_term(profile: Profile, *, measured: bool = False) -> Term:

@@ -16,7 +16,7 @@ from importlib import import_module
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
-from sparkdash.engines.memory_terms import Facts
+from sparkdash.engines.memory_terms import Facts, add_variables
 from sparkdash.engines.probes import MetricNames
 from sparkdash.units import GIB
 
@@ -98,7 +98,8 @@ def _merged(
     body |= {name: term for name, term in declared.items() if name not in parts}
     if "utilization" not in body:
         body |= {term.name: term for term in adapter.loader_terms(profile)}
-    body.setdefault("overhead", adapter.overhead(profile, is_shared="utilization" in body))
+    overhead = adapter.overhead(profile, is_shared="utilization" in body)
+    body.setdefault("overhead", add_variables(profile, adapter.memory_variables, overhead))
     return tuple(body[name] for name in _ORDER if name in body)
 
 

@@ -105,6 +105,34 @@ def test_a_drafter_counts_beside_a_sized_cache() -> None:
     assert "org/other is not among the profile's models" in [term.source for term in found.terms]
 
 
+@pytest.mark.parametrize(
+    ("engine", "env", "extra"),
+    [
+        (EngineKind.VLLM, {"VLLM_MM_INPUT_CACHE_GIB": "8", "LMCACHE_MAX_LOCAL_CPU_SIZE": "2.5"}, 18.5 * GIB),
+        (EngineKind.VLLM, {"VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE": "2147483648", "VLLM_CACHE_ROOT": "/c"}, 2 * GIB),
+        (EngineKind.SGLANG, {"SGLANG_SYMM_MEM_PREALLOC_GB_SIZE": "4", "MOONCAKE_GLOBAL_SEGMENT_SIZE": "4gb"}, 8 * GIB),
+        (EngineKind.SGLANG, {"SGLANG_SYMM_MEM_PREALLOC_GB_SIZE": "-1", "SGLANG_DSV4_FP4_DEQUANT": "false"}, 0),
+        (EngineKind.SGLANG, {"SGLANG_DSV4_FP4_DEQUANT": "1"}, None),
+        (EngineKind.SGLANG, {"SGLANG_EMBEDDING_POOL_SIZE_MB": "much"}, None),
+    ],
+)
+def test_variables_that_take_memory_are_counted_or_the_need_is_unknown(
+    engine: EngineKind, env: dict[str, str], extra: float | None
+) -> None:
+    args = {"gpu-memory-utilization": 0.5, "mem-fraction-static": 0.5}
+    plain, found = (estimate_launch(profile(engine, args=args, env=each), {}, BOX) for each in ({}, env))
+    assert plain.total_bytes is not None
+    assert found.total_bytes == (None if extra is None else plain.total_bytes + extra)
+    assert any(name in found.terms[-1].source for name in env) is (extra != 0)
+    declared = profile(engine, args=args, env=env, memory=MemoryNeed(overhead_gib=9, source="mine"))
+    assert need(declared)["overhead"] == 9 * GIB
+
+
+def test_variables_of_the_daemons_environment_make_the_need_unknown() -> None:
+    handed_on = profile(args={"gpu-memory-utilization": 0.5}, env_from=("VLLM_MM_INPUT_CACHE_GIB",))
+    assert need(handed_on)["overhead"] is None
+
+
 def test_mtp_layers_count_only_where_they_draft() -> None:
     """vLLM leaves them on the disk otherwise."""
     args: dict[str, Any] = {"kv-cache-memory-bytes": GIB}

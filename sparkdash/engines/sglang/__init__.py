@@ -25,6 +25,7 @@ from sparkdash.engines.memory_terms import Drafting, Facts, cache_term, loaded_t
 from sparkdash.engines.probes import MetricNames, Probes
 from sparkdash.engines.proposal import SEQUENCES, SHARE, KnownImage, KvCachePlan, MemoryBudget, Proposal, cache_reason
 from sparkdash.engines.rule import Hit, Rule, Severity, flag_path
+from sparkdash.units import GIB, MIB
 
 # /metrics and cached tokens in the usage are off unless asked for; the gauges are fresher with a short interval.
 DEFAULT_FLAGS = (("enable-metrics", True), ("enable-cache-report", True), ("decode-log-interval", 10))
@@ -69,6 +70,17 @@ PHRASES = (
 )
 
 KV = re.compile(r"Using KV cache dtype: torch\.(\w+)|KV Cache is allocated\. dtype: torch\.(\w+)")
+
+MEMORY_VARIABLES = {
+    "SGLANG_DISAGG_STAGING_POOL_SIZE_MB": MIB,
+    "SGLANG_DSV4_FP4_DEQUANT": None,  # FP4 experts become FP8
+    "SGLANG_EMBEDDING_POOL_SIZE_MB": MIB,
+    "SGLANG_FLASHINFER_WORKSPACE_SIZE": 1,
+    "SGLANG_MM_FEATURE_CACHE_MB": MIB,
+    "SGLANG_SYMM_MEM_PREALLOC_GB_SIZE": GIB,
+    "MOONCAKE_GLOBAL_SEGMENT_SIZE": 1,
+}
+"""Variables that allocate memory beside the static share (SGLang's srt/environ.py, October 2026)."""
 
 _MUST_BE_ASKED = frozenset({"gemma3", "llama4", "step3_vl", "inkling"})
 """Models whose vision SGLang leaves out unless `--enable-multimodal` asks for it (its `mm_disabled_models`, 2026)."""
@@ -157,6 +169,7 @@ class Sglang(EngineAdapter):
     takes_vllm_keys = True
     usage_on_request = True
     tool_flag = "tool-call-parser"
+    memory_variables: Mapping[str, int | None] = MappingProxyType(MEMORY_VARIABLES)
     share_flags = ("mem-fraction-static",)
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:

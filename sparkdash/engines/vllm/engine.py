@@ -136,6 +136,8 @@ class Vllm(EngineAdapter):
         hit = logs.first_match(lines, CONFIG)
         return hit and (hit["model"] if hit["kv"] == "auto" else hit["kv"])
 
+    memory_variables: Mapping[str, int | None] = MappingProxyType(memory.MEMORY_VARIABLES)
+
     def memory_terms(self, profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
         return memory.memory_terms(profile, facts, box_bytes)
 

@@ -27,6 +27,12 @@ from sparkdash.units import GIB, gib
 
 SHARES = ((0, 20), 0.92, 0.90)
 """Default of --gpu-memory-utilization: from that version on, and before (read in the wheels 0.16.0 to 0.33.0)."""
+MEMORY_VARIABLES = {
+    "LMCACHE_MAX_LOCAL_CPU_SIZE": GIB,
+    "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE": 1,
+    "VLLM_MM_INPUT_CACHE_GIB": 2 * GIB,  # once in the API server, once in the engine
+}
+"""Variables that allocate memory beside the share (vLLM's envs.py, 0.9 to 0.32; LMCache's configuration)."""
 BLOCK = 16
 """Tokens per KV block without --block-size: vLLM's default on CUDA."""
 HOST_BYTES = int(5.6 * GIB)
