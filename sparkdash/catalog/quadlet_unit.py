@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from sparkdash.catalog.importers.kept_keys import comment_lines
 from sparkdash.domain.container import LABEL_SERVES, ContainerSpec
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import ProfileError
@@ -18,7 +19,7 @@ def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
     _carried(profile, spec.argv)
     lines = [
         f"# {profile.name}, exported by sparkdash.",
-        *_lost_comments(profile, "request"),
+        *comment_lines(profile),
         "[Unit]",
         f"Description={_plain(profile.about or profile.name)}",
         "",
@@ -55,12 +56,6 @@ def _program(spec: ContainerSpec) -> list[str]:
     if not spec.keeps_entrypoint:
         return [f"Entrypoint={_quoted(spec.argv[0])}", f"Exec={' '.join(map(_quoted, spec.argv[1:]))}"]
     return [f"Exec={' '.join(map(_quoted, spec.argv))}"] if spec.argv else []
-
-
-def _lost_comments(profile: Profile, *keys: str) -> list[str]:
-    """Word comment lines for those of `keys` that the profile has and a quadlet cannot express."""
-    given = [key for key in keys if getattr(profile, key) != type(profile).model_fields[key].get_default()]
-    return [f"# Has no place for: {', '.join(given)} (see `sparkdash profiles show {profile.name}`)."] if given else []
 
 
 def _carried(profile: Profile, argv: tuple[str, ...]) -> None:

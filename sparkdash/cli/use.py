@@ -220,12 +220,11 @@ async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as
 
 async def note_broken_file(client: AsyncClient, name: str) -> None:
     """Say that a profile's file has problems now, where the daemon uses its last good version."""
-    if not (problems := (await client.profiles()).problems):
-        return
-    file = (await client.profile(name=name)).source.rpartition(":")[0]
-    if found := next((one for one in problems if file and one.startswith(f"{file}:")), None):
-        print_note(f"warning: {found}")
-        print_note(f"{name} is taken from the last version of this file that was correct. Mend it, then repeat this.")
+    from sparkdash.domain.phrases import last_good_lines
+
+    if problems := (await client.profiles()).problems:
+        for line in last_good_lines(await client.profile(name=name), problems):
+            print_note(line)
 
 
 def _is_name_of(name: str, profile: str, world: Snapshot) -> bool:

@@ -13,7 +13,7 @@ from sparkdash.domain.history import Replay
 from sparkdash.domain.images import CopyKind, CopyProgress, CopyStep
 from sparkdash.domain.metric import EngineSample, Figure, LinkSample, LiveRequest, Metric, NodeSample, Sample
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
-from sparkdash.domain.profile import AUTO, ProfileSummary
+from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, Swap, SwapPhase
@@ -218,6 +218,16 @@ def waiting_text(swap: Swap | None, profile: str, now: float) -> str:
 
 QUIET_BYTES_S = 125_000
 """Traffic below this (1 Mb/s) is no engine's: ssh and the clocks of both boxes talk all the time."""
+
+
+def last_good_lines(profile: Profile, problems: Iterable[str]) -> list[str]:
+    """Say that the profile's file has a problem now, so that its last good version is used; empty without one."""
+    file = profile.source.rpartition(":")[0]
+    found = next((one for one in problems if file and one.startswith(f"{file}:")), None)
+    if found is None:
+        return []
+    taken = f"{profile.name} is taken from the last version of this file that was correct. Mend it, then repeat this."
+    return [f"warning: {found}", taken]
 
 
 def box_name(node: str, host: str) -> str:

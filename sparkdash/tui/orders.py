@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Protocol
 
 from sparkdash import paths
 from sparkdash.domain.engine import Engine
+from sparkdash.domain.phrases import last_good_lines
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError, SparkdashError
@@ -208,15 +209,16 @@ class Orders:
             self._host.say(f"{target} is starting.")
 
     async def _agreed(self, plan: Plan, snapshot: Snapshot, title: str, again: str | None) -> bool:
-        """Ask if the plan stops something; show a plan that does not fit without offering it."""
+        """Ask if the plan stops something or the file is broken; show a plan that does not fit without offering it."""
+        problems = snapshot.problems
+        broken = last_good_lines(await self._host.link.profile(name=plan.profile), problems) if problems else []
+        told = partial(dialog_texts.switch_question, plan, snapshot, warnings=broken)
         if plan.fits is False:
-            await self._host.ask(title, partial(dialog_texts.switch_question, plan, snapshot))
+            await self._host.ask(title, told)
             return False
-        if not plan.evict:
+        if not plan.evict and not broken:
             return True
-        return await self._host.ask(
-            title, partial(dialog_texts.switch_question, plan, snapshot), yes="switch", again=again
-        )
+        return await self._host.ask(title, told, yes="switch", again=again)
 
     @order
     async def mark(self, name: str, side: Side) -> None:

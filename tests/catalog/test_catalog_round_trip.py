@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from sparkdash.catalog import importers, load_catalog
+from sparkdash.catalog.importers.kept_keys import KEPT, read_comments
 from sparkdash.cli.profiles.import_export import ExportFormat, _exported
 from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES, ContainerSpec
 from sparkdash.domain.profile import EngineKind, Profile
@@ -17,7 +18,7 @@ from sparkdash.engines.registry import adapter, adapter_of
 from sparkdash.paths import shipped_profiles
 
 DATA = Path(__file__).parents[1] / "data" / "imports"
-NOT_CARRIED = {"source", "about", "memory", "request"}
+NOT_CARRIED = {"source"}
 LAUNCH = LaunchContext(port=8000, containerised=True, hf_home="/home/me/.cache/huggingface", cache_dir="/home/me/cache")
 PROFILES = {
     name: profile
@@ -51,6 +52,10 @@ def comparable(spec: ContainerSpec, profile: Profile) -> dict[str, Any]:
     }
 
 
+def kept(profile: Profile) -> dict[str, Any]:
+    return profile.model_dump(include=set(KEPT))
+
+
 def _place(spec: ContainerSpec) -> dict[str, Any]:
     return {
         "mounts": sorted(str(mount) for mount in spec.mounts),
@@ -73,11 +78,13 @@ def test_what_is_exported_comes_back_equal(name: str, form: ExportFormat) -> Non
     assert comparable(again, found.profiles["back"]) == comparable(spec, profile)
     assert set(profile.serves) <= set(found.profiles["back"].serves)
     assert _place(again) == _place(spec)
+    assert kept(found.profiles["back"]) == kept(profile)
     assert not [str(remark) for remark in imported.remarks if remark.kind == "unknown"]
 
 
 READ_AS_VLLM = {"qwen3-asr-1.7b", "voxtral-mini-4b-realtime"}
-"""Servers whose program is vLLM's: they come back as that engine, which adds a flag of its own."""
+"""Servers whose program is vLLM's: they come back as that engine, which adds flags of its own."""
+ADDED_BY_VLLM = ("--enable-prompt-tokens-details", "--disable-access-log-for-endpoints /health,/metrics")
 OTHERS = {
     name: profile
     for name, profile in load_catalog([shipped_profiles()]).profiles.items()
@@ -98,9 +105,15 @@ def test_a_server_without_a_dialect_comes_back_equal(name: str, form: ExportForm
     (back,) = found.profiles.values()
     again = comparable(adapter_of(back).container(back, LAUNCH), back)
     if name in READ_AS_VLLM:
-        again["argv"].remove("--enable-prompt-tokens-details")
+        again["argv"] = [word for word in again["argv"] if word not in ADDED_BY_VLLM]
     assert again == comparable(spec, profile)
+    assert kept(back) == kept(profile)
     assert back.engine is (EngineKind.VLLM if name in READ_AS_VLLM else EngineKind.GENERIC)
+
+
+def test_comments_of_an_export_are_read_within_their_keys_only() -> None:
+    text = '# sparkdash engine: "sim"\n# sparkdash modes: {"cut\n# sparkdash context: 4096\n  # sparkdash memory: {}\n'
+    assert read_comments(text + f"# sparkdash request: {'[' * 1000}{']' * 1000}\n") == {"context": 4096}
 
 
 @pytest.mark.parametrize("form", list(ExportFormat))

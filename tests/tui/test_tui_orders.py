@@ -9,7 +9,7 @@ import pytest
 from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.node import Diagnosis, Finding, Status
-from sparkdash.domain.profile import EngineKind, ModelRef
+from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 from sparkdash.domain.swap import Plan
 from sparkdash.errors import AdmissionError, EngineError, ProfileError
 from sparkdash.units import GIB
@@ -41,6 +41,19 @@ async def test_nothing_stopped_is_nothing_asked(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         on.link.plans[box.coder] = Plan(profile=box.coder, needs_bytes=GIB, available_bytes=9 * GIB, fits=True)
         await on.press("2", "j", "enter")
+        assert on.link.asked == [("use", box.coder)]
+
+
+async def test_a_file_that_is_broken_now_is_asked_about_and_its_last_good_version_named(stage: Any, box: Any) -> None:
+    broken = "/p/coder.yaml:3: args: unknown key 'agrs'."
+    async with stage(box.snapshot().model_copy(update={"problems": (broken,)})) as on:
+        on.link.plans[box.coder] = Plan(profile=box.coder, needs_bytes=GIB, available_bytes=9 * GIB, fits=True)
+        on.link.files[box.coder] = Profile(name=box.coder, engine=EngineKind.SIM, source="/p/coder.yaml:1")
+        await on.press("2", "j", "enter")
+        assert "unknown key 'agrs'" in on.text
+        assert f"{box.coder} is taken from the last" in on.text
+        assert on.link.asked == []
+        await on.press("enter")
         assert on.link.asked == [("use", box.coder)]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from sparkdash.catalog import yaml12, yaml_writer
 from sparkdash.catalog.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.importers import compose, llama_swap, podman_line, quadlet, sparkrun
+from sparkdash.catalog.importers.kept_keys import read_comments
 from sparkdash.catalog.importers.values import Imported, Remark, import_refused
 from sparkdash.catalog.load import load_catalog
 
@@ -40,9 +41,9 @@ def import_profiles(text: str, name: str | None = None, folder: str | None = Non
         return llama_swap.import_llama_swap(text, name)
     if keys & _OF_RECIPE:
         return sparkrun.import_sparkrun(text, name)
-    if quadlet.is_quadlet(text):
-        return quadlet.import_quadlet(text, name)
-    return podman_line.import_podman_line(text, name)
+    read = quadlet.import_quadlet if quadlet.is_quadlet(text) else podman_line.import_podman_line
+    found, kept = read(text, name), read_comments(text)
+    return replace(found, profiles=({**found.profiles[0], **kept},)) if len(found.profiles) == 1 else found
 
 
 def _top_keys(text: str) -> set[str]:

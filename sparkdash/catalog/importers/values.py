@@ -110,9 +110,9 @@ def typed_value(word: str) -> Any:
     if _FLOAT.fullmatch(word):
         return float(word)
     if word[:1] in "{[" and word.count("{") + word.count("[") <= 200:
-        value = _json_or_none(word)
+        value = json_or_none(word)
         if value is None and word.startswith("{{"):  # escaped braces of a recipe's template
-            value = _json_or_none(word.replace("{{", "{").replace("}}", "}"))
+            value = json_or_none(word.replace("{{", "{").replace("}}", "}"))
         return value if value is not None and is_shallow(value) else word
     return word
 
@@ -122,7 +122,8 @@ def dotted_value(word: str) -> Any:
     return _LITERALS[word] if word in _LITERALS else typed_value(word)
 
 
-def _json_or_none(word: str) -> Any:
+def json_or_none(word: str) -> Any:
+    """Parse JSON; None for any other text."""
     try:
         return json.loads(word, parse_constant=_no_constant)
     except (ValueError, RecursionError):

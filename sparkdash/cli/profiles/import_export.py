@@ -110,10 +110,13 @@ def export_profile(
 
 
 def _exported(form: ExportFormat, profile: Profile, spec: ContainerSpec) -> str:
+    from sparkdash.catalog.importers.kept_keys import comment_lines
     from sparkdash.catalog.quadlet_unit import quadlet_unit
     from sparkdash.host.podman.argv import PODMAN, run, shell
 
-    return quadlet_unit(profile, spec) if form is ExportFormat.QUADLET else shell(run(PODMAN, spec))
+    if form is ExportFormat.QUADLET:
+        return quadlet_unit(profile, spec)
+    return "\n".join([*comment_lines(profile), shell(run(PODMAN, spec))])
 
 
 def _read(source: str, name: str | None) -> Imported:

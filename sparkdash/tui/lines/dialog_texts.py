@@ -83,10 +83,11 @@ def _fact(label: str, told: str, room: int) -> list[Line]:
     return labelled(f"{label:<{FACT}}", wrap(told, room))
 
 
-def switch_question(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
+def switch_question(plan: Plan, snapshot: Snapshot, width: int, warnings: Sequence[str] = ()) -> list[Line]:
     """Ask before a switch: what it stops, whether it fits, how long it takes."""
     room = width - len(STOPS)
     lines: list[Line] = wrap(plan.held, width, Style.WARN) if plan.held else []
+    lines += [line for text in warnings for line in wrap(text, width, Style.WARN)]
     for name in plan.evict:
         why = plan.reasons.get(name, "")
         lines += leaving_engine_lines(name, snapshot, width, frees=not why)
