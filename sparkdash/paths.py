@@ -1,4 +1,4 @@
-"""Folders of sparkdash by the XDG rules, each with a variable that overrides it; small files, read and changed safely."""
+"""Folders of sparkdash by the XDG rules, each with a variable that overrides it; small files, changed safely."""
 
 from __future__ import annotations
 

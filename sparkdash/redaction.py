@@ -79,7 +79,8 @@ def is_secret(text: str, name: str, by_name: IsSecretName) -> bool:
 
 
 _NAMED = re.compile(
-    r"(?<![A-Za-z0-9])((?:\w+[_-])?(?:TOKEN|API[_-]?KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_\w+)?=|[?&](?:key|sig)=)"
+    r"(?<![A-Za-z0-9])((?:\w+[_-])?(?:TOKEN|API[_-]?KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_\w+)?="
+    r"|[?&](?:key|sig)=)"
     r"(?![\d.]+\b|[/~{$<*]|none\b|null\b|true\b|false\b)[^\s'\",;&\])}]{4,}",
     re.IGNORECASE,
 )

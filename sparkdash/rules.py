@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from sparkdash.catalog.catalog import Catalog, ProfileProblem, SourceLocator, nearest
+from sparkdash.catalog.catalog import Catalog, ProblemAt, ProfileProblem, nearest
 from sparkdash.catalog.document import KeyPath, walk_strings
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.argv import lookup
@@ -403,22 +403,22 @@ def findings(catalog: Catalog) -> tuple[RuleFinding, ...]:
     """Apply all rules to the catalog's profiles; sorted by file and line, inherited violations once."""
     found: dict[tuple[str, Severity, ProfileProblem], list[str]] = {}
     for name, profile in catalog.profiles.items():
-        for key in _judge(profile, catalog.places[name]):
+        for key in _judge(profile, catalog.problem_at[name]):
             found.setdefault(key, []).append(name)
     told = [RuleFinding(*key, tuple(dict.fromkeys(names))) for key, names in found.items()]
     return tuple(sorted(told, key=lambda one: (natural(one.problem.file), one.problem.line or 0, one.rule)))
 
 
-def _judge(profile: Profile, place: SourceLocator) -> Iterator[tuple[str, Severity, ProfileProblem]]:
+def _judge(profile: Profile, problem_at: ProblemAt) -> Iterator[tuple[str, Severity, ProfileProblem]]:
     for rule, hit in _hits(profile):
-        yield rule.name, _level(rule, hit), place.problem(hit.path, hit.message, hit.hint)
+        yield rule.name, _level(rule, hit), problem_at(hit.path, hit.message, hit.hint)
     for name, reason in profile.silence.items():
         if name not in RULES and name != NOT_LISTED:
             close = nearest(name, RULES)
             hint = f"Did you mean {close[0]!r}?" if close else "`sparkdash profiles check --rules` lists them."
-            yield SILENCE, Severity.ERROR, place.problem((SILENCE, name), "there is no such rule", hint)
+            yield SILENCE, Severity.ERROR, problem_at((SILENCE, name), "there is no such rule", hint)
         elif not reason.strip():
-            yield SILENCE, Severity.ERROR, place.problem((SILENCE, name), "gives no reason", "Say why in a few words.")
+            yield SILENCE, Severity.ERROR, problem_at((SILENCE, name), "gives no reason", "Say why in a few words.")
 
 
 def _hits(profile: Profile) -> list[tuple[Rule, Hit]]:

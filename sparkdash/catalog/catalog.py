@@ -5,12 +5,12 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from sparkdash.domain.memory import Need
 from sparkdash.domain.profile import Profile, ProfileSummary, Published, SpeedUp
@@ -59,14 +59,8 @@ class ProfileProblem:
         return f"{place}: {what}. {self.hint}" if self.hint else f"{place}: {what}."
 
 
-class SourceLocator(Protocol):
-    """Locates the keys of one profile within its file."""
-
-    def problem(
-        self, path: tuple[str | int, ...], message: str, hint: str | None = None, *, code: str = "wrong-value"
-    ) -> ProfileProblem:
-        """Make a ProfileProblem at the line of that key, wherever it was inherited from."""
-        ...
+ProblemAt = Callable[[tuple[str | int, ...], str, str | None], ProfileProblem]
+"""Makes a problem of a key's path, a message and a hint, at the key's line, wherever it was inherited from."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +70,8 @@ class Catalog:
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     """Bases and variants by name."""
     problems: tuple[ProfileProblem, ...] = ()
-    places: Mapping[str, SourceLocator] = field(default_factory=dict, compare=False, repr=False)
-    """Locations of each profile's keys, by profile name."""
+    problem_at: Mapping[str, ProblemAt] = field(default_factory=dict, compare=False, repr=False)
+    """Locates a problem in the profile's file, by profile name."""
 
     def find(self, name: str) -> Profile:
         """Find a profile: exact name, alias, what follows a slash; then without case, mode, Ollama's tag."""

@@ -106,8 +106,8 @@ def combine_folders(folders: Sequence[FolderRead]) -> Catalog:
     resolved, unbuilt = share_builds(found, resolved)
     problems += unbuilt
     resolved = {name: _with_nearest_to_be_had(profile, resolved) for name, profile in resolved.items()}
-    places = {profile.name: section for section, profile in found}
-    return Catalog(resolved, tuple(sorted(problems, key=_by_place)), places)
+    located = {profile.name: section.problem for section, profile in found}
+    return Catalog(resolved, tuple(sorted(problems, key=_by_place)), located)
 
 
 def _by_place(problem: ProfileProblem) -> tuple[Any, int]:

@@ -120,7 +120,8 @@ def _shareable(root: str) -> str:
 
     if redaction.has_login(root):
         raise DaemonError(
-            f"{redaction.shown_url(root)} contains a password, which would be shown here and stored in the client's files.",
+            f"{redaction.shown_url(root)} contains a password, which would be shown here and stored "
+            "in the client's files.",
             code="daemon_url_login",
             hint="Give the address without the password: --url URL.",
         )

@@ -21,7 +21,7 @@ NONE = "There are no hooks. docs/monitoring.md shows the table [[hooks]] of conf
 
 
 class HookAction(StrEnum):
-    """What to do with the hooks."""
+    """Actions on the hooks."""
 
     LIST = "list"
     TEST = "test"

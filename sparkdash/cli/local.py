@@ -113,8 +113,8 @@ def configured_catalog(places: Sequence[Path] | None = None) -> Catalog:
         return load_catalog(settings.load_settings().profile_folders())
     found = [_place(place.expanduser()) for place in places]
     profiles = {name: profile for one in found for name, profile in one.profiles.items()}
-    sections = {name: section for one in found for name, section in one.places.items()}
-    return Catalog(profiles, tuple(problem for one in found for problem in one.problems), sections)
+    located = {name: problem_at for one in found for name, problem_at in one.problem_at.items()}
+    return Catalog(profiles, tuple(problem for one in found for problem in one.problems), located)
 
 
 def find_profile(name: str) -> tuple[Profile, Snapshot | None]:
@@ -135,7 +135,7 @@ def _place(place: Path) -> Catalog:
         return load_catalog([place])
     beside = load_catalog([place.parent])
     mine = {name: profile for name, profile in beside.profiles.items() if _file(profile) == str(place)}
-    return Catalog(mine, tuple(problem for problem in beside.problems if problem.file == str(place)), beside.places)
+    return Catalog(mine, tuple(problem for problem in beside.problems if problem.file == str(place)), beside.problem_at)
 
 
 def _file(profile: Profile) -> str:

@@ -1,4 +1,4 @@
-"""`sparkdash nodes copy` and `nodes bench`: a profile's files over the link to another box, and how fast the link is."""
+"""`sparkdash nodes copy` and `nodes bench`: a profile's files to another box, and the speed of the link."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def _print(run: LinkRun, as_json: bool) -> None:
 
 
 def run_lines(run: LinkRun, columns: int, widest: int | None = None) -> Iterator[str]:
-    """Format a run for a terminal of so many columns, its table at most `widest`, and the published figures beside it."""
+    """Format a run for a terminal of so many columns, its table at most `widest`, with the published figures."""
     from sparkdash.domain.node import LOCAL
     from sparkdash.nodes.link.bench import WHY_PUBLISHED_IS_LOW
 

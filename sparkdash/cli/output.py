@@ -1,4 +1,4 @@
-"""Terminal output of every command: text, JSON, tables, colours, questions, the progress line, the panel of a failure."""
+"""Terminal output of every command: text, JSON, tables, colours, questions, progress line, panel of a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This box for `sparkdash setup` and the dashboard's first screen: what is here, and the steps that set it up."""
+"""Own box for `sparkdash setup` and the dashboard's first screen: what is here, and the steps that set it up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Client and AsyncClient: the control API as methods, for one-shot commands over the standard library, awaited over httpx."""
+"""Client and AsyncClient: the control API as methods, over the standard library for commands, awaited over httpx."""
 
 from __future__ import annotations
 

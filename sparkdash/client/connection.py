@@ -1,4 +1,4 @@
-"""One HTTP connection to the daemon over the standard library, and the errors out of its answers."""
+"""HTTP connection to the daemon over the standard library, and the errors out of its answers."""
 
 from __future__ import annotations
 

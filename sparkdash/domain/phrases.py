@@ -342,7 +342,8 @@ def copy_line(progress: CopyProgress) -> str:
     share = percent(progress.came_bytes / progress.total_bytes)
     rate = f"  {size(int(progress.bytes_per_s))}/s" if progress.bytes_per_s else ""
     left = f"  {duration(progress.eta_s)} left" if progress.eta_s is not None else ""
-    return f"{_COPY_STEPS[progress.step]}  {share:>5}  {size(progress.came_bytes)} of {size(progress.total_bytes)}{rate}{left}"
+    came = f"{size(progress.came_bytes)} of {size(progress.total_bytes)}"
+    return f"{_COPY_STEPS[progress.step]}  {share:>5}  {came}{rate}{left}"
 
 
 def copy_share(progress: CopyProgress) -> float | None:

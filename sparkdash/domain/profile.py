@@ -355,7 +355,7 @@ class Profile(Frozen):
     command: tuple[str, ...] = ()
     """The program in the container, before the engine's arguments; empty: the adapter's default."""
     keep_entrypoint: bool = False
-    """Whether the image's own entrypoint runs the command, as NVIDIA's does, which chooses CUDA's compatibility libraries.
+    """Whether the image's entrypoint runs the command, as NVIDIA's does, which chooses CUDA's compatibility libraries.
     """
     models: dict[str, ModelRef] = {}
     """`target` is the served model; args name the others as "{drafter}"."""

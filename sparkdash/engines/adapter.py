@@ -103,7 +103,7 @@ class CommandLine(NamedTuple):
 
 
 class EngineAdapter:
-    """One engine kind; its folder registers one instance as ENGINE."""
+    """Knowledge of an engine kind; its folder registers one instance as ENGINE."""
 
     kind: EngineKind
     title: str
@@ -135,7 +135,7 @@ class EngineAdapter:
     owned_by: str | None = None
     """`owned_by` of the server's cards in /v1/models."""
     takes_vllm_keys: bool = False
-    """Whether the server takes vLLM's request keys: for a forced length, an unshared prompt and counts in each chunk."""
+    """Whether the server takes vLLM's request keys: forced length, unshared prompt, counts in each chunk."""
     usage_on_request: bool = False
     """Whether the engine counts a stream's tokens if `stream_options.include_usage` is sent, and only then."""
     ranks_texts: bool = False

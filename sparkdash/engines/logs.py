@@ -131,7 +131,8 @@ COMMON: tuple[Cause, ...] = (
         r"unrecognized arguments?:|error: (?:unknown|invalid) argument|no such option:|error: argument \S+: "
         r"|got unexpected extra argument",
         "It refused its command line",
-        "Compare `args` in the profile with this engine version's flags; `sparkdash use NAME --dry-run` prints the command.",
+        "Compare `args` in the profile with this engine version's flags; "
+        "`sparkdash use NAME --dry-run` prints the command.",
     ),
     cause(
         "token_refused",

@@ -70,7 +70,7 @@ NOTHING = GpuReading(gpu=None)
 
 
 class Nvml:
-    """The box's GPU. A hanging call blocks neither the loop nor the exit; without the library a reading costs nothing."""
+    """The box's GPU. A hanging call blocks neither loop nor exit; without the library a reading costs nothing."""
 
     def __init__(
         self,

@@ -341,7 +341,10 @@ def other_cache(hf_home: Path) -> str | None:
     hub = hf_home / "hub"
     for name, ours in (("HF_HUB_CACHE", hub), ("HUGGINGFACE_HUB_CACHE", hub), ("HF_HOME", hf_home)):
         if (told := os.environ.get(name)) and Path(told).expanduser() != ours:
-            return f"{name} is {told}, but sparkdash uses `hf_home` of config.toml: {hf_home}. Set it to the folder above `hub`."
+            return (
+                f"{name} is {told}, but sparkdash uses `hf_home` of config.toml: {hf_home}. "
+                "Set it to the folder above `hub`."
+            )
     return None
 
 

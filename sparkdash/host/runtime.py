@@ -51,7 +51,7 @@ class Runtime(Protocol):
         ...
 
     async def check_start(self, spec: ContainerSpec) -> None:
-        """Look for what `start` would be refused for, before anything is stopped for it. Raises HostError as `start`."""
+        """Look for what `start` would be refused for, before anything is stopped. Raises HostError as `start`."""
         ...
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:

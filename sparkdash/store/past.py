@@ -301,7 +301,8 @@ class RecordedHistory:
         return await self._run(series.read_figures)  # type: ignore[no-any-return]
 
     async def series(self, selection: SeriesSelection) -> Series:
-        return await self._run(partial(series.read_series, asked=selection, now=self._clock()))  # type: ignore[no-any-return]
+        read = partial(series.read_series, asked=selection, now=self._clock())
+        return await self._run(read)  # type: ignore[no-any-return]
 
     async def recent(self, selection: RecentSelection) -> RecentFigures:
         return await self._run(partial(series.read_recent, asked=selection))  # type: ignore[no-any-return]

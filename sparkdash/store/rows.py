@@ -24,12 +24,14 @@ WeighedLoad = tuple[str, Weighing]
 
 REQUEST_COLUMNS = (
     "id, at, profile, client, route, state, status, finished_at, ttft_s, prompt_tokens, cached_tokens,"
-    " completion_tokens, decode_tok_s, finish_reason, error, reasoning_tokens, node, key, granted_at, stream, energy_wh,"
+    " completion_tokens, decode_tok_s, finish_reason, error, reasoning_tokens, node, key, granted_at, stream,"
+    " energy_wh,"
     " completion_estimate"
 )
 _NAMES = [{"at": "started_at"}.get(name, name) for name in REQUEST_COLUMNS.replace(",", " ").split()]
 PUT_SWAP = "INSERT OR REPLACE INTO swaps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-PUT_REQUEST = f"INSERT OR REPLACE INTO requests VALUES ({', '.join('?' for _ in REQUEST_COLUMNS.split(','))})"  # noqa: S608 - constant
+_MARKS = ", ".join("?" for _ in REQUEST_COLUMNS.split(","))
+PUT_REQUEST = f"INSERT OR REPLACE INTO requests VALUES ({_MARKS})"  # noqa: S608 - constant
 PUT_LOAD = (
     "INSERT INTO loads VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at,"
     " measure = excluded.measure, steady_bytes = excluded.steady_bytes, peak_bytes = excluded.peak_bytes,"

@@ -6,10 +6,10 @@ import asyncio
 import errno
 import socket
 import zlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -18,7 +18,6 @@ from sparkdash.catalog.checkpoint import weights
 from sparkdash.domain import memory
 from sparkdash.domain.engine import Engine, TakeEvidence, no_evidence
 from sparkdash.domain.event import Fact
-from sparkdash.domain.images import CopyPlan, CopyProgress
 from sparkdash.domain.memory import Footprint, Holding, Need
 from sparkdash.domain.metric import EngineFigures, GpuFigures
 from sparkdash.domain.profile import Profile
@@ -42,6 +41,9 @@ from sparkdash.supervisor.state.guarded import GuardedEngines
 from sparkdash.supervisor.state.registry import EngineRegistry, Logbook
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
+
+if TYPE_CHECKING:
+    from sparkdash.nodes.shipping.shipper import NodeShipper
 
 LOG = structlog.get_logger("sparkdash.needs")
 
@@ -101,25 +103,6 @@ Look = Callable[[Profile, Engine, float], Awaitable[EngineSignals]]
 """Gathers the signals of an engine's liveness in a few seconds; the number is by how much the caller was late."""
 
 
-class Shipper(Protocol):
-    """Brings images and weights from this box to other nodes."""
-
-    async def plan(
-        self,
-        profile: Profile,
-        node: str,
-        *,
-        alike: bool = True,
-        on_progress: Callable[[CopyProgress], object],
-    ) -> CopyPlan:
-        """Find out what the node lacks of a profile. `alike`: it must have the same as this box. Raises HostError."""
-        ...
-
-    def copy(self, profile: Profile, plan: CopyPlan) -> AsyncGenerator[CopyProgress, None]:
-        """Copy what a plan found missing; closing the generator stops it. Raises HostError."""
-        ...
-
-
 async def _do_nothing(_profile: str) -> None: ...
 
 
@@ -142,7 +125,7 @@ class Tools:
     settings: Settings
     owner: str
     """Value of our containers' owner label."""
-    shipper: Shipper | None = None
+    shipper: NodeShipper | None = None
     """Copies image and weights to other nodes; None: they are expected to be there."""
     killed_on_node: Callable[[str], Awaitable[EngineError | None]] = not_killed
     """Why another node's memory guard killed a container or its worker; None if none did. Takes seconds at most."""

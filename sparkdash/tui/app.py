@@ -332,7 +332,7 @@ class SparkdashApp(App[None]):
         self.call_later(lambda: self.screen.call_later(draw))  # each screen takes its messages in their order
 
     def on_key(self, event: events.Key) -> None:
-        """Type a key into the field that has opened since it was pressed: "/", letters and Enter may come in one read."""
+        """Type a key into the field that has opened since it was pressed: one read may bring "/", letters and Enter."""
         if isinstance(self.focused, Field) and self.focused.takes(event):
             event.prevent_default()
             self.focused.post_message(events.Key(event.key, event.character))

@@ -42,7 +42,7 @@ SUFFIXES = (".yaml", ".yml")
 
 
 class AppServices(Protocol):
-    """What orders, panels and pages use of the app."""
+    """Services of the app to orders, panels and pages."""
 
     view: View
     orders: Orders
@@ -91,7 +91,7 @@ def order(
 
 
 class Orders:
-    """Everything that a key can have the daemon do.
+    """Orders to the daemon that keys give.
 
     Rule: a file of the owner is replaced only by a text that was checked; the old one stays otherwise.
     """

@@ -261,7 +261,7 @@ def _length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def protocols(modules: Mapping[str, Module]) -> list[str]:
-    """`module Class` of every class that is a Protocol itself."""
+    """`module Class` of every class that is a `typing.Protocol` itself; asyncio's class of that name is none."""
     return [
         f"{name} {node.name}"
         for name, module in modules.items()
@@ -271,8 +271,7 @@ def protocols(modules: Mapping[str, Module]) -> list[str]:
 
 
 def _base(node: ast.expr) -> str:
-    whole = node.value if isinstance(node, ast.Subscript) else node
-    return whole.attr if isinstance(whole, ast.Attribute) else whole.id if isinstance(whole, ast.Name) else ""
+    return ast.unparse(node.value if isinstance(node, ast.Subscript) else node).removeprefix("typing.")
 
 
 def engine_kind_questions(modules: Mapping[str, Module]) -> list[str]:

@@ -115,7 +115,7 @@ def falling(box: Box, reports: queue.Queue[GuardReport]) -> GuardReport:
 def victim(container: ContainerInfo, **facts: Any) -> Victim:
     target = KillTarget.of(container)
     assert target is not None
-    return Victim(container.name, container.name, target, **facts)
+    return Victim(container.name, container.name, target.kill, **facts)
 
 
 def test_the_engine_is_killed_with_all_its_processes(box: Box, guarded: Any, engine: Any) -> None:
@@ -140,7 +140,7 @@ def test_whom_it_will_kill_is_noted_before_the_kill(box: Box, guarded: Any, engi
     process, container = engine()
     aims: list[tuple[str, int | None, bool]] = []
     target = victim(container)
-    guard, reports = guarded(aim=lambda r: aims.append((r.killed.profile, r.processes, target.target.alive)))
+    guard, reports = guarded(aim=lambda r: aims.append((r.killed.profile, r.processes, process.poll() is None)))
     guard.watch((target,))
     box.write(2)
     assert reports.get(timeout=SOON).killed.profile == "a"

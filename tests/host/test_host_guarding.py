@@ -51,15 +51,12 @@ class Box:
         return verdict
 
 
-class Nothing:
-    """A target that is never hit."""
-
-    def kill(self) -> int:
-        raise AssertionError
+def never() -> int:
+    raise AssertionError
 
 
 def victim(name: str, **facts: Any) -> Victim:
-    return Victim(name, name, Nothing(), **{"bytes": 40 * GIB, "reload_s": 60.0, **facts})
+    return Victim(name, name, never, **{"bytes": 40 * GIB, "reload_s": 60.0, **facts})
 
 
 def test_a_spark_has_the_floors_that_its_owners_report() -> None:

@@ -93,7 +93,7 @@ def load_imported(texts: dict[str, str]) -> Catalog:
             (Path(folder) / f"{name}.yaml").write_text(text, encoding="utf-8")
         found = load_catalog([Path(folder)])
         short = tuple(_short(problem, folder) for problem in found.problems)
-    return Catalog(found.profiles, short, found.places)
+    return Catalog(found.profiles, short, found.problem_at)
 
 
 def import_report(imported: Imported) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What every importer uses: remarks, values of a profile out of words, foreign YAML within limits."""
+"""Shared parts of the importers: remarks, values of a profile out of words, foreign YAML within limits."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def start_warnings(name: str) -> list[str]:
         profile = found.find(name)
     except SparkdashError:
         return []
-    alone = Catalog({profile.name: profile}, (), {profile.name: found.places[profile.name]})
+    alone = Catalog({profile.name: profile}, (), {profile.name: found.problem_at[profile.name]})
     return [finding_line(one) for one in findings(alone) if one.level is Severity.ERROR]
 
 
@@ -141,7 +141,7 @@ def _circular(found: Catalog) -> Iterator[RuleFinding]:
     for name, profile in found.profiles.items():
         if profile.url and known.serves_at(profile.url):
             hint = "Name the server that runs the model: a request to this one would come back to itself."
-            problem = found.places[name].problem(("url",), "is the address of this gateway", hint)
+            problem = found.problem_at[name](("url",), "is the address of this gateway", hint)
             yield RuleFinding("own-address", Severity.ERROR, problem, (name,))
 
 
@@ -149,15 +149,15 @@ def _beyond_the_file(found: Catalog) -> Iterator[RuleFinding]:
     """Yield warnings that depend on more than the file: keys in the environment, and other profiles."""
     told: dict[tuple[str, ProfileProblem], list[str]] = {}
     for name, profile in found.profiles.items():
-        place = found.places[name]
+        problem_at = found.problem_at[name]
         if profile.key_env and not os.environ.get(profile.key_env):
             hint = f"Set {profile.key_env} in the daemon's own environment; requests are refused until then."
-            problem = place.problem(("key_env",), f"{profile.key_env} is not set in this environment", hint)
+            problem = problem_at(("key_env",), f"{profile.key_env} is not set in this environment", hint)
             told.setdefault(("key-missing", problem), []).append(name)
         for index, other in enumerate(profile.fallbacks):
             if not _is_known(found, other):
                 hint = "This fallback is skipped. Name a profile or an alias."
-                problem = place.problem(("fallbacks", index), f"no profile is called {other!r}", hint)
+                problem = problem_at(("fallbacks", index), f"no profile is called {other!r}", hint)
                 told.setdefault(("unknown-fallback", problem), []).append(name)
     for (code, problem), names in told.items():
         yield RuleFinding(code, Severity.WARNING, problem, tuple(names))
@@ -184,7 +184,7 @@ def _not_listed(found: Catalog, listed: Mapping[str, KnownFlags]) -> Iterator[Ru
         for stray in unlisted_flags(profile, flags):
             where = profile.image if profile.image and containerised else "this engine's program"
             message = f"`--help` of {where} does not list this flag"
-            problem = found.places[name].problem(("args", stray.key), message, stray.hint)
+            problem = found.problem_at[name](("args", stray.key), message, stray.hint)
             missing.setdefault(problem, []).append(name)
     for problem, names in missing.items():
         yield RuleFinding(NOT_LISTED, Severity.WARNING, problem, tuple(names))
@@ -196,7 +196,7 @@ def _images(found: Catalog) -> Iterator[RuleFinding]:
     for profile in older_images(own, found.profiles):
         hint = f"`sparkdash build {profile.name}` builds it again."
         text = f"{profile.image} on this box is older than this"
-        problem = found.places[profile.name].problem(("build",), text, hint)
+        problem = found.problem_at[profile.name](("build",), text, hint)
         yield RuleFinding("image-older", Severity.WARNING, problem, (profile.name,))
 
 

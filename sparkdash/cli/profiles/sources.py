@@ -250,7 +250,7 @@ DIFF_LINES = 200
 
 
 class SourceAction(StrEnum):
-    """What to do with the sources."""
+    """Actions on the sources."""
 
     LIST = "list"
     ADD = "add"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sparkdash.catalog import load_catalog
 from sparkdash.doctor.check import CHECKS, CheckResult, choose_checks, refuse_unknown, results_of
-from sparkdash.doctor.nodes import box_checks, link_checks  # noqa: F401 - importing them fills the register, in this order
+from sparkdash.doctor.nodes import box_checks, link_checks  # noqa: F401 - fill the register, in this order
 from sparkdash.doctor.nodes.facts import NODE_CHECKS, BoxFacts, NodeCheck, PairFacts, TwoNodeProfile
 from sparkdash.doctor.nodes.probe import NodesProbe
 from sparkdash.doctor.probe import Probe, examine

@@ -196,7 +196,8 @@ class LlamaCpp(EngineAdapter):
     causes = (
         logs.cause(
             "out_of_memory",
-            r"failed to allocate (?:CUDA\d* )?buffer|unable to allocate CUDA|ggml_backend_cuda_buffer_type_alloc_buffer",
+            r"failed to allocate (?:CUDA\d* )?buffer|unable to allocate CUDA"
+            r"|ggml_backend_cuda_buffer_type_alloc_buffer",
             "It could not allocate its buffers",
             "Lower `ctx-size` or `parallel` in the profile, or stop what else holds memory.",
         ),

@@ -204,7 +204,7 @@ class Sglang(EngineAdapter):
         return hit and (hit[1] or hit[2])
 
     def memory_terms(self, profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
-        """Terms of SGLang: mem_fraction_static holds weights and KV pool; max_total_tokens caps the pool (server_args.py).
+        """Terms of SGLang: mem_fraction_static holds weights and KV pool, max_total_tokens caps it (server_args.py).
 
         SGLang takes the share of what is free when it starts: the share of the whole box is the upper bound.
         """

@@ -87,7 +87,8 @@ class TrtLlm(EngineAdapter):
             "out_of_memory",
             r"Cuda Runtime \(out of memory\)|Executor creation failed due to insufficient GPU memory",
             "It found too little memory for its settings",
-            "Lower `kv_cache_free_gpu_memory_fraction` or `max_seq_len` in the profile, or stop what else holds memory.",
+            "Lower `kv_cache_free_gpu_memory_fraction` or `max_seq_len` in the profile, or stop what else "
+            "holds memory.",
         ),
     )
     flag_source = FlagSource(

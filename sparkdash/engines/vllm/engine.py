@@ -185,7 +185,7 @@ class Vllm(EngineAdapter):
         )
 
     def needs_mends(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[MendName]:
-        """Before 0.23 it refuses what Claude Code sends since 2026; before 0.25, and for gpt-oss, unknown tool types.
+        """Before 0.23 it refuses requests of Claude Code (2026); before 0.25, and for gpt-oss, unknown tool types.
 
         0.32 renames the role `developer` itself, where the model's template does not have it.
         """

@@ -35,7 +35,7 @@ from sparkdash.host import meminfo
 from sparkdash.host.guard_rules import EVERY_S, KILL_S, GuardReading
 from sparkdash.host.kernel_figures import MemoryFiles, open_optional
 from sparkdash.host.memory import contiguity, guard_decisions
-from sparkdash.host.memory.guard_decisions import PRESSED_S, GuardJudge, GuardReport, GuardTarget, GuardVerdict, Victim
+from sparkdash.host.memory.guard_decisions import PRESSED_S, GuardJudge, GuardReport, GuardVerdict, Victim
 from sparkdash.host.memory.wedge_signs import Sign, Signs, Vitals
 from sparkdash.host.processes import proc
 from sparkdash.host.processes.proc import PROC
@@ -179,7 +179,7 @@ class MemoryGuard:
         self.floors: Floors = guard_decisions.choose_floors(settings, self._total)
         self._judge = GuardJudge(self.floors)
         self._victims: tuple[Victim, ...] = ()
-        self._killed: list[GuardTarget] = []
+        self._killed: list[Callable[[], int]] = []
         self._needed = threading.Event()
         self._closed = threading.Event()
         self._files = VitalsFiles(proc)
@@ -270,7 +270,7 @@ class MemoryGuard:
         look, before = self._files.look(), self._judge.level
         verdict = self._judge.see(look)
         # the engines may be outdated: the thread that would renew them may hang
-        left = [victim for victim in self._victims if victim.target not in self._killed]
+        left = [victim for victim in self._victims if victim.kill not in self._killed]
         if verdict.kill and self.mode == "act" and self._kill(GuardReport(look, verdict), left):
             return KILL_S
         if verdict.level is not before:
@@ -309,8 +309,8 @@ class MemoryGuard:
             return False
         report = replace(report, killed=victim)
         self._aim(report)
-        processes = victim.target.kill()
-        self._killed.append(victim.target)
+        processes = victim.kill()
+        self._killed.append(victim.kill)
         self._judge.killed(look)
         blocks = self._files.blocks() if report.wedge else None
         self._say(replace(report, processes=processes, blocks=blocks))

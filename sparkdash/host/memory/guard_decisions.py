@@ -15,9 +15,8 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from sparkdash.domain.memory import Floors, GuardLevel
 from sparkdash.host import guard_rules
@@ -40,21 +39,14 @@ PRESSED_S = 10.0
 """Time for which looks stay at EVERY_S after the kernel reported pressure."""
 
 
-class GuardTarget(Protocol):
-    """Handle by which an engine is killed."""
-
-    def kill(self) -> int:
-        """Send SIGKILL to all processes of the engine; return their number."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """Engine that may be killed, with the cost of that and the `target` to do it."""
+    """Engine that may be killed, with the cost of that."""
 
     profile: str
     container: str
-    target: GuardTarget
+    kill: Callable[[], int]
+    """Sends SIGKILL to all processes of the engine; returns their number."""
     serves: bool = True
     """False while the engine loads, and after a failure to stop."""
     loads: bool = False
@@ -110,7 +102,7 @@ def choose_floors(settings: Settings, total: int) -> Floors:
 
 
 class GuardJudge:
-    """Judges readings in order, by the rules that every box's guard has. Not thread-safe: the guard's thread owns it."""
+    """Judges readings in order, by the rules that every box's guard has. Not thread-safe: its thread owns it."""
 
     def __init__(self, floors: Floors) -> None:
         self.rules = guard_rules.Rules(_limits(floors))

@@ -1,1 +1,1 @@
-"""One engine out of several containers on several nodes: their start, state, logs and end."""
+"""Engines made of several containers on several nodes: start, state, logs and end."""

@@ -168,7 +168,9 @@ exec mpirun -np 2 -H "$1:1,$2:1" --mca btl_tcp_if_include "$3" -x NCCL_SOCKET_IF
 INSTALL = {
     LinkTool.PERFTEST: "`sudo apt install perftest`",
     LinkTool.IPERF3: "`sudo apt install iperf3`",
-    LinkTool.NCCL_TESTS: "`sudo apt install openmpi-bin`, and build github.com/NVIDIA/nccl-tests with MPI=1 in the home folder",
+    LinkTool.NCCL_TESTS: (
+        "`sudo apt install openmpi-bin`, and build github.com/NVIDIA/nccl-tests with MPI=1 in the home folder"
+    ),
 }
 _NOT_YET = ("Couldn't connect to", "Unable to open file descriptor for socket connection", "Connection refused")
 _NOISE = re.compile(r"^[-* ]*$|Conflicting CPU frequency|Waiting for client|^scnt=")
@@ -258,7 +260,7 @@ async def _on_device(pair: LinkPair, program: str, count: int, link: SharedLink,
     port = _draw_port()
 
     def argv(end: Link, *server: str) -> list[str]:
-        """One end of the test; `-x` as perftest's own choice, GID 0, is RoCEv1 on many boxes."""
+        """End of the test; `-x` as perftest's own choice, GID 0, is RoCEv1 on many boxes."""
         gid = () if end.gid_index is None else ("-x", str(end.gid_index))
         how = (
             ("-n", "2000")
@@ -360,7 +362,8 @@ async def _nccl_tests(pair: LinkPair, progress: Progress) -> list[LinkMeasuremen
         raise NotMeasured(f"all_reduce_perf: {complaint(said)}.")
     return [
         LinkMeasurement(
-            tool=LinkTool.NCCL_TESTS, what="all_reduce_perf, bus bandwidth", source=pair.here.name, target=pair.there.name,
+            tool=LinkTool.NCCL_TESTS, what="all_reduce_perf, bus bandwidth",
+            source=pair.here.name, target=pair.there.name,
             size=size, gbit_s=gbit_s, time_us=time_us,
         )
         for size, time_us, gbit_s in rows

@@ -1,4 +1,4 @@
-"""Copy of one model to a node by rsync: which files are missing there, and their sending, resumed after a cut. Blocking.
+"""Copy of one model to a node by rsync: which files are missing there; resumed after a cut. Blocking.
 
 A file grows under a hidden name and gets its own when rsync has verified its checksum; what a cut leaves is kept in the
 folder PART beside it. Files of equal size and time are equal. Of equal size only: a blob of the hub's cache is named by

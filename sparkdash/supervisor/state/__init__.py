@@ -1,1 +1,1 @@
-"""What is true now: engines, swaps under way, learned needs, log lines, and the engines under the memory guard."""
+"""Present state: engines, swaps under way, learned needs, log lines, and the engines under the memory guard."""

@@ -234,7 +234,7 @@ class GuardedEngines:
 
     def _unadopted_victims(self) -> list[Victim]:
         return [
-            Victim(profile=name, container=container.name, target=target, serves=False)
+            Victim(profile=name, container=container.name, kill=target.kill, serves=False)
             for name, (container, target) in self._unadopted.items()
         ]
 
@@ -262,7 +262,7 @@ class GuardedEngines:
         return Victim(
             profile=profile.name,
             container=engine.container or "",
-            target=target,
+            kill=target.kill,
             serves=engine.state in SERVING,
             loads=engine.state in LOADING,
             pinned=self._settings.policy_of(profile.name).pinned,
@@ -303,7 +303,7 @@ class GuardedEngines:
         """Note, in the guard's thread, whom it kills next: a death is often seen before the loop hears of the kill."""
         victim = report.killed
         guarded = self._guarded.get(victim.container) if victim else None
-        if guarded is not None and victim is not None and guarded.target is victim.target:
+        if guarded and guarded.target and victim and guarded.target.kill == victim.kill:
             guarded.aimed = report
 
     def handle_report(self, report: GuardReport) -> None:

@@ -140,7 +140,7 @@ class Loading:
         self._most_cached = {node: memory.page_cache or 0 for node, memory in found.items()}
         self._own = ProcessProgress(tools, container, TAKEN)
         self._lacking: int | None = None
-        """Status by which a described server tells, since `_lacking_since`, that it has no such path as its health's."""
+        """Status by which a described server tells, since `_lacking_since`, that its health's path does not exist."""
         self._lacking_since = 0.0
         self._lacking_advice: str | None = None
         """Advice for the owner about the wrong health path; None until it is told."""

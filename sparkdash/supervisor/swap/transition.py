@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, ContainerSpec, with_marks
 from sparkdash.domain.engine import Engine, EngineState, LoadProgress
@@ -43,7 +44,10 @@ from sparkdash.supervisor.state.swap_record import SwapRecord
 from sparkdash.supervisor.swap import stopping
 from sparkdash.supervisor.swap.attach import attach_server
 from sparkdash.supervisor.swap.load import Loading
-from sparkdash.supervisor.tools import Shipper, Tools
+from sparkdash.supervisor.tools import Tools
+
+if TYPE_CHECKING:
+    from sparkdash.nodes.shipping.shipper import NodeShipper
 
 
 def launch_nodes(tools: Tools, nodes: tuple[str, ...]) -> tuple[NodeLaunch, ...]:
@@ -152,7 +156,7 @@ async def provide_nodes(
         enter(before)
 
 
-async def _copy(tools: Tools, shipper: Shipper, target: Profile, plan: CopyPlan, teller: _Teller) -> None:
+async def _copy(tools: Tools, shipper: NodeShipper, target: Profile, plan: CopyPlan, teller: _Teller) -> None:
     async with aclosing(shipper.copy(target, plan)) as reports:
         async for report in reports:
             teller.progress(report)

@@ -247,7 +247,7 @@ class Dialog(TextDialog[bool]):
 
 
 class Palette(CommandPalette):
-    """Textual's palette, whose Enter waits for the commands that fit the typed words: the list is that of fewer words."""
+    """Textual's palette, whose Enter waits for the commands that fit all typed words."""
 
     @on(Input.Submitted)
     def choose_once_found(self, event: Input.Submitted) -> None:

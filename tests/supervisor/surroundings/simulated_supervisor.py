@@ -309,9 +309,8 @@ class Aware:
             self.box.at(self.box.now + again_s, self._look)
 
     def _victim(self, name: str) -> Victim:
-        target: Any = None
         busy = sum(held.profile == name for held in self.scheduler.records.leases.values())
-        return Victim(name, name, target, name in self.running, False, busy, self.need(name).total_bytes)
+        return Victim(name, name, lambda: 0, name in self.running, False, busy, self.need(name).total_bytes)
 
     def _kill(self, name: str) -> None:
         if name in self.loading:
