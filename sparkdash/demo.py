@@ -2,7 +2,7 @@
 
 Every profile that ships becomes its simulated twin, engines are processes, the box is `sim.box`, and a little traffic
 keeps the screens alive. Every figure is marked SIMULATED. Rule: it uses folders of its own and never touches the
-owner's daemon, containers or books. Only runs of the bench, which `sparkdash ab` keeps among the owner's, are shared:
+owner's daemon, containers or records. Only runs of the bench, which `sparkdash ab` keeps among the owner's, are shared:
 it shows the simulated ones.
 """
 

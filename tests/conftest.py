@@ -31,7 +31,7 @@ from run_times import RunTimes
 from thorough import tries
 from xdist.scheduler import LoadScopeScheduling
 
-closing_servers.mend()
+closing_servers.fix()
 hypothesis.settings.register_profile("sparkdash", deadline=None, max_examples=max(tries(100), 25))
 hypothesis.settings.load_profile("sparkdash")  # a busy box is no failure
 

@@ -43,7 +43,7 @@ from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import IncidentList
 from sparkdash.domain.event import Event
 from sparkdash.domain.history import FigureList, MarkList, PastRequests, RecentFigures, Replay, Series, UsageReport
-from sparkdash.domain.images import Shelf
+from sparkdash.domain.images import Inventory
 from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.node import Diagnosis
 from sparkdash.domain.profile import Profile
@@ -84,7 +84,7 @@ class ControlApi:
         IncidentList,
         "Times that an engine stood still, newest first, and the mean time to repair",
     )
-    shelf = Call("GET", "/api/shelf", NoParameters, Shelf, "What of each profile is on this box and its nodes")
+    inventory = Call("GET", "/api/shelf", NoParameters, Inventory, "What of each profile is on this box and its nodes")
     memory = Call(
         "GET", "/api/memory", NoParameters, MemoryAccount, "Who holds the box's memory: every byte with its holder"
     )

@@ -14,10 +14,10 @@ from sparkdash.catalog.document import Document, KeyPath
 from sparkdash.catalog.yaml12 import WrittenFloat
 from sparkdash.domain.profile import (
     EngineKind,
+    FixName,
     LogFailure,
     LogStage,
     MemoryNeed,
-    MendName,
     ModelRef,
     Mount,
     Profile,
@@ -49,7 +49,7 @@ _SHAPES: Mapping[type[BaseModel], str] = {
 }
 _ENUMS: Mapping[KeyPath, type[StrEnum]] = {
     ("engine",): EngineKind,
-    ("mends_off", "*"): MendName,
+    ("mends_off", "*"): FixName,
     ("server", "kind"): ServerKind,
     ("server", "routes", "*"): ServerRoute,
     ("server", "ready_by"): ServerRoute,

@@ -21,13 +21,13 @@ from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.engines.registry import adapter_of, estimate_launch
 from sparkdash.errors import AdmissionError, DaemonError, HostError
-from sparkdash.host import meminfo, shelf
+from sparkdash.host import inventory, meminfo
 from sparkdash.host.flag_store import FlagStore
+from sparkdash.host.inventory import Image, ProfileStock
 from sparkdash.host.podman.argv import shell
 from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes.process import Process
 from sparkdash.host.runtime import Runtime
-from sparkdash.host.shelf import Image, ProfileStock
 from sparkdash.nodes.node_file import nodes_file, read_nodes
 from sparkdash.settings import Settings
 
@@ -79,11 +79,11 @@ def on_this_box(world: Snapshot | None) -> bool:
 
 
 def local_stock(profiles: Iterable[ProfileSummary], runtime: Runtime, known: Settings) -> dict[str, ProfileStock]:
-    return asyncio.run(shelf.stock_of(profiles, runtime, known.hf_home.expanduser()))
+    return asyncio.run(inventory.stock_of(profiles, runtime, known.hf_home.expanduser()))
 
 
 def local_images(runtime: Runtime, names: Iterable[str]) -> Mapping[str, Image]:
-    return asyncio.run(shelf.image_presence(runtime, names))
+    return asyncio.run(inventory.image_presence(runtime, names))
 
 
 class NodeCommand(NamedTuple):
@@ -133,9 +133,9 @@ def find_profile(name: str) -> tuple[Profile, Snapshot | None]:
 def _place(place: Path) -> Catalog:
     if not place.is_file():
         return load_catalog([place])
-    beside = load_catalog([place.parent])
-    mine = {name: profile for name, profile in beside.profiles.items() if _file(profile) == str(place)}
-    return Catalog(mine, tuple(problem for problem in beside.problems if problem.file == str(place)), beside.problem_at)
+    folder = load_catalog([place.parent])
+    mine = {name: profile for name, profile in folder.profiles.items() if _file(profile) == str(place)}
+    return Catalog(mine, tuple(problem for problem in folder.problems if problem.file == str(place)), folder.problem_at)
 
 
 def _file(profile: Profile) -> str:

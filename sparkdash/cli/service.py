@@ -174,7 +174,7 @@ def install_service(
     steps = _steps("daemon-reload", f"enable {systemd.NAME}", f"restart {systemd.NAME}")
     if dry_run:
         return print_text(f"# {path}\n{text}\n" + "\n".join(f"# {step}" for step in steps))
-    _refuse_strangers(path, force=force)
+    _refuse_foreign_files(path, force=force)
     if not no_start:
         _refuse_second_daemon()
     _write(path, text)
@@ -195,7 +195,7 @@ def _uninstall(*, force: bool, dry_run: bool) -> None:
         return print_text("\n".join((*before, f"rm {path}", *after)))
     if not path.exists():
         return print_note(f"{path} does not exist.")
-    _refuse_strangers(path, force=force)
+    _refuse_foreign_files(path, force=force)
     try:
         _run(before)
     except HostError as error:
@@ -292,7 +292,7 @@ def _run(steps: Sequence[str]) -> None:
         systemctl(*step.split()[2:])
 
 
-def _refuse_strangers(path: Path, *, force: bool) -> None:
+def _refuse_foreign_files(path: Path, *, force: bool) -> None:
     from sparkdash.host import systemd
 
     if path.exists() and not force and not systemd.ours(read_small_file(path).decode(errors="replace")):

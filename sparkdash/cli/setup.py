@@ -126,7 +126,7 @@ def _carry_out(chosen: Sequence[Step], state: BoxState, ports: tuple[int, ...], 
             state = look_at_box(state.chosen, chosen, ports)
     if failed:
         names = ", ".join(step.value for step in failed)
-        print_note(f"\nNot done: {names}. Mend what is named above, then `sparkdash setup` again: the rest is kept.")
+        print_note(f"\nNot done: {names}. Fix what is named above, then `sparkdash setup` again: the rest is kept.")
         raise typer.Exit(next(iter(failed.values())))
     print_note("\nOpen the dashboard with `sparkdash`.")
 
@@ -152,5 +152,5 @@ def _is_wanted(one: Proposal, *, yes: bool) -> bool:
         return False
     if yes:
         return one.outlook is Outlook.PROPOSED
-    question = "Show each with its mend?" if one.step is Step.BOX else "Do it?"
+    question = "Show each with its fix?" if one.step is Step.BOX else "Do it?"
     return confirm(f"\n{one.step.value}: {one.found}. {question}", default=one.outlook is Outlook.PROPOSED)

@@ -79,8 +79,8 @@ def _node(state: NodeState, found: NodeSample | None, world: Snapshot) -> Iterat
     yield status_row("node", "  ".join(_node_words(state, found, world)))
     if is_silent(state):
         yield from wrapped_rows("", state.reason or "No answer; sparkdash tries again.")
-    for owed in state.owed:
-        yield from wrapped_rows("", f"{owed} ends there as soon as the node answers.")
+    for name in state.owed:
+        yield from wrapped_rows("", f"{name} ends there as soon as the node answers.")
     memory = found.memory if found else None
     if memory is None or found is None:
         yield status_row("memory", DASH)
@@ -125,7 +125,7 @@ def _memory_rows(world: Snapshot) -> Iterator[str]:
         return
     yield status_row("memory", _memory(memory) + _age(world))
     for each in memory.strangers:
-        yield from wrapped_rows("others", _stranger(each))
+        yield from wrapped_rows("others", _foreign_line(each))
 
 
 def _gpu_rows(sample: Sample, gpu: Gpu) -> Iterator[str]:
@@ -159,7 +159,7 @@ def _age(world: Snapshot) -> str:
     return f"  ({duration(old)} ago)" if old > STALE_S else ""
 
 
-def _stranger(each: ForeignContainer) -> str:
+def _foreign_line(each: ForeignContainer) -> str:
     takes = [gib(each.bytes), *(["a GPU"] if each.gpu else []), *(f"port {port}" for port in each.ports)]
     return f"{each.name} ({each.image or 'no image'}) has {', '.join(takes)}; not started by sparkdash, left alone"
 

@@ -236,7 +236,7 @@ def _is_name_of(name: str, profile: str, world: Snapshot) -> bool:
 
 
 def _warn(plan: Plan, world: Snapshot) -> None:
-    """Print what `profiles check` calls an error: a typo is cheaper to mend before minutes of loading."""
+    """Print what `profiles check` calls an error: a typo is cheaper to fix before minutes of loading."""
     from sparkdash.cli.local import on_this_box
     from sparkdash.cli.profiles.check import start_warnings
 

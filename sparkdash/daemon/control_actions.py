@@ -1,4 +1,4 @@
-"""Control requests that concern no engine: bench, doctor, memory, shelf, shutdown."""
+"""Control requests that concern no engine: bench, doctor, memory, inventory, shutdown."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sparkdash.daemon import config_file, reloading
 from sparkdash.daemon.daemon import Daemon
 from sparkdash.daemon.reloading import publish_profiles
 from sparkdash.domain.event import Event, Level, MeasuringChanged, Notice
-from sparkdash.domain.images import Item, NodeStock, Shelf, Stock
+from sparkdash.domain.images import Inventory, Item, NodeStock, Stock
 from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.node import Diagnosis, Finding
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.errors import SparkdashError
+from sparkdash.host.inventory import Image, stock_of
 from sparkdash.host.local_weights import Presence
 from sparkdash.host.memory.account import Sources, account_for_memory
-from sparkdash.host.shelf import Image, stock_of
 from sparkdash.nodes.shipping.shipper import stock_of_nodes
 from sparkdash.settings import Settings, settings_file
 
@@ -113,14 +113,14 @@ async def memory_of_box(daemon: Daemon) -> MemoryAccount:
     )
 
 
-async def stock_of_profiles(daemon: Daemon, profiles: Sequence[ProfileSummary]) -> Shelf:
+async def stock_of_profiles(daemon: Daemon, profiles: Sequence[ProfileSummary]) -> Inventory:
     """List images and weights of these profiles on this box and its nodes; simulated profiles are left out."""
     hf_home, real = daemon.supervisor.settings.hf_home.expanduser(), [one for one in profiles if not one.simulated]
     here, there = await asyncio.gather(
         stock_of(real, daemon.parts.runtime, hf_home),
         stock_of_nodes(daemon.others.directory, real) if daemon.others else _nothing(),
     )
-    return Shelf(
+    return Inventory(
         stock={
             name: Stock(image=_item(one.image), weights=_item(one.weights), nodes=there.get(name, {}))
             for name, one in here.items()

@@ -222,7 +222,7 @@ def _tls(settings: Settings) -> listen.Tls | None:
     return tls
 
 
-_MEND = "Raise the limit of open files: `LimitNOFILE=` of the service, or `ulimit -n` before `sparkdash serve`."
+_FIX = "Raise the limit of open files: `LimitNOFILE=` of the service, or `ulimit -n` before `sparkdash serve`."
 
 
 def publish_notice(publish: Callable[[Notice], object], met: Crowding) -> None:
@@ -244,7 +244,7 @@ def notice_text(met: Crowding) -> str:
     done = " and ".join(filter(None, (closed, refused)))
     if met.address is not None:
         return f"{met.address} uses half of the {met.most} connections, the most for one address: {done}."
-    return f"{met.most} connections are open, as many as the limit of open files allows: {done}. {_MEND}"
+    return f"{met.most} connections are open, as many as the limit of open files allows: {done}. {_FIX}"
 
 
 def _connections(number: int) -> str:

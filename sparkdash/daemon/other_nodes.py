@@ -23,7 +23,7 @@ from sparkdash.nodes import node_file
 from sparkdash.nodes.agent.watch import NodeWatch, WatchInputs
 from sparkdash.nodes.cluster.cluster_runtime import ClusterRuntime
 from sparkdash.nodes.cluster.group_end import link_notice
-from sparkdash.nodes.cluster.removal import FILE_NAME, OwedRemovals
+from sparkdash.nodes.cluster.removal import FILE_NAME, PendingRemovals
 from sparkdash.nodes.directory import NodeDirectory, NodeInputs
 from sparkdash.nodes.link.liveness import LookAtLink, look_at_link
 from sparkdash.nodes.shipping.shipper import make_shipper
@@ -56,7 +56,7 @@ class OtherNodes:
         self._publish, owner = publish, paths.owner()
         self._file = node_file.nodes_file()
         self._seen = self._stamp()
-        self._owed = OwedRemovals(paths.state_dir() / FILE_NAME, self._tell_owed)
+        self._pending = PendingRemovals(paths.state_dir() / FILE_NAME, self._tell_pending)
         self.watch = NodeWatch(owner)
         self.directory = NodeDirectory(
             NodeInputs(
@@ -77,7 +77,7 @@ class OtherNodes:
             local,
             self.directory,
             owner=owner,
-            owed=self._owed,
+            pending=self._pending,
             silent_s=lambda: self._settings().node_silent_s,
         )
         self._engines: Callable[[], Mapping[str, Engine]] = dict
@@ -88,7 +88,7 @@ class OtherNodes:
         self.runtime = cast("Runtime", OwnBoxFirst(local, self._cluster, self._has_others))
         self.nodes = cast("Nodes", OwnBoxFirst(OneNode(reader), self.directory, self._has_others))
         self._reread = asyncio.Event()
-        self._tell_owed()
+        self._tell_pending()
 
     def attach(self, supervisor: Supervisor, record_kill: Callable[[GuardKill], object]) -> None:
         """Have the supervisor look for engines on nodes that return, and the nodes' guards know its engines."""
@@ -117,7 +117,7 @@ class OtherNodes:
     def reload(self) -> None:
         self._seen = self._stamp()
         self.directory.reload()
-        self._tell_owed()
+        self._tell_pending()
         self._reread.set()
 
     async def connected(self) -> None:
@@ -151,10 +151,10 @@ class OtherNodes:
             return None
         return seen.st_mtime_ns, seen.st_ino
 
-    def _tell_owed(self) -> None:
+    def _tell_pending(self) -> None:
         for name in self.directory.names:
             if name != LOCAL:
-                self.directory.set_owed(name, self._owed.containers(name))
+                self.directory.set_pending(name, self._pending.containers(name))
 
     def _tell_states(self, states: dict[str, NodeState]) -> None:
         self._publish(NodesChanged(nodes=states))

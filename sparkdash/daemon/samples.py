@@ -121,14 +121,14 @@ def record_notices(bus: Bus, store: Store) -> None:
     bus.on_notice = store.record_notice
 
 
-def record_in(*books: Callable[[Request], object]) -> Callable[[Request], None]:
-    """Return a function that tells every book of an ended request; a book that fails costs no other, and no request."""
+def record_in(*recorders: Callable[[Request], object]) -> Callable[[Request], None]:
+    """Return a function that tells every recorder of an ended request; one that fails costs no other, and no request."""
 
     def record(request: Request) -> None:
-        for book in books:
+        for record in recorders:
             try:
-                book(request)
+                record(request)
             except Exception:
-                LOG.exception("a request was not recorded", request=request.id, book=book.__qualname__)
+                LOG.exception("a request was not recorded", request=request.id, record=record.__qualname__)
 
     return record

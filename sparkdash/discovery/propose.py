@@ -16,7 +16,7 @@ from sparkdash.catalog.catalog import NO_TAG
 from sparkdash.catalog.importers.values import aliases
 from sparkdash.discovery.found import LLAMA_SWAP, SPARKRUN, Discovered, FoundServer, Outlook, Step
 from sparkdash.domain.profile import ProfileSummary
-from sparkdash.host.shelf import ProfileStock
+from sparkdash.host.inventory import ProfileStock
 from sparkdash.units import counted, gib
 
 MOST_ATTACHED = 5

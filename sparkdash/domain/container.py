@@ -125,7 +125,7 @@ class Leftovers(Frozen):
     """Identity of each stuck process and what keeps it, in words; empty where unknown."""
     unremoved: str | None = None
     """Why the runtime still lists the ended container; None once it is removed."""
-    owed: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
     """Silent nodes on which containers of the engine may still run; they are ended once the nodes answer again."""
     unseen: bool = False
     """Whether more processes may exist because the scan of all processes was late."""

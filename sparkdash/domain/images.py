@@ -276,7 +276,7 @@ class Stock(Frozen):
     """Image and weights on other nodes; nodes that did not answer are left out."""
 
 
-class Shelf(Frozen):
+class Inventory(Frozen):
     """Stock of all profiles; a profile of which nothing is known, such as a simulated one, is absent."""
 
     stock: dict[str, Stock] = {}

@@ -172,7 +172,7 @@ class SimSpec(Frozen):
     """Token of an answer with which the fault begins; not for faults of the start."""
 
 
-class MendName(StrEnum):
+class FixName(StrEnum):
     """Name of a correction, in the order of application."""
 
     CLAUDE_BILLING_LINE = "claude-billing-line"
@@ -401,7 +401,7 @@ class Profile(Frozen):
     """Keys removed from every request's body."""
     modes: dict[Annotated[str, Field(pattern=MODE.pattern)], dict[str, Any]] = {}
     """Named sets of request keys: model `NAME:MODE` applies them like `request_set`, without a swap."""
-    mends_off: tuple[MendName, ...] = ()
+    mends_off: tuple[FixName, ...] = ()
     """Corrections of requests (docs/requests.md) to switch off for this profile."""
     mirror_reasoning: bool = False
     """Whether answers repeat the engine's `reasoning` as `reasoning_content`."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.memory import Need, Term
-from sparkdash.domain.profile import ApiProtocol, EngineKind, MendName, Profile
+from sparkdash.domain.profile import ApiProtocol, EngineKind, FixName, Profile
 from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, logs, memory_terms
@@ -39,7 +39,7 @@ from sparkdash.engines.rule import Rule
 POOLING = frozenset({Task.EMBED, Task.RERANK})
 _ENCODERS = ("bert", "roberta", "mpnet", "gte", "t5encoder")
 """Parts of the `model_type` of models that only encode text."""
-NO_MENDS: frozenset[MendName] = frozenset()
+NO_FIXES: frozenset[FixName] = frozenset()
 
 
 _BARE = re.compile(
@@ -285,12 +285,12 @@ class EngineAdapter:
             return True
         return None if found is None else found < first
 
-    def needs_mends(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[MendName]:
+    def needs_fixes(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[FixName]:
         """Name the corrections (docs/requests.md) that requests for this engine need, beside those of every engine.
 
         An unknown version counts as the newest. `harmony`: it serves a gpt-oss model.
         """
-        return NO_MENDS
+        return NO_FIXES
 
     def takes_tool_type(self, kind: object, *, harmony: bool) -> bool:
         """Whether the engine takes a tool of this type in a request of the Responses API."""

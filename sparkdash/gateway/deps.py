@@ -16,7 +16,7 @@ from sparkdash.api.answers import BenchPlan, SettingList
 from sparkdash.api.requests import SettingBody, StartRunBody
 from sparkdash.bus import Bus
 from sparkdash.catalog.catalog import Catalog
-from sparkdash.domain.images import Shelf
+from sparkdash.domain.images import Inventory
 from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.node import Diagnosis
 from sparkdash.domain.profile import ProfileSummary
@@ -158,7 +158,7 @@ class Deps:
     """As `reload`, but only after an edit of a profile file; awaited before a person reads or uses the catalog."""
     examine: Callable[[Sequence[str]], Awaitable[Diagnosis]] | None = None
     """Run the doctor's checks, all or those named; None on a simulated box."""
-    shelf: Callable[[Sequence[ProfileSummary]], Awaitable[Shelf]] | None = None
+    inventory: Callable[[Sequence[ProfileSummary]], Awaitable[Inventory]] | None = None
     """Look which images and weights of the profiles are on the box; None on a simulated box."""
     memory: Callable[[], Awaitable[MemoryAccount]] | None = None
     """Account for the box's memory by holder; None on a simulated box."""

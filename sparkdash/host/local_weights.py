@@ -73,7 +73,7 @@ class Presence:
     lacks: str | None = None
     """Missing part in words; None for a complete model."""
     broken: bool = False
-    """Whether something is here that no engine can load, and no download mends by itself."""
+    """Whether something is here that no engine can load, and no download fixes by itself."""
 
 
 def find_weights(ref: ModelRef, hf_home: Path, *, contained: bool = True) -> Presence:
@@ -348,8 +348,8 @@ def other_cache(hf_home: Path) -> str | None:
     return None
 
 
-def how_to_mend(ref: ModelRef) -> str:
-    """Say what mends weights that are here and broken."""
+def how_to_fix(ref: ModelRef) -> str:
+    """Say what fixes weights that are here and broken."""
     if ref.hf:
         return (
             "Remove that file from the cache, its link and what it leads to, and run `sparkdash pull` for the profile."

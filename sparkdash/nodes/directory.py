@@ -201,7 +201,7 @@ class NodeDirectory:
         """Have `callback` called with a node's name each time it can be reached again, the first time included."""
         self._returned.append(callback)
 
-    def set_owed(self, name: str, containers: tuple[str, ...]) -> None:
+    def set_pending(self, name: str, containers: tuple[str, ...]) -> None:
         """Set which containers are to be ended on the node as soon as it can be reached."""
         if name in self._monitors:
             self._monitors[name].note(owed=containers)

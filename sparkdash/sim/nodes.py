@@ -19,7 +19,7 @@ from sparkdash.errors import HostError
 from sparkdash.host.processes.process import Process
 from sparkdash.host.runtime import Runtime
 from sparkdash.nodes.cluster.cluster_runtime import ClusterRuntime
-from sparkdash.nodes.cluster.removal import OwedRemovals
+from sparkdash.nodes.cluster.removal import PendingRemovals
 from sparkdash.sim.box import SimBox
 from sparkdash.sim.process import FOLDER_VARIABLE, HEAD_FOLDER_VARIABLE
 
@@ -137,7 +137,7 @@ class SimulatedNodes:
             for called in self._returned:
                 called(name)
 
-    def owe(self, name: str, containers: tuple[str, ...]) -> None:
+    def set_pending(self, name: str, containers: tuple[str, ...]) -> None:
         if self._states[name].owed != containers:
             self._states[name] = self._states[name].replace(owed=containers)
             self.on_change(dict(self._states))
@@ -236,7 +236,7 @@ class SimulatedBoxes(NamedTuple):
     processes: tuple[Process, ...]
     nodes: SimulatedNodes | None = None
     attend: Callable[[Publish], Awaitable[None]] | None = None
-    """Tells the states of the nodes and ends there what is owed, until cancelled; None with one box."""
+    """Tells the states of the nodes and ends there what waits for removal, until cancelled; None with one box."""
 
 
 def one_box(folder: Path) -> SimulatedBoxes:
@@ -252,12 +252,12 @@ def several_boxes(folder: Path, count: int, *, owner: str, reserve: int) -> Simu
     others = {name: SimBox(folder / f"{CLAIMS}-{name}") for name in runtimes}
     nodes = SimulatedNodes(local, others, runtimes, folder=folder, reserve=reserve)
 
-    def tell_owed() -> None:
+    def tell_pending() -> None:
         for name in others:
-            nodes.owe(name, owed.containers(name))
+            nodes.set_pending(name, pending.containers(name))
 
-    owed = OwedRemovals(folder / "owed.json", tell_owed)
-    runtime = ClusterRuntime(here, nodes, owner=owner, owed=owed, silent_s=lambda: SILENT_S)
+    pending = PendingRemovals(folder / "owed.json", tell_pending)
+    runtime = ClusterRuntime(here, nodes, owner=owner, pending=pending, silent_s=lambda: SILENT_S)
 
     async def attend(publish: Publish) -> None:
         nodes.on_change = lambda states: publish(NodesChanged(nodes=states))

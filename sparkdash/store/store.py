@@ -205,10 +205,10 @@ class Store(Records):
         if not self._troubled:
             self._troubled = True
             own = self._database is None and not schema.passes(error)
-            mend = " Move the file away to start with a new one." if own else ""
+            fix = " Move the file away to start with a new one." if own else ""
             text = (
                 f"{what} ({error}). Swaps, loads and requests stay in memory until it can be written; "
-                f"the history pauses.{mend}"
+                f"the history pauses.{fix}"
             )
             code = "store_unusable" if self._database is None else "store_waits"
             self._publish(Notice(level=Level.WARNING, code=code, text=text))

@@ -99,7 +99,7 @@ class ForeignContainers:
         self._monotonic = monotonic
         self._task: asyncio.Task[Mapping[ForeignContainer, set[int]]] | None = None
         self._asked_at: float | None = None
-        self._beside: frozenset[str] = frozenset()
+        self._engines_then: frozenset[str] = frozenset()
 
     def refresh(self, engines: Collection[str], *, watched: bool) -> None:
         """Begin a query if our engines changed, or the answer is old and watched. Raises what the last query raised."""
@@ -107,10 +107,10 @@ class ForeignContainers:
             done, self._task = self._task, None
             if not isinstance(done.exception(), SparkdashError):  # a busy runtime, which the supervisor's calls report
                 self.known = done.result()
-        now, beside = self._monotonic(), frozenset(engines)
+        now, running = self._monotonic(), frozenset(engines)
         old = self._asked_at is None or (watched and now - self._asked_at >= FOREIGN_FRESH_S)
-        if self._task is None and (old or beside != self._beside):
-            self._asked_at, self._beside = now, beside
+        if self._task is None and (old or running != self._engines_then):
+            self._asked_at, self._engines_then = now, running
             self._task = asyncio.ensure_future(self._ask())
 
     async def close(self) -> None:
@@ -350,8 +350,8 @@ class Collector:
     def _memory(self, reading: GpuReading) -> Memory:
         known = self._processes.known.items()
         held = {name: self._inputs.reader.engine_bytes(pids, reading) if pids else None for name, pids in known}
-        strangers, reserve = self._weighed(reading), self._reserve()
-        return self._inputs.reader.memory().replace(engines=held, strangers=strangers, reserve=reserve)
+        foreign, reserve = self._weighed(reading), self._reserve()
+        return self._inputs.reader.memory().replace(engines=held, strangers=foreign, reserve=reserve)
 
     def _reserve(self) -> int:
         return int(self._inputs.settings().reserve_gib * GIB)

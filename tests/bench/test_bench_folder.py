@@ -144,11 +144,11 @@ def test_void_samples_and_cells_are_gaps_with_their_reason() -> None:
     assert [(gap.cell, gap.reps) for gap in results.gaps()] == [(LONG, (0, 1)), (PAIR, (1,))]
     assert {one.void for one in results.samples if one.cell == LONG} == {"clock fell to 820 MHz"}
     assert not results.good("plain", LONG)
-    mended = gather(
+    fixed = gather(
         results.run, [*records, *[a_sample(PAIR, rep=1, stream=s) for s in (0, 1)], closed(PAIR), *cell_of(LONG, 0)]
     )
-    assert mended.gaps() == ()
-    assert all(one.void is None for one in mended.good("plain", PAIR))
+    assert fixed.gaps() == ()
+    assert all(one.void is None for one in fixed.good("plain", PAIR))
 
 
 def test_a_copy_with_other_samples_counts_those() -> None:

@@ -73,7 +73,7 @@ def test_what_is_wrong_is_told_with_its_place(text: str, place: tuple[int, int],
 
 
 def test_marks_tell_where_keys_and_items_stand() -> None:
-    """Also of what an alias or a merge brings: its own place, where it can be mended."""
+    """Also of what an alias or a merge brings: its own place, where it can be fixed."""
     _, mark = yaml12.read_yaml("base: &b {x: 1}\nlist:\n  - one\n  - two: 2\nmore:\n  <<: *b\n  y: 2\n")
     places = {
         path: (found.line, found.column)

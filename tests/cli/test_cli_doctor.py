@@ -107,7 +107,7 @@ def register_silent_node(folder: Path) -> None:
     (folder / "config" / "nodes.toml").write_text('[spark2]\nssh = "spark2.invalid"\nhost_key = "ssh-ed25519 AAAA"\n')
 
 
-def test_a_registered_node_that_is_away_is_one_finding_of_the_doctor_with_its_mend(
+def test_a_registered_node_that_is_away_is_one_finding_of_the_doctor_with_its_fix(
     sparkdash: Run, nobody: None, own_folders: Path
 ) -> None:
     register_silent_node(own_folders)

@@ -73,7 +73,7 @@ def test_several_profiles_need_a_folder(sparkdash: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "one.yaml").exists()
 
 
-def test_what_is_left_to_mend_is_told(sparkdash: Run) -> None:
+def test_what_is_left_to_fix_is_told(sparkdash: Run) -> None:
     """The profile is shown all the same, and the exit code is 2."""
     done = sparkdash("profiles", "import", str(DATA / "llama_swap.yaml"))
     assert done.code == 2

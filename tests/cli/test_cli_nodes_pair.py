@@ -88,7 +88,7 @@ def test_the_exit_code_is_that_of_the_worst_finding(
 
     async def found(*_: Any) -> tuple[NodeFinding, ...]:
         ok = NodeFinding(name="podman", status=Status.OK, evidence="podman 4.9.3.", nodes=(LOCAL,))
-        bad = NodeFinding(name="mtu", status=status, evidence="x.", fix="mend it", nodes=(LOCAL, "spark2"))
+        bad = NodeFinding(name="mtu", status=status, evidence="x.", fix="fix it", nodes=(LOCAL, "spark2"))
         return ok, bad
 
     monkeypatch.setattr("sparkdash.doctor.nodes.examine.examine_registered", found)
@@ -98,7 +98,7 @@ def test_the_exit_code_is_that_of_the_worst_finding(
     lines = done.out.splitlines()
     assert lines[0].split() == ["ok", "spark1:", "podman", "podman", "4.9.3."]
     assert "spark2 pair: mtu" in lines[1]
-    assert "fix: mend it" in lines[2]
+    assert "fix: fix it" in lines[2]
     told = sparkdash("doctor", "--node", "spark2", "--json").json()
     assert [each["nodes"] for each in told["findings"]] == [["local"], ["local", "spark2"]]
 

@@ -40,7 +40,7 @@ variants:
 
 
 @pytest.fixture
-def shelf(own_folders: Path) -> Path:
+def profile_folder(own_folders: Path) -> Path:
     """The owner's folder of profiles, with one good file; those shipped are left out."""
     (own_folders / "config" / "config.toml").write_text("shipped_profiles = false\n")
     folder = own_folders / "config" / "profiles"
@@ -89,7 +89,7 @@ def test_the_list_as_json_is_the_summaries(sparkdash: Run, daemon: FakeDaemon) -
 
 
 def test_profiles_are_listed_and_shown_without_a_daemon(
-    sparkdash: Run, shelf: Path, nobody: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sparkdash: Run, profile_folder: Path, nobody: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the files; the state is what they lack. Of the images podman tells that it has none."""
     podman = tmp_path / "podman"
@@ -172,17 +172,19 @@ def test_show_prints_every_published_field_at_any_width(
         assert max(map(len, told.splitlines())) <= 60
 
 
-def test_check_is_content_with_good_files(sparkdash: Run, shelf: Path) -> None:
+def test_check_is_content_with_good_files(sparkdash: Run, profile_folder: Path) -> None:
     assert sparkdash("profiles", "check").out == "2 profiles, no problems.\n"
-    told = sparkdash("profiles", "check", str(shelf / "small.yaml"), "--json").json()
+    told = sparkdash("profiles", "check", str(profile_folder / "small.yaml"), "--json").json()
     assert told.pop("images") in ({"small": "not_to_be_had"}, {}), "empty where no podman is"
     assert told == {"profiles": ["small", "small/broken"], "problems": [], "warnings": [], "findings": []}
 
 
-def test_check_tells_what_lies_beyond_the_file(sparkdash: Run, shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_tells_what_lies_beyond_the_file(
+    sparkdash: Run, profile_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Keys that this environment lacks, and profiles that nobody has; warnings, as the daemon's environment is another."""
     monkeypatch.delenv("TEST_NO_KEY", raising=False)
-    far = shelf / "far.yaml"
+    far = profile_folder / "far.yaml"
     far.write_text(
         "profile: far\nengine: remote\nurl: http://far.example/v1\nkey_env: TEST_NO_KEY\nfallbacks: [small, nobody]\n"
     )
@@ -196,21 +198,21 @@ def test_check_tells_what_lies_beyond_the_file(sparkdash: Run, shelf: Path, monk
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9191", "http://localhost:9191", "http://[::1]:9191"])
 def test_check_refuses_a_url_that_is_the_gateway_itself(
-    sparkdash: Run, shelf: Path, url: str, monkeypatch: pytest.MonkeyPatch
+    sparkdash: Run, profile_folder: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its requests would come back; another port of this box is another server."""
     monkeypatch.setenv("SPARKDASH_PORT", "9191")
-    (shelf / "mirror.yaml").write_text(f"profile: mirror\nengine: remote\nurl: {url}/v1\n")
-    (shelf / "other.yaml").write_text("profile: other\nengine: openai\nurl: http://127.0.0.1:9192\n")
+    (profile_folder / "mirror.yaml").write_text(f"profile: mirror\nengine: remote\nurl: {url}/v1\n")
+    (profile_folder / "other.yaml").write_text("profile: other\nengine: openai\nurl: http://127.0.0.1:9192\n")
     done = sparkdash("profiles", "check")
     assert done.code == 2
     assert "mirror.yaml:3: url: is the address of this gateway" in done.err
     assert "other.yaml" not in done.err
 
 
-def test_check_names_every_problem_with_its_line(sparkdash: Run, shelf: Path) -> None:
+def test_check_names_every_problem_with_its_line(sparkdash: Run, profile_folder: Path) -> None:
     """Exit code 2; the good file beside it is not blamed."""
-    bad = shelf / "bad.yaml"
+    bad = profile_folder / "bad.yaml"
     bad.write_text("profile: bad\nengine: vlm\nimagee: x\n")
     done = sparkdash("profiles", "check", str(bad))
     assert done.code == 2
@@ -230,24 +232,26 @@ def test_check_names_every_problem_with_its_line(sparkdash: Run, shelf: Path) ->
             "message": "unknown key", "hint": "Did you mean 'image'?", "profiles": [],
         },
     ]  # fmt: skip
-    assert sparkdash("profiles", "check", str(shelf / "small.yaml")).code == 0
+    assert sparkdash("profiles", "check", str(profile_folder / "small.yaml")).code == 0
 
 
-def test_check_asks_the_dialects_too(sparkdash: Run, shelf: Path) -> None:
-    (shelf / "small.yaml").write_text(GOOD.replace("max-model-len: 4096", "speculative-model: /data/draft"))
+def test_check_asks_the_dialects_too(sparkdash: Run, profile_folder: Path) -> None:
+    (profile_folder / "small.yaml").write_text(GOOD.replace("max-model-len: 4096", "speculative-model: /data/draft"))
     done = sparkdash("profiles", "check")
     assert done.code == 2
-    assert f"{shelf}/small.yaml:9: args.speculative-model: no vLLM since 0.16 has speculative-model." in done.err
+    assert (
+        f"{profile_folder}/small.yaml:9: args.speculative-model: no vLLM since 0.16 has speculative-model." in done.err
+    )
     silenced = GOOD.replace(
         "max-model-len: 4096}", "speculative-model: d}\nsilence: {speculative-flags: a fork has it}"
     )
-    (shelf / "small.yaml").write_text(silenced)
-    assert f"{shelf}/small.yaml:1: Profile small uses speculative-model" in sparkdash("profiles", "check").err
+    (profile_folder / "small.yaml").write_text(silenced)
+    assert f"{profile_folder}/small.yaml:1: Profile small uses speculative-model" in sparkdash("profiles", "check").err
 
 
-def test_warnings_alone_do_not_fail_the_check(sparkdash: Run, shelf: Path) -> None:
+def test_warnings_alone_do_not_fail_the_check(sparkdash: Run, profile_folder: Path) -> None:
     """They are named on stderr, counted, and end with 0; an overruled one is not told."""
-    (shelf / "small.yaml").write_text(GOOD.replace("max-model-len: 4096", "enforce-eager: true"))
+    (profile_folder / "small.yaml").write_text(GOOD.replace("max-model-len: 4096", "enforce-eager: true"))
     done = sparkdash("profiles", "check")
     assert (done.code, done.out) == (0, "2 profiles, no problems; 1 warning.\n")
     assert (
@@ -256,10 +260,10 @@ def test_warnings_alone_do_not_fail_the_check(sparkdash: Run, shelf: Path) -> No
     assert sparkdash("profiles", "check", "--json").json()["findings"][0]["code"] == "enforce-eager"
 
 
-def test_check_names_flags_that_a_program_was_seen_not_to_list(sparkdash: Run, shelf: Path) -> None:
+def test_check_names_flags_that_a_program_was_seen_not_to_list(sparkdash: Run, profile_folder: Path) -> None:
     """Once for all that inherit it, as a warning, where a daemon has asked the image; the dry run goes by the same list."""
     assert "--disable-access-log-for-endpoints" in sparkdash("use", "small", "--dry-run").out
-    profile = catalog.load_catalog([shelf]).profiles["small"]
+    profile = catalog.load_catalog([profile_folder]).profiles["small"]
     asked = containers.help_container(profile, ("vllm", "serve", "--help=all"), containerised=True)
     listed = KnownFlags((("--gpu-memory-utilization",), ("--max-model-length",)))
     FlagStore(paths.flags_dir()).keep(asked, "sha256:1", listed)
@@ -268,7 +272,7 @@ def test_check_names_flags_that_a_program_was_seen_not_to_list(sparkdash: Run, s
     assert (
         "small.yaml:9: args.max-model-len: `--help` of localhost/vllm:test does not list this flag." not in done.err
     )  # argparse takes the beginning of a name
-    (shelf / "small.yaml").write_text(GOOD.replace("max-model-len:", "max-modal-len:"))
+    (profile_folder / "small.yaml").write_text(GOOD.replace("max-model-len:", "max-modal-len:"))
     done = sparkdash("profiles", "check")
     assert (
         "small.yaml:9: args.max-modal-len: `--help` of localhost/vllm:test does not list this flag."
@@ -277,7 +281,7 @@ def test_check_names_flags_that_a_program_was_seen_not_to_list(sparkdash: Run, s
     assert done.code == 0
     assert "--disable-access-log-for-endpoints" not in sparkdash("use", "small", "--dry-run").out
     silenced = GOOD.replace("max-model-len: 4096}", "max-modal-len: 4096}\nsilence: {flag-not-listed: a hidden one}")
-    (shelf / "small.yaml").write_text(silenced)
+    (profile_folder / "small.yaml").write_text(silenced)
     assert sparkdash("profiles", "check").out == "2 profiles, no problems.\n"
 
 
@@ -295,20 +299,22 @@ def test_the_schema_is_printed(sparkdash: Run) -> None:
     )
 
 
-def test_check_of_a_pipe_says_what_it_is(sparkdash: Run, shelf: Path) -> None:
-    os.mkfifo(shelf / "pipe.yaml")
-    done = sparkdash("profiles", "check", str(shelf / "pipe.yaml"))
+def test_check_of_a_pipe_says_what_it_is(sparkdash: Run, profile_folder: Path) -> None:
+    os.mkfifo(profile_folder / "pipe.yaml")
+    done = sparkdash("profiles", "check", str(profile_folder / "pipe.yaml"))
     assert done.code == 2
     assert "pipe.yaml: it is no folder, and no regular file." in done.err
 
 
-def test_check_of_a_folder_that_is_not_there(sparkdash: Run, shelf: Path) -> None:
-    done = sparkdash("profiles", "check", str(shelf / "nosuch"))
+def test_check_of_a_folder_that_is_not_there(sparkdash: Run, profile_folder: Path) -> None:
+    done = sparkdash("profiles", "check", str(profile_folder / "nosuch"))
     assert (done.code, "no such folder" in done.err) == (2, True)
     assert "config.toml" not in done.err, "it was not read"
 
 
-def test_a_dry_run_prints_the_exact_command(sparkdash: Run, shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_prints_the_exact_command(
+    sparkdash: Run, profile_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To be pasted: the shell reads from it the argv that the runtime would be given."""
     monkeypatch.setenv("HOME", "/home/ann")
     monkeypatch.setenv("PATH", "/nowhere")
@@ -325,7 +331,9 @@ def test_a_dry_run_prints_the_exact_command(sparkdash: Run, shelf: Path, monkeyp
     assert shlex.split(text.replace("\\\n", "")) == argv
 
 
-def test_a_dry_run_speaks_for_the_chosen_runtime(sparkdash: Run, shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_speaks_for_the_chosen_runtime(
+    sparkdash: Run, profile_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SPARKDASH_RUNTIME", "docker")
     docker = sparkdash("use", "small", "--dry-run", "--json").json()["argv"]
     assert (docker[0], "--gpus" in docker, "--replace" in docker) == ("docker", True, False)
@@ -334,7 +342,7 @@ def test_a_dry_run_speaks_for_the_chosen_runtime(sparkdash: Run, shelf: Path, mo
     assert plain[:3] == ["vllm", "serve", "/data/small"]
 
 
-def test_the_line_of_what_cannot_run_is_printed_on_request(sparkdash: Run, shelf: Path) -> None:
+def test_the_line_of_what_cannot_run_is_printed_on_request(sparkdash: Run, profile_folder: Path) -> None:
     done = sparkdash("use", "small/broken", "--dry-run", "--anyway")
     assert (done.code, done.err) == (0, "small/broken cannot run: no MTP head.\n")
     assert done.out.startswith("podman run")
@@ -350,9 +358,13 @@ def test_the_line_of_what_cannot_run_is_printed_on_request(sparkdash: Run, shelf
     ("bare", 2, "has no image"),
     ("there", 3, "which sparkdash does not start"),
 ], ids=str)  # fmt: skip
-def test_a_dry_run_refuses_what_could_not_run(sparkdash: Run, shelf: Path, name: str, code: int, told: str) -> None:
-    (shelf / "bare.yaml").write_text("profile: bare\nengine: vllm\ncommand: [vllm]\nmodels: {target: {path: /x}}\n")
-    (shelf / "there.yaml").write_text("profile: there\nengine: openai\nurl: http://127.0.0.1:9\n")
+def test_a_dry_run_refuses_what_could_not_run(
+    sparkdash: Run, profile_folder: Path, name: str, code: int, told: str
+) -> None:
+    (profile_folder / "bare.yaml").write_text(
+        "profile: bare\nengine: vllm\ncommand: [vllm]\nmodels: {target: {path: /x}}\n"
+    )
+    (profile_folder / "there.yaml").write_text("profile: there\nengine: openai\nurl: http://127.0.0.1:9\n")
     done = sparkdash("use", name, "--dry-run")
     assert done.code == code
     assert told in done.err
@@ -379,7 +391,7 @@ def test_logs_of_nothing_say_so(sparkdash: Run, daemon: FakeDaemon) -> None:
 
 
 def test_names_complete_from_the_daemon_or_the_files(
-    daemon: FakeDaemon, shelf: Path, monkeypatch: pytest.MonkeyPatch
+    daemon: FakeDaemon, profile_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon.set(profiles=(summary("gpt-oss-120b"), summary("qwen")))
     assert complete_profile("gp") == ["gpt-oss-120b"]

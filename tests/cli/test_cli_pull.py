@@ -41,7 +41,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
 
 
 @pytest.fixture
-def shelf(own_folders: Path, hub: FakeHub) -> Path:
+def profile_folder(own_folders: Path, hub: FakeHub) -> Path:
     """Two profiles of the owner's, and a cache of this test's own."""
     config = f'shipped_profiles = false\nhf_home = "{own_folders}/hf"\n'
     (own_folders / "config" / "config.toml").write_text(config)
@@ -60,7 +60,7 @@ def shelf(own_folders: Path, hub: FakeHub) -> Path:
 @pytest.mark.parametrize("url", ["http://😀.x", "http://[::1", "http://h:99999", "foo", "http://me:hunter2@h:x"])
 @pytest.mark.parametrize("argv", [("pull", "m", "--weights-only"), ("profiles", "new", "org/absent")])
 def test_a_hub_that_cannot_be_is_named(
-    sparkdash: Run, shelf: Path, monkeypatch: pytest.MonkeyPatch, url: str, argv: tuple[str, ...]
+    sparkdash: Run, profile_folder: Path, monkeypatch: pytest.MonkeyPatch, url: str, argv: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", url)
     done = sparkdash(*argv)
@@ -108,7 +108,7 @@ def test_a_pull_that_fails_ends_with_5(sparkdash: Run, daemon: FakeDaemon) -> No
 
 
 def test_weights_come_and_the_daemon_is_told(
-    sparkdash: Run, shelf: Path, daemon: FakeDaemon, podman: Callable[[str], None]
+    sparkdash: Run, profile_folder: Path, daemon: FakeDaemon, podman: Callable[[str], None]
 ) -> None:
     """What is here already is not asked of the daemon; the weights are fetched here; the models of no use stay away."""
     podman(HAS_IT)
@@ -121,7 +121,7 @@ def test_weights_come_and_the_daemon_is_told(
     assert {path for _, path, _ in daemon.calls} == {"/api/profiles/m", "/api/state", "/api/release"}
 
 
-def test_weights_of_another_box_are_not_fetched_here(sparkdash: Run, shelf: Path, daemon: FakeDaemon) -> None:
+def test_weights_of_another_box_are_not_fetched_here(sparkdash: Run, profile_folder: Path, daemon: FakeDaemon) -> None:
     daemon.whole["m"] = Profile(name="m", engine=EngineKind.VLLM, image=IMAGE, models={"target": ModelRef(hf="org/m")})
     daemon.pulls = [HERE]
     done = sparkdash("pull", "m")
@@ -133,7 +133,7 @@ def test_weights_of_another_box_are_not_fetched_here(sparkdash: Run, shelf: Path
 
 
 def test_without_a_daemon_both_come(
-    sparkdash: Run, shelf: Path, nobody: None, hub: FakeHub, podman: Callable[[str], None], own_folders: Path
+    sparkdash: Run, profile_folder: Path, nobody: None, hub: FakeHub, podman: Callable[[str], None], own_folders: Path
 ) -> None:
     """The image through the runtime itself; no token in what is printed; a second pull fetches nothing again."""
     podman(HAS_NOT)
@@ -153,7 +153,7 @@ def test_without_a_daemon_both_come(
     ("argv", "env"), [(("--offline",), {}), ((), {"HF_HUB_OFFLINE": "1"})], ids=["flag", "variable"]
 )
 def test_offline_tells_what_is_missing(
-    sparkdash: Run, shelf: Path, nobody: None, hub: FakeHub, podman: Callable[[str], None],
+    sparkdash: Run, profile_folder: Path, nobody: None, hub: FakeHub, podman: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], env: dict[str, str],
 ) -> None:  # fmt: skip
     """Exit code 5 while something is, 0 when all is here; nothing is asked of the hub."""
@@ -175,7 +175,9 @@ def test_offline_tells_what_is_missing(
     assert "2.0 GiB" in done.out
 
 
-def test_a_path_that_is_not_there_is_told_last(sparkdash: Run, shelf: Path, nobody: None, own_folders: Path) -> None:
+def test_a_path_that_is_not_there_is_told_last(
+    sparkdash: Run, profile_folder: Path, nobody: None, own_folders: Path
+) -> None:
     done = sparkdash("pull", "m/drafted", "--weights-only")
     assert (done.code, done.out) == (5, "org/m is here, 2.9 MiB.\n")
     assert f"{own_folders}/draft is incomplete and cannot be fetched: no such file" in done.err
@@ -185,7 +187,7 @@ def test_a_path_that_is_not_there_is_told_last(sparkdash: Run, shelf: Path, nobo
 
 
 def test_another_cache_than_the_librarys_is_named(
-    sparkdash: Run, shelf: Path, nobody: None, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+    sparkdash: Run, profile_folder: Path, nobody: None, own_folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HOME", "/data/hf")
     done = sparkdash("pull", "m", "--weights-only")
@@ -197,7 +199,7 @@ def test_another_cache_than_the_librarys_is_named(
 @pytest.mark.parametrize("variable", ["HF_HOME", "HF_HUB_CACHE"])
 @pytest.mark.parametrize("words", [("pull", "m", "--offline", "--weights-only"), ("profiles",)], ids=["pull", "list"])
 def test_a_cache_that_a_variable_names_is_told_where_weights_are_missing(
-    sparkdash: Run, shelf: Path, nobody: None, own_folders: Path, monkeypatch: pytest.MonkeyPatch,
+    sparkdash: Run, profile_folder: Path, nobody: None, own_folders: Path, monkeypatch: pytest.MonkeyPatch,
     variable: str, words: tuple[str, ...],
 ) -> None:  # fmt: skip
     monkeypatch.setenv(variable, "/big/hub")
@@ -208,7 +210,7 @@ def test_a_cache_that_a_variable_names_is_told_where_weights_are_missing(
 
 
 def test_weights_that_are_no_weights_are_not_told_to_start(
-    sparkdash: Run, shelf: Path, nobody: None, own_folders: Path
+    sparkdash: Run, profile_folder: Path, nobody: None, own_folders: Path
 ) -> None:
     """A folder cloned without Git LFS."""
     (own_folders / "draft").mkdir()
@@ -221,7 +223,7 @@ def test_weights_that_are_no_weights_are_not_told_to_start(
     assert "a Git LFS pointer" in " ".join(told.err.split())
 
 
-def test_a_repository_without_weights_is_told(sparkdash: Run, shelf: Path, nobody: None, hub: FakeHub) -> None:
+def test_a_repository_without_weights_is_told(sparkdash: Run, profile_folder: Path, nobody: None, hub: FakeHub) -> None:
     hub.repos["org/m"].files = {"config.json": b"{}"}
     done = sparkdash("pull", "m", "--weights-only")
     assert (done.code, "org/m was fetched but is incomplete: no weights." in done.err) == (5, True)
@@ -232,28 +234,28 @@ def test_a_repository_without_weights_is_told(sparkdash: Run, shelf: Path, nobod
     ("m/broken", "m/broken cannot run: no head.\nHint: Pull m instead."),
     ("nosuch", "No profile or alias is called 'nosuch'."),
 ], ids=str)  # fmt: skip
-def test_what_is_not_fetched(sparkdash: Run, shelf: Path, nobody: None, name: str, told: str) -> None:
+def test_what_is_not_fetched(sparkdash: Run, profile_folder: Path, nobody: None, name: str, told: str) -> None:
     done = sparkdash("pull", name)
     assert (done.code, told in done.err) == (3, True)
 
 
 def test_an_image_of_ones_own_is_not_asked_of_a_registry(
-    sparkdash: Run, shelf: Path, nobody: None, podman: Callable[[str], None], own_folders: Path
+    sparkdash: Run, profile_folder: Path, nobody: None, podman: Callable[[str], None], own_folders: Path
 ) -> None:
     """It is to be built: the command, its time, and the profile that needs none; or why it cannot be."""
     podman(HAS_NOT)
     own = "profile: own\nengine: vllm\nimage: localhost/own:1\nmodels: {target: {hf: org/m}}\n"
-    (shelf / "m.yaml").write_text(own)
+    (profile_folder / "m.yaml").write_text(own)
     done = sparkdash("pull", "own")
     assert (done.code, "say how with `build:` in the profile" in done.err) == (5, True)
-    (shelf / "m.yaml").write_text(
+    (profile_folder / "m.yaml").write_text(
         own + "build: {context: x, minutes: 30}\nnearest: own/public\nvariants: {public: {image: i}}\n"
     )
     done = sparkdash("pull", "own")
     assert done.code == 5
     assert "It must be built: `sparkdash build own`, about 30m00s." in done.err
     assert "own/public serves the same model from a published image: `sparkdash use own/public`." in done.err
-    (shelf / "m.yaml").write_text(own + "build: {unavailable: its source is not public}\n")
+    (profile_folder / "m.yaml").write_text(own + "build: {unavailable: its source is not public}\n")
     assert "It cannot be built: its source is not public." in sparkdash("pull", "own").err
     assert "pull" not in (own_folders / "podman-calls").read_text()
 
@@ -263,7 +265,7 @@ def test_two_halves_of_nothing_are_a_wrong_usage(sparkdash: Run) -> None:
     assert sparkdash("pull", "m", "--image-only", "--weights-only").code == 2
 
 
-def test_ctrl_c_keeps_what_came(shelf: Path, nobody: None, hub: FakeHub) -> None:
+def test_ctrl_c_keeps_what_came(profile_folder: Path, nobody: None, hub: FakeHub) -> None:
     """On a terminal: a bar, one sentence, exit code 130, promptly, though the hub is silent; the next call completes it."""
     hub.silent_after = 1_000_000
     hub.repos["org/m"].files["extra.safetensors"] = b"x" * 2000
@@ -293,7 +295,7 @@ def _read_until(terminal: int, words: bytes) -> bytes:
 
 
 def test_the_list_tells_what_is_here(
-    sparkdash: Run, shelf: Path, nobody: None, podman: Callable[[str], None], own_folders: Path
+    sparkdash: Run, profile_folder: Path, nobody: None, podman: Callable[[str], None], own_folders: Path
 ) -> None:
     """Sizes on disk, "missing", and "-" for what needs none; one call of the runtime for all images."""
     podman(HAS_IT)
@@ -315,10 +317,10 @@ def test_the_list_tells_what_is_here(
 
 
 def test_the_list_does_without_a_runtime_and_fits_80_columns(
-    sparkdash: Run, shelf: Path, nobody: None, podman: Callable[[str], None]
+    sparkdash: Run, profile_folder: Path, nobody: None, podman: Callable[[str], None]
 ) -> None:
     podman("exit 125")
-    (shelf / "m.yaml").write_text(GOOD.format(name="a-name-of-forty-characters-in-all-is-long"))
+    (profile_folder / "m.yaml").write_text(GOOD.format(name="a-name-of-forty-characters-in-all-is-long"))
     done = sparkdash("profiles")
     assert max(map(len, done.out.splitlines())) <= 80
     assert done.out.splitlines()[1].split()[-5:] == ["-", "to", "pull", "podman", "silent"]

@@ -12,8 +12,8 @@ from sparkdash.discovery.propose import BoxState, attached_profiles, first_profi
 from sparkdash.domain.images import ImageBuild
 from sparkdash.domain.metric import Memory, Sample
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
+from sparkdash.host.inventory import Image, ProfileStock
 from sparkdash.host.local_weights import Presence
-from sparkdash.host.shelf import Image, ProfileStock
 from sparkdash.tui.first_run import fitting
 
 GIB = 2**30

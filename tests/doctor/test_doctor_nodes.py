@@ -1,4 +1,4 @@
-"""The doctor's checks of two boxes: what each finds on a healthy pair, and each fault with its mend."""
+"""The doctor's checks of two boxes: what each finds on a healthy pair, and each fault with its fix."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def worst(found: PairFacts, name: str) -> NodeFinding:
     return bad[0]
 
 
-def test_a_healthy_pair_has_nothing_to_mend() -> None:
+def test_a_healthy_pair_has_nothing_to_fix() -> None:
     found = judged(pair())
     assert {each.status for each in found} == {Status.OK}, [each for each in found if each.status is not Status.OK]
     assert {each.name for each in found} == set(NODE_CHECKS)
@@ -215,12 +215,12 @@ def test_lingering_is_needed_by_ordinary_users_of_systemd_alone(without: dict[st
     assert {each.status for each in judged(found, "linger")} == {Status.OK}
 
 
-def test_the_mend_of_a_node_is_a_line_for_this_box() -> None:
+def test_the_fix_of_a_node_is_a_line_for_this_box() -> None:
     bad = worst(pair(linger={**LINGERS, "lingers": False}), "linger")
     assert bad.fix == "ssh -t lab@spark2 'loginctl enable-linger'"
 
 
-def test_a_private_key_that_others_can_read_is_mended_with_chmod() -> None:
+def test_a_private_key_that_others_can_read_is_fixed_with_chmod() -> None:
     login = copy.deepcopy(RECORDED["login"])
     login["paths"]["/home/lab/.ssh/id_ed25519"]["mode"] = 0o644
     login["paths"]["/home/lab"]["mode"] = 0o775
@@ -260,7 +260,7 @@ def test_a_port_that_somebody_else_holds_is_not_judged() -> None:
     assert worst(replace(pair(), trials=(busy,)), "firewall").status is Status.UNKNOWN
 
 
-def test_the_port_of_ssh_is_part_of_a_mend() -> None:
+def test_the_port_of_ssh_is_part_of_a_fix() -> None:
     box = BoxFacts("spark2", NODE.replace(port=2222))
     assert box.command("df -h") == "ssh -t -p 2222 lab@spark2 'df -h'"
 

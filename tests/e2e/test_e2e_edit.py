@@ -44,11 +44,11 @@ def test_an_edit_is_seen_on_the_feed_and_leaves_the_engine_alone(edited: Any) ->
     broken = edited.until(lambda state: state["problems"])
     assert "rehearsal.yaml" in broken["problems"][0]
     assert about(broken) == "after the edit"
-    edited.write("rehearsal", PROFILE.format(about="mended"))
-    mended = edited.until(lambda state: not state["problems"])
-    assert about(mended) == "mended"
+    edited.write("rehearsal", PROFILE.format(about="fixed"))
+    fixed = edited.until(lambda state: not state["problems"])
+    assert about(fixed) == "fixed"
 
-    now = mended["engines"]["rehearsal"]
+    now = fixed["engines"]["rehearsal"]
     same = ("state", "container", "ready_at", "since", "fingerprint", "port")
     assert [now[key] for key in same] == [engine[key] for key in same]
 

@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 def hanging(new_daemon: Callable[..., Any], tiny: Any, tmp_path: Path) -> Iterator[tuple[Any, Path]]:
-    """A daemon that knows one profile, and the file whose end mends its podman."""
+    """A daemon that knows one profile, and the file whose end fixes its podman."""
     daemon = new_daemon(runtime="podman", reserve_gib=1)
     program, wedged = tmp_path / "podman", tmp_path / "wedged"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "fake_podman.py"} "$@"\n')

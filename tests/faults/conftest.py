@@ -190,7 +190,7 @@ class Box:
         (self.folder / "fault").write_text(how)
         (self.folder / "fault").rename(self.folder / f"fault.{verb}")  # whole, as a call may be under way
 
-    def mend(self) -> None:
+    def fix(self) -> None:
         """Podman is well again."""
         for file in self.folder.glob("fault.*"):
             file.unlink()

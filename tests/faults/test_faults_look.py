@@ -37,7 +37,7 @@ async def test_podman_fails_while_a_daemon_looks_for_engines(
     async with open_box(make_profile("a")) as box:
         assert (box.running() == ["a"]) is adopted
         assert box.notices() == told
-        box.mend()
+        box.fix()
         await box.until(lambda: box.running() == ["a"])
         assert await box.chat("a") == (200, {})
         assert len([call for call in box.calls() if call.startswith("run")]) == 1
@@ -69,7 +69,7 @@ async def test_a_death_is_seen_though_podman_failed_meanwhile(
     async with open_box(make_profile("a", "dies-at-first-request")) as box:
         box.fault("wait", how)
         await box.use("a")
-        box.mend()
+        box.fix()
         await box.until(lambda: box.states() == {"a": "failed"})
         assert box.left() == set()
 

@@ -75,7 +75,7 @@ async def test_podman_fails_while_an_engine_starts(
         status, error = await box.chat("a")
         if code is SERVED:
             assert status == 200
-            box.mend()
+            box.fix()
             await box.supervisor.stop(None)
         else:
             assert (status, error["code"]) == (400, code)
@@ -92,7 +92,7 @@ async def test_a_podman_that_is_well_again_is_used_again(
     async with open_box(make_profile("a")) as box:
         box.fault("image", how)
         assert (await box.chat("a"))[0] == 400
-        box.mend()
+        box.fix()
         await box.use("a")
         assert box.running() == ["a"]
         await box.supervisor.stop(None)

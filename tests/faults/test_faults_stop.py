@@ -47,7 +47,7 @@ async def test_podman_fails_while_an_engine_is_stopped(
             assert (status, error["code"]) == (400, code)
             assert box.states() == {"a": "failed", "b": "failed"}
             assert not any(call.startswith("run") and "sparkdash-b" in call for call in box.calls())
-        box.mend()
+        box.fix()
         await box.use("b")
         assert box.running() == ["b"]
         assert box.left() == {"sparkdash-b"}
@@ -74,7 +74,7 @@ async def test_an_engine_whose_container_podman_neither_stops_nor_removes_is_kil
         assert (await box.chat("b"))[0] == 200
         assert box.running() == ["b"]
         assert any("its container is still listed" in notice.text for notice in box.bus.snapshot.notices)
-        box.mend()
+        box.fix()
         await box.use("a")
         assert box.running() == ["a"]
         await box.supervisor.stop(None)
@@ -92,7 +92,7 @@ async def test_where_podman_hangs_in_all_but_starting_the_engine_stays_and_the_n
         status, error = await box.chat("b")
         assert (status, error["code"]) == (400, "runtime_timeout")
         assert box.states() == {"a": "ready", "b": "failed"}
-        box.mend()
+        box.fix()
         await box.use("b")
         assert box.running() == ["b"]
 
@@ -116,6 +116,6 @@ async def test_podman_fails_before_anything_is_stopped(
         status, error = await box.chat("b")
         assert (status, error["code"]) == (400, code)
         assert box.states() == {"a": "ready", "b": "failed"}
-        box.mend()
+        box.fix()
         await box.supervisor.stop(None)
         assert box.left() == set()

@@ -34,7 +34,7 @@ ZOO = [
 async def test_an_engine_that_does_not_come_up(
     open_box: Any, make_profile: Callable[..., Any], animal: str, code: str, words: str, parked: bool
 ) -> None:
-    """The client gets the reason, nothing is left; what no try can mend is parked at once."""
+    """The client gets the reason, nothing is left; what no try can fix is parked at once."""
     patience = {"no_progress_s": 20} if code == "no_progress" else {}
     async with open_box(make_profile("bad", animal), **patience) as box:
         status, error = await box.chat("bad")

@@ -26,7 +26,7 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import Engine, EngineState, IncidentList
 from sparkdash.domain.event import EngineChanged, ProfilesChanged
-from sparkdash.domain.images import Shelf
+from sparkdash.domain.images import Inventory
 from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import EngineKind, Profile, ProfileSummary, SimSpec
@@ -292,7 +292,7 @@ async def living_house(
     settings: Settings,
     translator: Translator | None = None,
     counter: TokenCounter | None = None,
-    shelf: Callable[[Sequence[ProfileSummary]], Awaitable[Shelf]] | None = None,
+    inventory: Callable[[Sequence[ProfileSummary]], Awaitable[Inventory]] | None = None,
     memory: Callable[[], Awaitable[MemoryAccount]] | None = None,
 ) -> AsyncIterator[House]:
     catalog = FakeCatalog()
@@ -351,7 +351,7 @@ async def living_house(
             change_setting=change_setting,
             translator=translator,
             counter=counter,
-            shelf=shelf,
+            inventory=inventory,
             memory=memory,
         )
         app = Gateway(deps)

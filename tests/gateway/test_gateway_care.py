@@ -74,7 +74,7 @@ async def test_counting_tokens_loads_nothing(house: Any, tools: Any, state: Engi
     assert house.supervisor.leases == []
 
 
-async def test_a_mend_of_an_old_engine_goes_by_what_the_engine_tells(house: Any) -> None:
+async def test_a_fix_of_an_old_engine_goes_by_what_the_engine_tells(house: Any) -> None:
     """The engine's own version counts before the profile's word."""
     house.catalog.profiles["alpha"] = Profile(name="alpha", engine=EngineKind.VLLM, engine_version="0.22")
     body = {"model": "alpha", **MESSAGES, "context_management": {}}

@@ -11,7 +11,7 @@ from scripted import answering, streaming
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged
-from sparkdash.domain.images import Item, Shelf, Stock
+from sparkdash.domain.images import Inventory, Item, Stock
 from sparkdash.domain.weights import WeightBytes, WeightFacts
 from sparkdash.errors import AdmissionError, EngineError
 from sparkdash.gateway.apis import ollama_wire
@@ -363,10 +363,10 @@ async def test_a_model_that_is_here_is_pulled_at_once(house: Any, stream: bool) 
 async def test_a_model_whose_weights_are_missing_is_not_said_to_be_pulled(engine: Any, tools: Any) -> None:
     """The disk is its owner's to fill."""
 
-    async def shelf(_profiles: Any) -> Shelf:
-        return Shelf(stock={"alpha": Stock(image=Item(here=True), weights=Item(here=False))})
+    async def inventory(_profiles: Any) -> Inventory:
+        return Inventory(stock={"alpha": Stock(image=Item(here=True), weights=Item(here=False))})
 
-    async with tools.living_house(engine, Settings(), shelf=shelf) as house:
+    async with tools.living_house(engine, Settings(), inventory=inventory) as house:
         reply = await house.client.post("/api/pull", json={"model": "alpha"})
     said = "The weights are not on this box. Run `sparkdash pull alpha` there."
     assert (reply.status_code, reply.json()) == (404, {"error": said})

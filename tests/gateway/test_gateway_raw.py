@@ -15,7 +15,7 @@ from sparkdash.upstream.client import ERROR_TEXT_LIMIT
 
 
 async def test_a_raw_request_reaches_the_named_engine_unchanged(house: Any) -> None:
-    """No default, no name, no mend: the body is the client's, whatever model it names and whether it is JSON at all."""
+    """No default, no name, no fix: the body is the client's, whatever model it names and whether it is JSON at all."""
     body = b'{"model": "whatever", "stream": true, "messages": [] }'
     reply = await house.client.post("/upstream/beta/fast/v1/chat/completions?a=1", content=body)
     odd = await house.client.post(

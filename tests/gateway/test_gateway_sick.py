@@ -50,7 +50,7 @@ async def test_a_template_that_refuses_a_second_system_message_gets_one(house: A
     assert [row.state for row in house.bus.snapshot.recent] == [RequestState.DONE] * 2
 
 
-async def test_a_refusal_that_folding_does_not_mend_is_the_engines_own(house: Any) -> None:
+async def test_a_refusal_that_folding_does_not_fix_is_the_engines_own(house: Any) -> None:
     """And the engine's next request is not folded for it."""
     house.engine.script = answering(JINJA, 400)
     for turns, asked in ((TURNS, 2), (TURNS, 4), (TURNS[2:], 5)):

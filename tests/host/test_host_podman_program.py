@@ -206,7 +206,7 @@ async def test_pull_that_fails(program: Program) -> None:
 
 
 async def test_a_pull_without_a_network_does_not_advise_to_pull(program: Program) -> None:
-    """What failed is not what would mend it."""
+    """What failed is not what would fix it."""
     program("podman", "echo 'Trying to pull nvcr.io/x:1...'; echo 'Error: lookup nvcr.io: no such host' >&2; exit 125")
     with pytest.raises(
         HostError, match=r"^podman could not fetch nvcr.io/x:1: lookup nvcr.io: no such host\.$"
@@ -260,7 +260,7 @@ async def test_podmans_own_limit_of_a_program_comes_after_ours(program: Program)
 
 
 async def test_a_failed_start_whose_rest_cannot_be_removed_tells_why_it_failed(program: Program) -> None:
-    """The first reason is the one that a person can mend."""
+    """The first reason is the one that a person can fix."""
     script = """
 case "$1" in
   run) echo "Error: no space left on device" >&2; exit 125 ;;

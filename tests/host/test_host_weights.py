@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from sparkdash.daemon import control_actions
-from sparkdash.domain.images import Item, Shelf, Stock
+from sparkdash.domain.images import Inventory, Item, Stock
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
 from sparkdash.errors import HostError
 from sparkdash.host.local_weights import Presence, find_weights, missing_parts, sum_presence
@@ -197,7 +197,7 @@ def profile(
     )  # fmt: skip
 
 
-async def shelf(runtime: Runtime, hf_home: Path, *profiles: Any) -> Shelf:
+async def inventory(runtime: Runtime, hf_home: Path, *profiles: Any) -> Inventory:
     """As the daemon answers."""
     supervisor = SimpleNamespace(settings=Settings(hf_home=hf_home))
     return await control_actions.stock_of_profiles(
@@ -212,7 +212,7 @@ async def test_one_call_tells_all_images_and_simulated_profiles_need_none(tmp_pa
     (tmp_path / "m" / "a-00001-of-00002.safetensors").write_bytes(b"x" * 7)
     runtime = Runtime({"a:1": 5})
     half = (ModelRef(path=str(tmp_path / "m")),)
-    told = await shelf(
+    told = await inventory(
         runtime, tmp_path, profile("p"), profile("q", image="b:1", weights=half), profile("s", simulated=True)
     )
     assert told.stock == {
@@ -225,9 +225,9 @@ async def test_one_call_tells_all_images_and_simulated_profiles_need_none(tmp_pa
 @pytest.mark.parametrize("runtime", [Runtime(None), Runtime({}, containerised=False)], ids=["ill", "plain processes"])
 async def test_what_a_runtime_does_not_tell_is_not_known(runtime: Runtime, tmp_path: Path) -> None:
     """And is not said to be missing."""
-    assert (await shelf(runtime, tmp_path, profile("p"))).stock == {"p": Stock()}
+    assert (await inventory(runtime, tmp_path, profile("p"))).stock == {"p": Stock()}
 
 
 async def test_a_runtime_that_is_not_installed_has_no_image(tmp_path: Path) -> None:
-    told = await shelf(Runtime(None, name="podman-of-nowhere"), tmp_path, profile("p"))
+    told = await inventory(Runtime(None, name="podman-of-nowhere"), tmp_path, profile("p"))
     assert told.stock == {"p": Stock(image=Item(here=False))}

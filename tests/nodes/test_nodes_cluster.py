@@ -47,7 +47,7 @@ async def test_if_one_side_does_not_start_nothing_stays_of_the_other(cluster: Cl
     assert (failed.value.message, failed.value.code) == (named, "disk_full")
     assert not cluster.local.here
     assert not cluster.b.here
-    assert not cluster.owed.nodes
+    assert not cluster.pending.nodes
 
 
 async def test_a_port_that_cannot_be_forwarded_starts_nothing(cluster: Cluster) -> None:
@@ -68,10 +68,10 @@ async def test_what_a_start_made_on_a_node_that_then_falls_silent_is_ended_when_
     cluster.local.start = cut_then_start  # type: ignore[method-assign,assignment]
     with pytest.raises(HostError, match="No GPU"):
         await cluster.runtime.start(engine_spec())
-    assert cluster.owed.containers("spark2") == (WORKER,)
+    assert cluster.pending.containers("spark2") == (WORKER,)
     async with cluster.kept_up():
-        cluster.nodes.mend("spark2")
-        await until(lambda: not cluster.b.here and not cluster.owed.nodes)
+        cluster.nodes.fix("spark2")
+        await until(lambda: not cluster.b.here and not cluster.pending.nodes)
 
 
 async def test_nothing_starts_on_a_silent_node_and_the_other_side_is_not_begun(cluster: Cluster) -> None:

@@ -51,7 +51,7 @@ async def test_a_head_whose_workers_node_is_silent_still_runs_and_its_worker_is_
     assert found.state is ContainerState.RUNNING
     waiting = asyncio.create_task(later.runtime.wait(HEAD))
     await asyncio.sleep(0.02)
-    later.nodes.mend("spark2")
+    later.nodes.fix("spark2")
     await asyncio.sleep(0.05)
     assert not waiting.done()
     later.b.here[WORKER].end(0)
@@ -64,8 +64,8 @@ async def test_a_worker_that_was_never_seen_is_ended_with_its_engine(cluster: Cl
     cluster.nodes.cut("spark2")
     later = cluster.restarted()
     await later.runtime.containers(OURS)
-    later.nodes.mend("spark2")
-    assert not (await later.runtime.stop(HEAD, 0.0)).owed
+    later.nodes.fix("spark2")
+    assert not (await later.runtime.stop(HEAD, 0.0)).pending
     assert not later.b.here
 
 
@@ -79,7 +79,7 @@ async def test_the_engine_of_a_node_that_returns_is_there_to_be_adopted_and_its_
     later = cluster.restarted()
     async with later.kept_up():
         assert await later.runtime.containers(OURS) == []
-        later.nodes.mend("spark2")
+        later.nodes.fix("spark2")
         await until(lambda: later.swept == ["spark2"])
         assert list(later.b.here) == [HEAD]
         (found,) = await later.runtime.containers(OURS)
@@ -93,7 +93,7 @@ async def test_an_engine_that_runs_here_now_is_ended_on_the_node_where_it_ran_be
     await later.runtime.containers(OURS)
     await later.runtime.start(engine_spec(nodes=("local",)))
     async with later.kept_up():
-        later.nodes.mend("spark2")
+        later.nodes.fix("spark2")
         await until(lambda: later.swept == ["spark2"])
     assert not later.b.here
     assert list(later.local.here) == [HEAD]
@@ -104,7 +104,7 @@ async def test_ports_are_forwarded_again_when_a_node_returns(cluster: Cluster) -
     cluster.nodes.cut("spark2")
     cluster.nodes.forwarded.clear()
     async with cluster.kept_up():
-        cluster.nodes.mend("spark2")
+        cluster.nodes.fix("spark2")
         await until(lambda: cluster.nodes.forwarded == {("spark2", 18001)})
 
 

@@ -24,10 +24,10 @@ async def test_a_stop_ends_both_sides_and_reads_the_last_words_of_both_before(cl
 
     left = await cluster.runtime.stop(HEAD, 1.0, last_words())
     assert said == ["[spark2] worker's word", "head's word"]
-    assert not left.owed
+    assert not left.pending
     assert not cluster.local.here
     assert not cluster.b.here
-    assert not cluster.owed.nodes
+    assert not cluster.pending.nodes
 
 
 @pytest.mark.parametrize("seen", [True, False])
@@ -35,16 +35,16 @@ async def test_a_silent_node_owes_its_part_and_the_rest_is_ended(cluster: Cluste
     await cluster.runtime.start(engine_spec())
     cluster.nodes.cut("spark2", seen=seen)
     left = await cluster.runtime.stop(HEAD, 1.0)
-    assert left.owed == ("spark2",)
+    assert left.pending == ("spark2",)
     assert not cluster.local.here
-    assert cluster.owed.containers("spark2") == (WORKER,)
+    assert cluster.pending.containers("spark2") == (WORKER,)
 
 
 async def test_what_is_owed_is_ended_before_anything_starts_on_the_node_again(cluster: Cluster) -> None:
     await cluster.runtime.start(engine_spec())
     cluster.nodes.cut("spark2")
     await cluster.runtime.stop(HEAD, 1.0)
-    cluster.nodes.mend("spark2")
+    cluster.nodes.fix("spark2")
     cluster.b.calls.clear()
     await cluster.runtime.start(engine_spec("sparkdash-small", nodes=("spark2",)))
     assert cluster.b.calls == [("stop", WORKER), ("start", "sparkdash-small")]
@@ -79,10 +79,10 @@ async def test_a_stop_that_was_ordered_holds_for_an_engine_whose_node_was_silent
     later = cluster.restarted()
     async with later.kept_up():
         assert await later.runtime.containers(OURS) == []
-        later.nodes.mend("spark2")
+        later.nodes.fix("spark2")
         await until(lambda: later.swept == ["spark2"])
     assert not later.b.here
-    assert not later.owed.nodes
+    assert not later.pending.nodes
 
 
 async def test_a_container_that_would_not_stop_on_a_node_that_answers_is_an_error_and_stays_owed(
@@ -97,7 +97,7 @@ async def test_a_container_that_would_not_stop_on_a_node_that_answers_is_an_erro
     with pytest.raises(HostError, match="It does not end"):
         await cluster.runtime.stop(HEAD, 1.0)
     assert not cluster.local.here
-    assert cluster.owed.nodes == {"spark2"}
+    assert cluster.pending.nodes == {"spark2"}
 
 
 async def test_upkeep_leaves_containers_alone_that_are_being_stopped_with_their_grace(cluster: Cluster) -> None:
@@ -188,7 +188,7 @@ async def test_a_short_silence_costs_nothing_and_the_limit_begins_anew(cluster: 
     for _ in range(3):
         cluster.nodes.cut("spark2")
         await asyncio.sleep(0.1)
-        cluster.nodes.mend("spark2")
+        cluster.nodes.fix("spark2")
         await asyncio.sleep(0.05)
     assert not waiting.done()
     waiting.cancel()
@@ -228,10 +228,10 @@ async def test_a_container_that_has_ended_and_is_still_listed_on_a_node_stays_ow
 
     cluster.b.stop = ended_only  # type: ignore[method-assign,assignment]
     assert (await cluster.runtime.stop(HEAD, 1.0)).unremoved
-    assert cluster.owed.containers("spark2") == (WORKER,)
+    assert cluster.pending.containers("spark2") == (WORKER,)
     cluster.b.stop = real  # type: ignore[method-assign]
     async with cluster.kept_up():
-        await until(lambda: not cluster.b.here and not cluster.owed.nodes)
+        await until(lambda: not cluster.b.here and not cluster.pending.nodes)
 
 
 async def test_nothing_starts_on_a_node_whose_runtime_gives_no_answer(cluster: Cluster) -> None:

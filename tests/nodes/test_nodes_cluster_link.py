@@ -21,7 +21,7 @@ Told = list[tuple[str, str | None]]
 
 
 class Cable:
-    """A link that tests cut and mend."""
+    """A link that tests cut and fix."""
 
     def __init__(self) -> None:
         self.fault: str | None = None

@@ -60,7 +60,7 @@ Host key verification failed.
         ("x" * 5000, "node_unreachable", "x…."),
     ],
 )
-def test_a_complaint_of_ssh_becomes_an_error_with_a_mend(said: str, code: str, words: str) -> None:
+def test_a_complaint_of_ssh_becomes_an_error_with_a_fix(said: str, code: str, words: str) -> None:
     found = ssh_errors.connection_error(NODE, said)
     assert found.code == code
     assert words in found.message

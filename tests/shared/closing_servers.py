@@ -22,6 +22,6 @@ def _take_over(self: Any, loop: Any, sock: Any, *given: Any, **named: Any) -> No
         raise
 
 
-def mend() -> None:
+def fix() -> None:
     """Close such a connection, as the kernel does with one that nobody has accepted yet."""
     _Transport.__init__ = _take_over

@@ -12,7 +12,7 @@ from fake_cluster import OWNER, NodeInMemory, NodesInMemory
 
 from sparkdash.domain.container import LABEL_OWNER
 from sparkdash.nodes.cluster.cluster_runtime import ClusterRuntime
-from sparkdash.nodes.cluster.removal import OwedRemovals
+from sparkdash.nodes.cluster.removal import PendingRemovals
 
 HEAD, WORKER = "sparkdash-big", "sparkdash-big-worker"
 LIMIT_S = 20.0
@@ -27,7 +27,7 @@ class Cluster:
     local: NodeInMemory
     nodes: NodesInMemory
     runtime: ClusterRuntime
-    owed: OwedRemovals
+    pending: PendingRemovals
     swept: list[str]
 
     def restarted(self) -> Cluster:
@@ -51,11 +51,11 @@ class Cluster:
 
 
 def cluster_in(folder: Path, local: NodeInMemory, nodes: NodesInMemory) -> Cluster:
-    owed = OwedRemovals(folder / "owed.json")
-    runtime = ClusterRuntime(local, nodes, owner=OWNER, owed=owed, silent_s=lambda: 0.2)
+    pending = PendingRemovals(folder / "owed.json")
+    runtime = ClusterRuntime(local, nodes, owner=OWNER, pending=pending, silent_s=lambda: 0.2)
     swept: list[str] = []
     runtime.upkeep.on_swept = swept.append
-    return Cluster(folder, local, nodes, runtime, owed, swept)
+    return Cluster(folder, local, nodes, runtime, pending, swept)
 
 
 async def until(holds: object) -> None:

@@ -225,7 +225,7 @@ class NodesInMemory:
         if seen:
             self.status[name] = NodeStatus.UNREACHABLE
 
-    def mend(self, name: str) -> None:
+    def fix(self, name: str) -> None:
         """The link is back."""
         self.on[name].silent = False
         self.status[name] = NodeStatus.REACHABLE

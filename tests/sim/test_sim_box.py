@@ -313,7 +313,7 @@ async def test_a_box_that_falls_silent_keeps_its_last_figures_and_answers_nothin
         assert caught.value.code == "node_unreachable"
     with pytest.raises(HostError):
         await nodes.fresh_memory(SPARK2)
-    nodes.owe(SPARK2, ("sparkdash-both",))
+    nodes.set_pending(SPARK2, ("sparkdash-both",))
     nodes.change(SPARK2, NodeStatus.REACHABLE)
     assert [one.nodes[SPARK2].status for one in told] == [NodeStatus.UNREACHABLE] * 2 + [NodeStatus.REACHABLE]
     assert told[1].nodes[SPARK2].owed == ("sparkdash-both",)

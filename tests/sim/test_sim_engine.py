@@ -149,7 +149,7 @@ def test_shared_blocks_stay_until_the_last_holder_leaves() -> None:
 
 
 @given(st.lists(st.tuples(st.text("ab", max_size=40), st.booleans()), max_size=30))
-def test_books_balance_whatever_comes(requests: list[tuple[str, bool]]) -> None:
+def test_counts_balance_whatever_comes(requests: list[tuple[str, bool]]) -> None:
     """Blocks in use never exceed the pool, and none is left when all have gone."""
     cache = PrefixCache(48, block=4)
     open_ones = []

@@ -343,9 +343,9 @@ async def test_an_engine_of_a_changed_profile_is_stopped_with_a_notice(house: An
 BROKEN = ProfileProblem("a.yaml", 3, "", "it is not valid YAML")
 
 
-@pytest.mark.parametrize("mended", [True, False])
+@pytest.mark.parametrize("fixed", [True, False])
 async def test_an_engine_whose_profile_cannot_be_read_is_left_until_that_is_known(
-    house: Any, make_profile: Any, make_catalog: Any, mended: bool
+    house: Any, make_profile: Any, make_catalog: Any, fixed: bool
 ) -> None:
     a, b = make_profile("a", gib=30), make_profile("b", gib=30)
     await house.open(a, b)
@@ -360,12 +360,12 @@ async def test_an_engine_whose_profile_cannot_be_read_is_left_until_that_is_know
     assert sorted(house.runtime.running()) == ["a", "b"]
     assert [n.code for n in house.notices()] == ["not_adopted_yet"]
     assert "a.yaml:3: it is not valid YAML" in house.notices()[0].text
-    house.supervisor.replace_catalog(make_catalog(a, b) if mended else make_catalog(b))
+    house.supervisor.replace_catalog(make_catalog(a, b) if fixed else make_catalog(b))
     while house.state("a") is None and "a" in house.runtime.running():
         await house.clock.steps()
     assert house.runtime.calls[:2] == [("start", "a"), ("start", "b")]
-    assert (house.state("a"), house.state("b")) == (EngineState.READY if mended else None, EngineState.READY)
-    assert [n.code for n in house.notices()][1:] == ([] if mended else ["not_adopted"])
+    assert (house.state("a"), house.state("b")) == (EngineState.READY if fixed else None, EngineState.READY)
+    assert [n.code for n in house.notices()][1:] == ([] if fixed else ["not_adopted"])
 
 
 @pytest.fixture

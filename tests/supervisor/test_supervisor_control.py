@@ -365,7 +365,7 @@ async def test_the_end_refuses_those_who_wait_and_removes_what_was_half_made(hou
             pass
 
 
-async def test_a_cancelled_start_of_what_would_not_stop_leaves_it_in_the_books(
+async def test_a_cancelled_start_of_what_would_not_stop_leaves_it_registered(
     house: Any, make_profile: Any, behaviour: Any
 ) -> None:
     await house.open(make_profile("a"), make_profile("b"))

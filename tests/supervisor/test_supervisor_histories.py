@@ -74,7 +74,7 @@ class History:
             raise AssertionError("the supervisor has ended") from self.house._running.exception()
 
     async def calm_down(self) -> None:
-        """Mend everything, end every request and order, and stop what runs."""
+        """Fix everything, end every request and order, and stop what runs."""
         self.house.reader.others = 0
         for name, real in self._runtime.items():
             setattr(self.house.runtime, name, real)
@@ -256,7 +256,7 @@ async def far() -> AsyncIterator[Foreign]:
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
-async def test_a_random_history_leaves_a_supervisor_that_lives_and_empty_books(
+async def test_a_random_history_leaves_a_supervisor_that_lives_and_empty_records(
     far: Foreign, house: Any, make_profile: Any, behaviour: Any, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history = History(house, make_profile, behaviour, far, seed)

@@ -322,7 +322,7 @@ async def test_a_missing_image_evicts_nobody(house: Any, make_profile: Any) -> N
 
 
 @pytest.mark.parametrize("code", ["no_gpu_device", "mount_missing", "name_taken", "image_missing"])
-async def test_what_the_runtime_would_refuse_evicts_nobody_and_is_tried_again_once_it_is_mended(
+async def test_what_the_runtime_would_refuse_evicts_nobody_and_is_tried_again_once_it_is_fixed(
     house: Any, make_profile: Any, code: str
 ) -> None:
     await house.open(make_profile("a"), make_profile("b"))
@@ -373,13 +373,13 @@ async def test_an_image_to_be_built_is_named_with_its_command_and_never_pulled(h
     assert (caught.value.code, caught.value.hint) == ("image_missing", told)
 
 
-@pytest.mark.parametrize("mend", ["git lfs pull", "sparkdash pull"])
+@pytest.mark.parametrize("fix", ["git lfs pull", "sparkdash pull"])
 async def test_weights_that_are_not_whole_evict_nobody(
-    house: Any, make_profile: Any, tmp_path: Path, mend: str
+    house: Any, make_profile: Any, tmp_path: Path, fix: str
 ) -> None:
     """A folder cloned without Git LFS, and such a file in the hub's cache."""
     folder, weights = tmp_path, ModelRef(path=str(tmp_path))
-    if mend == "sparkdash pull":
+    if fix == "sparkdash pull":
         folder, weights = tmp_path / "hub/models--org--b/snapshots/main", ModelRef(hf="org/b")
         folder.mkdir(parents=True)
     (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
@@ -388,7 +388,7 @@ async def test_weights_that_are_not_whole_evict_nobody(
     error = await house.refused("b")
     assert error.code == "weights_missing"
     assert "a Git LFS pointer" in error.message
-    assert mend in (error.hint or "")
+    assert fix in (error.hint or "")
     assert not [call for call in house.runtime.calls if call[0] == "stop"]
 
 
@@ -431,7 +431,7 @@ async def test_what_can_never_fit_evicts_nobody(house: Any, make_profile: Any) -
     assert house.runtime.running() == ["a"]
 
 
-async def test_pulling_the_image_mends_it_at_once(house: Any, make_profile: Any) -> None:
+async def test_pulling_the_image_fixes_it_at_once(house: Any, make_profile: Any) -> None:
     await house.open(make_profile("b", image="new"))
     assert (await house.refused("b")).code == "image_missing"
     steps = [step async for step in house.supervisor.pull("b")]
@@ -440,7 +440,7 @@ async def test_pulling_the_image_mends_it_at_once(house: Any, make_profile: Any)
     assert house.state("b") is EngineState.READY
 
 
-async def test_weights_that_came_mend_it_at_once(house: Any, make_profile: Any, tmp_path: Path) -> None:
+async def test_weights_that_came_fix_it_at_once(house: Any, make_profile: Any, tmp_path: Path) -> None:
     path = tmp_path / "weights"
     await house.open(make_profile("a"), make_profile("b", models={"target": ModelRef(path=str(path))}))
     await house.leased("a")

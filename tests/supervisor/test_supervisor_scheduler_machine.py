@@ -563,7 +563,7 @@ class Machine(RuleBasedStateMachine):
     # What holds after every move.
 
     @invariant()
-    def books_agree(self) -> None:
+    def records_agree(self) -> None:
         records = self.scheduler.records
         assert {id_: held.profile for id_, held in records.leases.items()} == self.leased
         assert {t for t in records.queue if t != "(use)"} == set(self.waiting), "no ticket is lost"

@@ -33,7 +33,7 @@ from sparkdash.domain.history import (
     all_figures,
     unit_of,
 )
-from sparkdash.domain.images import Shelf
+from sparkdash.domain.images import Inventory
 from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
 from sparkdash.domain.node import Diagnosis
@@ -192,7 +192,7 @@ class ScriptedLink:
         self.log: dict[str, list[str]] = {}
         self.diagnosis = Diagnosis(findings=())
         self.account = MemoryAccount(at=NOW, total=0, holdings=())
-        self.stock = Shelf()
+        self.stock = Inventory()
         self.cut: SparkdashError | None = None
         """Ends a log that is followed."""
         self.reports: dict[str, Report] = {}
@@ -284,7 +284,7 @@ class ScriptedLink:
                          plan=await self.plan(name=on))  # fmt: skip
         return planned.replace(answer=self.replayed, match=self.match) if begin else planned
 
-    async def shelf(self) -> Shelf:
+    async def inventory(self) -> Inventory:
         await asyncio.sleep(0)
         return self.stock
 

@@ -293,7 +293,7 @@ async def test_old_figures_tell_their_age(stage: Any, box: Any) -> None:
         assert "┗━┓  ┃ ┗━┫" in on.lines[3]
 
 
-async def test_a_lost_link_is_shown_and_mended(stage: Any, box: Any) -> None:
+async def test_a_lost_link_is_shown_and_restored(stage: Any, box: Any) -> None:
     """The header tells since when; the next item brings it back."""
     async with stage(box.snapshot()) as on:
         await on.tell(box.lost)

@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from sparkdash.domain.images import Item, Shelf, Stock
+from sparkdash.domain.images import Inventory, Item, Stock
 from sparkdash.domain.node import Diagnosis, Finding, Status
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.swap import Plan
@@ -70,7 +70,7 @@ def test_nothing_is_counted_while_the_memory_is_unknown() -> None:
 async def test_an_idle_box_is_offered_before_it_was_looked_at(stage: Any, box: Any, link: Any) -> None:
     """The look goes on behind the first frame, is made once, and adds what it found."""
     here = WatchedBox(BoxFindings(servers=(OLLAMA,), clients=("codex", "zed")))
-    link.stock = Shelf(stock={box.coder: Stock(image=Item(here=True), weights=Item(here=True, size=1))})
+    link.stock = Inventory(stock={box.coder: Stock(image=Item(here=True), weights=Item(here=True, size=1))})
     checks = [Finding(name=str(n), status=s, evidence="") for n, s in enumerate([Status.FAIL, Status.WARN, Status.OK])]
     link.diagnosis = Diagnosis(findings=tuple(checks))
     async with stage(box.snapshot(engines={}, requests={}), box=here) as on:
@@ -127,7 +127,7 @@ async def test_a_profile_that_cannot_be_written_is_said_and_nothing_is_used(stag
 async def test_recipes_are_copied_one_client_after_the_other(stage: Any, box: Any, link: Any) -> None:
     here = WatchedBox(BoxFindings(clients=("codex", "zed")))
     here.may_end.set()
-    link.stock = Shelf(stock={box.coder: Stock(weights=Item(here=True))})
+    link.stock = Inventory(stock={box.coder: Stock(weights=Item(here=True))})
     async with stage(box.snapshot(engines={}, requests={}), box=here) as on:
         copied = []
         for _ in range(3):
@@ -137,7 +137,7 @@ async def test_recipes_are_copied_one_client_after_the_other(stage: Any, box: An
 
 
 async def test_the_profiles_open_at_the_one_on_disk(stage: Any, box: Any, link: Any) -> None:
-    link.stock = Shelf(stock={box.eagle: Stock(weights=Item(here=True))})
+    link.stock = Inventory(stock={box.eagle: Stock(weights=Item(here=True))})
     async with stage(box.snapshot(engines={}, requests={})) as on:
         await on.press("p")
         assert on.app.screen.query_one("ProfileTable").cursor == box.eagle

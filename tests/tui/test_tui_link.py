@@ -22,7 +22,7 @@ async def test_the_link_follows_a_daemon_and_tells_when_it_dies(new_daemon: Call
         first = await anext(feed)
         assert isinstance(first, Snapshot)
         assert first.profiles == ()
-        assert (await link.shelf()).stock == {}
+        assert (await link.inventory()).stock == {}
         await link.reload()
         with pytest.raises(AdmissionError) as refused:
             await link.plan(name="no-such-model")

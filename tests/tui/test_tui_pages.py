@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from sparkdash.domain.event import Level, Notice, RequestChanged
-from sparkdash.domain.images import ImageBuild, Item, NodeStock, Shelf, Stock
+from sparkdash.domain.images import ImageBuild, Inventory, Item, NodeStock, Stock
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.request import RequestState
 from sparkdash.domain.swap import DefaultProfile, Plan, SwapOutcome
@@ -67,7 +67,7 @@ async def test_what_is_on_the_box_is_seen_and_what_is_not_is_fetched(stage: Any,
     """A profile that could be started at once is told from one that would have to come over the net; unknown stays "off"."""
     here, gone = Item(here=True, size=GIB), Item(here=False)
     async with stage(box.snapshot()) as on:
-        on.link.stock = Shelf(
+        on.link.stock = Inventory(
             stock={
                 box.gpt: Stock(image=here, weights=here),
                 box.coder: Stock(image=here, weights=gone),
@@ -81,7 +81,7 @@ async def test_what_is_on_the_box_is_seen_and_what_is_not_is_fetched(stage: Any,
         assert "├ eagle3 eagle3 k=1 vLLM 0.19.0 28 GiB - 73.9 not here" in on.rows
         assert "qwen3.5-122b vLLM 0.19.0 84 GiB - 51.0 on disk" in on.rows
         assert "⚠ weights not on this box: sparkdash pull qwen3-coder-30b-nvfp4" in on.rows
-        on.link.stock = Shelf(stock={box.coder: Stock(image=here, weights=here)})
+        on.link.stock = Inventory(stock={box.coder: Stock(image=here, weights=here)})
         await on.later(6)
         await on.press("k", "j")
         assert "B qwen3-coder-30b-nvfp4 vLLM 0.19.0 27 GiB 67.2 68.0 on disk" in on.rows
@@ -93,7 +93,7 @@ async def test_what_another_node_has_is_named_with_it(stage: Any, box: Any) -> N
     here, gone = Item(here=True, size=GIB), Item(here=False)
     whole, half = {"spark2": NodeStock(image=True, weights=True)}, {"spark2": NodeStock(image=True, weights=False)}
     async with stage(box.snapshot()) as on:
-        on.link.stock = Shelf(
+        on.link.stock = Inventory(
             stock={
                 box.coder: Stock(image=here, weights=here, nodes=whole),
                 box.eagle: Stock(image=gone, weights=gone, nodes=whole),
@@ -113,7 +113,7 @@ async def test_an_image_that_is_built_is_never_offered_as_a_pull(stage: Any, box
     changed = {"build": build, "nearest": box.gpt}
     profiles = tuple(p.model_copy(update=changed) if p.name == box.coder else p for p in world.profiles)
     async with stage(world.model_copy(update={"profiles": profiles}), size=(120, 30)) as on:
-        on.link.stock = Shelf(stock={box.coder: Stock(image=Item(here=False), weights=Item(here=True, size=GIB))})
+        on.link.stock = Inventory(stock={box.coder: Stock(image=Item(here=False), weights=Item(here=True, size=GIB))})
         await on.press("2", "j")
         assert any(row.startswith("B qwen3-coder-30b-nvfp4") and row.endswith("to build") for row in on.rows)
         told = " ".join(on.text.split())

@@ -129,7 +129,7 @@ async def test_the_port_speaks_https_and_the_socket_does_not(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("mode", "refused"), [(0o600, False), (0o640, False), (0o644, True), (0o660, True)])
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int, refused: bool) -> None:
-    """A group may, as Debian's ssl-cert does; nobody else. The mend is one command."""
+    """A group may, as Debian's ssl-cert does; nobody else. The fix is one command."""
     key = tmp_path / "key.pem"
     shutil.copy(TLS / "key.pem", key)
     key.chmod(mode)

@@ -66,7 +66,7 @@ async def test_samples_and_notices_are_recorded_and_the_past_is_not_recorded_aga
     assert cast("Any", bus.snapshot.sample).at == START + 1
 
 
-def test_a_book_that_fails_keeps_a_request_from_no_other_book() -> None:
+def test_a_recorder_that_fails_keeps_a_request_from_no_other() -> None:
     request = asked(1, START)
     told: list[Request] = []
 

@@ -222,9 +222,9 @@ _BITS = {"nvfp4": 4, "mxfp4": 4, "fp8": 8, "mxfp8": 8}
 
 def quantization(config: Mapping[str, Any], sidecar: Mapping[str, Any]) -> Quantization:
     """Read the quantization from config.json, else from ModelOpt's hf_quant_config.json (older exports)."""
-    inside, beside = config.get("quantization_config"), sidecar.get("quantization")
-    given = inside if isinstance(inside, dict) else beside if isinstance(beside, dict) else {}
-    extra = beside if isinstance(beside, dict) else {}
+    inside, in_sidecar = config.get("quantization_config"), sidecar.get("quantization")
+    given = inside if isinstance(inside, dict) else in_sidecar if isinstance(in_sidecar, dict) else {}
+    extra = in_sidecar if isinstance(in_sidecar, dict) else {}
     method = (word(given.get("quant_method")) or ("modelopt" if given.get("quant_algo") else "")).lower()
     if not method:
         return Quantization()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sparkdash.cli.profiles.images import ProfileImage
     from sparkdash.domain.profile import Profile, ProfileSummary
     from sparkdash.domain.state import Snapshot
-    from sparkdash.host.shelf import ProfileStock
+    from sparkdash.host.inventory import ProfileStock
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 

@@ -12,9 +12,9 @@ from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.errors import HostError
 from sparkdash.host import hub_download
 from sparkdash.host.hub_download import KEPT, Hub, Plan, WeightsProgress
-from sparkdash.host.local_weights import Presence, find_weights, how_to_mend, other_cache
+from sparkdash.host.inventory import Image
+from sparkdash.host.local_weights import Presence, find_weights, how_to_fix, other_cache
 from sparkdash.host.runtime import Runtime
-from sparkdash.host.shelf import Image
 from sparkdash.settings import Settings
 from sparkdash.units import duration, percent, size
 
@@ -75,7 +75,7 @@ class WeightsFetch:
 
 def _not_whole(one: Presence, ref: ModelRef) -> HostError:
     if one.broken:
-        return HostError(f"{one.ref} cannot be loaded: {one.lacks}.", code="weights_missing", hint=how_to_mend(ref))
+        return HostError(f"{one.ref} cannot be loaded: {one.lacks}.", code="weights_missing", hint=how_to_fix(ref))
     if ref.hf:
         return HostError(
             f"{one.ref} was fetched but is incomplete: {one.lacks}.",

@@ -10,7 +10,7 @@ from sparkdash.domain.images import ImageOrigin, ImageState, ImageUser, Provenan
 from sparkdash.domain.profile import Profile, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import SparkdashError
-from sparkdash.host.shelf import ProfileStock
+from sparkdash.host.inventory import ProfileStock
 from sparkdash.units import DASH, gib, number, size
 
 ORIGINS = {

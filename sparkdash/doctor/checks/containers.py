@@ -210,15 +210,15 @@ def offered(facts: Facts) -> Iterator[CheckResult]:
         yield from _not_used(facts)
         return
     found, broken = specs(facts)
-    mend = GENERATE if facts.file(REFRESH) is None else RESTART
+    fix = GENERATE if facts.file(REFRESH) is None else RESTART
     if loaded_driver(facts.file(MODULE)) is None:
-        mend = f"Fix the driver first; then {mend}"
+        fix = f"Fix the driver first; then {fix}"
     for path in broken:
-        yield fail(f"{path} is no CDI spec; podman ignores it.", f"sudo rm {path}; {mend}")
+        yield fail(f"{path} is no CDI spec; podman ignores it.", f"sudo rm {path}; {fix}")
     if not found:
-        yield fail(f"No CDI spec offers {KIND} (looked in /etc/cdi and /run/cdi): engines get no GPU.", mend)
+        yield fail(f"No CDI spec offers {KIND} (looked in /etc/cdi and /run/cdi): engines get no GPU.", fix)
     elif not any(ALL in spec.devices for spec in found):
-        yield fail(f"{found[-1].path} offers {', '.join(found[-1].devices)}, and not {KIND}={ALL}.", mend)
+        yield fail(f"{found[-1].path} offers {', '.join(found[-1].devices)}, and not {KIND}={ALL}.", fix)
     elif len(found) > 1:
         yield note(
             f"{found[-1].path} wins over {found[0].path}: two specs of the same devices drift apart.",
@@ -283,8 +283,8 @@ def of_driver(facts: Facts) -> Iterator[CheckResult]:
         elif spec.drivers == {loaded}:
             yield ok(f"{spec.path} is for driver {loaded}, which runs ({MODULE}).")
         elif spec is found[-1]:
-            mend = RESTART if spec.path.startswith("/run/") else GENERATE
-            yield fail(f"{spec.path} is for driver {made_for}, and {loaded} runs ({MODULE}).", mend)
+            fix = RESTART if spec.path.startswith("/run/") else GENERATE
+            yield fail(f"{spec.path} is for driver {made_for}, and {loaded} runs ({MODULE}).", fix)
         else:
             yield warn(f"{spec.path} is for driver {made_for}; {found[-1].path} wins.", f"sudo rm {spec.path}")
 

@@ -321,7 +321,7 @@ def _judged(facts: Facts, seen: Contiguity, loads: Sequence[LoadContiguity], abo
     shortage = f"Memory is {contiguity.describe_shortage(seen.blocks, wanted)}, with {gib(available)} available"
     return warn(
         f"{shortage}. {about} ({BUDDYINFO}).",
-        f"{contiguity.MEND}; if too few blocks come free, reboot before a big load",
+        f"{contiguity.FIX}; if too few blocks come free, reboot before a big load",
     )
 
 

@@ -166,11 +166,11 @@ def clock(pair: PairFacts) -> Iterator[CheckResult]:
         return
     side = "ahead" if offset > 0 else "behind"
     about = f"The clock of {pair.there.shown} is {duration(abs(offset))} {side}"
-    mend = pair.there.command("sudo timedatectl set-ntp true")
+    fix = pair.there.command("sudo timedatectl set-ntp true")
     if abs(offset) > FAR_S:
-        yield warn(f"{about}: logs of both cannot be compared, and certificates may be refused.", mend)
+        yield warn(f"{about}: logs of both cannot be compared, and certificates may be refused.", fix)
     elif abs(offset) > SKEW_S:
-        yield warn(f"{about}: the order of both logs is wrong.", mend)
+        yield warn(f"{about}: the order of both logs is wrong.", fix)
     else:
         yield ok(f"{abs(offset):.2f} s apart.")
 

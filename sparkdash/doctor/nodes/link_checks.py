@@ -138,14 +138,14 @@ def route(pair: PairFacts) -> Iterator[CheckResult]:
     ends = ((pair.here, shared.here, shared.there), (pair.there, shared.there, shared.here))
     for box, own, far in ends:
         device = parse_route_device(box.section("routes"), str(far.address))
-        mend = f"sudo ip route replace {far.address} dev {own.interface} src {own.address}"
+        fix = f"sudo ip route replace {far.address} dev {own.interface} src {own.address}"
         if device == own.interface:
             yield ok(f"{box.shown} reaches {far.address} over {own.interface}.")
         elif device is None:
-            yield fail(f"{box.shown} has no route to {far.address}.", box.command(mend))
+            yield fail(f"{box.shown} has no route to {far.address}.", box.command(fix))
         else:
             yield fail(
-                f"{box.shown} reaches {far.address} over {device}, and not over {own.interface}.", box.command(mend)
+                f"{box.shown} reaches {far.address} over {device}, and not over {own.interface}.", box.command(fix)
             )
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.memory import Term
-from sparkdash.domain.profile import ArgValue, EngineKind, MendName, Profile
+from sparkdash.domain.profile import ArgValue, EngineKind, FixName, Profile
 from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
@@ -310,9 +310,9 @@ class LlamaCpp(EngineAdapter):
             return False
         return bool(lookup(profile.args, *_TOWER)) or (None if lookup(profile.args, "hf-repo") else False)
 
-    def needs_mends(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[MendName]:
+    def needs_fixes(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[FixName]:
         """Older builds refuse the tool types that newer ones skip."""
-        return frozenset({MendName.RESPONSES_TOOL_TYPES})
+        return frozenset({FixName.RESPONSES_TOOL_TYPES})
 
     def forced_length(self, tokens: int) -> dict[str, Any]:
         return {"max_tokens": tokens, "ignore_eos": True}

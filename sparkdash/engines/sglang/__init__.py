@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.memory import Term
-from sparkdash.domain.profile import ApiProtocol, ArgValue, EngineKind, MendName, Profile
+from sparkdash.domain.profile import ApiProtocol, ArgValue, EngineKind, FixName, Profile
 from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs, nodes
@@ -246,9 +246,9 @@ class Sglang(EngineAdapter):
         asked = lookup(profile.args, "enable-multimodal")
         return target.sees and bool(asked if asked is not None else target.architecture not in _MUST_BE_ASKED)
 
-    def needs_mends(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[MendName]:
+    def needs_fixes(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[FixName]:
         """It hands the role `developer` to templates that drop it without a word (sglang#40082)."""
-        return frozenset({MendName.RESPONSES_TOOL_TYPES if harmony else MendName.DEVELOPER_AS_SYSTEM})
+        return frozenset({FixName.RESPONSES_TOOL_TYPES if harmony else FixName.DEVELOPER_AS_SYSTEM})
 
     def count_request(self, model: str, content: str) -> Counting | None:
         return Counting("/tokenize", {"model": model, "prompt": content}, templated=False)

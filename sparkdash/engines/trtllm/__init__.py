@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.memory import Term
-from sparkdash.domain.profile import ApiProtocol, EngineKind, MendName, Profile
+from sparkdash.domain.profile import ApiProtocol, EngineKind, FixName, Profile
 from sparkdash.engines import argv, containers, logs
 from sparkdash.engines.adapter import CommandLine, EngineAdapter, HelpCommand
 from sparkdash.engines.argv import lookup, parse_share, parse_token_count
@@ -149,11 +149,9 @@ class TrtLlm(EngineAdapter):
     def sizes_by_free_memory(self, profile: Profile) -> bool:
         return True
 
-    def needs_mends(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[MendName]:
+    def needs_fixes(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[FixName]:
         """No version is known to take what Claude Code sends since 2026."""
-        return frozenset(
-            {MendName.MESSAGES_SYSTEM_TURNS, MendName.MESSAGES_NEW_KEYS, MendName.RESPONSES_CLIENT_METADATA}
-        )
+        return frozenset({FixName.MESSAGES_SYSTEM_TURNS, FixName.MESSAGES_NEW_KEYS, FixName.RESPONSES_CLIENT_METADATA})
 
     def recognise(self, words: Sequence[str], name: str, image: str) -> tuple[Sequence[str], Sequence[str]] | None:
         if name != "trtllm-serve":

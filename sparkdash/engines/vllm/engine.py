@@ -11,11 +11,11 @@ from types import MappingProxyType
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.memory import Term
-from sparkdash.domain.profile import ApiProtocol, ArgValue, EngineKind, MendName, Profile
+from sparkdash.domain.profile import ApiProtocol, ArgValue, EngineKind, FixName, Profile
 from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
-from sparkdash.engines.adapter import NO_MENDS, POOLING, CommandLine, Counting, EngineAdapter, HelpCommand, Prompting
+from sparkdash.engines.adapter import NO_FIXES, POOLING, CommandLine, Counting, EngineAdapter, HelpCommand, Prompting
 from sparkdash.engines.argv import lookup, parse_object
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_table import FlagSource, FlagSyntax
@@ -184,16 +184,16 @@ class Vllm(EngineAdapter):
             in_parts={"openai": True, "string": False}.get(str(given)),
         )
 
-    def needs_mends(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[MendName]:
+    def needs_fixes(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[FixName]:
         """Before 0.23 it refuses requests of Claude Code (2026); before 0.25, and for gpt-oss, unknown tool types.
 
         0.32 renames the role `developer` itself, where the model's template does not have it.
         """
         known = version or (999,)
-        found = frozenset({MendName.DEVELOPER_AS_SYSTEM}) if known < (0, 32) and not harmony else NO_MENDS
+        found = frozenset({FixName.DEVELOPER_AS_SYSTEM}) if known < (0, 32) and not harmony else NO_FIXES
         if known < (0, 23):
-            found |= {MendName.MESSAGES_SYSTEM_TURNS, MendName.MESSAGES_NEW_KEYS}
-        return found | {MendName.RESPONSES_TOOL_TYPES} if harmony or known < (0, 25) else found
+            found |= {FixName.MESSAGES_SYSTEM_TURNS, FixName.MESSAGES_NEW_KEYS}
+        return found | {FixName.RESPONSES_TOOL_TYPES} if harmony or known < (0, 25) else found
 
     def takes_tool_type(self, kind: object, *, harmony: bool) -> bool:
         return kind in _HARMONY_TOOLS if harmony else kind != "namespace"

@@ -11,7 +11,7 @@ from typing import Any
 
 from sparkdash.access.key import Key
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.images import Shelf, Stock
+from sparkdash.domain.images import Inventory, Stock
 from sparkdash.domain.profile import AUTO, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.weights import WeightFacts
@@ -378,8 +378,8 @@ async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:
     )
     wanted = permitted_name(exchange.key, wanted, deps.catalog(), lambda: deps.bus.snapshot)
     profile = deps.catalog().find(wanted).name if wanted != AUTO else _active(deps.bus.snapshot)
-    shelf = await deps.shelf(deps.bus.snapshot.profiles) if deps.shelf else Shelf()
-    stock = shelf.stock.get(profile, Stock())
+    inventory = await deps.inventory(deps.bus.snapshot.profiles) if deps.inventory else Inventory()
+    stock = inventory.stock.get(profile, Stock())
     for what, item in (("image is", stock.image), ("weights are", stock.weights)):
         if item is not None and not item.here:
             raise AdmissionError(

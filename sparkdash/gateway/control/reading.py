@@ -30,7 +30,7 @@ from sparkdash.domain.history import (
     UsageSelection,
     all_figures,
 )
-from sparkdash.domain.images import Shelf
+from sparkdash.domain.images import Inventory
 from sparkdash.domain.memory import MemoryAccount
 from sparkdash.domain.node import LOCAL, Diagnosis
 from sparkdash.domain.profile import Profile
@@ -110,10 +110,10 @@ async def incidents(
     return kept.replace(incidents=found[:limit])
 
 
-async def shelf(deps: CallerDeps) -> Shelf:
+async def inventory(deps: CallerDeps) -> Inventory:
     """Look for the image and the weights of each profile."""
     await deps.refresh()
-    return await deps.shelf(deps.bus.snapshot.profiles) if deps.shelf else Shelf()
+    return await deps.inventory(deps.bus.snapshot.profiles) if deps.inventory else Inventory()
 
 
 async def memory(deps: CallerDeps) -> MemoryAccount:
@@ -325,7 +325,7 @@ def add_routes(api: APIRouter) -> None:
     serves(api, ControlApi.profile, profile)
     serves(api, ControlApi.plan, plan)
     serves(api, ControlApi.incidents, incidents)
-    serves(api, ControlApi.shelf, shelf)
+    serves(api, ControlApi.inventory, inventory)
     serves(api, ControlApi.memory, memory)
     serves(api, ControlApi.doctor, doctor)
     serves_raw(api, ControlApi.measured_runs, bench, Response, DOCUMENT)

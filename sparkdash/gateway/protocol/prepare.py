@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from sparkdash.domain.base import per_request
-from sparkdash.domain.profile import MendName, Profile
+from sparkdash.domain.profile import FixName, Profile
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.engines.argv import version_of
 from sparkdash.engines.registry import adapter_of
@@ -176,15 +176,15 @@ class CompatTarget:
     system_first: bool = False
     """Whether its template was seen to refuse all but one system message at the beginning."""
 
-    def needs(self, name: MendName) -> bool:
-        return name in self.engine.needs_mends(self.version, harmony=self.harmony)
+    def needs(self, name: FixName) -> bool:
+        return name in self.engine.needs_fixes(self.version, harmony=self.harmony)
 
 
 @dataclass(frozen=True, slots=True)
 class CompatRule:
     """Named rule: when it is needed, and what it changes."""
 
-    name: MendName
+    name: FixName
     dialects: frozenset[Dialect]
     needle: bytes
     """Bytes without which a body has nothing to change."""
@@ -192,7 +192,7 @@ class CompatRule:
     edit: Callable[[Body, CompatTarget], Changes]
 
 
-def rules_for(body: bytes, dialect: Dialect, off: Collection[MendName]) -> list[CompatRule]:
+def rules_for(body: bytes, dialect: Dialect, off: Collection[FixName]) -> list[CompatRule]:
     """List the rules that this body may need, whichever engine reads it."""
     # not `in`: it tries the needle as a number first, and raising and dropping that error costs ten times the search
     return [one for one in _OF[dialect] if body.find(one.needle) >= 0 and one.name not in off]
@@ -401,15 +401,15 @@ def _theirs(text: str) -> str:
 
 
 def _engines_own(
-    name: MendName, dialects: frozenset[Dialect], needle: bytes, edit: Callable[[Body, CompatTarget], Changes]
+    name: FixName, dialects: frozenset[Dialect], needle: bytes, edit: Callable[[Body, CompatTarget], Changes]
 ) -> CompatRule:
-    """Rule for the engines that name it among their mends."""
+    """Rule for the engines that name it among their fixes."""
     return CompatRule(name, dialects, needle, lambda target: target.needs(name), edit)
 
 
 def _one_system_rule(dialect: Dialect, edit: Callable[[Body, CompatTarget], Changes]) -> CompatRule:
     return CompatRule(
-        MendName.ONE_SYSTEM_MESSAGE, frozenset({dialect}), b'"role"', lambda target: target.system_first, edit
+        FixName.ONE_SYSTEM_MESSAGE, frozenset({dialect}), b'"role"', lambda target: target.system_first, edit
     )
 
 
@@ -418,24 +418,24 @@ _RESPONSES = frozenset({Dialect.RESPONSES})
 _CHATS = frozenset({Dialect.CHAT, Dialect.MESSAGES})
 _ROLES = frozenset({Dialect.CHAT, Dialect.RESPONSES})
 COMPAT_RULES = (
-    CompatRule(MendName.CLAUDE_BILLING_LINE, _MESSAGES, _BILLING.encode(), _always, _without_billing),
-    _engines_own(MendName.MESSAGES_SYSTEM_TURNS, _MESSAGES, b'"system"', _system_turns_folded),
-    _engines_own(MendName.MESSAGES_NEW_KEYS, _MESSAGES, b'"', _without_news),
-    _engines_own(MendName.RESPONSES_TOOL_TYPES, _RESPONSES, b'"tools"', _known_tools),
+    CompatRule(FixName.CLAUDE_BILLING_LINE, _MESSAGES, _BILLING.encode(), _always, _without_billing),
+    _engines_own(FixName.MESSAGES_SYSTEM_TURNS, _MESSAGES, b'"system"', _system_turns_folded),
+    _engines_own(FixName.MESSAGES_NEW_KEYS, _MESSAGES, b'"', _without_news),
+    _engines_own(FixName.RESPONSES_TOOL_TYPES, _RESPONSES, b'"tools"', _known_tools),
     CompatRule(
-        MendName.RESPONSES_SEALED_REASONING,
+        FixName.RESPONSES_SEALED_REASONING,
         _RESPONSES,
         b'"encrypted_content"',
         lambda target: target.harmony,
         _open_reasoning,
     ),
-    CompatRule(MendName.RESPONSES_MAX_TOKENS, _RESPONSES, b'"max_tokens"', _always, _renamed_limit),
-    _engines_own(MendName.RESPONSES_CLIENT_METADATA, _RESPONSES, b'"client_metadata"', _without_metadata),
-    _engines_own(MendName.DEVELOPER_AS_SYSTEM, _ROLES, b'"developer"', _developers_as_system),
+    CompatRule(FixName.RESPONSES_MAX_TOKENS, _RESPONSES, b'"max_tokens"', _always, _renamed_limit),
+    _engines_own(FixName.RESPONSES_CLIENT_METADATA, _RESPONSES, b'"client_metadata"', _without_metadata),
+    _engines_own(FixName.DEVELOPER_AS_SYSTEM, _ROLES, b'"developer"', _developers_as_system),
     _one_system_rule(Dialect.CHAT, _one_system),
     _one_system_rule(Dialect.RESPONSES, _one_instruction),
     _one_system_rule(Dialect.MESSAGES, _system_turns_folded),
-    CompatRule(MendName.ECHOED_PROGRESS, _CHATS, PROGRESS_MARK.encode(), _always, _without_progress),
+    CompatRule(FixName.ECHOED_PROGRESS, _CHATS, PROGRESS_MARK.encode(), _always, _without_progress),
 )
 """All rules, in the order in which they are applied."""
 _OF = {dialect: tuple(one for one in COMPAT_RULES if dialect in one.dialects) for dialect in Dialect}
@@ -475,7 +475,7 @@ class _ProfileRules:
     """Whether the profile strips, sets or fills in keys."""
     engine_counts: bool
     """Whether the engine counts a stream's tokens when asked to, and the profile leaves the asking to the gateway."""
-    off: frozenset[MendName]
+    off: frozenset[FixName]
     """Compat rules that the profile switches off."""
     ranks_texts: bool
     """Whether the server reranks in words of its own."""
@@ -539,7 +539,7 @@ class RequestPreparer:
             if route.profile is not None:
                 return PreparedBody(body, adds_usage, mirrors)
             target = partial(_target, profile, version, system_first=system_first)
-            body, ranking = _mended(body, peeked, route, profile, rules, target)
+            body, ranking = _fixed(body, peeked, route, profile, rules, target)
         except (ValueError, RecursionError) as error:
             text = f"The request's body is not JSON that sparkdash can read: {shown(str(error))}."
             raise AdmissionError(text, code="invalid_json") from None
@@ -552,7 +552,7 @@ class RequestPreparer:
         return seen[1]
 
 
-def _mended(
+def _fixed(
     body: bytes,
     peeked: PeekedBody,
     route: Route,

@@ -171,7 +171,7 @@ def install(files: Sequence[HelperFile], root: Path = BOX, *, force: bool = Fals
     if root == BOX and wants_sudo and shutil.which("sudo") is None:
         raise HostError("The helper is started by sudo, which is not installed.", code="no_sudo", hint="Install sudo.")
     places = {_at(root, file.path): file for file in files}
-    _refuse_strangers(list(places), force=force)
+    _refuse_foreign_files(list(places), force=force)
     _replace_all(places, root)
     _reload(root)
     return [file.path for file in files]
@@ -199,7 +199,7 @@ def uninstall(root: Path = BOX, *, force: bool = False) -> list[str]:
     """
     _refuse(root)
     there = [path for path in (RULE, UNIT) if _at(root, path).exists()]
-    _refuse_strangers([_at(root, path) for path in there], force=force)
+    _refuse_foreign_files([_at(root, path) for path in there], force=force)
     for path in there:
         try:
             _at(root, path).unlink()
@@ -221,13 +221,13 @@ def _refuse(root: Path) -> None:
         )
 
 
-def _refuse_strangers(places: Sequence[Path], *, force: bool) -> None:
+def _refuse_foreign_files(places: Sequence[Path], *, force: bool) -> None:
     for place in places:
         try:
-            stranger = place.exists() and not ours(place.read_text(errors="replace"))
+            is_foreign = place.exists() and not ours(place.read_text(errors="replace"))
         except OSError as error:
             raise _unusable(place, error) from None
-        if stranger and not force:
+        if is_foreign and not force:
             raise HostError(
                 f"{place} was not written by sparkdash.",
                 code="unit_not_ours",

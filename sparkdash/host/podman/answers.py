@@ -227,7 +227,7 @@ def failed(program: str, verb: str, complaint: str, code: int = 0) -> HostError:
     words = last_words(complaint)
     if (name := _signal(code)) and (code < 0 or not words):
         return was_killed(program, verb, name)
-    hint = "`sparkdash doctor podman` says why, and what mends it." if _ROOTLESS.search(words) else None
+    hint = "`sparkdash doctor podman` says why, and what fixes it." if _ROOTLESS.search(words) else None
     return HostError(f"`{program} {verb}` failed: {words or 'it said nothing'}.", code="runtime_failed", hint=hint)
 
 

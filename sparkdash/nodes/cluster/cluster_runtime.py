@@ -41,7 +41,7 @@ from sparkdash.nodes.cluster.groups import (
     members_of,
 )
 from sparkdash.nodes.cluster.node_runtimes import AllRuntimes, NodeRuntimes, naming, placed_on
-from sparkdash.nodes.cluster.removal import GroupStop, NodeUpkeep, OwedRemoval, OwedRemovals, merged
+from sparkdash.nodes.cluster.removal import GroupStop, NodeUpkeep, PendingRemoval, PendingRemovals, merged
 
 REFUSED_S = 3.0
 """Time in which ssh closes a connection to a port on which nobody listens; it takes a round trip."""
@@ -92,7 +92,7 @@ class ClusterRuntime:
         others: NodeRuntimes,
         *,
         owner: str,
-        owed: OwedRemovals,
+        pending: PendingRemovals,
         silent_s: Callable[[], float],
     ) -> None:
         self.name = local.name
@@ -101,7 +101,7 @@ class ClusterRuntime:
         self._others = others
         self._runtimes = AllRuntimes(local, others)
         self._owner = owner
-        self._owed = owed
+        self._pending = pending
         self._silent_s = silent_s
         self._engines: dict[str, EngineMembers] = {}
         """Engines that this daemon started or found, by head; orphans too, until they are stopped."""
@@ -114,8 +114,8 @@ class ClusterRuntime:
         self.on_link: TellLink = lambda _head, _fault, _left_s: None
         """Told when that link is down, and when it is back."""
         self._logs = GroupLogs(self._runtimes, self._find)
-        self.upkeep = NodeUpkeep(self._runtimes, owed, owner, self._engines, self._on_return)
-        self._stopping = GroupStop(self._runtimes, owed, self.upkeep)
+        self.upkeep = NodeUpkeep(self._runtimes, pending, owner, self._engines, self._on_return)
+        self._stopping = GroupStop(self._runtimes, pending, self.upkeep)
 
     def engine_nodes(self, name: str) -> tuple[str, ...]:
         """Nodes of the engine with this head, the serving one first; LOCAL for one that is not known."""
@@ -217,7 +217,7 @@ class ClusterRuntime:
         if labels.get(LABEL_OWNER) != self._owner or not self._others.states:
             return await self._local.containers(labels)
         grouped = group_containers(await self._listed(), self._engines)
-        await self._owed.add(*map(_removal_of, grouped.doubles))
+        await self._pending.add(*map(_removal_of, grouped.doubles))
         found = [each for group in grouped.engines if (each := await self._taken_in(group))]
         found += [orphan for orphan in grouped.orphans if await self._taken_as_engine(orphan)]
         return [each for each in found if all(value in ("", each.labels.get(key)) for key, value in labels.items())]
@@ -225,7 +225,7 @@ class ClusterRuntime:
     async def _taken_as_engine(self, orphan: ContainerInfo) -> bool:
         """Note the orphan as an engine of its own, unless an engine has its name: a stop would end that engine."""
         if orphan.name in self._engines:
-            await self._owed.add(_removal_of(orphan))
+            await self._pending.add(_removal_of(orphan))
             self.upkeep.look_soon(orphan.node)
             return False
         self._engines[orphan.name] = alone(orphan.node, orphan.name)
@@ -249,8 +249,8 @@ class ClusterRuntime:
                 self.upkeep.look_soon(engine.head_node)
                 return None
         self._engines[head.name] = engine
-        if any(each.head == head.name for member in engine.members for each in self._owed.on(member.node)):
-            return head.replace(state=ContainerState.EXITED)  # its stop is owed
+        if any(each.head == head.name for member in engine.members for each in self._pending.on(member.node)):
+            return head.replace(state=ContainerState.EXITED)  # its stop is pending
         return group.as_container()
 
     async def settle(self, owner: str) -> Leftovers:
@@ -321,8 +321,8 @@ class ClusterRuntime:
                 await self._others.forward(node, engine.port)
 
 
-def _removal_of(container: ContainerInfo) -> OwedRemoval:
-    return OwedRemoval(node=container.node, head=container.name, container=container.name)
+def _removal_of(container: ContainerInfo) -> PendingRemoval:
+    return PendingRemoval(node=container.node, head=container.name, container=container.name)
 
 
 def _labelled(part: ContainerSpec, head: ContainerSpec, engine: EngineMembers, owner: str) -> ContainerSpec:

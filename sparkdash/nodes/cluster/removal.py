@@ -1,4 +1,4 @@
-"""Removal of containers on all nodes: the stop of an engine, what a silent node owes, and what belongs to no engine."""
+"""Removal of containers on all nodes: the stop of an engine, what waits for a silent node, and what belongs to no engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOG = structlog.get_logger("sparkdash.nodes")
 FILE_NAME = "owed.json"
 
 
-class OwedRemoval(Frozen):
+class PendingRemoval(Frozen):
     """Containers of one engine on one node, to be ended there."""
 
     node: str
@@ -36,69 +36,69 @@ class OwedRemoval(Frozen):
 
 
 class _Written(Frozen):
-    owed: tuple[OwedRemoval, ...] = ()
+    owed: tuple[PendingRemoval, ...] = ()
 
 
-class OwedRemovals:
-    """Removals that are owed, on disk and in memory. `on_change` is called after each change."""
+class PendingRemovals:
+    """Removals that wait for their node, on disk and in memory. `on_change` is called after each change."""
 
     def __init__(self, file: Path, on_change: Callable[[], object] = lambda: None) -> None:
         self._file = file
         self.on_change = on_change
         self._lock = asyncio.Lock()
-        self._owed: tuple[OwedRemoval, ...] = _read(file)
+        self._pending: tuple[PendingRemoval, ...] = _read(file)
 
     @property
     def nodes(self) -> frozenset[str]:
-        return frozenset(each.node for each in self._owed)
+        return frozenset(each.node for each in self._pending)
 
-    def on(self, node: str) -> tuple[OwedRemoval, ...]:
-        return tuple(each for each in self._owed if each.node == node)
+    def on(self, node: str) -> tuple[PendingRemoval, ...]:
+        return tuple(each for each in self._pending if each.node == node)
 
     def containers(self, node: str) -> tuple[str, ...]:
         """Names of the containers that are to be ended on this node, for NodeState.owed."""
         return tuple(each.container for each in self.on(node))
 
-    async def add(self, *removals: OwedRemoval) -> None:
+    async def add(self, *removals: PendingRemoval) -> None:
         """Write these down; returns once they are on the disk, or the disk refused them."""
-        await self._change(lambda owed: (*(each for each in owed if not _same(each, removals)), *removals))
+        await self._change(lambda now: (*(each for each in now if not _same(each, removals)), *removals))
 
-    async def settle(self, *removals: OwedRemoval) -> None:
+    async def settle(self, *removals: PendingRemoval) -> None:
         """Cross these off: their containers are gone."""
-        await self._change(lambda owed: tuple(each for each in owed if not _same(each, removals)))
+        await self._change(lambda now: tuple(each for each in now if not _same(each, removals)))
 
-    async def _change(self, change: Callable[[tuple[OwedRemoval, ...]], tuple[OwedRemoval, ...]]) -> None:
+    async def _change(self, change: Callable[[tuple[PendingRemoval, ...]], tuple[PendingRemoval, ...]]) -> None:
         async with self._lock:
-            owed = change(self._owed)
-            if owed == self._owed:
+            pending = change(self._pending)
+            if pending == self._pending:
                 return
-            self._owed = owed
+            self._pending = pending
             try:
-                await in_thread(lambda: _write(self._file, owed))
-            except OSError:  # a full disk: what is owed is known until the daemon ends
-                LOG.exception("what is owed on other nodes cannot be written down", file=str(self._file))
+                await in_thread(lambda: _write(self._file, pending))
+            except OSError:  # a full disk: they are known until the daemon ends
+                LOG.exception("the pending removals on other nodes cannot be written down", file=str(self._file))
         self.on_change()
 
 
-def _same(one: OwedRemoval, others: tuple[OwedRemoval, ...]) -> bool:
+def _same(one: PendingRemoval, others: tuple[PendingRemoval, ...]) -> bool:
     return any((one.node, one.head) == (other.node, other.head) for other in others)
 
 
-def _read(file: Path) -> tuple[OwedRemoval, ...]:
+def _read(file: Path) -> tuple[PendingRemoval, ...]:
     try:
         return _Written.model_validate_json(read_small_file(file)).owed
     except FileNotFoundError:
         return ()
     except (OSError, ValidationError):
-        LOG.exception("what is owed on other nodes cannot be read", file=str(file))
+        LOG.exception("the pending removals on other nodes cannot be read", file=str(file))
         return ()
 
 
-def _write(file: Path, owed: tuple[OwedRemoval, ...]) -> None:
+def _write(file: Path, pending: tuple[PendingRemoval, ...]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
     with part.open("w", encoding="utf-8") as handle:
-        handle.write(_Written(owed=owed).model_dump_json(indent=2))
+        handle.write(_Written(owed=pending).model_dump_json(indent=2))
         handle.flush()
         os.fsync(handle.fileno())
     part.replace(file)
@@ -116,28 +116,28 @@ AGAIN_S = 10.0
 
 
 class NodeUpkeep:
-    """Ends on each node what is owed there or belongs to no engine. `run` until cancelled.
+    """Ends on each node what waits for removal there or belongs to no engine. `run` until cancelled.
 
     `engines` are those that this daemon started or adopted. `on_return` is awaited for each node that can be asked
-    again, once nothing is owed there; `on_swept` is called after it.
+    again, once nothing waits for removal there; `on_swept` is called after it.
     """
 
     def __init__(
         self,
         runtimes: AllRuntimes,
-        owed: OwedRemovals,
+        pending: PendingRemovals,
         owner: str,
         engines: Mapping[str, EngineMembers],
         on_return: Callable[[str], Awaitable[None]],
     ) -> None:
         self._runtimes = runtimes
-        self._owed = owed
+        self._pending = pending
         self._owner = owner
         self._engines = engines
         self._on_return = on_return
         self.on_swept: Callable[[str], object] = lambda _node: None
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._held: set[OwedRemoval] = set()
+        self._held: set[PendingRemoval] = set()
         self._returned: set[str] = set()
         self._news = asyncio.Event()
         runtimes.others.on_return(self._note_return)
@@ -154,11 +154,11 @@ class NodeUpkeep:
         """Clear nodes as they return, and again while something is left."""
         while True:
             await self._until_work()
-            waiting = self._returned | (self._owed.nodes - {LOCAL})
+            waiting = self._returned | (self._pending.nodes - {LOCAL})
             await asyncio.gather(*(self._try(node) for node in waiting if self._runtimes.is_reachable(node)))
 
     async def _until_work(self) -> None:
-        is_pending = bool(self._returned or self._owed.nodes)
+        is_pending = bool(self._returned or self._pending.nodes)
         with suppress(TimeoutError):
             async with asyncio.timeout(AGAIN_S if is_pending else None):
                 await self._news.wait()
@@ -180,7 +180,7 @@ class NodeUpkeep:
             self.on_swept(node)
 
     async def clear(self, node: str) -> None:
-        """End what is owed on the node, and what surely belongs to no engine.
+        """End what waits for removal on the node, and what surely belongs to no engine.
 
         Raises:
             HostError: the node or its runtime does not answer.
@@ -193,17 +193,17 @@ class NodeUpkeep:
             await self._stop(node, (each.name for each in strays))
 
     async def clear_owed(self, node: str) -> None:
-        """End what is owed on the node. Raises HostError."""
+        """End what waits for removal on the node. Raises HostError."""
         async with self._locks[node]:
             await self._clear_owed(node)
 
     async def _clear_owed(self, node: str) -> None:
-        for removal in self._owed.on(node):
+        for removal in self._pending.on(node):
             if removal not in self._held:
                 await self.end(removal)
 
     @contextmanager
-    def held(self, removals: Iterable[OwedRemoval]) -> Iterator[None]:
+    def held(self, removals: Iterable[PendingRemoval]) -> Iterator[None]:
         """Leave these removals alone for the length of the block: their containers are being stopped with grace."""
         held = set(removals) - self._held
         self._held |= held
@@ -212,12 +212,12 @@ class NodeUpkeep:
         finally:
             self._held -= held
 
-    async def end(self, removal: OwedRemoval, grace_s: float = GRACE_S) -> list[Leftovers]:
+    async def end(self, removal: PendingRemoval, grace_s: float = GRACE_S) -> list[Leftovers]:
         """End all containers of the removal's engine on its node, and cross it off. Raises HostError."""
         found = await self._runtimes.list_on(removal.node, self._owner)
         names = [each.name for each in found if removal.head in (each.name, each.labels.get(LABEL_HEAD))]
         left = await self._stop(removal.node, names, grace_s)
-        await self._owed.settle(removal)
+        await self._pending.settle(removal)
         return left
 
     async def _stop(self, node: str, names: Iterable[str], grace_s: float = GRACE_S) -> list[Leftovers]:
@@ -232,9 +232,9 @@ class NodeUpkeep:
 class GroupStop:
     """Stops engines whose containers are on several nodes, or on another one."""
 
-    def __init__(self, runtimes: AllRuntimes, owed: OwedRemovals, upkeep: NodeUpkeep) -> None:
+    def __init__(self, runtimes: AllRuntimes, pending: PendingRemovals, upkeep: NodeUpkeep) -> None:
         self._runtimes = runtimes
-        self._owed = owed
+        self._pending = pending
         self._upkeep = upkeep
 
     async def stop(
@@ -245,7 +245,7 @@ class GroupStop:
         Raises:
             HostError: a container on a node that answers could not be ended. The other members are ended all the same.
         """
-        await self._owed.add(*_removals(engine.members))  # before it is tried: a crash in between loses nothing
+        await self._pending.add(*_removals(engine.members))  # before it is tried: a crash in between loses nothing
         before = None if before_removal is None else asyncio.ensure_future(before_removal)
         with self._upkeep.held(_removals(engine.members)):
             stops = (self._stop_one(member, grace_s, before) for member in engine.members)
@@ -263,7 +263,7 @@ class GroupStop:
     async def undo(self, engine: EngineMembers, begun: Iterable[Member]) -> None:
         """Remove what a failed start made. Raises nothing: the reason of the failure is worth more."""
         members = tuple(begun)
-        await self._owed.add(*_removals(members))
+        await self._pending.add(*_removals(members))
         with self._upkeep.held(_removals(members)):
             await asyncio.gather(*map(self._undo_one, members))
         await self._end_forward(engine)
@@ -288,13 +288,13 @@ class GroupStop:
                 with naming(member.node):
                     left = await self._runtimes.on(member.node).stop(member.container, grace_s, before)
                 if not left.unremoved:
-                    await self._owed.settle(removal)
+                    await self._pending.settle(removal)
             else:
                 await self._upkeep.end(removal, grace_s)
         except HostError as error:
             if not is_unreachable_error(error) and self._runtimes.is_reachable(member.node):
                 raise
-            return Leftovers(owed=(member.node,))
+            return Leftovers(pending=(member.node,))
         return left
 
     async def _end_forward(self, engine: EngineMembers) -> None:
@@ -315,14 +315,14 @@ def merged(left: Leftovers, node: str, more: Leftovers) -> Leftovers:
         stuck=left.stuck + more.stuck,
         stuck_how=left.stuck_how + how,
         unremoved=" ".join(filter(None, (left.unremoved, unremoved))) or None,
-        owed=left.owed + more.owed,
+        pending=left.pending + more.pending,
         unseen=left.unseen or more.unseen,
     )
 
 
-def _removals(members: Iterable[Member]) -> tuple[OwedRemoval, ...]:
+def _removals(members: Iterable[Member]) -> tuple[PendingRemoval, ...]:
     return tuple(
-        OwedRemoval(node=each.node, head=each.head, container=each.container or each.head)
+        PendingRemoval(node=each.node, head=each.head, container=each.container or each.head)
         for each in members
         if each.node != LOCAL
     )

@@ -41,7 +41,7 @@ MOST_STUCK = 3
 """An engine that is stuck more often than this within `STUCK_WITHIN_S` is parked."""
 
 PERMANENT = frozenset({"unknown_flag", "wrong_arch"})
-"""Failures that only an edit of the profile or another image mends."""
+"""Failures that only an edit of the profile or another image fixes."""
 PASSING = frozenset(
     {
         "container_removed", "disk_full", "does_not_fit", "engine_unreachable", "fragmented", "host_not_ready",
@@ -56,7 +56,7 @@ LACKING = frozenset(
         "cdi_stale", "image_missing", "mount_missing", "name_taken", "no_gpu_device", "port_in_use", "weights_missing",
     }
 )  # fmt: skip
-"""Failures for want of something on the box: nobody need say that it is mended."""
+"""Failures for want of something on the box: nobody need say that it is fixed."""
 
 _CHANGING = re.compile(r"0x[0-9a-f]+|\d+")
 
@@ -106,7 +106,7 @@ class Breaker:
         }
 
     def recall(self, profile: str, parked: ParkedFailure) -> None:
-        """An earlier daemon parked it: a restart mends nothing, but what an older version parked for the box."""
+        """An earlier daemon parked it: a restart fixes nothing, but what an older version parked for the box."""
         if parked.error.code in PASSING | LACKING:
             return
         record = _Record(parked.fingerprint, parked.error, parked=True, earlier=parked.failures)
@@ -161,7 +161,7 @@ class Breaker:
             self._records.pop(name, None)
 
     def read(self, fingerprints: Mapping[str, str]) -> None:
-        """Forget edited profiles and end every rest: an edit of a declared need may be the mending too."""
+        """Forget edited profiles and end every rest: an edit of a declared need may be the fix too."""
         for name, record in list(self._records.items()):
             if fingerprints.get(name) != record.fingerprint:
                 del self._records[name]
@@ -203,9 +203,9 @@ def _resting(profile: str, error: SparkdashError, left_s: float) -> SparkdashErr
     if error.retry_after is not None:
         refusal.retry_after = left_s
         return refusal
-    mend = f"{error.hint} " if error.hint else ""
+    fix = f"{error.hint} " if error.hint else ""
     refusal.hint = (
-        f"{mend}No request starts {profile} for another {duration(left_s)}; `sparkdash use {profile}` starts it now."
+        f"{fix}No request starts {profile} for another {duration(left_s)}; `sparkdash use {profile}` starts it now."
     )
     return refusal
 
@@ -217,8 +217,8 @@ def _parked(profile: str, error: SparkdashError, failures: int) -> SparkdashErro
     if error.code == STUCK and failures > MOST_STUCK:
         why = f"after it was stuck {failures} times within an hour"
     refusal.message = f"{profile} is parked {why}: {error.message}"
-    mend = f"{error.hint} " if error.hint else ""
-    refusal.hint = f"{mend}Then `sparkdash status --release {profile}`; an edit of its launch releases it too."
+    fix = f"{error.hint} " if error.hint else ""
+    refusal.hint = f"{fix}Then `sparkdash status --release {profile}`; an edit of its launch releases it too."
     refusal.retry_after = None
     refusal.args = (refusal.message,)
     return refusal

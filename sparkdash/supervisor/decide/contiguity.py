@@ -25,9 +25,9 @@ SMALL = 8 * GIB
 """Loads below this ask for none; assumed, as no figure was published for them."""
 DISTRUST = 2
 """Factor over the demand: a load that nearly wedged the box with more blocks than that says nothing of blocks."""
-MEND = "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches; echo 1 | sudo tee /proc/sys/vm/compact_memory"
+FIX = "sync; echo 3 | sudo tee /proc/sys/vm/drop_caches; echo 1 | sudo tee /proc/sys/vm/compact_memory"
 
-_BY_HAND = f"Drop caches (`{MEND}`; `sparkdash service install --helper` has sparkdash do it) or reboot the box"
+_BY_HAND = f"Drop caches (`{FIX}`; `sparkdash service install --helper` has sparkdash do it) or reboot the box"
 
 
 @dataclass(frozen=True, slots=True)

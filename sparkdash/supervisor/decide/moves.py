@@ -99,7 +99,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Forget the failures of this profile, or of every one (None): their cause has been mended."""
+    """Forget the failures of this profile, or of every one (None): their cause has been fixed."""
 
     profile: str | None
 

@@ -152,7 +152,9 @@ class EngineWatch:
             if not (ended or (watched.ends_itself and self._log_explains(profile, error))):
                 error = self._with_last_words(watched)
             if not ended and (held := await measure_held_memory(self._tools, watched.engine)) is not None:
-                self._tools.registry.gone(profile.name, held)  # owed from now on, so that the next start waits for it
+                self._tools.registry.gone(
+                    profile.name, held
+                )  # waited for from now on, so that the next start waits for it
             await self._clear_away(profile, container, watched.grace_s)
         finally:
             self._ended.discard(container)

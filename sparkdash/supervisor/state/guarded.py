@@ -73,7 +73,7 @@ def wedge_failure(report: GuardReport, wedge: Wedge, profile: str) -> EngineErro
         f"The memory guard stopped the load of {profile}: {wedge.evidence}, and boxes stood still for good after that. "
         f"{gib(report.look.available)} were available{_blocks(report)}.{_missed(report)}",
         code=LIVELOCK if wedge.sign is Sign.LIVELOCK else WEDGING,
-        hint=_MENDS[wedge.sign],
+        hint=_FIXES[wedge.sign],
     )
 
 
@@ -81,8 +81,8 @@ def wedge_warning(wedge: Wedge) -> str:
     return f"The box may stand still soon: {wedge.evidence}. `guard` is `warn`, so the load goes on."
 
 
-_FRAGMENTED = "Look at `sparkdash doctor contiguity`; a reboot mends fragmented memory."
-_MENDS = {
+_FRAGMENTED = "Look at `sparkdash doctor contiguity`; a reboot fixes fragmented memory."
+_FIXES = {
     Sign.RECLAIM: _FRAGMENTED,
     Sign.DRIVER: f"Give it a smaller context or KV cache. {_FRAGMENTED}",
     Sign.LIVELOCK: "Load it without mmap: `--load-format fastsafetensors` or `instanttensor` (vLLM), "

@@ -91,14 +91,14 @@ async def _with_facts(tools: Tools, found: AdoptableEngine) -> AdoptableEngine:
 
 
 async def _unknown_containers(tools: Tools) -> list[ContainerInfo]:
-    """Containers with our label that are in no book, youngest first; a list takes seconds on a busy box."""
+    """Containers with our label that are not registered, youngest first; a list takes seconds on a busy box."""
     known = {engine.container for engine in tools.registry.engines.values()}
     listed = await tools.runtime.containers({LABEL_OWNER: tools.owner})
-    ours = [each for each in listed if each.name not in known and not is_in_books(tools, each)]
+    ours = [each for each in listed if each.name not in known and not is_registered(tools, each)]
     return sorted(ours, key=lambda c: c.started_at or 0.0, reverse=True)
 
 
-def is_in_books(tools: Tools, container: ContainerInfo) -> bool:
+def is_registered(tools: Tools, container: ContainerInfo) -> bool:
     """Whether the container is now an engine's in the registry."""
     return any(engine.container == container.name for engine in tools.registry.engines.values())
 
@@ -175,7 +175,7 @@ def report_unadoptable(tools: Tools, container: ContainerInfo, problems: Sequenc
     name = container.labels.get(LABEL_PROFILE, container.name)
     text = (
         f"{container.name} runs, and the profile {name} is not among those that can be read. It is left alone "
-        "until the files with problems are mended, and then adopted or ended; "
+        "until the files with problems are fixed, and then adopted or ended; "
         f"`sparkdash stop {name}` ends it now. {problems[0]}"
     )
     tools.registry.notice(Level.WARNING, "not_adopted_yet", text, name)
@@ -199,7 +199,7 @@ def _match(catalog: Catalog, container: ContainerInfo) -> AdoptableEngine | str:
 
 async def _remove_unknown(tools: Tools, container: ContainerInfo, why: str) -> None:
     """Remove a container, unless it was started meanwhile, or has replaced the one that was listed."""
-    if not is_in_books(tools, container):
+    if not is_registered(tools, container):
         await remove_container(tools, container, why)
 
 
@@ -335,7 +335,7 @@ class Takeover:
 
     def _remove_replaced(self, late: AdoptableEngine) -> None:
         container = late.container
-        if not is_in_books(self._tools, container) and not self._swaps.continues(container.name):
+        if not is_registered(self._tools, container) and not self._swaps.continues(container.name):
             work = remove_container(self._tools, container, "another engine is being started")
             self._running().create_task(work, name=f"remove {container.name}")
 

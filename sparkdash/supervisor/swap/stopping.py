@@ -104,8 +104,8 @@ def report_leftovers(registry: EngineRegistry, profile: str, left: Leftovers) ->
     if left.unremoved:
         text = f"{profile} has ended, and its container is still listed: {left.unremoved} The next start removes it."
         registry.notice(Level.WARNING, "container_left", text, profile)
-    if left.owed:
-        nodes = " and ".join(left.owed)
+    if left.pending:
+        nodes = " and ".join(left.pending)
         text = (
             f"{profile} may still run on {nodes}, which does not answer. sparkdash ends it there as soon as {nodes} "
             "can be reached."

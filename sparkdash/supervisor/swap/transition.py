@@ -30,7 +30,7 @@ from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_check import unlisted_flags
 from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.errors import EngineError, HostError, ProfileError
-from sparkdash.host.local_weights import find_weights, how_to_mend
+from sparkdash.host.local_weights import find_weights, how_to_fix
 from sparkdash.rules import refused_flag
 from sparkdash.supervisor.decide.moves import Admitted, Copied, DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.engine_end import KILLED_S
@@ -122,7 +122,7 @@ def _weights_fault(target: Profile, ref: ModelRef, hf_home: Path, *, contained: 
     return HostError(
         f"The weights of {target.name} cannot be loaded: {found.lacks} ({ref.ref}).",
         code="weights_missing",
-        hint=how_to_mend(ref),
+        hint=how_to_fix(ref),
     )
 
 
@@ -376,7 +376,7 @@ class Transition:
         if self.scale:
             await self.scale.before()
         began = tools.clock.monotonic()
-        self._enter_books(target, spec)
+        self._register(target, spec)
         # not before the engine is in the registry, so that other starts count its memory
         self.tell(Admitted(target.name))
         start = asyncio.ensure_future(self._create(target, spec))
@@ -402,10 +402,10 @@ class Transition:
                 if error.code != "port_in_use":
                     raise
             spec = engine_container(self.tools, target, self.nodes, self._flags)
-            self._enter_books(target, spec)
+            self._register(target, spec)
         return await self.tools.runtime.start(spec)
 
-    def _enter_books(self, target: Profile, spec: ContainerSpec) -> None:
+    def _register(self, target: Profile, spec: ContainerSpec) -> None:
         url = f"http://127.0.0.1:{spec.port}"
         self.tools.registry.enter(
             target, EngineState.CREATING, port=spec.port, url=url, container=spec.name, nodes=self.nodes

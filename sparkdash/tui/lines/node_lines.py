@@ -98,7 +98,7 @@ def _node(
     memory, gpu = (found.memory, found.gpu) if found else (None, None)
     old = view.node_age_s(name)
     silent = is_silent(state)
-    head = [node_name(name, view), _status(state, view), _owed(state), _unguarded(name, state, view)]
+    head = [node_name(name, view), _status(state, view), _pending(state), _unguarded(name, state, view)]
     if old is not None and not silent:
         head.append(styled(f"{age(old)} old", Style.WARN))
     if silent and memory and found:
@@ -150,7 +150,7 @@ def _status(state: NodeState, view: View) -> Line:
     return styled(f"{word} {age(max(view.now - state.since, 0.0))}", style)
 
 
-def _owed(state: NodeState) -> Line:
+def _pending(state: NodeState) -> Line:
     return styled(f"! {counted(len(state.owed), 'engine')} to end there", Style.WARN) if state.owed else EMPTY
 
 

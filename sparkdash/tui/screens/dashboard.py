@@ -103,7 +103,7 @@ class FirstRunPage(Page):
         idle = dataclasses.replace(services.view.idle, looking=True, can_run_commands=box is not None)
         services.set_idle(idle)
         with suppress(SparkdashError):
-            idle = dataclasses.replace(idle, stock=(await services.link.shelf()).stock)
+            idle = dataclasses.replace(idle, stock=(await services.link.inventory()).stock)
             services.set_idle(idle)
         snapshot = services.view.snapshot
         if box is not None and snapshot is not None:

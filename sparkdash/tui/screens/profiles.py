@@ -114,7 +114,7 @@ class ProfilesPage(Page):
     async def _stock(self) -> None:
         self._looked_at = self.services.view.here
         try:
-            stock = (await self.services.link.shelf()).stock
+            stock = (await self.services.link.inventory()).stock
         except SparkdashError:  # not known, then
             return
         self.query_one(ProfileTable).stock = self.query_one(ProfileDetail).stock = stock

@@ -23,7 +23,7 @@ from sparkdash.domain.history import (
     UsageTotals,
     match_answers,
 )
-from sparkdash.domain.images import Item, Shelf, Stock
+from sparkdash.domain.images import Inventory, Item, Stock
 from sparkdash.domain.memory import Holder, Holding, MemoryAccount
 from sparkdash.domain.request import RequestState
 from sparkdash.domain.swap import Plan
@@ -126,11 +126,11 @@ def with_holders(box: Any, link: Any) -> None:
                                  notes=("The driver tells nothing of 2 processes.",), swap_used=GIB, swap_total=16 * GIB)  # fmt: skip
 
 
-def on_the_shelf(box: Any, link: Any) -> None:
+def in_the_inventory(box: Any, link: Any) -> None:
     """Some of it is here, some came in part, some is not known."""
     with_settings(box, link)
     here, part, away = Item(here=True, size=60 * GIB), Item(here=False, size=12 * GIB), Item(here=False)
-    link.stock = Shelf(stock={
+    link.stock = Inventory(stock={
         box.gpt: Stock(image=here, weights=here), box.coder: Stock(image=here, weights=part), box.eagle: Stock(image=away, weights=away),
     })  # fmt: skip
 
@@ -171,7 +171,7 @@ def world(box: Any) -> Any:
 
 
 STATES = {
-    "profiles": State(world, ("2",), on_the_shelf),
+    "profiles": State(world, ("2",), in_the_inventory),
     "profiles-long-names": State(long_names, ("2",)),
     "switch-asks": State(world, ("2", "j", "enter"), shows=("switch to",)),
     "stop-asks": State(world, ("S",)),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.domain.profile import EngineKind, MendName, ModelRef, Profile
+from sparkdash.domain.profile import EngineKind, FixName, ModelRef, Profile
 from sparkdash.engines.argv import version_of
 from sparkdash.engines.registry import adapter
 from sparkdash.gateway.protocol.peek import peek_body
@@ -20,7 +20,7 @@ DATA = Path(__file__).parent.parent / "data" / "client-requests.json"
 DOCS = Path(__file__).parent.parent.parent / "docs" / "requests.md"
 RECORDED: list[dict[str, Any]] = json.loads(DATA.read_text())
 """One of each kind of request that 19 real clients were seen to send; long texts are cut."""
-ALL = list(MendName)
+ALL = list(FixName)
 OLD_VLLM = CompatTarget(adapter(EngineKind.VLLM), (0, 22, 1))
 NEW_VLLM = CompatTarget(adapter(EngineKind.VLLM), (0, 33, 0))
 HARMONY = CompatTarget(adapter(EngineKind.VLLM), (0, 33, 0), harmony=True)
@@ -39,16 +39,16 @@ def recorded(client: str, case: str, path: str) -> dict[str, Any]:
     )
 
 
-def mend(body: bytes, dialect: Dialect, target: CompatTarget, off: Collection[MendName] = ()) -> bytes:
+def fix(body: bytes, dialect: Dialect, target: CompatTarget, off: Collection[FixName] = ()) -> bytes:
     """As `care` does it."""
     return apply_rules(body, rules_for(body, dialect, off), target)
 
 
-def through(body: dict[str, Any], path: str, target: CompatTarget, *off: MendName) -> dict[str, Any]:
+def through(body: dict[str, Any], path: str, target: CompatTarget, *off: FixName) -> dict[str, Any]:
     """The body as this engine gets it."""
     route = find_route(path)
     assert route is not None
-    made: dict[str, Any] = json.loads(mend(json.dumps(body).encode(), route.dialect, target, off))
+    made: dict[str, Any] = json.loads(fix(json.dumps(body).encode(), route.dialect, target, off))
     return made
 
 
@@ -87,20 +87,20 @@ def test_codex_is_taken_by_gpt_oss() -> None:
     assert {tool["type"] for tool in made["tools"]} == {"function"}
     assert {**made, "tools": None} == {**CODEX, "tools": None}
     assert through(CODEX, "/v1/responses", NEW_VLLM) == CODEX
-    assert through(CODEX, "/v1/responses", HARMONY, MendName.RESPONSES_TOOL_TYPES) == CODEX
+    assert through(CODEX, "/v1/responses", HARMONY, FixName.RESPONSES_TOOL_TYPES) == CODEX
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
-def test_every_recorded_request_is_mended_once_and_for_all(target: CompatTarget) -> None:
-    """What was mended needs nothing more, keeps its model, its stream and its turns; with all rules off it is the client's own bytes."""
+def test_every_recorded_request_is_fixed_once_and_for_all(target: CompatTarget) -> None:
+    """What was fixed needs nothing more, keeps its model, its stream and its turns; with all rules off it is the client's own bytes."""
     for one in RECORDED:
         route = find_route(one["path"])
         if one["body"] is None or route is None:
             continue
         body = json.dumps(one["body"], ensure_ascii=False).encode()
-        made = mend(body, route.dialect, target)
-        assert mend(made, route.dialect, target) == made
-        assert mend(body, route.dialect, target, ALL) is body
+        made = fix(body, route.dialect, target)
+        assert fix(made, route.dialect, target) == made
+        assert fix(body, route.dialect, target, ALL) is body
         now = json.loads(made)
         assert {key: now.get(key) for key in ("model", "stream")} == {
             k: one["body"].get(k) for k in ("model", "stream")
@@ -115,7 +115,7 @@ def test_most_requests_are_left_as_they_are() -> None:
         route = find_route(one["path"])
         if one["body"] is not None and route is not None:
             body = json.dumps(one["body"]).encode()
-            if mend(body, route.dialect, NEW_VLLM) is not body:
+            if fix(body, route.dialect, NEW_VLLM) is not body:
                 changed.add(one["client"])
     assert changed == {"claude-code"}
 
@@ -163,7 +163,7 @@ def test_one_system_message_is_left_for_a_template_that_takes_one() -> None:
     wanted = [turn("system", "a\n\nb"), turn("user", "c\n\nd"), turn("assistant", "e"), turn("user", folded), more[2]]
     assert made == wanted
     assert through({"messages": turns}, chat, STRICT)["messages"] == wanted[:3]
-    assert through({"messages": turns}, chat, STRICT, MendName.ONE_SYSTEM_MESSAGE)["messages"] == turns
+    assert through({"messages": turns}, chat, STRICT, FixName.ONE_SYSTEM_MESSAGE)["messages"] == turns
 
 
 def test_todays_agents_are_taken_by_a_strict_template() -> None:
@@ -318,10 +318,10 @@ def test_counts_are_asked_for_where_the_client_asked_for_nothing() -> None:
     assert made["stream_options"] == {"include_usage": True, "x": 1}
 
 
-def test_mends_need_a_protocol() -> None:
+def test_fixes_need_a_protocol() -> None:
     """What is not generated from messages is never looked into."""
     body = b'{"system":[{"text":"x-anthropic-billing-header"}]}'
-    assert mend(body, Dialect.OTHER, NEW_VLLM) is body
+    assert fix(body, Dialect.OTHER, NEW_VLLM) is body
 
 
 @pytest.mark.parametrize(
