@@ -226,7 +226,7 @@ def last_good_lines(profile: Profile, problems: Iterable[str]) -> list[str]:
     found = next((one for one in problems if file and one.startswith(f"{file}:")), None)
     if found is None:
         return []
-    taken = f"{profile.name} is taken from the last version of this file that was correct. Mend it, then repeat this."
+    taken = f"{profile.name} is taken from the last version of this file that was correct. Fix it, then repeat this."
     return [f"warning: {found}", taken]
 
 

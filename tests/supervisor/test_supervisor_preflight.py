@@ -374,9 +374,7 @@ async def test_an_image_to_be_built_is_named_with_its_command_and_never_pulled(h
 
 
 @pytest.mark.parametrize("fix", ["git lfs pull", "sparkdash pull"])
-async def test_weights_that_are_not_whole_evict_nobody(
-    house: Any, make_profile: Any, tmp_path: Path, fix: str
-) -> None:
+async def test_weights_that_are_not_whole_evict_nobody(house: Any, make_profile: Any, tmp_path: Path, fix: str) -> None:
     """A folder cloned without Git LFS, and such a file in the hub's cache."""
     folder, weights = tmp_path, ModelRef(path=str(tmp_path))
     if fix == "sparkdash pull":
