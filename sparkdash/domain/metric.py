@@ -160,7 +160,10 @@ METRICS: dict[Metric, MetricInfo] = {
         "decode, total", "tok/s", "generated tokens / wall time, over the last ticks, all requests together"
     ),
     Metric.DECODE_EACH: MetricInfo(
-        "decode, each", "tok/s", "decode, total / mean number of running requests, over the same ticks"
+        "decode, each",
+        "tok/s",
+        "tokens after the first of each request / seconds of decoding, summed over requests; else decode, "
+        "total / mean number of requests that decode",
     ),
     Metric.PROMPT_SPEED: MetricInfo(
         "prompt",
@@ -183,7 +186,12 @@ METRICS: dict[Metric, MetricInfo] = {
     Metric.ACCEPTANCE_LENGTH: MetricInfo(
         "mean acceptance length", "tokens", "1 + accepted draft tokens / drafts, last 60 s"
     ),
-    Metric.TTFT_P50: MetricInfo("ttft p50", "s", "median time to first token, from the engine's histogram, last 60 s"),
+    Metric.TTFT_P50: MetricInfo(
+        "ttft p50",
+        "s",
+        "median time to first token, last 60 s: of the requests through the gateway as it timed them, else read off "
+        "the buckets of the engine's histogram (~)",
+    ),
     Metric.TTFT_P95: MetricInfo("ttft p95", "s", "95th percentile of the same"),
     Metric.PREEMPTIONS: MetricInfo(
         "preemptions", "requests", "requests thrown out of the KV cache since the engine started"
@@ -208,12 +216,16 @@ _BY_GATEWAY = {
 """Fields of GatewayFigures that stand in for an engine's own figures."""
 
 
+_TIMED = frozenset({Metric.TTFT_P50, Metric.TTFT_P95})
+"""What the gateway measures and an engine's histogram tells roughly: 1.75 s of 1.008 s in vLLM's buckets."""
+
+
 class Figure(NamedTuple):
-    """Value of a metric, and whether only the gateway tells it."""
+    """Value of a metric."""
 
     value: float | None = None
-    by_gateway: bool = False
-    """Whether the engine does not tell the figure: the gateway estimates it from what passes through it ("~")."""
+    estimated: bool = False
+    """Whether it is shown with "~": the gateway's estimate of what the engine does not tell, or read off buckets."""
 
 
 class EngineSample(Frozen):
@@ -244,12 +256,12 @@ class EngineSample(Frozen):
         return self.values.get(metric)
 
     def figure(self, metric: Metric) -> Figure:
-        own = self.values.get(metric)
-        if own is not None or self.gateway is None:
-            return Figure(own)
-        field = _BY_GATEWAY.get(metric)
-        value = None if field is None else getattr(self.gateway, field)
-        return Figure(None if value is None else float(value), value is not None)
+        own, field = self.values.get(metric), _BY_GATEWAY.get(metric)
+        counted = None if field is None or self.gateway is None else getattr(self.gateway, field)
+        is_better = own is None or metric in _TIMED
+        if counted is not None and is_better:
+            return Figure(float(counted), metric not in _TIMED)
+        return Figure(own, own is not None and metric in _TIMED)
 
 
 class Memory(Frozen):
@@ -345,4 +357,4 @@ class Sample(Frozen):
         known = [figure for figure in told if figure.value is not None]
         if not known:
             return Figure()
-        return Figure(sum(figure.value or 0.0 for figure in known), any(figure.by_gateway for figure in known))
+        return Figure(sum(figure.value or 0.0 for figure in known), any(figure.estimated for figure in known))

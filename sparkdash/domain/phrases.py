@@ -80,7 +80,7 @@ def about(text: str, *, estimated: bool) -> str:
 
 def figure_text(figure: Figure, text: Callable[[float | None], str]) -> str:
     """Format a figure; "~" marks one that only the gateway tells."""
-    return about(text(figure.value), estimated=figure.by_gateway)
+    return about(text(figure.value), estimated=figure.estimated)
 
 
 def wait_reason(request: Request, world: Snapshot) -> str:

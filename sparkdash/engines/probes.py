@@ -106,6 +106,8 @@ class MetricNames:
     """Gauges that already hold the ratio (SGLang); used when the counters are absent."""
     ttft: tuple[str, ...] = ()
     """Histogram's base name, seconds."""
+    itl: tuple[str, ...] = ()
+    """Histogram's base name, seconds: its sum grows by the time of each step of each request that decodes."""
     preemptions: tuple[str, ...] = ()
     started: tuple[str, ...] = ("process_start_time_seconds",)
     """A change of this gauge means that the engine restarted."""

@@ -164,12 +164,18 @@ class EngineHistory:
         return _per_second(last.counters.since(base.counters).generated, last.at - base.at)
 
     def _each(self, decode: float | None) -> float | None:
-        """Divide by the mean number of running requests of the same time; None while none runs."""
+        """Divide the tokens behind each request's first by the time that requests spent decoding them.
+
+        Where an engine does not tell that time: by the mean number of requests that decode, else that run. None while none does.
+        """
         base = self._rate_base()
         if not decode or base is None:
             return None
-        running = [each.gauges.running for each in self._readings if each.at >= base.at]
-        known = [count for count in running if count]
+        change = self._readings[-1].counters.since(base.counters)
+        if change.generated is not None and change.ttft_count is not None and change.decode_s:
+            return max(0.0, change.generated - change.ttft_count) / change.decode_s
+        gauges = [each.gauges for each in self._readings if each.at >= base.at]
+        known = [count for each in gauges if (count := each.running if each.decoding is None else each.decoding)]
         return decode / (sum(known) / len(known)) if known else None
 
     def _prefill(self) -> float | None:

@@ -207,6 +207,8 @@ class Counters(NamedTuple):
     timed_prompt: float | None = None
     """Computed prompt tokens that move together with `prompt_s`."""
     prompt_s: float | None = None
+    decode_s: float | None = None
+    """Seconds that requests spent between their tokens, summed over requests: vLLM 0.32's equal its sum of decode times."""
 
     def since(self, before: Self) -> Self:
         return type(self)(
@@ -244,6 +246,8 @@ class Gauges(NamedTuple):
     awake: float | None = None
     acceptance: float | None = None
     acceptance_length: float | None = None
+    decoding: float | None = None
+    """Running requests that have their first token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +275,11 @@ class Reading:
             self,
             moving_without_slots=self.moving_without_slots if is_blind else (),
             counters=self.counters._replace(generated=tally.decoded, prefilled=tally.prefilled),
-            gauges=self.gauges._replace(kv_used=slots.kv_used, kv_capacity=slots.capacity),
+            gauges=self.gauges._replace(
+                kv_used=slots.kv_used,
+                kv_capacity=slots.capacity,
+                decoding=float(sum(slot.decoded > 0 for slot in slots.busy.values())),
+            ),
         )
 
 
@@ -285,6 +293,7 @@ def sample_names(names: MetricNames) -> frozenset[str]:
         names.acceptance_length_gauge, names.preemptions, names.started, names.deferred, names.awake, names.moving,
         names.moving_without_slots,
         tuple(f"{base}_{part}" for base in names.ttft for part in ("bucket", "sum", "count")),
+        tuple(f"{base}_sum" for base in names.itl),
     )  # fmt: skip
     return frozenset(name for candidates in lists for name in candidates)
 
@@ -332,6 +341,7 @@ def _counters(scrape: Scrape, names: MetricNames, ttft: str) -> Counters:
         preemptions=total(names.preemptions),
         timed_prompt=total(names.timed_prompt),
         prompt_s=total(names.prompt_seconds),
+        decode_s=total(tuple(f"{base}_sum" for base in names.itl)),
     )
 
 

@@ -79,7 +79,7 @@ def test_an_attached_servers_figures_are_the_gateways_and_marked(daemon: FakeDae
     )
     told = sample(at=BIRTH + 9, engines={"a": EngineSample(at=BIRTH + 9, gateway=gateway)})
     lines = text(daemon, at=BIRTH + 9, engines={"a": engine("a")}, sample=told).splitlines()
-    assert "speed     decode ~3000.4 tok/s (each ~46.9)  prompt - tok/s  ttft p50 ~0.20 s" in lines
+    assert "speed     decode ~3000.4 tok/s (each ~46.9)  prompt - tok/s  ttft p50 0.20 s" in lines
     assert "queue     in flight ~64  ~ counted by the gateway" in lines
     assert "ended     7 requests  18.2k output tokens" in lines
 

@@ -102,6 +102,22 @@ def test_derive_decode_over_two_seconds() -> None:
     assert value(history, Metric.DECODE) == 40.0
 
 
+def test_each_is_over_the_time_in_which_requests_decode() -> None:
+    """Eight run and two of them decode at 50 tok/s; in the last second a third has its first token, as vLLM counts it."""
+    history = after(
+        look(0, running=8.0, generated=0, ttft_count=2, decode_s=0.0),
+        look(1, running=8.0, generated=100, ttft_count=2, decode_s=2.0),
+        look(2, running=8.0, generated=201, ttft_count=3, decode_s=4.0),
+    )
+    assert value(history, Metric.DECODE) == 100.5
+    assert value(history, Metric.DECODE_EACH) == 50.0
+
+
+def test_each_of_llama_cpp_is_over_the_slots_that_decode() -> None:
+    history = after(*(look(at, running=4.0, generated=at * 100, decoding=2.0) for at in range(3)))
+    assert value(history, Metric.DECODE_EACH) == 50.0
+
+
 def test_derive_tells_the_seconds_that_its_figures_cover() -> None:
     history = after(*(look(at, generated=at * 40) for at in (0.0, 1.0, 2.25, 3.0, 4.5)))
     derived = history.derive()

@@ -43,14 +43,14 @@ async def test_an_engine_without_figures_has_those_of_the_gateway(
     async with collecting(watch, time, box, traffic=look) as running:
         sample = await running.until(lambda s: s.engines["coder"].get(Metric.DECODE) is not None)
     attached, coder = sample.engines["attached"], sample.engines["coder"]
-    assert attached.figure(Metric.DECODE) == Figure(3000.0, by_gateway=True)
-    assert attached.figure(Metric.RUNNING) == Figure(3.0, by_gateway=True)
+    assert attached.figure(Metric.DECODE) == Figure(3000.0, estimated=True)
+    assert attached.figure(Metric.RUNNING) == Figure(3.0, estimated=True)
     assert attached.gateway is not None
     assert attached.gateway.output_tokens == 900
     assert attached.get(Metric.DECODE) is None
-    assert not coder.figure(Metric.DECODE).by_gateway
+    assert not coder.figure(Metric.DECODE).estimated
     assert sample.decode.value == 3000.0 + (coder.get(Metric.DECODE) or 0.0)
-    assert sample.decode.by_gateway
+    assert sample.decode.estimated
     assert sample.requests["r1"].output_tokens == 40
 
 
@@ -58,14 +58,21 @@ def test_a_figure_that_the_engine_lacks_is_the_gateways() -> None:
     own = EngineSample(at=1.0, values={Metric.DECODE: 50.0, Metric.TTFT_P50: None})
     joined = with_gateway({"attached": own}, look(), ["attached"], 1.0)["attached"]
     assert joined.figure(Metric.DECODE) == Figure(50.0)
-    assert joined.figure(Metric.TTFT_P50) == Figure(0.2, by_gateway=True)
+    assert joined.figure(Metric.TTFT_P50) == Figure(0.2)
     assert joined.figure(Metric.KV_USED) == Figure()
+
+
+def test_the_first_token_of_requests_through_the_gateway_is_timed_and_not_read_off_buckets() -> None:
+    own = EngineSample(at=1.0, values={Metric.TTFT_P50: 1.75, Metric.TTFT_P95: 2.42})
+    seen, past = with_gateway({"attached": own, "past": own}, look(), ["attached", "past"], 1.0).values()
+    assert seen.figure(Metric.TTFT_P50) == Figure(0.2)
+    assert past.figure(Metric.TTFT_P50) == Figure(1.75, estimated=True)
 
 
 def test_the_rate_of_an_engine_that_counts_at_the_end_is_the_gateways() -> None:
     own = EngineSample(at=1.0, values={Metric.DECODE: 0.0, Metric.KV_USED: 0.4})
     joined = with_gateway({"attached": own}, look(), ["attached"], 1.0, {"attached"})["attached"]
-    assert joined.figure(Metric.DECODE) == Figure(3000.0, by_gateway=True)
+    assert joined.figure(Metric.DECODE) == Figure(3000.0, estimated=True)
     assert joined.figure(Metric.KV_USED) == Figure(0.4)
 
 

@@ -24,16 +24,24 @@ Recorded = Callable[[str], Any]
 Read = Callable[..., Reading]
 
 
+def _sum(text: str, name: str) -> float:
+    return sum(float(value) for value in re.findall(rf"^vllm:{name}{{.*}} (.*)$", text, re.M))
+
+
 @pytest.mark.parametrize("version", VLLM)
 def test_recorded_vllm(version: str, between: Between, recorded: Recorded) -> None:
     """Every figure of every vLLM version equals the one computed independently."""
     values, acceptance_at, *_ = between(EngineKind.VLLM, f"vllm-{version}.txt", f"vllm-{version}-t1.txt")
-    told = recorded(f"vllm-{version}-expected.json")["expected"]
+    told = recorded(f"vllm-{version}-expected.json")
+    before, after = recorded(f"vllm-{version}.txt"), recorded(f"vllm-{version}-t1.txt")
+    firsts = _sum(after, "time_to_first_token_seconds_count") - _sum(before, "time_to_first_token_seconds_count")
+    decoding_s = _sum(after, "inter_token_latency_seconds_sum") - _sum(before, "inter_token_latency_seconds_sum")
+    told = told["expected"] | {"delta": told["delta"]}
     assert acceptance_at == pytest.approx(told["per_pos_acceptance"])
     assert values == pytest.approx(
         {
             Metric.DECODE: told["decode_tok_s"],
-            Metric.DECODE_EACH: told["decode_tok_s"] / told["num_running"],
+            Metric.DECODE_EACH: (told["delta"]["generation_tokens"] - firsts) / decoding_s,
             Metric.PROMPT_SPEED: None,  # its histograms are trimmed off
             Metric.PREFILL: told["prefill_tok_s_computed"],
             Metric.PREFIX_HIT: told["prefix_hit_rate_interval"],

@@ -35,7 +35,7 @@ from sparkdash.domain.history import (
 )
 from sparkdash.domain.images import Inventory
 from sparkdash.domain.memory import MemoryAccount
-from sparkdash.domain.metric import EngineSample, Gpu, Memory, Metric, Sample
+from sparkdash.domain.metric import EngineSample, GatewayFigures, Gpu, Memory, Metric, Sample
 from sparkdash.domain.node import Diagnosis
 from sparkdash.domain.profile import EngineKind, ProfileSummary
 from sparkdash.domain.request import Request, RequestState
@@ -82,6 +82,9 @@ def engine(profile: str = GPT, state: EngineState = EngineState.READY, **changes
     return Engine(**(values | changes))
 
 
+TIMED = GatewayFigures(ttft_p50_s=0.41, ttft_p95_s=1.9)
+
+
 def sample(at: float = NOW, decode: float | None = 57.9, profile: str = GPT, **memory: Any) -> Sample:
     values = {
         Metric.DECODE: decode, Metric.PROMPT_SPEED: 2140.0, Metric.PREFIX_HIT: 0.76, Metric.PREFIX_HIT_LIFETIME: 0.71,
@@ -94,7 +97,7 @@ def sample(at: float = NOW, decode: float | None = 57.9, profile: str = GPT, **m
     }  # fmt: skip
     return Sample(
         at=at,
-        engines={profile: EngineSample(at=at, values=values, acceptance_at=(0.81, 0.62))},
+        engines={profile: EngineSample(at=at, values=values, acceptance_at=(0.81, 0.62), gateway=TIMED)},
         memory=Memory(**(box | memory)),
         gpu=Gpu(utilization=0.96, power_w=62.0, temperature_c=71.0, sm_clock_mhz=2410.0),
     )

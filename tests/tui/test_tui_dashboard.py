@@ -9,7 +9,7 @@ import pytest
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, GuardChanged, Level, Notice, RequestChanged, SwapChanged
 from sparkdash.domain.memory import Floors, Guard, GuardLevel
-from sparkdash.domain.metric import Metric
+from sparkdash.domain.metric import GatewayFigures, Metric
 from sparkdash.domain.request import RequestState
 from sparkdash.domain.swap import SwapOutcome, SwapPhase
 from sparkdash.errors import DaemonError
@@ -47,9 +47,12 @@ async def test_a_box_at_work_fits_80x24(stage: Any, box: Any) -> None:
 async def test_first_token_times_of_two_digits_fit_beside_each_other(stage: Any, box: Any) -> None:
     sample = box.sample()
     (name, found), *_ = sample.engines.items()
-    slow = found.replace(values={**found.values, Metric.TTFT_P50: 17.17, Metric.TTFT_P95: 138.52})
+    slow = found.replace(gateway=GatewayFigures(ttft_p50_s=17.17, ttft_p95_s=138.52))
+    read = found.replace(values={**found.values, Metric.TTFT_P50: 17.17, Metric.TTFT_P95: 138.52}, gateway=None)
     async with stage(box.snapshot(sample=sample.replace(engines={name: slow}))) as on:
         assert "ttft 17.2 s  p95 139 s " in on.lines[7]
+    async with stage(box.snapshot(sample=sample.replace(engines={name: read}))) as on:
+        assert "ttft ~17.2 s  p95 ~139 s " in on.lines[7]
 
 
 async def test_a_wide_terminal_shows_requests_and_log_beside_the_dashboard(stage: Any, box: Any, link: Any) -> None:

@@ -132,6 +132,7 @@ class Sglang(EngineAdapter):
         acceptance_gauge=("sglang:spec_accept_rate",),
         acceptance_length_gauge=("sglang:spec_accept_length",),
         ttft=("sglang:time_to_first_token_seconds",),
+        itl=("sglang:inter_token_latency_seconds",),
         copies=("tp_rank", "pp_rank", "moe_ep_rank", "pid"),
         started=(),
     )

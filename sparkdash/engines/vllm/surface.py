@@ -52,6 +52,7 @@ METRICS = MetricNames(
     accepted=("vllm:spec_decode_num_accepted_tokens_total",),
     accepted_at=("vllm:spec_decode_num_accepted_tokens_per_pos_total",),
     ttft=("vllm:time_to_first_token_seconds",),
+    itl=("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
     preemptions=("vllm:num_preemptions_total",),
 )
 

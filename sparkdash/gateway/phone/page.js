@@ -50,12 +50,15 @@ function row(...children) {
 
 const GATEWAY = { decode_tok_s: "decode_tok_s", prompt_tok_s: "prompt_tok_s", ttft_p50_s: "ttft_p50_s", running: "in_flight" };
 
-/* The engine's own figure, else the gateway's, which is marked. */
+const TIMED = "ttft_p50_s";
+
+/* The engine's own figure, else the gateway's estimate, which is marked. The first token is timed by the gateway; an
+   engine's own is read off coarse buckets. */
 function figure(sample, name) {
   const own = sample && sample.values[name];
-  if (known(own)) return { value: own, estimated: false };
   const other = sample && sample.gateway && GATEWAY[name] ? sample.gateway[GATEWAY[name]] : null;
-  return { value: known(other) ? other : null, estimated: known(other) };
+  if (known(other) && (name === TIMED || !known(own))) return { value: other, estimated: name !== TIMED };
+  return { value: known(own) ? own : null, estimated: name === TIMED && known(own) };
 }
 
 function decodeOfBox(sample) {

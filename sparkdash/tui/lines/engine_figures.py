@@ -9,8 +9,8 @@ import time
 from collections.abc import Collection
 
 from sparkdash.domain.engine import Engine, Liveness, LivenessState, RepairStep
-from sparkdash.domain.metric import EngineSample, Metric
-from sparkdash.domain.phrases import repair_text, state_text, step_text
+from sparkdash.domain.metric import EngineSample, Figure, Metric
+from sparkdash.domain.phrases import about, repair_text, state_text, step_text
 from sparkdash.domain.profile import SpeedUp
 from sparkdash.domain.state import Figures
 from sparkdash.tui.lines import words
@@ -181,8 +181,8 @@ def _tall(lines: list[Line], rows: int) -> list[Line]:
 
 def prompt_speed(sample: EngineSample) -> str:
     """Return the prompt speed; "~" stands before one that only the gateway tells."""
-    value, by_gateway = sample.figure(Metric.PROMPT_SPEED)
-    return f"{'~' if by_gateway else ''}{fitted(value, FIGURE - by_gateway)}"
+    value, estimated = sample.figure(Metric.PROMPT_SPEED)
+    return f"{'~' if estimated else ''}{fitted(value, FIGURE - estimated)}"
 
 
 def _pair(name: str, value: str, unit: str = "") -> Line:
@@ -210,16 +210,15 @@ def _prompt(view: View, engine: Engine, sample: EngineSample, width: int) -> Lin
 
 
 def _ttft(sample: EngineSample, seen: Figures) -> Line:
-    half = sample.figure(Metric.TTFT_P50).value
-    half = seen.ttft_s if half is None else half
-    late = sample.figure(Metric.TTFT_P95).value
-    return join([_pair("ttft", _seconds(half)), _pair("p95", _seconds(late)) if late is not None else EMPTY], GAP)
+    half, late = sample.figure(Metric.TTFT_P50), sample.figure(Metric.TTFT_P95)
+    first = Figure(seen.ttft_s) if half.value is None else half
+    return join([_pair("ttft", _seconds(first)), EMPTY if late.value is None else _pair("p95", _seconds(late))], GAP)
 
 
-def _seconds(value: float | None) -> str:
-    """Format seconds in six cells at most."""
-    decimals = sum((value or 0.0) < limit for limit in (TEN, HUNDRED))
-    return number(value, decimals, " s")
+def _seconds(figure: Figure) -> str:
+    """Format seconds in six cells at most, seven with "~"."""
+    decimals = sum((figure.value or 0.0) < limit for limit in (TEN, HUNDRED))
+    return about(number(figure.value, decimals, " s"), estimated=figure.estimated)
 
 
 def _share(label: str, value: float | None, width: int, remark: Line) -> Line:

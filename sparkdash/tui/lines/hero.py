@@ -87,7 +87,7 @@ def speed_of(view: View, engine: Engine) -> Speed:
         published=published,
         is_each=view.hero.is_each,
         roofline=_roofline(view, engine, sample),
-        estimated=total.by_gateway,
+        estimated=total.estimated,
         alerting=view.is_alerting(engine.profile, Metric.DECODE.value),
         queued=round(sample.get(Metric.WAITING) or 0),
     )

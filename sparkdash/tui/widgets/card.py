@@ -109,8 +109,8 @@ def _engine(engine: Engine, view: View, name: Line, width: int) -> Line:
 
 def _figures(engine: Engine, view: View, width: int) -> Line:
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
-    value, by_gateway = sample.figure(Metric.DECODE)
-    rate = styled(f"{'~' if by_gateway else ''}{number(value, 1)}", _style(view, engine, Metric.DECODE))
+    value, estimated = sample.figure(Metric.DECODE)
+    rate = styled(f"{'~' if estimated else ''}{number(value, 1)}", _style(view, engine, Metric.DECODE))
     rate += styled(" tok/s", Style.DIM)
     used = styled(percent(sample.get(Metric.KV_USED)), _style(view, engine, Metric.KV_USED))
     kv = styled("kv ", Style.DIM) + align_right(used, 5)

@@ -119,7 +119,7 @@ def box_rate(view: View) -> Line:
     if total is None or total.value is None:
         return EMPTY
     told = number(total.value, 1 if total.value < 1000 else 0)
-    return styled(f"{'~' if total.by_gateway else ''}{told}", Style.PLAIN) + styled(" tok/s  ", Style.DIM)
+    return styled(f"{'~' if total.estimated else ''}{told}", Style.PLAIN) + styled(" tok/s  ", Style.DIM)
 
 
 def _far(view: View) -> Line:

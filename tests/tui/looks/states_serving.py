@@ -139,7 +139,8 @@ def huge(box: Any) -> Any:
         Metric.KV_USED: 1.0, Metric.KV_CAPACITY: 987_654_321.0, Metric.ACCEPTANCE: 1.0, Metric.ACCEPTANCE_LENGTH: 12.0,
         Metric.TTFT_P50: 4321.0, Metric.TTFT_P95: 98_765.4, Metric.RUNNING: 4096.0, Metric.WAITING: 99_999.0,
     }  # fmt: skip
-    figures = EngineSample(at=box.now, values=values, acceptance_at=tuple(1.0 for _ in range(11)))
+    figures = EngineSample(at=box.now, values=values, acceptance_at=tuple(1.0 for _ in range(11)),
+                           gateway=GatewayFigures(ttft_p50_s=4321.0, ttft_p95_s=98_765.4))  # fmt: skip
     gpu = sample.gpu.replace(utilization=1.0, power_w=12_345.0, temperature_c=123.0, sm_clock_mhz=12_345.0)
     big = {"prompt_tokens": 12_345_678, "cached_tokens": 12_345_677, "completion_tokens": 9_876_543, "ttft_s": 12_345.6,
            "decode_tok_s": 123_456.7, "started_at": box.now - 987_654}  # fmt: skip
