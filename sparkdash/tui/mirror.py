@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.event import Event, Measuring, SampleTaken
-from sparkdash.domain.metric import EngineSample, Sample
+from sparkdash.domain.metric import STALE_S, EngineSample, Sample
 from sparkdash.domain.node import LOCAL, NodeState
 from sparkdash.domain.phrases import boxes_text
 from sparkdash.domain.request import Request
@@ -45,8 +45,6 @@ class RecordedPast:
 Item = Snapshot | Event | Disconnected
 
 
-STALE_S = 3.0
-"""Seconds after which a sample is stale: three missed ticks."""
 SKEW_S = 2.0
 """Clock offsets up to this count as zero; beyond it (over ssh) the daemon's own time is used."""
 SAID_S = 8.0

@@ -287,6 +287,18 @@ async def test_simulated_is_never_crowded_out(stage: Any, box: Any) -> None:
         assert len(on.lines[1]) == 80
 
 
+async def test_a_silent_engines_rate_is_in_no_sum_and_its_row_tells_the_age(stage: Any, box: Any) -> None:
+    """Frozen for 45 s beside one that decodes: the title has the other's rate alone."""
+    sample = box.sample()
+    frozen = sample.engines[box.gpt].replace(at=box.now - 45)
+    both = {box.gpt: sample.engines[box.gpt], "qwen3-coder-30b-nvfp4": frozen.replace(values={Metric.DECODE: 197.9})}
+    engines = {name: box.engine(name) for name in both}
+    async with stage(box.snapshot(engines=engines, sample=sample.replace(engines=both)), size=(120, 40)) as on:
+        assert "57.9 tok/s  " in on.lines[0]
+        (row,) = (line for line in on.lines if "197.9 tok/s" in line)
+        assert "45s old" in row
+
+
 async def test_old_figures_tell_their_age(stage: Any, box: Any) -> None:
     """The engine has been silent for 20 s."""
     async with stage(box.snapshot()) as on:

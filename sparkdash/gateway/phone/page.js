@@ -51,6 +51,7 @@ function row(...children) {
 const GATEWAY = { decode_tok_s: "decode_tok_s", prompt_tok_s: "prompt_tok_s", ttft_p50_s: "ttft_p50_s", running: "in_flight" };
 
 const TIMED = "ttft_p50_s";
+const STALE_S = 3; /* an older figure is in no sum */
 
 /* The engine's own figure, else the gateway's estimate, which is marked. The first token is timed by the gateway; an
    engine's own is read off coarse buckets. */
@@ -62,7 +63,8 @@ function figure(sample, name) {
 }
 
 function decodeOfBox(sample) {
-  const told = Object.values((sample && sample.engines) || {}).map((one) => figure(one, "decode_tok_s"));
+  const fresh = Object.values((sample && sample.engines) || {}).filter((one) => sample.at - one.at <= STALE_S);
+  const told = fresh.map((one) => figure(one, "decode_tok_s"));
   const with_value = told.filter((one) => known(one.value));
   if (!with_value.length) return { value: null, estimated: false };
   return { value: with_value.reduce((sum, one) => sum + one.value, 0), estimated: with_value.some((one) => one.estimated) };

@@ -103,8 +103,11 @@ def _engine(engine: Engine, view: View, name: Line, width: int) -> Line:
         return head + styled(engine.failure.message, Style.BAD)
     if step := engine_figures.stuck_step(engine, view):
         return head + styled(step, Style.BAD)
-    told = _figures(engine, view, width - length(head))
-    return head + (told if view.engine_age_s(engine.profile) is None else dimmed(told))
+    age = view.engine_age_s(engine.profile)
+    if age is None:
+        return head + _figures(engine, view, width - length(head))
+    old = styled(f"  {words.age(age)} old", Style.WARN)
+    return head + dimmed(_figures(engine, view, width - length(head) - length(old))) + old
 
 
 def _figures(engine: Engine, view: View, width: int) -> Line:

@@ -114,8 +114,8 @@ def _done(swap: Swap) -> Line:
 
 
 def box_rate(view: View) -> Line:
-    """Add up the decode rates of all engines; empty while none is known."""
-    total = view.sample.decode if view.sample and view.link is LinkState.LIVE else None
+    """Add up the decode rates of all engines; empty while none is known, or they are old."""
+    total = view.sample.decode if view.sample and view.sample_age_s is None else None
     if total is None or total.value is None:
         return EMPTY
     told = number(total.value, 1 if total.value < 1000 else 0)
