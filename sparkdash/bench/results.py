@@ -45,6 +45,8 @@ class Provenance(Frozen):
     """Type that the engine resolved, from its log; never the requested one."""
     kv_tokens: int | None = None
     """Tokens that the KV cache holds, by the engine's own figure."""
+    weights_gib: float | None = None
+    """Weights on each node, by the engine's log."""
     context_limit: int | None = None
     """Longest request in tokens that the engine serves, by its list of models."""
     thinking: bool | None = None
@@ -92,6 +94,8 @@ class RequestSample(Frozen):
     """First event that carries content that a reader sees."""
     last_ns: int | None = None
     """Last event that carries a token; neither the usage event nor [DONE]."""
+    itl_p99_ns: int | None = None
+    """99 % of the waits between moments at which tokens came were at most this long."""
     n: int | None = None
     """Completion tokens from `usage`, reasoning included."""
     k1: int = Field(default=1, ge=1)
@@ -126,6 +130,11 @@ class RequestSample(Frozen):
     def ttfv_s(self) -> float | None:
         """Time to the first visible token."""
         return _span(self.t0_ns, self.visible_ns)
+
+    @property
+    def itl_p99_s(self) -> float | None:
+        """99th percentile of the waits between tokens; None with fewer than DECODE_TOKENS."""
+        return None if self.itl_p99_ns is None or (self.n or 0) < DECODE_TOKENS else self.itl_p99_ns / _NS
 
     @property
     def e2e_s(self) -> float | None:

@@ -114,6 +114,8 @@ class EngineAdapter:
     program: tuple[str, ...] = ()
     phrases: Sequence[logs.Phrase] = ()
     causes: Sequence[logs.Cause] = ()
+    weights_line: re.Pattern[str] | None = None
+    """Line of its log that tells the GiB of its weights."""
     """Causes of failed starts, tried before those that all engines share."""
     death_words: tuple[bytes, ...] = ()
     """Words in an error body or error event that mean that the engine behind the HTTP server is dead. Empty where the
@@ -201,6 +203,11 @@ class EngineAdapter:
         there.
         """
         return None
+
+    def loaded_gib(self, lines: Sequence[str]) -> float | None:
+        """Read the GiB of weights on a node from the start-up log, the largest rank's; None when it is not there."""
+        hits = (self.weights_line.search(line) for line in lines) if self.weights_line else ()
+        return max((float(hit[1]) for hit in hits if hit), default=None)
 
     def classify(self, lines: Sequence[str], exit_code: int | None) -> Failure:
         return logs.classify(lines, exit_code, self.causes)

@@ -28,6 +28,7 @@ class Sim(EngineAdapter):
     death_words = surface.DEATH_WORDS
     metrics = surface.METRICS
     phrases = surface.PHRASES
+    weights_line = surface.WEIGHTS_LINE
     runs_on_nodes = True
     owned_by = "sparkdash-sim"
     takes_vllm_keys = True

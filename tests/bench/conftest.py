@@ -37,6 +37,8 @@ class Rehearsal:
     provenance: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     drafts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Of 100 verify steps, accepted tokens by position."""
+    hits: int | None = None
+    """Prompt tokens of 100 that the prefix cache had."""
     mode: Mode = Mode.STANDARD
     reps: int = 4
     voids: Mapping[tuple[str, CellKey], str] = field(default_factory=dict)
@@ -126,6 +128,8 @@ class Rehearsal:
                     draft_tokens=100 * len(at) if at else None,
                     accepted_tokens=sum(at) if at else None,
                     accepted_at=at,
+                    prefix_hits=self.hits,
+                    prefix_queries=100,
                     void=void,
                 )
             )
@@ -160,6 +164,7 @@ class Rehearsal:
             token_ns=whole // 10,
             visible_ns=whole // 10 + int(0.9 * whole * hidden),
             last_ns=whole,
+            itl_p99_ns=whole // cell.output,
             n=cell.output,
             visible=cell.output if self.visible is None else int(cell.output * self.visible),
             prompt_tokens=cell.context + 20,

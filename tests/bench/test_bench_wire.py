@@ -294,6 +294,15 @@ def test_what_comes_in_one_piece_was_there_at_the_first_moment() -> None:
     assert (answer.token_ns, answer.k1, answer.first_chunks) == (10, 2, 2)
 
 
+def test_the_longest_waits_between_tokens_are_kept() -> None:
+    """Of a hundred waits one is longer than the 99th percentile; what comes in one piece has no wait between."""
+    ats = [10 * at for at in range(100)] + [2000]
+    pieces = [(at, delta(usage=2 * at + 2, content="a") + delta(content="b")) for at in ats]
+    assert read_stream(0, pieces).itl_p99_ns == 2000 - 990
+    assert read_stream(0, pieces[:-1]).itl_p99_ns == 10
+    assert read_stream(0, pieces[:1]).itl_p99_ns is None
+
+
 def test_cut_frames_and_reasoning_by_its_older_name() -> None:
     whole = delta(reasoning_content="hm")
     answer = read_stream(0, [(1, whole[:9]), (2, whole[9:]), (3, delta(content="so"))])

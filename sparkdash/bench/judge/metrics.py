@@ -29,6 +29,7 @@ class BenchMetric(StrEnum):
     PREFILL = "prefill"
     TTFT = "ttft"
     TTFV = "ttfv"
+    ITL_P99 = "itl_p99"
     AGGREGATE = "aggregate"
 
     @property
@@ -44,7 +45,7 @@ class BenchMetric(StrEnum):
         return _DEFINITIONS[self]
 
 
-_TIMES = frozenset({BenchMetric.TTFT, BenchMetric.TTFV})
+_TIMES = frozenset({BenchMetric.TTFT, BenchMetric.TTFV, BenchMetric.ITL_P99})
 _DEFINITIONS = {
     BenchMetric.DECODE: "(completion tokens - tokens of the first chunk) / (last token - first token); "
     "reasoning counts; blank below 16 tokens",
@@ -55,6 +56,8 @@ _DEFINITIONS = {
     "the fixed time fitted over the contexts",
     BenchMetric.TTFT: "first content or reasoning token - request sent",
     BenchMetric.TTFV: "first token outside the reasoning - request sent; without reasoning the same as ttft",
+    BenchMetric.ITL_P99: "99th percentile, in one answer, of the waits between moments at which tokens came; blank below "
+    "16 tokens",
     BenchMetric.AGGREGATE: "completion tokens of all concurrent requests / (last end - first start)",
 }
 
@@ -103,6 +106,8 @@ def request_figure(sample: RequestSample, metric: BenchMetric, fixed_s: float = 
             return sample.ttft_s
         case BenchMetric.TTFV:
             return sample.ttfv_s
+        case BenchMetric.ITL_P99:
+            return sample.itl_p99_s
         case BenchMetric.PREFILL:
             return _prefill_tok_s(sample, fixed_s)
         case BenchMetric.AGGREGATE:

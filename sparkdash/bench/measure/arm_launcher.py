@@ -54,6 +54,7 @@ async def profile_provenance(
         tokenizer_sha256=await measured.tokenizer(),
         kv_dtype=adapter_of(profile).kv_dtype(log) or await measured.kv_dtype(),
         kv_tokens=await measured.kv_tokens(),
+        weights_gib=adapter_of(profile).loaded_gib(log),
         context_limit=await measured.context_limit(),
         thinking=_thinking(profile),
         temperature=0.0,

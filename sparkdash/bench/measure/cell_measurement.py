@@ -28,8 +28,8 @@ from sparkdash.telemetry.reading import Reading
 
 TRIES = 3
 TAKEN_OVER = (
-    "t0_ns", "response_ns", "token_ns", "visible_ns", "last_ns", "n", "k1", "k1_assumed", "visible", "chunks",
-    "prompt_tokens", "cached_tokens", "finish_reason", "lag_ms",
+    "t0_ns", "response_ns", "token_ns", "visible_ns", "last_ns", "itl_p99_ns", "n", "k1", "k1_assumed", "visible",
+    "chunks", "prompt_tokens", "cached_tokens", "finish_reason", "lag_ms",
 )  # fmt: skip
 """Fields of an answer that its sample keeps."""
 WARM_UP_TOKENS = 32

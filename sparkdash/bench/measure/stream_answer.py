@@ -25,6 +25,7 @@ class StreamedAnswer:
     token_ns: int | None = None
     visible_ns: int | None = None
     last_ns: int | None = None
+    itl_p99_ns: int | None = None
     n: int | None = None
     k1: int = 1
     """Tokens that came at the first token's moment."""
@@ -66,6 +67,8 @@ class _Reader:
         """Tokens so far, as far as chunks tell."""
         self._thoughts = 0
         """Tokens that came with reasoning."""
+        self._gaps: list[int] = []
+        """Nanoseconds between the moments at which tokens came."""
         self._told = False
         """Whether chunks report token counts."""
         self._usage: Mapping[str, Any] = {}
@@ -115,6 +118,8 @@ class _Reader:
     def _note_moment(self, at: int, text: str) -> None:
         answer = self._answer
         answer.chunks += 1
+        if answer.last_ns is not None and at > answer.last_ns:
+            self._gaps.append(at - answer.last_ns)
         answer.last_ns = at
         if answer.token_ns is None:
             answer.token_ns = at
@@ -127,6 +132,7 @@ class _Reader:
     def answer(self) -> StreamedAnswer:
         answer = self._answer
         answer.n = _count(self._usage, "completion_tokens")
+        answer.itl_p99_ns = sorted(self._gaps)[int(0.99 * len(self._gaps))] if self._gaps else None
         answer.visible = self._seen(answer.n)
         answer.prompt_tokens = _count(self._usage, "prompt_tokens")
         answer.cached_tokens = _count(_within(self._usage, "prompt_tokens_details"), "cached_tokens")

@@ -24,6 +24,7 @@ from sparkdash.bench.report.blocks import (
     format_percent,
     format_spread,
     format_value,
+    tokens_text,
 )
 from sparkdash.bench.report.layout import Build, SpeculationMode
 from sparkdash.bench.report.report import ArmReport, Report
@@ -291,26 +292,19 @@ def kv_table(source: TableSource) -> Iterator[Block]:
     if not known:
         return
     notes = Footnotes()
-    rows = tuple((TableCell(name), *_kv_cells(told, notes)) for name, told in known)
+    rows = tuple((TableCell(name), *kv_cells(told, notes)) for name, told in known)
     yield Heading(2, "256K context")
     yield Grid(head=("Build", "KV cache", "256K concurrent users"), rows=rows, notes=tuple(notes.texts))
     yield TextBlock((KV_HOW,), Tone.DIM)
 
 
-def _kv_cells(told: Provenance, notes: Footnotes) -> tuple[TableCell, TableCell]:
+def kv_cells(told: Provenance, notes: Footnotes) -> tuple[TableCell, TableCell]:
     tokens, limit = told.kv_tokens or 0, told.context_limit
     if limit is not None and limit < LONG:
         users = TableCell(DASH + notes.mark(f"the engine serves requests of up to {limit:,} tokens"), Tone.DIM)
     else:
         users = TableCell(str(tokens // LONG))
-    return TableCell(f"{_tokens_text(tokens)} tokens"), users
-
-
-def _tokens_text(tokens: int) -> str:
-    """Format tokens in the published way: 355K, 1.4M."""
-    if tokens >= 1_000_000:
-        return f"{tokens / 1_000_000:.1f}M"
-    return f"{tokens / 1000:.0f}K" if tokens >= 1000 else str(tokens)
+    return TableCell(f"{tokens_text(tokens)} tokens"), users
 
 
 class CellCeiling(Frozen):

@@ -168,6 +168,13 @@ def format_spread(figure: ArmFigure, digits: int = 1) -> str:
     return f"{figure.median:.{digits}f} [{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
 
 
+def tokens_text(tokens: int) -> str:
+    """Format tokens in the published way: 355K, 1.4M."""
+    if tokens >= 1_000_000:
+        return f"{tokens / 1_000_000:.1f}M"
+    return f"{tokens / 1000:.0f}K" if tokens >= 1000 else str(tokens)
+
+
 def format_percent(share: float, digits: int = 0) -> str:
     """Format 0.74 as 74%, without a space, as the published tables write it."""
     return f"{100 * share:.{digits}f}%"

@@ -101,6 +101,20 @@ def recipe_table(source: TableSource, layout: Layout) -> Iterator[Block]:
     yield Grid(head=head, rows=tuple(rows), widths=(0,) * 4, notes=tuple(notes.texts))
 
 
+def latency_table(source: TableSource) -> Iterator[Block]:
+    """Table of the waits for the first token and between tokens, in the compared cell."""
+    if (key := source.compared) is None:
+        return
+    notes = Footnotes()
+    metrics = (BenchMetric.TTFT, BenchMetric.ITL_P99)
+    rows = tuple(
+        (TableCell(arm.name), *(source.cell(arm.name, key, notes, metric) for metric in metrics))
+        for arm in source.report.arms
+    )
+    yield Heading(2, f"Latency ({_where(source, key)})")
+    yield Grid(head=("Arm", "TTFT s", "ITL p99 s"), rows=rows, notes=tuple(notes.texts), right=True)
+
+
 def evidence_tables(source: TableSource) -> Iterator[Block]:
     """Tables per arm: both figures of every cell with bounds and verdict, the geometric mean, and the extremes."""
     report = source.report

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from enum import StrEnum
 from pathlib import Path
 
 from pydantic import Field, ValidationError
@@ -80,15 +79,19 @@ class LayoutTitles(Frozen):
     starts: str = "Start commands"
 
 
-class Part(StrEnum):
-    """Part that a layout can show by itself."""
+class TableLayout(Frozen):
+    """Table of a published document: its columns and rows are templates (filled_tables.py)."""
 
-    BATCH = "batch"
-    PREFILL = "prefill"
-    PAIRED = "paired"
-    PROMPTS = "prompts"
-    KV = "kv"
-    CLAIMS = "claims"
+    title: str
+    given: dict[str, str] = {}
+    """Texts that all rows share: `profile`, `suite` (its measurement), `cell`, `over` (what gains are against)."""
+    above: tuple[str, ...] = ()
+    columns: dict[str, str] = {}
+    """Template by column head."""
+    rows: tuple[dict[str, str], ...] = ()
+    below: tuple[str, ...] = ()
+    blank: str = ""
+    """Text of a cell that is still to be measured."""
 
 
 class Layout(Frozen):
@@ -96,8 +99,10 @@ class Layout(Frozen):
 
     title: str
     facts: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = ()
-    """Parts of the report, in order, in the place of everything but its head; empty: the whole report."""
+    suites: tuple[str, ...] = ()
+    """Suites whose runs are merged where no run is named; empty: the newest run's."""
+    tables: tuple[TableLayout, ...] = ()
+    """Tables in the place of everything but the report's head; empty: the whole report."""
     modes: tuple[SpeculationMode, ...] = ()
     """Without modes and groups the run determines both."""
     about: tuple[str, ...] = ()

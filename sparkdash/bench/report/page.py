@@ -6,7 +6,7 @@ Pure.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparkdash.bench.judge.metrics import BenchMetric
@@ -27,7 +27,8 @@ from sparkdash.bench.report.blocks import (
     Tone,
 )
 from sparkdash.bench.report.charts import Chart
-from sparkdash.bench.report.layout import Build, BuildGroup, Layout, Part, derive_layout, filled_layout
+from sparkdash.bench.report.filled_tables import filled_tables
+from sparkdash.bench.report.layout import Build, BuildGroup, Layout, derive_layout, filled_layout
 from sparkdash.bench.report.report import MissingCells, Report
 from sparkdash.bench.run import Arm
 from sparkdash.domain.profile import Published
@@ -92,6 +93,8 @@ def report_page(
 
 
 def report_charts(report: Report, layout: Layout | None = None) -> tuple[Chart, ...]:
+    if layout and layout.tables:  # of several suites and models, which share no axis
+        return ()
     layout = filled_layout(layout, report) if layout else derive_layout(report)
     return charts.draw_charts(TableSource(report, BenchMetric(layout.metric), {}))
 
@@ -104,11 +107,10 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
     yield TextBlock((*layout.facts, *_measured(source)))
     for flag in report.flags:
         yield TextBlock((f"{'Not compared' if flag.refuses else 'Mind'} ({flag.arm}): {flag.text}",), Tone.WORSE)
-    yield from _commands(source)
-    if layout.parts:
-        for part in layout.parts:
-            yield from _part(source, shelf, part)
+    if layout.tables:
+        yield from filled_tables(source, layout.tables, shelf.published)
         return
+    yield from _commands(source)
     for group in layout.groups:
         yield from _group(source, layout, group)
     if len(report.arms) > 1:
@@ -120,6 +122,7 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
             yield from comparison_tables.recipe_table(source, layout)
     yield from comparison_tables.advice_table(source)
     yield from comparison_tables.evidence_tables(source)
+    yield from comparison_tables.latency_table(source)
     yield from published.paired_tables(source)
     yield from comparison_tables.speculation_tables(source)
     yield from arm_tables.kv_table(source)
@@ -127,18 +130,6 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
     yield from comparison_tables.score_tables(source)
     yield from _void_tables(report)
     yield from published.published_tables(source, _comparable(report, shelf))
-
-
-def _part(source: TableSource, shelf: LocalProfiles, part: Part) -> Iterator[Block]:
-    parts: dict[Part, Callable[[], Iterator[Block]]] = {
-        Part.BATCH: lambda: published.batch_reports(source),
-        Part.PREFILL: lambda: published.prefill_recipes(source, shelf.weights),
-        Part.PAIRED: lambda: published.paired_recipes(source, shelf.weights),
-        Part.PROMPTS: lambda: published.paired_tables(source),
-        Part.KV: lambda: arm_tables.kv_table(source),
-        Part.CLAIMS: lambda: comparison_tables.evidence_tables(source),
-    }
-    yield from parts[part]()
 
 
 def _comparable(report: Report, shelf: LocalProfiles) -> Mapping[str, Sequence[Published]]:

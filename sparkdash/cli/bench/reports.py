@@ -78,13 +78,16 @@ MATH = "math"
 """Suite whose right answers a matrix shows."""
 LayoutName = Annotated[
     str | None,
-    typer.Option("--layout", help="A layout's name (qwen3-coder) or YAML file; default: derived from the run."),
+    typer.Option(
+        "--layout",
+        help="lab, recipes, steps, qwen3-coder, or a YAML file; without RUN, of all runs of its suites.",
+    ),
 ]
 MetricName = Annotated[
     str | None,
     typer.Option(
         "--metric",
-        help="Figure in the tables: decode, e2e (with prefill, as in published tables), prefill, ttft, ttfv, visible.",
+        help="Figure in the tables: decode, e2e (with prefill, as in published tables), prefill, ttft, ttfv, itl_p99, visible.",
     ),
 ]
 
@@ -116,52 +119,69 @@ def read_report(run: str, math: str | None = None) -> Report:
     return found if math is None else add_math_scores(found, read_report(math))
 
 
-def merge_matrix(run: str | None, suite: str | None, math: str | None, *, simulated: bool = False) -> Report:
-    """Merge the runs of a suite, and the newest right answers of the suite `math`."""
+def merge_matrix(suites: Sequence[str | None], math: str | None, *, simulated: bool = False) -> Report:
+    """Merge the runs of each suite (None: the newest run's), and the newest right answers of the suite `math`."""
     from sparkdash.bench import run_folder
     from sparkdash.bench.report.assemble import add_math_scores
     from sparkdash.bench.report.merged_runs import merge_runs, select_runs
 
-    if run is not None:
-        raise typer.BadParameter("--matrix reads all runs of a suite; give --suite instead of a RUN", param_hint="RUN")
     places = {place.name: place for place in readable_runs(run_folder.list_runs())}
     known = [run_folder.read_run(place) for place in places.values()]
 
     def merged(runs: Sequence[Run]) -> Report:
         return merge_runs([run_folder.read_results(places[one.id]) for one in runs])
 
-    chosen = _chosen_runs(known, suite, simulated=True if simulated else None)
+    chosen = _chosen_runs(known, suites, simulated=True if simulated else None)
     report = merged(chosen)
     if math is not None:
         return add_math_scores(report, read_report(math))
-    asked = select_runs(known, MATH, simulated=chosen[0].simulated) if chosen[0].suite != MATH else []
+    asked = select_runs(known, MATH, simulated=chosen[0].simulated) if MATH not in suites else []
     return add_math_scores(report, merged(asked)) if asked else report
 
 
-def _chosen_runs(known: Sequence[Run], suite: str | None, *, simulated: bool | None) -> list[Run]:
-    """Return the runs of one matrix; tell how many of another version of the suite are left out."""
+def _chosen_runs(known: Sequence[Run], suites: Sequence[str | None], *, simulated: bool | None) -> list[Run]:
+    """Return the runs of one matrix, newest first; tell how many of another version of a suite are left out."""
     from sparkdash.bench.report.merged_runs import select_runs
     from sparkdash.errors import AdmissionError
 
-    runs = [one for one in known if suite is not None or one.suite != MATH]
-    chosen = select_runs(runs, suite, simulated=simulated)
-    if not chosen:
+    runs = [one for one in known if one.suite in suites or (None in suites and one.suite != MATH)]
+    if not runs:
+        wanted = " or ".join(suite for suite in suites if suite) or "any suite"
         raise AdmissionError(
-            f"There is no run of {suite or 'any suite'} to merge.", code="run_not_found", status=404,
+            f"There is no run of {wanted} to merge.", code="run_not_found", status=404,
             hint="`sparkdash bench show` lists them.",
         )  # fmt: skip
-    first = chosen[0]
-    if others := sum(one.suite == first.suite and one.suite_hash != first.suite_hash for one in runs):
-        print_note(f"{others} runs of another version of the suite {first.suite} are left out.")
-    return chosen
+    simulated = all(one.simulated for one in runs) if simulated is None else simulated
+    chosen = [one for suite in suites for one in select_runs(runs, suite, simulated=simulated)]
+    hashes = {one.suite: one.suite_hash for one in chosen}
+    if others := sum(hashes.get(one.suite, one.suite_hash) != one.suite_hash for one in runs):
+        print_note(f"{others} runs of another version of the suite {' or '.join(hashes)} are left out.")
+    return sorted(chosen, key=lambda one: one.created_at, reverse=True)
 
 
-def choose_layout(report: Report, name: str | None, metric: str | None) -> Layout:
-    """Load the named layout, or derive one from the report. Raises AdmissionError."""
-    from sparkdash.bench.report.layout import derive_layout, load_layout
+def _asked_report(
+    run: str | None, layout: Layout | None, math: str | None, *, matrix: bool, suite: str | None, simulated: bool
+) -> Report:
+    """Read one run; with --matrix, or a layout and no RUN, merge the runs of a suite, or of the layout's suites."""
+    if run is not None and matrix:
+        raise typer.BadParameter("--matrix reads all runs of a suite; give --suite instead of a RUN", param_hint="RUN")
+    if run is not None:
+        return read_report(run, math)
+    return merge_matrix([suite] if suite or not layout else layout.suites or [None], math, simulated=simulated)
 
-    layout = derive_layout(report) if name is None else load_layout(name)
+
+def choose_layout(report: Report, layout: Layout | None, metric: str | None) -> Layout:
+    """Return the layout, or derive one from the report. Raises AdmissionError."""
+    from sparkdash.bench.report.layout import derive_layout
+
+    layout = layout or derive_layout(report)
     return layout if metric is None else layout.replace(metric=parse_metric(metric).value)
+
+
+def _named_layout(name: str | None) -> Layout | None:
+    from sparkdash.bench.report.layout import load_layout
+
+    return None if name is None else load_layout(name)
 
 
 def parse_metric(name: str) -> BenchMetric:
@@ -214,7 +234,7 @@ def watch(
         str, typer.Argument(metavar="PROFILE", help="A profile's name.", autocompletion=complete_profile)
     ],
     metric: Annotated[
-        str, typer.Option("--metric", help="decode, e2e, prefill, ttft, ttfv, visible or aggregate.")
+        str, typer.Option("--metric", help="decode, e2e, prefill, ttft, ttfv, itl_p99, visible or aggregate.")
     ] = "decode",
     as_json: AsJson = False,
 ) -> None:
@@ -286,17 +306,18 @@ def export(
     \b
     Examples:
       sparkdash bench export last -o report.md
-      sparkdash bench export 20261121 --layout qwen3-coder --math last -o m.md
+      sparkdash bench export --layout recipes -o recipes.md
       sparkdash bench export last --format html -o report.html
       sparkdash bench export last --format csv | column -ts,
     """
-    if run is None and not matrix:
-        raise typer.BadParameter("give a RUN, or --matrix for all runs of a suite", param_hint="RUN")
+    chosen = _named_layout(layout)
+    if run is None and not matrix and chosen is None:
+        raise typer.BadParameter("give a RUN, a --layout, or --matrix for all runs of a suite", param_hint="RUN")
     if form is ReportFormat.CSV:
-        text = _csv(run, matrix=matrix)
+        text = _csv(run)
     else:
-        report = merge_matrix(run, suite, math) if matrix else read_report(run or "last", math)
-        text = _rendered(report, form, layout, metric)
+        report = _asked_report(run, chosen, math, matrix=matrix, suite=suite, simulated=False)
+        text = _rendered(report, form, chosen, metric)
     if output is None:
         return print_text(text, nl=False)
     return _write(output, text)
@@ -313,16 +334,16 @@ def _write(file: Path, text: str) -> None:
     print_note(f"Wrote {file}.")
 
 
-def _csv(run: str | None, *, matrix: bool) -> str:
+def _csv(run: str | None) -> str:
     from sparkdash.bench import run_folder
     from sparkdash.bench.report.formats import llama_benchy
 
-    if matrix:
-        raise typer.BadParameter("csv describes one run; give its RUN", param_hint="--matrix")
-    return llama_benchy.render_csv(run_folder.read_results(run_folder.find_run(run or "last")))
+    if run is None:
+        raise typer.BadParameter("csv describes one run; give its RUN", param_hint="RUN")
+    return llama_benchy.render_csv(run_folder.read_results(run_folder.find_run(run)))
 
 
-def _rendered(report: Report, form: ReportFormat, layout: str | None, metric: str | None) -> str:
+def _rendered(report: Report, form: ReportFormat, layout: Layout | None, metric: str | None) -> str:
     from sparkdash.bench.report.formats import html, markdown
     from sparkdash.bench.report.page import report_charts, report_page
 
@@ -350,26 +371,28 @@ def show(
     """Show a run, or many merged: tables and verdicts.
 
     Each figure has its interval. Missing cells are listed with the command that measures them. --matrix merges the
-    runs of one suite, so that a table fills over many nights; each figure names its run and date.
+    runs of one suite, so that a table fills over many nights; each figure names its run and date. So does a layout
+    without RUN, for its own suites.
 
     \b
     Examples:
       sparkdash bench show                   all runs, the newest first
       sparkdash bench show last
       sparkdash bench show last --metric e2e
-      sparkdash bench show --matrix --layout qwen3-coder
+      sparkdash bench show --layout qwen3-coder
       sparkdash bench show 20261121-200000-seeds --json
     """
-    if run is None and not matrix:
+    chosen = _named_layout(layout)
+    if run is None and not matrix and chosen is None:
         from sparkdash.bench import run_folder
 
         known = {place: run_folder.read_run(place) for place in readable_runs(run_folder.list_runs())}
         found = {place: run for place, run in known.items() if run.simulated or not simulated}
         return print_json([*found.values()]) if as_json else print_runs(map(run_folder.read_results, found))
-    report = merge_matrix(run, suite, math, simulated=simulated) if matrix else read_report(run or "last", math)
+    report = _asked_report(run, chosen, math, matrix=matrix, suite=suite, simulated=simulated)
     if as_json:
         return print_json(report)
-    return _draw(report, choose_layout(report, layout, metric))
+    return _draw(report, choose_layout(report, chosen, metric))
 
 
 def print_finished_run(run: str) -> None:

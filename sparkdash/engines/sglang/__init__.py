@@ -138,6 +138,7 @@ class Sglang(EngineAdapter):
     )
     metric_prefix = "sglang:"
     phrases = PHRASES
+    weights_line = re.compile(r"Load weight end\..*\bmem usage=([\d.]+) GB")
     causes = (
         logs.cause(
             "out_of_memory",

@@ -64,6 +64,7 @@ class Vllm(EngineAdapter):
     death_words = surface.DEATH_WORDS
     metrics = surface.METRICS
     metric_prefix = "vllm:"
+    weights_line = surface.WEIGHTS_LINE
     phrases = (*nodes.PHRASES, *surface.PHRASES)
     causes = (
         logs.cause(

@@ -7,6 +7,7 @@ Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from sparkdash.domain.profile import ArgValue
@@ -82,6 +83,8 @@ PHRASES = (
     phrase("http", r"Starting vLLM (?:API server \d+|server) on http\S+"),
     phrase("ready", r"Application startup complete\.", 1.0),
 )
+
+WEIGHTS_LINE = re.compile(r"Model loading took ([\d.]+) GiB")
 
 
 def context(args: Mapping[str, ArgValue]) -> int | None:

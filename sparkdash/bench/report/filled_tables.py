@@ -1,0 +1,261 @@
+"""Tables that a layout lists column by column, filled from measured and published figures.
+
+A column is a template: `{decode 512/256/4} tok/s` is the arm's decode rate at context 512, 256 tokens, four at once.
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from sparkdash.bench.judge.judgement import ArmFigure
+from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.report import arm_tables
+from sparkdash.bench.report.arm_tables import TableSource
+from sparkdash.bench.report.blocks import (
+    DASH,
+    Block,
+    Footnotes,
+    Grid,
+    Heading,
+    TableCell,
+    TextBlock,
+    Tone,
+    format_change,
+    format_percent,
+    tokens_text,
+)
+from sparkdash.bench.report.layout import TableLayout
+from sparkdash.bench.results import Provenance
+from sparkdash.bench.run import CellKey, Kind
+from sparkdash.domain.profile import Published
+from sparkdash.errors import AdmissionError
+from sparkdash.units import duration
+
+FIELD = re.compile(r"\{([a-z0-9_]+)(?: ([^{}]*))?\}")
+RATES = ("decode", "e2e", "prefill", "aggregate")
+"""Figures that are published as well as measured."""
+_NO_FACTS = Provenance()
+
+
+def filled_tables(
+    source: TableSource, tables: Sequence[TableLayout], published: Mapping[str, Sequence[Published]]
+) -> Iterator[Block]:
+    """Build each table of a layout; the commands that fill its blanks stand under it."""
+    for table in tables:
+        notes = Footnotes()
+        rows = [RowFiller(source, {**table.given, **row}, notes, published) for row in table.rows]
+        above = RowFiller(source, table.given, notes, published)
+        cells = [[row.fill(template) for template in table.columns.values()] for row in rows]
+        yield Heading(2, table.title)
+        yield from _lines(above, table.above)
+        if table.columns:
+            texts = tuple(tuple(TableCell(text or table.blank) for text in row) for row in cells)
+            yield Grid(head=tuple(table.columns), rows=texts, notes=tuple(notes.texts))
+        yield from _lines(above, table.below)
+        blank = [row for row, texts in zip(rows, cells, strict=True) if "" in texts]
+        if commands := dict.fromkeys(row.command for row in blank if row.command):
+            yield TextBlock(tuple(f"Missing: `{command}`" for command in commands), Tone.DIM)
+
+
+def _lines(filler: RowFiller, templates: Sequence[str]) -> Iterator[Block]:
+    if told := tuple(text for one in templates if not _is_gap(text := filler.fill(one))):
+        yield TextBlock(told)
+
+
+def _is_gap(text: str) -> bool:
+    return text.rstrip("⁰¹²³⁴⁵⁶⁷⁸⁹") in ("", DASH)
+
+
+class RowFiller:
+    """Fills the templates of one row; a template with a gap is that gap, blank or a dash with its note."""
+
+    def __init__(
+        self,
+        source: TableSource,
+        given: Mapping[str, str],
+        notes: Footnotes,
+        published: Mapping[str, Sequence[Published]],
+    ) -> None:
+        self.source = source
+        self.given = given
+        self.notes = notes
+        self.published = published.get(given.get("profile", ""), ())
+        self.profile = given.get("profile", "")
+        arm = source.report.arm(source.arm(self.profile) or "")
+        self.facts = (arm.provenance if arm else None) or _NO_FACTS
+
+    @property
+    def command(self) -> str | None:
+        """Return the command that measures the row; None where nothing does."""
+        suite = self.given.get("suite")
+        if not suite or not self.profile or self.source.impossible(self.profile):
+            return None
+        return f"sparkdash bench {self.profile} --suite {suite}"
+
+    def fill(self, template: str) -> str:
+        found: list[str] = []
+
+        def told(match: re.Match[str]) -> str:
+            name, argument = match[1], match[2] or ""
+            found.append(self.fill(self.given[name]) if name in self.given else _field(name)(self, argument))
+            return found[-1]
+
+        text = FIELD.sub(told, template)
+        return next((one for one in found if _is_gap(one)), text)
+
+    def key(self, cell: str) -> CellKey | None:
+        """Return the planned cell `context/output[/concurrency]`; by default the row's own."""
+        context, output, concurrency = (*map(int, (cell or self.given.get("cell", "0/0")).split("/")), 1)[:3]
+        wanted, suite = (context, output, concurrency), self.given.get("suite")
+        plain = (one for one in self.source.report.planned() if not one.warm and not one.text)
+        plain = (one for one in plain if suite in (None, one.suite))
+        return next((one for one in plain if (one.context, one.output, one.concurrency) == wanted), None)
+
+    def measured(self, metric: BenchMetric, cell: str) -> str:
+        """Return the median with the marks of its notes."""
+        if (key := self.key(cell)) is None:
+            reason = self.source.impossible(self.profile)
+            return DASH + self.notes.mark(f"cannot run: {reason}") if reason else ""
+        return self.source.cell(self.profile, key, self.notes, metric).text
+
+    def figure(self, profile: str, cell: str) -> ArmFigure | None:
+        return self.source.figure(profile, key) if (key := self.key(cell)) else None
+
+    def known(self, text: object | None) -> str:
+        """Return the text of a fact of the launch: blank before the first launch, a dash where it is not told."""
+        return str(text) if text else "" if self.facts is _NO_FACTS else DASH
+
+
+def _field(name: str) -> Callable[[RowFiller, str], str]:
+    if (found := FIELDS.get(name)) is None:
+        raise AdmissionError(
+            f"The layout names a field {{{name}}} that does not exist.",
+            code="layout_invalid",
+            hint=f"Fields: {', '.join(FIELDS)}; and the row's own texts.",
+        )
+    return found
+
+
+def _metric(metric: BenchMetric) -> Callable[[RowFiller, str], str]:
+    return lambda row, cell: row.measured(metric, cell)
+
+
+def _samples(row: RowFiller, cell: str) -> str:
+    figure = row.figure(row.profile, cell)
+    return str(figure.n) if figure and figure.n else ""
+
+
+def _ratio(row: RowFiller, cell: str) -> float | None:
+    """Return the ratio of medians over the profile `over`; None without both."""
+    mine, theirs = row.figure(row.profile, cell), row.figure(row.given.get("over", ""), cell)
+    return mine.median / theirs.median if mine and theirs and mine.median and theirs.median else None
+
+
+def _gain(row: RowFiller, cell: str) -> str:
+    """Return the change over the profile `over`; in brackets where it may not be claimed."""
+    if row.given.get("over") == row.profile:
+        return "—"
+    if (ratio := _ratio(row, cell)) is None:
+        return row.measured(row.source.metric, cell) and DASH
+    figure = row.figure(row.profile, cell)
+    is_judged = row.source.arm(row.given["over"]) == row.source.report.run.baseline
+    if figure and is_judged and figure.verdict.claim.told and figure.verdict.delta is not None:
+        return format_change(figure.verdict.delta)
+    return f"({format_change(ratio - 1)})"
+
+
+def _times(row: RowFiller, cell: str) -> str:
+    return "" if (ratio := _ratio(row, cell)) is None else f"{ratio:.2f}x"
+
+
+def _published(row: RowFiller, which: str) -> str:
+    """Return the published figure of the row's `workload`, else the first one: `17.0`, `57 to 60`, `355K tokens`."""
+    workload = row.given.get("workload")
+    for one in row.published:
+        names = (which,) if which else (*(f"{rate}_tok_s" for rate in RATES), "tok_s")
+        values = ((name, getattr(one, name)) for name in names)
+        found = next(((name, value) for name, value in values if value is not None), None)
+        if found and workload in (None, one.workload):
+            return PUBLISHED[found[0]](found[1]) if found[0] in PUBLISHED else _range(found[1], one.upto)
+    return DASH
+
+
+def _range(value: float, upto: float | None) -> str:
+    return f"{value:g}" if upto is None else f"{value:g} to {upto:g}"
+
+
+PUBLISHED: Mapping[str, Callable[[float], str]] = {
+    "kv_tokens": lambda tokens: f"{tokens_text(int(tokens))} tokens",
+    "prefix_hit_rate": format_percent,
+    "math_score": format_percent,
+    "start_s": duration,
+}
+
+
+def _date(row: RowFiller, _: str) -> str:
+    arm, report = row.source.arm(row.profile), row.source.report
+    nights = [one.at for one in report.sources if one.arm == arm] or [report.run.created_at]
+    return f"{max(nights):%Y-%m-%d}" if arm else ""
+
+
+def _config(row: RowFiller, _: str) -> str:
+    """Return the flags of the start command with their values: `--tensor-parallel-size=2, --quantization=fp8`."""
+    found: list[str] = []
+    for word in row.facts.argv:
+        if word.startswith("--"):
+            found.append(word)
+        elif found and "=" not in found[-1]:
+            found[-1] += f"={shlex.quote(word)}"
+    return row.known(", ".join(found))
+
+
+def _users(row: RowFiller, _: str) -> str:
+    if row.facts.kv_tokens is None:
+        return row.known(None)
+    return arm_tables.kv_cells(row.facts, row.notes)[1].text
+
+
+def _prefix(row: RowFiller, _: str) -> str:
+    arm, report = row.source.arm(row.profile), row.source.report
+    rates = [one.rate for one in report.hits if one.arm == arm]
+    return format_percent(rates[0]) if rates else "" if report.planned(Kind.PREFIX) else DASH
+
+
+def _status(row: RowFiller, _: str) -> str:
+    report, reason = row.source.report, row.source.impossible(row.profile)
+    if reason:
+        return "cannot run" + row.notes.mark(f"cannot run: {reason}")
+    if row.facts is _NO_FACTS:
+        return "not measured"
+    missing = next((one for one in report.filling if one.arm == row.source.arm(row.profile)), None)
+    if missing and not report.sources:
+        return f"measuring, {missing.of - missing.cells} of {missing.of} cells"
+    return "simulated" if report.simulated else "measured"
+
+
+def _kv(row: RowFiller, _: str) -> str:
+    return row.known(row.facts.kv_tokens and f"{tokens_text(row.facts.kv_tokens)} tokens")
+
+
+FIELDS: Mapping[str, Callable[[RowFiller, str], str]] = {
+    **{metric.value: _metric(metric) for metric in BenchMetric},
+    "n": _samples,
+    "gain": _gain,
+    "times": _times,
+    "published": _published,
+    "date": _date,
+    "config": _config,
+    "image": lambda row, _: row.known(row.facts.image),
+    "context": lambda row, _: row.known(row.facts.context_limit and f"{row.facts.context_limit:,} tokens"),
+    "weights": lambda row, _: row.known(row.facts.weights_gib and f"{row.facts.weights_gib:.2f} GiB"),
+    "start": lambda row, _: row.known(row.facts.startup_s and f"about {duration(row.facts.startup_s)}"),
+    "kv": _kv,
+    "users": _users,
+    "prefix": _prefix,
+    "math": lambda row, _: arm_tables.math_share(row.source, row.profile, ""),
+    "status": _status,
+}
+"""What a template may name, beside the texts of its row; figures take a cell, `published` a field of that name."""
