@@ -67,7 +67,7 @@ def test_equal_arms_rarely_have_a_claim_anywhere_in_a_table_of_twenty_cells() ->
 def test_a_difference_in_every_cell_is_found_in_almost_all_of_them() -> None:
     rng = random.Random(3)
     told = [claimed(table(rng, 20, dict.fromkeys(range(20), 0.03)), alone=False) for _ in range(20)]
-    assert sum(map(sum, told)) >= 0.9 * 20 * 21
+    assert sum(map(sum, told)) >= 0.85 * 20 * 21
 
 
 def test_a_large_difference_in_one_cell_is_found_there() -> None:

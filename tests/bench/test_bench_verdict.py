@@ -160,9 +160,9 @@ def test_two_launches_of_each_arm_allow_no_claim() -> None:
     assert fit_cell(found).contrast("B", "A") is not None
 
 
-@pytest.mark.parametrize(("mode", "least", "most"), [(Mode.STANDARD, 3, 3), (Mode.CAREFUL, 4, 5)])
+@pytest.mark.parametrize(("mode", "least", "most"), [(Mode.STANDARD, 1.5, 3), (Mode.CAREFUL, 2.5, 5)])
 def test_few_prompts_add_no_degrees_of_freedom(mode: Mode, least: float, most: float) -> None:
-    """Launches have 3 and 5, five prompts 4; more would be too many where launches lie close together by chance."""
+    """Launches have 3 and 5 at most, half of it where one arm alone is unsteady; more would be too many where launches lie close together by chance."""
     rng = random.Random(29)
     for taste in (0.0, 0.01, 0.1):
         found = [fit_cell(simulated(rng, mode=mode, taste={"B": taste})).contrast("B", "A") for _ in range(30)]
@@ -178,7 +178,7 @@ def test_prompts_of_many_cells_are_many_prompts() -> None:
     }
     found = panels(shared_fits(table, "AB", "A"), "A")["B"].contrast("B", "A")
     assert found is not None
-    assert 40 < found.df < 81
+    assert 30 < found.df < 81
 
 
 @pytest.mark.full
@@ -226,6 +226,12 @@ def test_many_equal_arms_raise_no_false_claim(mode: Mode) -> None:
     rng = random.Random(5)
     wrong = sum(any(one.claim.told for one in verdicts(rng, "ABCD", mode=mode, drift=DRIFT)) for _ in range(400))
     assert wrong <= 0.05 * 400
+
+
+@pytest.mark.parametrize("mode", [Mode.STANDARD, Mode.CAREFUL])
+def test_an_arm_ten_times_as_unsteady_is_no_difference(mode: Mode) -> None:
+    """Judged by the spread of both arms together, 7 to 8 % of such runs claimed something."""
+    assert told(claims(runs=2000, mode=mode, unsteady={"A": 0.003, "B": 0.03})) <= 0.065
 
 
 @pytest.mark.full

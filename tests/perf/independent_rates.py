@@ -44,6 +44,8 @@ BOXES: dict[str, dict[str, Any]] = {
     "launches with heavy tails": {"launch": "heavy"},
     "skewed launches": {"launch": "skew"},
     "launches of two kinds": {"launch": "two"},
+    "B five times as unsteady": {"unsteady": 5.0},
+    "B ten times as unsteady": {"unsteady": 10.0},
     "launches like the one before": {"launch": "auto"},
     **{drift: {"drift": drift} for drift in DRIFTS},
     **{f"{drift}, 4 %, launches 0.1 % apart": {"drift": drift, "depth": 0.04, "launch_sd": 0.001} for drift in DRIFTS},
@@ -93,6 +95,7 @@ def scattered(rng: Array, kind: str, shape: tuple[int, ...]) -> Array:
 def tables(
     rng: Array, order: Array, cells: int, *, noise: str = "normal", launch: str = "normal", launch_sd: float = 0.006,
     taste: float = 0.0, drift: str | None = None, depth: float = 0.015, effect: float = 0.0,
+    unsteady: float = 1.0,
 ) -> Array:  # fmt: skip
     """Return ln tok/s by run, cell, launch and prompt. `order` is 1 where arm B is measured."""
     runs, launches = order.shape
@@ -106,11 +109,12 @@ def tables(
     levels = np.sqrt(COMMON) * scattered(rng, launch, (runs, 1, launches))
     levels = levels + np.sqrt(1 - COMMON) * scattered(rng, launch, (runs, cells, launches))
     liked = np.log1p(effect) + taste * rng.standard_normal((runs, cells, 1, PROMPTS))
+    levels = levels * np.where(order[:, None, :] == 1, unsteady, 1.0)
     return values + launch_sd * levels[..., None] + order[:, None, :, None] * liked
 
 
-def contrast(values: Array, order: Array) -> tuple[Array, Array, int]:
-    """Return ln(B / A) without the trend, its variance by launches, and the degrees of freedom; launches last."""
+def contrast(values: Array, order: Array) -> tuple[Array, Array, Array]:
+    """Return ln(B / A) without the trend, its variance by launches, and Welch's degrees of freedom; launches last."""
     arms = [order == arm for arm in (0, 1)]
     at = np.broadcast_to(np.arange(values.shape[-1], dtype=float), values.shape)
     of_values, of_places = ([(what * arm).sum(-1) / arm.sum(-1) for arm in arms] for what in (values, at))
@@ -118,11 +122,13 @@ def contrast(values: Array, order: Array) -> tuple[Array, Array, int]:
     places = at - sum(arm * mean[..., None] for arm, mean in zip(arms, of_places, strict=True))
     spread = (places * places).sum(-1)
     slope = (places * around).sum(-1) / spread
-    free = values.shape[-1] - 3
-    variance = ((around - slope[..., None] * places) ** 2).sum(-1) / free
-    apart = of_places[1] - of_places[0]
-    share = sum(1 / arm.sum(-1) for arm in arms) + apart**2 / spread
-    return of_values[1] - of_values[0] - slope * apart, variance * share, free
+    kept = (values.shape[-1] - 3) / (values.shape[-1] - 2)  # what the trend leaves of the degrees of freedom
+    rest, apart = (around - slope[..., None] * places) ** 2, of_places[1] - of_places[0]
+    parts, squares = 0.0, 0.0
+    for arm in arms:
+        own = (rest * arm).sum(-1) / (arm.sum(-1) - 1) / kept * (1 / arm.sum(-1) + apart**2 / spread / 2)
+        parts, squares = parts + own, squares + own**2 / (arm.sum(-1) - 1)
+    return of_values[1] - of_values[0] - slope * apart, parts, kept * parts**2 / squares
 
 
 def places_of(order: Array, arm: int, shape: tuple[int, ...]) -> Array:

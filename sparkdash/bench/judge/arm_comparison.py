@@ -8,9 +8,9 @@ Rule 2: a launch has one value, the mean over its prompts of the remainder. A re
 prompt explain is held at three robust standard deviations first (`limited`): so a single hiccup moves the value little
 and does not hide rule 4's variance. The median of few prompts would cost a tenth of the power, and more where arms like
 prompts differently.
-Rule 3: the spread between launches is estimated from all arms together, as in an analysis of variance. An arm less
-steady than the others is judged by its own spread. A linear trend over the places in the order is removed where enough
-launches remain to estimate it (TREND_DF), which they do wherever a difference may be claimed (LEAST_LAUNCHES).
+Rule 3: each arm is judged by its own spread between launches, with degrees of freedom by Welch and Satterthwaite. A
+linear trend over the places in the order is removed where enough launches remain to estimate it (TREND_DF), which they
+do wherever a difference may be claimed (LEAST_LAUNCHES).
 Rule 4: with speculation, arms respond differently to prompts. The small number of prompts is then another source of
 uncertainty: its variance is added. Quantiles of Student's t are nearly linear in 1 / df, so 1 / df of the sum is the
 mean of both, weighted by their shares: Cochran's rule for two variances (Cochran and Cox, Experimental Designs, 1957). By
@@ -175,27 +175,31 @@ class Fit:
         """Arm against arm; None while an arm has too few launches (LEAST_LAUNCHES)."""
         if self.variance is None or self.fewest_launches(arm, over) < LEAST_LAUNCHES:
             return None
-        share = 1 / len(self.launches[arm]) + 1 / len(self.launches[over])
-        if self.slope is not None:
-            apart = fmean(self.launches[arm]) - fmean(self.launches[over])
-            share += apart**2 / _spread_of_places(self.launches)
-        by_launches, (by_prompts, prompt_df) = self._variance(arm, over) * share, self._taste_variance(arm, over)
+        (by_launches, launch_df), (by_prompts, prompt_df) = (
+            self._launch_variance(arm, over),
+            self._taste_variance(arm, over),
+        )
         total = by_launches + by_prompts
         part = by_prompts / total if by_prompts else 0.0
-        df = 1 / ((1 - part) / self.df + part / prompt_df)
+        df = 1 / ((1 - part) / launch_df + part / prompt_df)
         if not self.cells:  # a cell's few prompts are worth no more: its launches may lie close together by chance
-            df = min(df, self.df)
+            df = min(df, launch_df)
         return Contrast(self.log_ratio(arm, over), math.sqrt(total), df)
 
-    def _variance(self, arm: str, over: str) -> float:
-        """Return the variance of all arms together, or of these two where it is larger, so that steady arms hide no
-        unsteady one.
+    def _launch_variance(self, arm: str, over: str) -> tuple[float, float]:
+        """Return the variance that launches add to the contrast, with its degrees of freedom (Welch, Satterthwaite).
+
+        Each arm counts with its own spread. The trend takes its share of the degrees of freedom.
         """
-        ends = {one: len(self.launches[one]) - 1 for one in (arm, over)}
-        if not sum(ends.values()):
-            return self.variance or 0.0
-        alone = sum(self.spreads[one] * df for one, df in ends.items()) / sum(ends.values())
-        return max(self.variance or 0.0, alone)
+        apart = fmean(self.launches[arm]) - fmean(self.launches[over])
+        by_trend = 0.0 if self.slope is None else apart**2 / _spread_of_places(self.launches) / 2
+        parts = {one: self.spreads[one] * (1 / len(self.launches[one]) + by_trend) for one in (arm, over)}
+        total = sum(parts.values())
+        free = sum(len(values) - 1 for values in self.launches.values())
+        if not total:
+            return 0.0, self.df
+        df = total**2 / sum(one**2 / (len(self.launches[arm]) - 1) for arm, one in parts.items())
+        return total, df * self.df / free
 
     def _taste_variance(self, arm: str, over: str) -> tuple[float, float]:
         """Return the variance that the choice of prompts adds to the contrast, with its degrees of freedom.

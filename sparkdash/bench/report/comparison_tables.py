@@ -30,9 +30,10 @@ from sparkdash.bench.report.blocks import (
 )
 from sparkdash.bench.report.layout import Build, Layout, SpeculationMode
 from sparkdash.bench.report.report import Advice, Speculation
-from sparkdash.bench.run import CellKey
+from sparkdash.bench.run import CellKey, Mode
 
 TONES = {Conclusion.FASTER: Tone.BETTER, Conclusion.SLOWER: Tone.WORSE}
+FALSE_DISCOVERIES = "Of the differences that this report claims, one in twenty may be false (false discovery rate 5 %)."
 HINTS = (Conclusion.NO_DIFFERENCE, Conclusion.INCONCLUSIVE, Conclusion.SCREEN)
 
 
@@ -127,6 +128,8 @@ def evidence_tables(source: TableSource) -> Iterator[Block]:
         return
     for arm in others:
         yield from _evidence(source, arm)
+    if report.run.mode is not Mode.SCREEN and len(report.planned()) * len(others) > 1:
+        yield TextBlock((FALSE_DISCOVERIES,), Tone.DIM)
 
 
 def _evidence(source: TableSource, arm: str) -> Iterator[Block]:

@@ -106,8 +106,8 @@ def print_plan(
 
 FEW_PROMPTS = 5
 FEW_PROMPTS_NOTE = (
-    "Speculation gains more on some prompts than on others: with five prompts in a cell a true +5 % is shown in a "
-    "quarter of the cells. More prompts show more: `--reps 20`, unless the suite sets its own."
+    "Speculation gains more on some prompts than on others: with five prompts in a cell a true +5 % is shown in one of "
+    "six cells (careful: one of three), with twenty in half of them (nine of ten). Add `--reps 20 --mode careful`."
 )
 
 
