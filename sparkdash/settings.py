@@ -187,6 +187,10 @@ class Policy(BaseModel):
     """Seconds without use after which the engine is stopped. Not given: `idle_ttl_s` of the box."""
     max_concurrency: int | None = Field(default=None, ge=1)
     """Most requests at once, those that wait for the engine included; further ones get 429."""
+    autocomplete: bool = False
+    """Treat each request for it as autocomplete: it stops no other engine, and gets 503 at once while its own is not
+    loaded.
+    """
 
 
 class HistorySettings(BaseModel):
@@ -299,8 +303,10 @@ class Settings(BaseModel):
     min_dwell_s: float = Field(default=30.0, ge=0)
     """Seconds for which an engine in use serves before a request for another one interrupts it.
 
-    Without it, agents that take turns would swap for every question.
+    Without it, agents that take turns would swap for every question. 0: none, whatever `min_dwell_share` says.
     """
+    min_dwell_share: float = Field(default=1.0, ge=0)
+    """The same as a share of the time that the engine took to load, where that is longer; 1: as long as the load."""
     max_wait_s: float = Field(default=900.0, ge=0)
     """Seconds of waiting after which a request goes before all others and interrupts whatever is in its way."""
     queue_limit: int = Field(default=200, ge=1)

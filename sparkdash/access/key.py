@@ -56,6 +56,8 @@ class Key(Frozen):
     """Limit of prompt and completion tokens per day of UTC, by the engines' own counts."""
     batch: bool = False
     """Whether requests of this key yield to others, unless a request says otherwise."""
+    autocomplete: bool = False
+    """Whether requests of this key stop no engine and wait for none, unless a request says otherwise."""
     created_at: float = 0.0
     """Unix seconds."""
     expires_at: float | None = None

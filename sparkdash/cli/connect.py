@@ -14,6 +14,7 @@ from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 
 if TYPE_CHECKING:
     from sparkdash.connect.recipe import ConfigFile, GatewayTarget, Recipe, Setup
+    from sparkdash.domain.metric import Memory
     from sparkdash.domain.profile import ProfileSummary
 
 
@@ -31,6 +32,14 @@ def connect(
         str | None,
         typer.Option(
             help="A profile; default: the one that runs, else `default` of config.toml.",
+            autocompletion=complete_profile,
+        ),
+    ] = None,
+    autocomplete: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="continue only: a second, small profile that completes while one types.",
             autocompletion=complete_profile,
         ),
     ] = None,
@@ -56,6 +65,7 @@ def connect(
       sparkdash connect codex
       sparkdash connect opencode --model qwen3-coder --write
       sparkdash connect claude-code --test
+      sparkdash connect continue --autocomplete qwen2.5-coder-7b --write
       sparkdash connect zed --url http://spark.lan:8484 --json
     """
     from sparkdash.connect.clients import RECIPES, find_recipe
@@ -65,7 +75,9 @@ def connect(
     if client is None:
         raise typer.BadParameter("name a client; --list shows them", param_hint="CLIENT")
     chosen = find_recipe(client)
-    place = target_of(model, url)
+    if autocomplete is not None and chosen.name != "continue":
+        raise typer.BadParameter("only continue takes a second model here", param_hint="--autocomplete")
+    place = target_of(model, url, autocomplete)
     if test:
         return _test(chosen, place, as_json=as_json)
     setup = chosen.setup(place)
@@ -83,11 +95,11 @@ def _list(recipes: list[Recipe], *, as_json: bool) -> None:
         )
 
 
-def target_of(model: str | None, url: str | None) -> GatewayTarget:
+def target_of(model: str | None, url: str | None, autocomplete: str | None = None) -> GatewayTarget:
     """Return what a client is configured for: the model that is named, else the one that runs or is begun with.
 
     Raises:
-        SparkdashError: no profile can run, or none has that name.
+        SparkdashError: no profile can run, or none has that name, or the one for `autocomplete` does not fit beside it.
     """
     from sparkdash.client.address import at_url, find_daemon
     from sparkdash.client.client import Client
@@ -99,19 +111,38 @@ def target_of(model: str | None, url: str | None) -> GatewayTarget:
             world = client.state()
         profiles, root = world.profiles, world.daemon.url.removesuffix("/v1")
         usual = [one.profile for one in (world.active, world.default) if one is not None]
+        memory = world.sample.memory if world.sample is not None else None
     except DaemonError as error:
         if error.code != "daemon_unreachable":
             raise
         from sparkdash.cli import local
 
-        profiles, usual, root = local.profile_summaries()[0], [], find_daemon().url
+        profiles, usual, root, memory = local.profile_summaries()[0], [], find_daemon().url, None
         print_note("No daemon answers. This configuration comes from its settings and profiles.")
     if given := url or os.environ.get("SPARKDASH_URL"):
         root = _shareable(at_url(given).url)
     chosen = _profile(profiles, model, usual)
     name = model or chosen.name
     key = os.environ.get("SPARKDASH_KEY", "").strip() or None
-    return GatewayTarget(root, name, chosen.context, key, sees=bool(chosen.sees))
+    if autocomplete is not None:
+        _check_together(chosen, _profile(profiles, autocomplete, []), memory)
+    return GatewayTarget(root, name, chosen.context, key, sees=bool(chosen.sees), autocomplete=autocomplete)
+
+
+def _check_together(chosen: ProfileSummary, second: ProfileSummary, memory: Memory | None) -> None:
+    """Raise AdmissionError if both models do not fit at once: autocomplete stops no engine to get its own."""
+    from sparkdash.errors import AdmissionError
+    from sparkdash.units import gib
+
+    if memory is None or chosen.needs_bytes is None or second.needs_bytes is None:
+        print_note(f"Whether {second.name} fits beside {chosen.name} is unknown; `sparkdash why {second.name}` tells.")
+    elif chosen.needs_bytes + second.needs_bytes + memory.reserve > memory.total:
+        raise AdmissionError(
+            f"{chosen.name} needs {gib(chosen.needs_bytes)} and {second.name} {gib(second.needs_bytes)}; with "
+            f"{gib(memory.reserve)} in reserve they do not fit into {gib(memory.total)}.",
+            code="does_not_fit",
+            hint="Choose a smaller model for --autocomplete, or give one of them a smaller context.",
+        )
 
 
 def _shareable(root: str) -> str:

@@ -61,6 +61,9 @@ def keys(
         typer.Option(metavar="WHEN", help="add: refuse the key from then on: 90d, 12h, 2w, or a day: 2027-03-01."),
     ] = None,
     batch: Annotated[bool, typer.Option("--batch", help="add: its requests let others go first.")] = False,
+    autocomplete: Annotated[
+        bool, typer.Option("--autocomplete", help="add: its requests stop no engine, and wait for none.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List, add and revoke the keys of the gateway.
@@ -89,7 +92,12 @@ def keys(
         raise typer.BadParameter(f"`{action}` needs one", param_hint="NAME")
     if action is KeyAction.REVOKE:
         return _revoke(name, as_json=as_json)
-    limits = {"requests_per_minute": requests_per_minute, "tokens_per_day": tokens_per_day, "batch": batch}
+    limits = {
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_day": tokens_per_day,
+        "batch": batch,
+        "autocomplete": autocomplete,
+    }
     return _add(name, scope, models, expires, limits, as_json=as_json)
 
 
@@ -198,7 +206,8 @@ def _row(key: Key, used: KeyUsage | None) -> tuple[str, ...]:
     if used:
         today = used.prompt_tokens_today + used.completion_tokens_today
         figures = (str(used.requests), tokens(used.prompt_tokens), tokens(used.completion_tokens), tokens(today))
-    sides = ", ".join([*key.scopes, *(["batch"] if key.batch else []), *_ending(key)])
+    classes = [word for word in ("batch", "autocomplete") if getattr(key, word)]
+    sides = ", ".join([*key.scopes, *classes, *_ending(key)])
     return (key.name, sides, ", ".join(key.models) or "all", *limits, *figures)
 
 

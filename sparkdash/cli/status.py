@@ -373,6 +373,8 @@ def why_lines(plan: Plan, world: Snapshot, columns: int, others: Sequence[str] =
         yield _why_row("available then", f"{then_available(plan, host)}, without the reserve")
     if plan.expected_s:
         yield _why_row("takes about", duration(plan.expected_s))
+    if plan.requests_wait:
+        yield from wrap_beside_label(_why_row("requests wait", ""), plan.requests_wait, columns)
     yield plan.verdict
     for number, one in enumerate(others):
         yield from wrap_beside_label(_why_row("" if number else "others hold", ""), one, columns)

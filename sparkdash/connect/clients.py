@@ -152,14 +152,29 @@ def _continue_dev(target: GatewayTarget) -> Setup:
         "defaultCompletionOptions": {"contextLength": target.context, "maxTokens": target.output},
         "requestOptions": {"timeout": LONG_MS},
     }
+    models = [model, *([] if target.autocomplete is None else [_continue_autocomplete(target, target.autocomplete)])]
     head = {"name": "Local", "version": "1.0.0", "schema": "v1"}
+    hole = "Continue marks the cursor in the way of the model that it reads from the name, such as qwen and coder."
     return Setup(
-        files=(ConfigFile("~/.continue/config.yaml", FileFormat.YAML, {"models": [model]}, seed=head),),
+        files=(ConfigFile("~/.continue/config.yaml", FileFormat.YAML, {"models": models}, seed=head),),
         notes=(
             "requestOptions.timeout is in milliseconds; the default is 600 s.",
             "The list of models is read when the editor's window is reloaded.",
+            *([hole] if target.autocomplete else []),
         ),
     )
+
+
+def _continue_autocomplete(target: GatewayTarget, model: str) -> dict[str, object]:
+    return {
+        "name": f"sparkdash {model} (autocomplete)",
+        "provider": "openai",
+        "model": model,
+        "apiBase": target.v1,
+        "apiKey": target.secret,
+        "roles": ["autocomplete"],
+        "requestOptions": {"headers": {"X-Sparkdash-Priority": "autocomplete"}},
+    }
 
 
 def _copilot_cli(target: GatewayTarget) -> Setup:

@@ -38,6 +38,8 @@ class GatewayTarget:
     """Access key; None where the gateway requires none."""
     sees: bool = False
     """Whether the model is known to read images. Clients that are not told so leave images out."""
+    autocomplete: str | None = None
+    """Second model, which completes while one types."""
 
     @property
     def v1(self) -> str:

@@ -83,10 +83,20 @@ def figure_text(figure: Figure, text: Callable[[float | None], str]) -> str:
     return about(text(figure.value), estimated=figure.estimated)
 
 
+def held_text(request: Request, now: float) -> str:
+    """Say who holds a waiting request off: "a is in use, 1m20s at most"; empty where nobody does."""
+    if request.held_by is None or request.state is not RequestState.WAITING:
+        return ""
+    limit = "" if request.held_until is None else f", {age(max(0.0, request.held_until - now))} at most"
+    return f"{request.held_by} {'are' if ',' in request.held_by else 'is'} in use{limit}"
+
+
 def wait_reason(request: Request, world: Snapshot) -> str:
-    """Name what a waiting request waits for: "load 63 %", "queue"; empty for others, and where it is unknown."""
+    """Name what a waiting request waits for: "load 63 %", "a is in use, 20s at most", "queue"; empty where unknown."""
     if request.state is not RequestState.WAITING:
         return ""
+    if held := held_text(request, world.at):
+        return held
     swap = world.swap_to(request.profile) or (world.swap if request.profile == AUTO else None)
     if swap is not None:
         share = f" {percent(swap.fraction)}" if swap.fraction is not None else ""

@@ -65,6 +65,10 @@ class Request:
     """Node whose engine serves the request, the head's of several; None while it waits, and for a server not ours."""
     position: int | None = None
     """Position in the queue, 1 is next; None when the request does not wait."""
+    held_by: str | None = None
+    """Profiles whose engines are in use and would leave for the request; None when it waits for nobody's use."""
+    held_until: float | None = None
+    """Time until which they are kept at the latest; None without a limit."""
     granted_at: float | None = None
     finished_at: float | None = None
     status: int | None = None

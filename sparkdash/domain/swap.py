@@ -200,5 +200,9 @@ class Plan(Frozen):
     """Verdict for people, with its basis."""
     held: str | None = None
     """Why the memory guard holds this load back now, with the figures and until when; None when it does not."""
+    requests_wait: str | None = None
+    """Who holds a request for the profile off now, and until when; None when nobody does. A person's `use` never waits
+    for that.
+    """
     expected_s: float | None = None
     """Learned duration of the swap; None before the first, 0 when the profile runs already."""

@@ -67,6 +67,10 @@ COUNTS_DELAY_S = 0.02
 Waiter = asyncio.Future[None]
 
 
+def patience_of(settings: Settings) -> Patience:
+    return Patience(settings.min_dwell_s, settings.max_wait_s, settings.min_dwell_share)
+
+
 class Actor:
     """`run` it in a task group, then post moves."""
 
@@ -90,7 +94,7 @@ class Actor:
             self._planner.known(tools.catalog),
             queue_limit=settings.queue_limit,
             facts=self._planner,
-            patience=Patience(settings.min_dwell_s, settings.max_wait_s),
+            patience=patience_of(settings),
         )
         self._attachments = Attachments(tools)
         self._alarm = DecisionTimer(tools.clock, lambda: self.post(Tick()))
@@ -206,8 +210,7 @@ class Actor:
             except SparkdashError as error:
                 self._tools.registry.notice(Level.WARNING, error.code, f"`default` in config.toml: {error.text()}")
         self._tools.registry.set_default(default)
-        patience = Patience(settings.min_dwell_s, settings.max_wait_s)
-        self.post(PolicyRead(patience, settings.queue_limit, default))
+        self.post(PolicyRead(patience_of(settings), settings.queue_limit, default))
 
     def _put(self, move: Move | Adoption, waiter: Waiter | None = None) -> None:
         self._inbox.append((move, waiter))

@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from copy import copy
 from itertools import count
+from math import isfinite
 from types import MappingProxyType, TracebackType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from sparkdash.domain.base import per_request
@@ -60,12 +61,21 @@ class AnswerProgress(Protocol):
     def is_held_up(self) -> bool: ...
 
 
+class QueuePlace(NamedTuple):
+    """Place in the queue, 1 is next; engines in use that the request waits for, until then at the latest."""
+
+    position: int
+    held_by: str | None = None
+    held_until: float | None = None
+    """Unix seconds."""
+
+
 class LeaseClaim:
     """Hand-over of a lease between the actor and one request. Every method may be called after its end."""
 
     __slots__ = ("_granted", "_on_wait", "lost", "ticket")
 
-    def __init__(self, request_id: str, on_wait: Callable[[int], object]) -> None:
+    def __init__(self, request_id: str, on_wait: Callable[[QueuePlace], object]) -> None:
         self.ticket = f"{request_id}#{next(_NUMBERS)}"  # a retried request gets another ticket
         self._on_wait = on_wait
         self._granted: asyncio.Future[Lease] | None = None
@@ -89,9 +99,9 @@ class LeaseClaim:
         if not self.lost.done():
             self.lost.set_result(error)
 
-    def wait(self, position: int) -> None:
+    def wait(self, place: QueuePlace) -> None:
         """Tell the place in the queue; later and apart, so that a listener's fault is not the actor's."""
-        asyncio.get_running_loop().call_soon(self._on_wait, position)
+        asyncio.get_running_loop().call_soon(self._on_wait, place)
 
 
 class Leasing:
@@ -123,17 +133,18 @@ class Leasing:
         self,
         profile: Profile | None,
         request_id: str,
-        on_wait: Callable[[int], object],
+        on_wait: Callable[[QueuePlace], object],
         batch: bool,
         task: Task | None,
         client: str | None,
         progress: AnswerProgress | None,
+        autocomplete: bool,
     ) -> AbstractAsyncContextManager[Lease]:
         if profile is None:
-            return _EngineLease(self, None, request_id, on_wait, batch, task, client, progress)
+            return _EngineLease(self, None, request_id, on_wait, batch, task, client, progress, autocomplete)
         if profile.engine.is_remote:
             return self._remote_lease(profile, request_id, on_wait)
-        return _EngineLease(self, profile.name, request_id, on_wait, batch, task, client, progress)
+        return _EngineLease(self, profile.name, request_id, on_wait, batch, task, client, progress, autocomplete)
 
     def held(self, engine: Engine) -> HeldRequests:
         """Count the requests that this incarnation holds, and find out when a byte of any answer last came."""
@@ -145,7 +156,7 @@ class Leasing:
 
     @asynccontextmanager
     async def _remote_lease(
-        self, profile: Profile, request_id: str, on_wait: Callable[[int], object]
+        self, profile: Profile, request_id: str, on_wait: Callable[[QueuePlace], object]
     ) -> AsyncIterator[Lease]:
         """Lease a service elsewhere. Raises AdmissionError (in use, unusable) and HostError `key_missing`."""
         claim = LeaseClaim(request_id, on_wait)
@@ -225,12 +236,19 @@ class Leasing:
         match effect:
             case Grant(profile=profile):
                 claim.grant(self._granted(profile, claim))
-            case Wait(position=position):
-                claim.wait(position)
+            case Wait():
+                claim.wait(self._place(effect))
             case Refuse(error=error):
                 claim.refuse(error)
             case Cut(error=error):
                 claim.cut(error)
+
+    def _place(self, wait: Wait) -> QueuePlace:
+        if (hold := wait.hold) is None:
+            return QueuePlace(wait.position)
+        clock = self._tools.clock
+        until = clock.now() + hold.until - clock.monotonic()
+        return QueuePlace(wait.position, ", ".join(hold.by), until if isfinite(until) else None)
 
     def retire(self, *, cut: bool) -> None:
         """Refuse new and waiting requests, as the daemon ends; with `cut` end every lease too. Idempotent."""
@@ -266,17 +284,18 @@ class _EngineLease(LeaseClaim):
         leasing: Leasing,
         profile: str | None,
         request_id: str,
-        on_wait: Callable[[int], object],
+        on_wait: Callable[[QueuePlace], object],
         batch: bool,
         task: Task | None,
         client: str | None,
         progress: AnswerProgress | None,
+        autocomplete: bool,
     ) -> None:
         super().__init__(request_id, on_wait)
         self._leasing = leasing
         self._progress = progress
         self._since: float | None = None
-        self._arrival = Arrive(self.ticket, profile, batch, task, client)
+        self._arrival = Arrive(self.ticket, profile, batch, task, client, autocomplete)
 
     async def __aenter__(self) -> Lease:
         leasing = self._leasing

@@ -17,11 +17,11 @@ from sparkdash.rules import secret_at
 from sparkdash.settings import Settings
 from sparkdash.supervisor.decide import refusals
 from sparkdash.supervisor.decide.fit import BoxMemory, Choice, NodeRoom
-from sparkdash.supervisor.decide.moves import Move, Preload, ProfileFacts, Release, Stop
+from sparkdash.supervisor.decide.moves import Hold, Move, Preload, ProfileFacts, Release, Stop
 from sparkdash.supervisor.decide.records import SchedulerRecords
 from sparkdash.supervisor.decide.scheduler import Scheduler
 from sparkdash.supervisor.tools import Tools
-from sparkdash.units import gib
+from sparkdash.units import duration, gib
 
 
 class Planner:
@@ -109,6 +109,7 @@ class Planner:
             pinned=policy.pinned,
             idle_ttl_s=policy.idle_ttl_s,
             limit=policy.max_concurrency,
+            autocomplete=policy.autocomplete,
         )
 
     async def preview(self, profile: Profile, scheduler: Scheduler) -> tuple[Plan, SparkdashError | None]:
@@ -124,7 +125,17 @@ class Planner:
         hold = scheduler.occupancy.hold(profile.name, choice)
         waits_for = scheduler.decisions.waits_for(profile.name, choice)
         refusal = scheduler.occupancy.refusal(profile.name, choice)
-        return self._plan_start(profile, choice, there, hold, waits_for), refusal
+        kept = scheduler.hold(profile.name, self._tools.clock.monotonic())
+        plan = self._plan_start(profile, choice, there, hold, waits_for)
+        return plan.replace(requests_wait=self._held_off(kept) if kept else None), refusal
+
+    def _held_off(self, hold: Hold) -> str:
+        left_s = hold.until - self._tools.clock.monotonic()
+        verb = "is" if len(hold.by) == 1 else "are"
+        return (
+            f"{' and '.join(hold.by)} {verb} in use; a request waits up to {duration(left_s)} (`min_dwell_s`, "
+            "`min_dwell_share` in config.toml)"
+        )
 
     def _plan_running(self, profile: Profile, choice: Choice, residents: Iterable[str]) -> Plan:
         nodes = self._tools.registry.engines[profile.name].nodes

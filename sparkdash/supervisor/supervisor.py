@@ -24,7 +24,7 @@ from sparkdash.settings import Settings
 from sparkdash.supervisor.actor import Actor
 from sparkdash.supervisor.decide import refusals
 from sparkdash.supervisor.decide.moves import Cancel, Release, Stop, Use
-from sparkdash.supervisor.leasing import AnswerProgress, Lease, not_started
+from sparkdash.supervisor.leasing import AnswerProgress, Lease, QueuePlace, not_started
 from sparkdash.supervisor.memory.footprint import Footprints
 from sparkdash.supervisor.planner import members_of
 from sparkdash.supervisor.probe import SignalReader, sickness
@@ -98,18 +98,20 @@ class Supervisor:
         name: str,
         *,
         request_id: str,
-        on_wait: Callable[[int], object],
+        on_wait: Callable[[QueuePlace], object],
         batch: bool = False,
         task: Task | None = None,
         client: str | None = None,
         progress: AnswerProgress | None = None,
+        autocomplete: bool = False,
     ) -> AbstractAsyncContextManager[Lease]:
         """Wait for the engine that serves `name`, and hold it while the context lasts.
 
         `name` is what the client wrote: a profile, an alias, or `auto`; a remote one is granted at once.
-        `on_wait(position)` is called whenever the place in the queue changes. `batch`: requests that somebody waits for
-        go first. `task` and `client` decide what `auto` is: the engine that this client, or else anybody, was last
-        given for that task. `progress` tells, whenever the engine is looked at, when a byte of its answer last came.
+        `on_wait(place)` is called whenever the place in the queue changes. `batch`: requests that somebody waits for
+        go first. `autocomplete`: it evicts nobody, and is refused instead of waiting. `task` and `client` decide what
+        `auto` is: the engine that this client, or else anybody, was last given for that task. `progress` tells,
+        whenever the engine is looked at, when a byte of its answer last came.
 
         An UpstreamError that leaves the context has the engine examined first, so that a second try finds a living one.
         If the engine died, an error with the reason replaces the UpstreamError.
@@ -121,7 +123,7 @@ class Supervisor:
             HostError: the box lacks something that it needs.
         """
         profile = None if name == AUTO else self.catalog.find(name)
-        return self._actor.leasing.lease(profile, request_id, on_wait, batch, task, client, progress)
+        return self._actor.leasing.lease(profile, request_id, on_wait, batch, task, client, progress, autocomplete)
 
     async def sickness(self, profile: Profile, url: str) -> str | None:
         """Return why the profile's engine looks dead or broken; None when it is well or only slow."""

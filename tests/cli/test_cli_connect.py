@@ -10,11 +10,13 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from fake_daemon import GIB, FakeDaemon, sample, summary
 
 from sparkdash import paths
 from sparkdash.cli.this_box import ThisBox
 from sparkdash.connect.clients import RECIPES
 from sparkdash.discovery import look
+from sparkdash.domain.metric import Memory
 from sparkdash.errors import ProfileError
 
 Run = Callable[..., Any]
@@ -162,3 +164,19 @@ def test_a_file_that_is_left_as_it_is_is_the_one_that_was_given(
     assert done.code == 3
     assert f"{file} is left as it is" in " ".join(done.err.split())
     assert file.read_text() == text
+
+
+def test_a_second_model_for_autocomplete_must_fit_beside_the_first(
+    sparkdash: Run, daemon: FakeDaemon, home: Path
+) -> None:
+    memory = Memory(total=128 * GIB, available=100 * GIB, free=100 * GIB, reserve=10 * GIB)
+    profiles = (summary("big"), summary("small", needs_bytes=20 * GIB), summary("other"))
+    daemon.set(profiles=profiles, sample=sample(memory=memory))
+    how = ("connect", "continue", "--model", "big", "--autocomplete")
+    told = sparkdash(*how, "small", "--json")
+    assert told.code == 0
+    assert "X-Sparkdash-Priority: autocomplete" in told.json()["files"][0]["text"]
+    refused = sparkdash(*how, "other", "--write", "--yes")
+    assert (refused.code, "they do not fit into 128.0 GiB" in " ".join(refused.err.split())) == (3, True)
+    assert not home.exists()
+    assert sparkdash("connect", "codex", "--model", "big", "--autocomplete", "small").code == 2

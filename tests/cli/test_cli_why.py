@@ -62,6 +62,11 @@ def test_a_hold_of_the_memory_guard_comes_first(sparkdash: Run, daemon: FakeDaem
     assert "new is not started while memory is short." in sparkdash("use", "new", "--yes", "--no-wait").err
 
 
+def test_who_holds_a_request_off_is_told(sparkdash: Run, daemon: FakeDaemon) -> None:
+    daemon.plans["new"] = PLAN.model_copy(update={"requests_wait": "old is in use; a request waits up to 40s"})
+    assert "  requests wait   old is in use; a request waits up to 40s" in sparkdash("why", "new").out.splitlines()
+
+
 def test_json_is_the_plan(sparkdash: Run, daemon: FakeDaemon) -> None:
     daemon.plans["new"] = PLAN
     assert Plan.model_validate(sparkdash("why", "new", "--json").json()) == PLAN

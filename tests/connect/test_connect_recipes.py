@@ -92,3 +92,11 @@ def test_an_unknown_client_gets_the_nearest_names() -> None:
     with pytest.raises(AdmissionError) as caught:
         find_recipe("claude")
     assert caught.value.hint == "Did you mean claude-code or codex or cline? `sparkdash connect --list` shows all 20."
+
+
+def test_continue_gets_a_second_model_for_autocomplete() -> None:
+    (file,) = RECIPES["continue"].setup(replace(PLACE, autocomplete="qwen2.5-coder-7b")).files
+    chat, second = file.content["models"]
+    assert "autocomplete" not in chat["roles"]
+    assert (second["model"], second["roles"]) == ("qwen2.5-coder-7b", ["autocomplete"])
+    assert second["requestOptions"]["headers"] == {"X-Sparkdash-Priority": "autocomplete"}

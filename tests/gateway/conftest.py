@@ -43,6 +43,7 @@ from sparkdash.gateway.translate.translator import Translator
 from sparkdash.settings import Settings
 from sparkdash.sim import http_server
 from sparkdash.sim.app import App
+from sparkdash.supervisor.leasing import QueuePlace
 from sparkdash.upstream import Upstream
 
 SSE = Path(__file__).parent.parent / "data" / "sse"
@@ -151,7 +152,7 @@ class FakeSupervisor:
 
     @asynccontextmanager
     async def lease(
-        self, name: str, *, request_id: str, on_wait: Callable[[int], None], batch: bool = False, **asks: Any
+        self, name: str, *, request_id: str, on_wait: Callable[[QueuePlace], None], batch: bool = False, **asks: Any
     ) -> AsyncIterator[FakeLease]:
         self.leases.append(name)
         self.asks.append(asks)
@@ -160,7 +161,7 @@ class FakeSupervisor:
         self.arrived.set()
         try:
             if not self.gate.is_set():
-                on_wait(1)
+                on_wait(QueuePlace(1))
                 await self.gate.wait()
             if self.error is not None:
                 raise self.error

@@ -256,6 +256,14 @@ async def test_the_requests_of_a_batch_key_let_others_go_first(locked: Locked) -
     assert locked.house.supervisor.batch == [True, False, True]
 
 
+async def test_the_requests_of_an_autocomplete_key_are_autocomplete(locked: Locked) -> None:
+    locked.add(autocomplete=True)
+    for priority in ({}, {"x-sparkdash-priority": "interactive"}):
+        headers = {"x-api-key": SECRET, **priority}
+        await locked.house.client.post("/v1/chat/completions", json={"model": "alpha"}, headers=headers)
+    assert [ask["autocomplete"] for ask in locked.house.supervisor.asks] == [True, False]
+
+
 class TestBeyondLoopback:
     """A gateway that other boxes can reach."""
 

@@ -128,6 +128,27 @@ class TestImpatient:
         await waiting.client.post("/v1/chat/completions", json=asked, headers=headers)
         assert waiting.supervisor.batch == [batch]
 
+    @pytest.mark.parametrize(
+        ("path", "body", "headers", "autocomplete"),
+        [
+            ("/v1/completions", {"prompt": "def f(", "suffix": "return 1"}, {}, True),
+            ("/v1/completions", {"prompt": "def f(", "suffix": ""}, {}, False),
+            ("/v1/completions", {"prompt": "<|fim_prefix|>a<|fim_suffix|>b<|fim_middle|>"}, {}, True),
+            ("/v1/completions", {"prompt": "<\uff5cfim\u2581begin\uff5c>a"}, {}, True),
+            ("/v1/completions", {"prompt": "[SUFFIX]b[PREFIX]a"}, {}, True),
+            ("/v1/completions", {"prompt": "x", "suffix": "y"}, {"x-sparkdash-priority": "interactive"}, False),
+            ("/infill", {"input_prefix": "a", "input_suffix": "b"}, {}, True),
+            ("/v1/chat/completions", {"messages": [], "suffix": "y"}, {}, False),
+            ("/v1/chat/completions", {"messages": []}, {"x-sparkdash-priority": "Autocomplete"}, True),
+        ],
+    )
+    async def test_what_an_editor_sends_while_one_types_is_known(
+        self, waiting: Any, path: str, body: dict[str, Any], headers: dict[str, str], autocomplete: bool
+    ) -> None:
+        waiting.supervisor.gate.set()
+        await waiting.client.post(path, json={"model": "alpha", **body}, headers=headers)
+        assert [ask["autocomplete"] for ask in waiting.supervisor.asks] == [autocomplete]
+
     async def test_an_unknown_priority_is_refused(self, waiting: Any) -> None:
         """With the words that are known."""
         reply = await waiting.client.post(

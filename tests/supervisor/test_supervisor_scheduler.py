@@ -13,6 +13,7 @@ from sparkdash.domain.request import Task
 from sparkdash.domain.swap import DefaultProfile, SwapCause, SwapPhase
 from sparkdash.settings import Policy
 from sparkdash.supervisor.decide.breaker import REST_S
+from sparkdash.supervisor.decide.decisions import UNWANTED_S
 from sparkdash.supervisor.decide.moves import (
     Adopted,
     Arrive,
@@ -22,11 +23,13 @@ from sparkdash.supervisor.decide.moves import (
     CatalogRead,
     Cut,
     DrainOver,
+    Effect,
     EngineDied,
     EngineHeld,
     Evict,
     Evicted,
     Grant,
+    Hold,
     Leave,
     Move,
     Patience,
@@ -42,6 +45,7 @@ from sparkdash.supervisor.decide.moves import (
     Use,
     Wait,
 )
+from sparkdash.supervisor.decide.queue import SETTLE_S
 from sparkdash.supervisor.decide.records import CLIENTS
 from sparkdash.units import GIB
 
@@ -79,8 +83,9 @@ def test_batch_waits_for_those_who_talk_and_not_for_ever() -> None:
 def test_batch_does_not_wait_for_batch() -> None:
     rig = beside("a")
     rig.now = 100
-    feed(rig, Arrive("1", "a", batch=True))
-    assert feed(rig, Arrive("2", "c", batch=True)) == [BeginSwap("c", ("a",), REQUEST)]
+    feed(rig, Arrive("1", "a", batch=True), Arrive("2", "c", batch=True))
+    rig.now = 100 + SETTLE_S
+    assert feed(rig, Tick()) == [BeginSwap("c", ("a",), REQUEST)]
 
 
 def test_interactive_requests_are_before_batch_in_the_line() -> None:
@@ -561,3 +566,91 @@ def test_an_engine_of_ours_that_leaves_for_a_server_that_is_not_ours_gives_memor
     assert feed(scheduler, Use("a", SwapCause.USER)) == [BeginSwap("a", ("a",), SwapCause.USER), Evict("a", ("a",))]
     assert feed(scheduler, arrive("1", "b"), Evicted("a")) == []
     assert feed(scheduler, SwapDone("a"))[0] == BeginSwap("b", (), REQUEST)
+
+
+def test_who_waits_for_an_engine_in_use_is_told_whose_it_is_and_until_when() -> None:
+    rig = beside("a")
+    rig.handle(arrive("1", "a"))
+    assert rig.handle(arrive("2", "c")) == [Wait("2", 1, Hold(("a",), 30))]
+    assert rig.scheduler.hold("c", 0.0) == Hold(("a",), 30)
+    rig.now = 30
+    assert rig.handle(Tick()) == [BeginSwap("c", ("a",), REQUEST), Wait("2", 1)]
+
+
+def test_what_is_typed_and_given_up_evicts_nobody() -> None:
+    rig = beside("a")
+    rig.now = 100
+    feed(rig, arrive("1", "a"), Leave("1"))
+    rig.now = 200
+    assert feed(rig, arrive("2", "c")) == []
+    assert rig.scheduler.due == 200 + SETTLE_S
+    assert feed(rig, Leave("2")) == []
+    assert rig.scheduler.due is None
+
+
+def test_a_load_that_nobody_waits_for_ends_when_somebody_else_waits() -> None:
+    rig = with_a()
+    feed(rig, arrive("1", "b"), Evicted("a"), Leave("1"))
+    assert feed(rig, arrive("2", "c")) == []
+    assert rig.scheduler.due == UNWANTED_S
+    rig.now = UNWANTED_S
+    assert feed(rig, Tick()) == [CancelSwap("b")]
+    assert feed(rig, SwapCancelled("b")) == [BeginSwap("c", (), REQUEST), Evict("c", ())]
+
+
+def test_a_load_that_nobody_waits_for_ends_when_it_interrupted_somebody_who_gets_the_engine_back() -> None:
+    rig = with_a()
+    feed(rig, arrive("1", "a"), Leave("1"), arrive("2", "b"), Evicted("a"), Leave("2"))
+    rig.now = UNWANTED_S
+    assert feed(rig, Tick()) == [CancelSwap("b")]
+    assert feed(rig, SwapCancelled("b")) == [BeginSwap("a", (), SwapCause.FALLBACK), Evict("a", ())]
+
+
+def test_a_load_goes_on_for_a_client_that_tries_again() -> None:
+    rig = with_a()
+    feed(rig, arrive("1", "a"), Leave("1"), arrive("2", "b"), Evicted("a"), Leave("2"))
+    rig.now = UNWANTED_S - 1
+    feed(rig, arrive("3", "b"))
+    rig.now = 2 * UNWANTED_S
+    assert feed(rig, Tick(), SwapDone("b")) == [Grant("3", "b")]
+
+
+def test_a_load_that_took_an_unused_engines_place_goes_on_without_anybody() -> None:
+    rig = with_a()
+    feed(rig, arrive("1", "b"), Evicted("a"), Leave("1"))
+    rig.now = 60
+    assert feed(rig, Tick(), SwapDone("b")) == []
+    assert "b" in rig.records.residents
+
+
+def complete(id_: str, profile: str | None) -> Arrive:
+    return Arrive(id_, profile, autocomplete=True)
+
+
+def refused_with(effects: list[Effect]) -> list[tuple[int, str]]:
+    return [(effect.error.status, effect.error.code) for effect in effects if isinstance(effect, Refuse)]
+
+
+def test_autocomplete_gets_what_runs_and_otherwise_an_answer_at_once() -> None:
+    rig = with_a()
+    assert feed(rig, complete("1", "a"), complete("2", None)) == [Grant("1", "a"), Grant("2", "a")]
+    effects = feed(rig, complete("3", "b"))
+    assert refused_with(effects) == [(503, "autocomplete_not_ready")]
+    assert len(effects) == 1, "nobody leaves for it"
+    feed(rig, arrive("4", "b"))
+    assert refused_with(feed(rig, complete("5", "a"))) == [(503, "autocomplete_not_ready")], "a leaves"
+
+
+def test_autocomplete_brings_its_engine_where_that_fits_beside_what_runs() -> None:
+    rig = small("a")
+    effects = feed(rig, complete("1", "b"))
+    assert refused_with(effects) == [(503, "autocomplete_not_ready")]
+    assert effects[1:] == [BeginSwap("b", (), SwapCause.PRELOAD), Evict("b", ())]
+    assert refused_with(feed(rig, complete("2", "b"))) == [(503, "autocomplete_not_ready")], "it loads"
+    assert feed(rig, SwapDone("b"), complete("3", "b")) == [Grant("3", "b")]
+
+
+def test_each_request_for_a_profile_of_that_class_is_autocomplete() -> None:
+    rig = small("a", big={"autocomplete": True})
+    assert refused_with(feed(rig, arrive("1", "big"))) == [(503, "autocomplete_not_ready")]
+    assert feed(rig, Use("big", SwapCause.USER))[0] == BeginSwap("big", ("a",), SwapCause.USER)

@@ -87,7 +87,7 @@ SHORT = AdmissionError("Memory is short.", code="memory_low", status=503, retry_
 HOLD = 8 * GIB
 """Less available than this, and no load begins that nobody leaves for."""
 LIMIT = 6
-PATIENCE = Patience(min_dwell_s=30, max_wait_s=300)
+PATIENCE = Patience(min_dwell_s=30, max_wait_s=300, min_dwell_share=1)
 PERSON = (SwapCause.USER, SwapCause.BENCH)
 
 
@@ -358,6 +358,19 @@ class Machine(RuleBasedStateMachine):
             self.send(Arrive(str(self.count), profile, batch, task, "one" if wait else "other"))
             if was_full and str(self.count) in self.waiting:
                 self.came_back(str(self.count))
+
+    @rule(profile=WANTED)
+    def complete(self, profile: str | None) -> None:
+        """Autocomplete is served by what runs, or refused at once, and stops nobody."""
+        self.count += 1
+        self.waiting[str(self.count)] = profile
+        self.since[str(self.count)] = self.now
+        others = {*list(self.waiting.values())[:-1], self.wished, None}
+        before = set(self.swaps)
+        self.send(Arrive(str(self.count), profile, autocomplete=True))
+        assert str(self.count) not in self.waiting, "it never waits"
+        for target in self.swaps.keys() - before - others:
+            assert not self.swaps[target].evict or self.swaps[target].cause is not SwapCause.REQUEST, "it stops nobody"
 
     def came_back(self, id_: str) -> None:
         """A request that waits beyond the limit takes the place of one that was cut from the same profile's engine."""

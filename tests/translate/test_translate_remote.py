@@ -173,7 +173,7 @@ async def test_the_owners_limit_holds() -> None:
     far = Profile(name="far", engine=EngineKind.REMOTE, url="https://far.example/v1")
 
     def lease() -> Any:
-        return leasing.lease(far, "r", print, False, None, None, None)
+        return leasing.lease(far, "r", print, False, None, None, None, False)
 
     async with lease() as first:
         assert (first.headers, first.names) == ({}, ("far",))

@@ -86,7 +86,7 @@ def test_the_keys_of_a_policy_are_told_apart(tmp_path: Path) -> None:
     file.write_text("[policy.x]\npined = true\n")
     with pytest.raises(ProfileError) as caught:
         settings.load_settings(file)
-    assert caught.value.hint == "Did you mean pinned? Known keys: pinned, idle_ttl_s, max_concurrency."
+    assert caught.value.hint == "Did you mean pinned? Known keys: pinned, idle_ttl_s, max_concurrency, autocomplete."
 
 
 @pytest.mark.parametrize(

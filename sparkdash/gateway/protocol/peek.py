@@ -183,7 +183,11 @@ def _unquoted(value: str) -> str:
 
 
 PRIORITY = "x-sparkdash-priority"
-"""Header: `interactive` (the default), or `batch`, which lets other requests go first."""
+"""Header: `interactive` (the default), `batch`, which lets other requests go first, or `autocomplete`, which stops no
+engine and waits for none.
+"""
+_FILLS_IN = re.compile(rb"fim_(?:prefix|suffix)|code_suffix\||\[SUFFIX\]|<SUF>|fim(?:\xe2\x96\x81|\\u2581)begin")
+"""Marks of a prompt that has a hole to fill: Qwen, StarCoder, CodeGemma; CodeGeeX; Codestral; CodeLlama; DeepSeek."""
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 """Value of `stream_options` for a client that sent none."""
 SHOWN = 120
@@ -193,7 +197,9 @@ _MAY_BE_JSON = frozenset({"", "text/plain", "application/x-www-form-urlencoded"}
 
 _ANYTHING = core_schema.typed_dict_field(core_schema.any_schema(), required=False)
 _ASKED = SchemaValidator(
-    core_schema.typed_dict_schema(dict.fromkeys(("model", "stream", "stream_options", "service_tier"), _ANYTHING))
+    core_schema.typed_dict_schema(
+        dict.fromkeys(("model", "stream", "stream_options", "service_tier", "suffix"), _ANYTHING)
+    )
 )
 """Schema of the keys that become objects; the parser skips the rest."""
 _NULL: Mapping[str, Any] = MappingProxyType({})
@@ -211,6 +217,8 @@ class PeekedBody:
     """NO_OPTIONS without the key; empty for null; None for a value that is no object."""
     service_tier: object = None
     """OpenAI's urgency, as the client wrote it."""
+    has_suffix: bool = False
+    """Whether a completion is to end before given text."""
 
 
 def peek_body(body: bytes, content_type: str) -> PeekedBody:
@@ -231,7 +239,8 @@ def peek_body(body: bytes, content_type: str) -> PeekedBody:
     except ValidationError:
         get = _asked_slowly(body).get
     options = _options(get("stream_options", NO_OPTIONS))
-    return PeekedBody(_name(get("model")), get("stream") is True, None, options, get("service_tier"))
+    tier, suffix = get("service_tier"), bool(get("suffix"))
+    return PeekedBody(_name(get("model")), get("stream") is True, None, options, tier, suffix)
 
 
 @lru_cache(maxsize=64)
@@ -239,22 +248,27 @@ def _media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def is_batch(priority: str | None, service_tier: object, *, by_key: bool) -> bool:
-    """Whether the request may wait for others.
-
-    The header decides, else OpenAI's service tier `flex` (slower and cheaper), or the key.
+def priority_word(priority: str | None) -> str | None:
+    """Return the word of the header: batch, interactive or autocomplete; None without the header.
 
     Raises:
         AdmissionError: code `invalid_priority`; status 400.
     """
-    if priority is None:
-        return by_key or service_tier == "flex"
-    word = priority.strip().lower()
-    if word not in ("batch", "interactive"):
+    word = priority.strip().lower() if priority is not None else None
+    if word not in (None, "batch", "interactive", "autocomplete"):
         raise AdmissionError(
-            f"{PRIORITY} is {priority[:SHOWN]!r}.", code="invalid_priority", hint="Send `batch` or `interactive`."
+            f"{PRIORITY} is {(priority or '')[:SHOWN]!r}.",
+            code="invalid_priority",
+            hint="Send `batch`, `interactive` or `autocomplete`.",
         )
-    return word == "batch"
+    return word
+
+
+def fills_in(path: str, peeked: PeekedBody, body: bytes) -> bool:
+    """Whether the request is what an editor sends while one types: text for the place of the cursor."""
+    if path != "/v1/completions":
+        return path.endswith(("/infill", "/fim/completions"))
+    return peeked.has_suffix or _FILLS_IN.search(body) is not None
 
 
 def is_for_responses(body: bytes) -> bool:

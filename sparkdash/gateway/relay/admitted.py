@@ -26,11 +26,12 @@ from sparkdash.gateway.protocol.answer_text import KeptAnswer
 from sparkdash.gateway.protocol.peek import (
     FormScanner,
     PeekedBody,
+    fills_in,
     form_boundary,
-    is_batch,
     is_form,
     peek_body,
     peek_form,
+    priority_word,
 )
 from sparkdash.gateway.protocol.problems import REMOTE_REFUSED
 from sparkdash.gateway.protocol.route import Route
@@ -238,6 +239,8 @@ class RequestContext:
     """Whether other requests may go first."""
     upload: Upload | None = None
     """Body that is on disk, in place of the share's."""
+    autocomplete: bool = False
+    """Whether it is answered at once or not at all, and stops no engine."""
 
 
 AGENT_KEPT = 200
@@ -258,7 +261,11 @@ def admit_request(
         AdmissionError: `model_missing`, `invalid_priority`, `route_not_served`, `held`, or what a key may not use.
     """
     head, key = exchange.head, exchange.key
-    batch = is_batch(head.priority, peeked.service_tier, by_key=key is not None and key.batch)
+    word = priority_word(head.priority)
+    batch = word == "batch" or (word is None and (peeked.service_tier == "flex" or (key is not None and key.batch)))
+    autocomplete = word == "autocomplete" or (
+        word is None and ((key is not None and key.autocomplete) or fills_in(route.path, peeked, body_share.body))
+    )
     if peeked.model is None and route.needs_model:
         raise _no_model(route)
     catalog = deps.catalog()
@@ -276,7 +283,7 @@ def admit_request(
         profile = find_profile(name, catalog)
     refuse_unserved(profile, route)
     deps.exclusive.admit(head.token)
-    return RequestContext(deps, exchange, route, body_share, peeked, name, profile, batch, upload)
+    return RequestContext(deps, exchange, route, body_share, peeked, name, profile, batch, upload, autocomplete)
 
 
 def _no_model(route: Route) -> AdmissionError:

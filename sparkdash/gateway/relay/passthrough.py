@@ -15,7 +15,7 @@ from typing import Self
 
 import structlog
 
-from sparkdash.domain.phrases import waiting_on, waiting_text
+from sparkdash.domain.phrases import held_text, waiting_on, waiting_text
 from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import RequestState
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
@@ -44,7 +44,7 @@ from sparkdash.gateway.relay.request_row import RequestRow
 from sparkdash.limits import shown
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Lease
-from sparkdash.supervisor.leasing import AnswerProgress
+from sparkdash.supervisor.leasing import AnswerProgress, QueuePlace
 from sparkdash.units import duration
 
 
@@ -376,6 +376,7 @@ class _Relay:
                 request_id=self._row.id,
                 on_wait=self._on_wait,
                 batch=self._context.batch,
+                autocomplete=self._context.autocomplete,
                 task=self._context.route.task,
                 client=client_identity(self._exchange),
                 progress=self._reply if shows_work(self._context.route, self._exchange.method) else None,
@@ -428,9 +429,9 @@ class _Relay:
         if self._exchange.started:  # too late for headers
             await self._reply.send_keepalive(f"{other} answers instead of {requested} ({error.code})")
 
-    def _on_wait(self, position: int) -> None:
+    def _on_wait(self, place: QueuePlace) -> None:
         """Note the place in the queue; start keep-alives for a client that can take them."""
-        waits = self._row.waits(position)
+        waits = self._row.waits(place)
         if waits and self._keepalive is None and self._reply.can_send_keepalives():
             delay = KEEP_ALIVE_S if self._exchange.started else self._deps.settings.hold_headers_s
             self._keepalive = KeepAlive(self._send_keepalive, delay, self._scope.cancel)
@@ -440,4 +441,5 @@ class _Relay:
         swap = snapshot.swap_to(profile) or snapshot.swap
         engine, now = snapshot.engines.get(profile), self._deps.clock()
         stuck = waiting_on(engine.liveness, now) if engine is not None else ""
-        await self._reply.send_keepalive(stuck or waiting_text(swap, profile, now))
+        held = held_text(self._row.request, now)
+        await self._reply.send_keepalive(stuck or held or waiting_text(swap, profile, now))

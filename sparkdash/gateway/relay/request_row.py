@@ -18,6 +18,7 @@ from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.limits import shown
 from sparkdash.supervisor import Lease
+from sparkdash.supervisor.leasing import QueuePlace
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 INTERNAL = "sparkdash-demo/"
@@ -100,12 +101,12 @@ class RequestRow:
     def request(self) -> Request:
         return Request(**self._facts)
 
-    def waits(self, position: int) -> bool:
-        """Note the place in the queue, 1 is next; return False for late news of a wait that is over."""
+    def waits(self, place: QueuePlace) -> bool:
+        """Note the place in the queue; return False for late news of a wait that is over."""
         facts = self._facts
         if facts["state"] is not RequestState.WAITING:
             return False
-        facts["position"] = position
+        facts["position"], facts["held_by"], facts["held_until"] = place
         self._later()
         return True
 
@@ -126,7 +127,7 @@ class RequestRow:
         facts["state"] = RequestState.PREFILL
         facts["profile"] = self.profile = lease.profile.name
         facts["node"] = engine.nodes[0] if engine.container else None
-        facts["position"] = None
+        facts["position"] = facts["held_by"] = facts["held_until"] = None
         facts["granted_at"] = self._deps.clock()
         self._metered.granted(self.profile, here=_runs_here(lease))
         self._later()
@@ -166,7 +167,7 @@ class RequestRow:
             facts["completion_estimate"] = self._metered.tokens()[0] or None
         facts["energy_wh"] = self._metered.ended(usage, facts["ttft_s"])
         facts["state"] = state
-        facts["position"] = None
+        facts["position"] = facts["held_by"] = facts["held_until"] = None
         facts["finished_at"] = self._deps.clock()
         facts["status"] = status
         facts["error"] = error

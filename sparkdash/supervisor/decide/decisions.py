@@ -35,6 +35,8 @@ from sparkdash.supervisor.decide.occupancy import Occupancy
 from sparkdash.supervisor.decide.queue import RequestQueue, idle_at
 from sparkdash.supervisor.decide.records import OFFERED, USE, Offers, PendingSwap, SchedulerRecords, Stage, Ticket
 
+UNWANTED_S = 5.0
+"""Time for which nobody waits for a load until it counts as given up: SDKs try again within it."""
 _CHANGES = (Adopted, EngineDied, Evicted, PolicyRead, SwapCancelled, SwapDone, SwapFailed)
 
 
@@ -143,15 +145,27 @@ class Decisions:
         )
 
     def call_off(self) -> list[Effect]:
-        """Cancel swaps that nobody wants any more, before they have stopped anything."""
+        """Cancel unwanted swaps, before they have stopped anything or if they interrupted somebody."""
         wanted = {ticket.profile for ticket in self._records.queue.values()}
-        return self.cancel_swaps(
-            target
+        unwanted = [
+            swap
             for target, swap in self._records.swaps.items()
-            if swap.stage in (Stage.COPYING, Stage.DRAINING)
-            and target not in (None, *wanted)
-            and swap.cause not in OFFERED
-        )
+            if target not in (None, *wanted) and swap.cause not in OFFERED
+        ]
+        for swap in self._records.swaps.values():
+            if swap not in unwanted:
+                swap.unwanted_since = None
+            elif swap.unwanted_since is None:
+                swap.unwanted_since = self.now
+        begun = [swap.target for swap in unwanted if swap.stage in (Stage.COPYING, Stage.DRAINING)]
+        return [*self.cancel_swaps(begun), *self._give_up(swap for swap in unwanted if swap.interrupts)]
+
+    def _give_up(self, swaps: Iterable[PendingSwap]) -> list[Effect]:
+        """Cancel those of the swaps for which nobody has waited for a while."""
+        given_up = [swap for swap in swaps if (at := _given_up_at(swap)) is not None and at <= self.now]
+        for swap in given_up:
+            swap.given_up = True
+        return self.cancel_swaps(swap.target for swap in given_up)
 
     def serve(self) -> list[Effect]:
         """Grant and begin everything that is possible, in the order of turns."""
@@ -163,6 +177,9 @@ class Decisions:
         for id_ in self._queue.next():
             # the refusal of an older ticket may have ended this one, or moved it elsewhere
             ticket = self._records.queue.get(id_)
+            if ticket is not None and ticket.autocomplete and not self._records.runs(ticket.profile):
+                effects += self._decline_autocomplete(ticket)
+                continue
             if ticket is None or self._records.coming(ticket.profile) or self._awaits_repair(ticket):
                 continue
             effects += self._begin_for(ticket) if self._records.misses(ticket) else self._queue.grant([ticket])
@@ -170,7 +187,15 @@ class Decisions:
         if not self._waits and not self._blocked:
             effects += self._offer()
         effects += self._end_idle()
-        return [*effects, *self._return_to_default()]
+        effects += self._return_to_default()
+        self._look_again_at_unwanted()
+        return effects
+
+    def _look_again_at_unwanted(self) -> None:
+        times = [
+            at for swap in self._records.swaps.values() if (at := _given_up_at(swap)) is not None and at > self.now
+        ]
+        self.due = min([*times, *([] if self.due is None else [self.due])], default=None)
 
     def _begin_for(self, ticket: Ticket) -> list[Effect]:
         """Begin the swap of a ticket whose engine does not run, or refuse it, or note what it waits for."""
@@ -185,8 +210,16 @@ class Decisions:
         if (managed and not touched.isdisjoint(self._blocked)) or not self._may_begin(ticket.profile, choice):
             if managed:
                 self._blocked |= touched
-            return []
+            return self._give_up(self._records.moving_on(touched)) if managed else []
         return self._start(ticket.profile, choice, ticket.cause)
+
+    def _decline_autocomplete(self, ticket: Ticket) -> list[Effect]:
+        """Refuse a request that waits for nothing; its engine comes for the next ones, if it fits beside what runs."""
+        choice = self._queue.choice(ticket)
+        if not choice.leaving and choice.fits and self.may_come(ticket.profile):
+            self._offers.preload((ticket.profile,), SwapCause.PRELOAD)
+        comes = not choice.leaving or self._records.coming(ticket.profile) is not None
+        return self._queue.refuse([ticket], refusals.no_autocomplete(ticket.profile, comes=comes))
 
     def _awaits_repair(self, ticket: Ticket) -> bool:
         """Whether a request waits for a stuck engine. A request for `auto` is moved to another engine, if one runs."""
@@ -307,6 +340,7 @@ class Decisions:
         copies = target is not None and any(node != LOCAL for node in choice.nodes)
         stage = Stage.COPYING if copies else Stage.DRAINING
         swap = PendingSwap(target, choice, cause, former or fingerprint, moves, stage, as_before=former is not None)
+        swap.interrupts = any(map(self._queue.is_used, choice.names))
         return [self.begin(swap)]
 
     def begin(self, swap: PendingSwap) -> BeginSwap:
@@ -323,6 +357,13 @@ class Decisions:
                 swap.stage = Stage.GOING
                 effects.append(Evict(target, swap.evict))
         return effects
+
+
+def _given_up_at(swap: PendingSwap) -> float | None:
+    """Return when the load of a request counts as given up; None while somebody waits for it, and of other loads."""
+    if swap.unwanted_since is None or swap.cause is not SwapCause.REQUEST or swap.stage is Stage.CANCELLING:
+        return None
+    return swap.unwanted_since + UNWANTED_S
 
 
 def _leave_because(names: Iterable[str], reason: str) -> fit.Choice:

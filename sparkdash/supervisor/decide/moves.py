@@ -40,14 +40,18 @@ class ProfileFacts:
     idle_ttl_s: float | None = None
     limit: int | None = None
     """Requests that it serves at once, those that wait for it counted; None: as many as come."""
+    autocomplete: bool = False
+    """Whether each request for it counts as autocomplete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The owner's limits for waiting, in seconds."""
+    """The owner's limits for waiting, in seconds, and the share of its load time that an engine serves at least."""
 
     min_dwell_s: float = 0.0
+    """0: no dwell at all, whatever the share."""
     max_wait_s: float = float("inf")
+    min_dwell_share: float = 0.0
 
 
 @per_request
@@ -60,6 +64,8 @@ class Arrive:
     """Whether requests of people and agents go first."""
     task: Task | None = None
     client: str | None = None
+    autocomplete: bool = False
+    """Whether it is worth an answer at once or none: it evicts nobody and never waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +238,20 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """Engines in use that a request does not interrupt yet, and until when at the latest, monotonic seconds."""
+
+    by: tuple[str, ...]
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
-    """Tell this request its new place in the queue; 1 is next."""
+    """Tell this request its new place in the queue, 1 is next, and who holds it off."""
 
     id: str
     position: int
+    hold: Hold | None = None
 
 
 @dataclass(frozen=True, slots=True)

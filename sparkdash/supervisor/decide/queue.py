@@ -1,11 +1,14 @@
 """Request queue: waiting and served requests are granted, refused, cut, or told their place; whose turn it is.
 
 Rule 1: order of arrival, batch behind the rest; whoever has waited `max_wait_s` goes before everyone else.
-Rule 2: a request does not interrupt an engine in use before it has served `min_dwell_s`: agents ask one thing after
-        another, and without a dwell two of them would swap for every question. In use: a request is on it, or one was
-        `PAUSE_S` ago.
+Rule 2: a request does not interrupt an engine in use before it has served for its dwell: `min_dwell_s`, or
+        `min_dwell_share` of the time that it took to load. Agents ask one thing after another, and without a dwell two
+        of them would swap for every question. In use: a request is on it, or its clients may soon ask again
+        (`likely_pause_s`).
 Rule 3: a batch request does not interrupt an engine that people or agents use at all.
-Rule 4: `max_wait_s` ends both. Nobody is refused for having waited: that would throw its place away.
+Rule 4: a request evicts an engine that somebody used only once it has waited `SETTLE_S`: what an editor sends while
+        one types is given up sooner.
+Rule 5: `max_wait_s` ends all three. Nobody is refused for having waited: that would throw its place away.
 
 Pure.
 """
@@ -16,30 +19,86 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
+from typing import NamedTuple
 
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import SparkdashError, UpstreamError
 from sparkdash.supervisor.decide import fit, refusals
-from sparkdash.supervisor.decide.moves import Arrive, Cut, Effect, Grant, Patience, Refuse, Wait
+from sparkdash.supervisor.decide.moves import Arrive, Cut, Effect, Grant, Hold, Patience, Refuse, Wait
 from sparkdash.supervisor.decide.occupancy import Occupancy
 from sparkdash.supervisor.decide.records import USE, HeldLease, Resident, SchedulerRecords, Ticket
 
 PAUSE_S = 5.0
-"""An agent's pause between two requests: its tools take seconds. An engine that was used so lately still is in use."""
-
-
+"""Least pause between two requests that an agent is given: its tools take seconds."""
+PAUSE_MARGIN = 1.5
+"""How much longer than the longest pause seen the next one may be."""
+SETTLE_S = 2.0
+"""Wait after which a request is meant: editors give up sooner what they sent while one types."""
 SERVED_FROM = 20
-"""Requests of one profile that its service time is the mean of."""
+"""Requests of one profile that its service time is the mean of, and pauses between them that are remembered."""
+
+
+class EngineUse(NamedTuple):
+    """Use of an engine by its clients. Times are monotonic seconds."""
+
+    ready_at: float
+    load_s: float = 0.0
+    """Time that its load took; 0 of an engine that was adopted."""
+    used_at: float | None = None
+    """Time when a request was last granted or over; None: none was."""
+    busy: bool = False
+    pauses: Sequence[float] = ()
+    """Seconds from the end of one request until the next one came, also where another engine had its place by then."""
+
+
+def dwell_s(use: EngineUse, patience: Patience) -> float:
+    return max(patience.min_dwell_s, patience.min_dwell_share * use.load_s) if patience.min_dwell_s else 0.0
+
+
+def likely_pause_s(use: EngineUse, patience: Patience) -> float:
+    """Estimate how long the engine's next request may take to come, as far as that is worth waiting for.
+
+    While no pause is known: as long as a load would, which is what a wrong guess costs.
+    """
+    dwell = dwell_s(use, patience)
+    if not use.pauses:
+        return max(PAUSE_S, min(use.load_s, dwell))
+    short = [pause for pause in use.pauses if pause <= dwell]
+    if 2 * len(short) < len(use.pauses):
+        return PAUSE_S  # its clients mostly stay away longer than it would be kept
+    return max(PAUSE_S, PAUSE_MARGIN * max(short))
+
+
+def in_use_until(use: EngineUse, patience: Patience) -> float:
+    if use.busy:
+        return float("inf")
+    return float("-inf") if use.used_at is None else use.used_at + likely_pause_s(use, patience)
+
+
+def kept_until(use: EngineUse, patience: Patience) -> float:
+    """Return until when no other request interrupts the engine."""
+    return min(in_use_until(use, patience), use.ready_at + dwell_s(use, patience))
 
 
 class ServiceTimes:
-    """Service times of requests, by profile."""
+    """Service times of requests, and the pauses between them, by profile."""
 
     def __init__(self) -> None:
         self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=SERVED_FROM))
+        self._pauses: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=SERVED_FROM))
+        self._ended: dict[str, float] = {}
+        """Time when the last request ended, of profiles for which none has come since."""
 
-    def note(self, profile: str, seconds: float) -> None:
+    def arrived(self, profile: str, now: float) -> None:
+        if (ended := self._ended.pop(profile, None)) is not None:
+            self._pauses[profile].append(now - ended)
+
+    def over(self, profile: str, seconds: float, now: float) -> None:
         self._took[profile].append(seconds)
+        self._ended[profile] = now
+
+    def pauses(self, profile: str) -> Sequence[float]:
+        return self._pauses.get(profile, ())
 
     def next_free_s(self, profile: str, since: Sequence[float], now: float) -> float | None:
         """Estimate the seconds until a running request (`since` each) ends, by the mean; None without earlier ones."""
@@ -57,23 +116,6 @@ def turn_order(tickets: Iterable[Ticket], patience: Patience, now: float) -> lis
         return 2 if ticket.batch else 1
 
     return sorted(tickets, key=rank)
-
-
-def _spared_until(name: str, ticket: Ticket, records: SchedulerRecords, patience: Patience, now: float) -> float:
-    resident = records.residents.get(name)
-    if resident is None or not resident.ready or resident.stuck:
-        return now
-    in_use = _in_use_until(resident.used_at, busy=bool(records.in_flight(name)))
-    until = min(in_use, resident.ready_at + patience.min_dwell_s)
-    if ticket.batch:
-        until = max(until, _in_use_until(resident.talked_at, busy=records.talking(name)))
-    return until
-
-
-def _in_use_until(last: float | None, *, busy: bool) -> float:
-    if busy:
-        return float("inf")
-    return float("-inf") if last is None else last + PAUSE_S
 
 
 def idle_at(name: str, resident: Resident, records: SchedulerRecords) -> float | None:
@@ -96,7 +138,9 @@ class RequestQueue:
         self._occupancy = occupancy
         self._patience = patience
         self._limit = limit
-        self._places: dict[str, int] = {}
+        self._places: dict[str, tuple[int, Hold | None]] = {}
+        self._holds: dict[str, Hold] = {}
+        """Holds of waiting requests, as last found."""
         self._pace = ServiceTimes()
         self._returning: dict[str, int] = {}
         """Requests, by profile, that were cut from a dead or stuck engine, less those that came back past the limit."""
@@ -111,11 +155,53 @@ class RequestQueue:
 
     def held_until(self, ticket: Ticket, choice: fit.Choice) -> float | None:
         """Return until when the ticket's swap waits for those whom it would interrupt; None: it may begin."""
-        if ticket.cause is not SwapCause.REQUEST:
+        self._holds.pop(ticket.id, None)
+        uses = self._uses(choice)
+        if ticket.cause is not SwapCause.REQUEST or not uses:
             return None
-        ends = [_spared_until(name, ticket, self._records, self._patience, self.now) for name in choice.names]
-        until = min(max(ends, default=self.now), ticket.since + self._patience.max_wait_s)
+        if (hold := self.hold(ticket, choice)) is not None:
+            self._holds[ticket.id] = hold
+        settles = [
+            ticket.since + min(SETTLE_S, dwell_s(use, self._patience))
+            for use in uses.values()
+            if use.used_at is not None
+        ]
+        ends = [self._kept_until(name, use, ticket) for name, use in uses.items()]
+        until = min(max(*ends, *settles, self.now), ticket.since + self._patience.max_wait_s)
         return until if until > self.now else None
+
+    def hold(self, ticket: Ticket, choice: fit.Choice) -> Hold | None:
+        """Return which engines in use a request would have to wait for, and until when at the latest."""
+        overdue = ticket.since + self._patience.max_wait_s
+        kept = {n: use for n, use in self._uses(choice).items() if self._kept_until(n, use, ticket) > self.now}
+        if not kept or overdue <= self.now:
+            return None
+        served = max(use.ready_at + dwell_s(use, self._patience) for use in kept.values())
+        return Hold(tuple(kept), overdue if ticket.batch else min(served, overdue))
+
+    def is_used(self, name: str) -> bool:
+        """Whether a request is on the engine, or its clients may soon ask again."""
+        use = self._use(name)
+        return use is not None and in_use_until(use, self._patience) > self.now
+
+    def _uses(self, choice: fit.Choice) -> dict[str, EngineUse]:
+        return {name: use for name in choice.names if (use := self._use(name)) is not None}
+
+    def _use(self, name: str) -> EngineUse | None:
+        """Return how a serving engine is used; None of one that serves nobody."""
+        resident = self._records.residents.get(name)
+        if resident is None or not resident.ready or resident.stuck:
+            return None
+        busy, pauses = bool(self._records.in_flight(name)), self._pace.pauses(name)
+        return EngineUse(resident.ready_at, resident.load_s, resident.used_at, busy, pauses)
+
+    def _kept_until(self, name: str, use: EngineUse, ticket: Ticket) -> float:
+        until = kept_until(use, self._patience)
+        if ticket.batch:
+            records = self._records
+            talk = use._replace(used_at=records.residents[name].talked_at, busy=records.talking(name))
+            until = max(until, in_use_until(talk, self._patience))
+        return until
 
     def cannot_come(self, profile: str, choice: fit.Choice) -> SparkdashError | None:
         """Why no swap brings its engine; one that waits for an engine may find its file gone once that was evicted."""
@@ -152,12 +238,17 @@ class RequestQueue:
         if held := self._records.leases.pop(id_, None):
             self._given_back(held)
 
+    def arrived(self, profile: str) -> None:
+        """Note the pause of the profile's clients that ends with a new request."""
+        self._pace.arrived(profile, self.now)
+
     def grant_at_once(self, move: Arrive, profile: str, now: float) -> bool:
         """Grant it here and now, if nobody can be before it and no limit or time is to be looked at."""
         resident = self._records.residents.get(profile)
         if resident is None or not resident.ready or resident.stuck or not self._plain(profile):
             return False
         self.now = now
+        self.arrived(profile)
         self._records.leases[move.id] = HeldLease(profile, move.batch, now)
         resident.touch(now, move.batch)
         self._records.note_use(profile, move.task, move.client, now)
@@ -233,9 +324,10 @@ class RequestQueue:
         """Return a Wait for every request whose place changed."""
         if not (self._records.queue or self._places):
             return []
-        line = [t for t in self._as_served() if t.id != USE]
-        places = {ticket.id: place for place, ticket in enumerate(line, start=1)}
-        told = [Wait(id_, place) for id_, place in places.items() if self._places.get(id_) != place]
+        line = [t.id for t in self._as_served() if t.id != USE]
+        self._holds = {id_: hold for id_, hold in self._holds.items() if id_ in self._records.queue}
+        places = {id_: (place, self._holds.get(id_)) for place, id_ in enumerate(line, start=1)}
+        told = [Wait(id_, *place) for id_, place in places.items() if self._places.get(id_) != place]
         self._places = places
         return list(told)
 
@@ -248,6 +340,6 @@ class RequestQueue:
         return sorted(line, key=lambda t: ranks[t.profile])
 
     def _given_back(self, held: HeldLease) -> None:
-        self._pace.note(held.profile, self.now - held.since)
+        self._pace.over(held.profile, self.now - held.since, self.now)
         if resident := self._records.residents.get(held.profile):
             resident.touch(self.now, held.batch)

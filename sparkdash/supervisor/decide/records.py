@@ -52,6 +52,13 @@ class PendingSwap:
     """Nodes whose memory the swap moves, set when it begins."""
     as_before: bool = False
     """Whether the target starts as it ran before its profile was edited."""
+    interrupts: bool = False
+    """Whether an engine that leaves was in use."""
+    loads_since: float | None = None
+    unwanted_since: float | None = None
+    """Time since which nobody waits for the target; None while somebody does."""
+    given_up: bool = False
+    """Whether it was cancelled because nobody waits for it any more, so that who left for it comes back."""
     takes: int = 0
     """Bytes that the target will hold on each of its nodes, as known at the beginning."""
     frees: dict[str, int] = field(default_factory=dict)
@@ -75,6 +82,7 @@ class Ticket:
     since: float = 0.0
     task: Task | None = None
     client: str | None = None
+    autocomplete: bool = False
 
 
 @per_request
@@ -94,6 +102,8 @@ class Resident:
     managed: bool
     ready_at: float
     nodes: tuple[str, ...] = (LOCAL,)
+    load_s: float = 0.0
+    """Time that its load took; 0 of an engine that was adopted."""
     ready: bool = True
     """False: it would not stop, and serves nobody."""
     stuck: bool = False

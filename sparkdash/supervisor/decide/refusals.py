@@ -166,6 +166,21 @@ def no_engine(task: Task | None = None) -> SparkdashError:
     )
 
 
+def no_autocomplete(profile: str, *, comes: bool) -> SparkdashError:
+    """Build the refusal of an autocomplete request.
+
+    Its words hold "unexpected server status", Ollama's while a model loads: Continue shows any other error to its user.
+    """
+    why = "is not loaded yet" if comes else "does not run, and autocomplete evicts no engine"
+    return AdmissionError(
+        f"{profile} {why} (unexpected server status).",
+        code="autocomplete_not_ready",
+        status=503,
+        retry_after=RETRY_S,
+        hint="Ask again later." if comes else f"`sparkdash use {profile}` loads it.",
+    )
+
+
 def queue_full(limit: int) -> SparkdashError:
     return AdmissionError(
         f"{limit} requests wait already.",

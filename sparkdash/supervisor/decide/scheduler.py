@@ -41,6 +41,7 @@ from sparkdash.supervisor.decide.moves import (
     EngineHeld,
     EngineRecovered,
     Evicted,
+    Hold,
     Leave,
     Move,
     Patience,
@@ -123,6 +124,11 @@ class Scheduler:
     def choice(self, target: str, now: float, *, person: bool = True) -> fit.Choice:
         return self.occupancy.choice(target, now, person=person)
 
+    def hold(self, target: str, now: float) -> Hold | None:
+        """Return which engines in use a request for the profile would have to wait for now."""
+        self._queue.now = now
+        return self._queue.hold(Ticket("", target, since=now), self.choice(target, now, person=False))
+
     # What came in, one method a move.
 
     def _take(self, move: Move) -> list[Effect]:
@@ -137,13 +143,19 @@ class Scheduler:
         return [self.decisions.begin(swap)]
 
     def _reached(self, move: Copied | Admitted) -> None:
-        if (swap := self.records.coming(move.target)) is not None:
-            swap.stage = Stage.LOADING if isinstance(move, Admitted) else Stage.DRAINING
+        if (swap := self.records.coming(move.target)) is None:
+            return
+        if isinstance(move, Admitted):
+            swap.stage, swap.loads_since = Stage.LOADING, self._now
+        else:
+            swap.stage = Stage.DRAINING
 
     def _arrive(self, move: Arrive) -> list[Effect]:
         profile = move.profile or self.occupancy.auto(move.task, move.client)
         if profile is None:
             return [Refuse(move.id, refusals.no_engine(move.task if self._anything_runs else None))]
+        self._queue.arrived(profile)
+        known = self.records.profiles.get(profile)
         ticket = Ticket(
             move.id,
             profile,
@@ -152,6 +164,7 @@ class Scheduler:
             since=self._now,
             task=move.task,
             client=move.client,
+            autocomplete=move.autocomplete or (known is not None and known.autocomplete),
         )
         if error := self._barred(profile) or self._queue.too_many(ticket):
             return [Refuse(move.id, error)]
@@ -195,13 +208,16 @@ class Scheduler:
         return swap
 
     def _cancelled(self, move: SwapCancelled) -> None:
-        self._end_swap(move.target, came=False)
+        swap = self._end_swap(move.target, came=False)
+        if swap is not None and swap.target is not None and swap.given_up:
+            self._offers.failed(swap.target, self.records.profiles.get(swap.target))
 
     def _done(self, move: SwapDone) -> list[Effect]:
         swap = self._end_swap(move.target, came=True)
         if swap is None or swap.target is None:
             return []
-        self._came_up(swap.target, swap.fingerprint, swap.choice.nodes)
+        load_s = 0.0 if swap.loads_since is None else self._now - swap.loads_since
+        self._came_up(swap.target, swap.fingerprint, swap.choice.nodes, load_s)
         self._offers.succeeded(swap.target)
         return self._queue.grant([t for t in self.records.queue.values() if t.profile == swap.target])
 
@@ -260,11 +276,11 @@ class Scheduler:
 
     # Engines that are there.
 
-    def _came_up(self, profile: str, fingerprint: str | None, nodes: tuple[str, ...]) -> None:
+    def _came_up(self, profile: str, fingerprint: str | None, nodes: tuple[str, ...], load_s: float = 0.0) -> None:
         """An engine of this profile is ready on these nodes; none for one that is not ours."""
         residents, nodes = self.records.residents, nodes or (LOCAL,)
         residents.pop(profile, None)
-        residents[profile] = Resident(fingerprint, self.records.managed(profile), self._now, nodes)
+        residents[profile] = Resident(fingerprint, self.records.managed(profile), self._now, nodes, load_s)
         self.records.ran_on[profile] = nodes
         self.breaker.came_up(profile)
 

@@ -252,7 +252,7 @@ class Asking:
 
     async def _hold(self, name: str) -> Lease:
         context = self._house.supervisor.lease(
-            name, request_id=self._house.next_id(), on_wait=self.seen.append, **self._asks
+            name, request_id=self._house.next_id(), on_wait=lambda place: self.seen.append(place.position), **self._asks
         )
         async with context as lease:
             self._lease.set_result(lease)

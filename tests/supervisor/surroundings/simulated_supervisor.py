@@ -19,6 +19,7 @@ from sparkdash.host.guard_rules import GuardReading
 from sparkdash.host.memory import guard_decisions
 from sparkdash.host.memory.guard_decisions import GuardJudge, Victim
 from sparkdash.host.runtime import OneNode
+from sparkdash.supervisor.actor import patience_of
 from sparkdash.supervisor.decide.moves import (
     Admitted,
     Arrive,
@@ -41,7 +42,6 @@ from sparkdash.supervisor.decide.moves import (
     Tick,
     Use,
 )
-from sparkdash.supervisor.decide.queue import Patience
 from sparkdash.supervisor.decide.scheduler import Scheduler
 from sparkdash.supervisor.planner import Planner
 from sparkdash.supervisor.state.registry import HeldMemory, MemoryDebts
@@ -112,7 +112,7 @@ class Aware:
             },
             queue_limit=100,
             facts=planner,
-            patience=Patience(SETTINGS.min_dwell_s, SETTINGS.max_wait_s),
+            patience=patience_of(SETTINGS),
         )
         self.needs: dict[str, Need] = {}
         self.running: dict[str, Engine] = {}
