@@ -152,7 +152,8 @@ def test_a_model_goes_with_a_url() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "begins"), [("md", "# seeds on rehearsal"), ("csv", "model,test_name,"), ("json", '{\n  "format": 1')]
+    ("form", "begins"),
+    [("md", "# eagle against plain: seeds on rehearsal"), ("csv", "model,test_name,"), ("json", '{\n  "format": 1')],
 )
 def test_export_writes_a_file_or_stdout(runs: list[str], tmp_path: Path, form: str, begins: str) -> None:
     sparkdash("bench", "export", "last", "--format", form, "-o", str(tmp_path / "out"))

@@ -163,7 +163,8 @@ async def test_a_report_is_copied_and_written(
         await on.press("y")
         assert "This row has nothing to copy" in on.text
         await on.press("j", "m")
-        assert on.app.clipboard.startswith("# seeds on rehearsal\n\nSIMULATED")
+        assert on.app.clipboard.startswith("# eagle and slow against plain: seeds on rehearsal\n\neagle gains most")
+        assert "\n\nSIMULATED" in on.app.clipboard
         await on.press("tab", "y")
         assert on.app.clipboard.startswith("ctx=0 short: 64.6 [")
         await on.press("h")

@@ -135,7 +135,7 @@ def derive_layout(report: Report, metric: str = "decode") -> Layout:
         taken[modes[arm.name].name] = arm.name
     used = {mode.name: mode for mode in modes.values()}
     return Layout(
-        title=f"{report.run.suite} on {report.run.host.name or 'this box'}",
+        title=f"{_compared(report)}: {report.run.suite} on {report.run.host.name or 'this box'}",
         modes=tuple(sorted(used.values(), key=lambda mode: mode.name != PLAIN)),
         groups=tuple(
             BuildGroup(title=name, builds=(Build(name=name, title=name, arms=arms),)) for name, arms in builds.items()
@@ -145,6 +145,16 @@ def derive_layout(report: Report, metric: str = "decode") -> Layout:
         own_delta=True,
         recipe=len(report.arms) > 1,
     )
+
+
+def _compared(report: Report) -> str:
+    """Return `B against A`, `C, B and 3 others against A`, or the one arm."""
+    base = report.run.baseline
+    others = [arm.name for arm in report.arms if arm.name != base]
+    if len(others) > 3:
+        others = [*others[:2], f"{len(others) - 2} others"]
+    named = " and ".join(filter(None, (", ".join(others[:-1]), *others[-1:])))
+    return f"{named} against {base}" if others else base
 
 
 def filled_layout(layout: Layout, report: Report) -> Layout:

@@ -27,6 +27,7 @@ from sparkdash.bench.report.blocks import (
     Tone,
 )
 from sparkdash.bench.report.charts import Chart
+from sparkdash.bench.report.conclusion import conclusion
 from sparkdash.bench.report.filled_tables import filled_tables
 from sparkdash.bench.report.layout import Build, BuildGroup, Layout, derive_layout, filled_layout
 from sparkdash.bench.report.report import MissingCells, Report
@@ -89,7 +90,10 @@ def report_page(
     shelf = shelf or LocalProfiles()
     source = TableSource(report, BenchMetric(layout.metric), shelf.cannot_run, bounds)
     how = _launches(report, layout) if starts else ()
-    return ReportPage((*_blocks(source, layout, shelf), *how))
+    said = conclusion(report, source.metric)
+    last = (TextBlock((said,)),) if said else ()
+    title, *rest = _blocks(source, layout, shelf)
+    return ReportPage((title, *last, *rest, *how, *last))
 
 
 def report_charts(report: Report, layout: Layout | None = None) -> tuple[Chart, ...]:
