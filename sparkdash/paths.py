@@ -20,6 +20,15 @@ PYTHON = (sys.executable, "-P")
 """This interpreter for our own programs: without -P a `json.py` in the folder where it is started would run as code."""
 
 
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra to this installation, which no package index has."""
+    if "pipx" in Path(sys.prefix).parts:
+        return f"pipx runpip sparkdash install 'sparkdash[{extra}]'"
+    if Path(sys.prefix).match("uv/tools/*"):
+        return f"uv tool install --force '.[{extra}]' (in the checkout)"
+    return f"{sys.executable} -m pip install 'sparkdash[{extra}]'"
+
+
 def home_relative(file: Path) -> str:
     """Return the absolute path of a file, `~` for the home."""
     whole, home = file.expanduser().absolute(), Path.home()

@@ -21,6 +21,7 @@ from sparkdash.domain.event import Fact, Level, Notice
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap
+from sparkdash.paths import install_command
 
 LOG = structlog.get_logger("sparkdash.tracing")
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -28,7 +29,6 @@ CLOSE_S = 2.0
 """Longest wait for the last spans when the daemon ends."""
 MOST_WAITING = 4096
 """Requests that wait for the thread; further ones are not traced."""
-EXTRA = "pip install 'sparkdash[otel]'"
 NS = 1_000_000_000
 OPERATIONS = {
     "/v1/completions": "text_completion",
@@ -166,7 +166,7 @@ def _writer(publish: Callable[[Fact], object]) -> OtlpWriter | None:
     try:
         return OtlpWriter(__version__)
     except ImportError as error:
-        text = f"Traces are wanted, and OpenTelemetry's SDK is not installed ({error.name}): {EXTRA}."
+        text = f"Traces are wanted, and OpenTelemetry's SDK is not installed ({error.name}): {install_command('otel')}."
         LOG.warning(text)
         publish(Notice(level=Level.WARNING, code="otel_missing", text=text))
         return None

@@ -43,7 +43,7 @@ def doctor(
     list_them: Annotated[bool, typer.Option("--list", help="List the checks, one sentence each.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Examine this box and its nodes: what keeps engines from running?
+    """Examine this box and its nodes for what stops engines.
 
     Checks driver, podman, CDI, memory, disks, ports and settings, and changes nothing. Where there are other nodes,
     checks their podman, images, driver, clocks, memory and disk too, and how they pair with this box: link, MTU, route,

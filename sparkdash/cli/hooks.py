@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sparkdash.settings import Hook, HookEventKind
 
-NONE = "There are no hooks. docs/monitoring.md shows the table [[hooks]] of config.toml."
+NONE = "docs/monitoring.md shows the table [[hooks]] of config.toml."
 
 
 class HookAction(StrEnum):
@@ -60,7 +60,7 @@ def _list_hooks(*, as_json: bool) -> None:
         print_json({"hooks": [_row(hook) for hook in known]})
         return
     lines = (f"{hook.name}: {', '.join(hook.on)}{_of(hook)}; {duration(hook.timeout_s)} at most" for hook in known)
-    print_text("\n".join(lines) or NONE)
+    print_text("\n".join(lines) or f"There are no hooks. {NONE}")
 
 
 def _try_hooks(event: str, *, as_json: bool) -> None:
@@ -72,11 +72,14 @@ def _try_hooks(event: str, *, as_json: bool) -> None:
         kind = HookEventKind(event)
     except ValueError:
         raise typer.BadParameter(f"give one of {', '.join(HookEventKind)}", param_hint="EVENT") from None
-    results = asyncio.run(_tried([hook for hook in load_settings().hooks if kind in hook.on], kind))
+    wanting = [hook for hook in load_settings().hooks if kind in hook.on]
+    if not wanting:
+        raise HostError(f"No hook wants {kind}.", code="no_hooks", hint=NONE)
+    results = asyncio.run(_tried(wanting, kind))
     if as_json:
         print_json({"hooks": results})
     else:
-        print_text("\n".join(f"{each['hook']}: {each['error'] or 'done'}" for each in results) or NONE)
+        print_text("\n".join(f"{each['hook']}: {each['error'] or 'done'}" for each in results))
     if any(each["error"] for each in results):
         raise typer.Exit(1)
 

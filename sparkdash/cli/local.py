@@ -130,6 +130,12 @@ def find_profile(name: str) -> tuple[Profile, Snapshot | None]:
     return configured_catalog().find(name), None
 
 
+def check_name(name: str) -> None:
+    """Raise AdmissionError where neither a profile nor a name for several in `config.toml` is called so."""
+    if name not in settings.load_settings().any:
+        configured_catalog().find(name)
+
+
 def _place(place: Path) -> Catalog:
     if not place.is_file():
         return load_catalog([place])

@@ -101,6 +101,7 @@ GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "nodes": nodes.app,
         "hooks": hooks.hooks,
         "web": serve.web,
+        "uninstall": service.uninstall,
     },
 }
 for members in GROUPS.values():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 
-def start_daemon_if_needed() -> None:
+def start_daemon_if_needed(profile: str | None = None) -> None:
     """Return once a daemon serves; where none does, say that one is started, and start it.
+
+    `profile`: what it is started for; an unknown name starts none and raises AdmissionError.
 
     Raises:
         DaemonError: it does not serve, or the owner named an address where nothing answers.
@@ -12,6 +14,10 @@ def start_daemon_if_needed() -> None:
     from sparkdash.client import launch
 
     def tell() -> None:
+        if profile is not None:
+            from sparkdash.cli.local import check_name
+
+            check_name(profile)
         from sparkdash.cli.output import print_note  # the dashboard's start seldom needs it
 
         print_note(f"No daemon runs: starting one in the background; its log: {launch.log_file()}")

@@ -12,7 +12,7 @@ import typer
 
 from sparkdash.cli.output import print_json, print_note, print_opening, print_text
 from sparkdash.cli.parameters import AsJson
-from sparkdash.paths import PYTHON
+from sparkdash.paths import PYTHON, install_command
 
 WEB_HOST = "127.0.0.1"
 WEB_PORT = 8485
@@ -111,7 +111,7 @@ def web(
         raise HostError(
             "`sparkdash web` needs textual-serve, which is not installed.",
             code="web_missing",
-            hint="pip install 'sparkdash[web]', where sparkdash is; the page for phones at the gateway needs nothing.",
+            hint=f"{install_command('web')}; the page for phones at the gateway needs nothing.",
         )
     import asyncio
 

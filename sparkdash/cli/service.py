@@ -1,16 +1,22 @@
-"""`sparkdash service`: the daemon as a systemd user service, and the memory helper, the only part that needs root."""
+"""`sparkdash service`: the daemon as a systemd user service, and the memory helper, the only part that needs root.
+
+`sparkdash uninstall`: what sparkdash wrote on this box, and its removal.
+"""
 
 from __future__ import annotations
 
 import getpass
 import os
+import shutil
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from shlex import join
-from typing import TYPE_CHECKING, Annotated
+from shlex import join, quote
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from sparkdash import paths
 from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes
 from sparkdash.errors import DaemonError, HostError
@@ -77,9 +83,11 @@ def service(
             return _install_helper(user, root=root, yes=yes, force=force, dry_run=dry_run)
         return _uninstall_helper(root=root, force=force, dry_run=dry_run)
     _refuse_misplaced(helper, user=user, root=root, yes=yes)
+    if action is ServiceAction.UNINSTALL and (port or no_start):
+        raise HostError("--port and --no-start go with `install` only.", code="option_unused")
     if action is ServiceAction.INSTALL:
         return install_service(port, no_start=no_start, force=force, dry_run=dry_run)
-    return _uninstall(force=force, dry_run=dry_run)
+    return uninstall_service(force=force, dry_run=dry_run)
 
 
 def _install_helper(user: str | None, *, root: Path | None, yes: bool, force: bool, dry_run: bool) -> None:
@@ -187,7 +195,8 @@ def install_service(
     return _linger_hint()
 
 
-def _uninstall(*, force: bool, dry_run: bool) -> None:
+def uninstall_service(*, force: bool = False, dry_run: bool = False) -> None:
+    """Stop the daemon of the user unit and remove the unit. Raises HostError."""
     from sparkdash.host import systemd
 
     path, before, after = _path(), _steps(f"disable --now {systemd.NAME}"), _steps("daemon-reload")
@@ -272,7 +281,6 @@ def _path() -> Path:
 
 
 def _text(port: int | None) -> str:
-    from sparkdash import paths
     from sparkdash.client.launch import COMMAND
     from sparkdash.host import systemd
 
@@ -340,3 +348,106 @@ def _linger_hint() -> None:
         print_note(
             "The daemon ends with your last logout. `loginctl enable-linger` starts it at boot and keeps it running."
         )
+
+
+_COMPLETIONS = (".bash_completions/sparkdash.sh", ".zfunc/_sparkdash", ".config/fish/completions/sparkdash.fish")
+_LOOK = "may hold other files: look, then remove it"
+
+
+class Left(NamedTuple):
+    """A file or folder that sparkdash wrote; `instead` says what a person does about one that is not removed."""
+
+    what: str
+    path: Path
+    instead: str | None = None
+
+
+def uninstall(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is there.")] = False, yes: Yes = False
+) -> None:
+    """Remove what sparkdash left on this box.
+
+    That is the service, settings and profiles, recorded history, caches and shell completion. Weights and images stay.
+    Files of clients stay too, as they are yours: each is named with its backup.
+
+    \b
+    Examples:
+      sparkdash uninstall --dry-run
+      sparkdash stop --daemon --all && sparkdash uninstall
+    """
+    from sparkdash.client.client import Client
+
+    left = list(_left())
+    for what, path, instead in left:
+        print_text(f"{what:<11} {paths.home_relative(path)}" + (f"\n{'':<11} {instead}" if instead else ""))
+    own = [one for one in left if one.instead is None]
+    if not left:
+        print_note("sparkdash left nothing here.")
+    if dry_run or not own:
+        return
+    with Client() as client:
+        if client.health():
+            hint = "End it with its engines first: `sparkdash stop --daemon --all`."
+            raise DaemonError("A sparkdash daemon runs.", code="daemon_running", hint=hint)
+    if not yes and not (is_interactive() and confirm(f"Remove {len(own)} of these?")):
+        raise HostError("Nothing was removed.", code="not_confirmed", hint="Use --yes to go ahead without a question.")
+    if stays := [error for one in own if (error := _remove(one))]:
+        raise HostError(f"Not removed: {'; '.join(stays)}.", code="folder_unusable")
+    print_note("Now remove the program itself, as you installed it.")
+
+
+def _left() -> Iterator[Left]:
+    from sparkdash.host import systemd
+    from sparkdash.host.memory import helper
+    from sparkdash.settings import load_settings
+
+    folders = {
+        "settings": paths.config_dir(),
+        "records": paths.state_dir(),
+        "runs": paths.bench_dir(),
+        "caches": paths.sources_dir().parent,
+        "kernels": load_settings().cache_dir.expanduser(),
+        "socket": paths.runtime_dir(),
+    }
+    seen: list[Path] = []
+    for one in (
+        Left("service", systemd.unit_folder() / systemd.NAME),
+        *(Left("helper", Path(file), "sparkdash service uninstall --helper") for file in (helper.RULE, helper.UNIT)),
+        *(Left(what, path, None if "sparkdash" in path.name else _LOOK) for what, path in folders.items()),
+        *(Left("completion", Path.home() / name) for name in _COMPLETIONS),
+        *_client_files(),
+    ):
+        if one.path.exists() and not any(one.path.is_relative_to(path) for path in seen):
+            seen.append(one.path)
+            yield one
+
+
+def _client_files() -> Iterator[Left]:
+    from sparkdash.connect.clients import RECIPES
+    from sparkdash.connect.recipe import GatewayTarget
+
+    target = GatewayTarget("http://127.0.0.1:8484", "model", None)
+    setups = (recipe.setup(target) for recipe in RECIPES.values())
+    for path in sorted({Path(file.path).expanduser() for setup in setups for file in setup.files if file.path}):
+        if backups := sorted(path.parent.glob(f"{path.name}.before-sparkdash-*")):
+            yield Left("client", path, f"as before: mv {quote(str(backups[-1]))} {quote(str(path))}")
+        elif path.is_file() and b"sparkdash" in path.read_bytes():
+            yield Left("client", path, "remove what names sparkdash, or the file")
+
+
+def _remove(one: Left) -> str | None:
+    """Remove it; return what failed. A completion's line in ~/.bashrc goes too: each new shell would complain."""
+    try:
+        if one.what == "service":
+            uninstall_service()
+        elif one.path.is_dir():
+            shutil.rmtree(one.path)
+        else:
+            one.path.unlink()
+            rc = Path.home() / ".bashrc"
+            old = rc.read_bytes() if rc.is_file() else b""
+            if old != (new := old.replace(f"source '{one.path}'\n".encode(), b"")):
+                paths.replace_file(rc, new, mode=rc.stat().st_mode & 0o777)
+    except OSError as error:
+        return f"{one.path} ({error.strerror})"
+    return None

@@ -110,7 +110,7 @@ def use(
             raise typer.BadParameter("give a PROFILE alone", param_hint="--dry-run")
         return _print_command(profile, anyway=anyway, as_json=as_json)
     if profile is not None or name_of_set is not None:  # a mark or a toggle alone brings nothing up for the first time
-        start_daemon_if_needed()
+        start_daemon_if_needed(profile)
     if name_of_set is not None:
         return asyncio.run(_use_set(name_of_set, wait=not no_wait, ask=not yes, as_json=as_json))
     return asyncio.run(_use(profile, a, b, toggle=toggle, wait=not no_wait, ask=not yes, as_json=as_json))

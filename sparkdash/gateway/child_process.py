@@ -23,6 +23,7 @@ import structlog
 from sparkdash import listen
 from sparkdash.errors import BadAnswerError, EngineDeadError, HostError, UpstreamError
 from sparkdash.host import command
+from sparkdash.paths import install_command
 from sparkdash.upstream import EngineResponse, Upstream, encode_headers
 
 READY = b"ready\n"
@@ -272,7 +273,7 @@ class _Running:
         return HostError(
             f"The {self._name} did not start: {how} ({words}).",
             code=f"{self._name}_failed",
-            hint="`pip install 'sparkdash[translate]'` repairs a broken installation.",
+            hint=f"`{install_command('translate')}` repairs a broken installation.",
         )
 
     async def ended_within(self, limit_s: float) -> bool:

@@ -67,6 +67,12 @@ def separate_escape() -> None:
             table[sequence] = (Keys.Escape, _NamedKey(char))
 
 
+def end_as_hung_up() -> None:
+    """End this process as SIGHUP does: under nohup none came, and no terminal is left to restore."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGHUP)
+
+
 WHAT = {
     "dashboard": "Running engine, speed, memory, requests",
     "profiles": "All profiles with their memory need; switch here",
@@ -183,6 +189,9 @@ class SparkdashApp(App[None]):
         self._paint_every_s = paint_every_s
         self._painted_at = 0.0
         self._paint_wanted = False
+        stdin = sys.__stdin__
+        self._terminal = stdin.fileno() if stdin is not None and stdin.isatty() else None
+        """Descriptor of the terminal that keys come from."""
         for look in theme.textual_themes():
             self.register_theme(look)
         self.theme = theme.first_theme(os.environ, self._kept.theme)
@@ -242,6 +251,8 @@ class SparkdashApp(App[None]):
         self.want_paint()
 
     def _tick(self) -> None:
+        if self._terminal is not None and not os.isatty(self._terminal):
+            end_as_hung_up()
         if time.monotonic() - self._painted_at >= TICK_S * 0.9:
             self.want_paint()
 

@@ -29,7 +29,7 @@ COMMANDS = [
     ("keys",),
     ("nodes",), ("nodes", "add"), ("nodes", "copy"), ("nodes", "remove"), ("nodes", "bench"),
     ("hooks",),
-    ("service",),
+    ("service",), ("uninstall",),
 ]  # fmt: skip
 
 

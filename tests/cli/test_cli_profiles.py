@@ -15,6 +15,8 @@ from fake_daemon import FakeDaemon, engine, summary, swap
 
 from sparkdash import catalog, paths
 from sparkdash.cli.parameters import complete_profile
+from sparkdash.cli.profiles import check
+from sparkdash.client import launch
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.images import ImageOrigin
 from sparkdash.domain.profile import EngineKind, MemoryNeed, ModelRef, Profile, ProfileSummary, Published
@@ -224,7 +226,7 @@ def test_check_names_every_problem_with_its_line(sparkdash: Run, profile_folder:
     assert error["findings"] == [
         {
             "code": "wrong-value", "level": "error", "file": str(bad), "line": 2, "column": 1, "key": "engine",
-            "message": "must be one of vllm, sglang, llamacpp, trtllm, generic, openai, remote, sim, not 'vlm'",
+            "message": "must be one of vllm, sglang, llamacpp, trtllm, tensorfold, generic, openai, remote, sim, not 'vlm'",
             "hint": "Did you mean 'vllm'?", "profiles": [],
         },
         {
@@ -509,7 +511,7 @@ def test_programs_of_this_box_need_no_image(
     monkeypatch.setenv("COLUMNS", "250")
     done = sparkdash("profiles")
     state = {line.split()[0]: line for line in done.out.splitlines()[1:]}
-    assert state["kokoro"].endswith("can start")
+    assert state["kokoro"].endswith("needs podman")
     assert state["gemma-3-4b"].endswith("can be pulled")
     assert "podman" not in done.err
 
@@ -520,6 +522,30 @@ def test_shipped_profiles_have_no_problem_where_engines_are_plain_processes(
     monkeypatch.setenv("SPARKDASH_RUNTIME", "process")
     done = sparkdash("profiles", "check")
     assert (done.code, "Error" in done.err) == (0, False), done.err
+
+
+def test_several_gpus_are_too_many_for_a_spark_only(
+    sparkdash: Run, shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shelf / "two.yaml").write_text(
+        "profile: two\nengine: vllm\nimage: vllm/vllm-openai:v0.24.0\nmodels: {target: {hf: a/b}}\n"
+        "args: {tensor-parallel-size: 2}\n"
+    )
+    for count, told in ((1, True), (2, False)):
+        (tmp_path / "gpus" / f"0000:0{count}:00.0").mkdir(parents=True)
+        monkeypatch.setattr(check, "GPUS", tmp_path / "gpus")
+        assert ("asks for 2 GPUs" in sparkdash("profiles", "check", str(shelf / "two.yaml")).err) is told
+
+
+def test_an_unknown_name_starts_no_daemon(sparkdash: Run, own_folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "is_serving", lambda _: False)
+    monkeypatch.setattr(launch, "_comes_up", lambda _: False)
+    monkeypatch.setattr(launch, "_start", lambda *_: pytest.fail("a daemon was started"))
+    monkeypatch.delenv("SPARKDASH_URL", raising=False)
+    done = sparkdash("use", "gpt-oss-120c")
+    assert done.code != 0
+    assert "gpt-oss-120b" in done.err, "what was meant"
+    assert "starting one" not in done.err
 
 
 def test_what_cannot_run_names_a_profile_that_can(sparkdash: Run, nobody: None, own_folders: Path) -> None:

@@ -231,3 +231,23 @@ def test_a_terminal_is_as_before_after_sigterm(
     assert process.wait(timeout=60) == 128 + signal.SIGTERM
     assert [sequence for sequence in restored if sequence not in rest.decode()] == []
     assert (tmp_path / "errors").read_text() == ""
+
+
+def test_a_dashboard_whose_terminal_is_closed_ends_where_no_sighup_comes() -> None:
+    """As under nohup: it read the end of its input for ever."""
+    ours, theirs = pty.openpty()
+    env = {
+        **os.environ,
+        "TERM": "xterm-256color",
+        "COLUMNS": "80",
+        "LINES": "24",
+        "SPARKDASH_URL": "http://127.0.0.1:9",
+    }
+    words = [sys.executable, "-m", "sparkdash.cli.dashboard"]
+    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True)
+    os.close(theirs)
+    seen = b""
+    while b"\x1b[?1000h" not in seen and (chunk := _read(ours)):
+        seen += chunk
+    os.close(ours)
+    assert process.wait(timeout=60) == -signal.SIGHUP

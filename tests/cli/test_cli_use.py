@@ -413,7 +413,7 @@ def test_it_starts_the_daemon_that_is_missing_and_says_so_before(
         raise DaemonError("The daemon ended at once, with status 1.")
 
     monkeypatch.setattr(launch, "_start", start)
-    for words in (("new",), ("--set", "day")):
+    for words in (("gpt-oss-120b",), ("--set", "day")):
         done = sparkdash("use", *words)
         assert done.code == 7
         assert done.err.startswith(f"No daemon runs: starting one in the background; its log: {launch.log_file()}\n")
@@ -457,6 +457,13 @@ def test_no_export_says_that_a_profile_needs_two_nodes(sparkdash: Run) -> None:
     refused = sparkdash("profiles", "export", "qwen3-235b", "--as", "quadlet")
     assert refused.code != 0
     assert "sparkdash use qwen3-235b --dry-run" in refused.err
+
+
+def test_hooks_that_nobody_has_are_not_tried_with_success(sparkdash: Run, own_folders: Path) -> None:
+    done = sparkdash("hooks", "test", "died")
+    assert done.code != 0
+    assert "No hook wants died." in done.err
+    assert sparkdash("hooks").code == 0
 
 
 BROKEN = "/p/new.yaml:3: args: unknown key 'agrs'. Did you mean args?"

@@ -14,13 +14,14 @@ from typer.core import TyperGroup
 from sparkdash.cli.bench import reports
 from sparkdash.cli.output import RIGHT, print_json, print_note, print_text, table_width, wrap_last_column
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
+from sparkdash.paths import install_command
 
 if TYPE_CHECKING:
     from sparkdash.bench.plan.suites import CapturedRequest, Chat
 
 
 MOST, OUTPUT = 20, 256
-EXTRA = "`pip install 'sparkdash[translate]'`"
+EXTRA = f"`{install_command('translate')}`"
 NO_TRANSLATOR = f"the translator is not installed ({EXTRA})."
 
 

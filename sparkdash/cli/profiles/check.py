@@ -19,6 +19,9 @@ from sparkdash.engines.rule import Rule, Severity
 from sparkdash.errors import AdmissionError, ProfileError, SparkdashError
 from sparkdash.rules import FLAG_RULE_NAMES, RULES, UNKNOWN, RuleFinding, findings
 
+GPUS = Path("/proc/driver/nvidia/gpus")
+"""Folder with an entry for each GPU of this box."""
+
 
 def all_rules() -> list[dict[str, str]]:
     """Describe every rule as text by label."""
@@ -52,7 +55,7 @@ def _told(rule: Rule) -> dict[str, str]:
 def check_catalog(found: Catalog) -> list[RuleFinding]:
     """Return every finding: load failures first, then errors, then warnings."""
     listed = _listed_flags(found)
-    told = [one for one in findings(found) if not _is_judged_by_help(one, listed)]
+    told = [one for one in _findings_here(found) if not _is_judged_by_help(one, listed)]
     errors = [one for one in told if one.level is Severity.ERROR]
     blamed = frozenset(name for one in errors for name in one.profiles)
     return [
@@ -65,6 +68,12 @@ def check_catalog(found: Catalog) -> list[RuleFinding]:
         *_images(found),
         *(one for one in told if one.level is Severity.WARNING),
     ]
+
+
+def _findings_here(found: Catalog) -> list[RuleFinding]:
+    """Return what the rules say, without the one about a Spark's only GPU where this box has several."""
+    several = GPUS.is_dir() and len(list(GPUS.iterdir())) > 1
+    return [one for one in findings(found) if not (several and one.rule == "more-gpus-than-boxes")]
 
 
 def import_findings(made: Catalog) -> list[RuleFinding]:
@@ -80,7 +89,7 @@ def start_warnings(name: str) -> list[str]:
     except SparkdashError:
         return []
     alone = Catalog({profile.name: profile}, (), {profile.name: found.problem_at[profile.name]})
-    return [finding_line(one) for one in findings(alone) if one.level is Severity.ERROR]
+    return [finding_line(one) for one in _findings_here(alone) if one.level is Severity.ERROR]
 
 
 def import_line(finding: RuleFinding) -> str:

@@ -56,7 +56,8 @@ def _list(*, as_json: bool) -> None:
         return print_json({"profiles": summaries, "problems": problems, "here": here, "images": images})
     rows = [list_row(one, world, here.get(one.name), images.get(one.name), runtime) for one in by_family(summaries)]
     print_fitting_table(HEAD, rows, ALIGN, LEAST)
-    if note := runtime_note(images.values(), runtime, installed=shutil.which(runtime) is not None):
+    installed = runtime == "process" or shutil.which(runtime) is not None
+    if note := runtime_note(images.values(), runtime, installed=installed):
         print_note(note)
     lacking = [one.weights for one in here.values() if one.weights is not None and not one.weights.here]
     if lacking and (note := other_cache(load_settings().hf_home.expanduser())):

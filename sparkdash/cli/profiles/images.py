@@ -77,9 +77,11 @@ def _came_from(known: Provenance) -> str:
 def image_states(
     profiles: Sequence[ProfileSummary], stock: Mapping[str, ProfileStock], *, containerised: bool
 ) -> dict[str, ProfileImage]:
-    """Judge the image of each profile that `stock` knows; plain processes need none."""
+    """Judge the image of each profile that `stock` knows; plain processes need none, if they have a program."""
     if not containerised:
-        return {one.name: ProfileImage(ImageState.NOT_NEEDED) for one in profiles if one.name in stock}
+        inside = _programs_in_images()
+        states = {True: ImageState.NOT_TO_BE_HAD, False: ImageState.NOT_NEEDED}
+        return {one.name: ProfileImage(states[one.name in inside]) for one in profiles if one.name in stock}
     built = {
         one.image
         for one in profiles
@@ -92,6 +94,24 @@ def image_states(
         for one in profiles
         if (known := stock.get(one.name)) is not None
     }
+
+
+def _programs_in_images() -> set[str]:
+    """Name the profiles that only their image has a program for."""
+    from sparkdash.cli.local import configured_catalog, container_spec
+    from sparkdash.domain.profile import EngineKind
+    from sparkdash.settings import load_settings
+
+    def lacks_program(profile: Profile) -> bool:
+        try:
+            container_spec(profile, known)
+        except SparkdashError as error:
+            return error.code == "command_missing"
+        return False
+
+    known = load_settings()
+    described = [one for one in configured_catalog().profiles.values() if one.engine is EngineKind.GENERIC]
+    return {one.name for one in described if lacks_program(one)}
 
 
 def catalog_images(profiles: Mapping[str, Profile]) -> dict[str, ProfileImage]:
@@ -235,7 +255,7 @@ def _lacking(
     weights = here.weights if here is not None else None
     lacks = weights is not None and not weights.here
     if state is ImageState.NOT_TO_BE_HAD:
-        return "no image"
+        return "needs podman" if runtime == "process" else "no image"
     if weights is not None and weights.broken:
         return "weights not whole"
     if lacks and not all(ref.hf for ref in summary.weights):

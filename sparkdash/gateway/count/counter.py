@@ -12,7 +12,7 @@ from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.gateway.child_process import ChildProcess
 from sparkdash.gateway.count.chat import CountRequest, CountResult, encode_count_request
-from sparkdash.paths import PYTHON
+from sparkdash.paths import PYTHON, install_command
 
 LIMIT_S = 30.0
 """Limit of one count, the start of the child included: a template may never end."""
@@ -67,7 +67,7 @@ class TokenCounter(ChildProcess):
     def not_installed_error(self) -> HostError:
         """Build the error for a missing installation; its message ends a sentence."""
         return HostError(
-            "the token counter is not installed (`pip install 'sparkdash[translate]'`)", code="counter_missing"
+            f"the token counter is not installed (`{install_command('translate')}`)", code="counter_missing"
         )
 
 

@@ -19,7 +19,7 @@ from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import HostError, UpstreamError
 from sparkdash.gateway.child_process import ChildProcess
 from sparkdash.gateway.protocol.route import Route
-from sparkdash.paths import PYTHON
+from sparkdash.paths import PYTHON, install_command
 from sparkdash.units import duration, gib
 
 
@@ -73,10 +73,7 @@ class Translator(ChildProcess):
             "This engine does not speak the request's protocol, and the translator is not installed.",
             code="translator_missing",
             status=501,
-            hint=(
-                "Install it where sparkdash is, with `pip install 'sparkdash[translate]'`, "
-                "or have the client use chat completions."
-            ),
+            hint=(f"Install it with `{install_command('translate')}`, or have the client use chat completions."),
         )
 
 
