@@ -349,11 +349,7 @@ class Settings(BaseModel):
     body_s: float = Field(default=30.0, gt=0)
     """Seconds within which a request's body must be complete, and one more for every 64 KiB of it."""
     translator_idle_s: float = Field(default=600.0, gt=0)
-    """Seconds without use after which the translator and the counter end.
-
-    The translator carries /v1/messages and /v1/responses to engines that do not speak them; the counter counts tokens
-    for models that are not loaded.
-    """
+    """Seconds without use after which the process ends that counts tokens for models that are not loaded."""
     first_byte_s: float | None = Field(default=None, gt=0)
     """Longest time from a request to the beginning of an engine's answer; a profile may set its own.
 

@@ -33,7 +33,6 @@ from sparkdash.gateway.exclusive import Exclusive
 from sparkdash.gateway.http.capture import Capture, find_captured
 from sparkdash.gateway.http.exchange import BodyBudget
 from sparkdash.gateway.http.uploads import Uploads
-from sparkdash.gateway.translate.translator import Translator
 from sparkdash.hooks import HookDispatcher
 from sparkdash.host import inotify
 from sparkdash.host.evidence import EvidenceTaker
@@ -56,9 +55,7 @@ from sparkdash.wire import ConnectionLimit
 LOG = structlog.get_logger("sparkdash")
 
 
-def _gateway_deps(
-    daemon: Daemon, listeners: Listeners, translator: Translator, counter: TokenCounter, tracer: RequestTracer
-) -> Deps:
+def _gateway_deps(daemon: Daemon, listeners: Listeners, counter: TokenCounter, tracer: RequestTracer) -> Deps:
     parts, settings, store, supervisor = daemon.parts, daemon.parts.settings, daemon.store, daemon.supervisor
     read, on_box = parts.load_settings, not parts.simulated
 
@@ -92,7 +89,6 @@ def _gateway_deps(
         change_setting=partial(control_actions.change_setting, daemon, read) if read else None,
         resume=partial(control_actions.resume_bench_run, daemon),
         exclusive=Exclusive(),
-        translator=translator,
         counter=counter,
     )
 
@@ -135,7 +131,6 @@ async def _composed(
     async with (
         Upstream() as upstream,
         Store.opened(_database(), bus.publish, _most_bytes(parts)) as store,
-        Translator(paths.runtime_dir(), settings.translator_idle_s, bus.publish) as translator,
         TokenCounter(paths.runtime_dir(), settings.translator_idle_s, settings.hf_home.expanduser()) as counter,
         RequestTracer(lambda: bus.snapshot, bus.publish) as tracer,
     ):
@@ -149,7 +144,7 @@ async def _composed(
         if daemon.others is not None:
             daemon.others.attach(daemon.supervisor, store.record_kill)
         daemon.exporter = MetricsExporter(bus, lambda: daemon.collector.totals, _database(), _most_bytes(parts))
-        deps = _gateway_deps(daemon, listeners, translator, counter, tracer)
+        deps = _gateway_deps(daemon, listeners, counter, tracer)
         daemon.collector = _collector(daemon, deps.meter.look)
         daemon.server = _server(deps, listeners)
         if parts.load_settings:

@@ -42,7 +42,7 @@ def serve_child(app: App, program: str) -> None:
     parser.add_argument("--fd", type=int, required=True, help="a listening socket")
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the gateway sees a broken stream by its end
     asyncio.run(_serve(app, parser.parse_args().fd))
-    os._exit(0)  # an orderly exit with litellm takes a second, and the daemon waits for it
+    os._exit(0)  # an orderly exit of large libraries takes a second, and the daemon waits for it
 
 
 async def read_body(receive: Receive) -> bytes:
@@ -84,12 +84,12 @@ def _say_ready() -> None:
 
 LOG = structlog.get_logger("sparkdash.children")
 READY_S = 60.0
-"""Limit of a start: litellm needs 3 s of processor time, and its disk may be busy with weights."""
+"""Limit of a start: its disk may be busy with weights."""
 LAST_LINES = 20
 REAP_S = 0.5
 _HANDED_ON = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "SSL_CERT_DIR", "SSL_CERT_FILE", "TMPDIR", "VIRTUAL_ENV")
-"""Variables that the child inherits. No keys, which litellm would send to any engine; no proxies, which must not see
-local calls."""
+"""Variables that the child inherits. No keys, which a library might send on; no proxies, which must not see local
+calls."""
 
 
 class ChildProcess(ABC):

@@ -30,7 +30,6 @@ from sparkdash.gateway.http.exchange import BodyBudget
 from sparkdash.gateway.http.uploads import Uploads
 from sparkdash.gateway.protocol.prepare import RequestPreparer
 from sparkdash.gateway.traffic_meter import TrafficMeter
-from sparkdash.gateway.translate.translator import Translator
 from sparkdash.limits import shown
 from sparkdash.settings import Settings
 from sparkdash.store.past import RecordedHistory
@@ -180,8 +179,6 @@ class Deps:
     """Plan or begin a bench run; None without a bench."""
     resume: Callable[[str], Awaitable[None]] | None = None
     """Resume an unfinished bench run; a Notice tells how it ended."""
-    translator: Translator | None = None
-    """Client of the translator; None: engines get every request untranslated."""
     counter: TokenCounter | None = None
     """Client of the token counter; None: only loaded engines count."""
     fallback_notices: dict[tuple[str, str, str], float] = field(default_factory=dict)
@@ -193,6 +190,12 @@ class Deps:
     """Counts what passes through, for telemetry."""
     row_publisher: RowPublisher = field(default_factory=RowPublisher)
     preparer: RequestPreparer = field(default_factory=RequestPreparer)
+    system_first: set[tuple[str, float | None]] = field(default_factory=set)
+    """Incarnations of engines (URL, start) whose template refused more than one system message."""
+    chat_only: set[tuple[str, float | None, str]] = field(default_factory=set)
+    """Incarnations of engines, with the paths that they answered with 404."""
+    left_out: set[tuple[str, str, str]] = field(default_factory=set)
+    """Profile, path and words of each line in the log about what a chat does not carry."""
     hop_id: str = field(default_factory=lambda: secrets.token_hex(6))
     """Marks requests that leave for a server elsewhere: one that comes back is refused."""
     clock: Callable[[], float] = time.time

@@ -491,10 +491,10 @@ class EngineResponse:
     `headers`: as the engine sent them, without the Content-Length, with names in lower case.
     """
 
-    __slots__ = ("_body", "_connection", "content_type", "ends_with_connection", "head", "headers", "length", "status")
+    __slots__ = ("_body", "connection", "content_type", "ends_with_connection", "head", "headers", "length", "status")
 
     def __init__(self, connection: EngineConnection) -> None:
-        self._connection = connection
+        self.connection = connection
         self._body: bytes | None = None
         self.status = connection.status
         self.head = connection.head
@@ -508,7 +508,7 @@ class EngineResponse:
     @property
     def upgraded(self) -> UpgradedEngine | None:
         """The engine's socket after a 101; None after any other answer."""
-        return self._connection.upgraded
+        return self.connection.upgraded
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the body as it arrives, never in empty pieces.
@@ -516,27 +516,27 @@ class EngineResponse:
         Raises:
             UpstreamError: code `engine_died`, when the connection ends before the body does.
         """
-        while piece := await self._connection.piece():
+        while piece := await self.connection.piece():
             yield piece
 
     def pour(self, take: Take) -> Awaitable[bytes]:
         """Give each piece of the body to `take` as it comes, on the loop: `take` must not wait. Return the last piece.
 
-        What `take` raises is raised here.
+        What `take` raises is raised here. A body that was read is returned as one piece.
 
         Raises:
             UpstreamError: code `engine_died`, when the connection ends before the body does.
         """
-        return self._connection.pour(take)
+        return self.connection.pour(take) if self._body is None else self.read()
 
     def pause(self) -> None:
-        self._connection.pause()
+        self.connection.pause()
 
     def resume(self) -> None:
-        self._connection.resume()
+        self.connection.resume()
 
     def broke_off(self, why: str) -> UpstreamError:
-        return self._connection.broke_off(why)
+        return self.connection.broke_off(why)
 
     def words_of(self, body: bytes) -> bytes:
         """Return the body without its compression, to be read for a message; at most READ_LIMIT bytes."""
@@ -555,7 +555,7 @@ class EngineResponse:
 
     async def _read(self, limit: int) -> bytes:
         parts, size = [], 0
-        while size < limit and (piece := await self._connection.piece()):
+        while size < limit and (piece := await self.connection.piece()):
             parts.append(piece)
             size += len(piece)
         return b"".join(parts)[:limit]

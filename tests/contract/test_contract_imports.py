@@ -12,7 +12,7 @@ import sparkdash
 from sparkdash.client import launch
 from sparkdash.gateway.count.counter import TokenCounter
 
-HEAVY = {"textual", "fastapi", "litellm", "aiohttp", "uvicorn", "huggingface_hub"}
+HEAVY = {"textual", "fastapi", "aiohttp", "uvicorn", "huggingface_hub"}
 
 
 def loaded(code: str, *, whole: bool = False) -> set[str]:
@@ -67,7 +67,7 @@ def test_the_first_frame_of_the_dashboard_waits_for_what_it_shows_alone() -> Non
         pytest.param("import sparkdash.tui.app", HEAVY - {"textual"}, id="the TUI"),
         pytest.param(
             "import sparkdash.daemon",
-            {"textual", "litellm", "huggingface_hub", "jinja2", "tokenizers", "prometheus_client", "aiohttp"},
+            {"textual", "huggingface_hub", "jinja2", "tokenizers", "prometheus_client", "aiohttp"},
             id="the daemon",
         ),
         pytest.param("import sparkdash.client.client", HEAVY | {"httpx"}, id="the client"),

@@ -39,7 +39,6 @@ from sparkdash.gateway.app import Gateway
 from sparkdash.gateway.count.counter import TokenCounter
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import BodyBudget
-from sparkdash.gateway.translate.translator import Translator
 from sparkdash.settings import Settings
 from sparkdash.sim import http_server
 from sparkdash.sim.app import App
@@ -291,7 +290,6 @@ class House:
 async def living_house(
     engine: FakeEngine,
     settings: Settings,
-    translator: Translator | None = None,
     counter: TokenCounter | None = None,
     inventory: Callable[[Sequence[ProfileSummary]], Awaitable[Inventory]] | None = None,
     memory: Callable[[], Awaitable[MemoryAccount]] | None = None,
@@ -350,7 +348,6 @@ async def living_house(
             resume=resume,
             start_run=start_run,
             change_setting=change_setting,
-            translator=translator,
             counter=counter,
             inventory=inventory,
             memory=memory,

@@ -280,7 +280,7 @@ def test_the_opening_of_a_response_is_not_heard_as_a_piece_of_the_answer() -> No
 
 
 def test_the_opening_of_a_message_is_not_heard_as_a_piece_of_the_answer() -> None:
-    """The translator sends it before the engine it asked has answered."""
+    """Some servers send it before the engine behind them has answered."""
     tap = Tap(Dialect.MESSAGES)
     tap.feed(b'event: message_start\ndata: {"type":"message_start","message":{"content":[]}}\n\n', 1.0)
     tap.feed(b'event: content_block_start\ndata: {"content_block":{"type":"text","text":""}}\n\n', 2.0)

@@ -127,8 +127,7 @@ async def _silent(_body: dict[str, Any], answer: Answer) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def box(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
-    """`.house` of the daemon, `.client` to its gateway, `.newest()` row, `.engine` (scripted), `.url`, `.key`; one for a module:
-    litellm loads once."""
+    """`.house` of the daemon, `.client` to its gateway, `.newest()` row, `.engine` (scripted), `.url`, `.key`; one for a module."""
     root = tmp_path_factory.mktemp("box")
     with pytest.MonkeyPatch.context() as patch:
         for name in ("CONFIG", "STATE", "RUNTIME"):

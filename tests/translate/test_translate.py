@@ -1,4 +1,4 @@
-"""/v1/messages and /v1/responses for engines that speak chat completions only; the translator and litellm are real."""
+"""/v1/messages and /v1/responses for engines that speak chat completions only, judged by the SDKs' own helpers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def events(text: str) -> list[dict[str, Any]]:
 
 
 async def test_an_engine_whose_404_says_so_gets_a_chat(box: Any) -> None:
-    """Nobody said what it speaks; its first answer did, and then the translator came."""
+    """Nobody said what it speaks; its first answer did."""
     answer = await box.client.post("/v1/messages", json=ASK)
     assert answer.status_code == 200, answer.text
     told = answer.json()
@@ -38,8 +38,6 @@ async def test_an_engine_whose_404_says_so_gets_a_chat(box: Any) -> None:
     assert [block["type"] for block in told["content"]] == ["thinking", "text"]
     row = await box.newest()
     assert (row.route, row.state, row.completion_tokens) == ("/v1/messages", RequestState.DONE, 12)
-    notices = [notice.code for notice in box.house.bus.snapshot.notices]
-    assert notices.count("translator_started") == 1
 
 
 async def test_a_stream_comes_piece_by_piece_and_its_counts_are_known(box: Any) -> None:
@@ -109,8 +107,8 @@ async def test_a_tool_is_called_and_its_result_goes_back(box: Any) -> None:
     assert (asked["messages"][-1]["role"], asked["messages"][-1]["tool_call_id"]) == ("tool", "call_1")
 
 
-async def test_what_the_profile_sets_reaches_the_engine_and_no_word_of_a_client_steers_litellm(box: Any) -> None:
-    """`min_p` is the profile's; `api_base` and `mock_response` would be litellm's own options."""
+async def test_what_the_profile_sets_reaches_the_engine_and_what_does_not_is_named(box: Any) -> None:
+    """`min_p` is the profile's, `seed` the client's. No chat has the provider's own tools or its context editing."""
 
     async def script(_body: dict[str, Any], answer: Any) -> None:
         message = {"role": "assistant", "content": "ok"}
@@ -120,18 +118,17 @@ async def test_what_the_profile_sets_reaches_the_engine_and_no_word_of_a_client_
         )
 
     box.engine.script = script
-    evil = {"api_base": "http://127.0.0.1:9", "mock_response": "mocked", "api_key": "k", "context_management": {}}
-    answer = await box.client.post("/v1/messages", json=ASK | {"model": "scripted", **evil})
+    more = {"seed": 7, "context_management": {"edits": []}, "tools": [FETCH], "metadata": {"user_id": "u"}}
+    answer = await box.client.post("/v1/messages", json=ASK | {"model": "scripted", **more})
     assert answer.json()["content"][0]["text"] == "ok"
     asked = box.engine.asked[-1]
-    assert asked["min_p"] == 0.5
-    assert asked["model"] == "scripted"
-    assert "context_management" not in asked
-    assert "authorization: bearer none" in box.engine.heads[-1].lower()
+    assert (asked["min_p"], asked["seed"], asked["model"]) == (0.5, 7, "scripted")
+    assert not asked.keys() & {"context_management", "tools", "metadata"}
+    assert answer.headers["x-sparkdash-left-out"] == "tool web_search_20250305, context_management"
+    assert "authorization" not in box.engine.heads[-1].lower()
 
 
-async def test_a_service_elsewhere_gets_its_key_through_the_translator(box: Any) -> None:
-    """And its model by the name that it has there."""
+async def test_a_service_elsewhere_gets_its_key_and_its_own_name_of_the_model(box: Any) -> None:
     answer = await box.client.post("/v1/messages", json=ASK | {"model": "far"})
     assert answer.json()["content"][0]["text"] == "ok"
     assert f"authorization: bearer {box.key}" in box.engine.heads[-1].lower()
@@ -167,8 +164,6 @@ async def test_a_prompt_that_is_too_long_is_told_as_agents_know_it(box: Any) -> 
 
 
 async def test_a_client_that_leaves_ends_the_work_at_the_engine(box: Any) -> None:
-    """Through two processes: gateway to translator, translator to engine."""
-
     async def script(_body: dict[str, Any], answer: Any) -> None:
         await answer.begin()
         await answer.say({"role": "assistant", "content": "one"})
@@ -210,7 +205,7 @@ async def client(box: Any) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 async def test_a_response_streams_in_numbered_events(box: Any, client: openai.AsyncOpenAI) -> None:
-    """The lifecycle that the client's types know; litellm itself numbers a few of its events only."""
+    """The lifecycle that the client's types know."""
     stream = await client.responses.create(model="m", input="hi", max_output_tokens=12, stream=True)
     told = [event async for event in stream]
     assert [event.sequence_number for event in told] == list(range(len(told)))
@@ -291,7 +286,7 @@ async def test_the_tokens_of_what_is_not_loaded_are_counted_by_a_process_of_thei
 async def test_an_engines_error_in_its_stream_keeps_its_words_and_kind(
     box: Any, said: object, kind: str, words: str
 ) -> None:
-    """In the client's own protocol; no word of litellm's, and the row has failed."""
+    """In the client's own protocol, and the row has failed."""
 
     async def script(_body: dict[str, Any], answer: Any) -> None:
         await answer.begin()
@@ -310,5 +305,65 @@ async def test_an_engines_error_in_its_stream_keeps_its_words_and_kind(
     assert (error["type"], error["message"]) == ("error", words)
     assert failed["response"]["id"] == before[0]["response"]["id"]
     assert [each["sequence_number"] for each in (*before, failed, error)] == [*range(len(before) + 2)]
-    assert "litellm" not in reply.text.lower().replace(failed["response"]["id"].lower(), "")
     assert (await box.newest()).state is RequestState.FAILED
+
+
+THOUGHT = [{"reasoning_content": "I "}, {"reasoning": "think."}, {"content": "Hi"}, {"content": " there"}]
+INDEXED: list[dict[str, Any]] = [
+    {"index": 0, "id": "a", "function": {"name": "weather", "arguments": ""}},
+    {"index": 1, "id": "b", "function": {"name": "weather", "arguments": '{"city":"Oslo"}'}},
+    {"index": 0, "function": {"arguments": '{"city":'}},
+    {"index": 0, "function": {"arguments": '"Rome"}'}},
+]
+WITHOUT_INDEX: list[dict[str, Any]] = [
+    {"id": "a", "function": {"name": "weather", "arguments": {"city": "Rome"}}},
+    {"id": "b", "function": {"name": "weather", "arguments": '{"city":"Oslo"}'}},
+]
+CITIES = ["Rome", "Oslo"]
+
+
+def thinks_and_calls(calls: list[dict[str, Any]]) -> Any:
+    async def script(_body: dict[str, Any], answer: Any) -> None:
+        await answer.begin()
+        for delta in THOUGHT:
+            await answer.say(delta)
+        for call in calls:
+            await answer.say({"tool_calls": [call]})
+        await answer.say({}, "tool_calls")
+        await answer.counts(21, 9)
+        await answer.end()
+
+    return script
+
+
+@pytest.mark.parametrize("calls", [INDEXED, WITHOUT_INDEX], ids=["by index, in turns", "without an index"])
+async def test_thoughts_text_and_parallel_calls_are_items_of_their_own(
+    box: Any, client: openai.AsyncOpenAI, calls: list[dict[str, Any]]
+) -> None:
+    """To the streaming helper of each SDK, and in the events that it hands on."""
+    import anthropic
+
+    box.engine.script = thinks_and_calls(calls)
+    async with client.responses.stream(model="scripted", input="hi", tools=[FUNCTION | {"strict": False}]) as stream:  # type: ignore[list-item]
+        told = [event async for event in stream]
+        response = await stream.get_final_response()
+    assert [event.sequence_number for event in told] == list(range(len(told)))
+    places = {event.item.type: event.output_index for event in told if event.type == "response.output_item.added"}
+    assert places == {"reasoning": 0, "message": 1, "function_call": 3}
+    assert "".join(e.delta for e in told if e.type == "response.reasoning_text.delta") == "I think."
+    thought, message, *made = response.output
+    assert (thought.content[0].text, message.content[0].text) == ("I think.", "Hi there")  # type: ignore[union-attr,index]
+    assert [json.loads(call.arguments)["city"] for call in made] == CITIES  # type: ignore[union-attr]
+    async with (
+        anthropic.AsyncAnthropic(base_url=box.url, api_key="local", max_retries=0) as other,
+        other.messages.stream(
+            model="scripted",
+            max_tokens=9,
+            messages=[{"role": "user", "content": "hi"}],
+            tools=[TOOL],  # type: ignore[list-item]
+        ) as answered,
+    ):
+        final = await answered.get_final_message()
+    assert [block.type for block in final.content] == ["thinking", "text", "tool_use", "tool_use"]
+    assert [block.input["city"] for block in final.content if block.type == "tool_use"] == CITIES  # type: ignore[index]
+    assert (final.stop_reason, final.usage.input_tokens, final.usage.output_tokens) == ("tool_use", 21, 9)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -14,15 +13,12 @@ from typer.core import TyperGroup
 from sparkdash.cli.bench import reports
 from sparkdash.cli.output import RIGHT, print_json, print_note, print_text, table_width, wrap_last_column
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
-from sparkdash.paths import install_command
 
 if TYPE_CHECKING:
     from sparkdash.bench.plan.suites import CapturedRequest, Chat
 
 
 MOST, OUTPUT = 20, 256
-EXTRA = f"`{install_command('translate')}`"
-NO_TRANSLATOR = f"the translator is not installed ({EXTRA})."
 
 
 def _capture(name: str, file: Path | None, most: int, output: int) -> None:
@@ -47,7 +43,7 @@ def _capture(name: str, file: Path | None, most: int, output: int) -> None:
         routes = ", ".join((kept.ROUTE, *kept.TRANSLATED))
         raise AdmissionError(
             f"{source} has no chats ({others} other requests).", code="nothing_captured", status=404,
-            hint=f"Only requests to {routes} of up to 1 MiB are used; of the latter two with {EXTRA} alone.",
+            hint=f"Only requests to {routes} of up to 1 MiB are used.",
         )  # fmt: skip
     digest = kept.chats_digest(chats)
     suite = {
@@ -72,31 +68,18 @@ def _capture(name: str, file: Path | None, most: int, output: int) -> None:
 
 def _chats(requests: Sequence[CapturedRequest]) -> tuple[tuple[Chat, ...], int]:
     """Return the chats of captured requests, and how many requests gave none; other protocols are translated."""
-    import uvloop
-
-    from sparkdash import log
     from sparkdash.bench.plan.suites import ROUTE, different_chats
-    from sparkdash.errors import HostError
-    from sparkdash.gateway.translate.translator import chats_of_requests
-    from sparkdash.units import counted
+    from sparkdash.errors import AdmissionError
+    from sparkdash.gateway.translate.requests import as_chat
 
-    foreign = [one for one in requests if one[0] != ROUTE]
-    translated: list[Mapping[str, Any] | None] = [None] * len(foreign)
-    if foreign:
-        log.configure(level=logging.ERROR)  # that the translator runs is the daemon's news
+    def chat(path: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
         try:
-            translated = uvloop.run(chats_of_requests(foreign))
-        except HostError as error:
-            verb = "is" if len(foreign) == 1 else "are"
-            why = NO_TRANSLATOR if error.code == "translator_missing" else error.message
-            print_note(f"{counted(len(foreign), 'request')} of {_routes(foreign)} {verb} left out: {why}")
-    rest = iter(translated)
-    bodies = [body if path == ROUTE else next(rest) for path, body in requests]
+            return body if path == ROUTE else as_chat(path, body).body
+        except AdmissionError:
+            return None
+
+    bodies = [chat(path, body) for path, body in requests]
     return different_chats(body for body in bodies if body is not None), sum(body is None for body in bodies)
-
-
-def _routes(requests: Sequence[CapturedRequest]) -> str:
-    return " and ".join(sorted({path for path, _ in requests}))
 
 
 def _must_be_free(name: str, suite: dict[str, Any]) -> None:

@@ -253,6 +253,10 @@ class Exchange:
         """Set further headers of the answer; replaces those set before."""
         self._extra = headers
 
+    def add_extra_header(self, name: bytes, value: bytes) -> None:
+        """Set one further header of the answer beside the others."""
+        self._extra = (*(pair for pair in self._extra if pair[0] != name), (name, value))
+
     async def body(self, limit_mib: int, share: BodyShare, limit_s: float) -> bytes:
         """Read the whole request body, reserving its bytes in `share`.
 

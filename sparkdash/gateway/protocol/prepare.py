@@ -502,8 +502,6 @@ class RequestPreparer:
     def __init__(self) -> None:
         self._rules: dict[str, tuple[Profile, _ProfileRules]] = {}
         """Profile and rules by profile name; replaced when the name gets another profile."""
-        self.system_first: set[tuple[str, float | None]] = set()
-        """Incarnations of engines whose template refused more than one system message."""
 
     def prepare(
         self,

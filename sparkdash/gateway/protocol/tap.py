@@ -313,7 +313,7 @@ class Tap:
         """Time at which the last chunk came that shows work of the engine; None before the first.
 
         Keep-alives show none. Nor does the opening of /v1/responses, which vLLM's server sends before its engine has
-        the request, or of /v1/messages, which the translator sends before the engine's answer.
+        the request, or of /v1/messages, which some servers send before the answer begins.
         """
         if self.first is None and self._stream and self._words.work and not self._words.work.search(self.tail()):
             return self._heard_dropped

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
+
+import structlog
 
 from sparkdash.errors import AdmissionError, UpstreamError
 from sparkdash.gateway.admission.access import key_check, offered_protocols
 from sparkdash.gateway.http.channel import ClientStuck
 from sparkdash.gateway.http.headers import VIA, HeaderPairs, headers_for_engine, via_header
 from sparkdash.gateway.http.uploads import Upload, UploadBody
+from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.prepare import AS_IT_IS, PreparedBody, engine_name
 from sparkdash.gateway.protocol.problems import refuses_instructions
 from sparkdash.gateway.relay import fallbacks
 from sparkdash.gateway.relay.admitted import (
     RequestContext,
     engine_url,
-    find_profile,
     headers_for_remote,
     is_remote,
     is_reworded,
@@ -28,11 +31,16 @@ from sparkdash.gateway.relay.admitted import (
     server_path,
 )
 from sparkdash.gateway.relay.reply import BAD_REQUEST, Reply, log_hint
-from sparkdash.gateway.translate.translator import ENGINE, FAULT, TRANSLATED, Translator, needs_translation
+from sparkdash.gateway.translate.requests import CHAT, TRANSLATED, as_chat
+from sparkdash.gateway.translate.response import TranslatedResponse, answer_writer, needs_translation
 from sparkdash.supervisor import Lease
 from sparkdash.units import MIB, duration
 from sparkdash.upstream import EngineResponse, UpgradedEngine, encode_headers
 
+LOG = structlog.get_logger("sparkdash.gateway")
+_JSON = ((b"content-type", b"application/json"),)
+LEFT_OUT = b"x-sparkdash-left-out"
+"""Header: what of a translated request the engine did not get."""
 HANDSHAKE_S = 30.0
 """Seconds in which an engine answers the handshake."""
 LOOK_S = 5.0
@@ -134,14 +142,6 @@ WORDS_LIMIT = 64 * 1024
 """Bytes of an error body that are read."""
 
 
-def start_translator_early(context: RequestContext, name: str, translator: Translator) -> None:
-    """Start the translator while the request waits, if the engine of `name` will need it."""
-    if context.route.path in TRANSLATED:
-        profile = find_profile(name, context.deps.catalog())
-        if profile is not None and needs_translation(profile, None, context.route):
-            translator.start_early()
-
-
 async def dispatch_request(
     context: RequestContext, lease: Lease, reply: Reply, on_client_stuck: Callable[[ClientStuck], object]
 ) -> None:
@@ -151,13 +151,12 @@ async def dispatch_request(
 
     Raises:
         UpstreamError: the engine did not answer, or broke off.
-        HostError: there is no translator, and the engine needs one; or a remote service refused.
+        HostError: a remote service refused.
+        AdmissionError: the engine speaks only chat completions, and the request cannot be translated.
     """
     refuse_unserved(lease.profile, context.route)  # `auto` may mean a server with other routes
-    translator = context.deps.translator if context.route.path in TRANSLATED else None
-    translates = False if translator is None else _must_translate(context, lease, translator)
-    folds = _incarnation(lease) in context.deps.preparer.system_first
-    attempt: _Attempt | None = _Attempt(translates, folds)
+    folds = _incarnation(lease) in context.deps.system_first
+    attempt: _Attempt | None = _Attempt(_must_translate(context, lease), folds)
     while attempt is not None:
         attempt = await _send(context, lease, reply, attempt, on_client_stuck)
 
@@ -190,23 +189,17 @@ async def _send(
         prepared = prepared._replace(body=b"")  # the body is freed once an answer comes
     async with opened as answer:
         if attempt.translates is None and answer.status in UNKNOWN_PATH:
-            return _translated_from_now_on(context, lease, attempt)
+            context.deps.chat_only.add((*_incarnation(lease), context.route.path))
+            return attempt._replace(translates=True)
         if answer.status in TEMPLATE_REFUSED and not attempt.folds and await _needs_folding(context, lease, answer):
             return attempt._replace(folds=True)
         if attempt.folds and answer.status < BAD_REQUEST:
-            context.deps.preparer.system_first.add(_incarnation(lease))
+            context.deps.system_first.add(_incarnation(lease))
         local = None if is_remote(lease.profile) else lease
         if local is None:
             await _raise_remote_refusal(context, lease, answer)
         await reply.take(answer, sent_at, on_client_stuck, lease=local, prepared=prepared)
     return None
-
-
-def _translated_from_now_on(context: RequestContext, lease: Lease, attempt: _Attempt) -> _Attempt:
-    translator = context.deps.translator
-    assert translator is not None  # noqa: S101 - without one nothing is translated
-    translator.unsupported.add((*_incarnation(lease), context.route.path))
-    return attempt._replace(translates=True)
 
 
 async def _needs_folding(context: RequestContext, lease: Lease, answer: EngineResponse) -> bool:
@@ -255,12 +248,14 @@ def _open_websocket(context: RequestContext, lease: Lease) -> AbstractAsyncConte
     return context.deps.upstream.open("GET", url, headers, b"", called, upgrades=True)
 
 
-def _must_translate(context: RequestContext, lease: Lease, translator: Translator) -> bool | None:
+def _must_translate(context: RequestContext, lease: Lease) -> bool | None:
     """Whether the request must be translated; None: the engine's 404 will tell."""
+    if context.route.path not in TRANSLATED:
+        return False
     needed = needs_translation(lease.profile, lease.engine.version, context.route)
-    if needed is None and (*_incarnation(lease), context.route.path) in translator.unsupported:
+    if needed is None and (*_incarnation(lease), context.route.path) in context.deps.chat_only:
         return True
-    return needed if needed is not None or translator.installed else False
+    return needed
 
 
 async def _raise_remote_refusal(context: RequestContext, lease: Lease, answer: EngineResponse) -> None:
@@ -315,19 +310,29 @@ def _own_headers(context: RequestContext, lease: Lease) -> Mapping[str, str]:
 
 @asynccontextmanager
 async def _open_translated(context: RequestContext, lease: Lease, body: bytes) -> AsyncIterator[EngineResponse]:
-    headers = {
-        ENGINE: engine_url(lease.profile, lease.url, "/v1"),
-        "content-type": "application/json",
-        **lease.headers,
-    }
-    translator = context.deps.translator
-    assert translator is not None  # noqa: S101 - without one nothing is translated
-    async with translator.open(context.route.path, headers_for_engine((), headers), body) as answer:
-        if not any(name == FAULT for name, _ in answer.headers):
-            yield answer
-            return
-        why = (await answer.read()).decode("utf-8", "replace")
-    raise UpstreamError(f"{lease.profile.name} does not answer: {why}.", code="engine_unreachable")
+    """Open the engine with the request as a chat."""
+    deps, dialect, asked = context.deps, context.route.dialect, json.loads(body.decode("utf-8-sig"))
+    chat = as_chat(context.route.path, asked)
+    if chat.left_out:
+        _name_left_out(context, lease, chat.left_out)
+    headers = encode_headers(headers_for_engine(_JSON, _own_headers(context, lease)))
+    called = None if is_remote(lease.profile) else lease.profile.name
+    url = engine_url(lease.profile, lease.url, server_path(lease.profile, CHAT))
+    async with deps.upstream.open("POST", url, headers, problems.encode_json(chat.body), called) as answer:
+        translated = TranslatedResponse(answer, dialect, answer_writer(dialect, asked, chat))
+        if answer.status >= BAD_REQUEST:
+            await translated.read_error()
+        yield translated
+
+
+def _name_left_out(context: RequestContext, lease: Lease, left_out: Sequence[str]) -> None:
+    """Tell the client by a header, and the owner once by the log, what of a request no chat carries."""
+    words = ", ".join(dict.fromkeys(left_out))
+    context.exchange.add_extra_header(LEFT_OUT, words.encode("ascii", "replace"))
+    told = (lease.profile.name, context.route.path, words)
+    if told not in context.deps.left_out:
+        context.deps.left_out.add(told)
+        LOG.warning("a chat does not carry all of a request", profile=told[0], route=told[1], left_out=words)
 
 
 def _incarnation(lease: Lease) -> tuple[str, float | None]:

@@ -368,8 +368,6 @@ class _Relay:
 
     async def _attempt(self, name: str, instead: SparkdashError | None) -> None:
         """Wait for an engine of `name`, then dispatch. `instead`: error of the requested profile, for a fallback."""
-        if self._deps.translator is not None:
-            dispatch.start_translator_early(self._context, name, self._deps.translator)
         try:
             async with self._deps.supervisor.lease(
                 name,
