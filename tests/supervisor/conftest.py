@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -43,11 +45,27 @@ def foreign_owner() -> dict[str, str]:
     return {LABEL_OWNER: "someone else"}
 
 
+class Threads(ThreadPoolExecutor):
+    """Knows what threads do, so that the fake clock waits for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.under_way: set[object] = set()
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        done = super().submit(fn, *args, **kwargs)
+        self.under_way.add(done)
+        done.add_done_callback(self.under_way.discard)
+        return done
+
+
 @pytest.fixture
 async def house(ports: tuple[int, int]) -> AsyncIterator[House]:
     """Everything around a supervisor; `await house.open(...)` starts one."""
+    asyncio.get_running_loop().set_default_executor(threads := Threads())
     async with CountingUpstream() as upstream:
         made = House(upstream, FakeClock(), ports)
+        made.clock.asking = lambda: upstream.asking + len(threads.under_way)
         yield made
         await made.close()
         await made.runtime.close()

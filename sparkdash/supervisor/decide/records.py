@@ -269,11 +269,13 @@ class Offers:
     def failed(self, target: str, facts: ProfileFacts | None) -> bool:
         """Offer the profiles again that left for a swap that failed; return whether any had left.
 
-        The target's own engine comes back as it ran before the edit of its profile.
+        The target's own engine comes back as it ran before the edit of its profile. A server that is not ours does not: its
+        owner has said that it is elsewhere.
         """
         left = self._evicted.pop(target, {})
         was = left.get(target)
-        if was and was.fingerprint and facts and facts.fingerprint != was.fingerprint and facts.nodes == len(was.nodes):
+        edited = was and was.fingerprint and facts and facts.managed and facts.fingerprint != was.fingerprint
+        if was and edited and facts.nodes == len(was.nodes):
             self.former[target] = was.fingerprint
         self.fallbacks.extend(name for name in left if name != target or name in self.former)
         return bool(left)

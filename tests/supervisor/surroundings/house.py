@@ -73,7 +73,6 @@ class House:
 
     def __init__(self, upstream: CountingUpstream, clock: FakeClock, ports: tuple[int, int]) -> None:
         self.clock = clock
-        clock.asking = lambda: upstream.asking
         self._ports = ports
         self.runtime = FakeRuntime(clock)
         self.reader = FakeReader(self.runtime)
