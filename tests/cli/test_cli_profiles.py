@@ -525,16 +525,16 @@ def test_shipped_profiles_have_no_problem_where_engines_are_plain_processes(
 
 
 def test_several_gpus_are_too_many_for_a_spark_only(
-    sparkdash: Run, shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sparkdash: Run, profile_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (shelf / "two.yaml").write_text(
+    (profile_folder / "two.yaml").write_text(
         "profile: two\nengine: vllm\nimage: vllm/vllm-openai:v0.24.0\nmodels: {target: {hf: a/b}}\n"
         "args: {tensor-parallel-size: 2}\n"
     )
     for count, told in ((1, True), (2, False)):
         (tmp_path / "gpus" / f"0000:0{count}:00.0").mkdir(parents=True)
         monkeypatch.setattr(check, "GPUS", tmp_path / "gpus")
-        assert ("asks for 2 GPUs" in sparkdash("profiles", "check", str(shelf / "two.yaml")).err) is told
+        assert ("asks for 2 GPUs" in sparkdash("profiles", "check", str(profile_folder / "two.yaml")).err) is told
 
 
 def test_an_unknown_name_starts_no_daemon(sparkdash: Run, own_folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
