@@ -31,6 +31,10 @@ FAMILIES = 12
 """Number of families named when no name is near: the hint must fit into a chat client's error."""
 
 
+LONGEST = 1000
+"""Characters of a problem's text: a name of 100 KB would be in every snapshot."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProfileProblem:
     """A mistake that the author of a profile must correct."""
@@ -48,9 +52,10 @@ class ProfileProblem:
     """Stable word for programs; a rule's name for its findings."""
 
     def __post_init__(self) -> None:
-        for name in ("message", "hint"):  # both repeat what the author wrote, and everybody may read them
+        for name in ("key", "message", "hint"):  # all repeat what the author wrote, and everybody may read them
             if (text := getattr(self, name)) is not None:
-                object.__setattr__(self, name, masked(text))
+                seen = text[: 2 * LONGEST] if name == "key" else masked(text[: 2 * LONGEST])
+                object.__setattr__(self, name, seen if len(seen) <= LONGEST else f"{seen[:LONGEST]}…")
 
     def __str__(self) -> str:
         """`file:line: key: message. hint`."""

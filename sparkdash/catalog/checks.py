@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -144,6 +145,11 @@ def _requests(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
         if key in CLIENTS_OWN:
             hint = "The gateway answers by it." if key in ("model", "stream") else "It is what the client asks."
             yield section.problem(path, f"no profile changes {key!r} of a request", hint)
+    for key in ("request", "request_set", "modes"):
+        try:
+            json.dumps(getattr(profile, key), allow_nan=False)
+        except ValueError:
+            yield section.problem((key,), "holds a number that is not finite, which JSON cannot say", "Remove it.")
 
 
 def _variants(document: Document) -> Iterator[ProfileProblem]:

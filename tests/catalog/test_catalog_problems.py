@@ -43,6 +43,8 @@ Write = Callable[..., Path]
         ("args:", "request_strip: [user, messages]\nargs:", "8: request_strip.1: no profile changes 'messages' of a request. It is what the client asks."),
         ("args:", "modes: {high: {model: x}}\nargs:", "8: modes.high.model: no profile changes 'model' of a request."),
         ("args:", "modes: {'a b': {}}\nargs:", "8: modes.a b"),
+        ("args:", "request: {top_p: 1e999}\nargs:", "8: request: holds a number that is not finite"),
+        ("args:", "modes: {high: {seed: .nan}}\nargs:", "8: modes: holds a number that is not finite"),
         ("args:", "mends_off: [claude-biling-line]\nargs:", "8: mends_off.0: must be one of claude-billing-line,"),
         ("args:", "name: tiny\nargs:", "8: name: unknown key."),
         ("[small]", "[auto]", "7: serves.0: the alias 'auto' is reserved. It means whatever runs now."),
@@ -252,6 +254,18 @@ def test_of_thousands_of_mistakes_the_first_are_told(told: Told, good: str) -> N
         )
         <= 100
     )
+
+
+@pytest.mark.parametrize("wrong", ["profile: ", "about: b\n", "args: {"])
+def test_a_problem_is_short_whatever_is_written(told: Told, good: str, wrong: str) -> None:
+    texts = {
+        "profile: ": f"{'a-' * 50_000}!\n",
+        "about: b\n": f"{'k' * 100_000}: 1\n",
+        "args: {": f"{'k' * 100_000}: a}}\n",
+    }
+    kept = "".join(line for line in good.splitlines(True) if not line.startswith(wrong.split()[0]))
+    problems = told(f"{wrong}{texts[wrong]}{kept}")
+    assert 0 < sum(map(len, problems)) < 5000
 
 
 def test_a_problem_repeats_no_secret(told: Told, good: str) -> None:

@@ -253,11 +253,10 @@ def _head(title: Line, marks: list[Line], width: int) -> EdgeText:
     """Lay out the upper edge. The last marks give way to the title, the title to the first mark: SIMULATED always
     shows.
     """
-    marks = [mark for mark in marks if mark]
-    room = width - EDGES
-    while len(marks) > 1 and length(title) + length(join(marks, RULE)) > room:
-        marks.pop()
-    far = join(marks, RULE)
+    room, shown = width - EDGES, [*marks]
+    while len(shown) > 1 and length(title) + length(join(filter(None, shown), RULE)) > room:
+        shown.pop()
+    far = join(filter(None, shown), RULE)
     return EdgeText(clip(title, room - length(far)), far)
 
 

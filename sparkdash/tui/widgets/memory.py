@@ -259,7 +259,7 @@ def _head(memory: Memory, first: list[Line], width: int, *, alerting: bool) -> E
         left = join([styled(name), *parts], styled(" ── ", Style.FAINT))
         if length(left) + length(far) <= width - EDGE_ROOM:
             return EdgeText(left, far)
-    return fitted_edge(less, far, styled(" "), width)
+    return fitted_edge(less, far[:1], styled(" "), width)
 
 
 def available(memory: Memory, *, alerting: bool = False) -> Line:

@@ -23,7 +23,7 @@ from sparkdash.tui.app import SparkdashApp
 
 AGREED_SIZES = ((60, 15), (80, 24), (160, 48))
 """A corner of a screen, a plain terminal, and a whole screen."""
-MORE_SIZES = ((120, 40), (159, 45), (160, 40), (200, 60))
+MORE_SIZES = ((60, 24), (120, 40), (159, 45), (160, 40), (200, 60))
 """Sizes at which the oracle alone judges."""
 FIRST = (120, 40)
 """Size at which the keys of a state are pressed."""
