@@ -221,6 +221,11 @@ class SchedulerRecords:
         return coming + [name for name in reversed(self.residents) if self.awaits_repair(name)]
 
 
+def _is_other_launch(facts: ProfileFacts, was: Resident) -> bool:
+    """Whether the profile's file now says another launch of ours, on as many nodes."""
+    return facts.managed and facts.nodes == len(was.nodes) and facts.fingerprint != was.fingerprint
+
+
 OFFERED = frozenset({SwapCause.REPAIR, SwapCause.FALLBACK, SwapCause.PRELOAD, SwapCause.SET, SwapCause.DEFAULT})
 """Causes of the swaps that nobody waits for."""
 
@@ -274,8 +279,7 @@ class Offers:
         """
         left = self._evicted.pop(target, {})
         was = left.get(target)
-        edited = was and was.fingerprint and facts and facts.managed and facts.fingerprint != was.fingerprint
-        if was and edited and facts.nodes == len(was.nodes):
+        if was and was.fingerprint and facts and _is_other_launch(facts, was):
             self.former[target] = was.fingerprint
         self.fallbacks.extend(name for name in left if name != target or name in self.former)
         return bool(left)
