@@ -128,7 +128,7 @@ def _nodes(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
         yield section.problem(("nodes",), f"is not for engine {kind.value!r}, which runs by itself", "Remove it.")
     elif profile.nodes > MOST_NODES:
         text = f"{profile.nodes} nodes are more than sparkdash starts an engine on"
-        yield section.problem(("nodes",), text, f"Write {MOST_NODES} or 1.")
+        yield section.problem(("nodes",), text, f"Write {MOST_NODES} or fewer.")
     elif profile.nodes > 1 and not adapter(kind).runs_on_nodes:
         text = f"sparkdash starts {kind.value} on one node only"
         yield section.problem(("nodes",), text, "Write 1, or use vLLM, SGLang or TensorFold.")

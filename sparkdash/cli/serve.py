@@ -57,7 +57,7 @@ def demo(
     port: Annotated[int | None, typer.Option(help="Port for clients; a free one by default.", min=0, max=65535)] = None,
     no_traffic: Annotated[bool, typer.Option("--no-traffic", help="Do not send the demo's own requests.")] = False,
     speed: Annotated[float, typer.Option(help="Run this many times faster than real.", min=0.1, max=1000.0)] = 1.0,
-    nodes: Annotated[int, typer.Option(help="Simulate this many Sparks, linked by a cable.", min=1, max=2)] = 1,
+    nodes: Annotated[int, typer.Option(help="Simulate this many Sparks in one network.", min=1, max=8)] = 1,
 ) -> None:
     """Show everything on simulated engines.
 

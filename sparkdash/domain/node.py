@@ -119,6 +119,8 @@ class NodeLaunch(Frozen):
     cache_dir: str
     link: Link | None = None
     """Link that the address belongs to; None for a launch on this node alone."""
+    twins: tuple[str, ...] = ()
+    """Other RDMA devices by which it reaches every node of the launch. A QSFP port is two devices, each with half of its rate."""
 
 
 class Status(StrEnum):

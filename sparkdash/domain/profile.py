@@ -231,7 +231,7 @@ class SpeedUp(Frozen):
     simulated: bool = False
 
 
-MOST_NODES = 2
+MOST_NODES = 8
 """Most nodes that one engine of a profile can run on."""
 
 AUTO = "auto"

@@ -93,7 +93,7 @@ def needs_nodes(profile: Profile, known: int) -> ProfileError:
     return ProfileError(
         f"{profile.name} needs {profile.nodes} nodes, and sparkdash knows {known}.",
         code="needs_two_nodes",
-        hint="`sparkdash nodes add NAME --ssh USER@HOST` adds a second box.",
+        hint="`sparkdash nodes add NAME --ssh USER@HOST` adds a box.",
     )
 
 
@@ -107,14 +107,14 @@ def link_environment(node: NodeLaunch) -> dict[str, str]:
         return {}
     # One interface for all four: dgx-spark-playbooks@0db7c14, nvidia/vllm.
     names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "UCX_NET_DEVICES")
-    return dict.fromkeys(names, link.interface) | _rdma_environment(link)
+    return dict.fromkeys(names, link.interface) | _rdma_environment(link, node.twins)
 
 
-def _rdma_environment(link: Link) -> dict[str, str]:
+def _rdma_environment(link: Link, twins: Sequence[str]) -> dict[str, str]:
     """Variables of NCCL's RDMA transport: sparkrun@0041b8f sets the same."""
     if link.hca is None:  # NCCL must not pick an RDMA device of another network
         return {"NCCL_IB_DISABLE": "1"}
-    found = {"NCCL_IB_DISABLE": "0", "NCCL_IB_HCA": link.hca}
+    found = {"NCCL_IB_DISABLE": "0", "NCCL_IB_HCA": ",".join((link.hca, *twins))}
     # NCCL chooses the first GID without it; RoCEv2 over IPv4 is 3 on most boxes, 5 on some (EXL3#47).
     return found if link.gid_index is None else found | {"NCCL_IB_GID_INDEX": str(link.gid_index)}
 

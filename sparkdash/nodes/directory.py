@@ -19,7 +19,7 @@ from sparkdash.host.runtime import Runtime, node_unknown
 from sparkdash.nodes.agent.figures import NodeFigures
 from sparkdash.nodes.cluster.podman_over_ssh import remote_podman
 from sparkdash.nodes.link.liveness import called
-from sparkdash.nodes.link.shared_links import chosen_links, common_links
+from sparkdash.nodes.link.shared_links import chosen_links, common_links, twin_devices
 from sparkdash.nodes.node_file import NodeTable
 from sparkdash.nodes.ssh import facts, ssh_errors
 from sparkdash.nodes.ssh.connection import NodeConnection
@@ -53,7 +53,7 @@ def no_common_link(offered: Mapping[str, list[Link]]) -> HostError:
     return HostError(
         f"{' and '.join(map(called, offered))} share no network ({seen}).",
         code="no_common_link",
-        hint="Give the fast link's interfaces addresses of one network on both boxes, and try again after some "
+        hint="Give the fast link's interfaces addresses of one network on all boxes, and try again after some "
         "seconds; docs/two-sparks.md says how.",
     )
 
@@ -173,7 +173,9 @@ class NodeDirectory:
         if links is None:
             self._read_facts_again()
             raise no_common_link(dict(zip(names, offered, strict=True)))
-        return tuple(self._launch(name, known[name], link) for name, link in zip(names, links, strict=True))
+        launches = (self._launch(name, known[name], link) for name, link in zip(names, links, strict=True))
+        twins = twin_devices(links, offered)
+        return tuple(each.replace(twins=more) for each, more in zip(launches, twins, strict=True))
 
     def reachable(self, name: str) -> bool:
         """Whether calls to the node can be expected to succeed; True for LOCAL, False for an unknown name."""

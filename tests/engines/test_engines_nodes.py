@@ -157,10 +157,25 @@ def test_a_profile_for_one_node_runs_where_the_launch_says(profile: Make, launch
     assert LABEL_NODES not in here.labels
 
 
+def test_four_nodes_are_four_ranks_of_one_engine(profile: Make, launch: LaunchContext) -> None:
+    """Each has its own link, all RDMA devices of its port, and meets the head at one port."""
+    twin = WORKER.replace(twins=("rocep1s0f1",))
+    nodes = (HEAD, twin, *(twin.replace(name=f"spark{n}", address=f"192.168.100.{10 + n}") for n in (3, 4)))
+    made = profile(nodes=4, args={"tensor-parallel-size": 2, "pipeline-parallel-size": 2})
+    head = adapter(made.engine).container(made, replace(launch, nodes=nodes, master_port=29600))
+    ranks = (head, *head.workers)
+    assert [spec.node for spec in ranks] == ["local", "spark2", "spark3", "spark4"]
+    assert [_value(spec, "--node-rank") for spec in ranks] == ["0", "1", "2", "3"]
+    assert {_value(spec, "--nnodes") for spec in ranks} == {"4"}
+    assert {_value(spec, "--master-addr") for spec in ranks} == {HEAD.address}
+    assert [spec.env["NCCL_IB_HCA"] for spec in ranks] == ["rocep1s0f1", *["roceP2p1s0f1,rocep1s0f1"] * 3]
+    assert len({spec.name for spec in ranks}) == 4
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "words"),
     [
-        ({"nodes": 3, "args": {"tensor-parallel-size": 3}}, "nodes_unsupported", "on 2 at most"),
+        ({"nodes": 9, "args": {"tensor-parallel-size": 9}}, "nodes_unsupported", "on 8 at most"),
         ({"nodes": 2}, "ranks_mismatch", "splits its model in 1"),
         ({"nodes": 2, "args": {"tensor-parallel-size": 2, "node_rank": 0}}, "reserved_argument", "node_rank"),
         (

@@ -27,7 +27,7 @@ from sparkdash.nodes.link.bench import (
     parse_nccl,
 )
 from sparkdash.nodes.link.boxes import Box, ask_box
-from sparkdash.nodes.link.shared_links import crowded_networks, network_of, shared_links
+from sparkdash.nodes.link.shared_links import common_links, crowded_networks, network_of, shared_links, twin_devices
 from sparkdash.nodes.programs import NOT_FOUND, run_here
 
 DATA = Path(__file__).parents[1] / "data/links"
@@ -49,6 +49,10 @@ def facts(*links: Link, hostname: str = "spark1") -> NodeFacts:
 def other(link: Link, **changes: Any) -> Link:
     """The far end of a link."""
     return link.replace(**{"address": f"{link.address}"[:-1] + "2", **changes})
+
+
+def third(link: Link, **changes: Any) -> Link:
+    return other(link, address=f"{link.address}"[:-1] + "3", **changes)
 
 
 class Scripted:
@@ -106,6 +110,17 @@ def test_the_fastest_shared_network_comes_first_and_one_that_is_down_last() -> N
 def test_an_address_that_the_owner_chose_leaves_other_links_out() -> None:
     found = shared_links(facts(SLOW, RDMA), facts(other(RDMA), other(SLOW)), address="10.0.0.2")
     assert [each.there.address for each in found] == ["10.0.0.2"]
+
+
+def test_both_halves_of_a_port_carry_tensors_where_every_box_has_both() -> None:
+    """A QSFP port is two devices of 100 Gb/s; the slow port and one with another GID index are none of them."""
+    three = [[RDMA, TWIN, SLOW], [other(RDMA), other(TWIN), other(SLOW)], [third(TWIN), third(RDMA)]]
+    chosen = common_links(three)
+    assert chosen is not None
+    assert [link.hca for link in chosen] == ["rocep1s0f1"] * 3
+    assert twin_devices(chosen, three) == [("roceP2p1s0f1",)] * 3
+    assert twin_devices(chosen, [*three[:2], [third(RDMA)]]) == [()] * 3
+    assert twin_devices(chosen, [*three[:2], [third(RDMA), third(TWIN, gid_index=5)]]) == [()] * 3
 
 
 def test_networks_are_compared_by_prefix_and_nonsense_is_no_network() -> None:

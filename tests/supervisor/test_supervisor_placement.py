@@ -89,6 +89,14 @@ def test_a_profile_for_two_nodes_has_no_place_without_a_second() -> None:
     assert (choice.nodes, choice.names, choice.refused) == ((), (), True)
 
 
+def test_a_cluster_of_four_runs_two_models_on_its_halves() -> None:
+    free = boxes(local=40, b=40, c=120, d=120)
+    choice = ask(60, [engine("first", 80, LOCAL, "b")], free, count=2)
+    assert (choice.nodes, choice.names) == (("c", "d"), ())
+    assert ask(60, [], boxes(d=120, b=120, local=120), count=3).nodes == (LOCAL, "d", "b")
+    assert ask(60, [engine("first", 80, LOCAL, "b")], free, count=4).names == ("first",)
+
+
 def test_a_node_that_the_profile_names_is_the_only_one() -> None:
     choice = ask(60, [engine("a", 80, "b")], boxes(local=120, b=40), pinned="b")
     assert (choice.nodes, choice.names) == (("b",), ("a",))

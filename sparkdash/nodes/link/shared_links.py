@@ -90,6 +90,21 @@ def _in_network_of(first: Link, others: Sequence[Sequence[Link]]) -> list[Link] 
     return None if None in found else [first, *filter(None, found)]
 
 
+def twin_devices(chosen: Sequence[Link], of_nodes: Sequence[Sequence[Link]]) -> list[tuple[str, ...]]:
+    """Return for each node the other RDMA devices by which it reaches every node as well as by its chosen link.
+
+    NCCL takes one GID index for all devices, so that those with another are left out.
+    """
+    found = [_in_network_of(first, of_nodes[1:]) for first in of_nodes[0]]
+    alike = [links for links in found if links and links != list(chosen) and all(map(_alike, links, chosen))]
+    return [tuple(str(links[place].hca) for links in alike) for place in range(len(chosen))]
+
+
+def _alike(link: Link, chosen: Link) -> bool:
+    same = (link.rate_gbit_s, link.gid_index) == (chosen.rate_gbit_s, chosen.gid_index)
+    return same and link.hca is not None and link.hca != chosen.hca
+
+
 def _rate_and_rdma(links: Sequence[Link]) -> tuple[float, bool]:
     return min(link.rate_gbit_s or 0.0 for link in links), all(link.hca for link in links)
 

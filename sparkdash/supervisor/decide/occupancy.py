@@ -28,17 +28,10 @@ Nodes = tuple[str, ...]
 def placements(
     names: Sequence[str], *, count: int, pinned: str | None, last: Nodes = (), moving: Collection[str] = ()
 ) -> list[Nodes]:
-    """List the sets of `count` nodes that an engine may run on, LOCAL first in each; the preferred set first."""
-    sets: list[Nodes] = [(name,) for name in names] if count == 1 else _sets_with_local(names, count)
-    found = [some for some in sets if pinned is None or pinned in some]
+    """List the sets of `count` nodes that an engine may run on, LOCAL first where it is in; the preferred set first."""
+    ordered = sorted(names, key=lambda name: name != LOCAL) if count > 1 else names
+    found = [some for some in combinations(ordered, count) if pinned is None or pinned in some]
     return sorted(found, key=lambda some: (not set(some).isdisjoint(moving), some != last))
-
-
-def _sets_with_local(names: Sequence[str], count: int) -> list[Nodes]:
-    if LOCAL not in names:
-        return []
-    others = [name for name in names if name != LOCAL]
-    return [(LOCAL, *some) for some in combinations(others, count - 1)]
 
 
 def place(
