@@ -31,25 +31,31 @@ LEFT_OUT = ("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "DBUS_SESSION_BUS_ADDR
 
 
 class TwoHosts:
-    """Hosts a and b; `c` is the switch between them, where a client may sit."""
+    """Hosts a, b and whatever more `names` has; `c` is the switch between them, where a client may sit."""
 
     image = "localhost/sparkdash-test-hostfs:1"
     """Empty image on both: with the host's system folders mounted read-only, any host program runs in it."""
 
-    def __init__(self, folder: Path, net: str) -> None:
-        self.folder, self.net = folder, net
-        self.address = {"a": f"{net}.1", "b": f"{net}.2", "c": f"{net}.254"}
+    def __init__(self, folder: Path, net: str, names: Sequence[str] = ("a", "b")) -> None:
+        self.folder, self.net, self.names = folder, net, names
+        self.address = {name: f"{net}.{number}" for number, name in enumerate(names, 1)} | {"c": f"{net}.254"}
         python = Path(os.path.realpath(sys.executable)).parents[1]
         kept = [Path(__file__).parents[2], python, Path.home() / ".cache" / "sparkdash-tests", Path(sys.prefix)]
         below_home = [path.resolve() for path in kept if path.exists() and path.resolve().is_relative_to("/root")]
         keep = [path for path in below_home if not any(path != one and path.is_relative_to(one) for one in below_home)]
-        self._env = {**os.environ, "DIR": str(folder), "NET": net, "KEEP": " ".join(map(str, dict.fromkeys(keep)))}
+        self._env = {
+            **os.environ,
+            "DIR": str(folder),
+            "NET": net,
+            "HOSTS": " ".join(names),
+            "KEEP": " ".join(map(str, dict.fromkeys(keep))),
+        }
 
     def up(self) -> None:
-        """Make both hosts, and the empty image on each."""
+        """Make the hosts, and the empty image on each."""
         self._script("down")
         self._script("up")
-        for host in ("a", "b"):
+        for host in self.names:
             context = self.folder / host / "home" / "image"
             context.mkdir()
             (context / "Containerfile").write_text("FROM scratch\nCOPY Containerfile /Containerfile\n")
@@ -155,8 +161,8 @@ class TwoHosts:
         self.sshd(up=True, host=host)
 
     def clear_containers(self) -> None:
-        """Remove every container of both."""
-        for host in ("a", "b"):
+        """Remove every container of all."""
+        for host in self.names:
             self.clear_containers_of(host)
 
     def clear_containers_of(self, host: str) -> None:

@@ -1,12 +1,12 @@
 #!/bin/bash
-# hosts.sh up|down|status | run HOST CMD... | ssh CMD...      Two hosts, a (NET.1) and b (NET.2), on one machine, and a
-# third place c (NET.254). Each host is a process tree in its own net, mount, pid, uts and ipc namespaces: own eth0, host
+# hosts.sh up|down|status | run HOST CMD... | ssh CMD...      Hosts on one machine, a (NET.1), b (NET.2) and so on as HOSTS
+# says, and one more place c (NET.254). Each host is a process tree in its own net, mount, pid, uts and ipc namespaces: own eth0, host
 # name, machine-id, /root, /run, /dev/shm, podman storage, and sshd on port 22. c holds the switch (bridge br0); a client
 # may sit there. Nothing is added to the machine's own network or /run. Needs root.
 # DIR: state (a short path outside /root). KEEP: paths under /root that stay visible in both hosts, separated by spaces.
 # NET: the first three bytes of the addresses; sets with different DIR and NET live side by side.
 set -euo pipefail
-DIR=${DIR:-/var/tmp/twohosts} KEEP=${KEEP:-} NET=${NET:-10.77.0}
+DIR=${DIR:-/var/tmp/twohosts} KEEP=${KEEP:-} NET=${NET:-10.77.0} HOSTS=${HOSTS:-a b}
 PATH=$PATH:/usr/sbin:/sbin; self=$(readlink -f "$0")
 
 enter() { local p; p=$(cat "$DIR/$1/pid"); shift; nsenter -t "$p" -m -u -i -n -p --wd=/ env -i HOME=/root USER=root LANG=C.UTF-8 \
@@ -30,21 +30,21 @@ init)   # runs as PID 1 of a host, in its namespaces: $2 = a|b|c
 up)
   [ -e "$DIR/a/pid" ] && { echo "already up, or not cleaned: $DIR" >&2; exit 1; }
   mkdir -p "$DIR"; cp "$(dirname "$self")/containers.conf" "$DIR/containers.conf"
-  for h in a b c; do
+  for h in $HOSTS c; do
     d=$DIR/$h; rm -f "$d/ready"; mkdir -p "$d/home/.ssh" "$d/containers" "$d/log"; chmod 700 "$d/home" "$d/home/.ssh"
     echo 'root:*:19000:0:99999:7:::' >"$d/shadow"; chmod 600 "$d/shadow"     # sshd refuses a locked root ("!"), as many CI images have it
     echo "spark-$h" >"$d/hostname"; tr -d - </proc/sys/kernel/random/uuid >"$d/machine-id"
-    printf '127.0.0.1 localhost\n%s.1 spark-a\n%s.2 spark-b\n' "$NET" "$NET" >"$d/hosts"
-    DIR=$DIR KEEP=$KEEP NET=$NET setsid unshare --net --mount --pid --uts --ipc --fork --mount-proc --kill-child "$self" init "$h" </dev/null >"$d/log/init" 2>&1 &
+    printf '127.0.0.1 localhost\n' >"$d/hosts"; n=0; for o in $HOSTS; do n=$((n+1)); echo "$NET.$n spark-$o" >>"$d/hosts"; done
+    DIR=$DIR KEEP=$KEEP NET=$NET HOSTS=$HOSTS setsid unshare --net --mount --pid --uts --ipc --fork --mount-proc --kill-child "$self" init "$h" </dev/null >"$d/log/init" 2>&1 &
     echo $! >"$d/unshare"
   done
-  for h in a b c; do
+  for h in $HOSTS c; do
     d=$DIR/$h; for _ in $(seq 100); do [ -e "$d/ready" ] && break; sleep .05; done; [ -e "$d/ready" ] || { cat "$d/log/init" >&2; exit 1; }
     cat "/proc/$(cat "$d/unshare")/task/$(cat "$d/unshare")/children" | tr -d ' ' >"$d/pid"       # PID 1 of the host as this machine counts it
     born "$(cat "$d/pid")" >"$d/born"
   done
   enter c ip link add br0 type bridge; enter c ip addr add "$NET.254/24" dev br0; enter c ip link set br0 up
-  n=0; for h in a b; do n=$((n+1))
+  n=0; for h in $HOSTS; do n=$((n+1))
     enter c ip link add "v$h" type veth peer name "p$h"
     nsenter -t "$(cat "$DIR/c/pid")" -n ip link set "p$h" netns "$(cat "$DIR/$h/pid")"
     enter "$h" ip link set "p$h" name eth0; enter "$h" ip addr add "$NET.$n/24" dev eth0; enter "$h" ip link set eth0 up
@@ -52,7 +52,7 @@ up)
   done
   [ -e "$DIR/a/home/.ssh/id_ed25519" ] || ssh-keygen -q -t ed25519 -N '' -C spark-a -f "$DIR/a/home/.ssh/id_ed25519"
   n=0; : >"$DIR/a/home/.ssh/known_hosts"
-  for h in a b; do n=$((n+1)); d=$DIR/$h; [ -e "$d/ssh_host" ] || ssh-keygen -q -t ed25519 -N '' -C "spark-$h" -f "$d/ssh_host"
+  for h in $HOSTS; do n=$((n+1)); d=$DIR/$h; [ -e "$d/ssh_host" ] || ssh-keygen -q -t ed25519 -N '' -C "spark-$h" -f "$d/ssh_host"
     cp "$DIR/a/home/.ssh/id_ed25519.pub" "$d/home/.ssh/authorized_keys"
     printf '%s.%s,spark-%s %s\n' "$NET" "$n" "$h" "$(cut -d' ' -f1,2 "$d/ssh_host.pub")" >>"$DIR/a/home/.ssh/known_hosts"
     cat >"$d/sshd_config" <<E
@@ -71,8 +71,7 @@ E
     enter "$h" /usr/sbin/sshd -f "$d/sshd_config" -E "$d/log/sshd"
   done
   cat >"$DIR/a/home/.ssh/config" <<E
-Host spark-b
-  HostName $NET.2
+Host spark-*
   StrictHostKeyChecking yes
   BatchMode yes
   ConnectTimeout 3
@@ -82,9 +81,9 @@ Host spark-b
   ControlPath /run/ssh-%C
   ControlPersist 60
 E
-  echo "up: a=$(cat "$DIR/a/pid") b=$(cat "$DIR/b/pid") c=$(cat "$DIR/c/pid")";;
+  for h in $HOSTS c; do echo "up: $h=$(cat "$DIR/$h/pid")"; done;;
 down)   # the kernel kills all that lives in a pid namespace when its PID 1 dies; mounts, links and shared memory go with them
-  for h in a b c; do d=$DIR/$h; [ -s "$d/born" ] && [ "$(born "$(cat "$d/pid")")" = "$(cat "$d/born")" ] && kill -9 "$(cat "$d/pid")"; rm -f "$d/pid" "$d/unshare" "$d/ready"; done || true
+  for h in $HOSTS c; do d=$DIR/$h; [ -s "$d/born" ] && [ "$(born "$(cat "$d/pid")")" = "$(cat "$d/born")" ] && kill -9 "$(cat "$d/pid")"; rm -f "$d/pid" "$d/unshare" "$d/ready"; done || true
   [ -e "$DIR/containers.conf" ] || exit 0                       # nothing of ours here: remove nothing
   for i in "$DIR"/?/containers/storage/overlay-containers/*/; do i=$(basename "$i"); [ ${#i} = 64 ] || continue     # empty cgroups of containers that still ran
     find /sys/fs/cgroup -depth -type d -name "libpod-*$i*" -exec rmdir {} + 2>/dev/null || true; done
@@ -92,6 +91,6 @@ down)   # the kernel kills all that lives in a pid namespace when its PID 1 dies
   [ ! -e "$DIR" ] || { echo "left: $DIR" >&2; exit 1; };;
 run)    shift; enter "$@";;
 ssh)    shift; enter a ssh spark-b "$@";;
-status) for h in a b c; do echo "$h $(cat "$DIR/$h/pid" 2>/dev/null)"; enter "$h" ip -br addr; done;;
+status) for h in $HOSTS c; do echo "$h $(cat "$DIR/$h/pid" 2>/dev/null)"; enter "$h" ip -br addr; done;;
 *) sed -n 2,8p "$self"; exit 2;;
 esac

@@ -7,7 +7,6 @@ compute on this machine's CPU and talk over the hosts' network.
 from __future__ import annotations
 
 import json
-import os
 import time
 import urllib.error
 import urllib.request
@@ -16,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from two_host_pair import duo
 from two_host_pair import profile as small_profile
 from two_hosts import HERE, HostDaemon, TwoHosts
-from vllm_cache import kept_cache
 
 from sparkdash.catalog import yaml_writer
 
@@ -46,58 +45,6 @@ def ray() -> Path:
     if not (link / ".done").exists():
         pytest.skip("no Ray: run tests/two_hosts/ray.sh")
     return link.resolve()
-
-
-def duo(hosts: TwoHosts, engine: Path, ray: Path) -> dict[str, Any]:
-    """Profile `duo` by native launch, with its variant `ray`."""
-    python = Path(os.path.realpath(engine / "venv/bin/python")).parents[1]
-    places = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", python, engine, ray, HERE / "shim")
-    variables, mount = kept_cache(engine)
-    return {
-        "profile": "duo",
-        "about": "a quarter of a million random parameters over two hosts, for tests",
-        "engine": "vllm",
-        "engine_version": "0.32",
-        "image": hosts.image,
-        "command": [str(engine / "venv/bin/vllm"), "serve"],
-        "gpu": False,
-        "nodes": 2,
-        "models": {"target": {"path": str(engine / "tiny-qwen3")}},
-        "mounts": [{"source": str(place), "target": str(place)} for place in dict.fromkeys(places)] + [mount],
-        "tmpfs": ["/scratch", "/tmp"],
-        "shm_size": "256m",
-        "env": {
-            "HOME": "/scratch",
-            "TMPDIR": "/scratch",
-            "XDG_CACHE_HOME": "/scratch",
-            "HF_HOME": "/scratch/hf",
-            "HF_HUB_OFFLINE": "1",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "100",
-            "OMP_NUM_THREADS": "1",
-            **variables,
-        },
-        "args": {
-            "tensor-parallel-size": 2,
-            "max-model-len": 4096,
-            "max-num-seqs": 8,
-            "enforce-eager": True,
-            "block-size": 32,
-        },
-        "memory": {"weights_gib": 0.1, "kv_gib": 1, "overhead_gib": 2, "source": "measured: 2.1-3.8 GiB a node"},
-        "variants": {
-            "ray": {
-                "args": {"distributed-executor-backend": "ray"},
-                "env": {
-                    "PATH": f"{ray}/bin:/usr/bin:/bin",
-                    "PYTHONPATH": f"{ray}/lib:{HERE / 'shim'}",
-                    "VLLM_CPU_RAY": "1",
-                },
-            },
-        },
-    }
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,134 @@
+"""Four hosts behind one switch: two models on the halves, one over all, each rank that dies, and a real vLLM of four ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import own_run
+import pytest
+from two_host_pair import duo, profile, until_engine, until_gone, up
+from two_hosts import HostDaemon, TwoHosts, unique_net
+
+from sparkdash.catalog import yaml_writer
+
+pytestmark = [pytest.mark.full, pytest.mark.podman, pytest.mark.timeout(420)]
+
+NAMES = ("a", "b", "d", "e")
+"""c is the switch."""
+BOXES = ("local", "spark2", "spark3", "spark4")
+
+
+@pytest.fixture(scope="module")
+def four(hosts: TwoHosts) -> Iterator[TwoHosts]:
+    """Where two can be had."""
+    folder = Path(tempfile.mkdtemp(prefix="four", dir=os.environ[own_run.VARIABLE]))
+    made = TwoHosts(folder, unique_net("5" + os.environ.get("PYTEST_XDIST_WORKER", "gw0")), NAMES)
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture(scope="module")
+def spark(four: TwoHosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostDaemon]:
+    """A daemon on host a that knows the three others; one engine at a time on each host."""
+    settings = {"reserve_gib": 1.0, "guard": "off", "side_by_side": False, "min_dwell_s": 0, "stop_grace_s": 3}
+    daemon = HostDaemon(tmp_path_factory.mktemp("daemon"), four, **settings)
+    entries = []
+    for box, host in zip(BOXES[1:], NAMES[1:], strict=True):
+        key = (four.folder / host / "ssh_host.pub").read_text().split()
+        entries.append(f'[{box}]\nssh = "root@{four.address[host]}"\nhost_key = "{key[0]} {key[1]}"\n')
+    (daemon.root / "config" / "nodes.toml").write_text("".join(entries))
+    for name, nodes in (("left", 2), ("right", 2), ("all", 4)):
+        (daemon.profiles / f"{name}.yaml").write_text(json.dumps(profile(nodes, name)))
+    try:
+        daemon.start()
+        daemon.until_state(
+            lambda state: all(state["nodes"].get(box, {}).get("status") == "reachable" for box in BOXES[1:])
+        )
+        yield daemon
+    finally:
+        daemon.close()
+        four.clear_containers()
+
+
+def nodes_of(spark: HostDaemon) -> dict[str, list[str]]:
+    engines = spark.state()["engines"]
+    return {name: engine["nodes"] for name, engine in engines.items() if engine["state"] == "ready"}
+
+
+def answer(spark: HostDaemon, model: str, timeout: float = 90) -> str:
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "go"}], "max_tokens": 4}).encode()
+    request = urllib.request.Request(f"{spark.url}/v1/chat/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=timeout) as reply:
+        return str(json.load(reply)["choices"][0]["finish_reason"])
+
+
+def test_two_models_run_on_the_halves_and_one_over_all_takes_the_place_of_both(
+    spark: HostDaemon, four: TwoHosts
+) -> None:
+    """The second half's head is on another box, and its clients ask the same gateway."""
+    up(spark, "left")
+    up(spark, "right")
+    assert nodes_of(spark) == {"left": ["local", "spark2"], "right": ["spark3", "spark4"]}
+    assert {answer(spark, "left"), answer(spark, "right")} <= {"stop", "length"}
+    up(spark, "all")
+    assert nodes_of(spark) == {"all": list(BOXES)}
+    held = {host: list(four.containers(host)) for host in NAMES}
+    assert held["a"] == ["sparkdash-all"]
+    assert all(found == [f"sparkdash-all-worker{rank}"] for rank, found in enumerate(list(held.values())[1:], 1))
+
+
+@pytest.mark.parametrize(("box", "host"), list(zip(BOXES, NAMES, strict=True)))
+def test_an_engine_ends_on_all_boxes_when_one_rank_is_killed_and_the_next_request_brings_it_back(
+    spark: HostDaemon, four: TwoHosts, box: str, host: str
+) -> None:
+    up(spark, "all")
+    (container,) = four.containers(host)
+    four.run(host, "podman", "kill", "--signal", "KILL", container)
+    failure = until_engine(spark, "failed", name="all", limit_s=15)["failure"]
+    assert box == "local" or box in failure["message"], failure
+    until_gone(four, *NAMES)
+    assert answer(spark, "all") in ("stop", "length")
+    assert nodes_of(spark) == {"all": list(BOXES)}
+
+
+def test_a_silent_box_ends_what_it_computes_for_and_the_other_half_goes_on(spark: HostDaemon, four: TwoHosts) -> None:
+    """Its cable is pulled; the engine of the other two boxes keeps answering."""
+    up(spark, "left")
+    up(spark, "right")
+    four.run("c", "ip", "link", "set", "ve", "down")
+    try:
+        until_engine(spark, "failed", name="right")
+        assert answer(spark, "left") in ("stop", "length")
+        assert nodes_of(spark) == {"left": ["local", "spark2"]}
+    finally:
+        four.run("c", "ip", "link", "set", "ve", "up")
+        spark.post("/api/reload", {})
+    until_gone(four, "d", "e")
+
+
+@pytest.mark.real
+def test_a_real_vllm_computes_over_four_boxes(spark: HostDaemon, four: TwoHosts) -> None:
+    """Tensor parallel 2 times pipeline parallel 2, by vLLM's own launch."""
+    engine = Path(__file__).parents[1] / "real" / ".engine"
+    if not (engine / ".done").exists():
+        pytest.skip("no real vLLM: run tests/real/setup.sh")
+    made = duo(four, engine.resolve(), engine.resolve())
+    made |= {"profile": "quad", "nodes": 4, "args": made["args"] | {"pipeline-parallel-size": 2}}
+    del made["variants"]
+    spark.write("quad", yaml_writer.dump(made))
+    done = spark.sparkdash("use", "quad", timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert answer(spark, "quad") == "length"
+    assert nodes_of(spark) == {"quad": list(BOXES)}
+    four.run("d", "pkill", "-KILL", "-f", "^VLLM::Worker")
+    failure = until_engine(spark, "failed", name="quad")["failure"]
+    assert any(line.startswith("[spark3] ") for line in failure["log_tail"]), failure
+    until_gone(four, *NAMES)
