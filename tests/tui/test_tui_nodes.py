@@ -69,6 +69,21 @@ def silent(box: Any, **changes: Any) -> Any:
     return two(box, state, sample)
 
 
+async def test_eight_boxes_have_a_row_each(stage: Any, box: Any) -> None:
+    """A silent one says so in its row, and requests are still seen."""
+    names = [f"spark{number}" for number in range(2, 9)]
+    states = {name: node(box, name=name) for name in names}
+    states["spark5"] = node(box, NodeStatus.UNREACHABLE, name="spark5", reason="ssh timed out")
+    sample = box.sample().replace(nodes={LOCAL: link(), **{name: figures(box) for name in names}})
+    async with stage(box.snapshot(nodes=states, sample=sample)) as on:
+        rows = [line for line in on.lines if any(name in line[:12] for name in names)]
+        assert len(rows) == 7
+        assert sum("20.9 GiB of 121.7 GiB" in row for row in rows) == 7
+        assert ["unreachable 1m02s" in row for row in rows] == [name == "spark5" for name in names]
+        assert any("link rocep1s0f1" in line for line in on.lines)
+        assert any("codex" in line for line in on.lines)
+
+
 async def test_two_boxes_fit_80x24(stage: Any, box: Any) -> None:
     """Each has its bar, its GPU and what is available; the link has its rate; four requests are still seen."""
     async with stage(two(box)) as on:

@@ -98,7 +98,7 @@ def _node(
     memory, gpu = (found.memory, found.gpu) if found else (None, None)
     old = view.node_age_s(name)
     silent = is_silent(state)
-    head = [node_name(name, view), _status(state, view), _pending(state), _unguarded(name, state, view)]
+    head = [node_name(name, view), status_line(state, view), _pending(state), _unguarded(name, state, view)]
     if old is not None and not silent:
         head.append(styled(f"{age(old)} old", Style.WARN))
     if silent and memory and found:
@@ -143,7 +143,8 @@ def _left(memory: Memory | None, view: View, node: str) -> Line:
     return left + styled(" of ", Style.DIM) + styled(gib(memory.total), Style.PLAIN)
 
 
-def _status(state: NodeState, view: View) -> Line:
+def status_line(state: NodeState, view: View) -> Line:
+    """Say that a box is silent, and since when; empty for one that answers."""
     if not is_silent(state):
         return EMPTY
     word, style = STATUS[state.status]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sparkdash.domain.memory import Guard, GuardLevel
 from sparkdash.domain.metric import Memory
 from sparkdash.tui.layout import is_compact
-from sparkdash.tui.lines.node_lines import BarRows, memory_of_boxes
+from sparkdash.tui.lines.node_lines import BarRows, link_line, memory_of_boxes, status_line
 from sparkdash.tui.lines.words import age
 from sparkdash.tui.mirror import View
 from sparkdash.tui.text import (
@@ -39,6 +39,8 @@ from sparkdash.units import DASH, GIB, gib, natural
 ENGINE_GLYPHS = "█▚▞▜▙▛▟"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 """Fills of the engines after those with a glyph of their own."""
+ROWS_OF_BOX = 3
+"""Rows of a box in the frame of several: edge, bar, legend."""
 OTHER, CACHE, FREE, MARK, KEPT, THEIRS = "▓", "▒", "░", "┊", "·", "╳"
 
 
@@ -222,8 +224,12 @@ class MemoryBar(Panel):
         stale = view.sample_age_s if memory else None
         old = styled(f"{age(stale)} old", Style.WARN) if stale is not None else EMPTY
         if is_compact(self.app.size.height):
-            return self._low(view, width)
+            return self._one_row_a_box(view, width)
         if view.nodes:
+            if ROWS_OF_BOX * (1 + len(view.nodes)) > self.app.size.height // 2:
+                head = EdgeText(join([styled("memory"), guard_line(guard), old], styled(" ── ", Style.FAINT)))
+                foot = EdgeText(clip(link_line(view), width - 8))
+                return frame([clip(row, width - 4) for row in self._one_row_a_box(view, width - 4)], width, head, foot)
             short = self.app.size.height < SHORT_ROWS
             rows = BarRows(memory_bar, memory_legend)
             return memory_of_boxes(view, width, first=[guard_line(guard), old], rows=rows, gpus=short)
@@ -238,15 +244,17 @@ class MemoryBar(Panel):
         alerting = view.is_alerting("", AVAILABLE)
         return frame(body, width, _head(memory, [guard_line(guard), old, guard_next(guard)], width, alerting=alerting))
 
-    @staticmethod
-    def _low(view: View, width: int) -> list[Line]:
+    def _one_row_a_box(self, view: View, width: int) -> list[Line]:
         sample = view.sample
         guard = view.snapshot.guard if view.snapshot else None
-        rows = [_one_row("mem", sample.memory if sample else None, guard, width, old=view.sample_age_s is not None)]
-        for name in sorted(view.nodes):
+        here = "mem" if is_compact(self.app.size.height) or not view.snapshot else view.snapshot.daemon.host
+        rows = [_one_row(here, sample.memory if sample else None, guard, width, old=view.sample_age_s is not None)]
+        for name, state in sorted(view.nodes.items()):
             found = sample.nodes.get(name) if sample else None
             old = view.node_age_s(name) is not None
-            rows.append(_one_row(name, found.memory if found else None, None, width, old=old))
+            rows.append(
+                _one_row(name, found.memory if found else None, None, width, old=old, status=status_line(state, view))
+            )
         return rows
 
 
@@ -269,12 +277,14 @@ def available(memory: Memory, *, alerting: bool = False) -> Line:
     return left + styled(" of ", Style.DIM) + styled(gib(memory.total), Style.PLAIN)
 
 
-def _one_row(name: str, memory: Memory | None, guard: Guard | None, width: int, *, old: bool) -> Line:
+def _one_row(
+    name: str, memory: Memory | None, guard: Guard | None, width: int, *, old: bool, status: Line = EMPTY
+) -> Line:
     head = styled(f" {shorten(name, 8):<9}", Style.DIM)
     if memory is None:
-        return head + styled("-", Style.DIM)
+        return head + (status or styled("-", Style.DIM))
     left = styled(f"{gib(memory.available)}", Style.PLAIN if memory.available > memory.reserve else Style.BAD)
-    warned = guard_line(guard)
+    warned = status or guard_line(guard)
     left += styled(f" of {gib(memory.total)}{'' if warned else ' available'}", Style.DIM)
     told = join([warned, left], styled("  "))
     cells = width - length(told) - 13
