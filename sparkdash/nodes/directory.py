@@ -54,7 +54,7 @@ def no_common_link(offered: Mapping[str, list[Link]]) -> HostError:
         f"{' and '.join(map(called, offered))} share no network ({seen}).",
         code="no_common_link",
         hint="Give the fast link's interfaces addresses of one network on all boxes, and try again after some "
-        "seconds; docs/two-sparks.md says how.",
+        "seconds; docs/many-sparks.md says how.",
     )
 
 
