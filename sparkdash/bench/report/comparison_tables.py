@@ -5,7 +5,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from sparkdash.bench.judge.accuracy import AccuracyGate, AnswerQuality
 from sparkdash.bench.judge.judgement import Decomposition, Overall
@@ -30,7 +30,7 @@ from sparkdash.bench.report.blocks import (
 )
 from sparkdash.bench.report.layout import Build, Layout, SpeculationMode
 from sparkdash.bench.report.report import Advice, Speculation
-from sparkdash.bench.run import CellKey, Mode
+from sparkdash.bench.run import CellKey
 
 TONES = {Conclusion.FASTER: Tone.BETTER, Conclusion.SLOWER: Tone.WORSE}
 FALSE_DISCOVERIES = "Of the differences that this report claims, one in twenty may be false (false discovery rate 5 %)."
@@ -77,8 +77,7 @@ def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
     rows = tuple(_delta_row(source, layout, other, key, notes) for other in others)
     yield Heading(3, f"Delta vs {build.name} {mode.title} ({_median_text(source, base, key)} {source.metric.unit})")
     yield Grid(head=head, rows=rows, widths=(0,) * len(head), notes=tuple(notes.texts))
-    if any(_is_hint(cell) for row in rows for cell in row):
-        yield TextBlock(("In brackets: a difference that these measurements cannot claim.",), Tone.DIM)
+    yield from _bracket_note(rows)
 
 
 def recipe_table(source: TableSource, layout: Layout) -> Iterator[Block]:
@@ -100,6 +99,7 @@ def recipe_table(source: TableSource, layout: Layout) -> Iterator[Block]:
     head = ("Build", source.metric.unit, "Gain", "Image")
     yield Heading(2, f"Recipe ({_where(source, key)})")
     yield Grid(head=head, rows=tuple(rows), widths=(0,) * 4, notes=tuple(notes.texts))
+    yield from _bracket_note(rows)
 
 
 def latency_table(source: TableSource) -> Iterator[Block]:
@@ -128,7 +128,8 @@ def evidence_tables(source: TableSource) -> Iterator[Block]:
         return
     for arm in others:
         yield from _evidence(source, arm)
-    if report.run.mode is not Mode.SCREEN and len(report.planned()) * len(others) > 1:
+    figures = (source.figure(arm, key) for arm in others for key in report.planned())
+    if sum(one.verdict.claim.told for one in figures if one) > 1:
         yield TextBlock((FALSE_DISCOVERIES,), Tone.DIM)
 
 
@@ -233,8 +234,9 @@ def _median_text(source: TableSource, arm: str, key: CellKey) -> str:
     return format_value(figure.median if figure else None, decimals(source.metric)) or DASH
 
 
-def _is_hint(cell: TableCell) -> bool:
-    return cell.text.startswith("(")
+def _bracket_note(rows: Iterable[Sequence[TableCell]]) -> Iterator[Block]:
+    if any(cell.text.startswith("(") for row in rows for cell in row):
+        yield TextBlock(("In brackets: a difference that these measurements cannot claim.",), Tone.DIM)
 
 
 def _delta_row(

@@ -61,13 +61,18 @@ def _of_pair(report: Report, metric: BenchMetric, arm: str) -> str:
         return f"No cell of both {arm} and {base} was measured yet, so nothing can be said."
     over_all = next((one.verdict for one in _overall(report, metric) if one.arm == arm), verdicts[0])
     if report.run.mode is Mode.SCREEN or over_all.claim is Conclusion.SCREEN:
-        looks = f"looks {speed_text(_ratio(over_all, metric))}" if over_all.delta is not None else "has a figure"
-        return f"{arm} {looks}, which so few launches or prompts do not show. Measure longer before you choose."
+        return _hint(arm, over_all, metric)
     text, kept = _found(arm, base, verdicts, over_all, speed_text(_ratio(over_all, metric)))
     score = report.score(arm)
     if kept == arm and score and score.verdict and score.verdict.gate is AccuracyGate.FAIL:
         return f"{text}, but fewer of its answers are right. Keep {base}."
     return f"{text}. {'Keep it' if kept == arm else f'Keep {kept}' if kept else ADVICE[_is_open(verdicts)]}."
+
+
+def _hint(arm: str, over_all: Verdict, metric: BenchMetric) -> str:
+    few = over_all.reason or "one launch of each"
+    more = "Take a larger suite, such as `--suite seeds`" if "prompt" in few else "Measure with `--mode standard`"
+    return f"{arm} looks {speed_text(_ratio(over_all, metric))}, which {few} cannot show. {more}."
 
 
 ADVICE = {

@@ -120,8 +120,9 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
     if len(report.arms) > 1:
         if source.compared is not None:
             yield Separator()
-        yield from comparison_tables.comparison_table(source, layout)
-        yield from comparison_tables.delta_table(source, layout)
+        if len(layout.modes) > 1 or not layout.recipe:  # the recipe has the same figures where there is one mode
+            yield from comparison_tables.comparison_table(source, layout)
+            yield from comparison_tables.delta_table(source, layout)
         if layout.recipe:
             yield from comparison_tables.recipe_table(source, layout)
     yield from comparison_tables.advice_table(source)
