@@ -6,7 +6,6 @@ Pure.
 
 from __future__ import annotations
 
-import math
 import shlex
 from datetime import datetime
 from enum import StrEnum
@@ -108,25 +107,6 @@ class RunCorpus(Frozen):
         return f"{self.name} ({self.sha256[:12]})"
 
 
-class Noise(Frozen):
-    """Noise of a box, measured by launches of one profile against itself (A/A). Relative: 0.01 is 1 %."""
-
-    launch_sd: float
-    """Standard deviation between launches."""
-    within_sd: float
-    """Standard deviation between requests of one launch."""
-    drift: float | None
-    """Drift over the whole session, first to last launch; None: too few launches to separate it from chance."""
-    launches: int
-    samples: int
-    """Samples per launch."""
-
-    def floor(self, launches: int, samples: int) -> float:
-        """Return the difference that two equal arms exceed once in 20 times on this box. No smaller one is claimed."""
-        spread = self.launch_sd**2 + self.within_sd**2 / samples
-        return 1.96 * math.sqrt(2 * spread / launches)
-
-
 class Run(Frozen):
     """Identity of a run: what is compared, and on which box. Stored as run.json."""
 
@@ -160,8 +140,6 @@ class Run(Frozen):
     """True with at least one simulated engine; every report says so."""
     reps: int | None = None
     """Repetitions requested instead of the mode's; None: the mode's."""
-    noise: dict[str, Noise] = {}
-    """Noise by metric from the last calibration before the run. No smaller difference is claimed."""
     version: str | None = None
     ended_at: datetime | None = None
     """Time at which the last gap was filled."""

@@ -1,4 +1,4 @@
-"""Folder of a run on disk: run.json, the records and their one writer, and beside the folders the calibration."""
+"""Folder of a run on disk: run.json, the records and their one writer."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from pydantic import AwareDatetime, ValidationError
+from pydantic import ValidationError
 
 from sparkdash.bench.results import RECORD, CellRecord, LaunchRecord, RequestSample, Results, gather
-from sparkdash.bench.run import FORMAT, Noise, Run
-from sparkdash.domain.base import Frozen
+from sparkdash.bench.run import FORMAT, Run
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.paths import LARGE, bench_dir, open_regular, read_small_file
 
@@ -114,8 +112,6 @@ def run_unwritable(place: Path, error: OSError) -> HostError:
 
 
 RUN = "run.json"
-CALIBRATION_DAYS = 90
-"""Age after which a calibration no longer counts: kernels, drivers and the room's temperature have changed."""
 
 
 def create_run_folder(run: Run, root: Path | None = None) -> Path:
@@ -166,31 +162,6 @@ def save_run(place: Path, run: Run) -> None:
         _sync_folder(place.parent)
     except OSError as error:
         raise run_unwritable(place, error) from error
-
-
-def save_calibration(run: Run, noise: dict[str, Noise], root: Path | None = None) -> None:
-    """Save the noise by which later runs are judged. Simulated and real boxes have separate files.
-
-    Raises:
-        HostError: `run_unwritable`.
-    """
-    place = root or bench_dir()
-    kept = Calibration(run=run.id, noise=noise, at=datetime.now(UTC))
-    try:
-        _replace(place / _calibration_of(run.simulated), kept.model_dump_json(indent=1) + "\n")
-    except OSError as error:
-        raise run_unwritable(place, error) from error
-
-
-def read_calibration(*, simulated: bool, root: Path | None = None) -> dict[str, Noise]:
-    """Return the noise by metric of the last calibration; empty without a readable file, or after CALIBRATION_DAYS."""
-    try:
-        text = read_small_file((root or bench_dir()) / _calibration_of(simulated))
-        found = Calibration.model_validate_json(text)
-    except (OSError, ValidationError):
-        return {}
-    fresh = found.at is not None and datetime.now(UTC) - found.at < timedelta(days=CALIBRATION_DAYS)
-    return found.noise if fresh else {}
 
 
 def read_results(place: Path) -> Results:
@@ -276,14 +247,6 @@ def _runs_called(name: str, runs: Sequence[Path]) -> list[Path]:
     return exact or [one for one in runs if name and one.name.startswith(name)]
 
 
-class Calibration(Frozen):
-    """Contents of a calibration file."""
-
-    run: str
-    noise: dict[str, Noise]
-    at: AwareDatetime | None = None
-
-
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield whole lines with their numbers; a torn last line is skipped."""
     try:
@@ -294,10 +257,6 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n") and not line.isspace():
                 yield number, line
-
-
-def _calibration_of(simulated: bool) -> str:
-    return "calibration-simulated.json" if simulated else "calibration.json"
 
 
 def _replace(path: Path, text: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from sparkdash.bench import run_folder
 from sparkdash.bench.results import CellRecord, LaunchRecord, RequestSample, aggregate_tok_s, gather
-from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, Noise, PlannedCell, Run
+from sparkdash.bench.run import Arm, CellKey, LaunchSlot, Mode, PlannedCell, Run
 from sparkdash.bench.run_folder import RECORDS, Journal
 from sparkdash.errors import AdmissionError, HostError
 
@@ -261,25 +261,6 @@ def test_run_json_is_replaced_whole(tmp_path: Path) -> None:
     run_folder.save_run(place, RUN.model_copy(update={"ended_at": AT}))
     assert run_folder.read_run(place).ended_at == AT
     assert sorted(file.name for file in place.iterdir()) == [run_folder.RUN]
-
-
-def test_a_calibration_is_kept_for_later_runs(tmp_path: Path) -> None:
-    """The last one counts; a simulated box says nothing of a real one; a file that cannot be read is none."""
-    noise = {"decode": Noise(launch_sd=0.006, within_sd=0.01, drift=None, launches=4, samples=5)}
-    assert run_folder.read_calibration(simulated=True, root=tmp_path) == {}
-    run_folder.save_calibration(RUN, {}, tmp_path)
-    run_folder.save_calibration(RUN, noise, tmp_path)
-    assert run_folder.read_calibration(simulated=True, root=tmp_path) == noise
-    assert run_folder.read_calibration(simulated=False, root=tmp_path) == {}
-    file = tmp_path / "calibration-simulated.json"
-    kept = file.read_text()
-    year = str(datetime.now(UTC).year)
-    file.write_text(kept.replace(f'"at": "{year}', f'"at": "{int(year) - 1}'))
-    assert run_folder.read_calibration(simulated=True, root=tmp_path) == {}, "a year is too old"
-    file.write_text(kept)
-    assert run_folder.list_runs(tmp_path) == []
-    (tmp_path / "calibration-simulated.json").write_text("{")
-    assert run_folder.read_calibration(simulated=True, root=tmp_path) == {}
 
 
 def test_a_run_has_one_writer(tmp_path: Path) -> None:

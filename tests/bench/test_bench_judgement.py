@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from sparkdash.bench import processes
-from sparkdash.bench.judge.calibration import calibration
 from sparkdash.bench.judge.judgement import decompose, judged_rows, overall
 from sparkdash.bench.judge.metrics import BenchMetric, figures_by_launch, fixed_time_s
-from sparkdash.bench.judge.paired_prompts import LEAST_PAIRS, paired_cells, paired_t
 from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.plan import suites
 from sparkdash.bench.report.assemble import assemble_report
@@ -23,7 +21,7 @@ from sparkdash.bench.report.formats.markdown import render_markdown
 from sparkdash.bench.report.layout import load_layout, shipped_layouts
 from sparkdash.bench.report.page import report_page
 from sparkdash.bench.results import CellRecord, LaunchRecord, Provenance, RequestSample, Results, gather
-from sparkdash.bench.run import Arm, CellKey, Kind, LaunchSlot, Mode, Noise, PlannedCell, Run
+from sparkdash.bench.run import Arm, CellKey, Kind, LaunchSlot, Mode, PlannedCell, Run
 from sparkdash.bench.speed_ups import read_speed_ups, speed_ups
 from tests.shared.alternating import alternating
 
@@ -110,40 +108,11 @@ async def test_a_process_of_its_own_reads_them(
     assert found.profile == "coder/eagle"
 
 
-DARWIN = (49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48)
-"""Darwin's maize (Fisher 1935): p = 0.0497 by t, as R 4 prints it."""
 PLAIN, DRAFT = Arm(name="plain", profile="coder"), Arm(name="plain-dflash", profile="coder/dflash")
 
 
 def key(context: int, output: int = 128, **changes: Any) -> CellKey:
     return CellKey(suite="paired", context=context, output=output, **changes)
-
-
-def test_the_tests_give_the_published_values_for_darwins_maize() -> None:
-    low, high, p = paired_t(DARWIN)
-    assert p == pytest.approx(0.0497, abs=1e-4)
-    assert (low, high) == (pytest.approx(0.0312, abs=1e-3), pytest.approx(41.835, abs=1e-3))
-    assert paired_t([0.0] * 30)[2] == 1.0
-
-
-def test_the_same_prompts_are_compared_one_by_one(rehearse: Rehearse) -> None:
-    results = rehearse(arms=[PLAIN, DRAFT], rates={"plain": {key(2048): 12.0, key(32768): 11.0}, "plain-dflash": {key(2048): 30.0, key(32768): 22.0}},
-        reps=30, mode=Mode.SCREEN, wobble=0.02,
-    )  # fmt: skip
-    cells = [one for one in paired_cells(results) if one.metric is BenchMetric.DECODE]
-    assert [len(one.pairs) for one in cells] == [30, 30]
-    assert [round(one.ratio, 2) for one in cells] == [2.5, 2.0]
-    assert all(one.higher == 30 and one.p_t < 1e-8 for one in cells)
-    page = render_markdown(report_page(assemble_report(results)))
-    assert "They describe these prompts in these launches and claim nothing" in page
-
-
-def test_few_prompts_are_not_compared_one_by_one(rehearse: Rehearse) -> None:
-    results = rehearse(
-        arms=[PLAIN, DRAFT], rates={"plain": {key(0): 12.0}, "plain-dflash": {key(0): 30.0}}, reps=LEAST_PAIRS - 1
-    )
-    assert paired_cells(results) == ()
-    assert "The same prompts on both arms" not in render_markdown(report_page(assemble_report(results)))
 
 
 def test_every_shipped_layout_draws_a_run_that_measured_nothing(rehearse: Rehearse) -> None:
@@ -362,43 +331,6 @@ def test_a_repetition_of_concurrent_requests_is_one_value() -> None:
     assert list(values[0]) == ["rep 0"]
     assert values[0]["rep 0"] == pytest.approx(120, rel=0.05)
     assert len(figures_by_launch(gather(run, [*streams[:3], closed]), "plain", PAIR, BenchMetric.DECODE)[0]) == 3
-
-
-def test_a_noisy_box_claims_less() -> None:
-    """Calibrated at 3 % from launch to launch, the same +4.6 % is no claim."""
-    noise = Noise(launch_sd=0.04, within_sd=0.01, drift=None, launches=4, samples=5)
-    noisy = a_run().model_copy(update={"noise": {"decode": noise}})
-    figure = judged_rows(measured(noisy))[0].figures[1]
-    assert figure.verdict.claim is Conclusion.INCONCLUSIVE
-    assert figure.verdict.low is not None
-    assert figure.verdict.low > 0
-    assert (
-        judged_rows(measured(a_run().model_copy(update={"noise": {"ttft": noise}})))[0].figures[1].verdict.claim
-        is Conclusion.FASTER
-    )
-
-
-def test_a_run_of_one_profile_calibrates_the_box() -> None:
-    """Both arms alike: launches 0.2 % and requests 0.2 % apart, as they were made, and no drift to speak of."""
-    alike = a_run().model_copy(update={"arms": (Arm(name="plain", profile="a"), Arm(name="again", profile="a"))})
-    records = []
-    rng = random.Random(2)
-    for place in range(8):
-        arm, level = ("plain", "again")[place % 2], rng.gauss(0, 0.002)
-        for key in (SHORT, LONG):
-            rates = [RATES["plain", key] * math.exp(level + rng.gauss(0, 0.002)) for _ in range(5)]
-            records += [sample(arm, place, key, rep, rate) for rep, rate in enumerate(rates)]
-            records.append(CellRecord(key=key, arm=arm, launch=place, started_at=AT, ended_at=AT))
-    found = calibration(gather(alike, records))
-    noise = found["decode"]
-    assert 0.001 < noise.launch_sd < 0.003
-    assert 0.0015 < noise.within_sd < 0.0025
-    assert abs(noise.drift or 0.0) < 0.006
-    assert (noise.launches, noise.samples) == (8, 5)
-    assert Noise.model_validate_json(noise.model_dump_json()) == noise
-    assert {"e2e", "ttft", "prefill"} <= found.keys()
-    assert "aggregate" not in found, "no requests ran at once"
-    assert calibration(gather(alike, records[:6])) == {}
 
 
 def test_only_speed_cells_are_averaged() -> None:

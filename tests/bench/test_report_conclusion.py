@@ -60,6 +60,12 @@ def test_of_several_arms_the_one_that_gains_most(rehearse: Callable[..., Results
     )
 
 
+def test_cells_that_were_not_measured_are_not_counted(rehearse: Callable[..., Results]) -> None:
+    told = {"A": rates(50.0, 50.0, 50.0), "B": rates(100.0, 100.0)}
+    found = assemble_report(rehearse(arms=[A, B], rates=told, wobble=0.001))
+    assert conclusion(found, BenchMetric.DECODE) == "B is twice as fast in both judged cells. Keep it."
+
+
 def test_one_arm_has_nothing_to_conclude(rehearse: Callable[..., Results]) -> None:
     assert conclusion(assemble_report(rehearse(arms=[A], rates={"A": rates(50.0)})), BenchMetric.DECODE) is None
 

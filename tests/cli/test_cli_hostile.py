@@ -71,7 +71,6 @@ FROM_THE_DAEMON: dict[str, tuple[str, ...]] = {
     "connect": ("connect", "open-webui"),
     "ab": ("ab", "new", "newer", "--yes"),
     "bench run": ("bench", "run", "new", "--yes"),
-    "bench run --calibrate": ("bench", "new", "--calibrate", "--yes"),
     "stop --daemon": ("stop", "--daemon", "--no-wait"),
 }
 UNTOLD = [FROM_THE_DAEMON[name] for name in ("doctor", "connect", "use --a", "status --release", "stop --daemon")]

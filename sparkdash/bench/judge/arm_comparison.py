@@ -30,10 +30,6 @@ from sparkdash.bench.judge.stats import ALPHA, p_two_sided, t_quantile
 Values = Mapping[int, Mapping[str, float]]
 """Positive figures of one arm, by launch (its index in the order) and prompt."""
 
-HICCUP = 7
-"""Robust standard deviations beyond which a request of a calibration is a hiccup of the box. Remainders of a median
-polish are too small where there are few of them: at 7, one calm request in a hundred is left out of six launches of five.
-"""
 LIMIT = 3
 """Robust standard deviations at which a request of a comparison is held. Normal noise seldom reaches them."""
 _NORMAL_MAD = 1.4826
@@ -53,19 +49,6 @@ def logarithms(arms: Mapping[str, Values]) -> dict[str, dict[int, dict[str, floa
         for arm, values in arms.items()
     }
     return {arm: values for arm, values in logs.items() if values}
-
-
-def without_hiccups(values: Values) -> dict[int, dict[str, float]]:
-    """Leave out requests whose remainder exceeds HICCUP robust standard deviations, at most one request in ten."""
-    kept = {launch: dict(ones) for launch, ones in values.items() if ones}
-    for _ in range(sum(map(len, kept.values())) // 10):
-        logs = logarithms({"": kept})[""]
-        rest = {place: abs(one) for place, one in _median_polish(logs).items()}
-        worst = max(rest, key=rest.__getitem__)
-        if rest[worst] <= HICCUP * _NORMAL_MAD * median(rest.values()) or len(kept[worst[0]]) < 2:
-            break
-        del kept[worst[0]][worst[1]]
-    return kept
 
 
 def limited(logs: Mapping[str, Values]) -> dict[str, dict[int, dict[str, float]]]:

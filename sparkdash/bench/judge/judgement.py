@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from sparkdash.bench.judge.arm_comparison import Contrast, Fit, Values, fit_cell, fit_means
 from sparkdash.bench.judge.metrics import BenchMetric, acceptance_lengths, decode_rates, figures_by_launch, speed_keys
 from sparkdash.bench.judge.stats import fdr_levels, geomean, summary
-from sparkdash.bench.judge.verdict import BASELINE, FLOOR, Conclusion, Verdict, judge_contrasts, screen_verdict
+from sparkdash.bench.judge.verdict import BASELINE, Conclusion, Verdict, judge_contrasts, screen_verdict
 from sparkdash.bench.results import Results
-from sparkdash.bench.run import CellKey, Mode, Noise, Run
+from sparkdash.bench.run import CellKey, Mode, Run
 from sparkdash.domain.base import Frozen
 
 LEAST_PROMPTS = 4
@@ -170,13 +170,11 @@ def overall(results: Results, metric: BenchMetric = BenchMetric.DECODE) -> tuple
     base = results.run.baseline
     values = {key: _values_by_arm(results, key, metric) for key in speed_keys(results)}
     shared = _shared_fits(results, values)
-    noise = results.run.noise.get(metric)
-    floor = max((_floor(one.values(), noise) for one in values.values()), default=FLOOR)
     few = hinted_arms(shared, base, few_prompts(metric))
     fits = panels(shared, base)
     enough = {arm: one for arm, one in fits.items() if arm not in few}
     levels = levels_of(None, _levels(results, metric))
-    verdicts = _judged(results.run.mode, enough, base, floor, metric, levels=levels)
+    verdicts = _judged(results.run.mode, enough, base, metric, levels=levels)
     verdicts |= {arm: screen_verdict(fits[arm].log_ratio(arm, base), why) for arm, why in few.items()}
     return tuple(
         _overall(arm, verdicts.get(arm) or _blank(results, arm, None), _deltas(cells, arm, base), metric)
@@ -229,12 +227,10 @@ def decompose(results: Results, arm: str, key: CellKey) -> Decomposition | None:
     both = {one: sorted(rates[one].keys() & lengths[one].keys()) for one in (base, arm)}
     if arm == base or not all(both.values()):
         return None
-    values = [figures_by_launch(results, one, key, BenchMetric.DECODE) for one in (base, arm)]
-    floor = _floor(values, results.run.noise.get(BenchMetric.DECODE))
 
     def told(figure: Callable[[str, int], float]) -> Verdict:
         fitted = fit_cell({one: {launch: {"": figure(one, launch)} for launch in both[one]} for one in (base, arm)})
-        return _judged(mode, {arm: fitted}, base, floor)[arm]
+        return _judged(mode, {arm: fitted}, base)[arm]
 
     return Decomposition(
         arm=arm,
@@ -270,16 +266,14 @@ def _verdicts(
     others = {arm: fitted for arm in measured if arm != run.baseline}
     few = {arm: why for arm in others if (why := few_prompts(metric)(fitted, arm, run.baseline))}
     enough = {arm: one for arm, one in others.items() if arm not in few}
-    floor = _floor(measured.values(), run.noise.get(metric))
     hints = {arm: screen_verdict(fitted.log_ratio(arm, run.baseline), why) for arm, why in few.items()}
-    return {run.baseline: BASELINE, **hints, **_judged(run.mode, enough, run.baseline, floor, metric, levels=levels)}
+    return {run.baseline: BASELINE, **hints, **_judged(run.mode, enough, run.baseline, metric, levels=levels)}
 
 
 def _judged(
     mode: Mode,
     fits: Mapping[str, Fit],
     base: str,
-    floor: float,
     metric: BenchMetric | None = None,
     *,
     levels: Mapping[str, float] | None = None,
@@ -292,21 +286,11 @@ def _judged(
     known = {arm: one for arm, one in contrasts.items() if one is not None and mode is not Mode.SCREEN}
     less_is_better = metric is not None and metric.less_is_better
     own = [levels[arm] for arm in known] if levels else None
-    judged = judge_contrasts(list(known.values()), levels=own, floor=floor, less_is_better=less_is_better)
+    judged = judge_contrasts(list(known.values()), levels=own, less_is_better=less_is_better)
     missing = {arm: one for arm, one in fits.items() if arm not in known}
     few = {arm: None if mode is Mode.SCREEN else few_launches(one, arm, base) for arm, one in missing.items()}
     hints = {arm: screen_verdict(one.log_ratio(arm, base), few[arm]) for arm, one in missing.items()}
     return {**dict(zip(known, judged, strict=True)), **hints}
-
-
-def _floor(arms: Iterable[Values], noise: Noise | None) -> float:
-    """Return the smallest claimable difference: the calibrated box's own spread for this many launches and samples."""
-    measured = [values for values in arms if values]
-    if noise is None or not measured:
-        return FLOOR
-    return noise.floor(
-        min(len(values) for values in measured), min(len(ones) for values in measured for ones in values.values())
-    )
 
 
 def _blank(results: Results, arm: str, key: CellKey | None) -> Verdict:

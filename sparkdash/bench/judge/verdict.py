@@ -19,7 +19,7 @@ from sparkdash.bench.judge.stats import holm_levels
 from sparkdash.domain.base import Frozen
 
 FLOOR = 0.005
-"""Without a calibration: half a per cent. Launches of one profile lie 0.1 to 2 % apart on the boxes that were
+"""Half a per cent, below which no difference is claimed. Launches of one profile lie 0.1 to 2 % apart on the boxes that were
 published.
 """
 
@@ -106,22 +106,18 @@ def judge_contrasts(
     contrasts: Sequence[Contrast],
     *,
     levels: Sequence[float] | None = None,
-    floor: float = FLOOR,
-    resolution: float = RESOLUTION,
     less_is_better: bool = False,
 ) -> list[Verdict]:
     """Judge several arms against one baseline in one cell; return the verdicts in the same order.
 
-    `levels` are error levels, by default Holm's of these contrasts. `floor` and `resolution` are relative changes;
-    `less_is_better` is for latencies, where faster is a negative change.
+    `levels` are error levels, by default Holm's of these contrasts. `less_is_better` is for latencies, where faster is
+    a negative change.
     """
     levels = levels or holm_levels([one.p for one in contrasts])
-    return [
-        _verdict(one, level, floor, resolution, less_is_better) for one, level in zip(contrasts, levels, strict=True)
-    ]
+    return [_verdict(one, level, less_is_better) for one, level in zip(contrasts, levels, strict=True)]
 
 
-def _verdict(found: Contrast, level: float, floor: float, resolution: float, less_is_better: bool) -> Verdict:
+def _verdict(found: Contrast, level: float, less_is_better: bool) -> Verdict:
     low, high = (math.expm1(bound) for bound in found.interval(level))
     verdict = Verdict(
         claim=Conclusion.INCONCLUSIVE,
@@ -132,11 +128,11 @@ def _verdict(found: Contrast, level: float, floor: float, resolution: float, les
         p=found.p,
     )
     is_apart = low > 0 or high < 0
-    if is_apart and abs(verdict.delta or 0.0) <= floor:
-        verdict = verdict.replace(floor=floor)
+    if is_apart and abs(verdict.delta or 0.0) <= FLOOR:
+        verdict = verdict.replace(floor=FLOOR)
     if is_apart and verdict.floor is None:
         claim = Conclusion.FASTER if (low > 0) != less_is_better else Conclusion.SLOWER
-    elif (verdict.excluded or 0.0) <= resolution:
+    elif (verdict.excluded or 0.0) <= RESOLUTION:
         claim = Conclusion.NO_DIFFERENCE
     else:
         return verdict

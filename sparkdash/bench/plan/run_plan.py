@@ -208,7 +208,7 @@ def new_run(
 ) -> Run:
     """Create a run. Arms that cannot run are part of it and have no launches.
 
-    `where`: fields of Run that tell what is asked on which box: target, model, host, simulated, noise.
+    `where`: fields of Run that tell what is asked on which box: target, model, host, simulated.
     """
     now = datetime.now(UTC)
     able = [arm.name for arm in arms if arm.impossible is None]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from statistics import median
 
 from sparkdash.bench.judge.accuracy import AnswerQuality, qualities
-from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, decompose, judged_rows, overall
+from sparkdash.bench.judge.judgement import CellRow, Decomposition, decompose, judged_rows, overall
 from sparkdash.bench.judge.metrics import BenchMetric
-from sparkdash.bench.judge.paired_prompts import paired_cells
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.report.comparability import flags_between_runs, flags_within_run, paired_arms, refused_arms
 from sparkdash.bench.report.report import (
@@ -41,35 +41,9 @@ def assumed_cells(results: Results) -> tuple[AssumedCell, ...]:
 
 def without_assumed(results: Results, assumed: Sequence[AssumedCell]) -> Results:
     """Remove the samples whose decode rates may not be compared; of the baseline's cells, those of all arms."""
-    if not assumed:
-        return results
-    kept = tuple(one for one in results.samples if not _hangs(assumed, results.run.baseline, one.arm, one.cell))
-    return results.replace(samples=kept)
-
-
-def with_assumed(
-    tables: Sequence[MetricTable], decoded: Results, assumed: Sequence[AssumedCell]
-) -> tuple[MetricTable, ...]:
-    """Take the verdicts of those cells out of the decode table. `decoded`: the results without their samples."""
-    if not assumed:
-        return tuple(tables)
-    return tuple(_decode_table(one, decoded, assumed) if one.metric is BenchMetric.DECODE else one for one in tables)
-
-
-def _decode_table(table: MetricTable, decoded: Results, assumed: Sequence[AssumedCell]) -> MetricTable:
-    rows = without_verdicts(table.rows, decoded.run.baseline, assumed)
-    return table.replace(rows=rows, overall=overall(decoded, BenchMetric.DECODE))
-
-
-def without_verdicts(rows: Sequence[CellRow], baseline: str, assumed: Sequence[AssumedCell]) -> tuple[CellRow, ...]:
-    """Keep the figures of those cells without verdicts."""
-
-    def judged(one: ArmFigure, key: CellKey) -> ArmFigure:
-        if not _hangs(assumed, baseline, one.arm, key):
-            return one
-        return one.replace(verdict=Verdict(claim=Conclusion.VOID, reason=REASON))
-
-    return tuple(row.replace(figures=tuple(judged(one, row.key) for one in row.figures)) for row in rows)
+    base = results.run.baseline
+    kept = tuple(one for one in results.samples if not _hangs(assumed, base, one.arm, one.cell))
+    return results.replace(samples=kept) if assumed else results
 
 
 def _hangs(assumed: Sequence[AssumedCell], baseline: str, arm: str, key: CellKey) -> bool:
@@ -138,8 +112,17 @@ def assemble_report(results: Results) -> Report:
     judged = _without(results_of_speed, apart)
     assumed = assumed_cells(results_of_speed)
     decoded = without_assumed(judged, assumed)
-    tables = tuple(_table(results_of_speed, judged, apart, metric, speed) for metric in BenchMetric) if speed else ()
-    tables = with_assumed(tables, decoded, assumed)
+
+    def why_not(metric: BenchMetric, arm: str, key: CellKey) -> str | None:
+        if arm in apart:
+            return "not comparable with the baseline"
+        is_unsure = metric is BenchMetric.DECODE and _hangs(assumed, run.baseline, arm, key)
+        return REASON if is_unsure else None
+
+    tables = tuple(
+        _table(results_of_speed, decoded if metric is BenchMetric.DECODE else judged, metric, why_not)
+        for metric in (BenchMetric if speed else ())
+    )
     decode = next((table.rows for table in tables if table.metric is BenchMetric.DECODE), ())
     speculated = _speculation(results)
     return Report(
@@ -153,7 +136,6 @@ def assemble_report(results: Results) -> Report:
         hits=_hits(results),
         scores=_scores(results, apart),
         advice=choose_values(run, decode, speculated),
-        pairs=paired_cells(decoded, apart),
         filling=estimate_missing(results),
         voids=count_voids(results),
         damaged=len(results.damaged),
@@ -198,25 +180,29 @@ def _without(results: Results, apart: tuple[str, ...]) -> Results:
 
 
 def _table(
-    results: Results, judged: Results, apart: tuple[str, ...], metric: BenchMetric, speed: list[CellKey]
+    results: Results, judged: Results, metric: BenchMetric, why_not: Callable[[BenchMetric, str, CellKey], str | None]
 ) -> MetricTable:
-    wanted = {key for key in speed if metric is not BenchMetric.AGGREGATE or key.concurrency > 1}
-    rows = [row for row in judged_rows(judged, metric) if row.key in wanted]
-    if apart:
-        measured = {row.key: row for row in judged_rows(results, metric)}
-        rows = [_with_figures_apart(row, measured[row.key], apart) for row in rows]
-    return MetricTable(metric=metric, rows=tuple(rows), overall=overall(judged, metric))
+    """Build a metric's table. Figures that may not be compared have a reason in the place of their verdict."""
+    rows = {row.key: row for row in judged_rows(judged, metric)}
+    whole = rows.values() if judged is results else judged_rows(results, metric)
+    shown = (row for row in whole if metric is not BenchMetric.AGGREGATE or row.key.concurrency > 1)
+    return MetricTable(
+        metric=metric,
+        rows=tuple(_judged_row(row, rows[row.key], partial(why_not, metric)) for row in shown),
+        overall=overall(judged, metric),
+    )
 
 
-def _with_figures_apart(judged: CellRow, measured: CellRow, apart: tuple[str, ...]) -> CellRow:
-    """Complete a row of comparable arms by the figures of the others, without verdicts."""
+def _judged_row(whole: CellRow, judged: CellRow, why_not: Callable[[str, CellKey], str | None]) -> CellRow:
+    """Return the figures of the whole run with the verdicts of its comparable part."""
     kept = {one.arm: one for one in judged.figures}
-    figures = tuple(_unjudged(one) if one.arm in apart else kept[one.arm] for one in measured.figures)
-    return measured.replace(figures=figures)
-
-
-def _unjudged(figure: ArmFigure) -> ArmFigure:
-    return figure.replace(verdict=Verdict(claim=Conclusion.VOID, reason="not comparable with the baseline"))
+    figures = (
+        one.replace(verdict=Verdict(claim=Conclusion.VOID, reason=why))
+        if (why := why_not(one.arm, whole.key))
+        else kept[one.arm]
+        for one in whole.figures
+    )
+    return whole.replace(figures=tuple(figures))
 
 
 def _arm(results: Results, arm: Arm) -> ArmReport:

@@ -97,7 +97,8 @@ def recipe_table(source: TableSource, layout: Layout) -> Iterator[Block]:
             gain = _delta(source, build, mode.name, key, notes)
             rows.append((TableCell(arm), source.cell(arm, key, notes), gain, TableCell(image or "—")))
     head = ("Build", source.metric.unit, "Gain", "Image")
-    yield Heading(2, f"Recipe ({_where(source, key)})")
+    title = "Recipe" if len(layout.modes) > 1 else layout.words.comparison
+    yield Heading(2, f"{title} ({_where(source, key)})")
     yield Grid(head=head, rows=tuple(rows), widths=(0,) * 4, notes=tuple(notes.texts))
     yield from _bracket_note(rows)
 

@@ -14,7 +14,6 @@ from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.report import blocks
 from sparkdash.bench.report.report import Report
-from sparkdash.bench.run import Mode
 
 MULTIPLES = {2: "twice", 3: "three times", 4: "four times", 5: "five times"}
 ROUGHLY = 0.03
@@ -60,13 +59,15 @@ def _of_pair(report: Report, metric: BenchMetric, arm: str) -> str:
     if not verdicts:
         return f"No cell of both {arm} and {base} was measured yet, so nothing can be said."
     over_all = next((one.verdict for one in _overall(report, metric) if one.arm == arm), verdicts[0])
-    if report.run.mode is Mode.SCREEN or over_all.claim is Conclusion.SCREEN:
+    judged = [one for one in verdicts if one.claim is not Conclusion.SCREEN]
+    if not judged or over_all.claim is Conclusion.SCREEN:
         return _hint(arm, over_all, metric)
-    text, kept = _found(arm, base, verdicts, over_all, speed_text(_ratio(over_all, metric)))
+    where = _where(len(judged), " judged" * (len(judged) < len(report.planned())))
+    text, kept = _found(arm, base, judged, over_all, speed_text(_ratio(over_all, metric)), where)
     score = report.score(arm)
     if kept == arm and score and score.verdict and score.verdict.gate is AccuracyGate.FAIL:
         return f"{text}, but fewer of its answers are right. Keep {base}."
-    return f"{text}. {'Keep it' if kept == arm else f'Keep {kept}' if kept else ADVICE[_is_open(verdicts)]}."
+    return f"{text}. {'Keep it' if kept == arm else f'Keep {kept}' if kept else ADVICE[_is_open(judged)]}."
 
 
 def _hint(arm: str, over_all: Verdict, metric: BenchMetric) -> str:
@@ -85,11 +86,16 @@ def _is_open(verdicts: Sequence[Verdict]) -> bool:
     return not any(one.claim.told for one in verdicts)
 
 
-def _found(arm: str, base: str, verdicts: Sequence[Verdict], over_all: Verdict, speed: str) -> tuple[str, str | None]:
+def _where(count: int, judged: str) -> str:
+    return {1: f"in the one{judged} cell", 2: f"in both{judged} cells"}.get(count, f"in all {count}{judged} cells")
+
+
+def _found(
+    arm: str, base: str, verdicts: Sequence[Verdict], over_all: Verdict, speed: str, where: str
+) -> tuple[str, str | None]:
     """Return what was found, and the arm to keep; None where neither is."""
     counts, count = Counter(one.claim for one in verdicts), len(verdicts)
     faster, slower = counts[Conclusion.FASTER], counts[Conclusion.SLOWER]
-    where = {1: "in the one cell", 2: "in both cells"}.get(count, f"in all {count} cells")
     kept = base if slower else arm
     if count in (faster, slower):
         return f"{arm} is {speed} {where}", kept

@@ -128,7 +128,6 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
     yield from comparison_tables.advice_table(source)
     yield from comparison_tables.evidence_tables(source)
     yield from comparison_tables.latency_table(source)
-    yield from published.paired_tables(source)
     yield from comparison_tables.speculation_tables(source)
     yield from arm_tables.kv_table(source)
     yield from arm_tables.ceiling_table(source, arm_tables.cell_ceilings(source, shelf.weights))

@@ -1,4 +1,4 @@
-"""Published figures beside a run's own, and the same prompts on both arms as published.
+"""Published figures beside a run's own.
 
 Pure.
 """
@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from sparkdash.bench.judge.metrics import BenchMetric
-from sparkdash.bench.judge.paired_prompts import PairedCell
 from sparkdash.bench.report import blocks
 from sparkdash.bench.report.arm_tables import TableSource
 from sparkdash.bench.report.blocks import (
@@ -24,45 +23,6 @@ from sparkdash.bench.report.blocks import (
 )
 from sparkdash.bench.run import CellKey
 from sparkdash.domain.profile import Published
-
-PAIRED_HOW = (
-    "Each prompt against itself: geometric mean of the ratios, 95 % interval and p of the paired t over their "
-    "logarithms. They describe these prompts in these launches and claim nothing: what "
-    "may be claimed rests on launches."
-)
-PAIRED_HEAD = ("Cell", "Figure", "N", "Baseline", "Arm", "Ratio", "Prompts higher", "Paired t")
-
-
-def paired_tables(source: TableSource) -> Iterator[Block]:
-    """Table of each arm, a row per cell and figure; nothing without enough common prompts."""
-    found = source.report.pairs
-    if not found:
-        return
-    yield Heading(2, "The same prompts on both arms")
-    for arm in dict.fromkeys(one.arm for one in found):
-        yield Heading(3, f"{arm} against {source.report.run.baseline}")
-        yield Grid(head=PAIRED_HEAD, rows=tuple(_paired_row(source, one) for one in found if one.arm == arm))
-    yield TextBlock((PAIRED_HOW,), Tone.DIM)
-
-
-def _paired_row(source: TableSource, one: PairedCell) -> tuple[TableCell, ...]:
-    texts = (
-        blocks.cell_name(one.key, source.words),
-        one.metric.value,
-        str(len(one.pairs)),
-        format_value(one.base_median),
-        format_value(one.arm_median),
-        f"{one.ratio:.2f}x [{one.low:.2f}, {one.high:.2f}]",
-        f"{one.higher}/{len(one.pairs)}",
-        p_text(one.p_t),
-    )
-    return tuple(map(TableCell, texts))
-
-
-def p_text(p: float) -> str:
-    """Format a p value: `p = 0.012`, `p < 0.001`."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-
 
 _CONTEXT = re.compile(r"ctx (\d+)(K?), (short|medium|long)")
 _CROWD = re.compile(r"(\d+) at once, (\d+) tokens each")

@@ -11,7 +11,6 @@ from datetime import datetime
 from sparkdash.bench.judge.accuracy import AnswerQuality
 from sparkdash.bench.judge.judgement import ArmFigure, CellRow, Decomposition, Overall
 from sparkdash.bench.judge.metrics import BenchMetric
-from sparkdash.bench.judge.paired_prompts import PairedCell
 from sparkdash.bench.results import Provenance
 from sparkdash.bench.run import CellKey, Kind, Run
 from sparkdash.domain.base import Frozen
@@ -135,7 +134,6 @@ class Report(Frozen):
     advice: tuple[Advice, ...] = ()
     filling: tuple[MissingCells, ...] = ()
     flags: tuple[ComparisonFlag, ...] = ()
-    pairs: tuple[PairedCell, ...] = ()
     voids: tuple[VoidCount, ...] = ()
     damaged: int = 0
     """Unreadable lines of the records; what they held is missing."""

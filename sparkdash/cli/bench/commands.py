@@ -203,22 +203,17 @@ def run(
     reps: Reps = None,
     seed: Seed = 1,
     fresh: Fresh = False,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Measure the box's own noise: PROFILE against itself, six launches.")
-    ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure PROFILE with one launch of its engine. The plan is shown first.
 
     Running engines are stopped, the profile gets a new engine, and other clients are told to come back later (--share
-    lets them in). Ctrl-C stops the run at any point; the same command resumes it. After --calibrate, comparisons on
-    this box claim no difference smaller than its noise.
+    lets them in). Ctrl-C stops the run at any point; the same command resumes it.
 
     \b
     Examples:
       sparkdash bench gpt-oss-120b
-      sparkdash bench gpt-oss-120b --calibrate
       sparkdash bench run qwen3-coder-30b-nvfp4 --suite seeds --yes
       sparkdash bench --url http://127.0.0.1:8000 --suite prefill
     """
@@ -231,12 +226,9 @@ def run(
         raise typer.BadParameter("use --model with --url only; a profile has one model", param_hint="--model")
     if url is not None and "://" not in url:
         raise typer.BadParameter("give an address such as http://127.0.0.1:8000", param_hint="--url")
-    if calibrate and profile is None:
-        raise typer.BadParameter("give a PROFILE, which is started anew for each launch", param_hint="--calibrate")
     wish = MeasureOptions(
-        arms=(profile or url or "",) * (2 if calibrate else 1), suite=suite,
-        mode=Mode.STANDARD if calibrate else Mode.SCREEN, corpus=corpus, model=model, direct=direct,
-        share=share, reps=reps, seed=seed, fresh=fresh, ask=not yes, as_json=as_json, calibrates=calibrate,
+        arms=(profile or url or "",), suite=suite, mode=Mode.SCREEN, corpus=corpus, model=model, direct=direct,
+        share=share, reps=reps, seed=seed, fresh=fresh, ask=not yes, as_json=as_json,
     )  # fmt: skip
     measure(wish)
 

@@ -17,7 +17,6 @@ import uvloop
 
 from sparkdash import paths
 from sparkdash.bench import run_folder
-from sparkdash.bench.judge.calibration import calibration
 from sparkdash.bench.judge.stats import geomean
 from sparkdash.bench.measure import arm_launcher, box_lease
 from sparkdash.bench.measure.http_client import BenchClient
@@ -29,7 +28,7 @@ from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Host, Mode, Run
 from sparkdash.cli.bench import progress, reports
 from sparkdash.cli.bench.progress import plan_document
-from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
+from sparkdash.cli.output import confirm, is_interactive, print_json, print_note
 from sparkdash.cli.use import note_broken_file
 from sparkdash.client.address import at_url, credentials, find_daemon
 from sparkdash.client.client import AsyncClient
@@ -304,7 +303,6 @@ class MeasureOptions:
     fresh: bool = False
     ask: bool = True
     as_json: bool = False
-    calibrates: bool = False
     sweep: str | None = None
     dry_run: bool = False
 
@@ -355,7 +353,6 @@ async def _begun(
         suite, arms, wish.mode, seed=wish.seed, reps=wish.reps, suite_file=suites.suite_path(wish.suite),
         target="url" if foreign else "direct" if wish.direct else "gateway",
         model=wish.model, host=host_facts(world), simulated=simulated,
-        noise=run_folder.read_calibration(simulated=simulated),
     )  # fmt: skip
     place = run_to_resume(run, profiles, fresh=wish.fresh)
     await _work(run_folder.read_results(place) if place else Results(run=run), client, world, suite, wish)
@@ -407,15 +404,10 @@ async def _work(
         results = await _run(place, run, client, world, suite, wish, expected)
     if not results.gaps():
         await remove_sweep_profiles(client, run.arms)
-    noise = calibration(results) if wish.calibrates and not results.gaps() else {}
-    if noise:
-        run_folder.save_calibration(run, noise)
     if wish.as_json:
         print_json(reports.read_report(place.name))
         return
     reports.print_finished_run(place.name)
-    if wish.calibrates:
-        print_text(progress.noise_text(noise))
     _print_gaps(results)
     progress.print_uncounted(results)
     print_note(f"Saved in {place}")

@@ -1,4 +1,4 @@
-"""Texts and documents of a measurement: the plan, the progress bar, the finished run, a calibration's noise."""
+"""Texts and documents of a measurement: the plan, the progress bar, the finished run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from sparkdash.bench.plan import run_plan, suites
 from sparkdash.bench.plan.suites import Suite
 from sparkdash.bench.report import assemble
 from sparkdash.bench.results import Results
-from sparkdash.bench.run import Arm, CellKey, Kind, Mode, Noise, Run
-from sparkdash.bench.run_folder import CALIBRATION_DAYS
+from sparkdash.bench.run import Arm, CellKey, Kind, Mode, Run
 from sparkdash.cli.output import LiveLine, print_note, terminal_width
 from sparkdash.domain.event import Measuring
 from sparkdash.domain.state import Snapshot
@@ -63,11 +62,6 @@ def _suites(mode: Mode) -> tuple[SuiteLine, ...]:
 
 
 BAR = 20
-LOUD = 0.05
-"""Difference of equal arms in standard mode above which a calibration is not plausible.
-
-Published launches lie at most 2 % apart.
-"""
 
 
 def arm_letters(names: Iterable[str]) -> dict[str, str]:
@@ -219,26 +213,3 @@ def cell_name(key: CellKey) -> str:
     parts += ["warm"] if key.warm else []
     parts += [key.text] if key.text else []
     return ", ".join(parts)
-
-
-def noise_text(found: Mapping[str, Noise]) -> str:
-    """Describe the measured noise of the box and the smallest difference that later runs may claim."""
-    if not found:
-        return "The noise is unknown until all cells are measured in three launches; nothing was saved."
-    lines = [_noise_line(metric, one) for metric, one in found.items()]
-    loud = [metric for metric, one in found.items() if one.floor(2, one.samples) > LOUD]
-    if loud:
-        lines.append(
-            f"Equal arms differ by more than {100 * LOUD:.0f} % in {', '.join(loud)}: "
-            "something else may have used the box. Calibrate again on a quiet box."
-        )
-    return "\n".join([*lines, f"Later runs claim no smaller difference, for {CALIBRATION_DAYS} days."])
-
-
-def _noise_line(metric: str, noise: Noise) -> str:
-    standard, careful = (100 * noise.floor(launches, noise.samples) for launches in (2, 4))
-    return (
-        f"{metric:<10} launches {100 * noise.launch_sd:.2f} % apart (SD), requests of a launch "
-        f"{100 * noise.within_sd:.2f} %; two equal arms differ by up to {standard:.1f} % in standard mode, "
-        f"{careful:.1f} % in careful"
-    )
