@@ -40,6 +40,7 @@ from sparkdash.supervisor.decide.moves import (
     PolicyRead,
     Preload,
     Refuse,
+    Release,
     Stop,
     SwapCancelled,
     SwapDone,
@@ -251,6 +252,8 @@ class Actor:
     def _note(self, move: Move) -> None:
         """Publish what people see of a move, before its effects."""
         match move:
+            case Arrive(profile=str(name)) if self._scheduler.awaits_server(name, self._tools.clock.monotonic()):
+                self._attachments.ask_again(self._running(), self._profiles[name], lambda: self.post(Release(name)))
             case Arrive() | Leave():
                 pass  # most moves are these, and they change the counts
             case SwapDone() | SwapFailed() | SwapCancelled():

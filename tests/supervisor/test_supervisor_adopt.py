@@ -256,6 +256,22 @@ async def test_a_server_that_is_not_used_does_not_come_back(
         await house.close()
 
 
+async def test_a_server_that_came_back_serves_again_within_seconds(house: Any, new_foreign: Any, far: Any) -> None:
+    server = await new_foreign([QWEN])
+    await server.end()
+    await house.open(far(server.url))
+    for _ in range(3):
+        error = await refusal(house, "far")
+        assert (error.code, error.status, error.retry_after) == ("engine_unreachable", 503, 2.0)
+        assert "sparkdash use" not in error.text()
+        house.clock.time += 5
+    assert len(house.swaps()) == 1, "asking again is no swap"
+    await server.start()
+    await refusal(house, "far")
+    await house.clock.rest()
+    assert (await house.leased("far")).url == server.url
+
+
 @pytest.mark.parametrize("order", ["cancel", "go on"])
 async def test_a_newer_file_that_leads_nowhere_leaves_no_engine_behind(
     house: Any, new_foreign: Any, far: Any, make_catalog: Any, unused_tcp_port: int, order: str

@@ -33,6 +33,8 @@ REST_S = 120.0
 WITHIN_S = 600.0
 """Two failures within this park; it is also the longest rest."""
 
+SERVER_AGAIN_S = 2.0
+"""Time after which a server that sparkdash does not start is asked again whether it answers."""
 LOOKED_S = 2.0
 """Rest after a failure that a start sees before it evicts anybody, so that clients that re-post cost little."""
 
@@ -168,11 +170,18 @@ class Breaker:
             else:
                 record.rest_until = 0.0
 
-    def refusal(self, profile: str, now: float) -> SparkdashError | None:
-        """Why it is not started now; None when it may be tried. Its code is that of the failure."""
+    def refusal(self, profile: str, now: float, *, managed: bool = True) -> SparkdashError | None:
+        """Why it is not started now; None when it may be tried. Its code is that of the failure.
+
+        A server that is not `managed` comes and goes by itself, and is asked again while somebody wants it.
+        """
         record = self._records.get(profile)
         if record is None:
             return None
+        if not managed and (record.parked or now < record.rest_until):
+            refusal = copy.copy(record.error)
+            refusal.retry_after = SERVER_AGAIN_S
+            return refusal
         if record.parked:
             return _parked(profile, record.error, record.failures)
         if now >= record.rest_until:

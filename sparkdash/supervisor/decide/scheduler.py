@@ -124,6 +124,10 @@ class Scheduler:
     def choice(self, target: str, now: float, *, person: bool = True) -> fit.Choice:
         return self.occupancy.choice(target, now, person=person)
 
+    def awaits_server(self, profile: str, now: float) -> bool:
+        """Whether requests for a server that sparkdash does not start are refused until it answers again."""
+        return not self.records.managed(profile) and self.breaker.refusal(profile, now) is not None
+
     def hold(self, target: str, now: float) -> Hold | None:
         """Return which engines in use a request for the profile would have to wait for now."""
         self._queue.now = now
@@ -180,7 +184,8 @@ class Scheduler:
         if self.records.runs(profile) or self.records.awaits_repair(profile):
             return None
         choice = self.occupancy.choice(profile, self._now, person=False)
-        return self._queue.cannot_come(profile, choice) or self.breaker.refusal(profile, self._now)
+        managed = self.records.managed(profile)
+        return self._queue.cannot_come(profile, choice) or self.breaker.refusal(profile, self._now, managed=managed)
 
     def _catalog(self, move: CatalogRead) -> list[Effect]:
         profiles = move.profiles
@@ -229,6 +234,8 @@ class Scheduler:
         self.breaker.failed(swap.target, swap.fingerprint or "", error, self._now, evicted=evicted)
         if (wish := self.records.queue.get(USE)) and wish.profile == swap.target:
             del self.records.queue[USE]
+        if not self.records.managed(swap.target):
+            error = self.breaker.refusal(swap.target, self._now, managed=False) or error
         return self.decisions.refuse_requests_for(swap.target, error)
 
     # Orders of people.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sparkdash.domain.engine import EngineState
@@ -10,6 +12,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
 from sparkdash.engines import model_list, openai
 from sparkdash.errors import EngineError, UpstreamError
+from sparkdash.supervisor.decide.breaker import SERVER_AGAIN_S
 from sparkdash.supervisor.probe import PROBE_S, UNLISTED
 from sparkdash.supervisor.tools import Tools
 
@@ -80,6 +83,7 @@ class Attachments:
         self._tools = tools
         self._store = tools.store
         self._kept = dict(tools.store.attached) if tools.store else {}
+        self._asked_at: dict[str, float] = {}
 
     async def take_back(self) -> list[Profile]:
         """Register servers that an earlier daemon used and that answer; report the others."""
@@ -113,6 +117,18 @@ class Attachments:
             if now.get(name) != self._kept.get(name):
                 self._store.record_attached(name, now.get(name))
         self._kept = now
+
+    def ask_again(self, group: asyncio.TaskGroup, profile: Profile, answers: Callable[[], object]) -> None:
+        """Ask a server that did not answer once more, at most every SERVER_AGAIN_S; call `answers` if it does now."""
+        now = self._tools.clock.monotonic()
+        if now >= self._asked_at.get(profile.name, 0.0) + SERVER_AGAIN_S:
+            self._asked_at[profile.name] = now
+            group.create_task(self._ask(profile, answers), name=f"ask {profile.name}")
+
+    async def _ask(self, profile: Profile, answers: Callable[[], object]) -> None:
+        with suppress(EngineError):
+            await attach_server(self._tools, profile)
+            answers()
 
     async def _found(self, profile: Profile) -> Attached | None:
         try:
