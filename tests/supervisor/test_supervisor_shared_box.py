@@ -32,9 +32,10 @@ LONG = (400.0, 500.0, 7.0)
         (EngineUse(0, 180, busy=True), 180),  # as long as it took to load
         (EngineUse(0, 10, busy=True), 30),  # min_dwell_s
         (EngineUse(0, 180, used_at=20, pauses=SOON), 20 + 12),  # 1.5 times the longest pause
-        (EngineUse(0, 180, used_at=20, pauses=(0.1,)), 20 + PAUSE_S),
+        (EngineUse(0, 180, used_at=20, pauses=(0.1, 0.1, 0.1)), 20 + PAUSE_S),
+        (EngineUse(0, 100, used_at=20, pauses=(0.1, 0.1)), 100),
         (EngineUse(0, 180, used_at=175, pauses=SOON), 180),
-        (EngineUse(0, 100, used_at=20), 100),  # no pause is known yet: the load's own time
+        (EngineUse(0, 100, used_at=20), 100),  # too few pauses are known: the load's own time
         (EngineUse(0, 10, used_at=2), 12),
         (EngineUse(0, 180, used_at=20, pauses=LONG), 20 + PAUSE_S),  # they return later than it is kept
         (EngineUse(0, 0, used_at=20), 20 + PAUSE_S),  # adopted
@@ -67,12 +68,13 @@ def waits(box: SharedBox) -> list[float]:
 def test_an_hour_of_two_agents_an_editor_and_a_chat() -> None:
     """With a dwell of 30 s for every engine and pauses of 5 s: 45 evictions, 60 answers, engines at work for 16 %."""
     box = hour()
-    assert box.evictions <= 34
-    assert sum(ask.granted_at is not None for ask in box.asks) >= 100
-    assert box.useful_s > 0.25 * 3600
+    assert box.evictions <= 32
+    assert sum(ask.granted_at is not None for ask in box.asks) >= 95
+    assert box.useful_s > 0.23 * 3600
     assert max(waits(box)) < 360
 
 
+@pytest.mark.timeout(900)
 def test_in_random_histories_nobody_starves_and_autocomplete_stops_nobody() -> None:
     for seed in range(tries(10_000)):
         rng = Random(seed)

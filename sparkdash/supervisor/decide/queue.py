@@ -32,6 +32,7 @@ PAUSE_S = 5.0
 """Least pause between two requests that an agent is given: its tools take seconds."""
 PAUSE_MARGIN = 1.5
 """How much longer than the longest pause seen the next one may be."""
+FEW_PAUSES = 3
 SETTLE_S = 2.0
 """Wait after which a request is meant: editors give up sooner what they sent while one types."""
 SERVED_FROM = 20
@@ -58,10 +59,10 @@ def dwell_s(use: EngineUse, patience: Patience) -> float:
 def likely_pause_s(use: EngineUse, patience: Patience) -> float:
     """Estimate how long the engine's next request may take to come, as far as that is worth waiting for.
 
-    While no pause is known: as long as a load would, which is what a wrong guess costs.
+    While few pauses are known: as long as a load would, which is what a wrong guess costs.
     """
     dwell = dwell_s(use, patience)
-    if not use.pauses:
+    if len(use.pauses) < FEW_PAUSES:
         return max(PAUSE_S, min(use.load_s, dwell))
     short = [pause for pause in use.pauses if pause <= dwell]
     if 2 * len(short) < len(use.pauses):
