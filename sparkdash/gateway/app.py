@@ -19,7 +19,7 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.admission import access, audit, guard
 from sparkdash.gateway.admission.access import READ, AccessControl
-from sparkdash.gateway.apis import ollama, pages
+from sparkdash.gateway.apis import llama_swap, ollama, pages
 from sparkdash.gateway.apis.models import model_list_handler
 from sparkdash.gateway.apis.pages import serve_metrics
 from sparkdash.gateway.control.app import build_control_app
@@ -29,7 +29,16 @@ from sparkdash.gateway.http.channel import ClientGone, Receive, Scope, Send, rep
 from sparkdash.gateway.http.exchange import Exchange, ParsedHead
 from sparkdash.gateway.http.headers import HeaderList, profiles_since
 from sparkdash.gateway.protocol import problems
-from sparkdash.gateway.protocol.route import METRICS, OLLAMA, Dialect, Route, find_route, is_plain, raw_route
+from sparkdash.gateway.protocol.route import (
+    METRICS,
+    OLLAMA,
+    Dialect,
+    Route,
+    find_route,
+    is_llama_swap_command,
+    is_plain,
+    raw_route,
+)
 from sparkdash.gateway.relay import passthrough
 from sparkdash.gateway.relay.admitted import is_remote
 from sparkdash.limits import CONTROL_BODY_MIB, shown
@@ -202,6 +211,10 @@ class Gateway:
             return serve_metrics
         if path.startswith("/api/"):
             return self._serve_control
+        if path.rstrip("/") == llama_swap.RUNNING:
+            return llama_swap.serve_running
+        if head.method == "GET" and is_llama_swap_command(path):
+            return llama_swap.serve_command
         if path.startswith("/upstream/"):
             return serve_raw
         return model_list_handler(head) or passthrough.relay_request

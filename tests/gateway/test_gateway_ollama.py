@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -12,6 +13,7 @@ from scripted import answering, streaming
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged
 from sparkdash.domain.images import Inventory, Item, Stock
+from sparkdash.domain.request import RequestState
 from sparkdash.domain.weights import WeightBytes, WeightFacts
 from sparkdash.errors import AdmissionError, EngineError
 from sparkdash.gateway.apis import ollama_wire
@@ -290,14 +292,42 @@ class TestWaiting:
 
 
 async def test_a_request_without_a_prompt_loads(house: Any) -> None:
-    """Answered when it is up; unloading is not the clients' business here."""
+    """Answered when it is up."""
     for path in ("/api/chat", "/api/generate"):
         said = (await house.client.post(path, json={"model": "beta/fast:latest"})).json()
         assert (said["done"], said["done_reason"]) == (True, "load")
     assert house.supervisor.leases == ["beta/fast:latest"] * 2
-    refused = await house.client.post("/api/generate", json={"model": "alpha", "keep_alive": 0})
-    assert (refused.status_code, "sparkdash stop" in refused.json()["error"]) == (400, True)
     assert house.engine.seen == []
+
+
+async def test_keep_alive_0_unloads_what_nobody_uses(house: Any) -> None:
+    """Ollama's own words for it; an engine that has requests stays, and the client is told."""
+    asked = {"model": "alpha:latest", "keep_alive": 0}
+    said = (await house.client.post("/api/generate", json=asked)).json()
+    assert (said["done"], said["done_reason"], house.supervisor.calls) == (True, "unload", [("stop", "alpha")])
+    house.supervisor.gate.clear()
+    waits = asyncio.create_task(house.client.post("/v1/chat/completions", json={"model": "alpha", "messages": []}))
+    await house.in_state(RequestState.WAITING)
+    refused = await house.client.post("/api/chat", json=asked)
+    assert (refused.status_code, "1 request" in refused.json()["error"]) == (409, True)
+    house.supervisor.gate.set()
+    await waits
+    assert house.supervisor.calls == [("stop", "alpha")]
+
+
+async def test_log_probabilities_stand_beside_the_text(house: Any) -> None:
+    """As in Ollama's own lines, for a chat and for a prompt."""
+    said = [{"token": "Hi", "logprob": -0.1, "bytes": [72, 105], "top_logprobs": []}]
+    choice = {"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
+    house.engine.script = answering(json.dumps({"choices": [choice | {"logprobs": {"content": said}}]}).encode())
+    for path, more in (
+        ("/api/chat", {"messages": [{"role": "user", "content": "x"}]}),
+        ("/api/generate", {"prompt": "x"}),
+    ):
+        asked = {"model": "alpha", "stream": False, "logprobs": True, "top_logprobs": 2, **more}
+        assert (await house.client.post(path, json=asked)).json()["logprobs"] == said
+        sent = json.loads(house.engine.seen[-1].body)
+        assert (sent["logprobs"], sent["top_logprobs"]) == (True, 2)
 
 
 async def test_what_there_is(house: Any, tools: Any) -> None:
@@ -308,7 +338,9 @@ async def test_what_there_is(house: Any, tools: Any) -> None:
     assert all(isinstance(item["size"], int) for item in tags)  # without it Zed reads none of the list
     house.bus.publish(EngineChanged(engine=tools.ready("beta/fast", EngineState.LOADING)))
     up = (await house.client.get("/api/ps")).json()["models"]
-    assert [(item["name"], item["context_length"]) for item in up] == [("alpha", 32768)]
+    assert [(item["name"], item["context_length"], item["expires_at"]) for item in up] == [
+        ("alpha", 32768, "2300-01-01T00:00:00Z")
+    ]
     version = (await house.client.get("/api/version")).json()["version"]
     assert tuple(map(int, version.split("."))) >= (0, 13, 4)
     for name in ("coder", "coder:latest", "auto"):
@@ -404,7 +436,8 @@ async def test_an_engine_without_embeddings_is_told_in_its_words(house: Any) -> 
     """As an error of Ollama's shape, also where the answer makes no sense."""
     house.engine.script = answering(b'{"error":{"message":"no embeddings here"}}', 404)
     reply = await house.client.post("/api/embed", json={"model": "alpha", "input": "x"})
-    assert (reply.status_code, reply.json()) == (404, {"error": "no embeddings here"})
+    assert (reply.status_code, list(reply.json())) == (404, ["error"])
+    assert "alpha does not serve /v1/embeddings: its engine says 'no embeddings here'" in reply.json()["error"]
     house.engine.script = answering(b'{"data":[{}]}')
     reply = await house.client.post("/api/embed", json={"model": "alpha", "input": "x"})
     assert reply.status_code == 502

@@ -59,6 +59,26 @@ async def test_a_refusal_that_folding_does_not_fix_is_the_engines_own(house: Any
 
 
 @pytest.mark.parametrize(
+    ("status", "words"), [(404, '{"detail":"Not Found"}'), (501, "This server has no embeddings.")]
+)
+async def test_a_route_that_the_engine_lacks_is_told_with_who_has_it(house: Any, status: int, words: str) -> None:
+    pools = house.catalog.profiles["beta/fast"].model_copy(update={"args": {"runner": "pooling"}})
+    house.catalog.profiles["beta/fast"] = pools
+    house.engine.script = answering(words.encode(), status)
+    reply = await house.client.post("/v1/embeddings", json={"model": "alpha", "input": "x"})
+    told = reply.json()["error"]
+    assert (reply.status_code, told["code"], told["hint"]) == (404, "route_not_served", "Use beta/fast.")
+    assert "alpha does not serve /v1/embeddings" in told["message"]
+
+
+async def test_an_engines_404_about_a_model_is_its_own(house: Any) -> None:
+    words = b'{"error":{"message":"The model `x` does not exist."}}'
+    house.engine.script = answering(words, 404)
+    reply = await house.client.post("/v1/embeddings", json={"model": "alpha", "input": "x"})
+    assert (reply.status_code, reply.content) == (404, words)
+
+
+@pytest.mark.parametrize(
     ("told", "asked", "limit"),
     [
         (LLAMACPP, 6002, 4096),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparkdash.gateway.admission import access
-from sparkdash.gateway.apis import pages
+from sparkdash.gateway.apis import llama_swap, pages
 from sparkdash.gateway.protocol import route
 
 Route = tuple[str, str]
@@ -31,7 +31,8 @@ def every_route(gateway: Any) -> set[Route]:
     reads = {f"/api/{word}" for word in READ_OLLAMA}
     found |= {("GET" if path in reads else "POST", path) for path in route.OLLAMA}
     found |= {("GET", route.METRICS)} | {("GET", path) for path in pages.FILES}
-    found |= {("GET", "/v1/models"), ("GET", "/v1/models/NAME")}
+    found |= {("GET", "/v1/models"), ("GET", "/v1/models/NAME"), ("GET", llama_swap.RUNNING)}
+    found |= {("GET", path) for path in ("/unload", "/unload/NAME", "/upstream/NAME")}
     return found | {(method, path) for method in ("GET", "POST") for path in ("/v1/PATH", "/upstream/PROFILE/PATH")}
 
 

@@ -108,20 +108,7 @@ class AccessControl:
                     f"and `sparkdash keys add {key.name}` for a new one."
                 ),
             )
-        if scope not in key.scopes and not (scope is Scope.METRICS and Scope.CONTROL in key.scopes):
-            raise AdmissionError(
-                f"The key {key.name!r} is for {' and '.join(key.scopes)}, not for {scope}.",
-                code="scope_refused",
-                status=403,
-                hint=f"`sparkdash keys add NAME --scope {scope}` makes such a key.",
-            )
-        if key.models and scope is not Scope.INFERENCE:
-            raise AdmissionError(
-                f"The key {key.name!r} is for inference on some models, not for {scope}.",
-                code="whole_box_refused",
-                status=403,
-                hint=f"{_models_of(key)} A key without --models may have the scope {scope}.",
-            )
+        refuse_scope(key, scope)
         if counts:
             self._within_tokens(key)
             self._within_requests(key)
@@ -164,6 +151,24 @@ class AccessControl:
                 retry_after=MINUTE_S - (now - recent[0]),
             )
         recent.append(now)
+
+
+def refuse_scope(key: Key, scope: Scope) -> None:
+    """Refuse what a key is not for. Raises AdmissionError: 403 `scope_refused`, `whole_box_refused`."""
+    if scope not in key.scopes and not (scope is Scope.METRICS and Scope.CONTROL in key.scopes):
+        raise AdmissionError(
+            f"The key {key.name!r} is for {' and '.join(key.scopes)}, not for {scope}.",
+            code="scope_refused",
+            status=403,
+            hint=f"`sparkdash keys add NAME --scope {scope}` makes such a key.",
+        )
+    if key.models and scope is not Scope.INFERENCE:
+        raise AdmissionError(
+            f"The key {key.name!r} is for inference on some models, not for {scope}.",
+            code="whole_box_refused",
+            status=403,
+            hint=f"{_models_of(key)} A key without --models may have the scope {scope}.",
+        )
 
 
 Address = tuple[str, int | None] | None

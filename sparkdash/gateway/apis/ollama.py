@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from sparkdash.access.key import Key
-from sparkdash.domain.engine import EngineState
+from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.images import Inventory, Stock
 from sparkdash.domain.profile import AUTO, ProfileSummary
 from sparkdash.domain.state import Snapshot
@@ -28,6 +29,7 @@ from sparkdash.gateway.apis.ollama_wire import (
     rfc3339,
     shape_message,
 )
+from sparkdash.gateway.apis.unloading import unload_model
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.channel import ClientGone, Message, Scope, replay_body
 from sparkdash.gateway.http.exchange import Exchange
@@ -392,23 +394,24 @@ async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:
 
 
 async def _load(deps: Deps, exchange: Exchange, ask: OllamaRequest) -> None:
-    if ask.unload:
-        raise AdmissionError(
-            "Clients cannot unload models here.", code="not_supported", hint="`sparkdash stop` does it."
-        )
     deps.exclusive.admit(exchange.head.token)
     wanted, _ = resolve_model(
         ask.model, deps.catalog(), deps.settings.model_names, deps.choices(), lambda: deps.bus.snapshot
     )
     wanted = permitted_name(exchange.key, wanted, deps.catalog(), lambda: deps.bus.snapshot)
-    async with deps.supervisor.lease(wanted, request_id=deps.new_id(), on_wait=lambda _place: None):
-        pass
+    if ask.unload:
+        await unload_model(
+            deps, exchange, _active(deps.bus.snapshot) if wanted == AUTO else deps.catalog().find(wanted).name
+        )
+    else:
+        async with deps.supervisor.lease(wanted, request_id=deps.new_id(), on_wait=lambda _place: None):
+            pass
     said = {
         "model": ask.model,
         "created_at": rfc3339(deps.clock()),
         **shape_message({"content": ""}, generate=ask.generate),
     }
-    await _tell(exchange, said | {"done_reason": "load", "done": True})
+    await _tell(exchange, said | {"done_reason": "unload" if ask.unload else "load", "done": True})
 
 
 # --- facts about models ------------------------------------------------------------------------------------------
@@ -420,15 +423,27 @@ def _tags(deps: Deps, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _ps(deps: Deps, snapshot: Snapshot) -> dict[str, Any]:
-    """List the loaded models. There is no `expires_at`: no model is unloaded by a request's clock."""
+    """List the loaded models. Without an `idle_ttl_s` a model stays until year NEVER, as with Ollama's `keep_alive` -1."""
     up = {name for name, each in snapshot.engines.items() if each.state in (EngineState.READY, EngineState.DRAINING)}
     return {
         "models": [
-            _listed(deps, each, each.name) | ({} if each.context is None else {"context_length": each.context})
+            _listed(deps, each, each.name)
+            | {"expires_at": _expires_at(deps, snapshot.engines[each.name]), "size_vram": _size(deps, each.name)}
+            | ({} if each.context is None else {"context_length": each.context})
             for each in models.runnable(snapshot)
             if each.name in up
         ]
     }
+
+
+NEVER = rfc3339(datetime(2300, 1, 1, tzinfo=UTC).timestamp())
+
+
+def _expires_at(deps: Deps, engine: Engine) -> str:
+    """Return when the engine ends if nobody uses it."""
+    ttl_s = deps.settings.policy_of(engine.profile).idle_ttl_s
+    used_at = max([*engine.asked_at.values(), engine.ready_at or 0.0])
+    return NEVER if ttl_s is None else rfc3339((deps.clock() if engine.in_flight else used_at) + ttl_s)
 
 
 def _listed(deps: Deps, profile: ProfileSummary, name: str) -> dict[str, Any]:
@@ -442,7 +457,7 @@ def _listed(deps: Deps, profile: ProfileSummary, name: str) -> dict[str, Any]:
         "name": name,
         "model": name,
         "modified_at": rfc3339(deps.bus.snapshot.daemon.started_at),
-        "size": weights.bytes.total if weights is not None else 0,
+        "size": _size(deps, profile.name),
         "digest": profile.fingerprint,
         "details": _details(profile.name, weights),
     }
@@ -466,6 +481,11 @@ def _amount(parameters: int | None) -> str:
     if parameters is None:
         return ""
     return f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.1f}M"
+
+
+def _size(deps: Deps, name: str) -> int:
+    weights = _weights(deps, name)
+    return weights.bytes.total if weights is not None else 0
 
 
 def _weights(deps: Deps, name: str) -> WeightFacts | None:

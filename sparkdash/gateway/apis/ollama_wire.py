@@ -1,6 +1,6 @@
 """Translates a chat between Ollama's format and OpenAI's: the request one way, the answer back.
 
-Keys without a counterpart are left out both ways (`keep_alive`, `num_ctx`, `template`: a profile decides those).
+Keys without a counterpart are left out both ways (`num_ctx`, `template`, a `keep_alive` but 0: a profile decides those).
 Source of the shapes: Ollama's docs/api.md and its Python client 0.6.
 
 Pure.
@@ -67,6 +67,8 @@ def parse_ollama_request(body: Mapping[str, Any], *, generate: bool) -> OllamaRe
     if path == CHAT and body.get("tools"):
         request["tools"] = _list(body, "tools")
     request |= _options(body.get("options")) | _format(body.get("format")) | _think(body.get("think"))
+    if body.get("logprobs"):
+        request |= {"logprobs": True, "top_logprobs": body.get("top_logprobs") or 0}
     request["stream"] = stream
     if stream:
         request["stream_options"] = {"include_usage": True}
@@ -245,6 +247,8 @@ class AnswerSummary:
             message = {"content": part.get("content") or ""}
             if thinking := part.get("reasoning_content") or part.get("reasoning"):
                 message["thinking"] = thinking
+            if logprobs := (choice.get("logprobs") or {}).get("content"):
+                message["logprobs"] = logprobs
             yield message
 
     def _add_calls(self, calls: Sequence[Mapping[str, Any]]) -> None:
@@ -280,9 +284,11 @@ class AnswerSummary:
 
 
 def shape_message(message: Mapping[str, Any], *, generate: bool) -> dict[str, Any]:
-    """A message as /api/chat has it, or as /api/generate does."""
+    """A message as /api/chat has it, or as /api/generate does; log probabilities stand beside it in both."""
     if not generate:
-        return {"message": {"role": "assistant", **message}}
+        inner = {key: value for key, value in message.items() if key != "logprobs"}
+        beside = {"logprobs": message["logprobs"]} if "logprobs" in message else {}
+        return {"message": {"role": "assistant", **inner}, **beside}
     rest = {key: value for key, value in message.items() if key != "content"}
     return {"response": message.get("content", ""), **rest}
 

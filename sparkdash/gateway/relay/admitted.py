@@ -16,8 +16,9 @@ from sparkdash.domain.profile import AUTO, Profile
 from sparkdash.domain.request import ROUTE_PATHS, ServerRoute
 from sparkdash.domain.state import Snapshot
 from sparkdash.engines.generic.known_servers import described_server
+from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
-from sparkdash.gateway.admission.access import may_see, permitted_name
+from sparkdash.gateway.admission.access import may_see, permitted_name, visible_snapshot
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import BodyShare, Exchange
 from sparkdash.gateway.http.headers import HeaderPairs
@@ -192,10 +193,10 @@ _TRANSLATED = frozenset({ServerRoute.RESPONSES, ServerRoute.MESSAGES})
 """Routes that a chat can answer."""
 
 
-def refuse_unserved(profile: Profile | None, route: Route) -> None:
+def refuse_unserved(profile: Profile | None, route: Route, others: Callable[[], str] = str) -> None:
     """Raise AdmissionError for a route that the profile's server does not serve.
 
-    Paths of no known route are left to the server.
+    Paths of no known route are left to the server. `others`: see `served_elsewhere`.
     """
     server = described_server(profile) if profile is not None and route.profile is None else None
     if profile is None or server is None:
@@ -209,9 +210,39 @@ def refuse_unserved(profile: Profile | None, route: Route) -> None:
     raise AdmissionError(
         f"{profile.name} does not serve {route.path}. It serves {', '.join(ROUTE_PATHS[each] for each in served)}.",
         code="route_not_served",
-        hint="Choose another model, or add the route to `server.routes` of its profile if the server has it.",
+        hint=f"{others()}If the server has the route, add it to `server.routes` of its profile.",
         status=404,
     )
+
+
+def unserved_error(context: RequestContext, profile: Profile, words: bytes) -> AdmissionError:
+    """Make the error for a route that an engine turned out not to have; `words` are its own."""
+    others = served_elsewhere(context.deps, context.exchange, context.route)
+    return AdmissionError(
+        f"{profile.name} does not serve {context.route.path}: its engine says {engine_error_text(words)!r}.",
+        code="route_not_served",
+        hint=others.strip() or "No profile here is known to serve it.",
+        status=404,
+    )
+
+
+def served_elsewhere(deps: Deps, exchange: Exchange, route: Route) -> str:
+    """Name profiles that the caller may use and that do the route's work, the running ones first; a sentence."""
+    snapshot, catalog = visible_snapshot(exchange.key, deps.bus.snapshot), deps.catalog()
+
+    def does(name: str) -> bool:
+        profile = find_profile(name, catalog)
+        tasks = None if profile is None else adapter_of(profile).tasks(profile, deps.supervisor.target(profile))
+        return tasks is not None and route.task in tasks
+
+    names = [one.name for one in snapshot.profiles if one.cannot_run is None and does(one.name)]
+    running = [name for name in names if (engine := snapshot.engines.get(name)) and engine.state in _RUNS]
+    named = [*(f"{name} (runs)" for name in running), *(name for name in names if name not in running)]
+    return f"Use {' or '.join(named[:OTHERS])}. " if named else ""
+
+
+OTHERS = 3
+"""Most profiles that such an error names."""
 
 
 def server_path(profile: Profile, path: str) -> str:
@@ -281,7 +312,7 @@ def admit_request(
     if key is not None:
         name = permitted_name(key, name, catalog, lambda: deps.bus.snapshot, route.task)
         profile = find_profile(name, catalog)
-    refuse_unserved(profile, route)
+    refuse_unserved(profile, route, lambda: served_elsewhere(deps, exchange, route))
     deps.exclusive.admit(head.token)
     return RequestContext(deps, exchange, route, body_share, peeked, name, profile, batch, upload, autocomplete)
 

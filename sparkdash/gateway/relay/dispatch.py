@@ -29,6 +29,7 @@ from sparkdash.gateway.relay.admitted import (
     refuse_unserved,
     remote_refusal,
     server_path,
+    unserved_error,
 )
 from sparkdash.gateway.relay.reply import BAD_REQUEST, Reply, log_hint
 from sparkdash.gateway.translate.requests import CHAT, TRANSLATED, as_chat
@@ -198,8 +199,17 @@ async def _send(
         local = None if is_remote(lease.profile) else lease
         if local is None:
             await _raise_remote_refusal(context, lease, answer)
+        elif answer.status in UNKNOWN_PATH and context.route.task is not None:
+            await _raise_unserved(context, lease, answer)
         await reply.take(answer, sent_at, on_client_stuck, lease=local, prepared=prepared)
     return None
+
+
+async def _raise_unserved(context: RequestContext, lease: Lease, answer: EngineResponse) -> None:
+    """Raise AdmissionError for a route that the engine does not have. A 404 about a model is the engine's own."""
+    words = answer.words_of(await answer.read())
+    if b"model" not in words.lower():
+        raise unserved_error(context, lease.profile, words)
 
 
 async def _needs_folding(context: RequestContext, lease: Lease, answer: EngineResponse) -> bool:

@@ -1,0 +1,33 @@
+"""Unloading: a client of Ollama's or llama-swap's API stops an engine, as far as it may."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sparkdash.access.key import Scope
+from sparkdash.domain.swap import SwapCause
+from sparkdash.errors import AdmissionError
+from sparkdash.gateway.admission import access
+from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.http.exchange import Exchange
+
+
+async def unload_model(deps: Deps, exchange: Exchange, profile: str | None) -> None:
+    """Stop an engine that nobody uses; None: all engines. Who may control the box may do it.
+
+    Raises:
+        AdmissionError: 403 `not_the_owner`, `scope_refused`, `whole_box_refused`; 409 `in_use`.
+    """
+    if (key := exchange.key) is not None:
+        access.refuse_scope(key, Scope.CONTROL)
+    elif not exchange.head.unix:
+        await asyncio.to_thread(access.refuse_other_users, *exchange.ends())
+    users = [row for row in deps.bus.snapshot.requests.values() if profile in (None, row.profile)]
+    if users:
+        raise AdmissionError(
+            f"{profile or 'The box'} has {len(users)} requests, so nothing was unloaded.",
+            code="in_use",
+            status=409,
+            hint="Try again once they have ended; `sparkdash stop` does not wait for them.",
+        )
+    await deps.supervisor.stop(profile, cause=SwapCause.USER)
