@@ -193,7 +193,7 @@ def is_for_owners(path: str) -> bool:
 def is_control(path: str) -> bool:
     """Whether a (decoded) path belongs to the box's managers, rather than to users of a model."""
     tidy = path.rstrip("/")
-    return tidy == METRICS or (path.startswith("/api/") and tidy not in OLLAMA) or is_llama_swap_command(tidy)
+    return tidy == METRICS or (path.startswith("/api/") and tidy not in OLLAMA) or is_llama_swap_command(path)
 
 
 def is_llama_swap_command(path: str) -> bool:
@@ -202,7 +202,7 @@ def is_llama_swap_command(path: str) -> bool:
     return _LLAMA_SWAP.fullmatch(path) is not None
 
 
-_LLAMA_SWAP = re.compile(r"/unload(?:/.+)?|/upstream/[^/]+/?")
+_LLAMA_SWAP = re.compile(r"/unload(?:/.*)?|/upstream/[^/]+")
 
 
 def _escapes(path: str) -> bool:
