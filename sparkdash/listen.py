@@ -231,7 +231,7 @@ def _lock_file(folder: Path) -> IO[str]:
         return (folder / "daemon.lock").open("a+")
     except OSError as error:
         raise HostError(
-            f"sparkdash cannot keep its lock and socket in {folder}: {error.strerror}.",
+            f"sparkdash cannot keep its lock and socket in {folder}: {error.strerror or error}.",
             code="folder_unusable",
             hint="Make it writable, or name another with SPARKDASH_RUNTIME_DIR (or SPARKDASH_STATE_DIR).",
         ) from None
