@@ -70,6 +70,12 @@ def test_edits_leave_the_clients_spelling(body: bytes, edits: Edits, expected: b
     assert rewrite_body(body, edits) == expected
 
 
+def test_a_body_of_very_many_keys_is_refused_before_they_are_read() -> None:
+    """Read one by one, 300,000 of them held the loop for seconds."""
+    with pytest.raises(ValueError, match="more than 1000 keys"):
+        rewrite_body(b'{"model":"m",' + b'"a":1,' * 300_000 + b'"b":1}', Edits({"model": "x"}))
+
+
 @pytest.mark.parametrize(
     "body",
     [
