@@ -431,7 +431,7 @@ def _client_files() -> Iterator[Left]:
     for path in sorted({Path(file.path).expanduser() for setup in setups for file in setup.files if file.path}):
         if backups := sorted(path.parent.glob(f"{path.name}.before-sparkdash-*")):
             yield Left("client", path, f"as before: mv {quote(str(backups[-1]))} {quote(str(path))}")
-        elif path.is_file() and b"sparkdash" in path.read_bytes():
+        elif path.is_file() and b"sparkdash" in read_small_file(path):
             yield Left("client", path, "remove what names sparkdash, or the file")
 
 
@@ -445,7 +445,7 @@ def _remove(one: Left) -> str | None:
         else:
             one.path.unlink()
             rc = Path.home() / ".bashrc"
-            old = rc.read_bytes() if rc.is_file() else b""
+            old = read_small_file(rc) if rc.is_file() else b""
             if old != (new := old.replace(f"source '{one.path}'\n".encode(), b"")):
                 paths.replace_file(rc, new, mode=rc.stat().st_mode & 0o777)
     except OSError as error:

@@ -109,7 +109,7 @@ async def test_an_engine_that_does_not_come_up_has_them_too(box: Any) -> None:
     box.engine.script = answering(500, {"error": {"message": "no"}})
     answer = await box.client.post(CHAT, json=TURNS | {"model": "down"})
     told = answer.json()["error"]
-    assert answer.status_code == 400
+    assert answer.status_code == 503
     assert told["code"] == "engine_unreachable"
     assert "Nor can far/safe: " in told["message"]
 
