@@ -66,8 +66,11 @@ def share_term(flag: str, part: float | None, box: int | None) -> Term:
 
 def loaded_terms(profile: Profile, facts: Facts, drafting: Drafting) -> Iterator[Term]:
     yield weights_term(profile, facts, mtp="mtp" in drafting.method)
-    if drafting.model is not None:
-        yield _drafter(profile, facts, drafting.model)
+    if drafting.model is None:
+        return
+    roles = _roles(profile, drafting.model)
+    if roles or profile.memory.weights_gib is None:  # declared weights hold a drafter that is no model of its own
+        yield _drafter(profile, facts, drafting.model, roles)
 
 
 def weights_term(profile: Profile, facts: Facts, *, mtp: bool) -> Term:
@@ -85,14 +88,18 @@ def weights_term(profile: Profile, facts: Facts, *, mtp: bool) -> Term:
     return Term(name="weights", bytes=ceil(size / profile.nodes), source=f"{why}, over {profile.nodes} boxes")
 
 
-def _drafter(profile: Profile, facts: Facts, model: str) -> Term:
+def _roles(profile: Profile, model: str) -> set[str]:
     filled = fill_placeholders(model, profile.models)
-    roles = placeholders(model) | {role for role, ref in profile.models.items() if ref.ref == filled}
+    return placeholders(model) | {role for role, ref in profile.models.items() if ref.ref == filled}
+
+
+def _drafter(profile: Profile, facts: Facts, model: str, roles: set[str]) -> Term:
     found = next((facts[role] for role in sorted(roles) if role in facts), None)
     if isinstance(found, WeightFacts):
         source = f"{found.format} headers of {found.origin}"
         return Term(name="drafter", bytes=found.bytes.total, source=source)
-    return Term(name="drafter", source=found.reason if found else f"{filled} is not among the profile's models")
+    outside = f"{fill_placeholders(model, profile.models)} is not among the profile's models"
+    return Term(name="drafter", source=found.reason if found else outside)
 
 
 def dtype_width(profile: Profile, target: WeightFacts) -> CacheWidth | None:

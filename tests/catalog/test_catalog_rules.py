@@ -25,8 +25,8 @@ args:
   gpu-memory-utilization: 0.8
   max-model-len: 4096
   kv-cache-dtype: fp8
+  safetensors-load-strategy: eager
 """
-LAST = "  kv-cache-dtype: fp8\n"
 FP8 = "kv-cache-dtype: fp8"
 MTP = "{method: mtp, num_speculative_tokens: 2}"
 
@@ -55,6 +55,7 @@ def test_good_files_are_not_blamed(write: Write) -> None:
         ("0.22.1", "0.26.0", 7, "dead-env"),
         ("OMP_NUM_THREADS", "VLLM_ATTENTION_BACKEND", 7, "dead-attention-env"),
         (FP8, "enforce-eager: true", 12, "enforce-eager"),
+        ("load-strategy: eager", "load-strategy: lazy", 9, "mmap-loader"),
         (FP8, "max-num-seqs: 4\n  max-cudagraph-capture-size: 2048", 13, "cudagraph-capture-size"),
         (FP8, "max-num-batched-tokens: 65536", 12, "max-num-batched-tokens"),
         (FP8, "trust-remote-code: true", 12, "trust-remote-code"),
@@ -63,8 +64,8 @@ def test_good_files_are_not_blamed(write: Write) -> None:
         ("{path: /models/Qwen3.5-9B}", "{hf: Qwen/Qwen3.5-9B, revision: '${REV}'}", 6, "unfilled-variable"),
         ("/models/Qwen3.5-9B", "/models/$(hostname)/m", 6, "unfilled-variable"),
         (FP8, "tensor-parallel-size: 4", 12, "more-gpus-than-boxes"),
-        (FP8, "kv-cache-dtype: fp8\nrequest: {temprature: 0.5}", 13, "request-key"),
-        (FP8, "kv-cache-dtype: fp8\nmodes: {calm: {top-p: 0.5}}", 13, "request-key"),
+        ("strategy: eager", "strategy: eager\nrequest: {temprature: 0.5}", 14, "request-key"),
+        ("strategy: eager", "strategy: eager\nmodes: {calm: {top-p: 0.5}}", 14, "request-key"),
         ("  gpu-memory-utilization: 0.8\n", "", 9, "no-gpu-memory-utilization"),
         ("0.8\n", "0.95\n", 10, "high-gpu-memory-utilization"),
         (FP8, "kv-cache-memory-bytes: 200G", 12, "kv-more-than-box"),
@@ -133,6 +134,7 @@ def test_other_engines_have_rules_of_their_own(write: Write, engine: str, arg: s
     """And vLLM's are not theirs."""
     text = GOOD.replace("vllm", engine).replace(FP8, arg)
     text = text.replace("  gpu-memory-utilization: 0.8\n", "").replace("  max-model-len: 4096\n", "")
+    text = text.replace("  safetensors-load-strategy: eager\n", "")
     assert found(write(file=text)) == [(10, rule)]
 
 

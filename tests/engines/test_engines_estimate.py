@@ -103,6 +103,8 @@ def test_a_drafter_counts_beside_a_sized_cache() -> None:
     found = estimate_launch(profile(models=models, args=args), {"target": CODER, "drafter": drafter}, BOX)
     assert (sizes(found)["drafter"], found.basis, found.total_bytes) == (None, Basis.UNKNOWN, None)
     assert "org/other is not among the profile's models" in [term.source for term in found.terms]
+    declared = profile(models=models, args=args, memory=MemoryNeed(weights_gib=9))
+    assert "drafter" not in sizes(estimate_launch(declared, {"target": CODER}, BOX))
 
 
 @pytest.mark.parametrize(

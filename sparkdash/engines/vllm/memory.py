@@ -45,6 +45,8 @@ LOADER_BYTES = int(4.4 * GIB)
 """
 FAST_LOADER = (0, 22)
 """Version from which fastsafetensors is among its dependencies."""
+READ = "Read, since a Spark copies slowly out of mapped files (vcruz305/vllm-exl3 PR#28)."
+"""Reason for the eager strategy."""
 FAST_LOADER_SHARE = 0.8
 """Share of the memory above which that loader runs out of it (eugr/spark-vllm-docker)."""
 
@@ -178,10 +180,12 @@ def _propose_loader(proposal: Proposal, facts: WeightFacts, box: MemoryBudget) -
     left = f"{facts.quantization}, as the checkpoint itself says" if facts.quantization else "none"
     note = f"No `quantization` is given: vLLM finds it out ({left})."
     found = version_pair(proposal.profile.get("engine_version"))
-    if facts.bytes.total <= FAST_LOADER_SHARE * box.total:
-        why = "2 minutes instead of 9 for 122B in int4 (NVIDIA forum t/361819 post 29)."
-        if found and found >= FAST_LOADER:
-            proposal.arg("load-format", "fastsafetensors", why)
-        else:
-            note += f" Where the image has the fastsafetensors package, add `load-format: fastsafetensors`: {why}"
+    why = "2 minutes instead of 9 for 122B in int4 (NVIDIA forum t/361819 post 29)."
+    fits = facts.bytes.total <= FAST_LOADER_SHARE * box.total
+    if fits and found and found >= FAST_LOADER:
+        proposal.arg("load-format", "fastsafetensors", why)
+    else:
+        proposal.arg("safetensors-load-strategy", "eager", READ)
+        if fits:
+            note += f" Where the image has the fastsafetensors package, write `load-format: fastsafetensors`: {why}"
     proposal.reasons["args",] = note

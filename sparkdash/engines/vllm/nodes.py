@@ -46,7 +46,7 @@ def build_containers(profile: Profile, launch: LaunchContext, command: Sequence[
     nodes.refuse_unfit(profile, launch)
     backend = lookup(profile.args, BACKEND) or NATIVE
     # Ranks tell each other this address: https://docs.vllm.ai/en/stable/serving/parallelism_scaling
-    env = [{"VLLM_HOST_IP": node.address} for node in launch.nodes]
+    env = [{"VLLM_HOST_IP": node.address} | _peer_map(profile, rank) for rank, node in enumerate(launch.nodes)]
     if backend == RAY:
         return nodes.build_containers(
             profile, launch, _over_ray(profile, launch, command), [_quiet(one) for one in env]
@@ -58,6 +58,14 @@ def build_containers(profile: Profile, launch: LaunchContext, command: Sequence[
         code="nodes_unsupported",
         hint=f"Write `{BACKEND}: {RAY}`, or leave it out for vLLM's own launch.",
     )
+
+
+def _peer_map(profile: Profile, rank: int) -> dict[str, str]:
+    """Return which devices of B12X_ROCE_HCA reach the other rank of two: all, as sparkring@00157db has it."""
+    devices = profile.env.get("B12X_ROCE_HCA", "")
+    if not devices or profile.nodes != 2:
+        return {}
+    return {"B12X_ROCE_PEER_HCA_MAP": f"{1 - rank}={'/'.join(map(str, range(devices.count(',') + 1)))}"}
 
 
 def _quiet(variables: dict[str, str]) -> dict[str, str]:
