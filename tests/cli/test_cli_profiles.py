@@ -35,7 +35,7 @@ image: localhost/vllm:test
 models:
   target: {path: /data/small}
 serves: [little]
-args: {gpu-memory-utilization: 0.8, max-model-len: 4096}
+args: {gpu-memory-utilization: 0.8, load-format: fastsafetensors, max-model-len: 4096}
 variants:
   broken: {cannot_run: no MTP head, nearest: small}
 """
@@ -267,7 +267,7 @@ def test_check_names_flags_that_a_program_was_seen_not_to_list(sparkdash: Run, p
     assert "--disable-access-log-for-endpoints" in sparkdash("use", "small", "--dry-run").out
     profile = catalog.load_catalog([profile_folder]).profiles["small"]
     asked = containers.help_container(profile, ("vllm", "serve", "--help=all"), containerised=True)
-    listed = KnownFlags((("--gpu-memory-utilization",), ("--max-model-length",)))
+    listed = KnownFlags((("--gpu-memory-utilization",), ("--load-format",), ("--max-model-length",)))
     FlagStore(paths.flags_dir()).keep(asked, "sha256:1", listed)
     done = sparkdash("profiles", "check")
     assert done.code == 0
