@@ -267,7 +267,7 @@ def _agreed() -> bool:
 
 
 def _test(recipe: Recipe, place: GatewayTarget, *, as_json: bool) -> None:
-    from sparkdash.client.trial import attempt
+    from sparkdash.client.trial import attempt, what_it_said
 
     print_note(
         f"Asking {place.model} at {place.root} as {recipe.title} does; a model that does not run is loaded first."
@@ -276,8 +276,7 @@ def _test(recipe: Recipe, place: GatewayTarget, *, as_json: bool) -> None:
     if as_json:
         print_json({"client": recipe.name, "root": place.root, **trial._asdict()})
     else:
-        said = " ".join(trial.text.split())[:60]
         print_text(
             f"POST {trial.path} answered: first word after {trial.first_s:.1f} s, last after {trial.total_s:.1f} s.\n"
-            f"{trial.model} said: {said}"
+            f"{what_it_said(trial)}"
         )

@@ -19,7 +19,7 @@ from sparkdash.discovery.found import LLAMA_SWAP, Discovered, FoundServer, Step
 from sparkdash.discovery.look import discover
 from sparkdash.discovery.propose import BoxState, Proposal, attached_profiles, taken_names
 from sparkdash.domain.profile import ProfileSummary
-from sparkdash.errors import HostError, ProfileError
+from sparkdash.errors import ProfileError
 from sparkdash.paths import LARGE, PYTHON, read_small_text
 from sparkdash.tui.first_run import BoxFindings, RunningServer
 from sparkdash.units import GIB
@@ -130,18 +130,14 @@ def _connect(proposal: Proposal, state: BoxState, *, yes: bool) -> None:
 def _first_token(profile: str) -> None:
     """Start the daemon if needed, swap to the profile, and ask it for one word."""
     from sparkdash.cli.use import use
-    from sparkdash.client.trial import attempt
+    from sparkdash.client.trial import attempt, what_it_said
 
     use(profile)
     world = asyncio.run(_world())
     key = os.environ.get("SPARKDASH_KEY", "").strip() or None
     trial = attempt(world.daemon.url.removesuffix("/v1"), key, "chat", profile)
-    if not trial.text.strip():
-        raise HostError(f"{profile} answered without a word.", code="no_text")
     simulated = " (SIMULATED)" if world.active and world.active.simulated else ""
-    print_text(
-        f"First token after {trial.first_s:.2f} s; {trial.model} said: {' '.join(trial.text.split())[:60]}{simulated}"
-    )
+    print_text(f"First token after {trial.first_s:.2f} s; {what_it_said(trial)}{simulated}")
     print_text(f"Clients use {world.daemon.url} with the model {profile!r}.")
 
 

@@ -37,21 +37,23 @@ class TrialAnswer(NamedTuple):
     path: str
     model: str
     first_s: float
-    """Seconds until the first text, a load included."""
+    """Seconds until the first text, a load included; until the end of an answer without text."""
     total_s: float
     text: str
+    """Reasoning and content; empty where all tokens were reasoning that the engine does not show."""
 
 
 def attempt(root: str, key: str | None, protocol: Protocol, model: str) -> TrialAnswer:
     """Send one streamed request over the same port and path as the client.
 
     Raises:
-        SparkdashError: as the gateway refused it; UpstreamError `no_text` when the answer had none; DaemonError.
+        SparkdashError: as the gateway refused it; UpstreamError `no_text` when the answer ended by itself and had no
+            text; DaemonError.
     """
     path, body = _REQUESTS[protocol]
     address, began = Address(root, given=True), time.monotonic()
     headers = _headers(key, protocol)
-    first, parts = None, []
+    first, parts, cut = None, [], False
     transport = httpx.HTTPTransport(verify=root.startswith("https:"))  # of its own: no proxy between a box and itself
     with (
         speaking_to(address),
@@ -62,12 +64,22 @@ def attempt(root: str, key: str | None, protocol: Protocol, model: str) -> Trial
         with client.stream("POST", path, json={"model": model, "stream": True, **body}) as reply:
             if reply.is_error:
                 raise error_from_answer(reply.status_code, reply.read(), address)
-            for part in _said(reply.iter_bytes()):
-                first = first or time.monotonic() - began
-                parts.append(part)
-    if first is None:
+            for event in _events(reply.iter_bytes()):
+                cut = cut or _is_cut(event)
+                if part := _text(event):
+                    first = first or time.monotonic() - began
+                    parts.append(part)
+    total, text = time.monotonic() - began, "".join(parts)
+    if not (cut or text.strip()):
         raise UpstreamError(f"{model} ended its answer to POST {path} without a word.", code="no_text")
-    return TrialAnswer(path, model, first, time.monotonic() - began, "".join(parts))
+    return TrialAnswer(path, model, first or total, total, text)
+
+
+def what_it_said(trial: TrialAnswer) -> str:
+    """Return a sentence for the answer's first words."""
+    if not trial.text.strip():
+        return f"{trial.model} was still thinking after {MOST_TOKENS} tokens, and its engine does not show thoughts."
+    return f"{trial.model} said: {' '.join(trial.text.split())[:60]}"
 
 
 def _headers(key: str | None, protocol: Protocol) -> dict[str, str]:
@@ -85,7 +97,7 @@ def _listed(reply: httpx.Response, model: str, address: Address) -> None:
         raise UpstreamError(f"GET /v1/models does not list {model}.", code="not_listed")
 
 
-def _said(chunks: Iterator[bytes]) -> Iterator[str]:
+def _events(chunks: Iterator[bytes]) -> Iterator[Mapping[str, Any]]:
     frames = Frames()
     for chunk in chunks:
         for frame in frames.feed(chunk):
@@ -93,14 +105,23 @@ def _said(chunks: Iterator[bytes]) -> Iterator[str]:
                 return
             event = json.loads(frame.data)
             _failed(event)
-            if text := _text(event):
-                yield text
+            yield event
 
 
 def _failed(event: Mapping[str, Any]) -> None:
     error = event.get("error") or (event.get("response") or {}).get("error")
     if isinstance(error, Mapping):
         raise UpstreamError(str(error.get("message") or error), code=str(error.get("reason") or error.get("code")))
+
+
+def _is_cut(event: Mapping[str, Any]) -> bool:
+    """Whether the event ends an answer that reached its limit of tokens: in chat, messages or responses."""
+    choices, delta = event.get("choices") or [{}], event.get("delta")
+    return (
+        choices[0].get("finish_reason") == "length"
+        or (isinstance(delta, Mapping) and delta.get("stop_reason") == "max_tokens")
+        or event.get("type") == "response.incomplete"
+    )
 
 
 def _text(event: Mapping[str, Any]) -> str:

@@ -19,10 +19,11 @@ from leaping import LeapingClock
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.measure import measured_engine, stream_answer
-from sparkdash.bench.measure.arm_launcher import LaunchedArm, UrlLauncher
+from sparkdash.bench.measure.arm_launcher import LaunchedArm, UrlLauncher, is_thinking
 from sparkdash.bench.measure.http_client import BenchClient
 from sparkdash.bench.measure.measured_engine import MeasuredEngine, PromptTokenCounter
 from sparkdash.bench.measure.stream_answer import StreamedAnswer, read_stream
+from sparkdash.bench.measure.voids import request_void_reason
 from sparkdash.bench.plan import prompts
 from sparkdash.bench.plan.suites import CLASSES
 from sparkdash.bench.report.assemble import assemble_report
@@ -458,3 +459,27 @@ def test_of_a_gateway_that_has_both_the_one_that_is_measured_decides(model: str,
         {"id": "auto", "root": "real", "description": "whatever runs now"},
     ]
     assert model_list.is_simulated({"data": cards}, model) is simulated
+
+
+@pytest.mark.parametrize(
+    ("values", "thinking"),
+    [
+        ({}, None),
+        ({"request": {"temperature": 0}}, None),
+        ({"request": {"chat_template_kwargs": {"enable_thinking": False}}}, False),
+        ({"request": {"chat_template_kwargs": {"thinking": True, "reasoning_effort": "high"}}}, True),
+        ({"request_set": {"chat_template_kwargs": {"thinking": False}}}, False),
+    ],
+)
+def test_the_switch_of_thinking_is_noted_under_either_name(values: dict[str, Any], thinking: bool | None) -> None:
+    """DeepSeek's templates know `thinking`, the others `enable_thinking`."""
+    assert is_thinking(Profile.model_validate({"name": "p", "engine": "vllm", **values})) is thinking
+
+
+def test_an_answer_of_hidden_reasoning_says_so_in_its_void() -> None:
+    """Its tokens were counted, but none has a moment."""
+    answer = read_stream(
+        0, [(1, delta("length", content="")), (2, frame(choices=[], usage={"completion_tokens": 400}))]
+    )
+    reason = request_void_reason(answer, CELL, exact=False, template=0, lag_limit_ms=5)
+    assert reason == "none of its 400 tokens were shown; if it hides its reasoning, turn thinking off"

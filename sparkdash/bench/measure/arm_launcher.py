@@ -56,7 +56,7 @@ async def profile_provenance(
         kv_tokens=await measured.kv_tokens(),
         weights_gib=adapter_of(profile).loaded_gib(log),
         context_limit=await measured.context_limit(),
-        thinking=_thinking(profile),
+        thinking=is_thinking(profile),
         temperature=0.0,
         speculation=adapter_of(profile).speculation(profile),
         driver=gpu.driver,
@@ -68,10 +68,12 @@ async def profile_provenance(
     )
 
 
-def _thinking(profile: Profile) -> bool | None:
-    template = profile.request.get("chat_template_kwargs")
-    switch = template.get("enable_thinking") if isinstance(template, dict) else None
-    return switch if isinstance(switch, bool) else None
+def is_thinking(profile: Profile) -> bool | None:
+    """Whether the profile's requests turn thinking on or off; None: the model's template decides."""
+    template = {**profile.request, **profile.request_set}.get("chat_template_kwargs")
+    words = template if isinstance(template, dict) else {}
+    told = (words.get(word) for word in ("enable_thinking", "thinking"))  # the second: DeepSeek's templates
+    return next((switch for switch in told if isinstance(switch, bool)), None)
 
 
 async def server_provenance(url: str, measured: MeasuredEngine, server: UrlServer) -> Provenance:

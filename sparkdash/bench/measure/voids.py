@@ -116,8 +116,10 @@ def request_void_reason(
     forced = key.kind in (Kind.SPEED, Kind.PREFIX)
     if answer.error:
         return f"error: {answer.error}"
-    if answer.n is None or answer.last_ns is None:
+    if answer.n is None:
         return "the engine did not count its tokens"
+    if answer.last_ns is None:
+        return f"none of its {answer.n} tokens were shown; if it hides its reasoning, turn thinking off"
     if forced and (wrong := _length_reason(answer, key)):
         return wrong
     if wrong := _prompt_reason(answer, key, exact=exact, template=template):
