@@ -98,3 +98,15 @@ def test_what_the_page_recommends_can_be_pulled_or_built_for_one_spark() -> None
         assert profile.image is not None
         assert (profile.nodes, profile.cannot_run) == (1, None)
         assert image_origin(profile.image, profile.build) is not ImageOrigin.NONE, name
+
+
+def test_what_to_take_first_exists_for_as_many_boxes_at_the_rate_that_it_says() -> None:
+    told = PAGE.read_text().partition("## What to take first")[2].partition("\n\n**")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in told.splitlines()[4:]]
+    assert len(rows) >= 7
+    for boxes, _, names, _, rates in rows:
+        for name in re.findall(r"`([^`]+)`", names):
+            profile = PROFILES[name]
+            assert (profile.nodes, profile.cannot_run) == (int(boxes), None), name
+            best = catalog.summarize(profile, adapter_of(profile)).published_decode_tok_s
+            assert rates == DASH or rates.startswith(number(best, 1)), name
