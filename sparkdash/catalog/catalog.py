@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from sparkdash.domain.memory import Need
-from sparkdash.domain.profile import Profile, ProfileSummary, Published, SpeedUp
+from sparkdash.domain.profile import Ability, Profile, ProfileSummary, Published, SpeedUp
 from sparkdash.engines.generic.known_servers import known_server
 from sparkdash.errors import AdmissionError
 from sparkdash.limits import NAME, shown
@@ -189,7 +189,7 @@ def summarize(
         speculation=adapter.speculation(profile),
         fingerprint=profile.fingerprint,
         simulated=profile.engine.is_simulated,
-        sees=sees,
+        sees=sees if profile.can is None else Ability.VISION in profile.can,
         server=known.title if known else None,
         speed_up=speed_up if speed_up and speed_up.fingerprint in (None, profile.fingerprint) else None,
     )

@@ -13,6 +13,7 @@ from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.document import Document, KeyPath
 from sparkdash.catalog.yaml12 import WrittenFloat
 from sparkdash.domain.profile import (
+    Ability,
     EngineKind,
     FixName,
     LogFailure,
@@ -49,6 +50,7 @@ _SHAPES: Mapping[type[BaseModel], str] = {
 }
 _ENUMS: Mapping[KeyPath, type[StrEnum]] = {
     ("engine",): EngineKind,
+    ("can", "*"): Ability,
     ("mends_off", "*"): FixName,
     ("server", "kind"): ServerKind,
     ("server", "routes", "*"): ServerRoute,

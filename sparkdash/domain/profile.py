@@ -288,6 +288,14 @@ class ApiProtocol(StrEnum):
     MESSAGES = "messages"
 
 
+class Ability(StrEnum):
+    """What a model can do beside text."""
+
+    VISION = "vision"
+    TOOLS = "tools"
+    REASONING = "reasoning"
+
+
 class OnStuck(StrEnum):
     """Action on an engine that holds requests and does not move."""
 
@@ -412,6 +420,8 @@ class Profile(Frozen):
     on_stuck: OnStuck = OnStuck.RESTART
     protocols: tuple[ApiProtocol, ...] | None = None
     """APIs that the engine speaks; others are translated. Default: what is known of the engine and its version."""
+    can: tuple[Ability, ...] | None = None
+    """What the model can do, where neither flags nor weights tell it. Default: what is known of them."""
     fallbacks: tuple[str, ...] = ()
     """Profiles that answer when this one cannot, in this order."""
     published: tuple[Published, ...] = ()

@@ -110,6 +110,14 @@ def test_a_summary_marks_the_simulated(loaded: Loaded) -> None:
     assert (found.simulated, found.speculation, found.context) == (True, "simulated k=2", 4096)
 
 
+@pytest.mark.parametrize(("can", "sees"), [("[vision, tools]", True), ("[]", False), ("null", None)])
+def test_what_the_owner_says_of_an_attached_model_goes_before_what_is_known(
+    can: str, sees: bool | None, loaded: Loaded
+) -> None:
+    profile = loaded(f"profile: far\nengine: openai\nurl: http://127.0.0.1:9\ncan: {can}\n").profiles["far"]
+    assert catalog.summarize(profile, adapter(profile.engine)).sees is sees
+
+
 @pytest.mark.parametrize("name", ["a/" * 90_000, "/" * 90_000 + "tiny", "x" * 1_000_000, "tiny:" * 90_000])
 def test_a_name_of_any_size_costs_no_more_than_its_length(name: str, loaded: Loaded, good: str) -> None:
     """90,000 slashes once took 100 s and 5.5 GB: every suffix was a name to be tried."""

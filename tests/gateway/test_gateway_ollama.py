@@ -349,6 +349,10 @@ async def test_what_there_is(house: Any, tools: Any) -> None:
         assert info[f"{info['general.architecture']}.context_length"] == 32768
         assert info["general.basename"] == name  # VS Code shows this one, and lists each of a profile's names
     assert shown["capabilities"] == ["completion"]  # vLLM without a tool parser refuses tools
+    told = house.catalog.profiles["alpha"].model_copy(update={"can": ("tools", "reasoning")})
+    house.catalog.profiles["alpha"] = told
+    shown = (await house.client.post("/api/show", json={"model": "alpha"})).json()
+    assert shown["capabilities"] == ["completion", "tools", "thinking"]
     assert (await house.client.post("/api/show", json={"name": "nope"})).status_code == 404
     assert (await house.client.post("/api/show", json={})).status_code == 400
     assert house.supervisor.leases == []

@@ -99,6 +99,8 @@ def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
     yield from _server_facts(profile)
     if profile.protocols is not None:
         yield "protocols", ", ".join(profile.protocols)
+    if profile.can is not None:
+        yield "can", ", ".join(profile.can) or DASH
     if not profile.engine.is_remote:
         yield "on stuck", profile.on_stuck.value
     if profile.fallbacks:

@@ -13,7 +13,7 @@ from typing import Any
 from sparkdash.access.key import Key
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.images import Inventory, Stock
-from sparkdash.domain.profile import AUTO, ProfileSummary
+from sparkdash.domain.profile import AUTO, Ability, ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv
@@ -506,9 +506,10 @@ def _show(deps: Deps, key: Key | None, body: Mapping[str, Any]) -> dict[str, Any
     if profile is None or profile.cannot_run is not None:
         raise AdmissionError(f"Profile {found} cannot run.", code="model_not_found", status=404)
     weights, whole = _weights(deps, found), deps.catalog().find(found)
+    told = whole.can
     can = {
-        "tools": adapter_of(whole).takes_tools(whole),
-        "thinking": bool(argv.lookup(whole.args, "reasoning-parser")),
+        "tools": adapter_of(whole).takes_tools(whole) if told is None else Ability.TOOLS in told,
+        "thinking": bool(argv.lookup(whole.args, "reasoning-parser")) if told is None else Ability.REASONING in told,
         "vision": profile.sees,
     }
     return {
