@@ -53,6 +53,15 @@ async def test_requests_on_a_stuck_engine_say_so(stage: Any, box: Any) -> None:
         assert "engine stuck: requests cancelled, looking again 40s" in on.text
 
 
+async def test_a_request_that_others_hold_off_says_who_and_until_when(stage: Any, box: Any) -> None:
+    held = {"held_by": box.gpt, "held_until": box.now + 91}
+    waits = box.request("r1", RequestState.WAITING, profile="other", granted_at=None, position=1, **held)
+    async with stage(box.snapshot(requests={"r1": waits})) as on:
+        await on.press("3")
+        assert "waits <1m31s" in on.text
+        assert f"{box.gpt} is in use, 1m31s at most" in on.text
+
+
 async def test_the_profiles_page_says_it(stage: Any, box: Any) -> None:
     async with stage(stuck(box)) as on:
         await on.press("2")

@@ -126,9 +126,8 @@ def _wait(request: Request, view: View) -> str:
     if swap:
         rest = time_left(swap, view.now)
         return f" ~{age(rest.s)}" if rest and rest.s else ": swap"
-    if request.held_by is not None:
-        left = "" if request.held_until is None else f" {age(max(0.0, request.held_until - view.now))}"
-        return f" for {request.held_by}{left}"
+    if request.held_until is not None:
+        return f" <{age(max(0.0, request.held_until - view.now))}"
     return f" #{request.position}" if request.position else ""
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pydantic_core import to_json
 
 from sparkdash.domain.metric import LiveRequest
-from sparkdash.domain.phrases import about, output_of_request
+from sparkdash.domain.phrases import about, held_text, output_of_request
 from sparkdash.domain.request import Request
 from sparkdash.domain.state import OPEN
 from sparkdash.tui.lines import words
@@ -266,6 +266,7 @@ def _detail(request: Request, view: View) -> list[Line]:
     ]
     times = [
         f"waited {duration(max(waited, 0.0))}",
+        *filter(None, [held_text(request, view.now)]),
         f"ttft {number(request.ttft_s, 3, ' s')}",
         f"total {duration(max(whole, 0.0))}",
     ]
