@@ -1,4 +1,4 @@
-"""Checks of the doctor: their results, the facts that they declare, the register of all, and their run.
+"""Checks of the doctor: their results, the readings that they declare, the register of all, and their run.
 
 Pure.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypedDict, TypeVar, Unpack
 
 from sparkdash.catalog.catalog import nearest
-from sparkdash.doctor.facts import Facts, UnreadFact
+from sparkdash.doctor.readings import Readings, Unreadable
 from sparkdash.domain.node import Finding, Status
 from sparkdash.errors import AdmissionError
 
@@ -48,11 +48,11 @@ def fail(evidence: str, fix: str) -> CheckResult:
     return CheckResult(Status.FAIL, evidence, fix)
 
 
-CheckFunction = Callable[[Facts], Iterator[CheckResult]]
+CheckFunction = Callable[[Readings], Iterator[CheckResult]]
 
 
 class CheckReads(TypedDict, total=False):
-    """Facts that a check declares to need; only these are read."""
+    """Readings that a check declares to need; only these are read."""
 
     reads: tuple[str, ...]
     """Files, by glob pattern; patterns may hold names such as `{user}`."""
@@ -72,7 +72,7 @@ class CheckReads(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Check with its subject in one sentence (`about`) and the facts that it reads."""
+    """Check with its subject in one sentence (`about`) and the readings that it reads."""
 
     name: str
     about: str
@@ -93,7 +93,7 @@ CHECKS: dict[str, Check] = {}
 
 
 def check(name: str, about: str, **needs: Unpack[CheckReads]) -> Callable[[CheckFunction], CheckFunction]:
-    """Register a function as a check; `needs` are the facts that it may ask for."""
+    """Register a function as a check; `needs` are the readings that it may ask for."""
 
     def register(look: CheckFunction) -> CheckFunction:
         CHECKS[name] = Check(name, about, look, **needs)
@@ -131,7 +131,7 @@ def results_of(said: Iterator[CheckResult]) -> Iterator[CheckResult]:
     """Yield a check's results; a fact that could not be read, or a fault of the check itself, becomes "unknown"."""
     try:
         yield from said
-    except UnreadFact as why:
+    except Unreadable as why:
         yield unknown(f"{why}.")
     except Exception as error:  # noqa: BLE001 - an unforeseen file must not hide the other findings
         yield unknown(f"The check itself failed ({type(error).__name__}: {error}).")
@@ -142,10 +142,10 @@ def checks_named(names: Iterable[str]) -> tuple[Check, ...]:
     return choose_checks(CHECKS, names, listed_by="sparkdash doctor --list")
 
 
-def judge(facts: Facts, chosen: Sequence[Check]) -> tuple[Finding, ...]:
-    """Run these checks on these facts, without any I/O."""
+def judge(readings: Readings, chosen: Sequence[Check]) -> tuple[Finding, ...]:
+    """Run these checks on these readings, without any I/O."""
     return tuple(
         Finding(name=each.name, status=said.status, evidence=said.evidence, fix=said.fix)
         for each in chosen
-        for said in results_of(each.look(facts))
+        for said in results_of(each.look(readings))
     )

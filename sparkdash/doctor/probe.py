@@ -21,9 +21,9 @@ from typing import TypeVar
 
 from sparkdash import catalog, paths
 from sparkdash.doctor import checks as _checks  # noqa: F401 - importing it fills the register
-from sparkdash.doctor import facts
+from sparkdash.doctor import readings
 from sparkdash.doctor.check import Check, checks_named, judge
-from sparkdash.doctor.facts import DaemonSeen, Disk, Facts, Listener, ProfilesSeen, UnreadFact
+from sparkdash.doctor.readings import DaemonSeen, Disk, Listener, ProfilesSeen, Readings, Unreadable
 from sparkdash.domain.memory import LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.node import Finding
@@ -49,17 +49,17 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-async def read_within(what: str, work: Callable[[], V], *, limit_s: float = READ_S) -> V | UnreadFact:
-    """Run `work` in a thread of its own; return its result, or an UnreadFact if it fails or takes too long."""
+async def read_within(what: str, work: Callable[[], V], *, limit_s: float = READ_S) -> V | Unreadable:
+    """Run `work` in a thread of its own; return its result, or an Unreadable if it fails or takes too long."""
     future: Future[V] = Future()
     future.set_running_or_notify_cancel()
     threading.Thread(target=_work, args=(future, work), name=f"doctor {what}", daemon=True).start()
     try:
         return await asyncio.wait_for(asyncio.wrap_future(future), limit_s)
     except TimeoutError:
-        return UnreadFact(f"{what} did not answer within {limit_s:g} s")
+        return Unreadable(f"{what} did not answer within {limit_s:g} s")
     except Exception as error:  # noqa: BLE001 - any failure is the reason why the fact is unknown
-        return UnreadFact(f"{what} cannot be read: {error}")
+        return Unreadable(f"{what} cannot be read: {error}")
 
 
 async def gather_by_key(keys: Iterable[K], read: Callable[[K], Awaitable[V]]) -> dict[K, V]:
@@ -159,14 +159,14 @@ async def read_kernel_log() -> KernelFindings | None:
 FILE_LIMIT = 1 << 20
 """Bytes of a file that are read; a CDI spec of one GPU has 20 kB."""
 
-Ended = CommandResult | None | UnreadFact
-Text = str | None | UnreadFact
+Ended = CommandResult | None | Unreadable
+Text = str | None | Unreadable
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """Sources of the facts. Only the first three differ between real runs; tests replace the others."""
+    """Sources of the readings. Only the first three differ between real runs; tests replace the others."""
 
     settings: Settings
     settings_problem: str | None = None
@@ -188,7 +188,7 @@ class Probe:
     user: str = field(default_factory=lambda: _user())
     home: str = field(default_factory=lambda: str(Path("~").expanduser()))
 
-    async def look(self, checks: Iterable[Check]) -> Facts:
+    async def look(self, checks: Iterable[Check]) -> Readings:
         """Read what these checks need; never raises for a fact that cannot be read."""
         wanted = tuple(checks)
         commands = await gather_by_key(_declared(wanted, lambda check: check.runs), self._ended)
@@ -203,7 +203,7 @@ class Probe:
         account = await _read_if_any(wanted, lambda check: check.account, self._account)
         loads = await _read_if_any(wanted, lambda check: check.loads, self._loads)
         kernel = await _read_if_any(wanted, lambda check: check.kernel, self.kernel_log)
-        return Facts(
+        return Readings(
             settings=self.settings,
             settings_problem=self.settings_problem,
             machine=self.machine,
@@ -235,8 +235,8 @@ class Probe:
             "hf_home": self._own(self.settings.hf_home),
             "cache_dir": self._own(self.settings.cache_dir),
         }
-        done = commands.get(facts.COMMAND)
-        if isinstance(done, CommandResult) and (info := facts.parse_podman_info(done)) and info.graph_root:
+        done = commands.get(readings.COMMAND)
+        if isinstance(done, CommandResult) and (info := readings.parse_podman_info(done)) and info.graph_root:
             names["graphroot"] = info.graph_root
         return names
 
@@ -251,18 +251,18 @@ class Probe:
         except FileNotFoundError:
             return None
         except TimeoutError:
-            return UnreadFact(f"`{words}` did not answer within {COMMAND_S:g} s")
+            return Unreadable(f"`{words}` did not answer within {COMMAND_S:g} s")
         except OSError as error:
             if (
                 shutil.which(argv[0]) is None
             ):  # an unreadable folder of PATH raises PermissionError for a missing program
                 return None
-            return UnreadFact(f"`{words}` cannot be run: {error.strerror or error}")
+            return Unreadable(f"`{words}` cannot be run: {error.strerror or error}")
 
     async def _texts(self, pattern: str) -> dict[str, Text]:
         """Texts by path; None for a path without wildcards that does not exist."""
         texts = await read_within(pattern, lambda: self._met(pattern))
-        return {pattern: texts} if isinstance(texts, UnreadFact) else texts
+        return {pattern: texts} if isinstance(texts, Unreadable) else texts
 
     def _met(self, pattern: str) -> dict[str, Text]:
         if not set(pattern) & set("*?["):
@@ -270,22 +270,22 @@ class Probe:
         paths = self.root.glob(pattern.lstrip("/"))
         return {f"/{path.relative_to(self.root)}": _text(path) for path in paths if path.is_file()}
 
-    async def _disk(self, path: str) -> Disk | UnreadFact:
+    async def _disk(self, path: str) -> Disk | Unreadable:
         return await read_within(path, lambda: self.disk(self._at(path)))
 
-    async def _listeners(self) -> Sequence[Listener] | UnreadFact:
+    async def _listeners(self) -> Sequence[Listener] | Unreadable:
         return await read_within("The list of ports", self.listeners)
 
-    async def _account(self) -> MemoryAccount | UnreadFact:
+    async def _account(self) -> MemoryAccount | Unreadable:
         try:
             return await self.account(self.settings)
         except SparkdashError as error:
-            return UnreadFact(error.message.rstrip("."))
+            return Unreadable(error.message.rstrip("."))
 
-    async def _loads(self) -> Sequence[LoadContiguity] | UnreadFact:
+    async def _loads(self) -> Sequence[LoadContiguity] | Unreadable:
         return await read_within("The record of loads", self.loads)
 
-    async def _profiles(self) -> ProfilesSeen | UnreadFact:
+    async def _profiles(self) -> ProfilesSeen | Unreadable:
         return await read_within("The profiles", lambda: self.profiles(self.settings))
 
 
@@ -300,13 +300,13 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _declared(checks: Iterable[Check], facts: Callable[[Check], Iterable[T]]) -> set[T]:
-    """Collect the facts of one kind that any of the checks declares."""
-    return {fact for check in checks for fact in facts(check)}
+def _declared(checks: Iterable[Check], readings: Callable[[Check], Iterable[T]]) -> set[T]:
+    """Collect the readings of one kind that any of the checks declares."""
+    return {fact for check in checks for fact in readings(check)}
 
 
 def _fill_paths(names: Mapping[str, str], declared: Iterable[str]) -> set[str]:
-    """Fill the names of declared paths in; paths with an unknown name are left out, which Facts reports."""
+    """Fill the names of declared paths in; paths with an unknown name are left out, which Readings reports."""
     found = set()
     for pattern in declared:
         try:
@@ -323,7 +323,7 @@ def _text(path: Path) -> Text:
     except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
         return None
     except OSError as error:
-        return UnreadFact(f"{path} cannot be read: {error.strerror or error}")
+        return Unreadable(f"{path} cannot be read: {error.strerror or error}")
 
 
 async def _read_if_any(

@@ -45,7 +45,7 @@ from sparkdash.tui.widgets.panel import EngineAsked, Field, KeyAsked, LinesArriv
 from sparkdash.units import natural
 
 if TYPE_CHECKING:
-    from sparkdash.tui.link import DaemonLink
+    from sparkdash.tui.daemon_client import DaemonClient
 
 
 LONGER = "OPX"
@@ -163,7 +163,7 @@ class SparkdashApp(App[None]):
 
     def __init__(
         self,
-        connect: Callable[[], DaemonLink],
+        connect: Callable[[], DaemonClient],
         where: Address,
         *,
         clock: Callable[[], float] = time.time,
@@ -171,7 +171,7 @@ class SparkdashApp(App[None]):
         box: Callable[[], BoxLook] | None = None,
         kept: KeptChoices | None = None,
     ) -> None:
-        """Make the app of the daemon at `where`; `connect` makes the link to it, behind the first frame.
+        """Make the app of the daemon at `where`; `connect` makes its client, behind the first frame.
 
         `box` makes what looks at the box that the daemon runs on; None: that is another one, or simulated. `kept` has
         the choices of earlier starts.
@@ -197,13 +197,13 @@ class SparkdashApp(App[None]):
         self.theme = theme.first_theme(os.environ, self._kept.theme)
 
     @cached_property
-    def link(self) -> DaemonLink:
-        """The link to the daemon, made when it is first needed."""
+    def daemon(self) -> DaemonClient:
+        """Client of the daemon, made when it is first needed."""
         return self._connect()
 
-    async def close_link(self) -> None:
-        if "link" in vars(self):
-            await self.link.aclose()
+    async def close_client(self) -> None:
+        if "daemon" in vars(self):
+            await self.daemon.aclose()
 
     @cached_property
     def box(self) -> BoxLook | None:
@@ -229,7 +229,7 @@ class SparkdashApp(App[None]):
                 await asyncio.sleep(RETRY_S)
 
     async def _fold(self) -> None:
-        async for item in self.link.feed():
+        async for item in self.daemon.feed():
             whole = self.mirror.fold(item)
             if isinstance(item, Snapshot):
                 await self._recall()
@@ -245,7 +245,7 @@ class SparkdashApp(App[None]):
 
     async def _recalled(self) -> None:
         try:
-            self.mirror.recall(await self.link.recorded_past())
+            self.mirror.recall(await self.daemon.recorded_past())
         except SparkdashError:  # an older daemon, or one whose database cannot be read
             return
         self.want_paint()
@@ -515,10 +515,10 @@ def run_dashboard(url: str | None = None, box: Callable[[], BoxLook] | None = No
     elif sys.stdout.isatty():  # Textual draws there: into a file, the terminal would stay blank
         sys.__stderr__ = sys.__stdout__  # type: ignore[misc]
 
-    def connect() -> DaemonLink:
-        from sparkdash.tui.link import DaemonLink  # the control API takes a tenth of the start
+    def connect() -> DaemonClient:
+        from sparkdash.tui.daemon_client import DaemonClient  # the control API takes a tenth of the start
 
-        return DaemonLink(url)
+        return DaemonClient(url)
 
     async def live() -> None:
         if (task := asyncio.current_task()) is not None:
@@ -527,7 +527,7 @@ def run_dashboard(url: str | None = None, box: Callable[[], BoxLook] | None = No
         try:
             await app.run_async()
         finally:
-            await app.close_link()
+            await app.close_client()
 
     try:
         asyncio.run(live())

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """State of the feed while the link is lost; the next item ends it."""
+    """State of the feed while the connection is lost; the next item ends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ SKEW_S = 2.0
 SAID_S = 8.0
 
 
-class LinkState(StrEnum):
-    """State of the link to the daemon."""
+class ConnectionState(StrEnum):
+    """State of the connection to the daemon."""
 
     CONNECTING = "connecting"
     LIVE = "live"
@@ -76,8 +76,8 @@ class View:
     now: float
     here: float
     snapshot: Snapshot | None = None
-    link: LinkState = LinkState.CONNECTING
-    link_since: float = 0.0
+    connection: ConnectionState = ConnectionState.CONNECTING
+    connection_since: float = 0.0
     address: str = ""
     refusal: SparkdashError | None = None
     history: FigureHistory = field(default_factory=FigureHistory)
@@ -111,9 +111,13 @@ class View:
         return next((one for one in self.swaps if engine.profile in (one.target, *one.evict)), None)
 
     @property
-    def link_at(self) -> float:
-        """Time of the daemon's clock up to which its state is known: now, or when the link was lost."""
-        return self.now if self.link is LinkState.LIVE else self.now - max(self.here - self.link_since, 0.0)
+    def known_at(self) -> float:
+        """Time of the daemon's clock up to which its state is known: now, or when the connection was lost."""
+        return (
+            self.now
+            if self.connection is ConnectionState.LIVE
+            else self.now - max(self.here - self.connection_since, 0.0)
+        )
 
     @property
     def swap(self) -> Swap | None:
@@ -175,7 +179,7 @@ class View:
 
     def _stale(self, at: float) -> float | None:
         age = max(self.now - at, 0.0)
-        return age if age > STALE_S or self.link is not LinkState.LIVE else None
+        return age if age > STALE_S or self.connection is not ConnectionState.LIVE else None
 
 
 SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
@@ -198,8 +202,8 @@ class Mirror:
         self._clock = clock
         self._address = address
         self._snapshot: Snapshot | None = None
-        self._link = LinkState.CONNECTING
-        self._link_since = clock()
+        self._connection = ConnectionState.CONNECTING
+        self._connection_since = clock()
         self._refusal: SparkdashError | None = None
         self._history = FigureHistory()
         self._leads: deque[float] = deque(maxlen=30)
@@ -208,14 +212,14 @@ class Mirror:
     def fold(self, item: Item) -> bool:
         """Fold one item; return False when an event is missing and the feed must be reopened for a snapshot."""
         if isinstance(item, Disconnected):
-            self._set_link(LinkState.LOST if self._snapshot else LinkState.CONNECTING)
+            self._set_connection(ConnectionState.LOST if self._snapshot else ConnectionState.CONNECTING)
             return True
-        self._set_link(LinkState.LIVE)
+        self._set_connection(ConnectionState.LIVE)
         return self._apply_event(item) if isinstance(item, Event) else self._replace_snapshot(item)
 
     def refuse(self, error: SparkdashError) -> None:
         self._refusal = error
-        self._set_link(LinkState.REFUSED)
+        self._set_connection(ConnectionState.REFUSED)
 
     def recall(self, past: RecordedPast) -> None:
         self._history.recall(past.figures)
@@ -233,8 +237,8 @@ class Mirror:
             now=here + self._skew(),
             here=here,
             snapshot=self._snapshot,
-            link=self._link,
-            link_since=self._link_since,
+            connection=self._connection,
+            connection_since=self._connection_since,
             address=self._address,
             refusal=self._refusal,
             history=self._history,
@@ -245,10 +249,10 @@ class Mirror:
             arrangement=self.arrangement,
         )
 
-    def _set_link(self, state: LinkState) -> None:
-        if state is not self._link:
-            self._link = state
-            self._link_since = self._clock()
+    def _set_connection(self, state: ConnectionState) -> None:
+        if state is not self._connection:
+            self._connection = state
+            self._connection_since = self._clock()
 
     def _replace_snapshot(self, snapshot: Snapshot) -> bool:
         self._snapshot = snapshot

@@ -32,7 +32,7 @@ from sparkdash.tui.mirror import View
 from sparkdash.tui.text import LinesForWidth
 
 if TYPE_CHECKING:
-    from sparkdash.tui.link import DaemonLink
+    from sparkdash.tui.daemon_client import DaemonClient
 
 
 Side = Literal["A", "B"]
@@ -48,7 +48,7 @@ class AppServices(Protocol):
     orders: Orders
 
     @property
-    def link(self) -> DaemonLink: ...
+    def daemon(self) -> DaemonClient: ...
 
     @property
     def box(self) -> BoxLook | None: ...
@@ -120,7 +120,7 @@ class Orders:
 
     @cached_property
     def commands(self) -> LocalCommands:
-        return LocalCommands(self._host.link.address)
+        return LocalCommands(self._host.daemon.address)
 
     @property
     def _snapshot(self) -> Snapshot:
@@ -132,7 +132,7 @@ class Orders:
     async def release(self, name: str) -> None:
         if name not in self._snapshot.parked:
             raise NothingToDoError(f"{name} is not parked.")
-        await self._host.link.release(profile=name)
+        await self._host.daemon.release(profile=name)
         self._host.say(f"{name} may be tried again")
 
     @order
@@ -142,12 +142,12 @@ class Orders:
         if not stalled:
             raise NothingToDoError("No load stands still.")
         for name in stalled:
-            await self._host.link.extend_load(profile=name)
+            await self._host.daemon.extend_load(profile=name)
             self._host.say(f"{name} may go on standing still; x cancels it.")
 
     @order
     async def reload(self) -> None:
-        await self._host.link.reload()
+        await self._host.daemon.reload()
         self._host.say("The profile files were read again.")
 
     @order
@@ -155,7 +155,7 @@ class Orders:
         now = self._host.view.snapshot.traffic if self._host.view.snapshot else None
         if now is None:
             raise NothingToDoError("Only the demo has traffic of its own.")
-        await self._host.link.traffic(on=not now)
+        await self._host.daemon.traffic(on=not now)
         self._host.say(f"The demo's traffic is {'off' if now else 'on'}.")
 
     @order
@@ -163,7 +163,7 @@ class Orders:
         now = self._host.view.measuring
         if now is None:
             raise NothingToDoError("No measurement is running.")
-        await self._host.link.end_measuring()
+        await self._host.daemon.end_measuring()
         self._host.say(f"{now.run} stops; r on the A/B page resumes it")
 
     @order
@@ -177,7 +177,7 @@ class Orders:
         elif profile.cannot_run:
             await self._host.ask(f"{name} cannot run as published", partial(dialog_texts.cannot_run_lines, profile))
         else:
-            plan = await self._host.link.plan(name=name)
+            plan = await self._host.daemon.plan(name=name)
             await self._host.ask(f"what {name} needs", partial(dialog_texts.need_lines, plan, snapshot))
 
     @order
@@ -187,11 +187,11 @@ class Orders:
         if profile and profile.cannot_run:
             self.why(name)
             return
-        plan = await self._host.link.plan(name=name)
+        plan = await self._host.daemon.plan(name=name)
         if plan.expected_s == 0 and not plan.evict:
             self._host.say(f"{name} is running already.")
         elif await self._agreed(plan, snapshot, f"switch to {name}?", None):
-            await self._host.link.use(profile=name)
+            await self._host.daemon.use(profile=name)
             self._host.say(f"{name} is starting.")
 
     @order
@@ -201,17 +201,17 @@ class Orders:
         if a is None or b is None:
             raise NothingToDoError("Mark two profiles first: page 2, keys a and b.")
         target = b if snapshot.active and snapshot.active.profile == a else a
-        plan = await self._host.link.plan(name=target)
+        plan = await self._host.daemon.plan(name=target)
         if plan.expected_s == 0 and not plan.evict:
             self._host.say(f"{a} and {b} both run already.")
         elif await self._agreed(plan, snapshot, f"flip to {target}?", "t"):
-            await self._host.link.toggle(flip=True)
+            await self._host.daemon.toggle(flip=True)
             self._host.say(f"{target} is starting.")
 
     async def _agreed(self, plan: Plan, snapshot: Snapshot, title: str, again: str | None) -> bool:
         """Ask if the plan stops something or the file is broken; show a plan that does not fit without offering it."""
         problems = snapshot.problems
-        broken = last_good_lines(await self._host.link.profile(name=plan.profile), problems) if problems else []
+        broken = last_good_lines(await self._host.daemon.profile(name=plan.profile), problems) if problems else []
         told = partial(dialog_texts.switch_question, plan, snapshot, warnings=broken)
         if plan.fits is False:
             await self._host.ask(title, told)
@@ -229,7 +229,7 @@ class Orders:
             raise NothingToDoError(
                 f"{name} is {'B' if side == 'A' else 'A'} already; mark another profile there first."
             )
-        await self._host.link.toggle(a=name if side == "A" else None, b=name if side == "B" else None)
+        await self._host.daemon.toggle(a=name if side == "A" else None, b=name if side == "B" else None)
         self._host.say(f"{name} is {side}; t flips." if other else f"{name} is {side}; mark the other one.")
 
     @order
@@ -243,13 +243,13 @@ class Orders:
             return
         told = partial(dialog_texts.stop_question, engine.profile, snapshot)
         if await self._host.ask(f"stop {engine.profile}?", told, yes="stop", again="S"):
-            await self._host.link.stop(profile=engine.profile)
+            await self._host.daemon.stop(profile=engine.profile)
             self._host.say(f"{engine.profile} is stopping.")
 
     async def _stop_using(self, engine: Engine) -> None:
         told = partial(dialog_texts.stop_using_question, engine.profile, engine.url)
         if await self._host.ask(f"stop using {engine.profile}?", told, yes="stop using it", again="S"):
-            await self._host.link.stop(profile=engine.profile)
+            await self._host.daemon.stop(profile=engine.profile)
             self._host.say(f"{engine.profile} is no longer used; its server keeps running.")
 
     @order
@@ -261,7 +261,7 @@ class Orders:
         if await self._host.ask(
             f"cancel {which}?", partial(dialog_texts.cancel_question, swaps), yes="cancel", again="x"
         ):
-            await self._host.link.cancel()
+            await self._host.daemon.cancel()
             self._host.say("The swap is cancelled." if len(swaps) == 1 else f"{len(swaps)} swaps are cancelled.")
 
     @order
@@ -273,26 +273,26 @@ class Orders:
         if await self._host.ask(
             "end this request?", partial(dialog_texts.end_request_question, request), yes="end it", again="c"
         ):
-            await self._host.link.cancel_request(request_id=request_id)
+            await self._host.daemon.cancel_request(request_id=request_id)
             self._host.say("The request is ended; its client gets the reason.")
 
     @order
     async def resume_run(self, run: str | None = None) -> None:
-        run = run or next((one.id for one in await self._host.link.runs() if one.ended_at is None), None)
+        run = run or next((one.id for one in await self._host.daemon.runs() if one.ended_at is None), None)
         if run is None:
             raise NothingToDoError("No run is unfinished.")
-        await self._host.link.resume_run(run=run)
+        await self._host.daemon.resume_run(run=run)
         self._host.say(f"{run} resumes.")
 
     @order
     async def doctor(self) -> None:
         self._host.say("The doctor examines the box…")
-        diagnosis = await self._host.link.doctor()
+        diagnosis = await self._host.daemon.doctor()
         await self._host.ask("doctor", partial(dialog_texts.diagnosis_lines, diagnosis))
 
     @order
     async def pin(self, name: str) -> None:
-        known = await self._host.link.settings()
+        known = await self._host.daemon.settings()
         family = name.partition("/")[0]
         if name in known.pinned:
             value, said = None, f"{name} is not pinned any more: other models may make it leave."
@@ -302,15 +302,15 @@ class Orders:
             value, said = "true", f"{name} is pinned: it stays until a person stops it."
         if value is None and family != name and family in known.pinned:
             value = "false"
-        await self._host.link.change_setting(key=["policy", name, "pinned"], value=value)
+        await self._host.daemon.change_setting(key=["policy", name, "pinned"], value=value)
         self._host.say(said)
 
     @order
     async def preload(self, name: str) -> None:
-        now = (await self._host.link.settings()).preload
+        now = (await self._host.daemon.settings()).preload
         listed = [one for one in now if one != name] if name in now else [*now, name]
         value = json.dumps(listed, ensure_ascii=False) if listed else None
-        await self._host.link.change_setting(key=["preload"], value=value)
+        await self._host.daemon.change_setting(key=["preload"], value=value)
         order = f" as number {len(listed)}" if len(listed) > 1 else ""
         self._host.say(
             f"{name} is loaded{order} when the daemon starts." if name in listed else f"{name} is preloaded no more."
@@ -327,7 +327,7 @@ class Orders:
         self._must_be_local("config.toml lies on the daemon's box.")
         from sparkdash.settings import parse_settings  # the dashboard's start is short without them
 
-        file = Path((await self._host.link.settings()).file)
+        file = Path((await self._host.daemon.settings()).file)
         with TemporaryDirectory(prefix="sparkdash-edit-") as folder:
             draft = Path(folder) / file.name
             old = paths.read_small_file(file) if os.path.exists(file) else b""  # noqa: ASYNC240, PTH110 - a small file
@@ -350,7 +350,7 @@ class Orders:
     @order
     async def edit(self, name: str) -> None:
         self._must_be_local("The file lies on the daemon's box.")
-        profile = await self._host.link.profile(name=name)
+        profile = await self._host.daemon.profile(name=name)
         place, _, line = profile.source.rpartition(":")
         file = Path(place)
         if not os.path.isfile(file):  # noqa: ASYNC240, PTH113 - a small file of this box
@@ -387,7 +387,7 @@ class Orders:
                 if not await self._host.ask("the edit is not valid; the old file stays", told, yes="edit again"):
                     raise NothingToDoError(f"{name}: the edit was dropped, the old file is as it was.")
             self._keep(draft, target)
-        await self._host.link.reload()
+        await self._host.daemon.reload()
         self._host.say(f"{name}: saved in {target}. A running engine keeps its old version until it is loaded again.")
         if dialog_texts.warnings_of(found):
             await self._host.ask("saved, with warnings", told)
@@ -416,7 +416,7 @@ class Orders:
             await self._pull_weights(name, "Image and weights" if needs_image else "The weights")
 
     async def _pull_image(self, name: str) -> None:
-        async with aclosing(self._host.link.pull(profile=name)) as steps:
+        async with aclosing(self._host.daemon.pull(profile=name)) as steps:
             async for step in steps:
                 share = f" {step.fraction * 100:.0f} %" if step.fraction is not None else ""
                 self._host.say(f"{step.image}: {'there' if step.done else step.detail + share}")
@@ -434,7 +434,7 @@ class Orders:
     def is_local(self) -> bool:
         """Whether the daemon runs on this box, so that its files are here."""
         snapshot = self._host.view.snapshot
-        if self._host.link.address.uds is not None:
+        if self._host.daemon.address.uds is not None:
             return True
         return snapshot is not None and snapshot.daemon.host.partition(" ")[0] == platform.node()
 

@@ -42,8 +42,8 @@ from sparkdash.tui.app import SparkdashApp
 
 SparkdashApp._begin = lambda app: app.exit()
 def connect():
-    from sparkdash.tui.link import DaemonLink
-    return DaemonLink(url)
+    from sparkdash.tui.daemon_client import DaemonClient
+    return DaemonClient(url)
 url = "http://127.0.0.1:9"
 asyncio.run(SparkdashApp(connect, address.at_url(url), box=this_box).run_async(headless=True))
 """

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from sparkdash import __version__
-from sparkdash.doctor import Probe, examine, facts
+from sparkdash.doctor import Probe, examine, readings
 from sparkdash.doctor.checks.containers import TOOLKIT
 from sparkdash.doctor.checks.memory import SHOWN
-from sparkdash.doctor.facts import DaemonSeen, Disk, Listener, ProfilesSeen
+from sparkdash.doctor.readings import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.node import Finding
@@ -204,7 +204,7 @@ def spark(tmp_path: Path) -> Spark:
     for path, text in HEALTHY.items():
         box.write(path, text)
     box.commands = {
-        facts.COMMAND: info(),
+        readings.COMMAND: info(),
         SHOWN: CommandResult(0, "LoadState=loaded\nActiveState=inactive\nResult=success\nExecMainStatus=0\n", ""),
         TOOLKIT: CommandResult(0, "NVIDIA Container Toolkit CLI version 1.18.2\ncommit: x\n", ""),
     }

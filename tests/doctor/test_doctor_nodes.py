@@ -13,7 +13,7 @@ import pytest
 from sparkdash.doctor.nodes import NODE_CHECKS, examine_nodes, node_checks_named
 from sparkdash.doctor.nodes import remote_readings as script
 from sparkdash.doctor.nodes.examine import judge_pairs
-from sparkdash.doctor.nodes.facts import BoxFacts, PairFacts, ReachTrial, TwoNodeProfile, parse_rdma_ports
+from sparkdash.doctor.nodes.pair import BoxReadings, PairReadings, ReachTrial, TwoNodeProfile, parse_rdma_ports
 from sparkdash.doctor.nodes.probe import NodesProbe
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeFinding, Status
 from sparkdash.errors import AdmissionError, HostError
@@ -40,7 +40,7 @@ SLOW = Link(interface="enP7s7", address="10.0.0.21", prefix=24, mtu=1500, rate_g
 
 
 def facts(hostname: str, links: tuple[Link, ...], **changes: Any) -> NodeFacts:
-    """Facts of a healthy Spark."""
+    """Readings of a healthy Spark."""
     values: dict[str, Any] = {
         "hostname": hostname,
         "arch": "aarch64",
@@ -62,7 +62,7 @@ def ends(host: int, **changes: Any) -> tuple[Link, ...]:
     return fast, SLOW.replace(address=f"10.0.0.{20 + host}")
 
 
-def pair(**sections: Any) -> PairFacts:
+def pair(**sections: Any) -> PairReadings:
     """A healthy pair; `sections` replace readings of spark2."""
     here, there = copy.deepcopy(RECORDED), copy.deepcopy(RECORDED)
     there["routes"] = {"192.168.100.1": {"dev": "enp1s0f1np1"}}
@@ -70,27 +70,27 @@ def pair(**sections: Any) -> PairFacts:
     there |= sections
     ok = {29500: "connected"}
     heard = {29500: "accepted"}
-    return PairFacts(
-        BoxFacts(LOCAL, None, facts("spark1", ends(1)), here),
-        BoxFacts("spark2", NODE, facts("spark2", ends(2)), there),
+    return PairReadings(
+        BoxReadings(LOCAL, None, facts("spark1", ends(1)), here),
+        BoxReadings("spark2", NODE, facts("spark2", ends(2)), there),
         profiles=(TwoNodeProfile("qwen3-235b", IMAGE),),
         trials=(ReachTrial(LOCAL, "spark2", ok, heard), ReachTrial("spark2", LOCAL, ok, heard)),
     )
 
 
-def with_facts(found: PairFacts, **changes: Any) -> PairFacts:
+def with_facts(found: PairReadings, **changes: Any) -> PairReadings:
     """The pair with other facts of spark2."""
     known = found.there.facts
     assert known
     return replace(found, there=replace(found.there, facts=known.replace(**changes)))
 
 
-def judged(found: PairFacts, *names: str) -> list[NodeFinding]:
+def judged(found: PairReadings, *names: str) -> list[NodeFinding]:
     """Findings of these checks, or all."""
     return list(judge_pairs([found], node_checks_named(names)))
 
 
-def worst(found: PairFacts, name: str) -> NodeFinding:
+def worst(found: PairReadings, name: str) -> NodeFinding:
     """The one finding of a check that asks for something."""
     bad = [each for each in judged(found, name) if each.status not in (Status.OK, Status.NOTE)]
     assert len(bad) == 1, judged(found, name)
@@ -261,14 +261,14 @@ def test_a_port_that_somebody_else_holds_is_not_judged() -> None:
 
 
 def test_the_port_of_ssh_is_part_of_a_fix() -> None:
-    box = BoxFacts("spark2", NODE.replace(port=2222))
+    box = BoxReadings("spark2", NODE.replace(port=2222))
     assert box.command("df -h") == "ssh -t -p 2222 lab@spark2 'df -h'"
 
 
 def test_a_silent_node_is_one_finding_and_the_others_are_examined() -> None:
     silent = HostError("spark3 cannot be reached: no answer.", code="node_unreachable", hint="See whether it is on.")
     healthy = pair()
-    dead = PairFacts(healthy.here, BoxFacts("spark3", NODE.replace(name="spark3"), problem=silent))
+    dead = PairReadings(healthy.here, BoxReadings("spark3", NODE.replace(name="spark3"), problem=silent))
     found = judge_pairs([dead, healthy], node_checks_named(()))
     assert [(each.name, each.status, each.fix) for each in found if "spark3" in each.nodes] == [
         ("reachable", Status.FAIL, "See whether it is on.")

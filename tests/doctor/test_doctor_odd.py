@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkdash.doctor import CHECKS
-from sparkdash.doctor import facts as podman_info
+from sparkdash.doctor import readings as podman_info
 from sparkdash.doctor.check import judge
 from sparkdash.doctor.checks.containers import SPECS
-from sparkdash.doctor.facts import Facts
+from sparkdash.doctor.readings import Readings
 from sparkdash.domain.node import Status
 from sparkdash.host.command import CommandResult
 
@@ -59,6 +59,8 @@ def test_no_shape_of_a_spec_or_of_podman_s_answer_trips_a_check(spec: object, in
     files = dict.fromkeys((path for one in READERS for path in one.reads if "*" not in path), "") | {SPEC: text}
     names = {"graphroot": "/", "uid": "1000", "user": "lab", "home": "/home/lab", "hf_home": "/", "cache_dir": "/"}
     answers = dict.fromkeys((argv for one in READERS for argv in one.runs), CommandResult(0, json.dumps(info), ""))
-    facts = Facts(uid=1000, names=names, files={p.format_map(names): t for p, t in files.items()}, commands=answers)
-    failed = [f.evidence for f in judge(facts, READERS) if "The check itself failed" in f.evidence]
+    readings = Readings(
+        uid=1000, names=names, files={p.format_map(names): t for p, t in files.items()}, commands=answers
+    )
+    failed = [f.evidence for f in judge(readings, READERS) if "The check itself failed" in f.evidence]
     assert not failed, failed

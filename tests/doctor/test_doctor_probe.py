@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sparkdash.doctor import CHECKS, Probe, examine, probe
-from sparkdash.doctor import facts as podman_info
+from sparkdash.doctor import readings as podman_info
 from sparkdash.doctor.checks.containers import DOCKER, TOOLKIT
-from sparkdash.doctor.facts import DaemonSeen, Disk, UnreadFact, file_system
+from sparkdash.doctor.readings import DaemonSeen, Disk, Unreadable, file_system
 from sparkdash.domain.node import Status
 from sparkdash.errors import AdmissionError
 from sparkdash.host.command import CommandResult
@@ -161,7 +161,7 @@ async def test_waiting_ends_also_when_the_work_raises() -> None:
         raise OSError("stale file handle")
 
     answer = await probe.read_within("x", work)
-    assert isinstance(answer, UnreadFact)
+    assert isinstance(answer, Unreadable)
     assert str(answer) == "x cannot be read: stale file handle"
 
 

@@ -183,7 +183,7 @@ def swapping(**changes: Any) -> Snapshot:
     )
 
 
-class ScriptedLink:
+class ScriptedDaemon:
     """A daemon that says what the test says, and remembers what it was asked."""
 
     address = Address("http://spark-1:8484", given=True)
@@ -375,11 +375,11 @@ class ScriptedLink:
 class Stage:
     """The app on its screen."""
 
-    def __init__(self, app: SparkdashApp, pilot: Pilot[None], link: ScriptedLink, now: list[float]) -> None:
-        self.app, self.pilot, self.link, self._now = app, pilot, link, now
+    def __init__(self, app: SparkdashApp, pilot: Pilot[None], daemon: ScriptedDaemon, now: list[float]) -> None:
+        self.app, self.pilot, self.daemon, self._now = app, pilot, daemon, now
 
     async def settle(self) -> None:
-        while self.link.items.qsize():
+        while self.daemon.items.qsize():
             await self.pilot.pause()
         for _ in range(4):
             await self.pilot.pause()
@@ -395,11 +395,11 @@ class Stage:
                 await self.settle()
 
     async def happen(self, *facts: Fact, at: float = NOW) -> None:
-        self.link.happen(*facts, at=at)
+        self.daemon.happen(*facts, at=at)
         await self.settle()
 
     async def tell(self, item: Item | SparkdashError) -> None:
-        self.link.tell(item)
+        self.daemon.tell(item)
         await self.settle()
 
     async def later(self, seconds: float) -> None:
@@ -440,12 +440,12 @@ def _in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def link() -> ScriptedLink:
-    return ScriptedLink()
+def daemon() -> ScriptedDaemon:
+    return ScriptedDaemon()
 
 
 @pytest.fixture
-def stage(link: ScriptedLink) -> Open:
+def stage(daemon: ScriptedDaemon) -> Open:
     """Opens the app: `async with stage(snapshot, size=(80, 24)) as on:`."""
 
     @asynccontextmanager
@@ -459,13 +459,13 @@ def stage(link: ScriptedLink) -> Open:
         now = [NOW]
         open_box = (lambda: box) if box else None
         app = SparkdashApp(
-            lambda: link, link.address, clock=lambda: now[0], paint_every_s=paint_every_s, box=open_box, kept=kept
+            lambda: daemon, daemon.address, clock=lambda: now[0], paint_every_s=paint_every_s, box=open_box, kept=kept
         )
         if snapshot is not None:
-            link.tell(snapshot)
+            daemon.tell(snapshot)
         asyncio.get_running_loop().set_task_factory(eager.factory)  # as Textual does for a person where Python is 3.12
         async with app.run_test(size=size) as pilot:
-            on = Stage(app, pilot, link, now)
+            on = Stage(app, pilot, daemon, now)
             await on.settle()
             yield on
 

@@ -45,7 +45,7 @@ class PretendCommands:
 async def test_a_run_of_the_marked_profiles_begins_after_its_plan_was_shown(stage: Any, box: Any) -> None:
     """The plan has the time, the launches and what stops; enter begins exactly this one."""
     async with stage(box.snapshot(), size=(120, 40)) as on:
-        on.link.run_plan = BenchPlan(
+        on.daemon.run_plan = BenchPlan(
             suite="smoke", about="A first look", mode="standard", cells=2, gaps=8, expected_s=7800.0, stops=(box.gpt,),
             arms=(PlannedArm(name=box.gpt, launch_s=220.0, decode_tok_s=57.0, source="seen here"), PlannedArm(name=box.coder)),
             order=(box.gpt, box.coder, box.coder, box.gpt),
@@ -62,31 +62,31 @@ async def test_a_run_of_the_marked_profiles_begins_after_its_plan_was_shown(stag
         assert "careful" in on.text
         assert "the plan is made" in on.text
         await on.press("enter")
-        assert ("begin", [box.gpt, box.coder], "smoke", "careful", None) not in on.link.asked, "its plan is not there"
+        assert ("begin", [box.gpt, box.coder], "smoke", "careful", None) not in on.daemon.asked, "its plan is not there"
         await on.until(lambda: "plan      4 launches" in on.text)
         await on.press("enter")
-        assert on.link.asked[-1] == ("begin", [box.gpt, box.coder], "smoke", "careful", None)
+        assert on.daemon.asked[-1] == ("begin", [box.gpt, box.coder], "smoke", "careful", None)
         assert "The run begins" in on.text
 
 
 async def test_a_plan_that_is_refused_says_why_and_begins_nothing(stage: Any, box: Any) -> None:
     async with stage(box.snapshot(), size=(100, 30)) as on:
-        on.link.refuses = ProfileError("The suite cannot be used: line 3.")
+        on.daemon.refuses = ProfileError("The suite cannot be used: line 3.")
         await on.press("A", "enter")
         assert "The suite cannot be used: line 3." in on.text
-        assert [order[0] for order in on.link.asked] == ["plan a run"]
+        assert [order[0] for order in on.daemon.asked] == ["plan a run"]
 
 
 async def test_a_profile_is_pinned_and_preloaded_with_one_key(stage: Any, box: Any) -> None:
     async with stage(box.snapshot(), size=(120, 30)) as on:
         await on.press("2", "P")
-        assert on.link.asked == [("setting", "policy", box.gpt, "pinned", "true")]
+        assert on.daemon.asked == [("setting", "policy", box.gpt, "pinned", "true")]
         assert "gpt-oss-120b is pinned" in on.text
-        on.link.listed = SettingList(file="c", settings=(), pinned=(box.gpt,), preload=("a", box.gpt))
+        on.daemon.listed = SettingList(file="c", settings=(), pinned=(box.gpt,), preload=("a", box.gpt))
         await on.press("1", "2")
         assert any("gpt-oss-120b pinned preloaded" in row for row in on.rows), on.text
         await on.press("P", "L")
-        assert on.link.asked[1:] == [("setting", "policy", box.gpt, "pinned", None), ("setting", "preload", '["a"]')]
+        assert on.daemon.asked[1:] == [("setting", "policy", box.gpt, "pinned", None), ("setting", "preload", '["a"]')]
 
 
 async def test_an_edit_is_kept_only_when_it_is_valid(stage: Any, box: Any, tmp_path: Path, monkeypatch: Any) -> None:
@@ -96,8 +96,8 @@ async def test_an_edit_is_kept_only_when_it_is_valid(stage: Any, box: Any, tmp_p
     edits = ["engine: vlm\n", "engine: sglang\n"]
 
     async with stage(box.snapshot(), size=(100, 30)) as on:
-        on.link.address = ON_THE_BOX
-        on.link.files[box.gpt] = SimpleNamespace(source=f"{file}:1")
+        on.daemon.address = ON_THE_BOX
+        on.daemon.files[box.gpt] = SimpleNamespace(source=f"{file}:1")
         on.app.orders.commands = commands = PretendCommands()
         monkeypatch.setattr(on.app, "edit_file", lambda draft, _line: draft.write_text(edits.pop(0), "utf-8"))
         await on.press("2", "E")
@@ -105,7 +105,7 @@ async def test_an_edit_is_kept_only_when_it_is_valid(stage: Any, box: Any, tmp_p
         assert "✗ mine.yaml:7: engine: must be one of vllm, not 'vlm'" in on.text
         assert file.read_text("utf-8") == "engine: vllm\n"
         await on.press("enter")
-        await on.until(lambda: ("reload",) in on.link.asked)
+        await on.until(lambda: ("reload",) in on.daemon.asked)
         assert file.read_text("utf-8") == "engine: sglang\n"
         assert commands.checked == ["engine: vlm\n", "engine: sglang\n"]
 
@@ -118,12 +118,12 @@ async def test_a_dry_run_shows_the_command_and_a_pull_fetches_the_weights_too(st
         on.app.orders.commands = PretendCommands()
         await on.press("2", "D")
         assert "The command of a profile is made from the files of the daemon's box." in " ".join(on.rows)
-        on.link.address = ON_THE_BOX
+        on.daemon.address = ON_THE_BOX
         await on.press("escape", "D")
         assert "podman run" in on.text
         assert "--name sparkdash-gpt-oss-120b" in on.text
         await on.press("escape", "p")
-        assert on.link.asked == [("pull", box.gpt)]
+        assert on.daemon.asked == [("pull", box.gpt)]
         await on.until(lambda: "image and weights are there" in on.text)
 
 
@@ -134,10 +134,10 @@ async def test_a_pull_fetches_the_weights_alone_where_engines_are_plain_processe
     daemon = world.daemon.model_copy(update={"runtime": "process"})
     async with stage(world.model_copy(update={"profiles": (plain, *world.profiles[1:]), "daemon": daemon})) as on:
         on.app.orders.commands = PretendCommands()
-        on.link.address = ON_THE_BOX
+        on.daemon.address = ON_THE_BOX
         await on.press("2", "p")
         await on.until(lambda: "the weights are there" in on.text)
-        assert ("pull", box.gpt) not in on.link.asked
+        assert ("pull", box.gpt) not in on.daemon.asked
 
 
 async def test_settings_are_explained_and_a_refused_value_is_told(stage: Any, box: Any) -> None:
@@ -148,17 +148,17 @@ async def test_settings_are_explained_and_a_refused_value_is_told(stage: Any, bo
         Setting(name="hooks", value="1 table", default="[]", meaning="Commands.", editable=False),
     )
     async with stage(box.snapshot(), size=(130, 30)) as on:
-        on.link.listed = SettingList(file="/c/config.toml", settings=rows)
+        on.daemon.listed = SettingList(file="/c/config.toml", settings=rows)
         await on.press("comma")
         assert any("reserve_gib 10 10 ● now Memory that admission keeps free." in row for row in on.rows), on.text
         assert any("port 8484 8484 ! restart Port of the gateway." in row for row in on.rows)
-        on.link.refuses = ProfileError("reserve_gib: Input should be at least 0.")
+        on.daemon.refuses = ProfileError("reserve_gib: Input should be at least 0.")
         await on.press("enter", "backspace", "backspace", "minus", "1", "enter")
-        assert on.link.asked == [("setting", "reserve_gib", "-1")]
+        assert on.daemon.asked == [("setting", "reserve_gib", "-1")]
         assert "reserve_gib: Input should be at least 0." in " ".join(on.rows)
-        on.link.refuses = None
+        on.daemon.refuses = None
         await on.press("backspace", "backspace", "1", "2", "enter")
-        assert on.link.asked[-1] == ("setting", "reserve_gib", "12")
+        assert on.daemon.asked[-1] == ("setting", "reserve_gib", "12")
         assert "reserve_gib is 12: a change holds at once." in on.text
         await on.press("G", "enter")
         assert "hooks is a table: E edits /c/config.toml" in on.text
@@ -173,7 +173,7 @@ async def test_the_box_page_lists_who_holds_the_memory(stage: Any, box: Any) -> 
         Holding(kind=Holder.PROGRAM, name="blen\x1b[2Jder", bytes=9 * GIB, pid=99, user="me", remedy="kill 99"),
     )
     async with stage(box.snapshot(), size=(120, 30)) as on:
-        on.link.account = MemoryAccount(
+        on.daemon.account = MemoryAccount(
             at=box.now, total=121 * GIB, available=30 * GIB, holdings=held, notes=("Some of it is counted twice.",)
         )
         await on.press("M")
@@ -183,13 +183,13 @@ async def test_the_box_page_lists_who_holds_the_memory(stage: Any, box: Any) -> 
         assert "121 GiB in all, 30 GiB available" in on.text
         assert "Some of it is counted twice." in on.text
         assert "\x1b" not in on.text
-        assert ("memory",) in on.link.asked
+        assert ("memory",) in on.daemon.asked
 
 
 async def test_memory_by_owner_of_a_demo_is_refused(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         why = "The demo's memory is simulated. Without a demo, `sparkdash memory` shows who holds this box's memory."
-        on.link.refuses = AdmissionError(why, code="no_memory_account")
+        on.daemon.refuses = AdmissionError(why, code="no_memory_account")
         await on.press("M")
         assert why in " ".join(on.rows), "it is longer than the screen is wide"
 
@@ -230,8 +230,8 @@ async def test_config_toml_is_edited_as_a_file_and_kept_only_when_valid(
     file.write_text("# mine\n", "utf-8")
     edits = ["guard = 7\n", "# mine\nguard = 'warn'\n"]
     async with stage(box.snapshot(), size=(100, 30)) as on:
-        on.link.address = ON_THE_BOX
-        on.link.listed = SettingList(file=str(file), settings=())
+        on.daemon.address = ON_THE_BOX
+        on.daemon.listed = SettingList(file=str(file), settings=())
         monkeypatch.setattr(on.app, "edit_file", lambda draft, _line: draft.write_text(edits.pop(0), "utf-8"))
         await on.press("comma", "E")
         await on.until(lambda: "the edit is not valid" in on.text)
@@ -256,32 +256,32 @@ class Gate:
 async def test_enter_before_the_plan_begins_a_run_that_stops_nothing(stage: Any, box: Any, stops: Any) -> None:
     """What stops an engine must be seen first: there enter counts once the plan is shown."""
     async with stage(box.snapshot(), size=(100, 30)) as on:
-        on.link.run_plan = on.link.run_plan.model_copy(update={"stops": stops})
-        on.link.start_run = gate = Gate(on.link.start_run)
+        on.daemon.run_plan = on.daemon.run_plan.model_copy(update={"stops": stops})
+        on.daemon.start_run = gate = Gate(on.daemon.start_run)
         await on.press("A", "enter")
         assert "⏎ is remembered" in on.text
         gate.opened.set()
         await on.until(lambda: "the plan is made" not in on.text)
-        assert (on.link.asked[-1][0] == "begin") is not bool(stops)
+        assert (on.daemon.asked[-1][0] == "begin") is not bool(stops)
         await on.press("enter")
-        assert [order[0] for order in on.link.asked].count("begin") == 1
+        assert [order[0] for order in on.daemon.asked].count("begin") == 1
 
 
 async def test_a_run_that_begins_slowly_is_begun_once(stage: Any, box: Any) -> None:
     async with stage(box.snapshot(), size=(100, 30)) as on:
         await on.press("A")
         await on.until(lambda: "the plan is made" not in on.text)
-        on.link.start_run = gate = Gate(on.link.start_run)
+        on.daemon.start_run = gate = Gate(on.daemon.start_run)
         await on.press("enter", "enter")
         assert "it begins" in on.text
         gate.opened.set()
         await on.until(lambda: "The run begins" in on.text)
-        assert [order[0] for order in on.link.asked].count("begin") == 1
+        assert [order[0] for order in on.daemon.asked].count("begin") == 1
 
 
 async def test_a_key_pressed_twice_while_its_plan_is_made_asks_once(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
-        on.link.plan = gate = Gate(on.link.plan)
+        on.daemon.plan = gate = Gate(on.daemon.plan)
         await on.press("t", "t")
         gate.opened.set()
         await on.until(lambda: "flip to" in on.text)

@@ -62,11 +62,11 @@ def verdict(on: Any, name: str) -> Any:
 async def test_the_page_begins_with_what_was_seen_in_passing(stage: Any, box: Any) -> None:
     """Also when something was measured; nothing is asked before a run is reached."""
     async with stage(box.snapshot()) as on:
-        on.link.reports = {"20261121-200000-seeds": measured()}
+        on.daemon.reports = {"20261121-200000-seeds": measured()}
         await on.press("4")
         assert "From live traffic" in on.text
         assert "has gaps SIM plain, eagle, slow" in " ".join(on.text.split())
-        assert on.link.asked == []
+        assert on.daemon.asked == []
 
 
 @pytest.mark.parametrize(("simulated", "command"), [
@@ -97,7 +97,7 @@ async def test_runs_are_asked_for_again_when_the_daemon_is_back(stage: Any, box:
         await on.press("4")
         await on.tell(box.lost)
         assert RUN not in on.text
-        on.link.reports = {RUN: measured()}
+        on.daemon.reports = {RUN: measured()}
         await on.tell(box.snapshot(seq=900))
         assert RUN in on.text
 
@@ -113,7 +113,7 @@ async def test_a_fact_that_comes_while_the_page_is_made(stage: Any, box: Any) ->
 async def test_a_run_shows_its_cells_with_verdicts(stage: Any, box: Any) -> None:
     """Both figures, words, and the whole; labelled simulated; colour only where something is claimed."""
     async with stage(box.snapshot()) as on:
-        on.link.reports = {"20261121-200000-seeds": measured()}
+        on.daemon.reports = {"20261121-200000-seeds": measured()}
         await on.press("4", "j")
         assert "╭ eagle against plain (1/2, n) · decode tok/s ─" in on.text
         assert "SIMULATED" in on.text
@@ -142,7 +142,7 @@ async def test_what_is_not_claimed_has_no_colour(stage: Any, box: Any) -> None:
     """One launch of each arm is a hint, however large. A verdict that is cut stands whole below the cells."""
     why = "the clock under load fell to 820 MHz"
     async with stage(box.snapshot()) as on:
-        on.link.reports = {
+        on.daemon.reports = {
             "20261121-200000-seeds": measured(mode="screen", voids={("eagle", next(iter(GRID))): why}),
         }
         await on.press("4", "j")
@@ -157,7 +157,7 @@ async def test_a_report_is_copied_and_written(
     """m as Markdown, h as a page beside where the dashboard was started, y the row."""
     monkeypatch.chdir(tmp_path)
     async with stage(box.snapshot()) as on:
-        on.link.reports = {"20261121-200000-seeds": measured()}
+        on.daemon.reports = {"20261121-200000-seeds": measured()}
         await on.press("4", "m")
         assert "No run is selected" in on.text
         await on.press("y")
@@ -177,22 +177,22 @@ async def test_a_run_that_has_gaps_is_looked_at_again_while_there_is_news(stage:
     """Not sooner than AGAIN_S, not without news, and never one that is whole."""
     async with stage(box.snapshot()) as on:
         whole = measured("20261120-200000-seeds", changes={"id": "20261120-200000-seeds", "ended_at": rehearsal().AT})
-        on.link.reports = {"20261121-200000-seeds": measured(), "20261120-200000-seeds": whole}
+        on.daemon.reports = {"20261121-200000-seeds": measured(), "20261120-200000-seeds": whole}
         await on.press("4", "j")
         await on.later(AGAIN_S + 1)
-        assert len(on.link.asked) == 1
+        assert len(on.daemon.asked) == 1
         await on.happen(SampleTaken(sample=box.sample()))
-        assert on.link.asked == [("report", "20261121-200000-seeds")] * 2
+        assert on.daemon.asked == [("report", "20261121-200000-seeds")] * 2
         await on.press("j")
         await on.later(AGAIN_S + 1)
         await on.happen(SampleTaken(sample=box.sample()))
-        assert on.link.asked[2:] == [("report", "20261120-200000-seeds")]
+        assert on.daemon.asked[2:] == [("report", "20261120-200000-seeds")]
 
 
 async def test_a_run_that_cannot_be_read_says_why(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
-        on.link.reports = {"20261121-200000-seeds": measured()}
-        on.link.refuses = AdmissionError("It was written by a newer sparkdash.", code="run_unreadable")
+        on.daemon.reports = {"20261121-200000-seeds": measured()}
+        on.daemon.refuses = AdmissionError("It was written by a newer sparkdash.", code="run_unreadable")
         await on.press("4", "j")
         assert "It was written by a newer sparkdash." in on.text
 
@@ -211,7 +211,7 @@ def under_way(**changes: Any) -> MeasuringChanged:
 async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(stage: Any, box: Any) -> None:
     """How far, where, how long still; e asks it to stop, r has the run under the cursor go on."""
     async with stage(box.snapshot()) as on:
-        on.link.reports = {RUN: measured()}
+        on.daemon.reports = {RUN: measured()}
         await on.press("4", "e")
         assert "No measurement is running" in on.text
         await on.happen(under_way())
@@ -220,7 +220,7 @@ async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(stage: Any, bo
         assert any("launch 2 of 4 · eagle · ctx 2K x 150" in row and "e ends it" in row for row in on.rows)
         assert any(RUN in row and "measuring" in row for row in on.rows)
         await on.press("e")
-        assert on.link.asked[-1] == ("end measuring",)
+        assert on.daemon.asked[-1] == ("end measuring",)
         await on.happen(under_way(ends=True))
         assert "is stopping" in on.text
         await on.happen(MeasuringChanged(measuring=None))
@@ -228,11 +228,11 @@ async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(stage: Any, bo
         await on.press("r")
         assert "No run is selected" in on.text
         await on.press("j", "r")
-        assert on.link.asked[-1] == ("resume", RUN)
+        assert on.daemon.asked[-1] == ("resume", RUN)
         assert f"{RUN} resumes" in on.text
         await on.happen(under_way())
         await on.happen(MeasuringChanged(measuring=None))
-        assert on.link.asked[-1] == ("report", RUN)  # what it says is another now
+        assert on.daemon.asked[-1] == ("report", RUN)  # what it says is another now
 
 
 async def test_the_palette_ends_the_measurement_and_goes_on_with_the_newest_unfinished_run(
@@ -245,16 +245,16 @@ async def test_the_palette_ends_the_measurement_and_goes_on_with_the_newest_unfi
         titles()["Resume a measurement"]()
         await on.pilot.pause()
         assert "No run is unfinished" in on.text
-        on.link.reports = {RUN: measured()}
+        on.daemon.reports = {RUN: measured()}
         titles()["Resume a measurement"]()
         await on.pilot.pause()
-        assert on.link.asked[-1] == ("resume", RUN)
+        assert on.daemon.asked[-1] == ("resume", RUN)
         assert f"{RUN} resumes" in on.text
         await on.happen(under_way())
         assert "Resume a measurement" not in titles()
         titles()["End the measurement"]()
         await on.pilot.pause()
-        assert on.link.asked[-1] == ("end measuring",)
+        assert on.daemon.asked[-1] == ("end measuring",)
         assert f"{RUN} stops" in on.text
 
 

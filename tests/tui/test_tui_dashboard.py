@@ -55,9 +55,9 @@ async def test_first_token_times_of_two_digits_fit_beside_each_other(stage: Any,
         assert "ttft ~17.2 s  p95 ~139 s " in on.lines[7]
 
 
-async def test_a_wide_terminal_shows_requests_and_log_beside_the_dashboard(stage: Any, box: Any, link: Any) -> None:
+async def test_a_wide_terminal_shows_requests_and_log_beside_the_dashboard(stage: Any, box: Any, daemon: Any) -> None:
     """At 200x60 the comparison, the swaps and the log need no other page."""
-    link.log[box.gpt] = ["first line of the log", "last line of the log"]
+    daemon.log[box.gpt] = ["first line of the log", "last line of the log"]
     async with stage(box.snapshot(), size=(200, 60)) as on:
         for heading in ("╭ requests ", "╭ log gpt-oss-120b ", "╭ A | B ", "╭ swaps ", "╭ unified memory "):
             assert heading in on.text
@@ -120,7 +120,7 @@ async def test_a_load_that_stands_still_says_so(stage: Any, box: Any) -> None:
         assert "left" not in on.text
         assert "K extends  x cancels" in on.text
         await on.press("K")
-        assert on.link.asked == [("extend_load", box.coder)]
+        assert on.daemon.asked == [("extend_load", box.coder)]
         assert f"{box.coder} may go on standing still; x cancels it." in on.text
 
 
@@ -128,7 +128,7 @@ async def test_a_load_that_moves_is_not_extended(stage: Any, box: Any) -> None:
     async with stage(box.swapping()) as on:
         assert "K extends" not in on.text
         await on.press("K")
-        assert on.link.asked == []
+        assert on.daemon.asked == []
         assert "No load stands still." in on.text
 
 
@@ -336,9 +336,9 @@ async def test_a_daemon_of_another_version_is_told(stage: Any) -> None:
 
 async def test_a_lost_event_makes_the_feed_begin_anew(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
-        on.link.seq = 140
+        on.daemon.seq = 140
         await on.happen(box.tick(box.now), EngineChanged(engine=box.engine(state=EngineState.DRAINING)))
-        on.link.seq = 300
+        on.daemon.seq = 300
         await on.happen(RequestChanged(request=box.request("r7")))
         await on.tell(box.snapshot(seq=400, requests={}))
         assert "0 in flight" in on.lines[0]

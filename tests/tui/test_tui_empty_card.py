@@ -67,12 +67,12 @@ def test_nothing_is_counted_while_the_memory_is_unknown() -> None:
     assert fitting(snapshot(profile(1), known=False)) is None
 
 
-async def test_an_idle_box_is_offered_before_it_was_looked_at(stage: Any, box: Any, link: Any) -> None:
+async def test_an_idle_box_is_offered_before_it_was_looked_at(stage: Any, box: Any, daemon: Any) -> None:
     """The look goes on behind the first frame, is made once, and adds what it found."""
     here = WatchedBox(BoxFindings(servers=(OLLAMA,), clients=("codex", "zed")))
-    link.stock = Inventory(stock={box.coder: Stock(image=Item(here=True), weights=Item(here=True, size=1))})
+    daemon.stock = Inventory(stock={box.coder: Stock(image=Item(here=True), weights=Item(here=True, size=1))})
     checks = [Finding(name=str(n), status=s, evidence="") for n, s in enumerate([Status.FAIL, Status.WARN, Status.OK])]
-    link.diagnosis = Diagnosis(findings=tuple(checks))
+    daemon.diagnosis = Diagnosis(findings=tuple(checks))
     async with stage(box.snapshot(engines={}, requests={}), box=here) as on:
         assert "1 no engine runs. p profiles that fit 121.7 GiB (4, 1 already on disk)" in on.rows
         assert "2 point a client. c copies http://127.0.0.1:8484/v1" in on.rows
@@ -103,31 +103,33 @@ async def test_a_box_at_work_is_not_looked_at(stage: Any, box: Any) -> None:
         assert here.done == []
 
 
-async def test_one_key_attaches_the_server_that_runs_and_uses_its_first_model(stage: Any, box: Any, link: Any) -> None:
+async def test_one_key_attaches_the_server_that_runs_and_uses_its_first_model(
+    stage: Any, box: Any, daemon: Any
+) -> None:
     here = WatchedBox(BoxFindings(servers=(OLLAMA,)))
     here.may_end.set()
-    link.plans["qwen3-8b"] = Plan(profile="qwen3-8b", fits=True)
+    daemon.plans["qwen3-8b"] = Plan(profile="qwen3-8b", fits=True)
     async with stage(box.snapshot(engines={}, requests={}), box=here) as on:
         await on.press("a")
         assert ("attach", OLLAMA.url) in here.done
-        assert [one for one in link.asked if one != ("doctor",)] == [("reload",), ("use", "qwen3-8b")]
+        assert [one for one in daemon.asked if one != ("doctor",)] == [("reload",), ("use", "qwen3-8b")]
         assert "a uses qwen3-8b of Ollama, port 11434" in on.rows
 
 
-async def test_a_profile_that_cannot_be_written_is_said_and_nothing_is_used(stage: Any, box: Any, link: Any) -> None:
+async def test_a_profile_that_cannot_be_written_is_said_and_nothing_is_used(stage: Any, box: Any, daemon: Any) -> None:
     here = WatchedBox(BoxFindings(servers=(OLLAMA,)))
     here.may_end.set()
     here.refuses = ProfileError("qwen3-8b.yaml cannot be written: No space left on device.", code="unreadable")
     async with stage(box.snapshot(engines={}, requests={}), box=here) as on:
         await on.press("a")
         assert "qwen3-8b.yaml cannot be written: No space left on device." in on.rows
-        assert ("use", "qwen3-8b") not in link.asked
+        assert ("use", "qwen3-8b") not in daemon.asked
 
 
-async def test_recipes_are_copied_one_client_after_the_other(stage: Any, box: Any, link: Any) -> None:
+async def test_recipes_are_copied_one_client_after_the_other(stage: Any, box: Any, daemon: Any) -> None:
     here = WatchedBox(BoxFindings(clients=("codex", "zed")))
     here.may_end.set()
-    link.stock = Inventory(stock={box.coder: Stock(weights=Item(here=True))})
+    daemon.stock = Inventory(stock={box.coder: Stock(weights=Item(here=True))})
     async with stage(box.snapshot(engines={}, requests={}), box=here) as on:
         copied = []
         for _ in range(3):
@@ -136,8 +138,8 @@ async def test_recipes_are_copied_one_client_after_the_other(stage: Any, box: An
         assert copied == [f"{client} uses {box.coder}" for client in ("codex", "zed", "codex")]
 
 
-async def test_the_profiles_open_at_the_one_on_disk(stage: Any, box: Any, link: Any) -> None:
-    link.stock = Inventory(stock={box.eagle: Stock(weights=Item(here=True))})
+async def test_the_profiles_open_at_the_one_on_disk(stage: Any, box: Any, daemon: Any) -> None:
+    daemon.stock = Inventory(stock={box.eagle: Stock(weights=Item(here=True))})
     async with stage(box.snapshot(engines={}, requests={})) as on:
         await on.press("p")
         assert on.app.screen.query_one("ProfileTable").cursor == box.eagle

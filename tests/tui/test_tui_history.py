@@ -56,12 +56,12 @@ def swap_mark(box: Any) -> TimelineMark:
 async def test_a_chart_shows_the_recorded_figure_with_its_marks_and_the_usage_below(stage: Any, box: Any) -> None:
     """Of the box first; o charts a profile, p lays the period before over it."""
     async with stage(box.snapshot(), size=WIDE) as on:
-        on.link.marks = (swap_mark(box),)
+        on.daemon.marks = (swap_mark(box),)
         totals = UsageTotals(
             group=box.gpt, requests=8411, prompt_tokens=96_100_000, cached_tokens=89_373_000, output_tokens=2_900_000,
             ttft_s=Quantiles(count=9, p50=0.41, p95=1.9), errors=3,
         )  # fmt: skip
-        on.link.usage = UsageReport(since=0.0, until=box.now, by="profile", rows=(totals,), total=totals)
+        on.daemon.usage = UsageReport(since=0.0, until=box.now, by="profile", rows=(totals,), total=totals)
         await on.press("6")
         await on.until(lambda: "box · decode" in on.text)
         assert "last  50 tok/s" in on.lines[1]
@@ -70,14 +70,14 @@ async def test_a_chart_shows_the_recorded_figure_with_its_marks_and_the_usage_be
         await on.press("o", "p")
         await on.until(lambda: "before 50" in on.text)
         assert "gpt-oss-120b · decode" in on.lines[1]
-        series = [order for order in on.link.asked if order[0] == "series"][-2:]
+        series = [order for order in on.daemon.asked if order[0] == "series"][-2:]
         assert series[0][3] == series[1][4], "the second period ends where the first begins"
 
 
 async def test_zoom_pan_and_cursor_by_keys_and_mouse(stage: Any, box: Any) -> None:
     """The cursor reads the values; the wheel zooms where the mouse is."""
     async with stage(box.snapshot(), size=WIDE) as on:
-        on.link.recorded = lambda _profile, at: 90.0 if at < box.now - 1800 else 30.0
+        on.daemon.recorded = lambda _profile, at: 90.0 if at < box.now - 1800 else 30.0
         await on.press("6")
         chart = on.app.screen.query_one(ChartPanel)
         await on.press("left")
@@ -103,7 +103,7 @@ async def test_zoom_pan_and_cursor_by_keys_and_mouse(stage: Any, box: Any) -> No
 
 async def test_a_daemon_without_a_history_says_so(stage: Any, box: Any) -> None:
     async with stage(box.snapshot(), size=WIDE) as on:
-        on.link.refuses = AdmissionError("Nothing is recorded here.", code="no_history")
+        on.daemon.refuses = AdmissionError("Nothing is recorded here.", code="no_history")
         await on.press("6")
         await on.until(lambda: "Nothing is recorded here." in on.text)
 
@@ -111,7 +111,7 @@ async def test_a_daemon_without_a_history_says_so(stage: Any, box: Any) -> None:
 async def test_past_requests_are_filtered_sorted_and_opened_as_a_time_line(stage: Any, box: Any) -> None:
     """The daemon is asked for what it can look for; the rest is looked for here, page by page."""
     async with stage(box.snapshot(), size=WIDE) as on:
-        on.link.marks = (swap_mark(box),)
+        on.daemon.marks = (swap_mark(box),)
         failed = past(
             box,
             "p2",
@@ -123,7 +123,7 @@ async def test_past_requests_are_filtered_sorted_and_opened_as_a_time_line(stage
             completion_tokens=None,
             completion_estimate=57,
         )
-        on.link.past_requests = {
+        on.daemon.past_requests = {
             None: PastRequests(requests=(past(box, "p1"), failed), next="x"),
             "x": PastRequests(requests=(past(box, "p3"),)),
         }
@@ -132,7 +132,7 @@ async def test_past_requests_are_filtered_sorted_and_opened_as_a_time_line(stage
         assert "~57" in on.text
         assert any("codex gpt-oss-120b 1000 90 %" in row for row in on.rows), on.text
         await on.press("o", "slash", *"status:5xx ttft>2s", "enter")
-        await on.until(lambda: ("past", "ttft", None, 2.0, "x") in on.link.asked)
+        await on.until(lambda: ("past", "ttft", None, 2.0, "x") in on.daemon.asked)
         await on.settle()
         rows = [row for row in on.rows if "gpt-oss-120b" in row and row.startswith("13:")]
         assert len(rows) == 1
@@ -150,7 +150,7 @@ async def test_past_requests_are_filtered_sorted_and_opened_as_a_time_line(stage
 async def test_the_end_of_the_past_reads_on(stage: Any, box: Any) -> None:
     """A part at a time, with a "+" behind the count while there is more."""
     async with stage(box.snapshot(), size=WIDE) as on:
-        on.link.past_requests = {
+        on.daemon.past_requests = {
             None: PastRequests(requests=tuple(past(box, f"p{n}") for n in range(250)), next="x"),
             "x": PastRequests(requests=tuple(past(box, f"q{n}") for n in range(40))),
         }
@@ -167,7 +167,7 @@ async def test_a_filter_that_nothing_fits_yet_says_how_far_it_looked(
 ) -> None:
     monkeypatch.setattr(requests, "MOST_PAGES", 1)
     async with stage(box.snapshot(), size=WIDE) as on:
-        on.link.past_requests = {
+        on.daemon.past_requests = {
             None: PastRequests(requests=tuple(past(box, f"p{n}", client="aider") for n in range(1500)), next="x"),
             "x": PastRequests(requests=(past(box, "q", client="codex"),)),
         }
@@ -182,30 +182,30 @@ async def test_a_filter_that_nothing_fits_yet_says_how_far_it_looked(
 async def test_a_past_request_is_replayed_on_another_profile(stage: Any, box: Any) -> None:
     """From its time line: a profile is chosen, its plan is shown, then both answers are compared."""
     async with stage(box.snapshot(), size=WIDE) as on:
-        on.link.past_requests = {None: PastRequests(requests=(past(box, "p1"),))}
-        on.link.replayed = past(box, "r1", profile="qwen", finish_reason="length")
-        on.link.match = match_answers("abc", "abX")
+        on.daemon.past_requests = {None: PastRequests(requests=(past(box, "p1"),))}
+        on.daemon.replayed = past(box, "r1", profile="qwen", finish_reason="length")
+        on.daemon.match = match_answers("abc", "abX")
         await on.press("3", "p")
         await on.until(lambda: "codex" in on.text)
         await on.press("enter")
         await on.until(lambda: "replay on another profile" in on.text)
         await on.press("R")
         await on.until(lambda: "available then" in on.text)
-        first = on.link.asked[-1]
+        first = on.daemon.asked[-1]
         assert first[:2] == ("plan a replay", "p1")
         await on.press("G")
-        await on.until(lambda: on.link.asked[-1] != first)
-        assert on.link.asked[-1][2] == box.gpt  # its own is the last
+        await on.until(lambda: on.daemon.asked[-1] != first)
+        assert on.daemon.asked[-1][2] == box.gpt  # its own is the last
         await on.press("pageup", "j")
-        await on.until(lambda: on.link.asked[-1][2] not in (first[2], box.gpt))
-        chosen = on.link.asked[-1][2]
+        await on.until(lambda: on.daemon.asked[-1][2] not in (first[2], box.gpt))
+        chosen = on.daemon.asked[-1][2]
         assert chosen != first[2]
         await on.until(
             lambda: f"sparkdash requests --replay p1 --on {chosen}" in on.text and "available then" in on.text
         )
         await on.press("enter")
         await on.until(lambda: "differ from character 3" in on.text)
-        assert on.link.asked[-1] == ("replay", "p1", chosen)
+        assert on.daemon.asked[-1] == ("replay", "p1", chosen)
         assert "⏎ close" in on.text
         assert any("finish reason" in row and "length" in row for row in on.rows), on.text
 
@@ -213,14 +213,14 @@ async def test_a_past_request_is_replayed_on_another_profile(stage: Any, box: An
 async def test_a_request_that_was_not_captured_is_not_replayed(stage: Any, box: Any) -> None:
     """The dialog says how to have the next ones captured; enter does nothing."""
     async with stage(box.snapshot(), size=WIDE) as on:
-        on.link.past_requests = {None: PastRequests(requests=(past(box, "p1"),))}
+        on.daemon.past_requests = {None: PastRequests(requests=(past(box, "p1"),))}
         await on.press("3", "p")
         await on.until(lambda: "codex" in on.text)
-        on.link.refuses = AdmissionError("It was not captured.", code="not_captured", hint="Set `capture = true`.")
+        on.daemon.refuses = AdmissionError("It was not captured.", code="not_captured", hint="Set `capture = true`.")
         await on.press("R")
         await on.until(lambda: "Set `capture = true`." in on.text)
         await on.press("enter")
-        assert on.link.asked[-1][0] == "plan a replay"
+        assert on.daemon.asked[-1][0] == "plan a replay"
 
 
 def test_the_parts_of_a_request_add_up_to_its_time(box: Any) -> None:

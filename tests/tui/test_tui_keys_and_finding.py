@@ -49,12 +49,12 @@ def test_the_oldest_lines_go_out_of_a_fold_one_by_one() -> None:
     assert rows == []
 
 
-async def test_find_goes_to_the_hit_and_marks_every_one(stage: Any, box: Any, link: Any) -> None:
+async def test_find_goes_to_the_hit_and_marks_every_one(stage: Any, box: Any, daemon: Any) -> None:
     """In the middle of the panel, also where the text stands far to the right."""
     lines = [f"line {number}" for number in range(200)]
     lines[50] = "x" * 120 + " needle and needle"
     lines[150] = "the needle"
-    link.log[box.gpt] = lines
+    daemon.log[box.gpt] = lines
     async with stage(box.snapshot()) as on:
         await on.press("5", "slash", *"needle")
         assert any("the needle" in line for line in on.lines[8:16])
@@ -68,8 +68,8 @@ async def test_find_goes_to_the_hit_and_marks_every_one(stage: Any, box: Any, li
         assert "the needle" in on.text
 
 
-async def test_access_lines_are_folded_until_they_are_asked_for(stage: Any, box: Any, link: Any) -> None:
-    link.log[box.gpt] = ["first", *(OK.format(number) for number in range(38)), "last"]
+async def test_access_lines_are_folded_until_they_are_asked_for(stage: Any, box: Any, daemon: Any) -> None:
+    daemon.log[box.gpt] = ["first", *(OK.format(number) for number in range(38)), "last"]
     async with stage(box.snapshot()) as on:
         await on.press("5")
         assert "··· 38 access lines, all 2xx ···" in on.text
@@ -99,11 +99,11 @@ async def test_escape_and_a_digit_that_come_together_are_two_commands(stage: Any
 async def test_letters_behind_a_slash_in_one_read_are_typed(stage: Any, box: Any) -> None:
     async with stage(box.snapshot(), size=(100, 30)) as on:
         await on.press("2")
-        before = list(on.link.asked)
+        before = list(on.daemon.asked)
         for key in ("slash", *"embed", "enter"):
             on.app.post_message(events.Key(key, {"slash": "/", "enter": "\r"}.get(key, key)))
         await on.until(lambda: "Showing rows with “embed”" in on.text)
-        assert on.link.asked == before
+        assert on.daemon.asked == before
 
 
 @pytest.mark.parametrize(("page", "told", "not_told"), [
@@ -153,16 +153,16 @@ def test_longer_sequences_and_signs_stay_what_they_are(read: str, key: str) -> N
     assert [event.key for event in XTermParser().feed(read) if isinstance(event, events.Key)] == [key]
 
 
-async def test_keys_in_one_read_reach_a_field_in_their_order(stage: Any, box: Any, link: Any) -> None:
+async def test_keys_in_one_read_reach_a_field_in_their_order(stage: Any, box: Any, daemon: Any) -> None:
     """A value that is typed, corrected and sent in one go is the one that is written."""
-    with_settings(box, link)
+    with_settings(box, daemon)
     async with stage(box.snapshot()) as on:
         await on.press("comma")
         await on.until(lambda: "reserve_gib" in on.text)
         await on.press("enter")
         for key, sign in (("backspace", None), ("backspace", None), ("8", "8"), ("enter", "\r")):
             on.app.post_message(events.Key(key, sign))
-        await on.until(lambda: ("setting", "reserve_gib", "8") in link.asked)
+        await on.until(lambda: ("setting", "reserve_gib", "8") in daemon.asked)
 
 
 async def test_enter_behind_the_words_of_a_command_runs_that_command(

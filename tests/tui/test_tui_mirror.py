@@ -11,7 +11,7 @@ from sparkdash.domain.history import RecentFigures, RecentSeries
 from sparkdash.domain.metric import Metric
 from sparkdash.errors import DaemonError
 from sparkdash.tui.history import KEPT, MEMORY_STEP_S, STEP_S, BucketRing, FigureHistory
-from sparkdash.tui.mirror import SAID_S, Disconnected, LinkState, Mirror, RecordedPast
+from sparkdash.tui.mirror import SAID_S, ConnectionState, Disconnected, Mirror, RecordedPast
 
 
 @pytest.fixture
@@ -42,20 +42,20 @@ def test_a_lost_link_is_a_state_with_its_time(mirror: Mirror, box: Any, now: lis
     mirror.fold(Disconnected())
     now[0] += 5
     view = mirror.view()
-    assert (view.link, view.here - view.link_since, view.sample_age_s) == (LinkState.LOST, 5.0, 7.0)
+    assert (view.connection, view.here - view.connection_since, view.sample_age_s) == (ConnectionState.LOST, 5.0, 7.0)
     mirror.fold(Event(seq=101, at=now[0], fact=box.tick(now[0])))
-    assert (mirror.view().link, mirror.view().sample_age_s) == (LinkState.LIVE, None)
+    assert (mirror.view().connection, mirror.view().sample_age_s) == (ConnectionState.LIVE, None)
 
 
 def test_a_link_that_never_was_is_not_lost(mirror: Mirror) -> None:
     mirror.fold(Disconnected())
-    assert mirror.view().link is LinkState.CONNECTING
+    assert mirror.view().connection is ConnectionState.CONNECTING
 
 
 def test_a_refusal_keeps_its_reason(mirror: Mirror) -> None:
     mirror.refuse(DaemonError("another version", hint="restart it"))
     assert mirror.view().refusal is not None
-    assert mirror.view().link is LinkState.REFUSED
+    assert mirror.view().connection is ConnectionState.REFUSED
 
 
 def test_a_sample_is_stale_after_three_seconds(mirror: Mirror, box: Any, now: list[float]) -> None:
@@ -143,11 +143,11 @@ def test_recorded_memory_stands_before_the_one_that_was_seen(box: Any) -> None:
     assert (second, third) == (None, None)
 
 
-async def test_the_first_frame_has_the_minutes_before_the_dashboard(stage: Any, box: Any, link: Any) -> None:
+async def test_the_first_frame_has_the_minutes_before_the_dashboard(stage: Any, box: Any, daemon: Any) -> None:
     """Asked for with the first snapshot; a daemon that does not know them costs nothing."""
     snapshot = box.snapshot()
     name = next(iter(snapshot.sample.engines))
-    link.past = RecordedPast(
+    daemon.past = RecordedPast(
         recorded(box, name, decode_tok_s=(5.0,) * 40), RecentFigures(begin=box.now, step_s=MEMORY_STEP_S)
     )
     async with stage(snapshot) as screen:

@@ -85,7 +85,7 @@ def test_the_edge_of_a_chart_loses_spans_before_the_moment_and_its_title_last(wi
 async def test_why_a_past_request_failed_is_seen_in_a_corner_of_a_screen(stage: Any, box: Any) -> None:
     bad = box.request("p", RequestState.FAILED, status=503, error="engine_crash", finished_at=box.now - 1)
     async with stage(box.snapshot(), size=CORNER) as on:
-        on.link.past_requests = {None: PastRequests(requests=(bad,))}
+        on.daemon.past_requests = {None: PastRequests(requests=(bad,))}
         await on.press("3", "p")
         await on.until(lambda: " 503" in on.text)
         await on.pilot.resize_terminal(*SMALL)
@@ -113,7 +113,7 @@ async def test_the_field_for_a_new_value_lies_within_its_frame(stage: Any, box: 
     from states_pages import with_settings
 
     async with stage(box.snapshot(), size=SMALL) as on:
-        with_settings(box, on.link)
+        with_settings(box, on.daemon)
         await on.press("comma")
         await on.until(lambda: "reserve_gib" in on.text)
         await on.press("enter")
@@ -126,7 +126,7 @@ async def test_the_field_for_a_new_value_lies_within_its_frame(stage: Any, box: 
 async def test_the_replay_of_a_request_opens_in_the_middle_over_its_page(stage: Any, box: Any) -> None:
     async with stage(box.snapshot(), size=USUAL) as on:
         one = box.request("p", RequestState.DONE, status=200, finished_at=box.now - 1)
-        on.link.past_requests = {None: PastRequests(requests=(one,))}
+        on.daemon.past_requests = {None: PastRequests(requests=(one,))}
         await on.press("3", "p")
         await on.until(lambda: "✓" in on.text or "done" in on.text)
         await on.press("R")

@@ -280,13 +280,13 @@ async def test_the_list_of_profiles_says_who_needs_two_nodes(stage: Any, box: An
         assert on.text.count("2 nodes") == 1
 
 
-async def test_the_plan_of_a_profile_names_its_boxes(stage: Any, box: Any, link: Any) -> None:
+async def test_the_plan_of_a_profile_names_its_boxes(stage: Any, box: Any, daemon: Any) -> None:
     """Under the list, in the question before a switch, and in what it needs: figures of each box."""
     on_nodes = (
         PlanNode(node=LOCAL, now_bytes=20 * GIB, available_bytes=90 * GIB, fits=True),
         PlanNode(node=SPARK2, now_bytes=110 * GIB, available_bytes=100 * GIB, fits=True),
     )
-    link.plans[box.coder] = Plan(
+    daemon.plans[box.coder] = Plan(
         profile=box.coder, nodes=(LOCAL, SPARK2), on_nodes=on_nodes, evict=(box.gpt,), needs_bytes=74 * GIB,
         now_bytes=20 * GIB, available_bytes=90 * GIB, fits=True,
     )  # fmt: skip

@@ -24,56 +24,56 @@ async def test_switching_names_what_stops_and_waits_for_a_yes(stage: Any, box: A
         assert "idle for 12m34s; it frees 78.2 GiB" in on.text, "the reason, as the daemon tells it"
         assert "fits   yes, needs 27 GiB, 95 GiB available then" in on.text
         assert "load   about 3m40s" in on.text
-        assert on.link.asked == []
+        assert on.daemon.asked == []
         await on.press("enter")
-        assert on.link.asked == [("use", box.coder)]
+        assert on.daemon.asked == [("use", box.coder)]
         assert "qwen3-coder-30b-nvfp4 is starting." in on.text
 
 
 async def test_escape_leaves_everything_as_it_is(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         await on.press("2", "j", "s", "escape")
-        assert on.link.asked == []
+        assert on.daemon.asked == []
         assert "switch to" not in on.text
 
 
 async def test_nothing_stopped_is_nothing_asked(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
-        on.link.plans[box.coder] = Plan(profile=box.coder, needs_bytes=GIB, available_bytes=9 * GIB, fits=True)
+        on.daemon.plans[box.coder] = Plan(profile=box.coder, needs_bytes=GIB, available_bytes=9 * GIB, fits=True)
         await on.press("2", "j", "enter")
-        assert on.link.asked == [("use", box.coder)]
+        assert on.daemon.asked == [("use", box.coder)]
 
 
 async def test_a_file_that_is_broken_now_is_asked_about_and_its_last_good_version_named(stage: Any, box: Any) -> None:
     broken = "/p/coder.yaml:3: args: unknown key 'agrs'."
     async with stage(box.snapshot().model_copy(update={"problems": (broken,)})) as on:
-        on.link.plans[box.coder] = Plan(profile=box.coder, needs_bytes=GIB, available_bytes=9 * GIB, fits=True)
-        on.link.files[box.coder] = Profile(name=box.coder, engine=EngineKind.SIM, source="/p/coder.yaml:1")
+        on.daemon.plans[box.coder] = Plan(profile=box.coder, needs_bytes=GIB, available_bytes=9 * GIB, fits=True)
+        on.daemon.files[box.coder] = Profile(name=box.coder, engine=EngineKind.SIM, source="/p/coder.yaml:1")
         await on.press("2", "j", "enter")
         assert "unknown key 'agrs'" in on.text
         assert f"{box.coder} is taken from the last" in on.text
-        assert on.link.asked == []
+        assert on.daemon.asked == []
         await on.press("enter")
-        assert on.link.asked == [("use", box.coder)]
+        assert on.daemon.asked == [("use", box.coder)]
 
 
 async def test_what_does_not_fit_is_told_and_not_offered(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
-        on.link.plans[box.coder] = Plan(
+        on.daemon.plans[box.coder] = Plan(
             profile=box.coder, evict=(box.gpt,), needs_bytes=130 * GIB, available_bytes=111 * GIB, fits=False
         )
         await on.press("2", "j", "enter")
         assert "fits   no, needs 130 GiB, 111 GiB available then" in on.text
         await on.press("enter")
-        assert on.link.asked == []
+        assert on.daemon.asked == []
 
 
 async def test_what_runs_already_is_said(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
-        on.link.plans[box.gpt] = Plan(profile=box.gpt, fits=True, expected_s=0.0)
+        on.daemon.plans[box.gpt] = Plan(profile=box.gpt, fits=True, expected_s=0.0)
         await on.press("2", "enter")
         assert "gpt-oss-120b is running already." in on.text
-        assert on.link.asked == []
+        assert on.daemon.asked == []
 
 
 async def test_a_system_that_cannot_run_says_why(stage: Any, box: Any) -> None:
@@ -83,7 +83,7 @@ async def test_a_system_that_cannot_run_says_why(stage: Any, box: Any) -> None:
         assert "no MTP head in this model" in on.text
         assert "qwen3-coder-30b-nvfp4/eagle3" in on.text
         await on.press("enter", "enter")
-        assert on.link.asked == []
+        assert on.daemon.asked == []
 
 
 async def test_w_tells_what_a_profile_needs(stage: Any, box: Any) -> None:
@@ -97,7 +97,7 @@ async def test_w_tells_what_a_profile_needs(stage: Any, box: Any) -> None:
         peak_bytes=30 * GIB,
     )
     async with stage(box.snapshot()) as on:
-        on.link.plans[box.coder] = Plan(
+        on.daemon.plans[box.coder] = Plan(
             profile=box.coder, evict=(box.gpt,), reasons={box.gpt: "idle"}, need=need, now_bytes=37 * GIB,
             reserve_bytes=10 * GIB, available_bytes=105 * GIB, verdict="Whether it fits is not sure.",
         )  # fmt: skip
@@ -109,7 +109,7 @@ async def test_w_tells_what_a_profile_needs(stage: Any, box: Any) -> None:
         ):  # fmt: skip
             assert any(row in line for line in on.rows), row
         await on.press("enter")
-        assert on.link.asked == [], "it is only read"
+        assert on.daemon.asked == [], "it is only read"
 
 
 async def test_a_service_elsewhere_is_neither_off_nor_started(stage: Any, box: Any) -> None:
@@ -135,10 +135,10 @@ async def test_a_parked_profile_is_marked_and_released(stage: Any, box: Any) -> 
         assert any(row.endswith("✗ parked") for row in on.rows)
         assert "✗ parked, u releases it: It ran out of memory. Take less." in on.text
         await on.press("u")
-        assert on.link.asked == [("release", "qwen3.5-122b")]
+        assert on.daemon.asked == [("release", "qwen3.5-122b")]
         await on.press("g", "u")
         assert "is not parked" in on.text
-        assert len(on.link.asked) == 1
+        assert len(on.daemon.asked) == 1
 
 
 async def test_flipping_asks_once_and_the_same_key_says_yes(stage: Any, box: Any) -> None:
@@ -148,36 +148,36 @@ async def test_flipping_asks_once_and_the_same_key_says_yes(stage: Any, box: Any
         assert "flip to qwen3-coder-30b-nvfp4?" in on.text
         assert "stops  gpt-oss-120b" in on.text
         await on.press("t")
-        assert on.link.asked == [("toggle", None, None, True)]
+        assert on.daemon.asked == [("toggle", None, None, True)]
 
 
 async def test_there_is_nothing_to_flip_when_both_run(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
-        on.link.plans[box.coder] = Plan(profile=box.coder, fits=True, expected_s=0.0, beside=(box.gpt,))
+        on.daemon.plans[box.coder] = Plan(profile=box.coder, fits=True, expected_s=0.0, beside=(box.gpt,))
         await on.press("t")
         assert "both run already" in on.text
-        assert on.link.asked == []
+        assert on.daemon.asked == []
 
 
 async def test_flipping_without_a_pair_says_how_to_make_one(stage: Any, box: Any) -> None:
     async with stage(box.snapshot(toggle_b=None)) as on:
         await on.press("t")
         assert "Mark two profiles first" in on.text
-        assert on.link.asked == []
+        assert on.daemon.asked == []
 
 
 async def test_marking_sets_one_side(stage: Any, box: Any) -> None:
     """a and b mark; space fills the free side; a profile is never both."""
     async with stage(box.snapshot(toggle_a=None, toggle_b=None)) as on:
         await on.press("2", "a")
-        assert on.link.asked == [("toggle", box.gpt, None, False)]
+        assert on.daemon.asked == [("toggle", box.gpt, None, False)]
         assert "gpt-oss-120b is A; mark the other one." in on.text
     async with stage(box.snapshot(seq=500, toggle_b=None)) as on:
-        on.link.asked.clear()
+        on.daemon.asked.clear()
         await on.press("2", "b")
         assert "gpt-oss-120b is A already" in on.text
         await on.press("j", "space")
-        assert on.link.asked == [("toggle", None, box.coder, False)]
+        assert on.daemon.asked == [("toggle", None, box.coder, False)]
 
 
 async def test_cancelling_says_who_is_refused(stage: Any, box: Any) -> None:
@@ -186,7 +186,7 @@ async def test_cancelling_says_who_is_refused(stage: Any, box: Any) -> None:
         assert "stops  the start of qwen3-coder-30b-nvfp4" in on.text
         assert "1 request waiting for it: refused" in on.text
         await on.press("x")
-        assert on.link.asked == [("cancel",)]
+        assert on.daemon.asked == [("cancel",)]
 
 
 async def test_stopping_tells_those_that_are_served_from_those_that_wait(stage: Any, box: Any) -> None:
@@ -205,7 +205,7 @@ async def test_on_the_profiles_the_engine_under_the_cursor_is_stopped(stage: Any
         await on.press("2", "j", "S")
         assert "stop qwen3-coder-30b-nvfp4?" in on.text
         await on.press("S")
-        assert on.link.asked == [("stop", box.coder)]
+        assert on.daemon.asked == [("stop", box.coder)]
         await on.press("G", "S")
         assert "stop gpt-oss-120b?" in on.text
 
@@ -218,12 +218,12 @@ async def test_one_request_is_ended(stage: Any, box: Any) -> None:
         await on.press("3", "c")
         assert "end this request?" in on.text
         assert f"{first.client} at {first.profile}  {first.id}" in on.text
-        assert on.link.asked == []
+        assert on.daemon.asked == []
         await on.press("c")
-        assert on.link.asked == [("cancel_request", first.id)]
+        assert on.daemon.asked == [("cancel_request", first.id)]
         await on.press("G", "c")
         assert "That request has ended already." in on.text
-        assert len(on.link.asked) == 1
+        assert len(on.daemon.asked) == 1
 
 
 async def test_cancelling_nothing_is_said(stage: Any, box: Any) -> None:
@@ -237,7 +237,7 @@ async def test_stopping_names_the_engine(stage: Any, box: Any) -> None:
         await on.press("S")
         assert "stop gpt-oss-120b?" in on.text
         await on.press("enter")
-        assert on.link.asked == [("stop", box.gpt)]
+        assert on.daemon.asked == [("stop", box.gpt)]
 
 
 async def test_a_server_that_is_not_ours_is_left_and_not_stopped(stage: Any, box: Any) -> None:
@@ -247,13 +247,13 @@ async def test_a_server_that_is_not_ours_is_left_and_not_stopped(stage: Any, box
         for words in ("stop using gpt-oss-120b?", "http://127.0.0.1:1234", "keeps"):
             assert words in on.text
         await on.press("enter")
-        assert on.link.asked == [("stop", box.gpt)]
+        assert on.daemon.asked == [("stop", box.gpt)]
 
 
 async def test_a_refusal_of_the_daemon_is_shown_whole(stage: Any, box: Any) -> None:
     """Message, hint and last log lines, in a dialog; the app goes on."""
     async with stage(box.snapshot()) as on:
-        on.link.refuses = EngineError(
+        on.daemon.refuses = EngineError(
             "The image is not there.", hint="Pull it.", log_tail=("no such image",), evidence="/state/incidents/1"
         )
         await on.press("2", "j", "enter", "enter")
@@ -267,7 +267,7 @@ async def test_a_refusal_of_the_daemon_is_shown_whole(stage: Any, box: Any) -> N
 
 async def test_every_problem_of_a_reload_is_shown(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
-        on.link.refuses = ProfileError("2 profiles are not valid.", problems=("a.yaml:3: x", "b.yaml:9: y"))
+        on.daemon.refuses = ProfileError("2 profiles are not valid.", problems=("a.yaml:3: x", "b.yaml:9: y"))
         await on.press("2", "r")
         assert "a.yaml:3: x" in on.text
         assert "b.yaml:9: y" in on.text
@@ -279,7 +279,7 @@ async def test_a_plan_that_fails_leaves_the_detail_unknown(stage: Any, box: Any)
         async def plan(*, name: str) -> Plan:
             raise AdmissionError("no")
 
-        on.link.plan = plan
+        on.daemon.plan = plan
         await on.press("2")
         assert "fits now: -" in on.text
 
@@ -287,7 +287,7 @@ async def test_a_plan_that_fails_leaves_the_detail_unknown(stage: Any, box: Any)
 async def test_pulling_tells_how_it_goes(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         await on.press("2", "p")
-        assert on.link.asked == [("pull", box.gpt)]
+        assert on.daemon.asked == [("pull", box.gpt)]
         assert "localhost/vllm:1: there" in on.text
 
 
@@ -302,13 +302,13 @@ async def test_a_pull_says_how_the_weights_come(stage: Any, box: Any, facts: Any
     async with stage(world.model_copy(update={"profiles": profiles})) as on:
         await on.press("2", "p")
         assert told.format(box.gpt) in on.text
-        assert on.link.asked == ([("pull", box.gpt)] if asked else [])
+        assert on.daemon.asked == ([("pull", box.gpt)] if asked else [])
 
 
 async def test_the_demos_traffic_can_be_switched(stage: Any, box: Any) -> None:
     async with stage(box.snapshot(traffic=True)) as on:
         await on.press("ctrl+t")
-        assert on.link.asked == [("traffic", False)]
+        assert on.daemon.asked == [("traffic", False)]
     async with stage(box.snapshot(seq=500)) as on:
         await on.press("ctrl+t")
         assert "Only the demo has traffic of its own." in on.text
@@ -325,7 +325,7 @@ async def test_an_engine_whose_file_was_edited_is_told_apart(stage: Any, box: An
     """It serves what the file said before; using it again starts it anew."""
     world = box.snapshot(engines={box.gpt: box.engine(fingerprint="older")})
     async with stage(world) as on:
-        on.link.plans[box.gpt] = Plan(profile=box.gpt, evict=(box.gpt,), fits=True, expected_s=220.0)
+        on.daemon.plans[box.gpt] = Plan(profile=box.gpt, evict=(box.gpt,), fits=True, expected_s=220.0)
         await on.press("2")
         assert "A gpt-oss-120b vLLM 0.19.0 79 GiB 59.1 57.0 ● ready, edited" in on.rows
         assert "its file was edited: the engine is restarted · load ~3m40s" in on.text
@@ -335,17 +335,17 @@ async def test_a_hold_of_the_memory_guard_is_told_first(stage: Any, box: Any) ->
     """In the detail in place of the figures where nobody would leave, and in the question where somebody does."""
     words = "it is held back: 7.0 GiB are available"
     async with stage(box.snapshot()) as on:
-        on.link.plans[box.coder] = Plan(profile=box.coder, held=words)
+        on.daemon.plans[box.coder] = Plan(profile=box.coder, held=words)
         await on.press("2", "j")
         assert words in on.text
-        on.link.plans[box.coder] = Plan(profile=box.coder, evict=(box.gpt,), held=words)
+        on.daemon.plans[box.coder] = Plan(profile=box.coder, evict=(box.gpt,), held=words)
         await on.press("enter")
         assert on.text.index(words) < on.text.index("stops")
 
 
 async def test_the_doctor_tells_the_worst_first_and_what_is_well_in_one_line(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
-        on.link.diagnosis = Diagnosis(
+        on.daemon.diagnosis = Diagnosis(
             findings=(
                 Finding(name="swap", status=Status.OK, evidence="None."),
                 Finding(name="linger", status=Status.WARN, evidence="Engines end.", fix="loginctl enable-linger"),
@@ -354,7 +354,7 @@ async def test_the_doctor_tells_the_worst_first_and_what_is_well_in_one_line(sta
             )
         )
         await on.press("D")
-        assert on.link.asked == [("doctor",)]
+        assert on.daemon.asked == [("doctor",)]
         assert "1 fail  1 warn  2 ok" in on.text
         places = [on.text.index(words) for words in ("No CDI spec.", "→ sudo nvidia-ctk", "Engines end.", "swap, vm")]
         assert places == sorted(places)
@@ -362,7 +362,7 @@ async def test_the_doctor_tells_the_worst_first_and_what_is_well_in_one_line(sta
 
 async def test_a_doctor_that_is_not_there_is_told(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
-        on.link.refuses = AdmissionError("The demo's box is simulated.", code="no_doctor")
+        on.daemon.refuses = AdmissionError("The demo's box is simulated.", code="no_doctor")
         await on.press("D")
         assert "The demo's box is simulated." in on.text
 
@@ -383,7 +383,7 @@ async def test_a_dialog_is_whole_in_a_narrow_terminal(stage: Any, box: Any) -> N
 
 async def test_a_dialog_longer_than_the_screen_scrolls(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
-        on.link.diagnosis = Diagnosis(
+        on.daemon.diagnosis = Diagnosis(
             findings=tuple(Finding(name=f"check-{n}", status=Status.NOTE, evidence=f"Seen {n}.") for n in range(20))
         )
         await on.press("D")

@@ -67,7 +67,7 @@ async def test_what_is_on_the_box_is_seen_and_what_is_not_is_fetched(stage: Any,
     """A profile that could be started at once is told from one that would have to come over the net; unknown stays "off"."""
     here, gone = Item(here=True, size=GIB), Item(here=False)
     async with stage(box.snapshot()) as on:
-        on.link.stock = Inventory(
+        on.daemon.stock = Inventory(
             stock={
                 box.gpt: Stock(image=here, weights=here),
                 box.coder: Stock(image=here, weights=gone),
@@ -81,7 +81,7 @@ async def test_what_is_on_the_box_is_seen_and_what_is_not_is_fetched(stage: Any,
         assert "├ eagle3 eagle3 k=1 vLLM 0.19.0 28 GiB - 73.9 not here" in on.rows
         assert "qwen3.5-122b vLLM 0.19.0 84 GiB - 51.0 on disk" in on.rows
         assert "⚠ weights not on this box: sparkdash pull qwen3-coder-30b-nvfp4" in on.rows
-        on.link.stock = Inventory(stock={box.coder: Stock(image=here, weights=here)})
+        on.daemon.stock = Inventory(stock={box.coder: Stock(image=here, weights=here)})
         await on.later(6)
         await on.press("k", "j")
         assert "B qwen3-coder-30b-nvfp4 vLLM 0.19.0 27 GiB 67.2 68.0 on disk" in on.rows
@@ -93,7 +93,7 @@ async def test_what_another_node_has_is_named_with_it(stage: Any, box: Any) -> N
     here, gone = Item(here=True, size=GIB), Item(here=False)
     whole, half = {"spark2": NodeStock(image=True, weights=True)}, {"spark2": NodeStock(image=True, weights=False)}
     async with stage(box.snapshot()) as on:
-        on.link.stock = Inventory(
+        on.daemon.stock = Inventory(
             stock={
                 box.coder: Stock(image=here, weights=here, nodes=whole),
                 box.eagle: Stock(image=gone, weights=gone, nodes=whole),
@@ -113,7 +113,7 @@ async def test_an_image_that_is_built_is_never_offered_as_a_pull(stage: Any, box
     changed = {"build": build, "nearest": box.gpt}
     profiles = tuple(p.model_copy(update=changed) if p.name == box.coder else p for p in world.profiles)
     async with stage(world.model_copy(update={"profiles": profiles}), size=(120, 30)) as on:
-        on.link.stock = Inventory(stock={box.coder: Stock(image=Item(here=False), weights=Item(here=True, size=GIB))})
+        on.daemon.stock = Inventory(stock={box.coder: Stock(image=Item(here=False), weights=Item(here=True, size=GIB))})
         await on.press("2", "j")
         assert any(row.startswith("B qwen3-coder-30b-nvfp4") and row.endswith("to build") for row in on.rows)
         told = " ".join(on.text.split())
@@ -229,7 +229,7 @@ async def test_the_log_follows_holds_and_finds(stage: Any, box: Any) -> None:
     lines = [f"INFO line {i}" for i in range(100)]
     lines[20] = "ERROR the needle \x1b[31mred\x1b[0m"
     async with stage(box.snapshot()) as on:
-        on.link.log[box.gpt] = lines
+        on.daemon.log[box.gpt] = lines
         await on.press("5")
         assert "INFO line 99" in on.text
         assert "following" in on.lines[1]
@@ -246,12 +246,12 @@ async def test_the_log_follows_holds_and_finds(stage: Any, box: Any) -> None:
 async def test_a_log_goes_on_when_the_daemon_is_back(stage: Any, box: Any) -> None:
     """Its engine was adopted as it was: nothing else would have it read again."""
     async with stage(box.snapshot()) as on:
-        on.link.log[box.gpt] = ["INFO before"]
-        on.link.cut = DaemonError("No daemon answers.")
+        on.daemon.log[box.gpt] = ["INFO before"]
+        on.daemon.cut = DaemonError("No daemon answers.")
         await on.press("5")
         assert "No daemon answers." in on.text
         await on.tell(box.lost)
-        on.link.cut, on.link.log[box.gpt] = None, ["INFO before", "INFO after"]
+        on.daemon.cut, on.daemon.log[box.gpt] = None, ["INFO before", "INFO after"]
         await on.tell(box.snapshot(seq=900))
         assert "INFO after" in on.text
         assert "No daemon answers." not in on.text
@@ -260,7 +260,7 @@ async def test_a_log_goes_on_when_the_daemon_is_back(stage: Any, box: Any) -> No
 
 async def test_the_log_turns_to_the_engine_that_comes_up(stage: Any, box: Any) -> None:
     async with stage(box.swapping()) as on:
-        on.link.log[box.coder] = ["loading the coder"]
+        on.daemon.log[box.coder] = ["loading the coder"]
         await on.press("5")
         assert "log qwen3-coder-30b-nvfp4" in on.lines[1]
         assert "loading the coder" in on.text
@@ -359,7 +359,7 @@ async def test_the_palette_knows_every_action(stage: Any, box: Any) -> None:
         while "Reload profiles" not in on.text:
             await on.pilot.pause()
         await on.press("enter")
-        assert on.link.asked == [("reload",)]
+        assert on.daemon.asked == [("reload",)]
 
 
 async def test_a_screenshot_tells_its_path(
@@ -393,7 +393,7 @@ def _no_room(*_: object) -> str:
 async def test_q_leaves_and_orders_nothing(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         await on.pilot.press("q")
-        assert on.link.asked == []
+        assert on.daemon.asked == []
     assert on.app.return_code == 0
 
 

@@ -21,27 +21,27 @@ AGREED = Path(__file__).parent / "screens"
 
 
 @pytest.mark.parametrize("name", STATES)
-async def test_every_state_looks_as_agreed_and_has_no_fault(box: Any, link: Any, name: str) -> None:
+async def test_every_state_looks_as_agreed_and_has_no_fault(box: Any, daemon: Any, name: str) -> None:
     """No frame is cut, no name is lost, and nothing moved that nobody wanted to move."""
-    seen, wrong = await looks(name, AGREED_SIZES, box, link)
+    seen, wrong = await looks(name, AGREED_SIZES, box, daemon)
     wrong += unlike(name, seen)
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", STATES)
-async def test_no_state_has_a_fault_at_other_sizes(box: Any, link: Any, name: str) -> None:
-    _, wrong = await looks(name, MORE_SIZES, box, link)
+async def test_no_state_has_a_fault_at_other_sizes(box: Any, daemon: Any, name: str) -> None:
+    _, wrong = await looks(name, MORE_SIZES, box, daemon)
     assert not wrong, "\n".join(wrong)
 
 
 async def looks(
-    name: str, sizes: Sequence[tuple[int, int]], box: Any, link: Any
+    name: str, sizes: Sequence[tuple[int, int]], box: Any, daemon: Any
 ) -> tuple[dict[str, list[str]], list[str]]:
     """The lines of a state at each size, and the faults that the oracle finds in them."""
     seen: dict[str, list[str]] = {}
     wrong: list[str] = []
-    async with shot(STATES[name], box, link) as on:
+    async with shot(STATES[name], box, daemon) as on:
         for size in sizes:
             await on.resize(size)
             title = f"{size[0]}x{size[1]}"

@@ -89,16 +89,16 @@ def test_the_first_theme_is_the_most_certain_wish(env: dict[str, str], kept: str
     assert theme.first_theme(env, kept) == chosen
 
 
-async def test_a_theme_is_kept_for_the_next_start(link: Any, box: Any, tmp_path: Path) -> None:
+async def test_a_theme_is_kept_for_the_next_start(daemon: Any, box: Any, tmp_path: Path) -> None:
     kept = KeptChoices(tmp_path / "state" / "dashboard.json")
-    app = SparkdashApp(lambda: link, link.address, kept=kept)
-    link.tell(box.snapshot())
+    app = SparkdashApp(lambda: daemon, daemon.address, kept=kept)
+    daemon.tell(box.snapshot())
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
         for _ in range(3):
             await pilot.press("T")
         assert app.theme == theme.SAFE
-    assert SparkdashApp(lambda: link, link.address, kept=kept).theme == theme.SAFE
+    assert SparkdashApp(lambda: daemon, daemon.address, kept=kept).theme == theme.SAFE
     assert json.loads((tmp_path / "state" / "dashboard.json").read_text()) == {"theme": "safe"}
 
 

@@ -18,7 +18,7 @@ from sparkdash.tui.choices import KeptChoices
 from sparkdash.tui.history import STEP_S, FigureHistory
 from sparkdash.tui.layout import Arrangement
 from sparkdash.tui.lines.engine_figures import speed_up_line
-from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.text import Style, plain_text
 from sparkdash.tui.widgets.card import _row
 from sparkdash.tui.widgets.gpu import gpu_lines
@@ -38,24 +38,26 @@ def usage(*groups: UsageTotals, **more: Any) -> UsageReport:
     return UsageReport(since=0.0, until=1.0, by="profile", rows=groups, total=whole, **more)
 
 
-async def test_a_wide_dashboard_adds_up_today_and_lays_this_week_over_the_last(stage: Any, box: Any, link: Any) -> None:
+async def test_a_wide_dashboard_adds_up_today_and_lays_this_week_over_the_last(
+    stage: Any, box: Any, daemon: Any
+) -> None:
     """Both are read from the daemon's history; energy stands in the edge."""
-    link.usage = usage(totals(box.gpt, 1204), totals("embed-0.6b", 300), busy_wh=940.0, idle_wh=370.0)
+    daemon.usage = usage(totals(box.gpt, 1204), totals("embed-0.6b", 300), busy_wh=940.0, idle_wh=370.0)
     async with stage(box.snapshot(), size=WIDE) as on:
         await on.until(lambda: "all 2" in on.text)
         assert "940.0 Wh busy, 370.0 idle" in on.text
         row = next(line for line in on.rows if "embed-0.6b" in line)
         assert "300" in row
         await on.until(lambda: "the week before 50" in on.text)
-        week, before = [one for one in link.asked if one[0] == "series"][:2]
+        week, before = [one for one in daemon.asked if one[0] == "series"][:2]
         assert week[1:3] == (Metric.DECODE_EACH.value, box.gpt)
         assert week[3] == before[4] == box.now - 7 * 86400.0
 
 
-async def test_a_panel_that_is_not_shown_reads_nothing(stage: Any, box: Any, link: Any) -> None:
+async def test_a_panel_that_is_not_shown_reads_nothing(stage: Any, box: Any, daemon: Any) -> None:
     async with stage(box.snapshot(), size=(120, 40)) as on:
         await on.later(120)
-        assert not [one for one in link.asked if one[0] in ("series", "usage")]
+        assert not [one for one in daemon.asked if one[0] in ("series", "usage")]
 
 
 def test_groups_without_a_row_are_counted() -> None:
@@ -68,7 +70,9 @@ def test_groups_without_a_row_are_counted() -> None:
     assert [plain_text(line).split()[0] for line in today_lines(found, clients, 88, 12)][-2:] == ["by", "codex"]
 
 
-async def test_v_goes_through_the_arrangements_and_keeps_them(stage: Any, link: Any, box: Any, tmp_path: Path) -> None:
+async def test_v_goes_through_the_arrangements_and_keeps_them(
+    stage: Any, daemon: Any, box: Any, tmp_path: Path
+) -> None:
     """Beside the theme; the next dashboard begins as this one was left."""
     kept = KeptChoices(tmp_path / "dashboard.json")
     kept.keep("theme", "safe")
@@ -79,7 +83,7 @@ async def test_v_goes_through_the_arrangements_and_keeps_them(stage: Any, link: 
         await on.press("v")
         card, requests = (on.app.screen.query_one(name).size.height for name in ("EngineCard", "RequestTable"))
         assert requests > card
-    assert SparkdashApp(lambda: link, link.address, kept=kept).view.arrangement is Arrangement.ROWS
+    assert SparkdashApp(lambda: daemon, daemon.address, kept=kept).view.arrangement is Arrangement.ROWS
     assert json.loads((tmp_path / "dashboard.json").read_text()) == {"theme": "safe", "arrangement": "rows"}
 
 
@@ -126,7 +130,7 @@ def test_a_figure_beyond_its_limit_is_red_in_the_rows_of_engines_and_memory(box:
         figure=Metric.DECODE.value, label="decode", unit="tok/s", profile=box.gpt, node="local", value=57.9, limit=60.0,
         above=False, since=box.now - 5,
     )  # fmt: skip
-    view = View(now=box.now, here=box.now, link=LinkState.LIVE, snapshot=box.snapshot(alerts=(alert,)))
+    view = View(now=box.now, here=box.now, connection=ConnectionState.LIVE, snapshot=box.snapshot(alerts=(alert,)))
     row = _row(box.engine(), view, 100, 20)
     assert [span.text.strip() for span in row if span.style is Style.BAD] == ["57.9"]
     memory = box.sample().memory
@@ -166,6 +170,6 @@ def test_a_limit_of_another_box_reddens_the_row_of_that_box_alone(box: Any) -> N
     here = box.sample()
     there = NodeSample(at=box.now, memory=here.memory, gpu=here.gpu)
     snapshot = box.snapshot(alerts=(hot,), nodes={"spark2": state}, sample=here.replace(nodes={"spark2": there}))
-    view = View(now=box.now, here=box.now, link=LinkState.LIVE, snapshot=snapshot)
+    view = View(now=box.now, here=box.now, connection=ConnectionState.LIVE, snapshot=snapshot)
     rows = gpu_lines(view, 120)
     assert [[span.text.strip() for span in row if span.style is Style.BAD] for row in rows] == [[], ["71 °C"]]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from sparkdash.doctor.check import CheckResult, check, fail, note, ok, unknown, warn
-from sparkdash.doctor.facts import Facts
+from sparkdash.doctor.readings import Readings
 from sparkdash.domain.metric import Gpu
 from sparkdash.telemetry import gpu_power
 from sparkdash.units import KIB
@@ -36,14 +36,14 @@ _QUOTED = re.compile(r'^(\w+)="?([^"\n]*)"?$', re.MULTILINE)
     "DGX OS on a DGX Spark: images for another processor do not run here.",
     reads=(OS_RELEASE, DGX_RELEASE, PRODUCT),
 )
-def system(facts: Facts) -> Iterator[CheckResult]:
-    named = _values(facts.file(OS_RELEASE)).get("PRETTY_NAME", "an unnamed system")
-    about = f"{named}, kernel {facts.kernel}, {facts.machine}"
-    if board := (facts.file(PRODUCT) or "").strip():
+def system(readings: Readings) -> Iterator[CheckResult]:
+    named = _values(readings.file(OS_RELEASE)).get("PRETTY_NAME", "an unnamed system")
+    about = f"{named}, kernel {readings.kernel}, {readings.machine}"
+    if board := (readings.file(PRODUCT) or "").strip():
         about += f", on {board}"
-    dgx = _values(facts.file(DGX_RELEASE))
+    dgx = _values(readings.file(DGX_RELEASE))
     release = dgx.get("DGX_OTA_VERSION") or dgx.get("DGX_SWBUILD_VERSION")
-    if facts.machine != "aarch64":
+    if readings.machine != "aarch64":
         yield note(f"{about}: not a DGX Spark, and images made for one do not run here.")
     elif release:
         yield ok(f"DGX OS {release} ({DGX_RELEASE}): {about}.")
@@ -52,23 +52,23 @@ def system(facts: Facts) -> Iterator[CheckResult]:
 
 
 @check("cgroups", "cgroups v2, with the controllers that rootless containers need.", reads=(CONTROLLERS, DELEGATED))
-def cgroups(facts: Facts) -> Iterator[CheckResult]:
+def cgroups(readings: Readings) -> Iterator[CheckResult]:
     """Check for cgroups v2, and for the controllers that systemd delegates to this user."""
-    if facts.file(CONTROLLERS) is None:
+    if readings.file(CONTROLLERS) is None:
         yield warn(
             f"cgroups are not v2 ({CONTROLLERS} is not there): crun refuses them, and podman drops v1.",
             "kernel command line: systemd.unified_cgroup_hierarchy=1",
         )
         return
-    if not facts.rootless:
+    if not readings.rootless:
         yield ok(f"v2 ({CONTROLLERS}); podman runs as root.")
         return
-    delegated = facts.file(DELEGATED)
+    delegated = readings.file(DELEGATED)
     if delegated is None:
-        yield note(f"v2; no user manager runs for this user ({facts.path(DELEGATED)} is not there).")
+        yield note(f"v2; no user manager runs for this user ({readings.path(DELEGATED)} is not there).")
     elif missing := NEEDED - set(delegated.split()):
         yield warn(
-            f"v2, but {' and '.join(sorted(missing))} not delegated to this user ({facts.path(DELEGATED)}).",
+            f"v2, but {' and '.join(sorted(missing))} not delegated to this user ({readings.path(DELEGATED)}).",
             DELEGATE,
         )
     else:
@@ -96,9 +96,9 @@ def loaded_driver(module: str | None) -> str | None:
 
 
 @check("driver", "The NVIDIA driver is loaded and answers.", reads=(MODULE, VENDORS), gpu=True)
-def driver(facts: Facts) -> Iterator[CheckResult]:
-    loaded = loaded_driver(facts.file(MODULE))
-    if loaded is None and NVIDIA not in {vendor.strip() for vendor in facts.matching(VENDORS).values()}:
+def driver(readings: Readings) -> Iterator[CheckResult]:
+    loaded = loaded_driver(readings.file(MODULE))
+    if loaded is None and NVIDIA not in {vendor.strip() for vendor in readings.matching(VENDORS).values()}:
         yield fail(
             f"This box has no NVIDIA GPU (no {NVIDIA} in {VENDORS}).",
             "None here; `sparkdash demo` shows the product without one.",
@@ -108,13 +108,13 @@ def driver(facts: Facts) -> Iterator[CheckResult]:
             f"No NVIDIA driver is loaded ({MODULE} is not there).",
             "sudo ubuntu-drivers install, or DGX OS's own update; then reboot",
         )
-    elif not facts.looks:
+    elif not readings.looks:
         yield fail(
             f"The driver {loaded} is loaded ({MODULE}), but NVML does not answer: the libraries may be newer.",
             "sudo reboot",
         )
     else:
-        yield _answers(loaded, facts.looks[0])
+        yield _answers(loaded, readings.looks[0])
 
 
 def _answers(loaded: str, gpu: Gpu) -> CheckResult:
@@ -129,15 +129,15 @@ def _answers(loaded: str, gpu: Gpu) -> CheckResult:
 
 
 @check("page-size", "Memory is in pages that the driver maps well.", reads=(MODULE,))
-def page_size(facts: Facts) -> Iterator[CheckResult]:
+def page_size(readings: Readings) -> Iterator[CheckResult]:
     """Warn of drivers 590.44 to 610.43 with 64 KiB pages.
 
     On a GB10 they fault at the first use of a mapping of 4 GiB or more; 580 does not (open-gpu-kernel-modules#1269).
     """
-    size, loaded = f"{facts.page_size // KIB} KiB pages", loaded_driver(facts.file(MODULE))
-    if facts.page_size == 4 * KIB:
+    size, loaded = f"{readings.page_size // KIB} KiB pages", loaded_driver(readings.file(MODULE))
+    if readings.page_size == 4 * KIB:
         yield ok(f"{size}.")
-    elif loaded and facts.page_size == 64 * KIB and FAULTY[0] <= int(loaded.partition(".")[0]) <= FAULTY[1]:
+    elif loaded and readings.page_size == 64 * KIB and FAULTY[0] <= int(loaded.partition(".")[0]) <= FAULTY[1]:
         yield fail(
             f"{size} and driver {loaded} ({MODULE}): engines fault on allocations of 4 GiB and more.",
             "Boot the kernel without 64k in its name, or install driver 580.",
@@ -149,17 +149,17 @@ def page_size(facts: Facts) -> Iterator[CheckResult]:
 
 
 @check("gpu-power", "The GPU is not stuck in its low-power state (busy, slow, and no reason given).", gpu=True)
-def power(facts: Facts) -> Iterator[CheckResult]:
+def power(readings: Readings) -> Iterator[CheckResult]:
     """Use the daemon's longer observation first; of our own readings each must show the state."""
-    if facts.daemon is not None and facts.daemon.low_power:
+    if readings.daemon is not None and readings.daemon.low_power:
         yield fail("The daemon sees the GPU stuck in the low-power state (/api/state).", gpu_power.CURE)
         return
-    if not facts.looks:
+    if not readings.looks:
         yield unknown("NVML does not answer; see the check driver.")
         return
-    last = facts.looks[-1]
+    last = readings.looks[-1]
     figures = f"{gpu_power.describe_gpu(last)} (NVML)"
-    if gpu_power.is_stuck(facts.looks):
+    if gpu_power.is_stuck(readings.looks):
         yield fail(f"{figures}: stuck in the low-power state.", gpu_power.CURE)
     elif (last.utilization or 0.0) < gpu_power.BUSY:
         yield ok(f"{figures}; the stuck state shows only while an engine works.")

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sparkdash.doctor import facts as podman_info
+from sparkdash.doctor import readings as podman_info
 from sparkdash.doctor.check import CheckResult, check, fail, note, ok, unknown, warn
 from sparkdash.doctor.checks.box import MODULE, loaded_driver
-from sparkdash.doctor.facts import Facts, UnreadFact, file_system
+from sparkdash.doctor.readings import Readings, Unreadable, file_system
 from sparkdash.host.command import CommandResult
 from sparkdash.host.podman.answers import last_words
 from sparkdash.units import GIB, gib
@@ -40,17 +40,17 @@ FULL, SCARCE = 10 * GIB, 60 * GIB
     reads=(USERNS,),
     runs=(podman_info.COMMAND, DOCKER),
 )
-def runtime(facts: Facts) -> Iterator[CheckResult]:
-    if facts.settings.runtime == "process":
+def runtime(readings: Readings) -> Iterator[CheckResult]:
+    if readings.settings.runtime == "process":
         yield note("The settings run engines as plain processes; podman is not needed.")
-    elif facts.settings.runtime == "docker":
-        yield _docker(facts)
+    elif readings.settings.runtime == "docker":
+        yield _docker(readings)
     else:
-        yield _podman(facts)
+        yield _podman(readings)
 
 
-def _docker(facts: Facts) -> CheckResult:
-    done = facts.ran(DOCKER)
+def _docker(readings: Readings) -> CheckResult:
+    done = readings.ran(DOCKER)
     if done is None:
         return fail("The settings name docker, and it is not installed.", "sudo apt install docker.io")
     if done.code:
@@ -58,25 +58,25 @@ def _docker(facts: Facts) -> CheckResult:
     return ok(f"docker {done.out.strip()} (docker version).")
 
 
-def _podman(facts: Facts) -> CheckResult:
+def _podman(readings: Readings) -> CheckResult:
     try:
-        done = facts.ran(podman_info.COMMAND)
-    except UnreadFact as why:
+        done = readings.ran(podman_info.COMMAND)
+    except Unreadable as why:
         return fail(f"{why}.", "podman system migrate; when that hangs too: sudo reboot")
     if done is None:
         return fail("podman is not installed.", "sudo apt install podman")
     if (info := podman_info.parse_podman_info(done)) is None:
-        return _failing(done, facts)
-    about = f"podman {info.version}, {'rootless' if facts.rootless else 'root'}, {info.oci_runtime}, {info.network}"
+        return _failing(done, readings)
+    about = f"podman {info.version}, {'rootless' if readings.rootless else 'root'}, {info.oci_runtime}, {info.network}"
     if podman_info.version_numbers(info.version) < OLDEST:
         needed = ".".join(map(str, OLDEST))
         return fail(f"{about} (podman info): sparkdash needs {needed}.", "sudo apt install --only-upgrade podman")
     return ok(f"{about} (podman info).")
 
 
-def _failing(done: CommandResult, facts: Facts) -> CheckResult:
+def _failing(done: CommandResult, readings: Readings) -> CheckResult:
     words = _words(done)
-    if NO_USERNS.search(words) and (facts.file(USERNS) or "").strip() == "1":
+    if NO_USERNS.search(words) and (readings.file(USERNS) or "").strip() == "1":
         return fail(
             f"`podman info` fails: {words}. AppArmor allows user namespaces to Ubuntu's own podman only, and this is "
             f"another one ({USERNS} is 1).",
@@ -86,7 +86,8 @@ def _failing(done: CommandResult, facts: Facts) -> CheckResult:
         return fail(f"`podman info` fails: {words}.", "sudo apt install uidmap")
     if "lock" in words:  # a lock file of another version; pengguanya/pgpu met it on a GB10
         return fail(
-            f"`podman info` fails: {words}.", f"rm /dev/shm/libpod_rootless_lock_{facts.uid}, while no container runs"
+            f"`podman info` fails: {words}.",
+            f"rm /dev/shm/libpod_rootless_lock_{readings.uid}, while no container runs",
         )
     return fail(f"`podman info` fails: {words}.", "podman system migrate")
 
@@ -102,13 +103,13 @@ def _words(done: CommandResult) -> str:
     runs=(podman_info.COMMAND,),
     disks=("{graphroot}",),
 )
-def images(facts: Facts) -> Iterator[CheckResult]:
-    if facts.settings.runtime != "podman":
-        yield note(f"The folder of {facts.settings.runtime} is not checked.")
+def images(readings: Readings) -> Iterator[CheckResult]:
+    if readings.settings.runtime != "podman":
+        yield note(f"The folder of {readings.settings.runtime} is not checked.")
         return
-    info = podman_info.podman_info_of(facts)
-    kind = file_system(info.graph_root, facts.file(MOUNTS) or "")
-    disk = facts.disk("{graphroot}")
+    info = podman_info.podman_info_of(readings)
+    kind = file_system(info.graph_root, readings.file(MOUNTS) or "")
+    disk = readings.disk("{graphroot}")
     where = f"{info.graph_root} ({info.graph_driver} on {kind or 'an unknown file system'}, podman info)"
     room = f"{gib(disk.free)} of {gib(disk.total)} free in {where}"
     if kind in REMOTE:
@@ -159,12 +160,12 @@ class Spec:
     """Driver versions in the names of the mounted libraries."""
 
 
-def specs(facts: Facts) -> tuple[list[Spec], list[str]]:
+def specs(readings: Readings) -> tuple[list[Spec], list[str]]:
     """Find the specs of NVIDIA's GPUs, the winning one last, and the files that are no spec."""
     found: list[Spec] = []
     broken: list[str] = []
     # /var/run is /run on every supported box
-    texts = {path.removeprefix("/var"): text for pattern in SPECS for path, text in facts.matching(pattern).items()}
+    texts = {path.removeprefix("/var"): text for pattern in SPECS for path, text in readings.matching(pattern).items()}
     for path, text in texts.items():
         try:
             spec = _spec(path, text)
@@ -198,20 +199,20 @@ def _devices(read: object) -> tuple[str, ...]:
     return tuple(str(each["name"]) for each in read)
 
 
-def _not_used(facts: Facts) -> Iterator[CheckResult]:
-    if facts.settings.runtime != "podman":
-        yield note(f"The settings run engines with {facts.settings.runtime}, which gets the GPU without CDI.")
+def _not_used(readings: Readings) -> Iterator[CheckResult]:
+    if readings.settings.runtime != "podman":
+        yield note(f"The settings run engines with {readings.settings.runtime}, which gets the GPU without CDI.")
 
 
 @check("cdi", "A CDI spec offers the GPU to podman as nvidia.com/gpu=all.", reads=(*SPECS, REFRESH, MODULE))
-def offered(facts: Facts) -> Iterator[CheckResult]:
+def offered(readings: Readings) -> Iterator[CheckResult]:
     """Look for a spec of the device: without one podman creates the container and fails at its start."""
-    if facts.settings.runtime != "podman":
-        yield from _not_used(facts)
+    if readings.settings.runtime != "podman":
+        yield from _not_used(readings)
         return
-    found, broken = specs(facts)
-    fix = GENERATE if facts.file(REFRESH) is None else RESTART
-    if loaded_driver(facts.file(MODULE)) is None:
+    found, broken = specs(readings)
+    fix = GENERATE if readings.file(REFRESH) is None else RESTART
+    if loaded_driver(readings.file(MODULE)) is None:
         fix = f"Fix the driver first; then {fix}"
     for path in broken:
         yield fail(f"{path} is no CDI spec; podman ignores it.", f"sudo rm {path}; {fix}")
@@ -234,22 +235,22 @@ def offered(facts: Facts) -> Iterator[CheckResult]:
     reads=(*SPECS, REFRESH),
     runs=(podman_info.COMMAND,),
 )
-def version(facts: Facts) -> Iterator[CheckResult]:
-    if facts.settings.runtime != "podman":
-        yield from _not_used(facts)
+def version(readings: Readings) -> Iterator[CheckResult]:
+    if readings.settings.runtime != "podman":
+        yield from _not_used(readings)
         return
-    found, _ = specs(facts)
+    found, _ = specs(readings)
     if not found:
         yield note("There is no spec to read; see the check cdi.")
         return
-    podman = podman_info.podman_info_of(facts).version
+    podman = podman_info.podman_info_of(readings).version
     for spec in found:
         least, evidence = _least(spec.version)
         words = ".".join(map(str, least))
         if podman_info.version_numbers(podman) < least:
             yield fail(
                 f"{spec.path} is CDI {spec.version}, which needs podman {words} ({evidence}); this is {podman}.",
-                _older(facts),
+                _older(readings),
             )
         else:
             yield ok(f"{spec.path} is CDI {spec.version}, which podman {podman} reads.")
@@ -259,20 +260,20 @@ def _least(spec: str) -> tuple[tuple[int, int], str]:
     return next((podman, evidence) for cdi, podman, evidence in NEEDS if podman_info.version_numbers(spec) >= cdi)
 
 
-def _older(facts: Facts) -> str:
-    if facts.file(REFRESH) is None:
+def _older(readings: Readings) -> str:
+    if readings.file(REFRESH) is None:
         return f"sudo nvidia-ctk cdi generate --feature-flag {NO_GIDS} --output=/etc/cdi/nvidia.yaml"
     line = f"NVIDIA_CTK_CDI_GENERATE_FEATURE_FLAGS={NO_GIDS}"
     return f"echo {line} | sudo tee -a {REFRESH}; {RESTART}"
 
 
 @check("cdi-driver", "The CDI spec was made for the driver that runs.", reads=(*SPECS, MODULE))
-def of_driver(facts: Facts) -> Iterator[CheckResult]:
+def of_driver(readings: Readings) -> Iterator[CheckResult]:
     """Compare drivers: a spec names libraries by driver version, and after an upgrade they are gone."""
-    if facts.settings.runtime != "podman":
-        yield from _not_used(facts)
+    if readings.settings.runtime != "podman":
+        yield from _not_used(readings)
         return
-    loaded, (found, _) = loaded_driver(facts.file(MODULE)), specs(facts)
+    loaded, (found, _) = loaded_driver(readings.file(MODULE)), specs(readings)
     if not found or loaded is None:
         yield note("Nothing to compare: " + ("there is no spec." if not found else "no driver is loaded."))
         return
@@ -290,8 +291,8 @@ def of_driver(facts: Facts) -> Iterator[CheckResult]:
 
 
 @check("toolkit", "NVIDIA's container toolkit, which writes the CDI spec.", reads=(REFRESH,), runs=(TOOLKIT,))
-def toolkit(facts: Facts) -> Iterator[CheckResult]:
-    done = facts.ran(TOOLKIT)
+def toolkit(readings: Readings) -> Iterator[CheckResult]:
+    done = readings.ran(TOOLKIT)
     if done is None or done.code:
         yield warn(
             "nvidia-ctk is not installed: after the next driver upgrade nothing can renew the CDI spec.",
@@ -299,7 +300,7 @@ def toolkit(facts: Facts) -> Iterator[CheckResult]:
         )
         return
     words = done.out.strip().partition("\n")[0]
-    if facts.file(REFRESH) is None:
+    if readings.file(REFRESH) is None:
         yield note(
             f"{words}: it does not renew the CDI spec by itself, 1.18 does.", f"After a driver upgrade: {GENERATE}"
         )
@@ -314,35 +315,37 @@ ENOUGH = 65536
 
 
 @check("rootless", "Subordinate user and group ids, without which most images do not unpack.", reads=(SUBUID, SUBGID))
-def ids(facts: Facts) -> Iterator[CheckResult]:
+def ids(readings: Readings) -> Iterator[CheckResult]:
     """Count the subordinate ids. Columns by subuid(5): name or uid, first id, count."""
-    if not facts.rootless:
+    if not readings.rootless:
         yield ok("Not needed: engines run as root.")
         return
-    if facts.settings.runtime != "podman":
-        yield ok(f"Not needed with {facts.settings.runtime}.")
+    if readings.settings.runtime != "podman":
+        yield ok(f"Not needed with {readings.settings.runtime}.")
         return
-    counts = {file: _count(facts.file(file), facts) for file in (SUBUID, SUBGID)}
+    counts = {file: _count(readings.file(file), readings) for file in (SUBUID, SUBGID)}
     told = ", ".join(f"{count} in {file}" for file, count in counts.items())
     if min(counts.values()) < ENOUGH:
-        add = f"sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {facts.path('{user}')}"
+        add = f"sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {readings.path('{user}')}"
         yield fail(f"Subordinate ids: {told}; images need {ENOUGH} of each.", f"{add}; podman system migrate")
     else:
         yield ok(f"Subordinate ids: {told}.")
 
 
-def _count(text: str | None, facts: Facts) -> int:
-    mine = {facts.path("{user}"), facts.path("{uid}")}
+def _count(text: str | None, readings: Readings) -> int:
+    mine = {readings.path("{user}"), readings.path("{uid}")}
     rows = [line.split(":") for line in (text or "").splitlines()]
     return sum(int(row[2]) for row in rows if len(row) == 3 and row[0] in mine and row[2].isdecimal())
 
 
 @check("linger", "This user's containers and daemon live on after the last logout.", reads=(LINGER,))
-def linger(facts: Facts) -> Iterator[CheckResult]:
+def linger(readings: Readings) -> Iterator[CheckResult]:
     """Check lingering: otherwise logind ends the user's manager and removes /run/user with the last session."""
-    if not facts.rootless:
+    if not readings.rootless:
         yield ok("Not needed: engines run as root.")
-    elif facts.file(LINGER) is None:
-        yield warn(f"Engines end with your last logout ({facts.path(LINGER)} is not there).", "loginctl enable-linger")
+    elif readings.file(LINGER) is None:
+        yield warn(
+            f"Engines end with your last logout ({readings.path(LINGER)} is not there).", "loginctl enable-linger"
+        )
     else:
-        yield ok(f"{facts.path('{user}')} lingers ({facts.path(LINGER)}).")
+        yield ok(f"{readings.path('{user}')} lingers ({readings.path(LINGER)}).")

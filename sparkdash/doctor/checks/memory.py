@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sparkdash.doctor.check import CheckResult, check, note, ok, unknown, warn
 from sparkdash.doctor.checks.box import MODULE, loaded_driver
-from sparkdash.doctor.facts import Facts, UnreadFact, require_read
+from sparkdash.doctor.readings import Readings, Unreadable, require_read
 from sparkdash.domain.memory import BLOCK, Contiguity, GpuMemory, Holder, Holding, LoadContiguity, MemoryAccount
 from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.host.memory import contiguity as host
@@ -35,9 +35,9 @@ BUSY_PRESSURE = 0.1
 
 
 @check("memory", "Memory that is available now, against the reserve that admission keeps.", reads=(MEMINFO,))
-def memory(facts: Facts) -> Iterator[CheckResult]:
+def memory(readings: Readings) -> Iterator[CheckResult]:
     """Compare available memory with the reserve; huge pages that were reserved are missing from it."""
-    found = parse_meminfo(facts.file(MEMINFO) or "")
+    found = parse_meminfo(readings.file(MEMINFO) or "")
     total, available = found.get("MemTotal"), found.get("MemAvailable")
     if total is None or available is None:
         yield unknown(f"{MEMINFO} lacks MemTotal or MemAvailable.")
@@ -47,7 +47,7 @@ def memory(facts: Facts) -> Iterator[CheckResult]:
             f"{gib(huge)} are kept as huge pages, which no engine uses ({MEMINFO}).",
             "sudo sysctl vm.nr_hugepages=0",
         )
-    reserve = facts.settings.reserve_gib * GIB
+    reserve = readings.settings.reserve_gib * GIB
     about = f"{gib(available)} available of {gib(total)}, reserve {gib(reserve)} ({MEMINFO})"
     if available < reserve:
         yield warn(f"{about}: no further engine is admitted.", "`sparkdash status` shows what holds it.")
@@ -56,14 +56,14 @@ def memory(facts: Facts) -> Iterator[CheckResult]:
 
 
 @check("handover", "No memory is kept for kexec handover (KHO), where it cannot be pinned.", reads=(MEMINFO,))
-def handover(facts: Facts) -> Iterator[CheckResult]:
+def handover(readings: Readings) -> Iterator[CheckResult]:
     """Detect memory kept for kexec handover: CmaFree is then above CmaTotal.
 
     Its pages are free like CMA's, but in no area of CMA. On GB10s with kernel 7.0 some 9.3 GiB were kept so. RDMA
     memory could not be registered once engines held the rest, and `kho=off` cured it (NVIDIA/NV-Kernels#591,
     MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#259).
     """
-    found = parse_meminfo(facts.file(MEMINFO) or "")
+    found = parse_meminfo(readings.file(MEMINFO) or "")
     kept = found.get("CmaFree", 0) - found.get("CmaTotal", 0)
     if kept > 0:
         yield warn(
@@ -76,15 +76,15 @@ def handover(facts: Facts) -> Iterator[CheckResult]:
 
 
 @check("swap", "Swap: none or zram is best; a swapped-out engine stalls the box.", reads=(SWAPS, SWAPPINESS))
-def swap(facts: Facts) -> Iterator[CheckResult]:
-    text = facts.file(SWAPS)
+def swap(readings: Readings) -> Iterator[CheckResult]:
+    text = readings.file(SWAPS)
     if text is None:
         yield unknown(f"{SWAPS} is not there.")
         return
     areas = _swap_areas(text)
     disks = [area for area in areas if "/zram" not in area.name]
     about = ", ".join(f"{area.name} {gib(area.bytes)}, {gib(area.used_bytes)} used" for area in areas)
-    lean = f"swappiness {(facts.file(SWAPPINESS) or '-').strip()}"
+    lean = f"swappiness {(readings.file(SWAPPINESS) or '-').strip()}"
     if sum(area.used_bytes for area in disks) > SWAPPED:
         yield warn(
             f"Memory was swapped to disk: {about}, {lean} ({SWAPS}).", "sudo swapoff -a, once enough is available"
@@ -113,8 +113,8 @@ def _swap_areas(text: str) -> list[_SwapArea]:
 @check(
     "oom-guard", "Something ends a process before memory is gone, also while sparkdash does not run.", reads=(NAMES,)
 )
-def oom_guard(facts: Facts) -> Iterator[CheckResult]:
-    running = {name.strip() for name in facts.matching(NAMES).values()}
+def oom_guard(readings: Readings) -> Iterator[CheckResult]:
+    running = {name.strip() for name in readings.matching(NAMES).values()}
     if "earlyoom" in running:
         yield ok("earlyoom runs (/proc/*/comm).")
     elif "systemd-oomd" in running:
@@ -122,22 +122,22 @@ def oom_guard(facts: Facts) -> Iterator[CheckResult]:
             "Only systemd-oomd runs (/proc/*/comm): it judges by cgroups, which do not see the GPU's memory.",
             "sudo apt install earlyoom",
         )
-    elif facts.settings.guard == "act":
+    elif readings.settings.guard == "act":
         yield note(
             "Only sparkdash's own guard watches memory, while its daemon runs (settings; no earlyoom in /proc/*/comm).",
             "sudo apt install earlyoom",
         )
     else:
         yield warn(
-            f"Nothing ends a process in time: guard is {facts.settings.guard!r} in the settings, and no earlyoom runs "
+            f"Nothing ends a process in time: guard is {readings.settings.guard!r} in the settings, and no earlyoom runs "
             "(/proc/*/comm). An over-commit can freeze a Spark until it is unplugged.",
             'guard = "act" in config.toml; and sudo apt install earlyoom',
         )
 
 
 @check("vm", "Kernel settings of memory that are known to hurt engines.", reads=(OVERCOMMIT, MIN_FREE))
-def sysctls(facts: Facts) -> Iterator[CheckResult]:
-    overcommit, least = (facts.file(OVERCOMMIT) or "").strip(), (facts.file(MIN_FREE) or "").strip()
+def sysctls(readings: Readings) -> Iterator[CheckResult]:
+    overcommit, least = (readings.file(OVERCOMMIT) or "").strip(), (readings.file(MIN_FREE) or "").strip()
     kept = int(least) * KIB if least.isdecimal() else None
     strict, greedy = overcommit == "2", kept is not None and kept > RESERVED
     if strict:
@@ -154,9 +154,9 @@ def sysctls(facts: Facts) -> Iterator[CheckResult]:
 
 
 @check("pressure", "The kernel measures how long tasks wait for memory (PSI), and no task waits.", reads=(PRESSURE,))
-def pressure(facts: Facts) -> Iterator[CheckResult]:
+def pressure(readings: Readings) -> Iterator[CheckResult]:
     """Check "full avg10": the share of the last 10 s during which every task waited."""
-    text = facts.file(PRESSURE)
+    text = readings.file(PRESSURE)
     if text is None:
         yield note(
             f"The kernel does not measure it ({PRESSURE} does not exist): a stall is noticed later.",
@@ -178,8 +178,8 @@ LOST = 4 * GIB
 
 
 @check("memory-holders", "Holders of memory: other programs, GPU memory without a process.", account=True)
-def holders(facts: Facts) -> Iterator[CheckResult]:
-    found = require_read(facts.account)
+def holders(readings: Readings) -> Iterator[CheckResult]:
+    found = require_read(readings.account)
     if found is None:
         yield unknown("The account of memory was not read.")
         return
@@ -246,9 +246,9 @@ INSTALL = "`sparkdash service install --helper` shows what it writes, and the co
     reads=(UNIT,),
     runs=(SHOWN,),
 )
-def memory_helper(facts: Facts) -> Iterator[CheckResult]:
+def memory_helper(readings: Readings) -> Iterator[CheckResult]:
     """Check the unit's file and its last run; the sudo rule is in a folder that only root may read."""
-    unit = facts.file(UNIT)
+    unit = readings.file(UNIT)
     if unit is None:
         yield note(f"not installed ({UNIT} is not there): a load into fragmented memory is refused.", INSTALL)
         return
@@ -256,7 +256,7 @@ def memory_helper(facts: Facts) -> Iterator[CheckResult]:
         yield note(f"{UNIT} was not written by sparkdash; it is started as it is.")
     elif unit != TEXT:
         yield note(f"{UNIT} is of another version of sparkdash.", INSTALL)
-    done = facts.ran(SHOWN)
+    done = readings.ran(SHOWN)
     if done is None or done.code:
         yield unknown(f"{UNIT} exists, but systemd does not answer.")
         return
@@ -289,27 +289,27 @@ WEDGED = ("7.0.0-1019-nvidia", "failed 7 boots of 7 with a workload that others 
     gpu=True,
     loads=True,
 )
-def blocks(facts: Facts) -> Iterator[CheckResult]:
+def blocks(readings: Readings) -> Iterator[CheckResult]:
     """Judge the free blocks against the largest load that fits into the available memory."""
-    seen = host.parse_contiguity(facts.file(BUDDYINFO) or "", facts.file(VMSTAT) or "", facts.page_size)
+    seen = host.parse_contiguity(readings.file(BUDDYINFO) or "", readings.file(VMSTAT) or "", readings.page_size)
     if seen is None:
         yield unknown(f"{BUDDYINFO} does not list the free blocks.")
         return
     loads: Sequence[LoadContiguity] = ()
     try:
-        loads = facts.told_loads()
-    except UnreadFact as why:  # today's blocks are known without the history
+        loads = readings.told_loads()
+    except Unreadable as why:  # today's blocks are known without the history
         yield unknown(f"{why}.")
-    about = f"{_now(seen)}{_trend(_since_boot(facts, loads), seen, _up(facts))}"
-    yield _judged(facts, seen, loads, about)
-    yield _kernel(facts)
+    about = f"{_now(seen)}{_trend(_since_boot(readings, loads), seen, _up(readings))}"
+    yield _judged(readings, seen, loads, about)
+    yield _kernel(readings)
 
 
-def _judged(facts: Facts, seen: Contiguity, loads: Sequence[LoadContiguity], about: str) -> CheckResult:
+def _judged(readings: Readings, seen: Contiguity, loads: Sequence[LoadContiguity], about: str) -> CheckResult:
     """Compare the free blocks with those of the largest load. `about`: the free blocks and their trend in words."""
-    available = parse_meminfo(facts.file(MEMINFO_FILE) or "").get("MemAvailable")
+    available = parse_meminfo(readings.file(MEMINFO_FILE) or "").get("MemAvailable")
     wanted = contiguity.blocks_for(available or 0, loads)
-    if not (facts.looks and facts.looks[0].unified):
+    if not (readings.looks and readings.looks[0].unified):
         return ok(f"{about} ({BUDDYINFO}). Judged on a DGX Spark only.")
     if contiguity.enough(seen.blocks, wanted):
         return ok(f"{about} ({BUDDYINFO}).")
@@ -325,8 +325,8 @@ def _judged(facts: Facts, seen: Contiguity, loads: Sequence[LoadContiguity], abo
     )
 
 
-def _since_boot(facts: Facts, loads: Sequence[LoadContiguity]) -> list[LoadContiguity]:
-    boot = (facts.file(BOOT) or "").strip()
+def _since_boot(readings: Readings, loads: Sequence[LoadContiguity]) -> list[LoadContiguity]:
+    boot = (readings.file(BOOT) or "").strip()
     return [load for load in loads if load.before is not None and load.before.boot == boot]
 
 
@@ -337,8 +337,8 @@ def _now(seen: Contiguity) -> str:
     return f"32 MiB blocks: {seen.blocks:,} free; {large}{worked}"
 
 
-def _up(facts: Facts) -> float | None:
-    words = (facts.file(UPTIME) or "").split()
+def _up(readings: Readings) -> float | None:
+    words = (readings.file(UPTIME) or "").split()
     return float(words[0]) if words and words[0].replace(".", "", 1).isdecimal() else None
 
 
@@ -355,13 +355,13 @@ def _trend(loads: Sequence[LoadContiguity], now: Contiguity, up_s: float | None)
     return f"; before loads {course}{after}, now {now.blocks:,}, over {duration(up_s)} up, {number}"
 
 
-def _kernel(facts: Facts) -> CheckResult:
+def _kernel(readings: Readings) -> CheckResult:
     """Report the kernel's settings for free blocks, and warn of the kernel that failed most."""
-    marks = host.watermarks(facts.file(ZONEINFO) or "", facts.page_size)
+    marks = host.watermarks(readings.file(ZONEINFO) or "", readings.page_size)
     kept = f"; reclaim wakes under {size(marks['low'])} free" if "low" in marks else ""
-    values = ((path.rpartition("/")[2], (facts.file(path) or "").strip()) for path in SYSCTLS)
+    values = ((path.rpartition("/")[2], (readings.file(path) or "").strip()) for path in SYSCTLS)
     settings = "".join(f", {name} {value}" for name, value in values if value)
-    about = f"Kernel {facts.kernel}, driver {loaded_driver(facts.file(MODULE)) or '-'}{kept}{settings}"
-    if facts.kernel == WEDGED[0]:
+    about = f"Kernel {readings.kernel}, driver {loaded_driver(readings.file(MODULE)) or '-'}{kept}{settings}"
+    if readings.kernel == WEDGED[0]:
         return note(f"{about}. This kernel {WEDGED[1]}.", "boot another kernel: 6.17.0-nvidia ran the same")
     return ok(f"{about}.")

@@ -13,17 +13,17 @@ from datetime import UTC, datetime
 from sparkdash import __version__
 from sparkdash.doctor.check import CheckResult, check, fail, note, ok, unknown, warn
 from sparkdash.doctor.checks.containers import MOUNTS, REMOTE
-from sparkdash.doctor.facts import Facts, Listener, file_system, require_read
+from sparkdash.doctor.readings import Listener, Readings, file_system, require_read
 from sparkdash.host.kernel_lines import KernelLine, advice, meaning
 from sparkdash.settings import Settings
 from sparkdash.units import GIB, gib
 
 
 @check("kernel-log", "The kernel reported nothing in the last day that harms engines.", kernel=True)
-def kernel_log(facts: Facts) -> Iterator[CheckResult]:
-    found = facts.kernel_lines()
+def kernel_log(readings: Readings) -> Iterator[CheckResult]:
+    found = readings.kernel_lines()
     if found is None:
-        join = f"sudo usermod -aG systemd-journal {facts.path('{user}')}, then log in again"
+        join = f"sudo usermod -aG systemd-journal {readings.path('{user}')}, then log in again"
         yield unknown("This user may not read the kernel's log: out-of-memory kills and GPU faults are missed.", join)
         return
     by_kind: dict[object, list[KernelLine]] = {}
@@ -51,9 +51,9 @@ FULL, SCARCE = 5 * GIB, 80 * GIB
 
 
 @check("weights", "There is room for weights (hf_home), on a disk of this box.", reads=(MOUNTS,), disks=(HOME,))
-def weights(facts: Facts) -> Iterator[CheckResult]:
-    disk, where = facts.disk(HOME), facts.path(HOME)
-    kind = file_system(where, facts.file(MOUNTS) or "")
+def weights(readings: Readings) -> Iterator[CheckResult]:
+    disk, where = readings.disk(HOME), readings.path(HOME)
+    kind = file_system(where, readings.file(MOUNTS) or "")
     about = f"{gib(disk.free)} of {gib(disk.total)} free in {where} ({kind or 'unknown file system'})"
     if kind in REMOTE:
         yield warn(
@@ -75,14 +75,14 @@ _FUNCTION = re.compile(r"f\d+$")
 
 
 @check("port", "The gateway's port is free, or sparkdash's own daemon has it.", listeners=True)
-def port(facts: Facts) -> Iterator[CheckResult]:
-    wanted = facts.settings.port
-    holders = [one for one in facts.heard() if one.port == wanted and wanted]
+def port(readings: Readings) -> Iterator[CheckResult]:
+    wanted = readings.settings.port
+    holders = [one for one in readings.heard() if one.port == wanted and wanted]
     if not wanted:
         yield ok("The settings take any free port.")
     elif not holders:
         yield ok(f"{wanted} is free.")
-    elif _daemons(holders[0], facts):
+    elif _daemons(holders[0], readings):
         yield ok(f"{wanted} is held by the sparkdash daemon.")
     else:
         yield fail(
@@ -91,8 +91,8 @@ def port(facts: Facts) -> Iterator[CheckResult]:
         )
 
 
-def _daemons(holder: Listener, facts: Facts) -> bool:
-    daemon = facts.daemon
+def _daemons(holder: Listener, readings: Readings) -> bool:
+    daemon = readings.daemon
     if daemon is None or daemon.problem is not None:
         return False
     return holder.pid == daemon.pid if holder.pid is not None else f":{holder.port}/" in f"{daemon.url}/"
@@ -104,20 +104,20 @@ def _who(holder: Listener) -> str:
     return f"{holder.program or 'a program'} (pid {holder.pid})"
 
 
-def active(facts: Facts) -> list[str]:
+def active(readings: Readings) -> list[str]:
     """RDMA devices whose link is up."""
-    return [_device(path) for path, state in facts.matching(STATES).items() if "ACTIVE" in state]
+    return [_device(path) for path, state in readings.matching(STATES).items() if "ACTIVE" in state]
 
 
 @check("roce", "The RDMA links to a second box, if any.", reads=(STATES, RATES))
-def roce(facts: Facts) -> Iterator[CheckResult]:
+def roce(readings: Readings) -> Iterator[CheckResult]:
     """Check both devices of each socket, one per PCIe half: the full rate needs both up."""
-    states = {_device(path): state.strip() for path, state in facts.matching(STATES).items()}
-    rates = {_device(path): rate.strip() for path, rate in facts.matching(RATES).items()}
+    states = {_device(path): state.strip() for path, state in readings.matching(STATES).items()}
+    rates = {_device(path): rate.strip() for path, rate in readings.matching(RATES).items()}
     if not states:
         yield note("No RDMA device (/sys/class/infiniband).")
         return
-    up = active(facts)
+    up = active(readings)
     about = ", ".join(f"{device} {rates.get(device, '-')}" for device in up)
     halves = [device for device in _halves(states, set(up)) if device not in up]
     if halves:
@@ -151,18 +151,18 @@ AGAIN = "sparkdash stop --daemon, then start it again"
 
 
 @check("settings", "config.toml and SPARKDASH_* are valid.")
-def settings(facts: Facts) -> Iterator[CheckResult]:
-    if facts.settings_problem:
-        yield fail(facts.settings_problem, "Correct it; until then every check uses the defaults.")
+def settings(readings: Readings) -> Iterator[CheckResult]:
+    if readings.settings_problem:
+        yield fail(readings.settings_problem, "Correct it; until then every check uses the defaults.")
         return
-    used, defaults = facts.settings.model_dump(mode="json"), Settings().model_dump(mode="json")
+    used, defaults = readings.settings.model_dump(mode="json"), Settings().model_dump(mode="json")
     changed = [f"{name} = {value}" for name, value in used.items() if value != defaults[name]]
     yield ok(f"Valid; {', '.join(changed) or 'all are the defaults'}.")
 
 
 @check("profiles", "Every profile file loads, and no rule has an error against one.", profiles=True)
-def profiles(facts: Facts) -> Iterator[CheckResult]:
-    seen = require_read(facts.profiles)
+def profiles(readings: Readings) -> Iterator[CheckResult]:
+    seen = require_read(readings.profiles)
     if seen is None:
         yield unknown("The profiles were not read.")
         return
@@ -177,17 +177,18 @@ def profiles(facts: Facts) -> Iterator[CheckResult]:
 
 
 @check("daemon", "The daemon answers, is of this version, and uses these settings.")
-def daemon(facts: Facts) -> Iterator[CheckResult]:
-    seen = facts.daemon
+def daemon(readings: Readings) -> Iterator[CheckResult]:
+    seen = readings.daemon
     if seen is None:
         yield unknown("The daemon was not asked.")
     elif seen.problem:
         yield note(seen.problem, "sparkdash service install, or sparkdash serve")
     elif seen.version != __version__:
         yield warn(f"The daemon at {seen.address} is {seen.version}, this is {__version__}.", AGAIN)
-    elif seen.runtime != facts.settings.runtime:
+    elif seen.runtime != readings.settings.runtime:
         yield warn(
-            f"The daemon at {seen.address} uses {seen.runtime}, and the settings say {facts.settings.runtime}.", AGAIN
+            f"The daemon at {seen.address} uses {seen.runtime}, and the settings say {readings.settings.runtime}.",
+            AGAIN,
         )
     else:
         yield ok(f"{seen.version} serves {seen.url} with {seen.runtime} (pid {seen.pid}).")

@@ -11,14 +11,14 @@ from typing import Any
 from sparkdash.doctor.check import CheckResult, fail, note, ok, unknown, warn
 from sparkdash.doctor.checks.containers import OLDEST
 from sparkdash.doctor.checks.services import FULL, SCARCE
-from sparkdash.doctor.facts import version_numbers
-from sparkdash.doctor.nodes.facts import BoxFacts, PairFacts, TwoNodeProfile, box_check, pair_check, parse_image
+from sparkdash.doctor.nodes.pair import BoxReadings, PairReadings, TwoNodeProfile, box_check, pair_check, parse_image
+from sparkdash.doctor.readings import version_numbers
 from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.units import GIB, duration, gib
 
 
 @box_check("podman", "The container runtime is there and new enough.")
-def podman(box: BoxFacts) -> Iterator[CheckResult]:
+def podman(box: BoxReadings) -> Iterator[CheckResult]:
     version = box.known().runtime_version
     if box.settings.runtime == "process":
         yield note("The settings run engines as plain processes; podman is not needed.")
@@ -37,7 +37,7 @@ def podman(box: BoxFacts) -> Iterator[CheckResult]:
 
 
 @box_check("memory", "Memory that engines can get.", reads=("memory",))
-def memory(box: BoxFacts) -> Iterator[CheckResult]:
+def memory(box: BoxReadings) -> Iterator[CheckResult]:
     """Compare the available memory with the reserve, below which no engine starts."""
     read = parse_meminfo(str(box.section("memory")["meminfo"]))
     total, available = read.get("MemTotal"), read.get("MemAvailable")
@@ -55,7 +55,7 @@ def memory(box: BoxFacts) -> Iterator[CheckResult]:
 
 
 @box_check("disk", "There is room for images and weights.")
-def disk(box: BoxFacts) -> Iterator[CheckResult]:
+def disk(box: BoxReadings) -> Iterator[CheckResult]:
     """Check the free bytes of the fuller of both file systems."""
     free = box.known().disk_free
     look = box.command("df -h ~ /var/lib/containers; podman image ls")
@@ -75,7 +75,7 @@ _OTHERS_WRITE, _OTHERS_READ = 0o022, 0o077
 @box_check(
     "login", "Permissions of the home folder, of ~/.ssh and of keys are those that ssh accepts.", reads=("login",)
 )
-def login(box: BoxFacts) -> Iterator[CheckResult]:
+def login(box: BoxReadings) -> Iterator[CheckResult]:
     """Check what StrictModes of sshd_config(5) asks, and that nobody else can read a private key."""
     section = box.section("login")
     home, uid, paths = str(section["home"]), int(section["uid"]), section["paths"]
@@ -99,7 +99,7 @@ def _refused_bits(path: str, home: str) -> int:
 
 
 @box_check("linger", "Engines and memory guard live on when the last ssh session ends.", reads=("linger",))
-def linger(box: BoxFacts) -> Iterator[CheckResult]:
+def linger(box: BoxReadings) -> Iterator[CheckResult]:
     """Check lingering: otherwise logind ends a user's processes with the last session, so with a lost connection."""
     section = box.section("linger")
     if section["uid"] == 0:
@@ -129,7 +129,7 @@ UPGRADE = "sudo apt update && sudo apt full-upgrade, then reboot"
 
 
 @pair_check("driver", "Both boxes run the same NVIDIA driver; different ones were 2.4 times slower.")
-def driver(pair: PairFacts) -> Iterator[CheckResult]:
+def driver(pair: PairReadings) -> Iterator[CheckResult]:
     """Compare the drivers. An owner of two boxes measured 2.4x with different ones (al-engr)."""
     here, there = (box.known().driver for box in pair.boxes)
     if here is None and there is None:
@@ -146,7 +146,7 @@ def driver(pair: PairFacts) -> Iterator[CheckResult]:
 
 
 @pair_check("processor", "Both boxes have the same processor, so that one image runs on both.")
-def processor(pair: PairFacts) -> Iterator[CheckResult]:
+def processor(pair: PairReadings) -> Iterator[CheckResult]:
     here, there = (box.known().arch for box in pair.boxes)
     if here == there:
         yield ok(f"{here} on both.")
@@ -158,7 +158,7 @@ def processor(pair: PairFacts) -> Iterator[CheckResult]:
 
 
 @pair_check("clock", "The clocks agree.")
-def clock(pair: PairFacts) -> Iterator[CheckResult]:
+def clock(pair: PairReadings) -> Iterator[CheckResult]:
     """Judge the offset of the node's clock."""
     offset = pair.there.known().clock_offset_s
     if offset is None:
@@ -180,7 +180,7 @@ SHORT = 12
 
 
 @pair_check("image", "Profiles for several nodes have the same image on both boxes.", reads=("images",))
-def image(pair: PairFacts) -> Iterator[CheckResult]:
+def image(pair: PairReadings) -> Iterator[CheckResult]:
     """Compare images by id, the digest of their configuration.
 
     The digest of the manifest is not compared: `podman load` makes a new one for the same image.
@@ -199,7 +199,7 @@ def image(pair: PairFacts) -> Iterator[CheckResult]:
 
 
 def _compared(
-    pair: PairFacts, name: str, users: list[TwoNodeProfile], here: Mapping[str, Any], there: Mapping[str, Any]
+    pair: PairReadings, name: str, users: list[TwoNodeProfile], here: Mapping[str, Any], there: Mapping[str, Any]
 ) -> CheckResult:
     mine, other = parse_image(here, name), parse_image(there, name)
     about = f"{name} ({', '.join(each.name for each in users)})"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from sparkdash.catalog import load_catalog
 from sparkdash.doctor.check import CHECKS, CheckResult, choose_checks, refuse_unknown, results_of
 from sparkdash.doctor.nodes import box_checks, link_checks  # noqa: F401 - fill the register, in this order
-from sparkdash.doctor.nodes.facts import NODE_CHECKS, BoxFacts, NodeCheck, PairFacts, TwoNodeProfile
+from sparkdash.doctor.nodes.pair import NODE_CHECKS, BoxReadings, NodeCheck, PairReadings, TwoNodeProfile
 from sparkdash.doctor.nodes.probe import NodesProbe
 from sparkdash.doctor.probe import Probe, examine
 from sparkdash.domain.node import LOCAL, Finding, Node, NodeFinding, Status
@@ -33,12 +33,12 @@ def node_checks_named(names: Iterable[str]) -> tuple[NodeCheck, ...]:
     return choose_checks(NODE_CHECKS, names, listed_by="sparkdash doctor --list")
 
 
-def judge_pairs(pairs: Sequence[PairFacts], chosen: Sequence[NodeCheck]) -> tuple[NodeFinding, ...]:
+def judge_pairs(pairs: Sequence[PairReadings], chosen: Sequence[NodeCheck]) -> tuple[NodeFinding, ...]:
     """Run these checks on these pairs, without any I/O: this box first, then each node and its pairing."""
     return tuple(_findings(pairs, chosen))
 
 
-def _findings(pairs: Sequence[PairFacts], chosen: Sequence[NodeCheck]) -> Iterator[NodeFinding]:
+def _findings(pairs: Sequence[PairReadings], chosen: Sequence[NodeCheck]) -> Iterator[NodeFinding]:
     if pairs:
         yield from _of_box(pairs[0].here, chosen)
     for pair in pairs:
@@ -49,7 +49,7 @@ def _findings(pairs: Sequence[PairFacts], chosen: Sequence[NodeCheck]) -> Iterat
                 yield from _named(each, both, _said_of_pair(each, pair))
 
 
-def _of_box(box: BoxFacts, chosen: Sequence[NodeCheck]) -> Iterator[NodeFinding]:
+def _of_box(box: BoxReadings, chosen: Sequence[NodeCheck]) -> Iterator[NodeFinding]:
     if box.problem is not None:
         yield _unasked(box, box.problem)
         return
@@ -57,7 +57,7 @@ def _of_box(box: BoxFacts, chosen: Sequence[NodeCheck]) -> Iterator[NodeFinding]
         yield from _named(each, (box.name,), _said_of_box(each, box))
 
 
-def _unasked(box: BoxFacts, problem: SparkdashError) -> NodeFinding:
+def _unasked(box: BoxReadings, problem: SparkdashError) -> NodeFinding:
     again = f"sparkdash doctor --node {box.name}"
     fix = problem.hint or f"Repair the connection, then: {again}"
     return NodeFinding(name="reachable", status=Status.FAIL, evidence=problem.message, fix=fix, nodes=(box.name,))
@@ -68,12 +68,12 @@ def _named(each: NodeCheck, nodes: tuple[str, ...], said: Iterator[CheckResult])
         yield NodeFinding(name=each.name, status=one.status, evidence=one.evidence, fix=one.fix, nodes=nodes)
 
 
-def _said_of_box(each: NodeCheck, box: BoxFacts) -> Iterator[CheckResult]:
+def _said_of_box(each: NodeCheck, box: BoxReadings) -> Iterator[CheckResult]:
     if each.box is not None:
         yield from results_of(each.box(box))
 
 
-def _said_of_pair(each: NodeCheck, pair: PairFacts) -> Iterator[CheckResult]:
+def _said_of_pair(each: NodeCheck, pair: PairReadings) -> Iterator[CheckResult]:
     if each.pair is not None:
         yield from results_of(each.pair(pair))
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sparkdash.doctor.check import CheckResult, fail, note, ok, unknown, warn
-from sparkdash.doctor.nodes.facts import (
-    BoxFacts,
-    PairFacts,
+from sparkdash.doctor.nodes.pair import (
+    BoxReadings,
+    PairReadings,
     RdmaPort,
     ReachTrial,
     addresses_of,
@@ -30,7 +30,7 @@ NETPLAN = "/etc/netplan/40-cx7.yaml"
 
 
 @pair_check("link", "The boxes share a network, and it is the fast one.", reads=("hcas", "addresses"))
-def link(pair: PairFacts) -> Iterator[CheckResult]:
+def link(pair: PairReadings) -> Iterator[CheckResult]:
     links = pair.shared()
     if not links:
         yield _no_link(pair)
@@ -41,7 +41,7 @@ def link(pair: PairFacts) -> Iterator[CheckResult]:
         yield from _halves(box)
 
 
-def _judged(pair: PairFacts, best: SharedLink) -> CheckResult:
+def _judged(pair: PairReadings, best: SharedLink) -> CheckResult:
     about = f"{_ends(pair, best)} in {network_of(best.here)}{_rate(best)}"
     if best.fast:
         return ok(f"{about}.")
@@ -54,7 +54,7 @@ def _judged(pair: PairFacts, best: SharedLink) -> CheckResult:
     )
 
 
-def _down(pair: PairFacts, shared: SharedLink) -> CheckResult:
+def _down(pair: PairReadings, shared: SharedLink) -> CheckResult:
     box, end = (pair.here, shared.here) if shared.here.up is False else (pair.there, shared.there)
     return fail(
         f"{end.interface} of {box.shown} ({end.address}) is down.",
@@ -62,7 +62,7 @@ def _down(pair: PairFacts, shared: SharedLink) -> CheckResult:
     )
 
 
-def _ends(pair: PairFacts, shared: SharedLink) -> str:
+def _ends(pair: PairReadings, shared: SharedLink) -> str:
     return (
         f"{pair.here.shown} {shared.here.interface} ({shared.here.address}) and "
         f"{pair.there.shown} {shared.there.interface} ({shared.there.address})"
@@ -73,7 +73,7 @@ def _rate(shared: SharedLink) -> str:
     return "" if shared.rate_gbit_s is None else f", {shared.rate_gbit_s:g} Gb/s"
 
 
-def _no_link(pair: PairFacts) -> CheckResult:
+def _no_link(pair: PairReadings) -> CheckResult:
     chosen = pair.there.node
     if chosen and (end := chosen.address or chosen.interface):
         return fail(
@@ -88,11 +88,11 @@ def _no_link(pair: PairFacts) -> CheckResult:
     )
 
 
-def _listed(box: BoxFacts) -> str:
+def _listed(box: BoxReadings) -> str:
     return ", ".join(f"{each.interface} {each.address}/{each.prefix}" for each in box.known().links) or "no address"
 
 
-def _halves(box: BoxFacts) -> Iterator[CheckResult]:
+def _halves(box: BoxReadings) -> Iterator[CheckResult]:
     """Interfaces of active RDMA ports without an IPv4 address: that half of the port carries nothing."""
     addresses = addresses_of(box.section("addresses"))
     active = [port for port in parse_rdma_ports(box.section("hcas")) if port.active]
@@ -106,7 +106,7 @@ def _halves(box: BoxFacts) -> Iterator[CheckResult]:
 
 
 @pair_check("mtu", f"Both ends of the link have the same MTU, {JUMBO} on a fast one.")
-def mtu(pair: PairFacts) -> Iterator[CheckResult]:
+def mtu(pair: PairReadings) -> Iterator[CheckResult]:
     """Compare the MTUs: packets beyond the smaller one are lost, and 1500 bytes cost a fast link half its rate."""
     for shared in pair.shared() or (pair.link(),):
         here, there = shared.here.mtu, shared.there.mtu
@@ -127,12 +127,12 @@ def mtu(pair: PairFacts) -> Iterator[CheckResult]:
             yield ok(f"{about}.")
 
 
-def _set_mtu(box: BoxFacts, end: Link, size: int) -> str:
+def _set_mtu(box: BoxReadings, end: Link, size: int) -> str:
     return box.command(f"sudo ip link set {end.interface} mtu {size}")
 
 
 @pair_check("route", "Packets to the other box's address on the link leave over the link.", reads=("routes",))
-def route(pair: PairFacts) -> Iterator[CheckResult]:
+def route(pair: PairReadings) -> Iterator[CheckResult]:
     """Compare the kernel's route with the interface that has the address."""
     shared = pair.link()
     ends = ((pair.here, shared.here, shared.there), (pair.there, shared.there, shared.here))
@@ -150,7 +150,7 @@ def route(pair: PairFacts) -> Iterator[CheckResult]:
 
 
 @pair_check("subnets", "No box has two interfaces in one network, which makes Ray hang.")
-def subnets(pair: PairFacts) -> Iterator[CheckResult]:
+def subnets(pair: PairReadings) -> Iterator[CheckResult]:
     """Find networks with several interfaces of one box (AINode: Ray chooses the wrong one and waits for ever)."""
     crowded = [(box, *each) for box in pair.boxes for each in crowded_networks(box.known())]
     for box, network, names in crowded:
@@ -168,12 +168,12 @@ PINNED |= {"GLOO_SOCKET_IFNAME": "interface"}
 LIMITS = "/etc/security/limits.d/90-memlock.conf"
 
 
-def _ports(box: BoxFacts) -> tuple[RdmaPort, ...]:
+def _ports(box: BoxReadings) -> tuple[RdmaPort, ...]:
     return parse_rdma_ports(box.section("hcas"))
 
 
 @pair_check("hca", "An RDMA device is active behind each end of the link.", reads=("hcas",))
-def hca(pair: PairFacts) -> Iterator[CheckResult]:
+def hca(pair: PairReadings) -> Iterator[CheckResult]:
     """Check devices of the link. Without them NCCL falls back to TCP sockets without a word (vllm PR#42075)."""
     ends = _rdma_ends(pair)
     lacking = [(box, end) for box, end in ends if end.hca is None]
@@ -188,12 +188,12 @@ def hca(pair: PairFacts) -> Iterator[CheckResult]:
     yield from (_port_state(box, end) for box, end in ends if end.hca is not None)
 
 
-def _rdma_ends(pair: PairFacts) -> tuple[tuple[BoxFacts, Link], tuple[BoxFacts, Link]]:
+def _rdma_ends(pair: PairReadings) -> tuple[tuple[BoxReadings, Link], tuple[BoxReadings, Link]]:
     shared = pair.link()
     return (pair.here, shared.here), (pair.there, shared.there)
 
 
-def _port_state(box: BoxFacts, end: Link) -> CheckResult:
+def _port_state(box: BoxReadings, end: Link) -> CheckResult:
     port = next((each for each in _ports(box) if each.hca == end.hca), None)
     if port is None or not port.active:
         return fail(
@@ -205,7 +205,7 @@ def _port_state(box: BoxFacts, end: Link) -> CheckResult:
 
 
 @pair_check("gid", "Each RDMA device of the link has a RoCEv2 GID with an IPv4 address.", reads=("hcas",))
-def gid(pair: PairFacts) -> Iterator[CheckResult]:
+def gid(pair: PairReadings) -> Iterator[CheckResult]:
     """Report the GID index per node, and profiles that pin a name or index that one of the boxes does not have."""
     ends = [(box, end) for box, end in _rdma_ends(pair) if end.hca]
     if not ends:
@@ -223,13 +223,13 @@ def gid(pair: PairFacts) -> Iterator[CheckResult]:
     yield from _pinned(pair)
 
 
-def _gid_indices(ends: Sequence[tuple[BoxFacts, Link]]) -> CheckResult:
+def _gid_indices(ends: Sequence[tuple[BoxReadings, Link]]) -> CheckResult:
     listed = ", ".join(f"{end.gid_index} on {box.shown} ({end.hca})" for box, end in ends)
     differ = len({end.gid_index for _, end in ends}) > 1
     return ok(f"GID index {listed}." + (" Each box gets its own." if differ else ""))
 
 
-def _pinned(pair: PairFacts) -> Iterator[CheckResult]:
+def _pinned(pair: PairReadings) -> Iterator[CheckResult]:
     for profile in pair.wanted():
         for variable, kind in PINNED.items():
             value = profile.env.get(variable)
@@ -243,7 +243,7 @@ def _pinned(pair: PairFacts) -> Iterator[CheckResult]:
                     )
 
 
-def _lacking(box: BoxFacts, kind: str, value: str) -> str | None:
+def _lacking(box: BoxReadings, kind: str, value: str) -> str | None:
     """Words for what the box has instead of the named thing; None when the box has it."""
     if kind == "gid":
         indices = sorted({link.gid_index for link in box.known().links if link.gid_index is not None})
@@ -261,12 +261,12 @@ def _has_each(names: Sequence[str], value: str) -> bool:
     return all(any(name.startswith(each) for name in names) for each in wanted)
 
 
-def _hcas(box: BoxFacts) -> list[str]:
+def _hcas(box: BoxReadings) -> list[str]:
     return [port.hca for port in _ports(box)]
 
 
 @box_check("infiniband", "Engines can be given /dev/infiniband.", reads=("devices", "hcas"))
-def infiniband(box: BoxFacts) -> Iterator[CheckResult]:
+def infiniband(box: BoxReadings) -> Iterator[CheckResult]:
     section, ports = box.section("devices"), _ports(box)
     names, usable = section["names"], section["usable"]
     if not ports:
@@ -280,7 +280,7 @@ def infiniband(box: BoxFacts) -> Iterator[CheckResult]:
 
 
 @box_check("memlock", "Engines may lock the memory that RDMA registers.", reads=("memlock", "hcas"))
-def memlock(box: BoxFacts) -> Iterator[CheckResult]:
+def memlock(box: BoxReadings) -> Iterator[CheckResult]:
     """Check the hard limit: podman of an ordinary user cannot raise it (podman#19319)."""
     section = box.section("memlock")
     hard = section["hard"]
@@ -297,7 +297,7 @@ def memlock(box: BoxFacts) -> Iterator[CheckResult]:
 
 
 @pair_check("firewall", "Engines' ports are open between the boxes, both ways.", connects=True)
-def firewall(pair: PairFacts) -> Iterator[CheckResult]:
+def firewall(pair: PairReadings) -> Iterator[CheckResult]:
     """Judge the trials: engines connect on ports that cannot be foretold, so the link must be open."""
     if not pair.trials:
         yield unknown("No connection was tried: the boxes share no network, see the check link.")
@@ -305,7 +305,7 @@ def firewall(pair: PairFacts) -> Iterator[CheckResult]:
         yield _reached(pair, trial)
 
 
-def _reached(pair: PairFacts, trial: ReachTrial) -> CheckResult:
+def _reached(pair: PairReadings, trial: ReachTrial) -> CheckResult:
     boxes = {box.name: box for box in pair.boxes}
     source, target = boxes[trial.source], boxes[trial.target]
     way = f"{source.shown} to {target.shown}"
@@ -324,6 +324,6 @@ def _reached(pair: PairFacts, trial: ReachTrial) -> CheckResult:
     )
 
 
-def _address(pair: PairFacts, box: BoxFacts) -> str:
+def _address(pair: PairReadings, box: BoxReadings) -> str:
     shared = pair.link()
     return str((shared.here if box is pair.here else shared.there).address)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sparkdash.doctor.facts import UnreadFact
-from sparkdash.doctor.nodes.facts import BoxFacts, NodeCheck, PairFacts, ReachTrial, TwoNodeProfile
+from sparkdash.doctor.nodes.pair import BoxReadings, NodeCheck, PairReadings, ReachTrial, TwoNodeProfile
 from sparkdash.doctor.probe import read_within
+from sparkdash.doctor.readings import Unreadable
 from sparkdash.domain.node import Node
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.nodes.link.boxes import Box, ask_box
@@ -30,7 +30,7 @@ RAY = 6379
 
 @dataclass(frozen=True, kw_only=True)
 class NodesProbe:
-    """Boxes and sources of the facts."""
+    """Boxes and sources of the readings."""
 
     settings: Settings
     here: Box
@@ -38,7 +38,7 @@ class NodesProbe:
     profiles: Callable[[], Sequence[TwoNodeProfile]]
     """Profiles for several nodes."""
 
-    async def look(self, checks: Sequence[NodeCheck]) -> tuple[PairFacts, ...]:
+    async def look(self, checks: Sequence[NodeCheck]) -> tuple[PairReadings, ...]:
         """Read what these checks need; never raises for a box that cannot be asked."""
         profiles = await read_within("The profiles", self.profiles)
         sections = sorted({section for check in checks for section in check.reads})
@@ -47,7 +47,7 @@ class NodesProbe:
         here, *others = await asyncio.gather(
             *(self._read(node, box, {**request, "peers": self._peers(box)}) for node, box in entries)
         )
-        pairs = [PairFacts(here, other, profiles) for other in others]
+        pairs = [PairReadings(here, other, profiles) for other in others]
         if any(check.connects for check in checks):
             boxes = {box.name: box for _, box in entries}
             pairs = [replace(pair, trials=await self._trials(pair, boxes)) for pair in pairs]
@@ -58,16 +58,16 @@ class NodesProbe:
         others = [each for each in (self.here, *(other for _, other in self.nodes)) if each is not box and each.facts]
         return [link.address for each in others if each.facts for link in each.facts.links if link.address]
 
-    async def _read(self, node: Node | None, box: Box, request: dict[str, Any]) -> BoxFacts:
+    async def _read(self, node: Node | None, box: Box, request: dict[str, Any]) -> BoxReadings:
         if box.silent is not None:
-            return BoxFacts(box.name, node, problem=box.silent, settings=self.settings)
+            return BoxReadings(box.name, node, problem=box.silent, settings=self.settings)
         try:
             sections = await ask_box(box, READINGS, request, deadline_s=READ_S)
         except SparkdashError as error:
-            return BoxFacts(box.name, node, box.facts, problem=error, settings=self.settings)
-        return BoxFacts(box.name, node, box.facts, sections, settings=self.settings)
+            return BoxReadings(box.name, node, box.facts, problem=error, settings=self.settings)
+        return BoxReadings(box.name, node, box.facts, sections, settings=self.settings)
 
-    async def _trials(self, pair: PairFacts, boxes: dict[str, Box]) -> tuple[ReachTrial, ...]:
+    async def _trials(self, pair: PairReadings, boxes: dict[str, Box]) -> tuple[ReachTrial, ...]:
         if pair.here.problem or pair.there.problem or not (links := pair.shared()):
             return ()
         here, there = boxes[pair.here.name], boxes[pair.there.name]
@@ -95,8 +95,8 @@ class NodesProbe:
         return [random.randint(*self.settings.engine_ports), RAY, *drawn]  # noqa: S311 - no secret
 
 
-def _images(profiles: Sequence[TwoNodeProfile] | UnreadFact) -> list[str]:
-    return [] if isinstance(profiles, UnreadFact) else sorted({each.image for each in profiles if each.image})
+def _images(profiles: Sequence[TwoNodeProfile] | Unreadable) -> list[str]:
+    return [] if isinstance(profiles, Unreadable) else sorted({each.image for each in profiles if each.image})
 
 
 def _outcomes(answer: dict[str, Any]) -> dict[int, str]:

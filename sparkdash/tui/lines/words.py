@@ -15,7 +15,7 @@ from sparkdash.domain.request import ASIDES, Request, RequestState
 from sparkdash.domain.state import OPEN
 from sparkdash.domain.swap import Plan, Swap, SwapCause, SwapOutcome
 from sparkdash.engines.registry import adapter
-from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.text import Line, Style, dimmed, styled
 from sparkdash.units import DASH, gib, tokens
 from sparkdash.units import age as age
@@ -83,12 +83,12 @@ def engine_state(engine: Engine, view: View) -> Line:
     if (live := engine.liveness) is not None and live.state in STANDING:
         glyph, style = STANDING[live.state]
         line = styled(f"{glyph} {live.state}", style) + styled(
-            f" {age(max(0.0, view.link_at - live.since))}", Style.PLAIN
+            f" {age(max(0.0, view.known_at - live.since))}", Style.PLAIN
         )
-        return line if view.link is LinkState.LIVE else dimmed(line)
+        return line if view.connection is ConnectionState.LIVE else dimmed(line)
     since = engine.ready_at if engine.state is EngineState.READY and engine.ready_at else engine.since
-    line = styled(f"{glyph} {engine.state}", style) + styled(f" {age(view.link_at - since)}", Style.PLAIN)
-    return line if view.link is LinkState.LIVE else dimmed(line)
+    line = styled(f"{glyph} {engine.state}", style) + styled(f" {age(view.known_at - since)}", Style.PLAIN)
+    return line if view.connection is ConnectionState.LIVE else dimmed(line)
 
 
 def request_state(request: Request, view: View) -> Line:

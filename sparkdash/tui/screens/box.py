@@ -115,7 +115,7 @@ class BoxPage(Page):
     async def _read(self) -> None:
         table, detail = self.query_one(HolderTable), self.query_one(HolderDetail)
         try:
-            table.account = detail.account = await self.services.link.memory()
+            table.account = detail.account = await self.services.daemon.memory()
         except SparkdashError as error:
             table.nothing = error.text()
         detail.chosen = table.holding(table.cursor)

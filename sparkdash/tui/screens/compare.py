@@ -28,7 +28,7 @@ from sparkdash.bench.run import CellKey, Run
 from sparkdash.domain.event import Measuring
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.lines.charts import meter
-from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.text import (
     ELLIPSIS,
@@ -302,7 +302,7 @@ class ComparePage(Page):
     AUTO_FOCUS = "RunTable"
     _read: tuple[float, object] = (0.0, None)
     """Time of the last read of a report, and the daemon's event number then."""
-    _was_linked = True
+    _was_connected = True
     _measured_run: str | None = None
 
     def body(self) -> Iterable[Widget]:
@@ -339,9 +339,9 @@ class ComparePage(Page):
 
     def _read_after_reconnect(self, view: View) -> None:
         """Read again, after the link came back, what could not be read without it."""
-        linked, before = view.link is LinkState.LIVE, self._was_linked
-        self._was_linked = linked
-        if linked and not before and self.is_current:
+        connected, before = view.connection is ConnectionState.LIVE, self._was_connected
+        self._was_connected = connected
+        if connected and not before and self.is_current:
             self._read_runs()
             runs = self.query_one(RunTable)
             if self.query_one(CellTable).failure_text and runs.cursor and runs.cursor != SEEN:
@@ -397,7 +397,7 @@ class ComparePage(Page):
     async def _read_runs(self) -> None:
         table = self.query_one(RunTable)
         try:
-            table.runs = await self.services.link.runs()
+            table.runs = await self.services.daemon.runs()
         except SparkdashError as error:
             self.services.say(error.text(), bad=True)
         table.redraw()
@@ -406,7 +406,7 @@ class ComparePage(Page):
     async def _read_report(self, run: str) -> None:
         cells = self.query_one(CellTable)
         try:
-            report = await self.services.link.report(run)
+            report = await self.services.daemon.report(run)
         except SparkdashError as error:
             cells.report, cells.failure_text = None, error.text()
             cells.redraw()

@@ -18,7 +18,7 @@ from sparkdash.errors import SparkdashError
 from sparkdash.tui.choices import HeroChoice
 from sparkdash.tui.first_run import RunningServer, fitting, on_disk
 from sparkdash.tui.layout import Contents, Heights, has_two_columns, heights, left_cells
-from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.card import EngineCard, Residents, others
 from sparkdash.tui.widgets.compare import ComparePanel
@@ -103,7 +103,7 @@ class FirstRunPage(Page):
         idle = dataclasses.replace(services.view.idle, looking=True, can_run_commands=box is not None)
         services.set_idle(idle)
         with suppress(SparkdashError):
-            idle = dataclasses.replace(idle, stock=(await services.link.inventory()).stock)
+            idle = dataclasses.replace(idle, stock=(await services.daemon.inventory()).stock)
             services.set_idle(idle)
         snapshot = services.view.snapshot
         if box is not None and snapshot is not None:
@@ -111,7 +111,7 @@ class FirstRunPage(Page):
                 idle = dataclasses.replace(idle, found=await box.look(snapshot.profiles))
                 services.set_idle(idle)
         with suppress(SparkdashError):  # the demo has no doctor
-            idle = dataclasses.replace(idle, findings=(await services.link.doctor()).findings)
+            idle = dataclasses.replace(idle, findings=(await services.daemon.doctor()).findings)
         services.set_idle(dataclasses.replace(idle, looking=False))
 
     @work(group="first look", exclusive=True)
@@ -121,7 +121,7 @@ class FirstRunPage(Page):
             return
         try:
             names = await services.box.attach(server)
-            await services.link.reload()
+            await services.daemon.reload()
         except SparkdashError as error:
             services.say(f"{error.message} {error.hint or ''}".rstrip(), bad=True)
             return
@@ -172,7 +172,12 @@ class FirstRunPage(Page):
 
 def _is_idle(view: View) -> bool:
     """Whether the offers are shown: a daemon answers, and no engine runs, loads or has just failed."""
-    return view.snapshot is not None and view.link is LinkState.LIVE and view.engine is None and view.swap is None
+    return (
+        view.snapshot is not None
+        and view.connection is ConnectionState.LIVE
+        and view.engine is None
+        and view.swap is None
+    )
 
 
 AGAIN_S = 2.0
@@ -245,7 +250,7 @@ class DashboardPage(FirstRunPage):
 
     def _read_window(self, view: View) -> None:
         engine = view.engine
-        due = view.here - self._read_at >= AGAIN_S and view.link is LinkState.LIVE
+        due = view.here - self._read_at >= AGAIN_S and view.connection is ConnectionState.LIVE
         if engine and due and self.is_current and view.hero.wants(engine.profile, view.now):
             self._read_at = view.here
             self._read_series(engine.profile, view)
@@ -254,7 +259,7 @@ class DashboardPage(FirstRunPage):
     async def _read_series(self, profile: str, view: View) -> None:
         hero = view.hero
         try:
-            series = await self.services.link.history_series(
+            series = await self.services.daemon.history_series(
                 figure=hero.metric.value, profile=profile, since=view.now - hero.window_s, until=view.now, points=POINTS
             )
         except SparkdashError as error:

@@ -19,7 +19,7 @@ from sparkdash.domain.history import MOST_POINTS, FigureInfo, FigureList, Series
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.layout import chart_height
 from sparkdash.tui.lines.chart_window import DAY_S, ChartWindow
-from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.chart import ChartDragged, ChartPanel, ChartSubject, ChartZoomed
@@ -78,7 +78,7 @@ class HistoryPage(Page):
         self._read_at = self._known_at = 0.0
         self._usage: tuple[object, float] = (None, 0.0)
         """Period and group of the usage that is shown, and when it was read."""
-        self._was_linked = False
+        self._was_connected = False
 
     def body(self) -> Iterable[Widget]:
         yield Vertical(ChartPanel(), UsageTable(), id="charts")
@@ -101,11 +101,11 @@ class HistoryPage(Page):
         super().show(view)
         if not self.is_current or not self.query(ChartPanel):
             return
-        linked, before = view.link is LinkState.LIVE, self._was_linked
-        self._was_linked = linked
+        connected, before = view.connection is ConnectionState.LIVE, self._was_connected
+        self._was_connected = connected
         chart = self.query_one(ChartPanel)
         due = max(AGAIN_S, chart.first.step_s if chart.first else AGAIN_S)
-        if (linked and not before) or (linked and chart.window.end is None and view.here - self._read_at >= due):
+        if (connected and not before) or (connected and chart.window.end is None and view.here - self._read_at >= due):
             self._read()
 
     def on_resize(self) -> None:
@@ -235,10 +235,10 @@ class HistoryPage(Page):
         begin, end = chart.window.period(view.now)
         try:
             if self._known is None or self._read_at - self._known_at > 60:
-                self._known, self._known_at = await self.services.link.history_figures(), self._read_at
+                self._known, self._known_at = await self.services.daemon.history_figures(), self._read_at
             chart.first = await self._series(self._subject.profile, begin, end)
             await self._read_second(begin, end)
-            found = await self.services.link.history_marks(since=begin, until=end) if self._are_marks_shown else None
+            found = await self.services.daemon.history_marks(since=begin, until=end) if self._are_marks_shown else None
             chart.marks = found.marks if found else ()
             await self._read_usage(begin, end, view.here)
         except SparkdashError as error:
@@ -263,7 +263,7 @@ class HistoryPage(Page):
 
     async def _series(self, profile: str, begin: float, end: float) -> Series:
         points = min(max(2 * self.query_one(ChartPanel).cells, 60), MOST_POINTS)
-        return await self.services.link.history_series(
+        return await self.services.daemon.history_series(
             figure=self._subject.figure, profile=profile or None, since=max(begin, 0.0), until=end, points=points
         )
 
@@ -272,12 +272,14 @@ class HistoryPage(Page):
         if self._usage[0] == wanted and here - self._usage[1] < USAGE_AGAIN_S:
             return
         table, offset = self.query_one(UsageTable), time.localtime(end).tm_gmtoff
-        table.report = await self.services.link.history_usage(
+        table.report = await self.services.daemon.history_usage(
             by=self._by, since=max(begin, 0.0), until=end, profile=self._subject.profile or None, offset_s=offset
         )
         now = self.services.view.now
         midnight = now - (now + offset) % DAY_S
-        today = (await self.services.link.history_usage(by="profile", since=midnight, until=now, offset_s=offset)).total
+        today = (
+            await self.services.daemon.history_usage(by="profile", since=midnight, until=now, offset_s=offset)
+        ).total
         energy = f", {today.energy_wh:.3g} Wh" if today.energy_wh is not None else ""
         told = f"{many(today.requests)} requests, {many(today.output_tokens)} tokens out{energy}"
         self.query_one(ChartPanel).today = f"today {told}"

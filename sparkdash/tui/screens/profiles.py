@@ -57,7 +57,7 @@ class ProfilesPage(Page):
 
     def show(self, view: View) -> None:
         super().show(view)
-        listed = (view.link, view.snapshot.profiles if view.snapshot else None)
+        listed = (view.connection, view.snapshot.profiles if view.snapshot else None)
         if self.is_current and (listed[0] is not self._listed[0] or listed[1] is not self._listed[1]):
             self._listed = listed
             self._stock()
@@ -105,7 +105,7 @@ class ProfilesPage(Page):
         if detail.chosen != name:
             detail.chosen = name
             detail.redraw()
-        asked = (name or "", view.link, _world(view.snapshot))
+        asked = (name or "", view.connection, _world(view.snapshot))
         if name and asked != self._asked:
             self._asked = asked
             self.run_worker(self._plan(name), group="plan", exclusive=True)
@@ -114,7 +114,7 @@ class ProfilesPage(Page):
     async def _stock(self) -> None:
         self._looked_at = self.services.view.here
         try:
-            stock = (await self.services.link.inventory()).stock
+            stock = (await self.services.daemon.inventory()).stock
         except SparkdashError:  # not known, then
             return
         self.query_one(ProfileTable).stock = self.query_one(ProfileDetail).stock = stock
@@ -125,7 +125,7 @@ class ProfilesPage(Page):
     async def _read_kept(self) -> None:
         table = self.query_one(ProfileTable)
         try:
-            known = await self.services.link.settings()
+            known = await self.services.daemon.settings()
         except SparkdashError:  # a demo has no config.toml
             return
         table.pinned, table.preload = known.pinned, known.preload
@@ -134,7 +134,7 @@ class ProfilesPage(Page):
     async def _plan(self, name: str) -> None:
         plan: Plan | None
         try:
-            plan = await self.services.link.plan(name=name)
+            plan = await self.services.daemon.plan(name=name)
         except SparkdashError:
             plan = None
         detail = self.query_one(ProfileDetail)

@@ -274,7 +274,7 @@ class ReplayDialog(PlanDialog[None, Replay]):
             super().action_begin()
 
     async def planned(self) -> Replay:
-        return await self.services.link.replay(request=self._request.id, on=self.chosen())
+        return await self.services.daemon.replay(request=self._request.id, on=self.chosen())
 
     def may_begin(self, plan: Replay) -> bool:
         return plan.plan.fits is not False
@@ -283,4 +283,4 @@ class ReplayDialog(PlanDialog[None, Replay]):
         return bool(plan.plan.evict)
 
     async def carry_out(self) -> None:
-        self.done = await self.services.link.replay(request=self._request.id, on=self.chosen(), begin=True)
+        self.done = await self.services.daemon.replay(request=self._request.id, on=self.chosen(), begin=True)

@@ -17,7 +17,7 @@ from sparkdash.tui.widgets.table import Column, Table, TableRow, figures, fittin
 from sparkdash.units import duration, number, percent
 
 if TYPE_CHECKING:
-    from sparkdash.tui.link import DaemonLink
+    from sparkdash.tui.daemon_client import DaemonClient
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -107,8 +107,8 @@ PART_ROWS, PAGE_ROWS, MOST_PAGES = 200, 500, 20
 class PastReader:
     """Reader of one list. Client and profile are looked for here, where parts of names count."""
 
-    def __init__(self, link: DaemonLink, wanted: RequestFilter, order: RequestOrder) -> None:
-        self._link = link
+    def __init__(self, daemon: DaemonClient, wanted: RequestFilter, order: RequestOrder) -> None:
+        self._daemon = daemon
         self._wanted = wanted
         self._order = order
         self._after: str | None = None
@@ -125,7 +125,7 @@ class PastReader:
         """Return the next part; it may be small, or empty, before the end. Raises SparkdashError."""
         found, pages = self._surplus, 0
         while not self._is_read and len(found) < PART_ROWS and pages < MOST_PAGES:
-            page = await self._link.history_requests(
+            page = await self._daemon.history_requests(
                 status=self._wanted.exact_status,
                 min_ttft=self._wanted.min_ttft,
                 sort=self._order,
@@ -344,7 +344,7 @@ class RequestsPage(Page):
 
     @work(group="past", exclusive=True)
     async def _read(self) -> None:
-        reader = self._reader = PastReader(self.services.link, self._filter, self._order)
+        reader = self._reader = PastReader(self.services.daemon, self._filter, self._order)
         await self._append(reader, ())
 
     @work(group="past", exclusive=True)
@@ -370,7 +370,7 @@ class RequestsPage(Page):
     async def _open(self, one: Request) -> None:
         try:
             begin, end = one.started_at - AROUND_S, (one.granted_at or one.finished_at or one.started_at) + AROUND_S
-            marks = (await self.services.link.history_marks(since=begin, until=end, profile=one.profile)).marks
+            marks = (await self.services.daemon.history_marks(since=begin, until=end, profile=one.profile)).marks
         except SparkdashError:  # the wait then stays whole
             marks = ()
         if await self.app.push_screen_wait(TimelineDialog(one, marks)):

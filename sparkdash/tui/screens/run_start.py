@@ -201,6 +201,6 @@ class RunStart(PlanDialog[bool, BenchPlan]):
 
     async def _told(self, *, begin: bool) -> BenchPlan:
         one = self.choice
-        return await self.services.link.start_run(
+        return await self.services.daemon.start_run(
             profiles=list(one.profiles), suite=one.suite, mode=one.mode, reps=one.reps, begin=begin
         )

@@ -152,7 +152,7 @@ class SettingsPage(Page):
     async def _read(self) -> None:
         table = self.query_one(SettingTable)
         try:
-            self._show(await self.services.link.settings())
+            self._show(await self.services.daemon.settings())
         except SparkdashError as error:
             table.nothing = error.text()
             table.redraw()
@@ -165,7 +165,7 @@ class SettingsPage(Page):
         value: str | None = found.waits or found.value
         while (value := await self.app.push_screen_wait(ValueDialog(found, value or "", said))) is not None:
             try:
-                self._show(await self.services.link.change_setting(key=[found.name], value=value))
+                self._show(await self.services.daemon.change_setting(key=[found.name], value=value))
             except SparkdashError as error:
                 said = error.text()
                 continue
@@ -175,7 +175,7 @@ class SettingsPage(Page):
     @work(group="change", exclusive=True)
     async def _write(self, found: Setting, value: str | None) -> None:
         try:
-            self._show(await self.services.link.change_setting(key=[found.name], value=value))
+            self._show(await self.services.daemon.change_setting(key=[found.name], value=value))
         except SparkdashError as error:
             self.services.say(error.text(), bad=True)
         else:

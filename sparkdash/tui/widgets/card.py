@@ -17,7 +17,7 @@ from sparkdash.tui.lines.charts import meter
 from sparkdash.tui.lines.first_run import first_run_rows, no_profile_rows
 from sparkdash.tui.lines.hero import large_figure, percent_block
 from sparkdash.tui.lines.swap_progress import goal, swap_rows, swap_title
-from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.text import (
     EMPTY,
     EdgeText,
@@ -136,7 +136,7 @@ def _load(swap: Swap, view: View, name: Line, width: int) -> Line:
     short = width < FULL_FROM
     still = swap.still_since is not None
     mark = styled("◌ stalled" if still else f"◌ {swap.phase}", Style.WARN if still else Style.PLAIN)
-    since = styled(f" {words.age(view.link_at - swap.started_at)}", Style.PLAIN)
+    since = styled(f" {words.age(view.known_at - swap.started_at)}", Style.PLAIN)
     head = styled(" ") + name + GAP + pad(mark + since, STATE) + styled(" ")
     cells = SHORT_METER if short else METER
     if swap.fraction is None:
@@ -293,8 +293,8 @@ def _no_daemon(view: View, width: int) -> list[Line]:
     if view.refusal:
         hint = wrap(f"→ {view.refusal.hint}", width, Style.STRONG) if view.refusal.hint else []
         return [*wrap(view.refusal.message, width, Style.BAD), *hint]
-    if view.link is LinkState.CONNECTING:
-        waited = view.here - view.link_since
+    if view.connection is ConnectionState.CONNECTING:
+        waited = view.here - view.connection_since
         rows = [styled(f"Looking for the daemon at {view.address} ({words.age(waited)})")]
         return rows + (
             [styled("Start it with `sparkdash serve`; this screen finds it.", Style.STRONG)] if waited > 2 else []

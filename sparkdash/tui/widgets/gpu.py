@@ -43,7 +43,7 @@ class PowerPanel(Panel):
 
 
 def _charted(view: View, figure: str, name: str, unit: str, digits: int, cells: int, rows: int) -> list[Line]:
-    values = view.history.of_box(figure, 2 * cells, view.link_at)
+    values = view.history.of_box(figure, 2 * cells, view.known_at)
     scaled = [value / MHZ_PER_GHZ if value is not None and figure == CLOCK else value for value in values]
     top = max((value for value in scaled if value is not None), default=None)
     bad = view.is_alerting("", figure)

@@ -18,7 +18,7 @@ from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.node_lines import hosts_line
 from sparkdash.tui.lines.swap_progress import goal
-from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.text import EMPTY, Line, Style, clip, join, justify, length, shorten_apart, styled
 from sparkdash.tui.widgets.panel import KeyAsked, PageAsked, Panel
 from sparkdash.units import counted, number
@@ -123,10 +123,10 @@ def box_rate(view: View) -> Line:
 
 
 def _far(view: View) -> Line:
-    since = words.age(view.here - view.link_since)
-    if view.link is LinkState.LOST:
+    since = words.age(view.here - view.connection_since)
+    if view.connection is ConnectionState.LOST:
         return styled(f"✗ link lost {since}, retrying  ", Style.BAD)
-    if view.link is LinkState.REFUSED:
+    if view.connection is ConnectionState.REFUSED:
         return styled("✗ no link  ", Style.BAD)
     if view.snapshot is None:
         return styled("connecting  ", Style.WARN)

@@ -14,7 +14,7 @@ from textual.binding import Binding, BindingType
 
 from sparkdash.domain.engine import Engine
 from sparkdash.errors import SparkdashError
-from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.text import EMPTY, EdgeText, Line, Span, Style, clip, frame, join, strip_controls, styled
 from sparkdash.tui.widgets.panel import LinesArrived, Panel
 from sparkdash.units import counted, natural
@@ -123,11 +123,11 @@ class LogPanel(Panel, can_focus=True):
         """First visible line; None follows the end."""
         self._left = 0
         self._ended: str | None = None
-        self._was_linked = True
+        self._was_connected = True
 
     def show(self, view: View) -> None:
-        back = view.link is LinkState.LIVE and not self._was_linked
-        self._was_linked = view.link is LinkState.LIVE
+        back = view.connection is ConnectionState.LIVE and not self._was_connected
+        self._was_connected = view.connection is ConnectionState.LIVE
         if back and self._ended:  # it ended with the link, and the engine may go on
             self._source = None
         if self.size.width:
@@ -228,7 +228,7 @@ class LogPanel(Panel, can_focus=True):
 
     async def _read(self, profile: str) -> None:
         try:
-            async for line in self.services.link.follow_log(profile):
+            async for line in self.services.daemon.follow_log(profile):
                 self._add(strip_controls(line))
         except SparkdashError as error:
             self._ended = error.text()

@@ -239,7 +239,7 @@ class MemoryBar(Panel):
         body = [memory_bar(memory, width - 4), *legend_rows(memory, width - 4)]
         body = body if stale is None else [dimmed(line) for line in body]
         if shown := self.chart_rows:
-            past = view.history.memory(width - 4, view.link_at)
+            past = view.history.memory(width - 4, view.known_at)
             body += chart_lines([self._column(one, shown) if one else " " * shown for one in past], shown)
         alerting = view.is_alerting("", AVAILABLE)
         return frame(body, width, _head(memory, [guard_line(guard), old, guard_next(guard)], width, alerting=alerting))

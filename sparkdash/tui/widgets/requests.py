@@ -17,7 +17,7 @@ from sparkdash.domain.phrases import about, held_text, output_of_request
 from sparkdash.domain.request import Request
 from sparkdash.domain.state import OPEN
 from sparkdash.tui.lines import words
-from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.text import (
     EMPTY,
     EdgeText,
@@ -196,14 +196,14 @@ def _by_client(view: View) -> tuple[Request, ...]:
 
 def _line(request: Request, view: View, width: int, columns: Sequence[Column[Progress]], names: Names) -> Line:
     live = view.sample.requests.get(request.id) if view.sample and request.state in OPEN else None
-    of = Progress(request, live, view.link_at, view.here - (view.now - view.link_at), _node(request, view))
+    of = Progress(request, live, view.known_at, view.here - (view.now - view.known_at), _node(request, view))
     line = styled(" ") + _name(request.client, _client(width), names.clients) + styled(" ")
     line += _name(request.profile, _profile_cells(width, columns), names.profiles)
     line += figures(columns, of)
     if request.state not in OPEN:
         line = dimmed(line)
     line += styled("  ") + _phase(of, view)
-    return line if view.link is LinkState.LIVE else dimmed(line)
+    return line if view.connection is ConnectionState.LIVE else dimmed(line)
 
 
 def _node(request: Request, view: View) -> str:

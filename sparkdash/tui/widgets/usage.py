@@ -12,7 +12,7 @@ from sparkdash.domain.history import UsageReport, UsageTotals
 from sparkdash.domain.metric import Metric
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.lines.chart_window import DAY_S, ChartWindow
-from sparkdash.tui.mirror import LinkState, View
+from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, clip, frame, pad, shorten, styled
 from sparkdash.tui.widgets.chart import ChartPanel
 from sparkdash.tui.widgets.panel import Panel
@@ -109,7 +109,7 @@ class TodayPanel(Panel):
 
     def show(self, view: View) -> None:
         super().show(view)
-        if self.size.width and view.link is LinkState.LIVE and view.here - self._read_at >= USAGE_EVERY_S:
+        if self.size.width and view.connection is ConnectionState.LIVE and view.here - self._read_at >= USAGE_EVERY_S:
             self._read_at = view.here
             self._read(view.now)
 
@@ -125,7 +125,7 @@ class TodayPanel(Panel):
     async def _read(self, now: float) -> None:
         offset = time.localtime(now).tm_gmtoff
         since = now - (now + offset) % DAY_S
-        ask = self.services.link.history_usage
+        ask = self.services.daemon.history_usage
         try:
             self._profiles = await ask(by="profile", since=since, until=now, offset_s=offset)
             self._clients = await ask(by="client", since=since, until=now, offset_s=offset)
@@ -175,7 +175,7 @@ class WeeksChart(ChartPanel):
 
     def show(self, view: View) -> None:
         profile = view.engine.profile if view.engine else ""
-        if self.size.width and profile and view.link is LinkState.LIVE:
+        if self.size.width and profile and view.connection is ConnectionState.LIVE:
             if profile != self._of:
                 self.first = self.second = None
             if profile != self._of or view.here - self._week_read_at >= WEEKS_EVERY_S:
@@ -194,7 +194,7 @@ class WeeksChart(ChartPanel):
     async def _read_weeks(self, profile: str, now: float) -> None:
         try:
             first, second = [
-                await self.services.link.history_series(
+                await self.services.daemon.history_series(
                     figure=Metric.DECODE_EACH.value, profile=profile, since=until - WEEK_S, until=until, points=points
                 )
                 for until, points in ((now, 2 * self.cells), (now - WEEK_S, 2 * self.cells))

@@ -56,8 +56,8 @@ class State:
 class Shot:
     """The app with a state on its screen."""
 
-    def __init__(self, app: SparkdashApp, pilot: Pilot[None], link: Any, now: list[float]) -> None:
-        self.app, self.pilot, self._link, self._now = app, pilot, link, now
+    def __init__(self, app: SparkdashApp, pilot: Pilot[None], daemon: Any, now: list[float]) -> None:
+        self.app, self.pilot, self._daemon, self._now = app, pilot, daemon, now
 
     @property
     def lines(self) -> list[str]:
@@ -70,7 +70,7 @@ class Shot:
             await self.pilot._wait_for_screen()
             self.app.screen._on_timer_update()  # Textual draws what changed by a timer
             now = self.lines
-            if now == before and not self._link.items.qsize() and not self.app._paint_wanted:
+            if now == before and not self._daemon.items.qsize() and not self.app._paint_wanted:
                 return
             before = now
 
@@ -94,12 +94,12 @@ class Shot:
     async def begin(self, state: State, box: Any) -> None:
         await self.settle()
         if state.act:
-            state.act(self.app, self._link)
+            state.act(self.app, self._daemon)
         for key in state.keys:
             await self.pilot.press(key)
             await self.settle()
         for item in state.then(box) if state.then else ():
-            self._link.tell(item)
+            self._daemon.tell(item)
         await self.settle()
         if state.later_s:
             self._now[0] += state.later_s
@@ -122,7 +122,7 @@ class Shot:
         if snapshot is not None:
             requests = (*snapshot.requests.values(), *snapshot.recent)
             names = {one.name for one in snapshot.profiles} | set(snapshot.engines) | {one.client for one in requests}
-            names |= {one.profile for one in requests} | {row.group for row in self._link.usage.rows}
+            names |= {one.profile for one in requests} | {row.group for row in self._daemon.usage.rows}
         return Looked(
             lines=self.lines, columns=size[0], rows=size[1], names=frozenset(names), over=over, shows=shows,
             engines=frozenset(snapshot.engines) if snapshot and over is None and _is_dashboard(top) else frozenset(),
@@ -135,22 +135,22 @@ def _is_dashboard(screen: Any) -> bool:
 
 
 @asynccontextmanager
-async def shot(state: State, box: Any, link: Any, theme: str | None = None) -> AsyncIterator[Shot]:
+async def shot(state: State, box: Any, daemon: Any, theme: str | None = None) -> AsyncIterator[Shot]:
     now = [box.now]
     if state.prepare:
-        state.prepare(box, link)
+        state.prepare(box, daemon)
     told = state.told(box)
     for item in told if isinstance(told, tuple) else (told,):
         if item is not None:
-            link.tell(item)
+            daemon.tell(item)
     looks = state.look(box) if state.look else None
     app = SparkdashApp(
-        lambda: link, link.address, clock=lambda: now[0], paint_every_s=0.0, box=(lambda: looks) if looks else None
+        lambda: daemon, daemon.address, clock=lambda: now[0], paint_every_s=0.0, box=(lambda: looks) if looks else None
     )
     asyncio.get_running_loop().set_task_factory(eager.factory)
     async with app.run_test(size=FIRST) as pilot:
         if theme or state.theme:
             app.action_look(theme or state.theme)
-        on = Shot(app, pilot, link, now)
+        on = Shot(app, pilot, daemon, now)
         await on.begin(state, box)
         yield on

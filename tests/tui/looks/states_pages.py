@@ -41,9 +41,9 @@ class Commands:
         return {"profile": profile, "argv": argv, "nodes": [], "cannot_run": None}
 
 
-def on_this_box(app: Any, link: Any) -> None:
+def on_this_box(app: Any, daemon: Any) -> None:
     app.orders.commands = Commands()
-    link.address = Address("http://localhost", "/run/sparkdash.sock")
+    daemon.address = Address("http://localhost", "/run/sparkdash.sock")
 
 
 def past(box: Any, ident: str, **changes: Any) -> Any:
@@ -55,7 +55,7 @@ def past(box: Any, ident: str, **changes: Any) -> Any:
     return box.request(ident, **(values | changes))
 
 
-def with_past(box: Any, link: Any) -> None:
+def with_past(box: Any, daemon: Any) -> None:
     """Forty past requests, swaps and events on the time line, usage by profile, and figures that wave."""
     rows = [past(box, f"p{i}", client=("codex", "aider", "open-webui")[i % 3], profile=(box.gpt, box.coder)[i % 2],
                  started_at=box.now - 100 * i, completion_tokens=17 * i) for i in range(1, 40)]  # fmt: skip
@@ -68,9 +68,9 @@ def with_past(box: Any, link: Any) -> None:
         finish_reason=None,
         completion_tokens=None,
     )
-    link.past_requests = {None: PastRequests(requests=tuple(rows))}
-    link.replayed = past(box, "r1", profile=box.coder, finish_reason="length", decode_tok_s=66.2)
-    link.match = match_answers("abc", "abX")
+    daemon.past_requests = {None: PastRequests(requests=tuple(rows))}
+    daemon.replayed = past(box, "r1", profile=box.coder, finish_reason="length", decode_tok_s=66.2)
+    daemon.match = match_answers("abc", "abX")
     swap = {
         "kind": MarkKind.SWAP,
         "profile": box.gpt,
@@ -85,11 +85,11 @@ def with_past(box: Any, link: Any) -> None:
         "code": "guard_kill",
         "text": "The guard killed it.",
     }
-    link.marks = (
+    daemon.marks = (
         TimelineMark(at=box.now - 80, until=box.now - 40, **swap), TimelineMark(at=box.now - 1800, until=box.now - 1500, **swap),
         TimelineMark(at=box.now - 2500, **kill),
     )  # fmt: skip
-    link.recorded = lambda profile, at: (
+    daemon.recorded = lambda profile, at: (
         None if 1500 < box.now - at < 1700 else 40.0 + (at // 60) % 23 + (5.0 if profile else 0.0)
     )
     totals = [
@@ -98,13 +98,13 @@ def with_past(box: Any, link: Any) -> None:
                     energy_wh=861.0 / i, waited=12, wait_total_s=410.0, wait_s=Quantiles(count=12, p50=20.0, p95=64.0))
         for i, name in enumerate((box.gpt, box.coder, box.eagle, LONG[0], WIDE[0]), 1)
     ]  # fmt: skip
-    link.usage = UsageReport(
+    daemon.usage = UsageReport(
         since=0.0, until=box.now, by="profile", rows=tuple(totals), total=totals[0], busy_wh=940.0, idle_wh=370.0
     )
 
 
-def with_settings(box: Any, link: Any) -> None:
-    link.listed = SettingList(file="/home/me/.config/sparkdash/config.toml", pinned=(box.gpt,), preload=(box.gpt, box.coder), settings=(
+def with_settings(box: Any, daemon: Any) -> None:
+    daemon.listed = SettingList(file="/home/me/.config/sparkdash/config.toml", pinned=(box.gpt,), preload=(box.gpt, box.coder), settings=(
         Setting(name="reserve_gib", value="12", default="10", meaning="Memory that admission keeps free.", given=True, live=True),
         Setting(name="port", value="8484", default="8484", meaning="Port of the gateway.", waits="9000"),
         Setting(name="a_setting_with_a_long_name_s", value='"a value that is longer than its column"', default='""',
@@ -113,7 +113,7 @@ def with_settings(box: Any, link: Any) -> None:
     ))  # fmt: skip
 
 
-def with_holders(box: Any, link: Any) -> None:
+def with_holders(box: Any, daemon: Any) -> None:
     """Holders of each kind, with and without a way to free their memory."""
     held = (
         Holding(kind=Holder.ENGINE, name=box.gpt, bytes=78 * GIB, gpu_bytes=70 * GIB, host_bytes=8 * GIB, pid=4711, user="me"),
@@ -122,26 +122,26 @@ def with_holders(box: Any, link: Any) -> None:
         Holding(kind=Holder.KERNEL, name="kernel", bytes=GIB), Holding(kind=Holder.CACHE, name="cache", bytes=18 * GIB),
         Holding(kind=Holder.FREE, name="free", bytes=3 * GIB),
     )  # fmt: skip
-    link.account = MemoryAccount(at=box.now, total=121 * GIB, available=21 * GIB, holdings=held, unreadable=3,
+    daemon.account = MemoryAccount(at=box.now, total=121 * GIB, available=21 * GIB, holdings=held, unreadable=3,
                                  notes=("The driver tells nothing of 2 processes.",), swap_used=GIB, swap_total=16 * GIB)  # fmt: skip
 
 
-def in_the_inventory(box: Any, link: Any) -> None:
+def in_the_inventory(box: Any, daemon: Any) -> None:
     """Some of it is here, some came in part, some is not known."""
-    with_settings(box, link)
+    with_settings(box, daemon)
     here, part, away = Item(here=True, size=60 * GIB), Item(here=False, size=12 * GIB), Item(here=False)
-    link.stock = Inventory(stock={
+    daemon.stock = Inventory(stock={
         box.gpt: Stock(image=here, weights=here), box.coder: Stock(image=here, weights=part), box.eagle: Stock(image=away, weights=away),
     })  # fmt: skip
 
 
-def does_not_fit(box: Any, link: Any) -> None:
-    link.plans = {box.coder: Plan(profile=box.coder, needs_bytes=110 * GIB, available_bytes=95 * GIB, fits=False, expected_s=220.0,
+def does_not_fit(box: Any, daemon: Any) -> None:
+    daemon.plans = {box.coder: Plan(profile=box.coder, needs_bytes=110 * GIB, available_bytes=95 * GIB, fits=False, expected_s=220.0,
                                   held="the guard holds loads back for 2m10s more: 7.0 GiB available, 8.0 wanted")}  # fmt: skip
 
 
-def with_a_plan(box: Any, link: Any) -> None:
-    link.run_plan = BenchPlan(
+def with_a_plan(box: Any, daemon: Any) -> None:
+    daemon.run_plan = BenchPlan(
         suite="smoke", about="A first look", mode="standard", cells=2, gaps=8, expected_s=7800.0, stops=(box.gpt,),
         arms=(PlannedArm(name=box.gpt, launch_s=220.0, decode_tok_s=57.0, source="seen here"), PlannedArm(name=box.coder)),
         order=(box.gpt, box.coder, box.coder, box.gpt),
@@ -149,10 +149,10 @@ def with_a_plan(box: Any, link: Any) -> None:
     )  # fmt: skip
 
 
-def log_of(box: Any, link: Any) -> None:
+def log_of(box: Any, daemon: Any) -> None:
     """A log with access lines, long lines, and two that hold a word."""
     access = [f'INFO:     127.0.0.1:{40_000 + i} - "POST /v1/chat/completions HTTP/1.1" 200 OK' for i in range(40)]
-    link.log[box.gpt] = [
+    daemon.log[box.gpt] = [
         "INFO 14:05:20 loading safetensors checkpoint shards: 100% 14/14", *access[:30],
         "WARNING the KV cache is nearly full: 97.3 % of 512000 tokens are held by 3 requests, the longest of which has 131072",
         "\x1b[31mERROR\x1b[0m a line with\ttabs and \x07 controls", *access[30:],
@@ -161,8 +161,8 @@ def log_of(box: Any, link: Any) -> None:
     ]  # fmt: skip
 
 
-def refuses(box: Any, link: Any) -> None:
-    link.refuses = AdmissionError("The box is measured: run 20261121-200000-seeds holds it.", code="measuring",
+def refuses(box: Any, daemon: Any) -> None:
+    daemon.refuses = AdmissionError("The box is measured: run 20261121-200000-seeds holds it.", code="measuring",
                                   hint="Wait for its end, or `sparkdash bench stop`.")  # fmt: skip
 
 

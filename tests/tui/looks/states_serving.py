@@ -26,7 +26,7 @@ WIDE = ("通义千问-大模型-一百二十亿", "通义千问-小模型-三十
 PINNED = ("pinned-to-the-box",)
 
 
-def minutes_before(box: Any, link: Any) -> None:
+def minutes_before(box: Any, daemon: Any) -> None:
     """Ten minutes of figures and memory from before the dashboard began: busy, idle, a gap, busy."""
     steps = 300
     rate = [None if 140 <= at < 150 else 0.0 if at < 60 else 40.0 + at % 19 for at in range(steps)]
@@ -41,7 +41,7 @@ def minutes_before(box: Any, link: Any) -> None:
         "memory_free_bytes": [(70 - at // 4) * GIB for at in range(240)],
         "page_cache_bytes": [30 * GIB] * 240,
     }
-    link.past = RecordedPast(_recent(box, STEP_S, box.gpt, figures), _recent(box, MEMORY_STEP_S, "", memory))
+    daemon.past = RecordedPast(_recent(box, STEP_S, box.gpt, figures), _recent(box, MEMORY_STEP_S, "", memory))
 
 
 def _recent(box: Any, step_s: float, profile: str, figures: dict[str, list[Any]]) -> RecentFigures:

@@ -80,9 +80,9 @@ def found_on_the_box(box: Any) -> Looking:
                                configuration="/home/me/llama-swap.yaml"))  # fmt: skip
 
 
-def examined(box: Any, link: Any) -> None:
+def examined(box: Any, daemon: Any) -> None:
     levels = (Status.FAIL, Status.WARN, Status.OK, Status.NOTE, Status.UNKNOWN)
-    link.diagnosis = Diagnosis(findings=tuple(
+    daemon.diagnosis = Diagnosis(findings=tuple(
         Finding(name=f"check-{at}", status=one, evidence=f"/proc/{at}/status says what was found there, in many words "
                 f"that do not fit into one row of a narrow terminal.", fix=None if at > 1 else f"sudo repair --number {at}")
         for at, one in enumerate(levels)

@@ -1,6 +1,6 @@
-"""Facts read from a box, for the doctor's checks.
+"""Readings read from a box, for the doctor's checks.
 
-Rule: a thing that does not exist is None. A thing that exists but could not be read raises UnreadFact, which makes the
+Rule: a thing that does not exist is None. A thing that exists but could not be read raises Unreadable, which makes the
 finding "unknown".
 
 Pure.
@@ -24,7 +24,7 @@ from sparkdash.settings import Settings
 T = TypeVar("T")
 
 
-class UnreadFact(Exception):  # noqa: N818 - no error, but an answer
+class Unreadable(Exception):  # noqa: N818 - no error, but an answer
     """Existing thing that could not be read; the message says what and why."""
 
 
@@ -71,8 +71,8 @@ class ProfilesSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """Facts read from one box. Paths have `{user}`-like names filled in; units are bytes and seconds."""
+class Readings:
+    """Readings read from one box. Paths have `{user}`-like names filled in; units are bytes and seconds."""
 
     settings: Settings = field(default_factory=Settings)
     settings_problem: str | None = None
@@ -86,19 +86,19 @@ class Facts:
     uid: int = 0
     names: Mapping[str, str] = field(default_factory=dict)
     """Values of `{user}`, `{uid}`, `{home}`, `{hf_home}`, `{cache_dir}` and `{graphroot}`."""
-    files: Mapping[str, str | UnreadFact | None] = field(default_factory=dict)
-    commands: Mapping[tuple[str, ...], CommandResult | UnreadFact | None] = field(default_factory=dict)
-    disks: Mapping[str, Disk | UnreadFact] = field(default_factory=dict)
-    listeners: Sequence[Listener] | UnreadFact = ()
+    files: Mapping[str, str | Unreadable | None] = field(default_factory=dict)
+    commands: Mapping[tuple[str, ...], CommandResult | Unreadable | None] = field(default_factory=dict)
+    disks: Mapping[str, Disk | Unreadable] = field(default_factory=dict)
+    listeners: Sequence[Listener] | Unreadable = ()
     looks: Sequence[Gpu] = ()
     """A few readings of the GPU, a second apart; empty without NVML."""
     daemon: DaemonSeen | None = None
-    profiles: ProfilesSeen | UnreadFact | None = None
-    account: MemoryAccount | UnreadFact | None = None
+    profiles: ProfilesSeen | Unreadable | None = None
+    account: MemoryAccount | Unreadable | None = None
     """Account of the box's memory by holder."""
-    loads: Sequence[LoadContiguity] | UnreadFact = ()
+    loads: Sequence[LoadContiguity] | Unreadable = ()
     """Free blocks before and after the last loads, oldest first."""
-    kernel_log: KernelFindings | UnreadFact | None = None
+    kernel_log: KernelFindings | Unreadable | None = None
     """Lines of the kernel's log of the last day; None where it is closed to this user."""
 
     @property
@@ -107,11 +107,11 @@ class Facts:
         return self.uid != 0
 
     def path(self, pattern: str) -> str:
-        """Fill the names of a declared path in. Raises UnreadFact for a name without a known value."""
+        """Fill the names of a declared path in. Raises Unreadable for a name without a known value."""
         try:
             return pattern.format_map(self.names)
         except KeyError:
-            raise UnreadFact(f"The place of {pattern} is not known") from None
+            raise Unreadable(f"The place of {pattern} is not known") from None
 
     def file(self, pattern: str) -> str | None:
         """Text of one declared file; None if it does not exist."""
@@ -129,8 +129,8 @@ class Facts:
 
     def disk(self, pattern: str) -> Disk:
         """File system of a declared path."""
-        found = require_read(self.disks.get(self.path(pattern), UnreadFact(f"{pattern} is not known")))
-        assert found is not None  # noqa: S101 - a disk is read or an UnreadFact
+        found = require_read(self.disks.get(self.path(pattern), Unreadable(f"{pattern} is not known")))
+        assert found is not None  # noqa: S101 - a disk is read or an Unreadable
         return found
 
     def heard(self) -> Sequence[Listener]:
@@ -147,9 +147,9 @@ class Facts:
         return require_read(self.kernel_log)
 
 
-def require_read(value: T | UnreadFact) -> T:
-    """Return the value; raise it if it is an UnreadFact."""
-    if isinstance(value, UnreadFact):
+def require_read(value: T | Unreadable) -> T:
+    """Return the value; raise it if it is an Unreadable."""
+    if isinstance(value, Unreadable):
         raise value
     return value
 
@@ -176,7 +176,7 @@ _NUMBERS = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True)
 class PodmanInfo:
-    """Facts that `podman info` prints; empty text for a missing one."""
+    """Readings that `podman info` prints; empty text for a missing one."""
 
     version: str
     graph_root: str
@@ -209,13 +209,13 @@ def _text(found: object, *keys: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def podman_info_of(facts: Facts) -> PodmanInfo:
-    """Return podman's facts on this box. Raises UnreadFact without them, which the check `podman` reports."""
-    done = facts.ran(COMMAND)
+def podman_info_of(readings: Readings) -> PodmanInfo:
+    """Return podman's readings on this box. Raises Unreadable without them, which the check `podman` reports."""
+    done = readings.ran(COMMAND)
     if done is None:
-        raise UnreadFact("podman is not installed")
+        raise Unreadable("podman is not installed")
     if (info := parse_podman_info(done)) is None:
-        raise UnreadFact("`podman info` fails, see the check podman")
+        raise Unreadable("`podman info` fails, see the check podman")
     return info
 
 

@@ -1,4 +1,4 @@
-"""DaemonLink: all that the dashboard asks of a daemon.
+"""DaemonClient: all that the dashboard asks of a daemon.
 
 Rule: methods return values or raise SparkdashError.
 """
@@ -30,11 +30,11 @@ LOG_TAIL = 1000
 T = TypeVar("T")
 
 
-class DaemonLink(AsyncClient):
+class DaemonClient(AsyncClient):
     """Client of one daemon. Make it inside a running loop. Every method may take seconds; none blocks."""
 
     async def feed(self) -> AsyncGenerator[Item, None]:
-        """Yield a snapshot, then events for ever; Disconnected when the link is lost.
+        """Yield a snapshot, then events for ever; Disconnected when the connection is lost.
 
         Raises:
             DaemonError: trying again will not help.

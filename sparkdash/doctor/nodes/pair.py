@@ -1,6 +1,6 @@
-"""Facts of a pair of boxes, for the checks of nodes.
+"""Readings of a pair of boxes, for the checks of nodes.
 
-Rule: a section that could not be read raises UnreadFact, which makes the finding "unknown".
+Rule: a section that could not be read raises Unreadable, which makes the finding "unknown".
 Pure.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sparkdash.doctor.check import CheckResult
-from sparkdash.doctor.facts import UnreadFact
+from sparkdash.doctor.readings import Unreadable
 from sparkdash.domain.node import LOCAL, Node, NodeFacts
 from sparkdash.errors import SparkdashError
 from sparkdash.nodes.link.shared_links import SharedLink, shared_links
@@ -42,8 +42,8 @@ class ReachTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class BoxFacts:
-    """Facts of one box. A box that could not be asked has `problem` and nothing else."""
+class BoxReadings:
+    """Readings of one box. A box that could not be asked has `problem` and nothing else."""
 
     name: str
     node: Node | None = None
@@ -60,18 +60,18 @@ class BoxFacts:
         return self.facts.hostname if self.name == LOCAL and self.facts else self.name
 
     def known(self) -> NodeFacts:
-        """Return the facts of the connection. Raises UnreadFact without them."""
+        """Return the facts of the connection. Raises Unreadable without them."""
         if self.facts is None:
-            raise UnreadFact(f"{self.shown} was not asked")
+            raise Unreadable(f"{self.shown} was not asked")
         return self.facts
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """Return a section of the readings. Raises UnreadFact when it was not read."""
+        """Return a section of the readings. Raises Unreadable when it was not read."""
         found = self.sections.get(name)
         if found is None:
-            raise UnreadFact(f"{self.shown} was not asked for {name}")
+            raise Unreadable(f"{self.shown} was not asked for {name}")
         if problem := found.get("problem"):
-            raise UnreadFact(f"{name} of {self.shown} cannot be read: {problem}")
+            raise Unreadable(f"{name} of {self.shown} cannot be read: {problem}")
         return found
 
     def command(self, words: str) -> str:
@@ -83,12 +83,12 @@ class BoxFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class PairFacts:
-    """Facts of this box and another one."""
+class PairReadings:
+    """Readings of this box and another one."""
 
-    here: BoxFacts
-    there: BoxFacts
-    profiles: Sequence[TwoNodeProfile] | UnreadFact = ()
+    here: BoxReadings
+    there: BoxReadings
+    profiles: Sequence[TwoNodeProfile] | Unreadable = ()
     trials: Sequence[ReachTrial] = ()
 
     @property
@@ -96,7 +96,7 @@ class PairFacts:
         return self.here.settings
 
     @property
-    def boxes(self) -> tuple[BoxFacts, BoxFacts]:
+    def boxes(self) -> tuple[BoxReadings, BoxReadings]:
         return self.here, self.there
 
     def shared(self) -> tuple[SharedLink, ...]:
@@ -106,21 +106,21 @@ class PairFacts:
         return shared_links(self.here.known(), self.there.known(), *chosen)
 
     def link(self) -> SharedLink:
-        """Return the best link. Raises UnreadFact without one, which the check `link` reports."""
+        """Return the best link. Raises Unreadable without one, which the check `link` reports."""
         links = self.shared()
         if not links:
-            raise UnreadFact("The boxes share no network, see the check link")
+            raise Unreadable("The boxes share no network, see the check link")
         return links[0]
 
     def wanted(self) -> Sequence[TwoNodeProfile]:
-        """Return the profiles for several nodes. Raises UnreadFact."""
-        if isinstance(self.profiles, UnreadFact):
+        """Return the profiles for several nodes. Raises Unreadable."""
+        if isinstance(self.profiles, Unreadable):
             raise self.profiles
         return self.profiles
 
 
-BoxLook = Callable[[BoxFacts], Iterator[CheckResult]]
-PairLook = Callable[[PairFacts], Iterator[CheckResult]]
+BoxLook = Callable[[BoxReadings], Iterator[CheckResult]]
+PairLook = Callable[[PairReadings], Iterator[CheckResult]]
 
 
 @dataclass(frozen=True, slots=True)
