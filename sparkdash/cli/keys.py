@@ -14,7 +14,7 @@ from sparkdash.cli.parameters import AsJson
 from sparkdash.units import DASH, tokens
 
 if TYPE_CHECKING:
-    from sparkdash.access.key import Key, Scope
+    from sparkdash.keyring import Key, Scope
     from sparkdash.store.usage import KeyUsage
 
 HEAD = ("name", "for", "models", "req/min", "tokens/day", "requests", "prompt", "completion", "tokens today")
@@ -31,7 +31,7 @@ class KeyAction(StrEnum):
 
 
 def _complete(incomplete: str) -> list[str]:
-    from sparkdash.access import keyring
+    from sparkdash import keyring
 
     try:
         return [key.name for key in keyring.read_keys(keyring.keys_file()) if key.name.startswith(incomplete)]
@@ -112,8 +112,8 @@ def _add(
 ) -> None:
     import time
 
-    from sparkdash.access import keyring
-    from sparkdash.access.key import NAME, Key, Scope, digest, new_secret
+    from sparkdash import keyring
+    from sparkdash.keyring import NAME, Key, Scope, digest, new_secret
 
     if not re.match(NAME, name):
         raise typer.BadParameter("up to 64 letters, digits, dots, dashes, underscores", param_hint="NAME")
@@ -143,7 +143,7 @@ def _add(
 
 
 def _expiry(text: str | None, now: float) -> float | None:
-    from sparkdash.access.key import expiry
+    from sparkdash.keyring import expiry
 
     try:
         return None if text is None else expiry(text, now)
@@ -161,7 +161,7 @@ def _moment(unix_s: float) -> str:
 
 
 def _scopes(given: list[str] | None) -> tuple[Scope, ...]:
-    from sparkdash.access.key import Scope as Side
+    from sparkdash.keyring import Scope as Side
 
     try:
         return tuple(dict.fromkeys(Side(word) for word in given or (Side.INFERENCE,)))
@@ -170,7 +170,7 @@ def _scopes(given: list[str] | None) -> tuple[Scope, ...]:
 
 
 def _list(*, as_json: bool) -> None:
-    from sparkdash.access import keyring
+    from sparkdash import keyring
 
     found = keyring.read_keys(keyring.keys_file())
     used = _usage([key.name for key in found])
@@ -220,8 +220,7 @@ def _ending(key: Key) -> list[str]:
 
 
 def _revoke(name: str, *, as_json: bool) -> None:
-    from sparkdash import settings
-    from sparkdash.access import keyring
+    from sparkdash import keyring, settings
 
     left = keyring.revoke_key(keyring.keys_file(), name)
     _note("keys revoke", name)
@@ -243,7 +242,7 @@ def _note(did: str, name: str) -> None:
     import os
     import time
 
-    from sparkdash.access import keyring
+    from sparkdash import keyring
 
     entry = {"at": round(time.time(), 3), "who": f"uid {os.getuid()}", "from": None, "did": did, "said": {"name": name}}
     try:

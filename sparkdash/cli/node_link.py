@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sparkdash.domain.node import Link, Node
     from sparkdash.domain.profile import Profile
     from sparkdash.domain.state import Snapshot
-    from sparkdash.nodes.link.bench import LinkMeasurement, LinkRun
+    from sparkdash.nodes.link_bench import LinkMeasurement, LinkRun
     from sparkdash.nodes.shipping.shipper import NodeShipper
 
 To = Annotated[
@@ -245,8 +245,8 @@ def bench(
 
 async def _measured(node: Node, seconds: float, nccl: bool, progress: Callable[[str], None]) -> LinkRun:
     from sparkdash import settings
-    from sparkdash.nodes.link.bench import measure_link
-    from sparkdash.nodes.link.boxes import open_boxes
+    from sparkdash.nodes.boxes import open_boxes
+    from sparkdash.nodes.link_bench import measure_link
 
     known = settings.load_settings()
     async with open_boxes((node,), known.runtime, str(known.hf_home.expanduser())) as boxes:
@@ -256,7 +256,7 @@ async def _measured(node: Node, seconds: float, nccl: bool, progress: Callable[[
 
 def _keep(run: LinkRun) -> None:
     """Keep the run; a full disk loses the file and not the figures."""
-    from sparkdash.nodes.link.bench import keep_run
+    from sparkdash.nodes.link_bench import keep_run
 
     try:
         path = keep_run(run)
@@ -268,7 +268,7 @@ def _keep(run: LinkRun) -> None:
 
 def _last(node: str) -> LinkRun:
     from sparkdash.errors import AdmissionError
-    from sparkdash.nodes.link.bench import kept_runs
+    from sparkdash.nodes.link_bench import kept_runs
 
     if not (runs := kept_runs(node)):
         raise AdmissionError(
@@ -280,7 +280,7 @@ def _last(node: str) -> LinkRun:
 
 
 def _print(run: LinkRun, as_json: bool) -> None:
-    from sparkdash.nodes.link.bench import PUBLISHED_LINK_FIGURES, WHY_PUBLISHED_IS_LOW
+    from sparkdash.nodes.link_bench import PUBLISHED_LINK_FIGURES, WHY_PUBLISHED_IS_LOW
 
     if as_json:
         published = {"figures": PUBLISHED_LINK_FIGURES, "note": WHY_PUBLISHED_IS_LOW}
@@ -292,7 +292,7 @@ def _print(run: LinkRun, as_json: bool) -> None:
 def run_lines(run: LinkRun, columns: int, widest: int | None = None) -> Iterator[str]:
     """Format a run for a terminal of so many columns, its table at most `widest`, with the published figures."""
     from sparkdash.domain.node import LOCAL
-    from sparkdash.nodes.link.bench import WHY_PUBLISHED_IS_LOW
+    from sparkdash.nodes.link_bench import WHY_PUBLISHED_IS_LOW
 
     yield f"{_box(run, LOCAL)} {_end(run.here)} and {_box(run, run.node)} {_end(run.there)}"
     yield ""
@@ -313,7 +313,7 @@ def run_lines(run: LinkRun, columns: int, widest: int | None = None) -> Iterator
 
 def _published() -> Iterator[str]:
     """Format each figure with its conditions, and its source below."""
-    from sparkdash.nodes.link.bench import PUBLISHED_LINK_FIGURES
+    from sparkdash.nodes.link_bench import PUBLISHED_LINK_FIGURES
 
     figures = [f"{each.value} {each.unit}" for each in PUBLISHED_LINK_FIGURES]
     first = max(map(len, figures)) + 2

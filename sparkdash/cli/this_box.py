@@ -70,7 +70,7 @@ def write_attached(servers: Sequence[FoundServer], files: Collection[str], taken
     Raises:
         ProfileError: code `unreadable`, a file cannot be written.
     """
-    from sparkdash.catalog import yaml_writer
+    from sparkdash.catalog import yaml12
 
     folder = paths.config_dir() / "profiles"
     written = []
@@ -81,7 +81,7 @@ def write_attached(servers: Sequence[FoundServer], files: Collection[str], taken
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with path.open("x", encoding="utf-8") as opened:
-                opened.write(yaml_writer.dump(profile))
+                opened.write(yaml12.dump(profile))
         except OSError as error:
             raise ProfileError(f"{path} cannot be written: {error.strerror}.", code="unreadable") from None
         written.append(path)

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from sparkdash import __version__, listen, paths
-from sparkdash.access import keyring
+from sparkdash import __version__, keyring, listen, paths
 from sparkdash.bus import Bus
 from sparkdash.catalog import Catalog
 from sparkdash.daemon import control_actions, reloading

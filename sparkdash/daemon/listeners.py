@@ -16,9 +16,9 @@ from typing import Any
 import structlog
 
 from sparkdash import listen, paths
-from sparkdash.access.keyring import Keyring, keys_file
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import HostError, ProfileError
+from sparkdash.keyring import Keyring, keys_file
 from sparkdash.settings import Settings
 from sparkdash.wire import Crowding
 

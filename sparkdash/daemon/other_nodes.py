@@ -25,7 +25,7 @@ from sparkdash.nodes.cluster.cluster_runtime import ClusterRuntime
 from sparkdash.nodes.cluster.group_end import link_notice
 from sparkdash.nodes.cluster.removal import FILE_NAME, PendingRemovals
 from sparkdash.nodes.directory import NodeDirectory, NodeInputs
-from sparkdash.nodes.link.liveness import LookAtLink, look_at_link
+from sparkdash.nodes.link_liveness import LookAtLink, look_at_link
 from sparkdash.nodes.shipping.shipper import make_shipper
 from sparkdash.settings import Settings
 from sparkdash.supervisor import Supervisor

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from fastapi import FastAPI
 
-from sparkdash.access.key import Scope as KeyScope
 from sparkdash.api.answers import GatewayHealth
 from sparkdash.domain.engine import EngineState
 from sparkdash.errors import AdmissionError, SparkdashError
@@ -41,6 +40,7 @@ from sparkdash.gateway.protocol.route import (
 )
 from sparkdash.gateway.relay import passthrough
 from sparkdash.gateway.relay.admitted import is_remote
+from sparkdash.keyring import Scope as KeyScope
 from sparkdash.limits import CONTROL_BODY_MIB, shown
 from sparkdash.settings import Settings
 from sparkdash.wire import RequestChannel

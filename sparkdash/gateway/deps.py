@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from sparkdash.access.keyring import Keyring
 from sparkdash.api.answers import BenchPlan, SettingList
 from sparkdash.api.requests import SettingBody, StartRunBody
 from sparkdash.bus import Bus
@@ -30,6 +29,7 @@ from sparkdash.gateway.http.exchange import BodyBudget
 from sparkdash.gateway.http.uploads import Uploads
 from sparkdash.gateway.protocol.prepare import RequestPreparer
 from sparkdash.gateway.traffic_meter import TrafficMeter
+from sparkdash.keyring import Keyring
 from sparkdash.limits import shown
 from sparkdash.settings import Settings
 from sparkdash.store.past import RecordedHistory

@@ -13,9 +13,8 @@ from enum import Enum
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from sparkdash.access.key import Key, Scope, matching
-from sparkdash.access.keyring import Keyring, Keys, keys_file
 from sparkdash.errors import ProfileError, SparkdashError
+from sparkdash.keyring import Key, Keyring, Keys, Scope, keys_file, matching
 from sparkdash.listen import Tls
 from sparkdash.settings import Settings, load_settings
 

@@ -10,7 +10,7 @@ import pytest
 from sparkdash import paths
 from sparkdash.bench.plan import sweep
 from sparkdash.bench.run import Arm, CellKey
-from sparkdash.catalog import load_catalog, yaml_writer
+from sparkdash.catalog import load_catalog, yaml12
 from sparkdash.domain.profile import EngineKind, ModelRef, Profile
 from sparkdash.errors import AdmissionError
 from sparkdash.rules import redact_profile
@@ -67,7 +67,7 @@ PROFILE = Profile(
 def swept(text: str, folder: Path) -> dict[str, Profile]:
     """The profiles that the sweep's file makes, by their arm."""
     asked = sweep.parse_sweep(text)
-    (folder / "sweep.yaml").write_text(yaml_writer.dump(asked.document(PROFILE)))
+    (folder / "sweep.yaml").write_text(yaml12.dump(asked.document(PROFILE)))
     found = load_catalog([folder])
     assert found.problems == ()
     return {arm.name: found.profiles[arm.profile] for arm in asked.arms(PROFILE)}

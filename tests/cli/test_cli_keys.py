@@ -10,7 +10,7 @@ from typing import Any
 import programs
 import pytest
 
-from sparkdash.access.key import digest
+from sparkdash.keyring import digest
 
 Run = Callable[..., Any]
 

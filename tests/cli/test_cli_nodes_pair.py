@@ -12,7 +12,7 @@ import pytest
 from sparkdash import paths
 from sparkdash.cli import doctor, node_link
 from sparkdash.domain.node import LOCAL, Link, NodeFacts, NodeFinding, Status
-from sparkdash.nodes.link.bench import LinkMeasurement, LinkRun, LinkTool, keep_run
+from sparkdash.nodes.link_bench import LinkMeasurement, LinkRun, LinkTool, keep_run
 
 Run = Callable[..., Any]
 

@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[2]
 PURE_ROOMS = tuple(
     f"sparkdash.{room}"
     for room in (
-        "domain", "engines", "rules", "connect.recipe", "doctor.checks", "gateway.protocol", "supervisor.decide",
-        "bench.judge",
+        "domain", "engines", "rules", "connect.recipe", "doctor.box", "doctor.containers",
+        "doctor.memory", "doctor.services", "gateway.protocol", "supervisor.decide", "bench.judge",
     )
 )  # fmt: skip
 """Rooms in which every module carries the mark."""

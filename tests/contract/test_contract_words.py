@@ -8,9 +8,14 @@ from pathlib import Path
 
 import sparkdash
 
-ROOMS = ("access", "catalog", "daemon", "engines", "gateway", "host", "rules", "supervisor", "telemetry", "upstream")
+ROOMS = ("catalog", "daemon", "engines", "gateway", "host", "keyring", "rules", "supervisor", "telemetry", "upstream")
 """Whose words reach clients and people who asked for one profile; usage texts of the command line are no such words."""
 PLACEHOLDER = re.compile(r"`sparkdash [a-z]+ (?:PROFILE|NAME|MODEL)`")
+
+
+def files_of(room: Path) -> list[Path]:
+    """Modules of a folder, or the one module of that name."""
+    return list(room.rglob("*.py")) or [room.with_suffix(".py")]
 
 
 def test_no_hint_prints_a_placeholder_for_the_name_of_a_profile() -> None:
@@ -18,7 +23,7 @@ def test_no_hint_prints_a_placeholder_for_the_name_of_a_profile() -> None:
     found = [
         f"{file.name}:{node.lineno}: {node.value}"
         for room in ROOMS
-        for file in (Path(sparkdash.__file__).parent / room).rglob("*.py")
+        for file in files_of(Path(sparkdash.__file__).parent / room)
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and PLACEHOLDER.search(node.value)
     ]

@@ -15,8 +15,8 @@ import pytest
 
 from sparkdash import __version__
 from sparkdash.doctor import Probe, examine, readings
-from sparkdash.doctor.checks.containers import TOOLKIT
-from sparkdash.doctor.checks.memory import SHOWN
+from sparkdash.doctor.containers import TOOLKIT
+from sparkdash.doctor.memory import SHOWN
 from sparkdash.doctor.readings import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu

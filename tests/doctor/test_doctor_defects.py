@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from sparkdash.doctor import CHECKS, readings
-from sparkdash.doctor.checks.containers import REFRESH, TOOLKIT
-from sparkdash.doctor.checks.memory import SHOWN
+from sparkdash.doctor.containers import REFRESH, TOOLKIT
+from sparkdash.doctor.memory import SHOWN
 from sparkdash.doctor.readings import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.node import Status

@@ -12,12 +12,11 @@ import pytest
 
 from sparkdash.doctor.nodes import NODE_CHECKS, examine_nodes, node_checks_named
 from sparkdash.doctor.nodes import remote_readings as script
-from sparkdash.doctor.nodes.examine import judge_pairs
+from sparkdash.doctor.nodes.examine import NodesProbe, judge_pairs
 from sparkdash.doctor.nodes.pair import BoxReadings, PairReadings, ReachTrial, TwoNodeProfile, parse_rdma_ports
-from sparkdash.doctor.nodes.probe import NodesProbe
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeFinding, Status
 from sparkdash.errors import AdmissionError, HostError
-from sparkdash.nodes.link.boxes import Box
+from sparkdash.nodes.boxes import Box
 from sparkdash.nodes.programs import run_here
 from sparkdash.settings import Settings
 from sparkdash.units import GIB

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sparkdash.doctor import CHECKS
 from sparkdash.doctor import readings as podman_info
 from sparkdash.doctor.check import judge
-from sparkdash.doctor.checks.containers import SPECS
+from sparkdash.doctor.containers import SPECS
 from sparkdash.doctor.readings import Readings
 from sparkdash.domain.node import Status
 from sparkdash.host.command import CommandResult

@@ -12,7 +12,7 @@ import pytest
 
 from sparkdash.doctor import CHECKS, Probe, examine, probe
 from sparkdash.doctor import readings as podman_info
-from sparkdash.doctor.checks.containers import DOCKER, TOOLKIT
+from sparkdash.doctor.containers import DOCKER, TOOLKIT
 from sparkdash.doctor.readings import DaemonSeen, Disk, Unreadable, file_system
 from sparkdash.domain.node import Status
 from sparkdash.errors import AdmissionError

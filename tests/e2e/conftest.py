@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.catalog import yaml_writer
+from sparkdash.catalog import yaml12
 
 HERE = Path(__file__).parent
 
@@ -31,6 +31,6 @@ def tiny(hostfs: Any) -> Any:
             "mounts": hostfs.mounts(HERE),
             "args": {"max-model-len": 4096, **args},
         }
-        return yaml_writer.dump(profile)
+        return yaml12.dump(profile)
 
     return make

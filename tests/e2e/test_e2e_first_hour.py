@@ -15,7 +15,7 @@ from fake_hub import FakeHub, Repo
 from git_collection import GitCollection
 from image_registry import ImageRegistry
 
-from sparkdash.catalog import yaml_writer
+from sparkdash.catalog import yaml12
 
 HERE = Path(__file__).parent
 NAME = "firsthour"
@@ -56,7 +56,7 @@ def collection(hostfs: Any, registry: ImageRegistry, tmp_path_factory: pytest.Te
         "args": {"max-model-len": 4096},
         "memory": {"weights_gib": 0.1, "kv_gib": 0.1, "overhead_gib": 0.1, "source": "measured: 30 MiB in all"},
     }
-    made.write(f"profiles/{NAME}.yaml", yaml_writer.dump(profile))
+    made.write(f"profiles/{NAME}.yaml", yaml12.dump(profile))
     made.commit()
     return made
 

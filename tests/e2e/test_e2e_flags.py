@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.catalog import yaml_writer
+from sparkdash.catalog import yaml12
 
 pytestmark = pytest.mark.full
 
@@ -29,7 +29,7 @@ def program(folder: Path, flag: str) -> Path:
 
 def profile(name: str, server: Path, **args: Any) -> str:
     """YAML of a profile of that build."""
-    return yaml_writer.dump(
+    return yaml12.dump(
         {
             "profile": name,
             "engine": "llamacpp",

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.catalog import yaml_writer
+from sparkdash.catalog import yaml12
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -39,7 +39,7 @@ def spark(new_daemon: Callable[..., Any], told: Path) -> Any:
         command = [sys.executable, str(SERVER), "{port}", str(gate)]
         memory = {"weights_gib": 0.1, "kv_gib": 0, "overhead_gib": 0.1, "source": "measured: 40 MiB"}
         known = {"profile": name, "engine": "generic", "gpu": False, "command": command, "memory": memory}
-        daemon.write(name, yaml_writer.dump(known | {"server": server}))
+        daemon.write(name, yaml12.dump(known | {"server": server}))
     tables = f"""
 [any]
 either = ["first", "third"]

@@ -18,7 +18,7 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType
 
-from sparkdash.catalog import yaml_writer
+from sparkdash.catalog import yaml12
 
 pytestmark = pytest.mark.timeout(240)
 os.environ.setdefault("CONTAINERS_CONF", str(Path(__file__).parents[1] / "podman" / "containers.conf"))
@@ -31,7 +31,7 @@ LIMIT_S = 120
 def profile(name: str, gate: Path, **place: Any) -> str:
     """A profile of the speech server, which loads until `gate` exists."""
     return str(
-        yaml_writer.dump(
+        yaml12.dump(
             {
                 "profile": name,
                 "engine": "generic",

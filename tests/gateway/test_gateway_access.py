@@ -17,13 +17,12 @@ from typing import Any
 import httpx
 import pytest
 
-from sparkdash.access import keyring
-from sparkdash.access.key import Key, Scope, digest
-from sparkdash.access.keyring import Keyring
+from sparkdash import keyring
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.admission import access
 from sparkdash.gateway.admission.access import AccessControl
+from sparkdash.keyring import Key, Keyring, Scope, digest
 from sparkdash.settings import Settings
 
 SECRET = "sk-sparkdash-test"

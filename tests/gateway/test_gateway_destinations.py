@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from sparkdash.access.key import Key, digest, new_secret
-from sparkdash.access.keyring import Keyring, add_key
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged
 from sparkdash.domain.profile import Profile
@@ -17,6 +15,7 @@ from sparkdash.domain.request import ROUTE_PATHS
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.protocol.route import find_route
 from sparkdash.gateway.relay.admitted import refuse_unserved, server_path
+from sparkdash.keyring import Key, Keyring, add_key, digest, new_secret
 
 CHOICES = {
     "either": ("beta/fast", "alpha"),

@@ -15,15 +15,13 @@ import pytest
 from routes import every_route
 from serving import deserted
 
-from sparkdash import listen
-from sparkdash.access import keyring
-from sparkdash.access.key import digest
-from sparkdash.access.keyring import Keyring
+from sparkdash import keyring, listen
 from sparkdash.domain.event import (
     EngineChanged,
 )
 from sparkdash.errors import EngineError
 from sparkdash.gateway.protocol import route
+from sparkdash.keyring import Keyring, digest
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "access.md"
 OWN, OTHER = "alpha", "beta/fast"

@@ -13,11 +13,10 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 
-from sparkdash.access.key import Key, Scope, digest, new_secret
-from sparkdash.access.keyring import Keyring, add_key, revoke_key
 from sparkdash.domain.request import RequestState
 from sparkdash.errors import AdmissionError, EngineError
 from sparkdash.gateway.relay import dispatch
+from sparkdash.keyring import Key, Keyring, Scope, add_key, digest, new_secret, revoke_key
 from sparkdash.settings import Settings
 
 URL = "/v1/realtime?model=alpha"

@@ -12,9 +12,9 @@ from fake_cluster import engine_spec
 from sparkdash.domain.metric import LinkSample, NodeSample
 from sparkdash.domain.node import LOCAL, Link, NodeLaunch
 from sparkdash.errors import HostError
+from sparkdash.nodes import link_liveness
 from sparkdash.nodes.cluster import group_end
-from sparkdash.nodes.link import liveness
-from sparkdash.nodes.link.liveness import LookAtLink, look_at_link
+from sparkdash.nodes.link_liveness import LookAtLink, look_at_link
 
 FAULT = "eth1 of spark2 has no carrier"
 Told = list[tuple[str, str | None]]
@@ -121,7 +121,7 @@ async def test_an_end_that_answered_and_falls_silent_is_a_fault_and_one_behind_a
     with socket.socket() as there:
         there.bind(("127.0.0.1", 0))
         there.listen()
-        monkeypatch.setattr(liveness, "DISCARD", there.getsockname()[1])
+        monkeypatch.setattr(link_liveness, "DISCARD", there.getsockname()[1])
         answering, silent = look_at_link(launches(), dict), look_at_link(launches("127.0.0.2"), dict)
         assert await answering() is None  # a program listens there
     assert await answering() is None  # refused, which is an answer too

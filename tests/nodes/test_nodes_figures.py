@@ -24,8 +24,8 @@ from sparkdash.domain.metric import Memory
 from sparkdash.errors import HostError
 from sparkdash.nodes.agent import figures as module
 from sparkdash.nodes.agent.figures import NodeFigures
+from sparkdash.nodes.agent.guard_files import GuardFolder
 from sparkdash.nodes.agent.node_guard import GUARD, GuardedContainer, make_lease
-from sparkdash.nodes.agent.remote.guard_files import GuardFolder
 from sparkdash.nodes.agent.tick import GuardAct
 from sparkdash.nodes.programs import program_text, stream_argv
 from sparkdash.settings import Settings

@@ -8,9 +8,9 @@ import pytest
 
 from sparkdash.domain.memory import Floors
 from sparkdash.host.memory import guard_decisions as decisions
+from sparkdash.nodes.agent import remote_guard as remote_guard
 from sparkdash.nodes.agent.node_guard import GUARD, GuardedContainer, make_lease
-from sparkdash.nodes.agent.remote import guard as remote_guard
-from sparkdash.nodes.agent.remote.guard import KillCandidate, worst
+from sparkdash.nodes.agent.remote_guard import KillCandidate, worst
 from sparkdash.settings import Settings
 from sparkdash.units import GIB
 

@@ -13,8 +13,9 @@ import pytest
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
-from sparkdash.nodes.link import bench
-from sparkdash.nodes.link.bench import (
+from sparkdash.nodes import link_bench
+from sparkdash.nodes.boxes import Box, ask_box
+from sparkdash.nodes.link_bench import (
     LinkMeasurement,
     LinkRun,
     LinkTool,
@@ -26,8 +27,8 @@ from sparkdash.nodes.link.bench import (
     parse_latency,
     parse_nccl,
 )
-from sparkdash.nodes.link.boxes import Box, ask_box
-from sparkdash.nodes.link.shared_links import common_links, crowded_networks, network_of, shared_links, twin_devices
+from sparkdash.nodes.boxes import Box, ask_box
+from sparkdash.nodes.shared_links import common_links, crowded_networks, network_of, shared_links, twin_devices
 from sparkdash.nodes.programs import NOT_FOUND, run_here
 
 DATA = Path(__file__).parents[1] / "data/links"
@@ -209,7 +210,7 @@ async def test_a_link_without_rdma_is_measured_by_iperf3_alone() -> None:
 
 
 async def test_a_client_that_comes_before_its_server_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "APART_S", 0.0)
+    monkeypatch.setattr(link_bench, "APART_S", 0.0)
     early = iter([CommandResult(1, "", "Couldn't connect to 192.168.100.2:20001")])
 
     class Early(Scripted):

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from fake_nvml import GPU_IS_LOST, FakeNvml
 
-from sparkdash.doctor.nodes.probe import REACH, READINGS
+from sparkdash.doctor.nodes.examine import REACH, READINGS
 from sparkdash.host.kernel_figures import Interfaces, RdmaPorts
+from sparkdash.nodes.agent.engine_processes import EngineProcesses
 from sparkdash.nodes.agent.figures import FIGURES
+from sparkdash.nodes.agent.guard_files import KILLS_LIMIT, GuardFolder
 from sparkdash.nodes.agent.node_guard import GUARD
-from sparkdash.nodes.agent.remote.engine_processes import EngineProcesses
-from sparkdash.nodes.agent.remote.figures import GpuReader
-from sparkdash.nodes.agent.remote.guard_files import KILLS_LIMIT, GuardFolder
+from sparkdash.nodes.agent.remote_figures import GpuReader
 from sparkdash.nodes.cluster.podman_over_ssh import LEFTOVERS
 from sparkdash.nodes.programs import program_text, stream_argv
 from sparkdash.nodes.shipping import drop_pages

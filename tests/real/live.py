@@ -43,7 +43,7 @@ import tiny_profiles  # noqa: E402 - tests/ is no package
 import yaml  # noqa: E402
 from daemons import Daemon  # noqa: E402
 
-from sparkdash.catalog import yaml_writer  # noqa: E402
+from sparkdash.catalog import yaml12  # noqa: E402
 
 BOUND = 0.02
 POLL_S = 0.03
@@ -440,7 +440,7 @@ def with_big_model(document: str, engine: Path, folder: Path) -> str:
     subprocess.run([engine / "venv/bin/python", HERE / "big_qwen.py", engine / "tiny-qwen3", folder], check=True)
     profile = yaml.safe_load(document)
     mounts = [*profile["mounts"], {"source": str(folder), "target": str(folder)}]
-    return yaml_writer.dump(profile | {"models": {"target": {"path": str(folder)}}, "mounts": mounts, "memory": {}})
+    return yaml12.dump(profile | {"models": {"target": {"path": str(folder)}}, "mounts": mounts, "memory": {}})
 
 
 def compared(daemon: Daemon, profile: str, names: Names, args: argparse.Namespace) -> int:

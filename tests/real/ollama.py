@@ -33,7 +33,7 @@ os.environ.setdefault("CONTAINERS_CONF", str(HERE.parent / "podman" / "container
 from daemons import Daemon  # noqa: E402 - tests/ is no package
 from ollama_program import TINY, TINY_VECTORS, Ollama  # noqa: E402
 
-from sparkdash.catalog import yaml_writer  # noqa: E402
+from sparkdash.catalog import yaml12  # noqa: E402
 from sparkdash.host.processes.leftovers import processes_called  # noqa: E402
 
 CHAT, OTHER, VECTORS, UNPULLED = "oll-chat", "oll-other", "oll-vectors", "oll-unpulled"
@@ -266,7 +266,7 @@ def _document(ollama: Ollama, name: str, model: str, **server: Any) -> str:
         "memory": {"weights_gib": 2, "kv_gib": 1, "overhead_gib": 1, "source": "a guess for a small model"},
         "server": {"kind": "ollama", **server},
     }
-    return str(yaml_writer.dump(profile | place))
+    return str(yaml12.dump(profile | place))
 
 
 def _run(steps: Steps) -> int:

@@ -21,7 +21,7 @@ import pytest
 import tiny_profiles
 import yaml
 
-from sparkdash.catalog import yaml_writer
+from sparkdash.catalog import yaml12
 from sparkdash.host.memory import page_cache
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]
@@ -123,7 +123,7 @@ def test_each_shard_of_a_real_vllm_leaves_once_it_is_unmapped(new_daemon: Any, e
             if page_cache.forget_range(file, 0, os.fstat(file).st_size) is None:
                 pytest.skip("this kernel does not count cached pages")
         daemon = new_daemon(runtime="podman", stop_grace_s=20, reserve_gib=SHORT, guard="off", contiguity="off")
-        daemon.write("shards", yaml_writer.dump(document))
+        daemon.write("shards", yaml12.dump(document))
         daemon.start()
         done = daemon.sparkdash("use", "shards", timeout=250)
         assert done.returncode == 0, done.stderr

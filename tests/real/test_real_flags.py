@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sparkdash import catalog
-from sparkdash.catalog import importers, yaml_writer
+from sparkdash.catalog import importers, yaml12
 from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.domain.weights import Attention, KvLayers, WeightBytes, WeightFacts
@@ -257,7 +257,7 @@ def test_vllm_takes_every_proposed_command_line(parser: Parser) -> None:
     texts = {}
     for name, facts in HEADERS.items():
         made = adapter(EngineKind.VLLM).propose(name, {"hf": "org/x"}, facts, box, wish)
-        texts[name] = yaml_writer.annotated_yaml(made.profile, made.reasons, ())
+        texts[name] = yaml12.annotated_yaml(made.profile, made.reasons, ())
     profiles = importers.load_imported(texts).profiles
     assert sorted(profiles) == ["dense", "mtp", "mtp/mtp", "oss"]
     lines = [list(adapter(EngineKind.VLLM).container(one, LAUNCH).argv)[2:] for one in profiles.values()]

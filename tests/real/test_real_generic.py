@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.catalog import yaml_writer
+from sparkdash.catalog import yaml12
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -27,8 +27,8 @@ def spark(new_daemon: Callable[..., Any], llama: Path) -> Any:
     args = {"model": "{target}", "alias": "{name}", "ctx-size": 2048, "threads": 1, "metrics": True}
     chats = {"profile": "anychat", **base, "args": args, "server": {"routes": ["chat", "completions"]}}
     embeds = {"profile": "anyembed", **base, "args": args | {"embedding": True, "pooling": "mean"}}
-    daemon.write("anychat", yaml_writer.dump(chats))
-    daemon.write("anyembed", yaml_writer.dump(embeds | {"server": {"routes": ["embeddings"]}}))
+    daemon.write("anychat", yaml12.dump(chats))
+    daemon.write("anyembed", yaml12.dump(embeds | {"server": {"routes": ["embeddings"]}}))
     return daemon.start()
 
 
@@ -75,7 +75,7 @@ def test_a_server_that_cannot_do_its_work_is_not_ready(spark: Any, llama: Path) 
         "memory": {"weights_gib": 0.1, "kv_gib": 0.1, "overhead_gib": 0.2, "source": "measured: 60 MiB in all"},
         "server": {"routes": ["embeddings"]},
     }
-    spark.write("anywrong", yaml_writer.dump(chats_only))
+    spark.write("anywrong", yaml12.dump(chats_only))
     spark.post("/api/reload", {})
     status, answer = spark.call("POST", "/v1/embeddings", {"model": "anywrong", "input": "one"}, timeout=120)
     assert status == 400

@@ -10,7 +10,7 @@ import pytest
 import tiny_profiles
 import yaml
 
-from sparkdash.catalog import yaml_writer
+from sparkdash.catalog import yaml12
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(420)]
 
@@ -23,7 +23,7 @@ def test_a_vllm_that_only_embeds_loads_and_answers(new_daemon: Callable[..., Any
         "runner": "pooling", "convert": "embed", "max-model-len": 512, "enforce-eager": True,
         "distributed-executor-backend": tiny_profiles.IN_CORE,
     }  # fmt: skip
-    daemon.write("tiny-vectors", yaml_writer.dump({**profile, "variants": {}}))
+    daemon.write("tiny-vectors", yaml12.dump({**profile, "variants": {}}))
     daemon.start()
     status, answer = daemon.call("POST", "/v1/embeddings", {"model": "tiny-vectors", "input": "one"}, timeout=400)
     assert status == 200, answer

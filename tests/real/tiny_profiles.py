@@ -9,7 +9,7 @@ from typing import Any
 
 from vllm_cache import kept_cache
 
-from sparkdash.catalog import yaml_writer
+from sparkdash.catalog import yaml12
 
 CASES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "count" / "cases.json").read_text("utf-8"))
 """Chat templates and requests; the tiny model's own template knows no tools."""
@@ -67,7 +67,7 @@ def document(engine: Path, hostfs: Any, name: str = "tiny") -> str:
             }
         },
     }
-    return yaml_writer.dump(profile)
+    return yaml12.dump(profile)
 
 
 STRICT = """
@@ -98,4 +98,4 @@ def llama_document(llama: Path, name: str = "small", **change: Any) -> str:
         "memory": {"weights_gib": 0.1, "kv_gib": 0.1, "overhead_gib": 0.2, "source": "measured: 60 MiB in all"},
         "variants": {"short": {"args": {"ctx-size": 1024}}},
     }
-    return yaml_writer.dump(profile | change)
+    return yaml12.dump(profile | change)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.catalog import yaml_writer
+from sparkdash.catalog import yaml12
 from sparkdash.domain.profile import Profile, ServerKind
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.generic.known_servers import KNOWN
@@ -70,7 +70,7 @@ def _document(kind: ServerKind, weights: Path, **more: Any) -> str:
         "memory": {"weights_gib": 0.05, "kv_gib": 0, "overhead_gib": 0.05, "source": "a stand-in"},
         "server": {"kind": kind.value},
     }
-    return yaml_writer.dump(profile | more)
+    return yaml12.dump(profile | more)
 
 
 @pytest.mark.parametrize("kind", [kind for kind, (_, request) in CASES.items() if request], ids=str)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.catalog import yaml_writer
+from sparkdash.catalog import yaml12
 
 pytestmark = [pytest.mark.podman, pytest.mark.timeout(240)]
 os.environ.setdefault("CONTAINERS_CONF", str(Path(__file__).parents[1] / "podman" / "containers.conf"))
@@ -61,8 +61,8 @@ def spark(new_daemon: Callable[..., Any], hostfs: Any) -> Iterator[Any]:
     build = {"context": "own", "disk_gib": 0.01, "minutes": 1}
     fixed = {"profile": "own-fixed", **base, "build": build, "server": {**SERVER, "port": 8000}}
     told = {"profile": "own-told", **base, "command": [PYTHON, "/srv/own_server.py", "{port}", "{name}"]}
-    daemon.write("own-fixed", yaml_writer.dump(fixed))
-    daemon.write("own-told", yaml_writer.dump(told | {"server": SERVER}))
+    daemon.write("own-fixed", yaml12.dump(fixed))
+    daemon.write("own-told", yaml12.dump(told | {"server": SERVER}))
     folder = daemon.profiles / "own"
     folder.mkdir()
     shutil.copy(HERE / "own_server.py", folder)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from sparkdash.access.key import Key
 from sparkdash.catalog import Catalog
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import AdmissionError, EngineError, HostError, SparkdashError, UpstreamError
@@ -17,6 +16,7 @@ from sparkdash.gateway.protocol.peek import PeekedBody
 from sparkdash.gateway.protocol.route import find_route
 from sparkdash.gateway.relay import fallbacks
 from sparkdash.gateway.relay.admitted import RequestContext, remote_refusal
+from sparkdash.keyring import Key
 from sparkdash.settings import Policy, Settings
 from sparkdash.supervisor.leasing import Leasing, remote_headers
 from sparkdash.supervisor.state.clock import SystemClock

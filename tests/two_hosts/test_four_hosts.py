@@ -15,7 +15,7 @@ import pytest
 from two_host_pair import duo, profile, until_engine, until_gone, up
 from two_hosts import HostDaemon, TwoHosts, unique_net
 
-from sparkdash.catalog import yaml_writer
+from sparkdash.catalog import yaml12
 
 pytestmark = [pytest.mark.full, pytest.mark.podman, pytest.mark.timeout(420)]
 
@@ -129,7 +129,7 @@ def test_a_real_vllm_computes_over_four_boxes(spark: HostDaemon, four: TwoHosts)
     args = {"tensor-parallel-size": 4, "load-format": "dummy", "hf-overrides": '{"num_attention_heads": 4}'}
     made |= {"profile": "quad", "nodes": 4, "args": made["args"] | args}
     del made["variants"]
-    spark.write("quad", yaml_writer.dump(made))
+    spark.write("quad", yaml12.dump(made))
     done = spark.sparkdash("use", "quad", timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert answer(spark, "quad") == "length"

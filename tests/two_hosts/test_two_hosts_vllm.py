@@ -19,7 +19,7 @@ from two_host_pair import duo
 from two_host_pair import profile as small_profile
 from two_hosts import HERE, HostDaemon, TwoHosts
 
-from sparkdash.catalog import yaml_writer
+from sparkdash.catalog import yaml12
 
 pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.podman, pytest.mark.timeout(420)]
 
@@ -53,9 +53,9 @@ def spark(hosts: TwoHosts, engine: Path, ray: Path, tmp_path_factory: pytest.Tem
     root = tmp_path_factory.mktemp("daemon")
     daemon = HostDaemon(root, hosts, reserve_gib=1.0, guard="off", side_by_side=False, min_dwell_s=0)
     try:
-        daemon.write("duo", yaml_writer.dump(duo(hosts, engine, ray)))
+        daemon.write("duo", yaml12.dump(duo(hosts, engine, ray)))
         for name in ("solo-one", "solo-two"):
-            daemon.write(name, yaml_writer.dump(small_profile(1, name)))
+            daemon.write(name, yaml12.dump(small_profile(1, name)))
         daemon.start()
         daemon.add_node()
         yield daemon

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.access import keyring
+from sparkdash import keyring
 from sparkdash.catalog.checkpoint.gguf import read_gguf_header
 from sparkdash.catalog.checkpoint.safetensors import read_safetensors_header
 from sparkdash.connect.client_setup import plan_change

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from sparkdash.access.key import Key, Scope, digest
+from sparkdash.keyring import Key, Scope, digest
 from sparkdash.web import server as web_server
 from sparkdash.web.server import WebServer
 from sparkdash.web.visitors import KeyedVisitorCheck, Visit

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sparkdash.catalog import yaml12, yaml_writer
+from sparkdash.catalog import yaml12
 from sparkdash.catalog.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.importers import compose, llama_swap, podman_line, quadlet, sparkrun
 from sparkdash.catalog.importers.kept_keys import read_comments
@@ -77,7 +77,7 @@ def yaml_text(profile: dict[str, Any], imported: Imported, origin: str) -> str:
             "# What it does not say as its source did:",
             *(f"#   {_line(str(one))}" for one in imported.remarks),
         ]
-    return "\n".join([*head, yaml_writer.dump(profile)])
+    return "\n".join([*head, yaml12.dump(profile)])
 
 
 def settings_text(imported: Imported) -> str:

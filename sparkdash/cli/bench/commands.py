@@ -25,7 +25,7 @@ def _capture(name: str, file: Path | None, most: int, output: int) -> None:
     """Make a suite of captured requests. Raises AdmissionError, HostError."""
     from sparkdash import paths
     from sparkdash.bench.plan import suites as kept
-    from sparkdash.catalog import yaml_writer
+    from sparkdash.catalog import yaml12
     from sparkdash.errors import AdmissionError, HostError
 
     source = file or paths.state_dir() / "captured.jsonl"
@@ -57,7 +57,7 @@ def _capture(name: str, file: Path | None, most: int, output: int) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _owners_alone(folder / f"{name}.prompts", "".join(f"{kept.chat_line(chat)}\n" for chat in chats))
-        (folder / f"{name}.yaml").write_text(yaml_writer.dump(suite), encoding="utf-8")
+        (folder / f"{name}.yaml").write_text(yaml12.dump(suite), encoding="utf-8")
     except OSError as error:
         raise HostError(f"{folder} cannot be written: {error.strerror}.", code="suite_unwritable") from error
     print_note(

@@ -187,7 +187,7 @@ async def sweep_arms(client: AsyncClient, profile_name: str, asked_for: str) -> 
         AdmissionError: `sweep_invalid`; `sweep_unread`: the daemon reads profiles from another folder; `sweep_taken`.
         HostError: `sweep_unwritable`.
     """
-    from sparkdash.catalog import yaml_writer
+    from sparkdash.catalog import yaml12
     from sparkdash.catalog.catalog import nearest
 
     asked = sweep.parse_sweep(asked_for)
@@ -197,7 +197,7 @@ async def sweep_arms(client: AsyncClient, profile_name: str, asked_for: str) -> 
         guess = f" Did you mean {near[0]}?" if near else ""
         print_note(f"{profile.name} does not set {asked.name}: the sweep adds it.{guess}")
     family, arms = asked.family(profile), asked.arms(profile)
-    file = sweep.write_sweep_file(family, yaml_writer.dump(asked.document(profile)))
+    file = sweep.write_sweep_file(family, yaml12.dump(asked.document(profile)))
     try:
         await _read(client, arms, file)
         yield arms

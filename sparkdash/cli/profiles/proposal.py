@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import NamedTuple
 
-from sparkdash.catalog import importers, yaml_writer
+from sparkdash.catalog import importers, yaml12
 from sparkdash.catalog.importers.values import profile_name
 from sparkdash.cli import local
 from sparkdash.cli.profiles.page import need_lines
@@ -56,9 +56,9 @@ def propose_checked(
             code="image_missing",
             hint="Name one with --image; build it on the Spark if you have none.",
         )
-    profile, _ = _tried(proposal.profile["profile"], yaml_writer.annotated_yaml(proposal.profile, proposal.reasons, ()))
+    profile, _ = _tried(proposal.profile["profile"], yaml12.annotated_yaml(proposal.profile, proposal.reasons, ()))
     need = estimate_launch(profile, {"target": facts}, box.total)
-    text = yaml_writer.annotated_yaml(proposal.profile, proposal.reasons, _head(facts, need))
+    text = yaml12.annotated_yaml(proposal.profile, proposal.reasons, _head(facts, need))
     profile, warnings = _tried(profile.name, text)
     return CheckedProposal(profile.name, text, profile, facts, need, (*warnings, *_short(need, box)))
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sparkdash.doctor.check import CheckResult, fail, note, ok, unknown, warn
-from sparkdash.doctor.checks.containers import OLDEST
-from sparkdash.doctor.checks.services import FULL, SCARCE
+from sparkdash.doctor.containers import OLDEST
 from sparkdash.doctor.nodes.pair import BoxReadings, PairReadings, TwoNodeProfile, box_check, pair_check, parse_image
 from sparkdash.doctor.readings import version_numbers
+from sparkdash.doctor.services import FULL, SCARCE
 from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.units import GIB, duration, gib
 

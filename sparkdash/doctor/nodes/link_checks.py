@@ -20,7 +20,7 @@ from sparkdash.doctor.nodes.pair import (
     parse_route_device,
 )
 from sparkdash.domain.node import Link
-from sparkdash.nodes.link.shared_links import SharedLink, crowded_networks, network_of
+from sparkdash.nodes.shared_links import SharedLink, crowded_networks, network_of
 from sparkdash.units import size
 
 JUMBO = 9000

@@ -16,7 +16,7 @@ from sparkdash.doctor.check import CheckResult
 from sparkdash.doctor.readings import Unreadable
 from sparkdash.domain.node import LOCAL, Node, NodeFacts
 from sparkdash.errors import SparkdashError
-from sparkdash.nodes.link.shared_links import SharedLink, shared_links
+from sparkdash.nodes.shared_links import SharedLink, shared_links
 from sparkdash.settings import Settings
 
 

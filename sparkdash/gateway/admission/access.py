@@ -13,8 +13,6 @@ from pathlib import Path
 
 import structlog
 
-from sparkdash.access.key import Key, Scope, matching
-from sparkdash.access.keyring import Keyring
 from sparkdash.catalog.catalog import Catalog
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.request import Task
@@ -23,6 +21,7 @@ from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.gateway.http.exchange import ParsedHead
 from sparkdash.gateway.http.headers import RequestHeaders
 from sparkdash.gateway.protocol.route import METRICS, is_control
+from sparkdash.keyring import Key, Keyring, Scope, matching
 
 READ = ("GET", "HEAD")
 ALIVE = frozenset({"/health", "/v1/health", "/ping", "/", "/api/hello"})
@@ -38,7 +37,7 @@ def scope_of(path: str) -> Scope | None:
     return Scope.CONTROL if is_control(path) else Scope.INFERENCE
 
 
-LOG = structlog.get_logger("sparkdash.access")
+LOG = structlog.get_logger("sparkdash.keyring")
 MINUTE_S = 60.0
 DAY_S = 86400.0
 BEARER = "bearer "

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
-from sparkdash.access.key import Key
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.profile import AUTO, ProfileSummary
 from sparkdash.domain.state import Snapshot
@@ -25,6 +24,7 @@ from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import Exchange, ParsedHead
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay.admitted import NO_CHOICES, Choices, chosen_name
+from sparkdash.keyring import Key
 
 _STATUS = {
     EngineState.READY: "loaded",

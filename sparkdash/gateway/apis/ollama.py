@@ -37,6 +37,7 @@ from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay import passthrough
 from sparkdash.gateway.relay.admitted import resolve_model
 from sparkdash.gateway.relay.request_row import RequestRow
+from sparkdash.keyring import Key
 from sparkdash.sse import Lines, data_of
 from sparkdash.upstream import readable
 

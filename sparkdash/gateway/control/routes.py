@@ -9,7 +9,6 @@ from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from sparkdash.access.key import Key
 from sparkdash.api.rows import Call, DocumentCall, Stream
 from sparkdash.domain.container import PullProgress
 from sparkdash.errors import AdmissionError, SparkdashError
@@ -19,6 +18,7 @@ from sparkdash.gateway.http import event_feed
 from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.frames import event_frame
+from sparkdash.keyring import Key
 
 _DEPS, _KEY = "sparkdash.deps", "sparkdash.key"
 

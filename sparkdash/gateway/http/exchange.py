@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import unquote
 
-from sparkdash.access.key import Key
 from sparkdash.domain.request import LEASE_HEADER
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.http.channel import (
@@ -29,6 +28,7 @@ from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.answer_text import KeptAnswer
 from sparkdash.gateway.protocol.peek import PRIORITY
 from sparkdash.gateway.protocol.route import Dialect
+from sparkdash.keyring import Key
 from sparkdash.limits import AGENT, CONTROL_BODY_MIB
 from sparkdash.units import MIB
 from sparkdash.upstream import EngineResponse, UpgradedEngine, encode_headers

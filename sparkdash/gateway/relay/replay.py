@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from sparkdash.access.key import Key
 from sparkdash.domain.history import AnswerMatch, match_answers
 from sparkdash.domain.request import LEASE_HEADER, Request
 from sparkdash.errors import AdmissionError
@@ -21,6 +20,7 @@ from sparkdash.gateway.protocol.answer_text import KeptAnswer
 from sparkdash.gateway.protocol.route import Route, find_route
 from sparkdash.gateway.relay import passthrough
 from sparkdash.gateway.relay.request_row import RequestRow
+from sparkdash.keyring import Key
 
 AGENT = f"{OURS}replay"
 """User-Agent of replays, and so the client's name in their rows; the capture leaves them out."""

@@ -32,9 +32,9 @@ FIGURES = (
     "sparkdash.host.kernel_figures",
     "sparkdash.host.nvml_device",
     "sparkdash.host.processes.proc",
-    "sparkdash.nodes.agent.remote.engine_processes",
-    "sparkdash.nodes.agent.remote.guard_files",
-    "sparkdash.nodes.agent.remote.figures",
+    "sparkdash.nodes.agent.engine_processes",
+    "sparkdash.nodes.agent.guard_files",
+    "sparkdash.nodes.agent.remote_figures",
 )
 FIRST_S = 12.0
 """Time for the first figures: a new ssh connection, and the start of Python on a busy node."""

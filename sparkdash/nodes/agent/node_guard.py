@@ -26,9 +26,9 @@ GUARD = (
     "sparkdash.host.guard_rules",
     "sparkdash.host.kernel_figures",
     "sparkdash.host.processes.proc",
-    "sparkdash.nodes.agent.remote.engine_processes",
-    "sparkdash.nodes.agent.remote.guard_files",
-    "sparkdash.nodes.agent.remote.guard",
+    "sparkdash.nodes.agent.engine_processes",
+    "sparkdash.nodes.agent.guard_files",
+    "sparkdash.nodes.agent.remote_guard",
 )
 CODE = "memory_guard"
 """Code for an engine that a guard killed, on whichever node."""

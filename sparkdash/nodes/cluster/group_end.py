@@ -13,7 +13,7 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.errors import HostError
 from sparkdash.nodes.cluster.groups import EngineMembers, Member
 from sparkdash.nodes.cluster.node_runtimes import AllRuntimes
-from sparkdash.nodes.link.liveness import LookAtLink, called
+from sparkdash.nodes.link_liveness import LookAtLink, called
 from sparkdash.units import duration
 
 FindContainer = Callable[[Member], Awaitable[str | None]]

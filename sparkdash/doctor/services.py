@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from sparkdash import __version__
 from sparkdash.doctor.check import CheckResult, check, fail, note, ok, unknown, warn
-from sparkdash.doctor.checks.containers import MOUNTS, REMOTE
+from sparkdash.doctor.containers import MOUNTS, REMOTE
 from sparkdash.doctor.readings import Listener, Readings, file_system, require_read
 from sparkdash.host.kernel_lines import KernelLine, advice, meaning
 from sparkdash.settings import Settings

@@ -1,6 +1,6 @@
 """Memory guard of this node: kills an engine before the box stands still, whether or not the daemon can be reached.
 
-Runs on nodes: see `remote`.
+Runs on nodes, with the standard library of Python 3.10 alone: nothing is installed there.
 
 The process leads a session of its own, so the end of the ssh connection does not end it. It ends when the lease has
 run out and no engine of ours runs here; as long as one runs, it guards on by the last lease.
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkdash.host.guard_rules import KILL, KILL_S, Floors, GuardReading, Judgement, Rules, kill_cost
 from sparkdash.host.kernel_figures import MemoryFiles
-from sparkdash.nodes.agent.remote.engine_processes import EngineProcesses, start_of
-from sparkdash.nodes.agent.remote.guard_files import LEASE, GuardFolder, seconds_since_boot
+from sparkdash.nodes.agent.engine_processes import EngineProcesses, start_of
+from sparkdash.nodes.agent.guard_files import LEASE, GuardFolder, seconds_since_boot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -24,9 +24,9 @@ from sparkdash.domain.base import Frozen
 from sparkdash.domain.node import Link, Node, NodeFacts
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
-from sparkdash.nodes.link.boxes import Box
-from sparkdash.nodes.link.shared_links import SharedLink, shared_links
+from sparkdash.nodes.boxes import Box
 from sparkdash.nodes.programs import NOT_FOUND
+from sparkdash.nodes.shared_links import SharedLink, shared_links
 from sparkdash.paths import read_small_text
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sparkdash.access import keyring
-from sparkdash.access.key import PREFIX, Key, digest, expiry, matching, new_secret
-from sparkdash.access.keyring import GONE_S, Keyring
+from sparkdash import keyring
 from sparkdash.errors import AdmissionError, ProfileError
+from sparkdash.keyring import GONE_S, PREFIX, Key, Keyring, digest, expiry, matching, new_secret
 
 
 def key(name: str, secret: str = "s", **more: object) -> Key:

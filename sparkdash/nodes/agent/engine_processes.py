@@ -1,6 +1,6 @@
 """Processes of our engines on a node, by container.
 
-Runs on nodes: see `remote`.
+Runs on nodes, with the standard library of Python 3.10 alone: nothing is installed there.
 
 Three marks, as each can be lost. A process of an engine has SPARKDASH_ENGINE in its environment, unless it wrote its
 title over it. The control group names the container's id, and the file config.json that the container's monitor

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from sparkdash.doctor.box import MODULE, loaded_driver
 from sparkdash.doctor.check import CheckResult, check, note, ok, unknown, warn
-from sparkdash.doctor.checks.box import MODULE, loaded_driver
 from sparkdash.doctor.readings import Readings, Unreadable, require_read
 from sparkdash.domain.memory import BLOCK, Contiguity, GpuMemory, Holder, Holding, LoadContiguity, MemoryAccount
 from sparkdash.host.kernel_figures import parse_meminfo

@@ -1,6 +1,6 @@
 """Files through which the daemon and a node's memory guard speak: the lease, the lock, and what the guard did.
 
-All files are lost with the boot. Runs on nodes: see `remote`.
+All files are lost with the boot. Runs on nodes, with the standard library of Python 3.10 alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Figures of this node, a JSON line per tick, until stdin closes.
 
-Runs on nodes: see `remote`.
+Runs on nodes, with the standard library of Python 3.10 alone: nothing is installed there.
 
 Lines that are read: {"every": seconds, "id": number, "lease": {…}, "read": [names of reports]}, all but `every`
 optional. Each is answered by a tick at once, with its `id`.
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from sparkdash.host.kernel_figures import Interfaces, RdmaPorts, read_memory
 from sparkdash.host.nvml_device import NvmlDevice
 from sparkdash.host.processes.proc import host_bytes
-from sparkdash.nodes.agent.remote.engine_processes import EngineProcesses
-from sparkdash.nodes.agent.remote.guard_files import GuardFolder, seconds_since_boot
+from sparkdash.nodes.agent.engine_processes import EngineProcesses
+from sparkdash.nodes.agent.guard_files import GuardFolder, seconds_since_boot
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,1 +1,0 @@
-"""Access to the gateway: keys with their rights, and the audit log."""
