@@ -24,10 +24,11 @@ from sparkdash.domain.container import (
     engine_mark,
 )
 from sparkdash.errors import HostError
+from sparkdash.host import meminfo
 from sparkdash.host.command import CommandResult, stdout_lines
 from sparkdash.host.podman import answers, argv, podman_host
 from sparkdash.host.podman.podman_host import PodmanHost
-from sparkdash.host.processes import leftovers
+from sparkdash.host.processes import ending, leftovers
 from sparkdash.host.thread import in_thread
 
 LOOK_S = 20.0
@@ -91,7 +92,7 @@ class Podman:
                     yield PullProgress(image=image, detail=line)
                 code = await process.wait()
         except TimeoutError:
-            raise answers.too_slow(self.name, "pull", PULL_SILENCE_S, self._host.memory_words()) from None
+            raise self._too_slow("pull", PULL_SILENCE_S) from None
         except OSError as error:
             raise answers.not_begun(self.name, error) from None
         if code:
@@ -116,7 +117,7 @@ class Podman:
                 command, deadline_s=deadline_s, limit=OUTPUT_BYTES, variables=self._host.variables(spec)
             )
         except TimeoutError:
-            raise answers.too_slow(self.name, "run", deadline_s, self._host.memory_words()) from None
+            raise self._too_slow("run", deadline_s) from None
         except OSError as error:
             raise answers.not_begun(self.name, error) from None
         except ValueError as error:  # a NUL in a profile's word
@@ -197,7 +198,7 @@ class Podman:
     async def wait(self, name: str) -> int:
         """Wait for the container's end; return its exit code, or -1 if it was removed before."""
         known = self._known.get(name)
-        ended = known is not None and await self._host.has_ended(known)
+        ended = known is not None and self._host.is_own and await ending.has_ended(known)
         try:
             done = await self._call(argv.wait(self.name, name, soon=ended), ENDED_S if ended else None)
         except HostError:
@@ -211,7 +212,8 @@ class Podman:
         return code
 
     async def pids(self, name: str) -> set[int]:
-        if (known := self._known.get(name)) and (seen := await self._host.pids_of(known.id)):
+        known = self._known.get(name)
+        if known and self._host.is_own and (seen := await ending.pids_of(known.id)):
             return seen
         done = await self._call(argv.top(self.name, name), LOOK_S)
         if done.code and not answers.not_running(done.err):
@@ -224,11 +226,14 @@ class Podman:
         try:
             return await self._host.commands.run(command, deadline_s=deadline_s, variables=variables)
         except TimeoutError:
-            raise answers.too_slow(self.name, command[1], deadline_s or 0, self._host.memory_words()) from None
+            raise self._too_slow(command[1], deadline_s or 0) from None
         except ValueError as error:  # a NUL in a profile's word
             raise answers.failed(self.name, command[1], str(error)) from None
         except OSError as error:
             raise answers.not_begun(self.name, error) from None
+
+    def _too_slow(self, what: str, limit_s: float) -> HostError:
+        return answers.too_slow(self.name, what, limit_s, meminfo.describe_memory() if self._host.is_own else "")
 
     async def _inspect(self, names: list[str]) -> list[ContainerInfo]:
         done = await self._call(argv.inspect(self.name, names), LOOK_S)
@@ -272,7 +277,7 @@ class Podman:
 
     async def _just_started(self, spec: ContainerSpec, printed: str) -> ContainerInfo:
         id_ = answers.container_id(printed)
-        info = await self._host.just_started(spec, id_) if id_ else None
+        info = await ending.just_started(spec, id_) if id_ and self._host.is_own else None
         if info is None:
             info = await self.inspect(spec.name)
         if info is None:

@@ -19,7 +19,6 @@ from sparkdash.domain.container import (
     engine_mark,
 )
 from sparkdash.errors import HostError
-from sparkdash.host import meminfo
 from sparkdash.host.command import CommandResult, Commands, LocalPrograms, stdout_lines
 from sparkdash.host.podman import answers, argv
 from sparkdash.host.processes import ending, leftovers
@@ -64,7 +63,10 @@ SETTLE_S = 30.0
 
 
 class PodmanHost:
-    """Box of a podman runtime, the daemon's own: its programs, memory, folders and processes."""
+    """Box of a podman runtime, the daemon's own: its programs, folders and processes."""
+
+    is_own = True
+    """Whether this box's kernel can be asked about memory and containers without a call."""
 
     def __init__(self, commands: Commands | None = None) -> None:
         self.commands: Commands = commands or LocalPrograms()
@@ -72,22 +74,6 @@ class PodmanHost:
     def variables(self, spec: ContainerSpec) -> dict[str, str]:
         """Variables that `run` and `output` name without a value, for the environment of the command."""
         return argv.environment(spec)
-
-    def memory_words(self) -> str:
-        """Describe the box's memory in a sentence; empty if it is not known at once."""
-        return meminfo.describe_memory()
-
-    async def pids_of(self, container_id: str) -> set[int]:
-        """Pids on the daemon's box of the container's processes; empty if none is found."""
-        return await ending.pids_of(container_id)
-
-    async def just_started(self, spec: ContainerSpec, container_id: str) -> ContainerInfo | None:
-        """Describe a container that has just started without asking podman; None if the kernel does not tell."""
-        return await ending.just_started(spec, container_id)
-
-    async def has_ended(self, container: ContainerInfo) -> bool:
-        """Wait for the end of the container's first process; False at once if the kernel cannot tell."""
-        return await ending.has_ended(container)
 
     async def make_mounts(self, spec: ContainerSpec) -> None:
         """Make the missing folders of writable mounts; a missing read-only source is a mistake.

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sparkdash.domain.container import ContainerInfo, ContainerSpec
+from sparkdash.domain.container import ContainerSpec
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult
 from sparkdash.host.podman import argv
@@ -98,6 +98,8 @@ class RemoteCommands:
 class RemotePodmanHost(PodmanHost):
     """Another node, whose processes are read by a program that is piped to its Python."""
 
+    is_own = False
+
     def __init__(self, connection: NodeConnection) -> None:
         super().__init__(RemoteCommands(connection))
         self._connection = connection
@@ -106,18 +108,6 @@ class RemotePodmanHost(PodmanHost):
         """Secret variables, and those that the container takes from the daemon's environment."""
         inherited = {name: os.environ[name] for name in spec.env_from if name in os.environ}
         return {**inherited, **argv.environment(spec)}
-
-    def memory_words(self) -> str:
-        return ""
-
-    async def pids_of(self, container_id: str) -> set[int]:  # noqa: ARG002
-        return set()
-
-    async def just_started(self, spec: ContainerSpec, container_id: str) -> None:  # noqa: ARG002
-        return None
-
-    async def has_ended(self, container: ContainerInfo) -> bool:  # noqa: ARG002
-        return False
 
     async def _ask(self, *order: str, deadline_s: float | None = None) -> Any:
         node, limit_s = self._connection.node.name, deadline_s or ORDER_S
