@@ -19,8 +19,8 @@ from sparkdash.host.runtime import Runtime, node_unknown
 from sparkdash.nodes.agent.figures import NodeFigures
 from sparkdash.nodes.cluster.podman_over_ssh import remote_podman
 from sparkdash.nodes.link_liveness import called
-from sparkdash.nodes.shared_links import chosen_links, common_links, twin_devices
 from sparkdash.nodes.node_file import NodeTable
+from sparkdash.nodes.shared_links import chosen_links, common_links, twin_devices
 from sparkdash.nodes.ssh import facts, ssh_errors
 from sparkdash.nodes.ssh.connection import NodeConnection
 from sparkdash.nodes.ssh.node_monitor import FACTS_EVERY_S, MonitorInputs, NodeMonitor

@@ -27,9 +27,8 @@ from sparkdash.nodes.link_bench import (
     parse_latency,
     parse_nccl,
 )
-from sparkdash.nodes.boxes import Box, ask_box
-from sparkdash.nodes.shared_links import common_links, crowded_networks, network_of, shared_links, twin_devices
 from sparkdash.nodes.programs import NOT_FOUND, run_here
+from sparkdash.nodes.shared_links import common_links, crowded_networks, network_of, shared_links, twin_devices
 
 DATA = Path(__file__).parents[1] / "data/links"
 NODE = Node(name="spark2", ssh="lab@spark2", host_key="ssh-ed25519 AAAA")
