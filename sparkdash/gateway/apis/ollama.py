@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sparkdash.access.key import Key
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.images import Inventory, Stock
 from sparkdash.domain.profile import AUTO, Ability, ProfileSummary

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from sparkdash.access.key import Scope
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.admission import access
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import Exchange
+from sparkdash.keyring import Scope
 
 
 async def unload_model(deps: Deps, exchange: Exchange, profile: str | None) -> None:
