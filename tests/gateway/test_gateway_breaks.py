@@ -87,6 +87,22 @@ async def test_a_client_that_leaves_before_the_answer_stops_the_engine(house: An
     assert (await house.ended()).state is RequestState.GONE
 
 
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [
+        ("/v1/chat/completions", b"data: [DONE]\n\n"),
+        ("/v1/messages", b'event: message_stop\ndata: {"type":"message_stop"}\n\n'),
+    ],
+)
+async def test_an_engine_that_dies_behind_its_last_event_has_answered(house: Any, path: str, last: bytes) -> None:
+    """Frozen before it could end the body, it left an error behind `[DONE]`, and a failed row."""
+    house.engine.script = streaming(WORD + last, dies=True)
+    reply = await house.client.post(path, json={"model": "alpha", "stream": True})
+    assert reply.content == WORD + last
+    row = await house.ended()
+    assert (row.state, row.error) == (RequestState.DONE, None)
+
+
 async def test_an_engine_that_dies_mid_stream_is_told_in_the_stream(house: Any) -> None:
     """Chat: an error object, then [DONE]; a frame that was cut is ended first; nothing is sent twice."""
 

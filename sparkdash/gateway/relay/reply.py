@@ -315,6 +315,9 @@ class Reply:
 
     async def fail(self, error: SparkdashError) -> None:
         """Tell the client of a failure: with its true status, or inside the stream."""
+        if self._framed and self.begun and self._tap.complete and not (self._tap.failed or self._exchange.finished):
+            await self._end_whole()
+            return
         # before the answer: a stalled client may never take it
         self._row.ended(RequestState.FAILED, self._tap, client_status(error), error.code)
         if not self._exchange.started:
@@ -327,6 +330,13 @@ class Reply:
             # programs read the body; SDKs see the connection break off, post once more and get the true status
             last_words = b"" if self.begun else problems.encode_json(problems.error_body(error, self._route.dialect))
             self._exchange.break_off(last_words)
+
+    async def _end_whole(self) -> None:
+        """End a stream that had its last event: it lacks nothing that the engine could still send."""
+        if self._exchange.kept is not None:
+            self._exchange.kept.is_whole = True
+        self._done(OK, failed=False)
+        await self._exchange.finish(b"" if self._splice is None else self._splice.end())
 
     def _last_words(self, error: SparkdashError) -> bytes:
         """Build the last frames: end a cut frame, then tell the failure."""
