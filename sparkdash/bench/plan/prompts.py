@@ -24,7 +24,6 @@ _Count = Callable[[str], Awaitable[int]]
 
 CORPUS = "corpus"
 """Class of text of prompts that are cut from a corpus, for the count of their tokens."""
-LEAST_PROMPT = 128
 FILLERS = (" so", " a", ".", ";", "-")
 """Filler for the last tokens: a word of one or two tokens, then marks of one."""
 TOKENS_PER_PIECE = 1.4
