@@ -38,8 +38,10 @@ CHANGED = {
     "qwen3.8-flash-next": {"vision-image-tokens"},  # the build reads TENSORFOLD_IMAGE_TOKENS, which the kit sets too
     "qwen3.8-27b/tensorfold": {"drafter"},  # named, where the kit has it found
     "qwen3.8-flash-next/sparkring": READ,
+    "qwen3.8-flash-next/sparkring-4": READ,
     "qwen3.8-flash-next/two-sparks": READ,
     "glm-5.3-flash/sparkring": READ,
+    "glm-5.3-flash/sparkring-4": READ,
     "mimo-v2.6-flash": READ | {"speculative-config"},  # the drafter's folder
     "deepseek-v4-flash": READ,
     "deepseek-v4.1-flash": {"hf-overrides"},  # the tables' folder
@@ -75,8 +77,8 @@ def test_a_command_line_has_the_flags_of_its_source(file: Path) -> None:
 
 def _argv(profile: Profile) -> tuple[str, ...]:
     nodes = tuple(
-        NodeLaunch(name=name, address=address, hf_home="/hf", cache_dir="/cache")
-        for name, address in (("local", "192.168.100.10"), ("spark2", "192.168.100.11"))[: profile.nodes]
+        NodeLaunch(name=f"spark{rank}", address=f"192.168.100.{10 + rank}", hf_home="/hf", cache_dir="/cache")
+        for rank in range(profile.nodes)
     )
     launch = LaunchContext(
         port=18000, containerised=True, hf_home="/hf", cache_dir="/cache", master_port=29551,

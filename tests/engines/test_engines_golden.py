@@ -33,6 +33,15 @@ PAIR = (
         link=Link(interface="enP2p1s0f1np1", hca="roceP2p1s0f1", gid_index=5),
     ),
 )
+MORE = tuple(
+    PAIR[1].replace(
+        name=f"spark{rank}",
+        address=f"192.168.100.{9 + rank}",
+        hf_home=f"/home/{rank}/hf",
+        cache_dir=f"/home/{rank}/cache",
+    )
+    for rank in (3, 4)
+)
 NAMES = sorted(p.name for p in catalog.load_catalog([shipped_profiles()]).profiles.values() if p.image)
 """What cannot run because no source gives an image has no container; what cannot for another reason has one."""
 
@@ -65,7 +74,7 @@ def test_every_shipped_profile_gives_its_known_container(
     monkeypatch.setenv("HOME", "/home/owner")
     profile = catalog.load_catalog([shipped_profiles()]).profiles[name]
     if profile.nodes > 1:
-        launch = replace(launch, nodes=PAIR, master_port=29600)
+        launch = replace(launch, nodes=(PAIR + MORE)[: profile.nodes], master_port=29600)
     spec = adapter_of(profile).container(profile, launch)
     text = _text(spec) + "".join(f"\non {worker.node}:\n{_text(worker)}" for worker in spec.workers)
     file = GOLDEN / f"{name.replace('/', '.')}.txt"
