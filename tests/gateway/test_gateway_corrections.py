@@ -41,7 +41,7 @@ def recorded(client: str, case: str, path: str) -> dict[str, Any]:
 
 def fix(body: bytes, dialect: Dialect, target: CompatTarget, off: Collection[FixName] = ()) -> bytes:
     """As `care` does it."""
-    return apply_rules(body, rules_for(body, dialect, off), target)
+    return apply_rules(body, rules_for(dialect, off, target), target)
 
 
 def through(body: dict[str, Any], path: str, target: CompatTarget, *off: FixName) -> dict[str, Any]:

@@ -308,8 +308,9 @@ def test_many_system_turns_are_folded_in_one_pass() -> None:
     """An older vLLM gets them as text of the turn before."""
     turns = [{"role": "user", "content": "x"}, *({"role": "system", "content": "y"} for _ in range(100_000))]
     body = json.dumps({"model": "m", "messages": turns}).encode()
-    rules = prepare.rules_for(body, Dialect.MESSAGES, ())
-    assert took(lambda: prepare.apply_rules(body, rules, prepare.CompatTarget(adapter(EngineKind.VLLM), (0, 22)))) < 2
+    target = prepare.CompatTarget(adapter(EngineKind.VLLM), (0, 22))
+    rules = prepare.rules_for(Dialect.MESSAGES, (), target)
+    assert took(lambda: prepare.apply_rules(body, rules, target)) < 2
 
 
 @pytest.mark.parametrize("unit", ["-eyJ0123456789", "eyJ0123456789.", '"api_key" ', "Bearer ", "sk-", '\\"token\\" : '])

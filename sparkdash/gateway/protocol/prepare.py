@@ -197,15 +197,15 @@ class CompatRule:
     edit: Callable[[Body, CompatTarget], Changes]
 
 
-def rules_for(body: bytes, dialect: Dialect, off: Collection[FixName]) -> list[CompatRule]:
-    """List the rules that this body may need, whichever engine reads it."""
-    # not `in`: it tries the needle as a number first, and raising and dropping that error costs ten times the search
-    return [one for one in _OF[dialect] if body.find(one.needle) >= 0 and one.name not in off]
+def rules_for(dialect: Dialect, off: Collection[FixName], target: CompatTarget) -> tuple[CompatRule, ...]:
+    """List the rules that requests for this engine may need."""
+    return tuple(one for one in _OF[dialect] if one.name not in off and one.needed(target))
 
 
 def apply_rules(body: bytes, rules: Iterable[CompatRule], target: CompatTarget) -> bytes:
-    """Apply the rules to a JSON object for this engine; the same object when none is needed."""
-    needed = [rule for rule in rules if rule.needed(target)]
+    """Apply the rules to a JSON object for this engine; the same object when nothing is to change."""
+    # not `in`: it tries the needle as a number first, and raising and dropping that error costs ten times the search
+    needed = [rule for rule in rules if body.find(rule.needle) >= 0]
     if not needed:
         return body
     now: Body = json.loads(body.decode("utf-8-sig"))
@@ -474,26 +474,28 @@ AS_IT_IS = PreparedBody(b"")
 
 @per_request
 class _ProfileRules:
-    """Decisions of a profile that hold for every request to it."""
+    """Decisions of a profile and its engine's version that hold for every request to it."""
 
     edits: bool
     """Whether the profile strips, sets or fills in keys."""
     engine_counts: bool
     """Whether the engine counts a stream's tokens when asked to, and the profile leaves the asking to the gateway."""
-    off: frozenset[FixName]
-    """Compat rules that the profile switches off."""
+    target: CompatTarget
+    compat: Mapping[Dialect, tuple[CompatRule, ...]]
+    """Compat rules that the engine needs and the profile does not switch off."""
     ranks_texts: bool
     """Whether the server reranks in words of its own."""
     mirrors: bool
     """Whether a chat's reasoning goes to the client under both of its names."""
 
     @classmethod
-    def of(cls, profile: Profile) -> _ProfileRules:
+    def of(cls, profile: Profile, target: CompatTarget) -> _ProfileRules:
         edits = profile.request or profile.request_set or profile.request_strip or profile.modes
         sets_usage = _STREAM_OPTIONS in profile.request or _STREAM_OPTIONS in profile.request_set
         engine = adapter_of(profile)
         counts = engine.usage_on_request and not sets_usage
-        return cls(bool(edits), counts, frozenset(profile.mends_off), engine.ranks_texts, profile.mirror_reasoning)
+        compat = {dialect: rules_for(dialect, profile.mends_off, target) for dialect in Dialect}
+        return cls(bool(edits), counts, target, compat, engine.ranks_texts, profile.mirror_reasoning)
 
 
 def engine_name(peeked: PeekedBody, names: Sequence[str]) -> str | None:
@@ -505,8 +507,8 @@ class RequestPreparer:
     """Prepares requests for engines; keeps the rules derived from each profile, as reading a model's fields is slow."""
 
     def __init__(self) -> None:
-        self._rules: dict[str, tuple[Profile, _ProfileRules]] = {}
-        """Profile and rules by profile name; replaced when the name gets another profile."""
+        self._rules: dict[str, tuple[Profile, str | None, bool, _ProfileRules]] = {}
+        """By profile name: profile, version and `system_first`, for which the rules are; replaced when one differs."""
 
     def prepare(
         self,
@@ -531,7 +533,7 @@ class RequestPreparer:
         name = engine_name(peeked, names)
         if peeked.model_span is not None:
             return PreparedBody(body if name is None else rename_model(body, peeked.model_span, name))
-        rules = self._rules_of(profile)
+        rules = self._rules_of(profile, version, system_first)
         adds_usage = peeked.stream and rules.engine_counts and _lacks_usage(peeked, route)
         mirrors = rules.mirrors and route.generates and route.dialect is Dialect.CHAT
         try:
@@ -541,31 +543,26 @@ class RequestPreparer:
                 body = rewrite_body(body, _WITH_USAGE, has_none=peeked.stream_options is NO_OPTIONS)
             if route.profile is not None:
                 return PreparedBody(body, adds_usage, mirrors)
-            target = partial(_target, profile, version, system_first=system_first)
-            body, ranking = _fixed(body, peeked, route, profile, rules, target)
+            body, ranking = _fixed(body, peeked, route, profile, rules)
         except (ValueError, RecursionError) as error:
             text = f"The request's body is not JSON that sparkdash can read: {shown(str(error))}."
             raise AdmissionError(text, code="invalid_json") from None
         return PreparedBody(body, adds_usage, mirrors, ranking)
 
-    def _rules_of(self, profile: Profile) -> _ProfileRules:
+    def _rules_of(self, profile: Profile, version: str | None, system_first: bool) -> _ProfileRules:
         seen = self._rules.get(profile.name)
-        if seen is None or seen[0] is not profile:
-            seen = self._rules[profile.name] = profile, _ProfileRules.of(profile)
-        return seen[1]
+        if seen is None or seen[0] is not profile or seen[1] != version or seen[2] is not system_first:
+            rules = _ProfileRules.of(profile, _target(profile, version, system_first=system_first))
+            seen = self._rules[profile.name] = profile, version, system_first, rules
+        return seen[3]
 
 
 def _fixed(
-    body: bytes,
-    peeked: PeekedBody,
-    route: Route,
-    profile: Profile,
-    rules: _ProfileRules,
-    target: Callable[[], CompatTarget],
+    body: bytes, peeked: PeekedBody, route: Route, profile: Profile, rules: _ProfileRules
 ) -> tuple[bytes, Ranking | None]:
     """Apply the compat rules, and put a rerank request into the server's own words."""
-    if needed := rules_for(body, route.dialect, rules.off):
-        body = apply_rules(body, needed, target())
+    if compat := rules.compat[route.dialect]:
+        body = apply_rules(body, compat, rules.target)
     if rules.ranks_texts and route.path in RERANK_PATHS:
         return as_texts(body, peeked.model or profile.name)
     return body, None
