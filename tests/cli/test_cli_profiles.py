@@ -512,6 +512,7 @@ def test_programs_of_this_box_need_no_image(
     done = sparkdash("profiles")
     state = {line.split()[0]: line for line in done.out.splitlines()[1:]}
     assert state["kokoro"].endswith("needs podman")
+    assert "no source" not in done.out
     assert state["gemma-3-4b"].endswith("can be pulled")
     assert "podman" not in done.err
 

@@ -202,7 +202,7 @@ def list_row(
         gib(summary.needs_bytes, 0),
         number(summary.published_decode_tok_s, 1),
         summary.speculation or DASH,
-        image_cell(image, image_bytes),
+        image_cell(None if runtime == "process" else image, image_bytes),
         _weights(summary, here),
         row_state(summary, world, here, image, runtime),
     )
