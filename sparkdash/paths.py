@@ -17,7 +17,7 @@ from platformdirs import PlatformDirs
 
 _DIRS = PlatformDirs("sparkdash", appauthor=False)
 PYTHON = (sys.executable, "-P")
-"""This interpreter for our own programs: without -P a `json.py` in the folder where it is started would run as code."""
+"""Interpreter for our own programs: without -P a `json.py` in the folder where it is started would run as code."""
 
 
 def install_command(extra: str) -> str:

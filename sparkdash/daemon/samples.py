@@ -122,7 +122,7 @@ def record_notices(bus: Bus, store: Store) -> None:
 
 
 def record_in(*recorders: Callable[[Request], object]) -> Callable[[Request], None]:
-    """Return a function that tells every recorder of an ended request; one that fails costs no other, and no request."""
+    """Return a function that tells every recorder of an ended request; one that fails costs no other."""
 
     def record(request: Request) -> None:
         for record in recorders:

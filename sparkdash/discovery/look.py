@@ -18,7 +18,8 @@ from sparkdash.upstream import Upstream
 
 _PODMAN_PATIENCE_S = 5.0
 _ENGINE = re.compile(
-    r"vllm|sglang|llama[-.]?(?:server|cpp|swap)|trtllm|tensorrt|tensorfold|ollama|\bnim\b|tabby|infinity|text-embeddings",
+    r"vllm|sglang|llama[-.]?(?:server|cpp|swap)|trtllm|tensorrt|tensorfold|ollama"
+    r"|\bnim\b|tabby|infinity|text-embeddings",
     re.I,
 )
 _COMMANDS = {"podman": ["podman", "ps", "--format", "json"], "docker": ["docker", "ps", "--format", "{{json .}}"]}

@@ -129,7 +129,8 @@ def oom_guard(readings: Readings) -> Iterator[CheckResult]:
         )
     else:
         yield warn(
-            f"Nothing ends a process in time: guard is {readings.settings.guard!r} in the settings, and no earlyoom runs "
+            f"Nothing ends a process in time: guard is {readings.settings.guard!r} in the settings, "
+            "and no earlyoom runs "
             "(/proc/*/comm). An over-commit can freeze a Spark until it is unplugged.",
             'guard = "act" in config.toml; and sudo apt install earlyoom',
         )

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sparkdash import catalog, paths
-from sparkdash.doctor import box, containers, memory, readings, services  # noqa: F401 - fill the register, in this order
+from sparkdash.doctor import box, containers, memory, readings, services  # noqa: F401 - in the register's order
 from sparkdash.doctor.check import Check, checks_named, judge
 from sparkdash.doctor.readings import DaemonSeen, Disk, Listener, ProfilesSeen, Readings, Unreadable
 from sparkdash.domain.memory import LoadContiguity, MemoryAccount

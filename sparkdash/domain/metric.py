@@ -219,7 +219,7 @@ _BY_GATEWAY = {
 STALE_S = 3.0
 """Seconds after which a figure is old: three missed ticks."""
 _TIMED = frozenset({Metric.TTFT_P50, Metric.TTFT_P95})
-"""What the gateway measures and an engine's histogram tells roughly: 1.75 s of 1.008 s in vLLM's buckets."""
+"""Figures that the gateway measures and an engine's histogram tells roughly: 1.75 s of 1.008 s in vLLM's buckets."""
 
 
 class Figure(NamedTuple):
@@ -354,7 +354,7 @@ class Sample(Frozen):
 
     @property
     def decode(self) -> Figure:
-        """Decode rate of the whole box: the sum over all engines that tell one; a silent engine's last one is in no sum."""
+        """Decode rate of the box: the sum over all engines that tell one; a silent engine's last one is in no sum."""
         told = [each.figure(Metric.DECODE) for each in self.engines.values() if self.at - each.at <= STALE_S]
         known = [figure for figure in told if figure.value is not None]
         if not known:

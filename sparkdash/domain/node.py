@@ -120,7 +120,7 @@ class NodeLaunch(Frozen):
     link: Link | None = None
     """Link that the address belongs to; None for a launch on this node alone."""
     twins: tuple[str, ...] = ()
-    """Other RDMA devices by which it reaches every node of the launch. A QSFP port is two devices, each with half of its rate."""
+    """Other RDMA devices that reach every node of the launch. A QSFP port is two devices, each with half of its rate."""
 
 
 class Status(StrEnum):

@@ -289,7 +289,7 @@ class ApiProtocol(StrEnum):
 
 
 class Ability(StrEnum):
-    """What a model can do beside text."""
+    """Abilities of a model beside text."""
 
     VISION = "vision"
     TOOLS = "tools"
@@ -421,7 +421,7 @@ class Profile(Frozen):
     protocols: tuple[ApiProtocol, ...] | None = None
     """APIs that the engine speaks; others are translated. Default: what is known of the engine and its version."""
     can: tuple[Ability, ...] | None = None
-    """What the model can do, where neither flags nor weights tell it. Default: what is known of them."""
+    """Abilities of the model, where neither flags nor weights tell it. Default: what is known of them."""
     fallbacks: tuple[str, ...] = ()
     """Profiles that answer when this one cannot, in this order."""
     published: tuple[Published, ...] = ()

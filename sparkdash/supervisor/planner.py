@@ -25,7 +25,7 @@ from sparkdash.units import duration, gib
 
 
 class Planner:
-    """Answers DecisionFacts for the scheduler. `profiles` are those that the scheduler knows, `expected_s` is learned."""
+    """Answers DecisionFacts for the scheduler. `profiles` are those that it knows, `expected_s` is learned."""
 
     def __init__(
         self,

@@ -166,7 +166,8 @@ class EngineHistory:
     def _each(self, decode: float | None) -> float | None:
         """Divide the tokens behind each request's first by the time that requests spent decoding them.
 
-        Where an engine does not tell that time: by the mean number of requests that decode, else that run. None while none does.
+        Where an engine does not tell that time: by the mean number of requests that decode, else that run; None while
+        none does.
         """
         base = self._rate_base()
         if not decode or base is None:

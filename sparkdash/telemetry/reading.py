@@ -208,7 +208,7 @@ class Counters(NamedTuple):
     """Computed prompt tokens that move together with `prompt_s`."""
     prompt_s: float | None = None
     decode_s: float | None = None
-    """Seconds that requests spent between their tokens, summed over requests: vLLM 0.32's equal its sum of decode times."""
+    """Seconds between tokens, summed over requests: vLLM 0.32's equal its sum of decode times."""
 
     def since(self, before: Self) -> Self:
         return type(self)(

@@ -1,4 +1,4 @@
-"""Examination of several boxes: reads what the checks declare from all of them at once, one script per box, and judges it."""
+"""Examination of several boxes: reads what the checks declare, one script per box, and judges it."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ class Sglang(EngineAdapter):
         return target.sees and bool(asked if asked is not None else target.architecture not in _MUST_BE_ASKED)
 
     def needs_fixes(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[FixName]:
-        """It hands the role `developer` to templates that drop it without a word (sglang#40082)."""
+        """SGLang hands the role `developer` to templates that drop it without a word (sglang#40082)."""
         return frozenset({FixName.RESPONSES_TOOL_TYPES if harmony else FixName.DEVELOPER_AS_SYSTEM})
 
     def count_request(self, model: str, content: str) -> Counting | None:

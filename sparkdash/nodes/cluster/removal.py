@@ -1,4 +1,4 @@
-"""Removal of containers on all nodes: the stop of an engine, what waits for a silent node, and what belongs to no engine."""
+"""Removal of containers on all nodes: an engine's stop, what waits for a silent node, what belongs to no engine."""
 
 from __future__ import annotations
 
