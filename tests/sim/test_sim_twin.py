@@ -21,12 +21,13 @@ def row(workload: str, **figures: Any) -> Published:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_profile_has_a_twin(name: str) -> None:
-    """A twin keeps name, aliases, published figures and speculation, is simulated, says so, and can be started."""
+    """A twin keeps name, aliases, modes, published figures and speculation, is simulated, says so, and can be started."""
     original, copy = SHIPPED[name], simulated_twin(SHIPPED[name], time_scale=3)
     adapter, sim = registry.adapter(original.engine), registry.adapter(EngineKind.SIM)
-    assert (copy.name, copy.serves, copy.published, copy.nodes) == (
+    assert (copy.name, copy.serves, copy.modes, copy.published, copy.nodes) == (
         original.name,
         original.serves,
+        original.modes,
         original.published,
         original.nodes,
     )
