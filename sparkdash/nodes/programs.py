@@ -67,7 +67,7 @@ def _source(module: str) -> str:
 
 def stream_argv(modules: Modules, *words: str) -> list[str]:
     """Return the command that reads `program_text` from stdin and runs it; what follows in stdin is the program's."""
-    title = f"sparkdash-{modules[-1].rpartition('.')[2]}"
+    title = f"sparkdash-{modules[-1].rpartition('.')[2].removeprefix('remote_')}"
     return [PYTHON, "-I", "-S", "-u", "-c", _READER.format(size=len(program_text(*modules)), title=title), *words]
 
 

@@ -47,7 +47,7 @@ class Home:
     def profile(self, name: str = "a", **build: Any) -> None:
         """Write a profile whose image is built so."""
         body = {"profile": name, "engine": "vllm", "image": self.image(name), "models": {"target": {"path": "/m"}}}
-        body["args"] = {"gpu-memory-utilization": 0.5, "max-num-seqs": 8}
+        body["args"] = {"gpu-memory-utilization": 0.5, "max-num-seqs": 8, "safetensors-load-strategy": "eager"}
         self.profiles.mkdir(parents=True, exist_ok=True)
         (self.profiles / f"{name}.yaml").write_text(yaml.safe_dump(body | {"build": build}))
 
