@@ -65,7 +65,8 @@ async def house(ports: tuple[int, int]) -> AsyncIterator[House]:
     asyncio.get_running_loop().set_default_executor(threads := Threads())
     async with CountingUpstream() as upstream:
         made = House(upstream, FakeClock(), ports)
-        made.clock.asking = lambda: upstream.asking + len(threads.under_way)
+        made.clock.asking = lambda: upstream.asking
+        made.clock.threads = lambda: len(threads.under_way)
         yield made
         await made.close()
         await made.runtime.close()

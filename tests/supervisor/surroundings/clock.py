@@ -11,6 +11,8 @@ from typing import TypeVar
 T = TypeVar("T")
 TURNS = 60
 """Turns of the loop that count as rest: a request over loopback takes about fifteen."""
+THREADS_MS = 20_000
+"""How long a thread of the supervisor is waited for: it ends, whatever else the machine does."""
 LATE_MS = 300
 """How long a request is waited for whose packets the kernel of a busy machine brings late; one that hangs is left alone."""
 
@@ -21,6 +23,7 @@ class FakeClock:
     def __init__(self) -> None:
         self.time = 1_000_000.0
         self.asking: Callable[[], int] = lambda: 0
+        self.threads: Callable[[], int] = lambda: 0
         """How many requests are under way: time does not pass over them."""
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._order = count()
@@ -53,10 +56,10 @@ class FakeClock:
 
     async def rest(self) -> None:
         """Let everything run that can without time passing."""
-        for _ in range(LATE_MS):
+        for waited in range(THREADS_MS):
             for _ in range(TURNS):
                 await asyncio.sleep(0)
-            if not self.asking():
+            if not self.threads() and (waited >= LATE_MS or not self.asking()):
                 return
             await asyncio.sleep(0.001)
 
