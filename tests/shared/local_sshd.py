@@ -75,7 +75,9 @@ class LocalSshd:
         config.write_text(
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.folder / 'host'}\nPidFile none\nUsePAM no\n"
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\nStrictModes no\nPermitRootLogin yes\n"
-            f"AuthorizedKeysFile {self.folder / 'authorized_keys'}\nLogLevel VERBOSE\n{self.extra}\n"
+            f"AuthorizedKeysFile {self.folder / 'authorized_keys'}\nLogLevel VERBOSE\n"
+            # bash reads no ~/.bashrc below another shell: this machine's own may write to stderr (pyenv, two at once).
+            f"SetEnv SHLVL=1\n{self.extra}\n"
         )
         command = [SSHD, "-D", "-e", "-f", str(config)]
         if os.geteuid() == 0:  # sshd refuses a locked root ("!"), as many images have it
