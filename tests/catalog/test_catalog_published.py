@@ -87,7 +87,7 @@ DOCUMENTS = {
     "003": "ICE-ICE-BEAR-BLOG, 2026-05-07, ice-ice-bear.github.io/posts/2026-05-07-dgx-spark-qwen35-inference-tuning",
     "004": "flash7777/vllm-marlin-sm12x@d53a4e1, RESULTS_NVFP4.md",
 }
-"""What profiles call the four documents."""
+"""Names of the four documents in profiles."""
 
 
 class Row(NamedTuple):

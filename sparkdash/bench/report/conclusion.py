@@ -1,4 +1,4 @@
-"""One plain sentence about a comparison: what was found, and what to keep.
+"""Conclusion of a comparison in one plain sentence: the finding, and which arm to keep.
 
 Pure.
 """

@@ -258,4 +258,4 @@ FIELDS: Mapping[str, Callable[[RowFiller, str], str]] = {
     "math": lambda row, _: arm_tables.math_share(row.source, row.profile, ""),
     "status": _status,
 }
-"""What a template may name, beside the texts of its row; figures take a cell, `published` a field of that name."""
+"""Names in a template, beside the texts of its row; figures take a cell, `published` a field of that name."""

@@ -58,7 +58,7 @@ class ChatAnswer:
         """Stop sequence that was met, where the engine says which."""
         self._over = False
         self._logprobs: list[Any] = []
-        """Of the piece at hand."""
+        """Log probabilities of the piece at hand."""
 
     # what each protocol writes
 

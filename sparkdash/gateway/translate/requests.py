@@ -36,7 +36,7 @@ class ChatRequest:
 
     body: Body = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
-    """What the chat does not carry, in the client's words."""
+    """Keys and content that a chat does not carry, in the client's words."""
     custom_tools: set[str] = field(default_factory=set)
     """Tools whose input is a text, which the chat has as the argument `input`."""
     namespaces: dict[str, tuple[str, str]] = field(default_factory=dict)
