@@ -38,11 +38,14 @@ def guards(hosts: TwoHosts) -> list[str]:
     return hosts.run("b", "pgrep", "-f", "^python3 .*# sparkdash-guard", check=False).stdout.split()
 
 
-def until(holds: Callable[[], object], limit_s: float = 40) -> None:
-    """Ask again and again."""
+WORDS_OF_B = "head -3 /proc/meminfo; podman ps -a; ps -eo pid,ppid,stat,args; tail -n +1 /run/sparkdash-guard-*/*.json"
+
+
+def until(hosts: TwoHosts, holds: Callable[[], object], limit_s: float = 40) -> None:
+    """Ask again and again; at the limit, tell what host b looks like."""
     deadline = time.monotonic() + limit_s
     while not holds():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, hosts.run("b", "sh", "-c", WORDS_OF_B, check=False).stdout
         time.sleep(0.1)
 
 
@@ -68,7 +71,7 @@ def test_the_guard_of_the_other_host_kills_a_worker_and_its_engine_fails_with_th
     up(daemon)
     daemon.until_state(lambda state: state["nodes"]["spark2"]["guarded"])
     memory_of_b(1.2)
-    until(lambda: hosts.containers("b").get(WORKER, "gone").startswith(("Exited", "exited", "gone")))
+    until(hosts, lambda: hosts.containers("b").get(WORKER, "gone").startswith(("Exited", "exited", "gone")))
     memory_of_b(60)
     state = daemon.until_state(lambda state: state["engines"].get(NAME, {}).get("state") == "failed")
     failure = state["engines"][NAME]["failure"]
@@ -89,7 +92,7 @@ def test_the_guard_acts_while_the_daemon_is_dead_and_the_next_daemon_tells_it(
     before = set(guards(hosts))  # with those of earlier daemons, until their leases end
     assert before
     memory_of_b(1.2)
-    until(lambda: hosts.containers("b").get("sparkdash-there", "").lower().startswith("exited"))
+    until(hosts, lambda: hosts.containers("b").get("sparkdash-there", "").lower().startswith("exited"))
     memory_of_b(60)
     daemon.start()
     daemon.until_state(lambda state: any("spark2's memory guard killed there" in n["text"] for n in state["notices"]))
@@ -106,7 +109,7 @@ def test_the_guard_acts_while_the_link_is_cut(
     daemon.until_state(lambda state: state["nodes"]["spark2"]["guarded"])
     hosts.link(up=False)
     memory_of_b(1.2)
-    until(lambda: hosts.containers("b").get(WORKER, "gone").lower().startswith(("exited", "gone")))
+    until(hosts, lambda: hosts.containers("b").get(WORKER, "gone").lower().startswith(("exited", "gone")))
     memory_of_b(60)
     plug_in(hosts, daemon)
     daemon.until_state(lambda state: any("spark2's memory guard killed" in each["text"] for each in state["notices"]))
@@ -132,4 +135,4 @@ def test_the_guard_ends_with_its_lease_where_no_engine_runs(
     daemon.kill()
     assert guards(hosts)
     hosts.run("b", "python3", "-c", OLDER)
-    until(lambda: not guards(hosts))
+    until(hosts, lambda: not guards(hosts))

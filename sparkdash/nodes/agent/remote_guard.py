@@ -142,9 +142,14 @@ class NodeGuard:
         return True
 
     def _living(self) -> dict[str, dict[int, int]]:
+        """Processes that live now: the last scan is up to IDLE_S old, and a kill of a dead one would be waited for."""
         found = {}
         for name, processes in self._engines.items():
-            alive = {pid: start for pid, start in processes.items() if (pid, start) not in self._dead}
+            alive = {
+                pid: start
+                for pid, start in processes.items()
+                if (pid, start) not in self._dead and start_of(pid, self._proc) == start
+            }
             if alive:
                 found[name] = alive
         return found
