@@ -163,8 +163,8 @@ def test_blank_cells_stay_and_say_what_fills_them(rehearse: Rehearse) -> None:
 
 def test_arms_of_a_layout_that_were_never_measured_say_how_to(rehearse: Rehearse) -> None:
     plain = Arm(name="turbo", profile="qwen3-coder-30b-nvfp4")
-    shelf = LocalProfiles(cannot_run={"qwen3-coder-30b-nvfp4/turbo2-mtp-1": "no MTP head"})
-    out = told(rehearse(arms=[plain], rates={"turbo": GRID}), layout=load_layout("qwen3-coder"), shelf=shelf)
+    local = LocalProfiles(cannot_run={"qwen3-coder-30b-nvfp4/turbo2-mtp-1": "no MTP head"})
+    out = told(rehearse(arms=[plain], rates={"turbo": GRID}), layout=load_layout("qwen3-coder"), local=local)
     assert (
         "Missing 6 of 6 cells, time not known yet: `sparkdash bench qwen3-coder-30b-nvfp4/turbo2 --suite seeds`" in out
     )
@@ -323,10 +323,10 @@ def test_published_figures_stand_beside_like_ones(rehearse: Rehearse) -> None:
         )
     }
     given: dict[str, Any] = {"arms": [PLAIN], "rates": {"plain": GRID}}
-    out = told(rehearse(**given, changes={"simulated": False}), shelf=LocalProfiles(published=published))
+    out = told(rehearse(**given, changes={"simulated": False}), local=LocalProfiles(published=published))
     assert "| ctx=0 long | e2e    | 50.0      | 60.0 | +20.0%     | a page |" in out
     assert "99.0" not in out
-    assert "Beside the published" not in told(rehearse(**given), shelf=LocalProfiles(published=published))
+    assert "Beside the published" not in told(rehearse(**given), local=LocalProfiles(published=published))
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,7 @@ class _BoxObserver:
             available_bytes=memory.available if memory else None,
             low_power=bool(sample and sample.low_power),
             engine=(engine.container, engine.port, engine.ready_at) if engine else None,
-            strangers=count_foreign_requests(world, since),
+            foreign=count_foreign_requests(world, since),
         )
 
 

@@ -101,7 +101,7 @@ class BoxReading:
     low_power: bool = False
     engine: tuple[object, ...] | None = None
     """Identity of one incarnation of the engine."""
-    strangers: int = 0
+    foreign: int = 0
     """Requests of other clients in flight since the last reading."""
 
 
@@ -163,8 +163,8 @@ def cell_void_reason(looks: Sequence[BoxReading], fastest_mhz: float | None) -> 
         return throttled
     if _has_swapped(looks):
         return "the box swapped"
-    if strangers := sum(look.strangers for look in looks[1:]):
-        return f"{strangers} request(s) of others were in flight"
+    if foreign := sum(look.foreign for look in looks[1:]):
+        return f"{foreign} request(s) of others were in flight"
     return None
 
 

@@ -78,7 +78,7 @@ class LocalProfiles:
 def report_page(
     report: Report,
     layout: Layout | None = None,
-    shelf: LocalProfiles | None = None,
+    local: LocalProfiles | None = None,
     *,
     bounds: bool = False,
     starts: bool = True,
@@ -87,12 +87,12 @@ def report_page(
     `bounds` writes each figure of the matrix with its interval. Without `starts` the start commands are left out.
     """
     layout = filled_layout(layout, report) if layout else derive_layout(report)
-    shelf = shelf or LocalProfiles()
-    source = TableSource(report, BenchMetric(layout.metric), shelf.cannot_run, bounds)
+    local = local or LocalProfiles()
+    source = TableSource(report, BenchMetric(layout.metric), local.cannot_run, bounds)
     how = _launches(report, layout) if starts else ()
     said = conclusion(report, source.metric)
     last = (TextBlock((said,)),) if said else ()
-    title, *rest = _blocks(source, layout, shelf)
+    title, *rest = _blocks(source, layout, local)
     return ReportPage((title, *last, *rest, *how, *last))
 
 
@@ -103,7 +103,7 @@ def report_charts(report: Report, layout: Layout | None = None) -> tuple[Chart, 
     return charts.draw_charts(TableSource(report, BenchMetric(layout.metric), {}))
 
 
-def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterator[Block]:
+def _blocks(source: TableSource, layout: Layout, local: LocalProfiles) -> Iterator[Block]:
     report = source.report
     yield Heading(1, layout.title)
     if report.simulated:
@@ -112,7 +112,7 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
     for flag in report.flags:
         yield TextBlock((f"{'Not compared' if flag.refuses else 'Mind'} ({flag.arm}): {flag.text}",), Tone.WORSE)
     if layout.tables:
-        yield from filled_tables(source, layout.tables, shelf.published)
+        yield from filled_tables(source, layout.tables, local.published)
         return
     yield from _commands(source)
     for group in layout.groups:
@@ -130,15 +130,15 @@ def _blocks(source: TableSource, layout: Layout, shelf: LocalProfiles) -> Iterat
     yield from comparison_tables.latency_table(source)
     yield from comparison_tables.speculation_tables(source)
     yield from arm_tables.kv_table(source)
-    yield from arm_tables.ceiling_table(source, arm_tables.cell_ceilings(source, shelf.weights))
+    yield from arm_tables.ceiling_table(source, arm_tables.cell_ceilings(source, local.weights))
     yield from comparison_tables.score_tables(source)
     yield from _void_tables(report)
-    yield from published.published_tables(source, _comparable(report, shelf))
+    yield from published.published_tables(source, _comparable(report, local))
 
 
-def _comparable(report: Report, shelf: LocalProfiles) -> Mapping[str, Sequence[Published]]:
+def _comparable(report: Report, local: LocalProfiles) -> Mapping[str, Sequence[Published]]:
     """Return the published figures, none for a simulated run."""
-    return {} if report.simulated else shelf.published
+    return {} if report.simulated else local.published
 
 
 def _measured(source: TableSource) -> tuple[str, ...]:

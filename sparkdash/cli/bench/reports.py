@@ -349,8 +349,8 @@ def _rendered(report: Report, form: ReportFormat, layout: Layout | None, metric:
 
     if form is ReportFormat.JSON:
         return report.model_dump_json(indent=2) + "\n"
-    shelf, chosen = local_profiles(report), choose_layout(report, layout, metric)
-    page = report_page(report, chosen, shelf)
+    local, chosen = local_profiles(report), choose_layout(report, layout, metric)
+    page = report_page(report, chosen, local)
     if form is ReportFormat.HTML:
         return html.render_html(page, report_charts(report, chosen))
     return markdown.render_markdown(page)

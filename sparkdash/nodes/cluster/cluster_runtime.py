@@ -263,7 +263,7 @@ class ClusterRuntime:
         for node in self._others.states:
             if self._runtimes.is_reachable(node) and not self._starting[node]:
                 with suppress(HostError):
-                    await self.upkeep.clear_owed(node)
+                    await self.upkeep.clear_pending(node)
                     left = merged(left, node, await self._runtimes.on(node).settle(owner))
         return left
 

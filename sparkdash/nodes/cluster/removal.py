@@ -186,18 +186,18 @@ class NodeUpkeep:
             HostError: the node or its runtime does not answer.
         """
         async with self._locks[node]:
-            await self._clear_owed(node)
+            await self._clear_pending(node)
             await self._runtimes.list_on(node, self._owner)
             grouped = group_containers(await self._runtimes.list_all(self._owner), self._engines)
             strays = [each for each in (*grouped.orphans, *grouped.doubles) if each.node == node]
             await self._stop(node, (each.name for each in strays))
 
-    async def clear_owed(self, node: str) -> None:
+    async def clear_pending(self, node: str) -> None:
         """End what waits for removal on the node. Raises HostError."""
         async with self._locks[node]:
-            await self._clear_owed(node)
+            await self._clear_pending(node)
 
-    async def _clear_owed(self, node: str) -> None:
+    async def _clear_pending(self, node: str) -> None:
         for removal in self._pending.on(node):
             if removal not in self._held:
                 await self.end(removal)
