@@ -87,10 +87,9 @@ metrics: $(VENV)/.dev ## how easy the source is to read, in figures
 bench: $(VENV)/.dev ## benchmarks: ratios against a peer in the same run, never part of the tests
 	@for b in tests/perf/*.py; do echo "== $$b"; $(BIN)/python $$b; done
 
-browser: $(VENV)/.dev ## the page for phones and `sparkdash web` in a real Chromium (needs Debian's chromium)
+browser: $(VENV)/.dev ## the page for browsers in a real Chromium (needs Debian's chromium)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check playwright==1.65.2
-	@$(BIN)/python tests/browser/phone.py
-	@$(BIN)/python tests/browser/terminal.py
+	@$(BIN)/python tests/browser/page.py
 
 ab: $(VENV)/.dev ## A/B over two real engines, killed in the middle: some ten minutes
 	@$(HAS_REAL)

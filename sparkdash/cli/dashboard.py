@@ -23,11 +23,6 @@ def open_dashboard() -> None:
     finally:
         gc.enable()
     gc.freeze()  # so that no later collection walks through what was loaded
-    show_dashboard()
-
-
-def show_dashboard() -> None:
-    """Show the dashboard of this user's daemon until the user quits."""
     from sparkdash.client.address import find_daemon
     from sparkdash.tui.app import run_dashboard
 
@@ -39,9 +34,3 @@ def this_box() -> BoxLook:
     from sparkdash.cli.this_box import ThisBox
 
     return ThisBox()
-
-
-if (
-    __name__ == "__main__"
-):  # one tab of a browser: `sparkdash` asks for a terminal, and under textual-serve stdout is a pipe
-    show_dashboard()

@@ -100,7 +100,6 @@ GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "keys": keys.keys,
         "nodes": nodes.app,
         "hooks": hooks.hooks,
-        "web": serve.web,
         "uninstall": service.uninstall,
     },
 }

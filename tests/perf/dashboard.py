@@ -243,7 +243,7 @@ class Bench:
             self._spell("dashboard, page 6 (charts)", ours)
             ours.press(b"1")
             self._keys(ours)
-        self._phone(daemon, alone)
+        self._page(daemon, alone)
         self._others()
 
     def _spell(self, what: str, shown: Terminal, bound: float | None = None) -> None:
@@ -277,11 +277,11 @@ class Bench:
         self.add("key to the next page, processor time, p50", median(spent), "ms")
         self.add("key to the next page, processor time, p95", quantiles(spent, n=20)[18], "ms")
 
-    def _phone(self, daemon: int, alone: float) -> None:
+    def _page(self, daemon: int, alone: float) -> None:
         argv = ("curl", "-sN", "-o", str(self.folder / "events"), f"{self.url}/api/events")
         with process(argv, {}):
             self._wait()
-            self.add("daemon beside one phone page, more", share(daemon, self._wait) - alone, "% core")
+            self.add("daemon beside one page in a browser, more", share(daemon, self._wait) - alone, "% core")
 
     def _others(self) -> None:
         ours = next(row.value for row in self.rows if row.what == "dashboard, page 1")

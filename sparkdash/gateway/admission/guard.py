@@ -147,7 +147,7 @@ def _check_origin(origin: str, policy: OriginPolicy) -> None:
 
 
 def _check_same_origin(origin: str | None, host: str, site: str | None) -> None:
-    """Refuse every page but this origin's own: the gateway's page for phones, or a browser at /api itself.
+    """Refuse every page but this origin's own: the gateway's page, or a browser at /api itself.
 
     `site`: where a browser says that the request comes from; pictures and links have no Origin.
     """

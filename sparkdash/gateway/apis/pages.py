@@ -1,4 +1,4 @@
-"""The phone page, and the page that Prometheus reads."""
+"""The page for browsers, and the page that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def serve_page(_deps: Deps, exchange: Exchange) -> None:
 @lru_cache(maxsize=len(FILES))
 def _read(name: str) -> tuple[bytes, bytes]:
     """Read a file of the page; return it with its entity tag."""
-    body = (files("sparkdash.gateway") / "phone" / name).read_bytes()
+    body = (files("sparkdash.gateway") / "page" / name).read_bytes()
     return body, b'"%b"' % sha256(body).hexdigest()[:16].encode()
 
 

@@ -83,7 +83,7 @@ def headers_for_client(headers: HeaderPairs, *, stream: bool) -> HeaderList:
     """Choose the engine's headers that the client gets, without the body's length.
 
     An event stream (`stream`) is marked so that no proxy buffers it. What a browser may take for a page gets an origin
-    of its own: with the gateway's, an engine's page could use the control API, and read the key of the phone page.
+    of its own: with the gateway's, an engine's page could use the control API, and read the key that its page keeps.
     """
     dropped = _HOP_BY_HOP
     for name, value in headers:

@@ -1,4 +1,4 @@
-"""The page for phones: who gets it, that nothing outside can get in, and that it stays small."""
+"""The page for browsers: who gets it, that nothing outside can get in, and that it stays small."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scripted import answering
 from sparkdash.domain import event
 from sparkdash.gateway.apis import pages
 
-FOLDER = files("sparkdash.gateway") / "phone"
+FOLDER = files("sparkdash.gateway") / "page"
 UPLOT = {
     "uplot.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
     "uplot.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
@@ -92,7 +92,7 @@ def test_the_page_s_names_for_facts_and_elements_exist() -> None:
 
 @pytest.mark.parametrize("status", [200, 404])
 async def test_a_page_of_an_engine_gets_neither_the_gateway_s_origin_nor_its_keys(house: Any, status: int) -> None:
-    """It would share the address with the page for phones and with the control API."""
+    """It would share the address with the gateway's page and with the control API."""
 
     house.engine.script = answering(b"<script>fetch('/api/state')</script>", status=status, content_type="text/html")
     answer = await house.client.get("/upstream/alpha/")

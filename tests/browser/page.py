@@ -1,4 +1,4 @@
-"""The page for phones in a real Chromium, against a demo of its own: `make browser`, by hand.
+"""The gateway's page in a real Chromium, against a demo of its own: `make browser`, by hand.
 
 Needs Debian's `chromium` and the Python package `playwright`, which CI does not install: together they cost it a minute.
 Checks at 390x844: no request to another host, under 100 kB at first paint, nothing wider than the screen; then switches
@@ -133,10 +133,10 @@ def main() -> None:
             page = opened(browser, url, scheme, asked)
             page.wait_for_selector("#link.live")
             page.wait_for_selector("#chart canvas")
-            page.screenshot(path=folder / f"phone-{scheme}.png", full_page=True)
+            page.screenshot(path=folder / f"{scheme}.png", full_page=True)
             print(f"{scheme}: {check_size(page)} bytes before the first paint")
         switch(page)
-        page.screenshot(path=folder / "phone-switched.png", full_page=True)
+        page.screenshot(path=folder / "switched.png", full_page=True)
         print(f"switched to {TARGET}")
         check_key(browser, url)
         print("asked for a key")

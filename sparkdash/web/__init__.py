@@ -1,1 +1,0 @@
-"""The dashboard of the terminal in a browser, `sparkdash web`."""
