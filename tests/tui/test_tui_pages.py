@@ -75,7 +75,9 @@ async def test_what_is_on_the_box_is_seen_and_what_is_not_is_fetched(stage: Any,
                 "qwen3.5-122b": Stock(weights=here),
             }
         )
-        await on.press("2", "j")
+        await on.press("2", "j", "j")
+        first = [next(word for word in row.split() if len(word) > 1) for row in on.rows[2:5]]
+        assert first == ["gpt-oss-120b", "qwen3.5-122b", "qwen3-coder-30b-nvfp4"], "runs, is on this box, was used"
         assert "A gpt-oss-120b vLLM 0.19.0 79 GiB 59.1 57.0 ● ready" in on.rows, "what runs is here"
         assert "B qwen3-coder-30b-nvfp4 vLLM 0.19.0 27 GiB 67.2 68.0 no weights" in on.rows
         assert "├ eagle3 eagle3 k=1 vLLM 0.19.0 28 GiB - 73.9 not here" in on.rows
@@ -313,6 +315,11 @@ def test_a_plan_says_what_it_rests_on() -> None:
         "fits: not sure · needs 26 GiB (estimated) of 11 GiB",
         "nothing has to leave · load time not known yet",
     ]
+
+
+def test_a_plan_for_more_boxes_than_there_are_says_so() -> None:
+    plan = Plan(profile="a", needs_bytes=26 * GIB, fits=False, verdict="It cannot start now: it needs 2 nodes.")
+    assert [plain_text(line) for line in plan_lines(plan)] == ["fits: no · It cannot start now: it needs 2 nodes."]
 
 
 def test_the_newest_notice_is_whole(box: Any) -> None:

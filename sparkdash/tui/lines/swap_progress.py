@@ -29,6 +29,8 @@ def plan_lines(plan: Plan, boxes: str = "") -> list[Line]:
         False: styled("fits: no", Style.BAD),
         None: styled("fits: not sure", Style.DIM),
     }[plan.fits]
+    if plan.fits is False and plan.available_bytes is None:
+        return [join([verdict, styled(plan.verdict, Style.PLAIN)], dots)]
     each = " on each" if len(plan.nodes) > 1 else ""
     need = styled(f"needs {words.needed_memory(plan)} of {gib(plan.available_bytes, 0)}{each}", Style.PLAIN)
     leaves = styled(_leaves(plan), Style.PLAIN)

@@ -82,6 +82,7 @@ class ProfileTable(Table):
     """Table of every profile, variants under their family."""
 
     title = "profiles"
+    live = True
     nothing = "No profiles. Put YAML files into ~/.config/sparkdash/profiles and press r."
 
     stock: Mapping[str, Stock] = {}
@@ -103,7 +104,8 @@ class ProfileTable(Table):
     def rows(self, view: View, width: int) -> list[TableRow]:
         if view.snapshot is None:
             return []
-        listed = [(one, branch, self.kept_words(one.name)) for one, branch in tree(view.snapshot.profiles)]
+        ordered = tree(view.snapshot.profiles, partial(rank, view.snapshot, self.stock))
+        listed = [(one, branch, self.kept_words(one.name)) for one, branch in ordered]
         self._longest_name = max((length(_name(view.snapshot, *one)) for one in listed), default=0)
         laid = cells(width, self._longest_name)
         return [
@@ -124,15 +126,29 @@ class ProfileTable(Table):
         ]
 
 
-def tree(profiles: tuple[ProfileSummary, ...]) -> list[tuple[ProfileSummary, str]]:
+def tree(
+    profiles: tuple[ProfileSummary, ...], rank: Callable[[ProfileSummary], int]
+) -> list[tuple[ProfileSummary, str]]:
+    """Return the profiles with the branch before each name: families by their best rank, then by name."""
+    families = [list(group) for _, group in groupby(by_family(profiles), key=family_of)]
     out: list[tuple[ProfileSummary, str]] = []
-    for family, group in groupby(by_family(profiles), key=family_of):
-        members = list(group)
+    for members in sorted(families, key=lambda family: min(map(rank, family))):
+        family, last = family_of(members[0]), members[-1]
         based = members[0].name == family
         for profile in members:
-            last = profile is members[-1]
-            out.append((profile, ("  └ " if last else "  ├ ") if based and profile.name != family else ""))
+            branch = "  └ " if profile is last else "  ├ "
+            out.append((profile, branch if based and profile.name != family else ""))
     return out
+
+
+def rank(snapshot: Snapshot, stock: Mapping[str, Stock], profile: ProfileSummary) -> int:
+    """Rank what a person most likely looks for: 0 runs or starts, 1 on this box, 2 was used here, 3 can run, 4 cannot."""
+    here = stock.get(profile.name)
+    runs = profile.name in snapshot.engines or snapshot.swap_to(profile.name) is not None
+    complete = here is not None and (here.image or here.weights) and not lacks(here)
+    used = profile.name in snapshot.figures
+    holds = (runs, complete, used, profile.cannot_run is None, True)
+    return next(number for number, held in enumerate(holds) if held)
 
 
 def _mark(snapshot: Snapshot, profile: ProfileSummary) -> Line:
