@@ -196,6 +196,7 @@ async def _live(folder: Path, options: DemoOptions) -> None:
         settings=settings,
         runtime=boxes.runtime,
         reader=boxes.reader,
+        account=boxes.reader.account,
         nodes=boxes.nodes,
         load_catalog=lambda: twins(options.speed, options.nodes),
         simulated=True,

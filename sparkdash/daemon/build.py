@@ -81,7 +81,7 @@ def _gateway_deps(daemon: Daemon, listeners: Listeners, counter: TokenCounter, t
         captured=lambda request_id: find_captured(paths.state_dir(), request_id),
         examine=partial(control_actions.run_doctor, daemon) if on_box else None,
         inventory=partial(control_actions.stock_of_profiles, daemon) if on_box else None,
-        memory=daemon.accounts.now if on_box else None,
+        memory=daemon.accounts.now if on_box else parts.account,
         runs=partial(control_actions.bench_runs, simulated=parts.simulated),
         start_run=partial(control_actions.start_bench_run, daemon),
         settings_list=partial(control_actions.settings_list, daemon, read) if read else None,

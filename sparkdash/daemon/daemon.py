@@ -47,6 +47,8 @@ class Parts:
     """Whether engines may run on the nodes of the registry; the demo's nodes are simulated."""
     load_catalog: Callable[[], Catalog] | None = None
     load_settings: Callable[[], Settings] | None = None
+    account: Callable[[], Awaitable[MemoryAccount]] | None = None
+    """Account of simulated memory; None: this box's own memory is accounted for."""
     guard: MemoryGuard | None = None
     """Guard of the box's memory; None in the demo, whose memory is simulated."""
     memory_helper: MemoryHelper | None = None

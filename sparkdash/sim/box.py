@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.metric import Gpu, Memory
 from sparkdash.host.box import GpuReading
 from sparkdash.sim.process import MemoryClaim, read_claims
@@ -66,6 +67,32 @@ class SimBox:
         return Memory(
             total=TOTAL, available=available, free=room - cache, page_cache=cache,
             swap_total=SWAP, swap_used=min(SWAP, swapped), pressure=_pressure(available),
+        )  # fmt: skip
+
+    async def account(self) -> MemoryAccount:
+        """Return who holds the memory: the engines, what ended ones still hold, the rest."""
+        memory = self.memory()
+        cache = memory.page_cache or 0
+        engines = [
+            Holding(
+                kind=Holder.ENGINE, name=claim.profile, bytes=claim.memory, gpu_bytes=claim.memory, pid=claim.pid,
+                what="simulated engine", remedy=f"sparkdash stop {claim.profile}",
+            )
+            for claim in sorted(self._alive.values(), key=lambda claim: -claim.memory)
+        ]  # fmt: skip
+        lingering = min(self._lingering(), memory.total - memory.free - cache - sum(one.bytes for one in engines))
+        held = sum(one.bytes for one in engines) + lingering + cache + memory.free
+        rest = (
+            Holding(kind=Holder.KERNEL, name="ended engines", bytes=lingering, what="given back within seconds"),
+            Holding(kind=Holder.UNSEEN, name="other programs", bytes=memory.total - held, what="simulated"),
+            Holding(kind=Holder.CACHE, name="page cache", bytes=cache, what="files; given back when needed"),
+            Holding(kind=Holder.FREE, name="free", bytes=memory.free),
+        )
+        holdings = (*engines, *(one for one in rest if one.bytes > 0))
+        notes = ("Simulated: nothing of it was measured.",)
+        return MemoryAccount(
+            at=time.time(), total=memory.total, available=memory.available, holdings=holdings, gpu=GpuMemory.UNIFIED,
+            gpu_told=True, swap_total=memory.swap_total, swap_used=memory.swap_used, notes=notes,
         )  # fmt: skip
 
     def contiguity(self) -> None:

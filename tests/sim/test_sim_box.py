@@ -80,6 +80,15 @@ def test_memory_follows_the_claims(box: SimBox, claim: Callable[[int], ClaimFile
     assert (full.page_cache or 0) > (empty.page_cache or 0)
 
 
+async def test_every_byte_has_a_holder(box: SimBox, claim: Callable[[int], ClaimFile]) -> None:
+    claim(os.getpid()).write(60 * GIB)
+    for _ in range(2):  # claimed, and coming back
+        account = await box.account()
+        assert sum(one.bytes for one in account.holdings) == account.total
+        claim(os.getpid()).remove()
+    assert [one.name for one in account.holdings] == ["ended engines", "other programs", "page cache", "free"]
+
+
 def test_memory_comes_back_with_a_lag(box: SimBox, hand: Hand, claim: Callable[[int], ClaimFile]) -> None:
     """A gone engine's memory is held for two seconds, half back after three, and all of it after four."""
     empty = box.memory().available
