@@ -167,3 +167,78 @@ def test_the_name_that_clients_use_stays_an_alias() -> None:
     assert (profile["profile"], profile["serves"]) == ("chat", ["qwen"])
     (renamed,) = importers.import_profiles("models: {old: {cmd: llama-server -m /m.gguf}}", "new").profiles
     assert (renamed["profile"], renamed["serves"]) == ("new", ["old"])
+
+
+@pytest.mark.parametrize(
+    ("line", "args"),
+    [
+        ("llama-server -m /m.gguf --jinja $MORE", {"jinja": True}),
+        ("llama-server $MORE -m /m.gguf -c 4096", {"ctx-size": 4096}),
+        ("llama-server -m /m.gguf ${MORE}", {}),
+        ('llama-server -m /m.gguf -np 2 "$@"', {"parallel": 2}),
+        ("llama-server -m /m.gguf -np 2 > log 2>&1", {"parallel": 2}),
+        ("llama-server -m /m.gguf -np 2 \\\n  >log &", {"parallel": 2}),
+    ],
+)
+def test_what_stands_behind_a_value_takes_nothing_from_it(line: str, args: dict[str, Any]) -> None:
+    """A variable for further words took the flag before it, or the model's place; a redirection the value itself."""
+    imported = importers.import_profiles(line)
+    (profile,) = imported.profiles
+    assert (profile["models"], profile.get("args", {})) == ({"target": {"path": "/m.gguf"}}, args)
+    told = "is a redirection to the shell" if ">" in line else "stands for words that are not in the text"
+    assert told in said(imported)
+
+
+def test_words_behind_a_shell_s_script_fill_its_arguments() -> None:
+    text = """docker run img sh -c 'exec vllm serve "$1" --max-num-seqs "$2"' sh a/b 4 zzz"""
+    imported = importers.import_profiles(text)
+    (profile,) = imported.profiles
+    assert (profile["models"], profile["args"]) == ({"target": {"hf": "a/b"}}, {"max-num-seqs": 4})
+    assert "unknown: zzz: " in said(imported)
+    (rest,) = importers.import_profiles("""docker run img bash -c 'vllm serve a/b "$@"' -- --dtype auto""").profiles
+    assert rest["args"] == {"dtype": "auto"}
+
+
+def test_an_own_build_of_vllm_is_told_by_its_image_and_its_model() -> None:
+    (profile,) = importers.import_profiles("docker run opea/vllm-gaudi:1.4 --model a/b --dtype auto").profiles
+    assert (profile["engine"], profile["models"]) == ("vllm", {"target": {"hf": "a/b"}})
+
+
+def test_names_of_a_llama_swap_configuration_that_lead_nowhere_are_named() -> None:
+    text = """models:
+  a: {cmd: llama-server -m /m.gguf, aliases: [ok, "--no alias"], filters: {strip_params: "suffix, top_k"}}
+hooks: {on_startup: {preload: [a, gone], later: 1}, on_end: 1}
+matrix: {sets: {s: a & a}}
+"""
+    imported = importers.import_profiles(text)
+    (profile,) = imported.profiles
+    assert (profile["serves"], profile["request_strip"]) == (["ok"], ["suffix", "top_k"])
+    for name in ("--no alias", "hooks.on_startup.preload: 'gone'", "hooks.on_startup.later", "hooks.on_end"):
+        assert name in said(imported)
+
+
+UNIT = """[Unit]
+Description=The chat model of this box
+
+[Container]
+Image=vllm/vllm-openai:v1
+AddDevice=-/dev/accel
+AddDevice=nvidia.com/gpu=all
+Volume=%h/models:/models:ro
+EnvironmentFile=%h/keys.env
+Exec=--model /models/a \\
+# why it is so long
+  --max-model-len 4096
+a line without a key
+"""
+
+
+def test_a_quadlet_says_all_that_its_lines_say() -> None:
+    imported = importers.import_profiles(UNIT)
+    (profile,) = imported.profiles
+    assert profile["about"] == "The chat model of this box"
+    assert profile["args"] == {"max-model-len": 4096}
+    assert profile["mounts"] == [{"source": "~/models", "target": "/models"}]
+    assert "gpu" not in profile
+    for line in ("--device -/dev/accel", "--env-file $HOME/keys.env", "a line without a key"):
+        assert line in said(imported)

@@ -25,6 +25,8 @@ from sparkdash.engines.registry import all_adapters
 from sparkdash.redaction import is_secret_variable, masked
 
 _PYTHON = re.compile(r"python[\d.]*")
+_VARIABLE = re.compile(r"\$(?:[@*\w]+|\{[^{}]*\})")
+"""Word that is one variable, whose text nobody knows."""
 _VERSION = re.compile(
     r"[-_](?=[0-9a-f]*\d)[0-9a-f]{7,40}$|[-_]?v?b?\d[\w.]*$|[-_](?:latest|main|master|nightly|cuda\d*|vulkan|rocm|cpu)$"
 )
@@ -119,17 +121,16 @@ def _split(engine: EnginePart, words: list[str], notes: ImportNotes) -> tuple[li
     while index < len(words):
         word = words[index]
         index += 1
-        if word in ("$@", "--", ""):
-            if word:
-                notes.dropped(word, "stands for words that are not in the text")
+        if word == "--" or (_VARIABLE.fullmatch(word) and (named or positional)):
+            notes.dropped(word, "stands for words that are not in the text")
         elif not _is_flag(word):
-            positional.append(word)
+            positional += [word] if word else []
         else:
             name, equals, value = _name_and_value(engine, word)
             key = _key(engine, name, notes)
             values = [value] if equals else []
             is_bare = equals or (engine.engine.is_bare_flag(key) and not (named or positional))
-            while not is_bare and index < len(words) and _is_value(engine, key, words[index]):
+            while not is_bare and index < len(words) and _is_value(engine, key, words[index], len(values)):
                 values.append(words[index])
                 index += 1
             if key:
@@ -141,9 +142,12 @@ def _is_flag(word: str) -> bool:
     return word.startswith("-") and re.match(r"--?[A-Za-z]", word) is not None
 
 
-def _is_value(engine: EnginePart, key: str, word: str) -> bool:
-    """Whether a word after a flag is its value. A variable that nobody knows may stand for further flags."""
-    return not _is_flag(word) and not (engine.engine.is_bare_flag(key) and word.startswith("$"))
+def _is_value(engine: EnginePart, key: str, word: str, values: int) -> bool:
+    """Whether a word after a flag and `values` of its values is a value. A variable may stand for further flags."""
+    if not _VARIABLE.fullmatch(word):
+        return not _is_flag(word)
+    is_list = key == engine.syntax.names or key in engine.engine.lists.several
+    return word != "$@" and not engine.engine.is_bare_flag(key) and (not values or is_list)
 
 
 def _names_model(engine: EnginePart, word: str) -> bool:

@@ -31,7 +31,7 @@ def add_filters(made: dict[str, Any], model: str, filters: Any, notes: ImportNot
         what = f"models.{model}.filters.{key}"
         if key == "setParams" and isinstance(value, dict) and is_shallow(value):
             made["request_set"] = {str(name): item for name, item in value.items()}
-        elif key == "stripParams" and isinstance(value, str):
+        elif key in ("stripParams", "strip_params") and isinstance(value, str):
             made["request_strip"] = [name for name in map(str.strip, value.split(",")) if name and name != "model"]
         elif key == "setParamsByID" and isinstance(value, dict) and is_shallow(value):
             _add_modes(made, model, value, what, notes)
@@ -99,10 +99,9 @@ def settings_lines(data: Mapping[str, Any], made: Mapping[str, Mapping[str, Any]
     bodies = (
         {str(old): body for old, body in models.items() if isinstance(body, dict)} if isinstance(models, dict) else {}
     )
-    hooks = data.get("hooks")
-    startup = hooks.get("on_startup") if isinstance(hooks, dict) else None
-    preload = startup.get("preload") if isinstance(startup, dict) else None
-    if isinstance(preload, list) and (known := [names[str(one)] for one in preload if str(one) in names]):
+    startup = _one_key(data.get("hooks"), "hooks", "on_startup", notes)
+    preload = _one_key(startup, "hooks.on_startup", "preload", notes)
+    if known := _known("hooks.on_startup.preload", preload if isinstance(preload, list) else (), names, notes):
         lines.append(f"preload = {json.dumps(known)}")
     idle = _positive(data.get("globalTTL"))
     # One that is never unloaded has no time of its own: the time of the box becomes that of each other one.
@@ -155,14 +154,26 @@ def _matrix(matrix: Any, names: Mapping[str, str], notes: ImportNotes) -> Iterat
 
 
 def _set(name: str, what: str, members: Iterable[str], names: Mapping[str, str], notes: ImportNotes) -> Iterator[str]:
-    kept = []
-    for member in members:
-        if member in names:
-            kept.append(names[member])
-        else:
-            notes.dropped(what, f"{member!r} is not among the profiles")
+    kept = _known(what, members, names, notes)
     if len(kept) > 1:
         yield f"{_toml_key(name)} = {json.dumps(kept)}"
+
+
+def _known(what: str, models: Iterable[Any], names: Mapping[str, str], notes: ImportNotes) -> list[str]:
+    kept = []
+    for model in map(str, models):
+        if model in names:
+            kept.append(names[model])
+        else:
+            notes.dropped(what, f"{model!r} is not among the profiles")
+    return kept
+
+
+def _one_key(body: Any, where: str, key: str, notes: ImportNotes) -> Any:
+    """Return what a mapping has under the one key of it that is read; the others are named."""
+    for other in (str(one) for one in body if one != key) if isinstance(body, dict) else ():
+        notes.unknown(f"{where}.{other}")
+    return body.get(key) if isinstance(body, dict) else None
 
 
 def _toml_key(name: str) -> str:
@@ -203,6 +214,7 @@ _WHY = {
     "includeAliasesInList": "aliases are always listed",
     "logLevel": "sparkdash has a log of its own",
     "logToStdout": "sparkdash has a log of its own",
+    "logRequests": "requests are kept in the daemon's database",
     "logTimeFormat": "sparkdash has a log of its own",
     "metricsMaxInMemory": "requests are kept in the daemon's database",
     "captureBuffer": "`capture` in config.toml records requests",
@@ -318,7 +330,7 @@ def _dress(made: dict[str, Any], model: str, body: dict[str, Any], notes: Import
         made = {"profile": made["profile"], "about": " ".join(about.split())} | made
     extra = body.get("aliases")
     names = [model, *(str(one) for one in extra if isinstance(one, str | int))] if isinstance(extra, list) else [model]
-    made["serves"] = aliases([*names, *made.get("serves", [])], made["profile"])
+    made["serves"] = aliases([*names, *made.get("serves", [])], made["profile"], notes)
     env = body.get("env")
     for one in env if isinstance(env, list) else ():
         name, equals, value = str(one).partition("=")

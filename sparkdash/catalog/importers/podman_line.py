@@ -121,7 +121,7 @@ def _short(word: str, words: list[str], index: int, options: list[tuple[str, str
 def note_left_out(key: str, value: str | None, notes: ImportNotes) -> None:
     """Note a flag that has no key in a profile, with the reason where one is known."""
     if reason := _REASONS.get(key):
-        what = f"--{key}" if value is None or key in ("label", "env-file") else f"--{key} {value}"
+        what = f"--{key}" if value is None or key == "label" else f"--{key} {value}"
         notes.dropped(what, reason)
     else:
         flag = f"--{key}" if len(key) > 1 else f"-{key}"
@@ -379,7 +379,7 @@ def nearest(lines: Iterable[str]) -> str:
 def rename(profile: dict[str, Any], name: str) -> None:
     """Give the profile another name; its old one, which clients may use, becomes an alias."""
     old, profile["profile"] = profile["profile"], name
-    profile["serves"] = aliases([old, *profile.get("serves", [])], name)
+    profile["serves"] = [one for one in dict.fromkeys([old, *profile.get("serves", [])]) if one != name]
 
 
 def number_duplicates(profiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -425,9 +425,7 @@ def import_command(
 
 def assemble_profile(engine: EnginePart, container: dict[str, Any], name: str, notes: ImportNotes) -> dict[str, Any]:
     own = _own_name(engine, name)
-    serves = aliases(engine.names, own)
-    for lost in dict.fromkeys(name for name in engine.names if name not in (*serves, own, "auto")):
-        notes.unknown(lost, "is no name that clients could use, left out")
+    serves = aliases(engine.names, own, notes)
     mounts = [mount for mount in container.pop("mounts", []) if not _implied(mount, engine.models)]
     if engine.kind != "llamacpp" and container.get("shm_size") == DEFAULT_SHM:
         del container["shm_size"]
@@ -494,13 +492,16 @@ def _unwrap(words: list[str], notes: ImportNotes) -> Command:
     """Return the engine command inside `bash -c "…"`, when it has exactly one; its other steps are named."""
     flags = list(takewhile(lambda word: word.startswith("-"), words[1:]))
     is_shell = bool(words) and PurePosixPath(words[0]).name in ("bash", "sh", "dash", "zsh")
-    script = words[1 + len(flags) :][:1]
+    script, arguments = words[1 + len(flags) :][:1], words[1 + len(flags) :][2:]
     if not (is_shell and script and any(re.fullmatch(r"-[a-z]*c[a-z]*", flag) for flag in flags)):
         return Command(words, {})
-    inner = only_engine(parse_commands(script[0], notes), notes)
+    inner = only_engine(parse_commands(script[0], notes, arguments=arguments), notes)
     if inner is None:
         return Command(words, {})
     notes.rewritten(" ".join([words[0], *flags]), "the engine is started without a shell around it")
+    for at, word in enumerate(arguments, start=1):
+        if not re.search(rf"\$\{{?(?:{at}\b|[@*])", script[0]):
+            notes.unknown(word, "an argument that the shell's text does not name, left out")
     return inner
 
 

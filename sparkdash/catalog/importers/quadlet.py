@@ -32,8 +32,7 @@ _OPTIONS = {
     "Ulimit": "--ulimit",
     "Pull": "--pull",
 }
-_EXPORTED = {("Unit", "Description"), ("Service", "TimeoutStartSec")}
-"""Keys of other sections that an export of sparkdash has."""
+_SPECIFIERS = {"%h": "$HOME", "%%": "%", "$$": "$"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "s": " "}
 
 
@@ -46,13 +45,15 @@ def import_quadlet(text: str, name: str | None = None) -> Imported:
     notes = ImportNotes()
     words = ["podman", "run"]
     entry: list[str] = []
-    image = ""
+    image, about = "", ""
     command: list[str] = []
     for section, key, value in _entries(text):
         if section != "Container":
             if section == "Service" and key == "Environment":
                 notes.note(f"{section}.{key}", "is systemd's environment, not the engine's")
-            elif (section, key) not in _EXPORTED:
+            elif (section, key) == ("Unit", "Description"):
+                about = _text(value)
+            elif (section, key) != ("Service", "TimeoutStartSec"):  # which an export of sparkdash has
                 notes.dropped(f"{section}.{key}", "belongs to systemd; sparkdash starts and stops the engine itself")
             continue
         if key == "Image":
@@ -66,7 +67,7 @@ def import_quadlet(text: str, name: str | None = None) -> Imported:
         elif key == "PodmanArgs":
             words += _words(value)
         elif key in _OPTIONS:
-            words += [_OPTIONS[key], _text(value)]
+            words += [f"{_OPTIONS[key]}={_text(value)}"]
         else:
             notes.unknown(f"Container.{key}")
     if not image:
@@ -74,20 +75,22 @@ def import_quadlet(text: str, name: str | None = None) -> Imported:
     made = podman_line.import_command(Command([*words, *entry, image, *command], {}), notes, name, any_server=True)
     if made is None:
         raise import_refused("The unit's command starts no engine that sparkdash knows.")
+    if about not in ("", made["profile"]):
+        made = {"profile": made["profile"], "about": about} | made
     return notes.imported("quadlet", made)
 
 
 def _entries(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield section, key and value; a line that ends in a backslash goes on in the next."""
+    """Yield section, key and value; a line that ends in a backslash goes on in the next that is no comment."""
     section = ""
-    for line in re.sub(r"\\\n", " ", text).splitlines():
+    lines = (line for line in text.splitlines() if line.strip()[:1] not in ("#", ";"))
+    for line in re.sub(r"\\\n", " ", "\n".join(lines)).splitlines():
         stripped = line.strip()
         if stripped.startswith("[") and stripped.endswith("]"):
             section = stripped[1:-1]
-        elif stripped and stripped[0] not in "#;":
-            key, equals, value = stripped.partition("=")
-            if equals:
-                yield section, key.strip(), value.strip()
+        elif stripped:
+            key, _, value = stripped.partition("=")
+            yield section, key.strip(), value.strip()
 
 
 def _words(value: str) -> list[str]:
@@ -104,4 +107,4 @@ def _unescaped(text: str) -> str:
 
 
 def _text(value: str) -> str:
-    return value.replace("%%", "%").replace("$$", "$")
+    return re.sub(r"%[h%]|\$\$", lambda hit: _SPECIFIERS[hit[0]], value)

@@ -7,7 +7,7 @@ shlex forgets which quotes a word had, and variables may be filled in only in un
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
@@ -61,7 +61,8 @@ def split_fields(parts: list[str]) -> list[str]:
     return done
 
 
-_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(\[@\])?\})")
+_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*|[\d@])|\{([A-Za-z_]\w*|\d+|@)(\[@\])?\})")
+_ARGUMENT = re.compile(r"\$\{?[\d@]")
 _WITH_WORD = re.compile(r"\$\{([A-Za-z_]\w*|\d+|[@*])(:?[-+=?])")
 """Start of `${NAME:-word}` and its kin; a script's own arguments are never set."""
 _BRACES = re.compile(r"\$\{|\}")
@@ -251,7 +252,8 @@ class WordReader:
             value = None  # its own quotes would end those of the text around it
             self._notes.note(hit[0], "is a command's output, and no command is run; it stays as text")
         elif value is None:
-            self._notes.note(hit[0], "is of the environment, which is never read; it stays as text")
+            if not _ARGUMENT.match(hit[0]):
+                self._notes.note(hit[0], "is of the environment, which is never read; it stays as text")
         else:
             self._notes.note(f"${hit[1] or hit[2]}", "replaced by the text that the script itself assigns to it")
             self._filled = True
@@ -412,8 +414,8 @@ class ShellReader(WordReader):
             self._heredocs.append(hit[2])
             self._at = hit.end()
             return
-        if words and words[-1] in ("1", "2"):
-            words.pop()
+        if words and words[-1] in ("1", "2") and self._text[self._at - 1].isdigit():
+            words.pop()  # which of the program's outputs; with a blank behind it, it is a word
         start = self._at
         while self._at < len(self._text) and self._text[self._at] in "<>&| \t":
             self._at += 1
@@ -485,12 +487,17 @@ class Command(NamedTuple):
     env: dict[str, str]
 
 
-def parse_commands(text: str, notes: ImportNotes, *, is_joined: bool = False) -> list[Command]:
+def parse_commands(
+    text: str, notes: ImportNotes, *, is_joined: bool = False, arguments: Sequence[str] = ()
+) -> list[Command]:
     """Parse every simple command in order, without its leading assignments and starters. Raises ProfileError.
 
-    `is_joined`: the lines of one command were joined before, comments between them included.
+    `is_joined`: the lines of one command were joined before, comments between them included. `arguments`: what a text
+    of `sh -c` calls $1, $2 and so on.
     """
     shell = _Shell(notes)
+    if arguments:
+        shell.variables |= {"@": list(arguments)} | {str(at): word for at, word in enumerate(arguments, start=1)}
     reader = ShellReader(text, shell.variables, notes, is_joined=is_joined)
     return [command for words in reader.commands() if (command := shell.settle(words))]
 

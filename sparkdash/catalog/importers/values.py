@@ -163,9 +163,12 @@ def profile_name(text: str) -> str:
     return f"{name}-profile" if name == AUTO else name
 
 
-def aliases(names: list[str], own: str) -> list[str]:
-    """List the names that a profile may serve beside its own, without duplicates."""
-    return [name for name in dict.fromkeys(names) if _ALIAS.fullmatch(name) and name not in (own, AUTO)]
+def aliases(names: list[str], own: str, notes: ImportNotes) -> list[str]:
+    """List the names that a profile may serve beside its own, without duplicates; note those that it may not."""
+    found = [name for name in dict.fromkeys(names) if name not in (own, AUTO)]
+    for lost in (name for name in found if not _ALIAS.fullmatch(name)):
+        notes.unknown(lost, "is no name that clients could use, left out")
+    return list(filter(_ALIAS.fullmatch, found))
 
 
 def in_home(text: str) -> str:

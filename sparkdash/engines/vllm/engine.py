@@ -210,7 +210,9 @@ class Vllm(EngineAdapter):
             return [], words[3:]
         if name == "vllm" and words[1:2] == ["serve"]:
             return [] if words[0] == name else words[:2], words[2:]
-        if re.search(r"(^|/)vllm-openai(:|@|$)", image):
+        # An image of one's own has the server for its entrypoint too: its command begins with the server's flags.
+        is_own = "vllm" in image and bool(words[:1]) and words[0].startswith("--") and "--model" in words
+        if is_own or re.search(r"(^|/)vllm-openai(:|@|$)", image):
             return None if words[:1] and words[0] in _OTHER_COMMANDS else ([], words)
         return ([], words[1:]) if words[:1] == ["serve"] and "vllm" in image else None
 
