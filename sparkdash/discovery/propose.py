@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from sparkdash.catalog.catalog import NO_TAG
-from sparkdash.catalog.importers.values import aliases
+from sparkdash.catalog.importers.values import ImportNotes, aliases
 from sparkdash.discovery.found import LLAMA_SWAP, SPARKRUN, Discovered, FoundServer, Outlook, Step
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.host.inventory import ProfileStock
@@ -38,7 +38,7 @@ def attached_profiles(
             about = f"{model} of the {server.kind} server that already runs"
             profile = {"profile": name, "about": about, "engine": "openai", "url": server.url, "model_id": model}
             # clients that used the server directly keep their name for the model
-            served = aliases([untagged(model)], own=name)
+            served = aliases([untagged(model)], name, ImportNotes())
             yield f"{name}.yaml", profile | ({"serves": served} if served and served[0] not in taken else {})
 
 
