@@ -189,7 +189,7 @@ class DashboardPage(FirstRunPage):
     """Page of one column, or of two from TWO_COLUMNS_FROM terminal columns on."""
 
     title_key = "dashboard"
-    keys = "f large  s switch  e each  / find  [ ] window  v layout  h history  ? help"
+    keys = "s switch  f large  e each  / find  [ ] window  v layout  h history  ? help"
     AUTO_FOCUS = "RequestTable"
 
     BINDINGS: ClassVar[list[BindingType]] = [
