@@ -30,7 +30,7 @@ from sparkdash.tui.lines.charts import Range, nice_top, range_chart
 from sparkdash.tui.screens import requests
 from sparkdash.tui.screens.replay import parts_of
 from sparkdash.tui.screens.requests import parse_filter
-from sparkdash.tui.text import plain_text
+from sparkdash.tui.text import Style, plain_text
 from sparkdash.tui.widgets.chart import ChartPanel, columns
 
 WIDE = (120, 40)
@@ -250,13 +250,22 @@ def test_a_spike_of_one_bucket_is_drawn_at_any_width() -> None:
         start=tuple(map(float, range(count))), min=values, mean=values, max=values, count=(1,) * count,
     )  # fmt: skip
     found = columns(series, 0.0, 1000.0, 40)
-    assert found[10] == Range(1.0, 100.0)
+    assert found[10] == Range(1.0, 100.0, pytest.approx((24 * 1.0 + 100.0) / 25), 25)
     assert found[21:] == [None] * 19
     lines = range_chart(found, [], 4, nice_top(100.0), cursor=15, axis=lambda value: f"{value:g}")
     assert [plain_text(line).strip().split()[-1] for line in lines][::3] == ["100", "0"]
     assert plain_text(lines[0])[5] != " "
     assert plain_text(lines[0])[6:15].strip() == ""
     assert plain_text(lines[0])[15] == "┊"
+
+
+def test_the_mean_is_a_line_over_the_band_of_all_values() -> None:
+    """Bright where the mean is, faint where any value was; the last mean stands at the axis."""
+    each = [Range(0.0, 100.0, 50.0, 4)] * 4
+    lines = range_chart(each, [], 6, 100.0, cursor=None, axis=lambda value: f"{value:g}")
+    styles = [{span.style for span in line if any(cell > "\u2800" for cell in span.text)} for line in lines]
+    assert styles == [{Style.FAINT}, {Style.FAINT}, {Style.FAINT}, {Style.GOOD}, {Style.FAINT}, {Style.FAINT}]
+    assert [plain_text(line).split()[1:] for line in lines] == [["100"], [], [], ["50"], [], ["0"]]
 
 
 def test_a_window_keeps_the_moment_under_the_mouse_and_never_ends_in_the_future() -> None:

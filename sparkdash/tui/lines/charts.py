@@ -88,29 +88,39 @@ AXIS = 9
 
 
 class Range(NamedTuple):
-    """Lowest and highest value of one dot column."""
+    """Values of one dot column: the lowest, the highest, and the mean of the `measured`."""
 
     low: float
     high: float
+    mean: float
+    measured: int
+
+    def plus(self, other: Range) -> Range:
+        measured = self.measured + other.measured
+        mean = (self.mean * self.measured + other.mean * other.measured) / measured
+        return Range(min(self.low, other.low), max(self.high, other.high), mean, measured)
 
 
 Ranges = Sequence[Range | None]
 
 
 def columns(series: Series | None, begin: float, end: float, count: int) -> list[Range | None]:
-    """Put a series' buckets into `count` dot columns: the lowest and the highest of each."""
+    """Put a series' buckets into `count` dot columns."""
     found: list[Range | None] = [None] * count
     if series is None or end <= begin:
         return found
     wide = (end - begin) / count
-    for start, low, high in zip(series.start, series.min, series.max, strict=True):
-        if low is None or high is None:
+    for start, low, high, mean, measured in zip(
+        series.start, series.min, series.max, series.mean, series.count, strict=True
+    ):
+        if low is None or high is None or mean is None:
             continue
+        new = Range(low, high, mean, measured)
         first = max(int((start - begin) / wide), 0)
         last = min(max(int((start + series.step_s - begin) / wide - 0.001), first), count - 1)
         for place in range(first, last + 1):
             own = found[place]
-            found[place] = Range(min(low, own.low), max(high, own.high)) if own else Range(low, high)
+            found[place] = own.plus(new) if own else new
     return found
 
 
@@ -133,36 +143,55 @@ def nice_top(highest: float) -> float:
 def range_chart(
     first: Ranges, second: Ranges, rows: int, top: float, *, cursor: int | None, axis: Callable[[float], str]
 ) -> list[Line]:
-    """Draw both series in `rows` lines, two columns a cell, the axis at the right; `cursor` is a cell with a line."""
+    """Draw both means as lines, the first over the band of its values, in `rows` lines of two columns a cell.
+
+    The axis is at the right, with the first series' last mean; `cursor` is a cell with a line.
+    """
     full = rows * _DOTS
-    spans = [_levels(series, top, full) for series in (first, second)]
+    plotted = Plotted(_line(first, top, full), _line(second, top, full), _band(first, top, full))
     cells = (max(len(first), len(second)) + 1) // 2
+    last = next((one.mean for one in reversed(first) if one), None)
     lines: list[Line] = []
     for row in range(rows):
         base = (rows - 1 - row) * _DOTS
-        told = [_cell(spans, place, base, lit=place == cursor) for place in range(cells)]
-        lines.append(merge_spans(told) + align_right(styled(_axis_text(row, rows, top, axis), Style.DIM), AXIS))
+        told = [_cell(plotted, place, base, lit=place == cursor) for place in range(cells)]
+        lines.append(merge_spans(told) + align_right(_axis_text(row, rows, top, last, axis), AXIS))
     return lines
 
 
-def _axis_text(row: int, rows: int, top: float, axis: Callable[[float], str]) -> str:
+def _axis_text(row: int, rows: int, top: float, last: float | None, axis: Callable[[float], str]) -> Line:
     if row == 0:
-        return axis(top)
+        return styled(axis(top), Style.DIM)
     if row == rows - 1:
-        return axis(0.0)
-    return axis(top / 2) if rows >= 5 and row == rows // 2 else ""
+        return styled(axis(0.0), Style.DIM)
+    if last is not None and row_of(last, rows, top) == row:
+        return styled(axis(last), Style.GOOD)
+    return styled(axis(top / 2) if rows >= 5 and row == rows // 2 else "", Style.DIM)
 
 
-def _levels(series: Ranges, top: float, full: int) -> list[tuple[int, int] | None]:
-    """Return the dots of each column, joined to the column before so that a line has no holes."""
+Dots = Sequence[tuple[int, int] | None]
+"""Lowest and highest dot of each column."""
+
+
+class Plotted(NamedTuple):
+    """What a chart draws, the topmost first."""
+
+    line: Dots
+    other: Dots
+    band: Dots
+
+
+def _band(series: Ranges, top: float, full: int) -> Dots:
+    return [one and (_dot_level(one.low, top, full), _dot_level(one.high, top, full)) for one in series]
+
+
+def _line(series: Ranges, top: float, full: int) -> Dots:
+    """Return the dots of the means, each joined to the one before so that the line has no holes."""
     found: list[tuple[int, int] | None] = []
-    before: tuple[int, int] | None = None
+    before: int | None = None
     for one in series:
-        own = None if one is None else (_dot_level(one.low, top, full), _dot_level(one.high, top, full))
-        joined = own
-        if own is not None and before is not None:
-            joined = (min(own[0], max(before[1], 0)), max(own[1], before[0]))
-        found.append(joined)
+        own = None if one is None else _dot_level(one.mean, top, full)
+        found.append(None if own is None else (own, own) if before is None else (min(own, before), max(own, before)))
         before = own
     return found
 
@@ -171,16 +200,18 @@ def _dot_level(value: float, top: float, full: int) -> int:
     return min(max(round(value / top * full) - 1, 0), full - 1)
 
 
-def _cell(spans: Sequence[Sequence[tuple[int, int] | None]], place: int, base: int, *, lit: bool) -> Span:
-    bits = [_dots(levels, place, base) for levels in spans]
-    if bits[0]:
-        return Span(chr(0x2800 + (bits[0] | bits[1])), Style.GOOD, lit)
-    if bits[1]:
-        return Span(chr(0x2800 + bits[1]), Style.DIM, lit)
+def _cell(plotted: Plotted, place: int, base: int, *, lit: bool) -> Span:
+    line, other = _dots(plotted.line, place, base), _dots(plotted.other, place, base)
+    if line:
+        return Span(chr(0x2800 + (line | other)), Style.GOOD, lit)
+    if other:
+        return Span(chr(0x2800 + other), Style.DIM, lit)
+    if band := _dots(plotted.band, place, base):
+        return Span(chr(0x2800 + band), Style.FAINT, lit)
     return Span("┊" if lit else " ", Style.DIM, lit)
 
 
-def _dots(levels: Sequence[tuple[int, int] | None], place: int, base: int) -> int:
+def _dots(levels: Dots, place: int, base: int) -> int:
     found = 0
     for side in (0, 1):
         column = 2 * place + side
