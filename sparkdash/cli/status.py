@@ -25,12 +25,13 @@ from sparkdash.cli.output import (
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, ProfileName, Yes, complete_profile
 from sparkdash.cli.use import announce_plan
 from sparkdash.errors import AdmissionError
-from sparkdash.units import age, duration, gib
+from sparkdash.units import age, duration, gib, percent
 
 if TYPE_CHECKING:
     from sparkdash.client.client import Client
     from sparkdash.domain.engine import Failure
     from sparkdash.domain.history import Replay
+    from sparkdash.domain.profile import Profile
     from sparkdash.domain.request import Request
     from sparkdash.domain.state import Snapshot
     from sparkdash.domain.swap import Plan
@@ -313,17 +314,25 @@ def _request_row(row: Request, world: Snapshot) -> tuple[str, ...]:
 LABEL = 16
 
 
-def why(profile: ProfileName, as_json: AsJson = False) -> None:
+def why(
+    profile: ProfileName,
+    slow: Annotated[bool, typer.Option("--slow", help="Tell where its last start spent its time.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Tell whether PROFILE fits now, and who would leave for it.
 
     Shows its need by term, the available memory, who would leave and why, and whether the memory guard permits the
     load. If it does not fit: who else holds memory, and the command that frees it. Nothing is started or stopped.
 
-    With --json: the plan, as `use --json` has it under "plan".
+    With --slow: the stages of its last start, and for the two longest the change that would shorten them, by how much,
+    and how that is known: from other starts of this box, else from published figures.
+
+    With --json: the plan, as `use --json` has it under "plan"; its last starts are in "starts".
 
     \b
     Examples:
       sparkdash why gpt-oss-120b
+      sparkdash why gpt-oss-120b --slow
       sparkdash why qwen3-coder-30b-nvfp4/eagle3 --json
     """
     from sparkdash.client.client import Client
@@ -331,9 +340,12 @@ def why(profile: ProfileName, as_json: AsJson = False) -> None:
     with Client() as client:
         plan = client.plan(name=profile)
         world = client.state()
-        others = [] if as_json or plan.fits or not plan.needs_bytes else _others(client)
+        known = client.profile(name=profile) if slow and not as_json else None
+        others = [] if as_json or slow or plan.fits or not plan.needs_bytes else _others(client)
     if as_json:
         print_json(plan)
+    elif known is not None:
+        print_text("\n".join(slow_lines(plan, known, shutil.get_terminal_size().columns)))
     else:
         columns = shutil.get_terminal_size().columns
         print_text("\n".join([*why_lines(plan, world, columns, others), *stuck_lines(plan.profile, world, columns)]))
@@ -378,6 +390,30 @@ def why_lines(plan: Plan, world: Snapshot, columns: int, others: Sequence[str] =
     yield plan.verdict
     for number, one in enumerate(others):
         yield from wrap_beside_label(_why_row("" if number else "others hold", ""), one, columns)
+
+
+def slow_lines(plan: Plan, profile: Profile, columns: int) -> Iterator[str]:
+    """Format the newest start of the plan: its stages, what it read, and how its two longest stages get shorter."""
+    from sparkdash.cli.profiles.page import wrap_beside_label
+    from sparkdash.domain.phrases import start_facts
+    from sparkdash.engines.registry import adapter_of
+    from sparkdash.engines.start_costs import largest_costs
+
+    if not plan.starts:
+        yield f"No start of {plan.profile} is recorded. `sparkdash use {plan.profile}` starts it."
+        return
+    newest = plan.starts[0]
+    whole = sum(step.s for step in newest.stages)
+    yield f"{plan.profile}: its last start took {duration(whole)}"
+    for step in newest.stages:
+        yield _why_row(step.name, f"{step.s:7.1f} s  {percent(step.s / whole if whole else None):>5}")
+    for number, fact in enumerate(start_facts(newest)):
+        yield _why_row("" if number else "seen", fact)
+    for cost in largest_costs(adapter_of(profile).levers(), profile, plan.starts):
+        saving = f" About {duration(cost.saves_s)} less." if cost.saves_s is not None else ""
+        source = f" ({cost.source})" if cost.source else ""
+        text = f"{duration(cost.s)}. {cost.change or 'No change is known that shortens it.'}{saving}{source}"
+        yield from wrap_beside_label(_why_row(cost.stage, ""), text, columns)
 
 
 def stuck_lines(profile: str, world: Snapshot, columns: int) -> Iterator[str]:

@@ -73,13 +73,16 @@ class EngineState(StrEnum):
 class LoadProgress(Frozen):
     """Progress of an engine's start, read from its own log.
 
-    `stage` is one of nodes, download, weights, compile, kv, graphs, warmup, http, ready; start until the log names one.
+    `stage` is one of nodes, download, weights, compile, kv, kernels, graphs, warmup, http, ready; start until the log
+    names one.
     """
 
     stage: str
     fraction: float | None = None
     """Share of this stage that is done, 0..1; None when the log does not say."""
     detail: str = ""
+    took_s: float | None = None
+    """Seconds of the stage up to this line, as the engine's log tells them."""
 
 
 class Failure(Frozen):

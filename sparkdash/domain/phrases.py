@@ -16,7 +16,7 @@ from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.swap import Plan, Swap, SwapPhase
+from sparkdash.domain.swap import Plan, Start, Swap, SwapPhase
 from sparkdash.units import DASH, age, bit_rate, counted, duration, gib, natural, number, percent, size
 
 
@@ -182,6 +182,26 @@ def heard_text(swap: Swap, now: float) -> str:
     if swap.heard_at is None or swap.phase is not SwapPhase.LOAD:
         return ""
     return f"last line {age(max(0.0, now - swap.heard_at))} ago"
+
+
+def start_facts(start: Start) -> list[str]:
+    """Say what a start found and took: "first start on this image", "61.0 GiB from a disk at 420 MiB/s"."""
+    weights = next((step.s for step in start.stages if step.name == "weights"), 0.0)
+    rate = f", {size(int(start.disk_bytes / weights))}/s" if start.disk_bytes and weights else ""
+    told = (
+        "first start on this image" if start.first_on_image else "",
+        {True: "graphs compiled anew", False: "graphs from the compile cache", None: ""}[start.compiled],
+        f"{size(start.disk_bytes)} read from a disk{rate}" if start.disk_bytes is not None else "",
+        f"{size(start.cached_bytes)} read from the page cache" if start.cached_bytes is not None else "",
+        f"{size(start.peak_bytes)} of memory at most" if start.peak_bytes is not None else "",
+    )
+    return list(filter(None, told))
+
+
+def start_text(start: Start) -> str:
+    """Name the two longest stages: "weights 2m32s, compile 24s"."""
+    longest = sorted(start.stages, key=lambda step: -step.s)[:2]
+    return ", ".join(f"{step.name} {duration(step.s)}" for step in longest)
 
 
 def estimate_text(swap: Swap, now: float) -> str:

@@ -70,6 +70,26 @@ class Step(Frozen):
     s: float
 
 
+class Start(Frozen):
+    """A start, taken apart. Bytes; None is unknown, not zero."""
+
+    stages: tuple[Step, ...]
+    """Seconds of each stage in order: container, process (until its log's first line), imports, those that the log
+    names, server, first token.
+    """
+    compiled: bool | None = None
+    """Whether graphs were compiled anew; False: they came from a cache. None: the log does not tell."""
+    disk_bytes: int | None = None
+    """Bytes that its processes read from a disk."""
+    cached_bytes: int | None = None
+    """Bytes that they read from the page cache; None where the files are mapped, too."""
+    peak_bytes: int | None = None
+    """Most memory that its processes held."""
+    image_id: str | None = None
+    first_on_image: bool | None = None
+    """Whether no earlier start of this model and engine had the same image, so that its caches were empty."""
+
+
 class Swap(Frozen):
     """A change of residents. Times are Unix seconds, durations seconds."""
 
@@ -127,6 +147,8 @@ class Swap(Frozen):
     stage_s: dict[SwapPhase, float] = {}
     steps: tuple[Step, ...] = ()
     """Steps in order with their durations, without the drain; only of an ended swap."""
+    start: Start | None = None
+    """The start of the target, once it is over; None of a start that failed or that an earlier daemon began."""
     ended_at: float | None = None
     outcome: SwapOutcome | None = None
     failure: Failure | None = None
@@ -206,3 +228,5 @@ class Plan(Frozen):
     """
     expected_s: float | None = None
     """Learned duration of the swap; None before the first, 0 when the profile runs already."""
+    starts: tuple[Start, ...] = ()
+    """The last starts of this model on this engine, newest first, also by other profiles."""

@@ -35,6 +35,7 @@ from sparkdash.engines.proposal import (
     plan_cache,
 )
 from sparkdash.engines.rule import Rule
+from sparkdash.engines.start_costs import Lever
 
 POOLING = frozenset({Task.EMBED, Task.RERANK})
 _ENCODERS = ("bert", "roberta", "mpnet", "gte", "t5encoder")
@@ -113,10 +114,14 @@ class EngineAdapter:
     metric_prefix: str | None = None
     program: tuple[str, ...] = ()
     phrases: Sequence[logs.Phrase] = ()
+    follows: Mapping[str, str] = MappingProxyType({})
+    """Stage of a start that follows another one's end without a line of its own."""
+    compiled_line: re.Pattern[str] | None = None
+    """Line of its log that tells of compiled graphs; the group `cached` is there if they came from a cache."""
     causes: Sequence[logs.Cause] = ()
+    """Causes of failed starts, tried before those that all engines share."""
     weights_line: re.Pattern[str] | None = None
     """Line of its log that tells the GiB of its weights."""
-    """Causes of failed starts, tried before those that all engines share."""
     death_words: tuple[bytes, ...] = ()
     """Words in an error body or error event that mean that the engine behind the HTTP server is dead. Empty where the
     connection merely breaks.
@@ -188,6 +193,10 @@ class EngineAdapter:
         return None
 
     def rules(self) -> tuple[Rule, ...]:
+        return ()
+
+    def levers(self) -> tuple[Lever, ...]:
+        """Return what shortens a stage of its start; of several for one stage the first that applies counts."""
         return ()
 
     # -- its log

@@ -34,7 +34,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Log line that reports progress. The pattern may name `pct`, or `done` and `total`; else `fraction` holds."""
+    """Log line that reports progress. The pattern may name `pct`, or `done` and `total`; else `fraction` holds.
+
+    It may also name `took`: the seconds of the stage up to this line.
+    """
 
     stage: str
     pattern: str
@@ -48,7 +51,13 @@ def phrase(stage: str, pattern: str, fraction: float | None = None) -> Phrase:
 def match_progress(line: str, phrases: Sequence[Phrase]) -> LoadProgress | None:
     for known in phrases:
         if hit := _compiled(known.pattern).search(line):
-            return LoadProgress(stage=known.stage, fraction=_fraction(known, hit), detail=detail(line))
+            took = hit.groupdict().get("took")
+            return LoadProgress(
+                stage=known.stage,
+                fraction=_fraction(known, hit),
+                detail=detail(line),
+                took_s=float(took) if took else None,
+            )
     return None
 
 

@@ -5,6 +5,9 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from sparkdash.domain.container import LABEL_HEAD, LABEL_NODES, ContainerSpec
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec
@@ -28,6 +31,8 @@ class Sim(EngineAdapter):
     death_words = surface.DEATH_WORDS
     metrics = surface.METRICS
     phrases = surface.PHRASES
+    follows: Mapping[str, str] = MappingProxyType(surface.FOLLOWS)
+    compiled_line = surface.COMPILED
     weights_line = surface.WEIGHTS_LINE
     runs_on_nodes = True
     owned_by = "sparkdash-sim"

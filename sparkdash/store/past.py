@@ -34,9 +34,10 @@ from sparkdash.domain.history import (
     UsageSelection,
 )
 from sparkdash.domain.memory import LoadContiguity
+from sparkdash.domain.phrases import start_text
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import FIGURE_WINDOW, RECENT_NOTICES, RECENT_REQUESTS, RECENT_SWAPS, Figures
-from sparkdash.domain.swap import Step, Swap, SwapCause, SwapOutcome, SwapPhase
+from sparkdash.domain.swap import Start, Step, Swap, SwapCause, SwapOutcome, SwapPhase
 from sparkdash.errors import AdmissionError, DaemonError
 from sparkdash.store import rows, series, usage
 from sparkdash.store.rows import REQUEST_COLUMNS, parse_request
@@ -234,6 +235,8 @@ def _swap(row: tuple[Any, ...]) -> TimelineMark:
         stopped = json.loads(record or "{}").get("evict", ())
         what = f"Stop of {' and '.join(stopped) or 'all engines'}, {cause}"
         profile = stopped[0] if len(stopped) == 1 else None
+    start = json.loads(record or "{}").get("start")
+    longest = f", longest {start_text(Start.model_validate(start))}" if start else ""
     ends = {"failed": f"failed after {took:.0f} s: {failure}", "cancelled": f"cancelled after {took:.0f} s"}
     return TimelineMark(
         kind=MarkKind.SWAP,
@@ -242,7 +245,7 @@ def _swap(row: tuple[Any, ...]) -> TimelineMark:
         profile=profile,
         level=_SWAP_LEVELS.get(outcome, Level.INFO),
         code=outcome,
-        text=f"{what}: {ends.get(outcome, f'{took:.0f} s')}",
+        text=f"{what}: {ends.get(outcome, f'{took:.0f} s{longest}')}",
     )
 
 

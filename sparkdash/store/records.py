@@ -14,7 +14,7 @@ from sparkdash.domain.history import measured_of
 from sparkdash.domain.memory import Footprint, GuardKill, LoadContiguity, Weighing
 from sparkdash.domain.metric import Sample
 from sparkdash.domain.request import Request
-from sparkdash.domain.swap import Step, Swap, SwapOutcome, SwapPhase
+from sparkdash.domain.swap import Start, Step, Swap, SwapOutcome, SwapPhase
 from sparkdash.store import rows, usage
 from sparkdash.store.figures import SecondBuckets, SecondRow
 from sparkdash.store.past import RecentPast
@@ -35,8 +35,11 @@ class Learned:
     def __init__(self) -> None:
         self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
         self._steps: defaultdict[str, deque[Steps]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
+        self._images: defaultdict[str, set[str]] = defaultdict(set)
+        """Ids of the images that each kin was started with."""
+        self._starts: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
+        """The last starts of each kin, as JSON."""
         self._loads: defaultdict[str, dict[str, Weighing]] = defaultdict(dict)
-
         self._contiguity: deque[LoadContiguity] = deque(maxlen=CONTIGUITY_HELD)
 
     @classmethod
@@ -58,8 +61,14 @@ class Learned:
     def learn_contiguity(self, load: LoadContiguity) -> None:
         self._contiguity.append(load)
 
-    def learn_times(self, fingerprint: str, kin: str, took_s: float, steps: Steps) -> None:
+    def learn_times(
+        self, fingerprint: str, kin: str, took_s: float, steps: Steps, image_id: str | None, start: str | None
+    ) -> None:
         self._took[fingerprint].append(took_s)
+        if image_id:
+            self._images[kin].add(image_id)
+        if start:
+            self._starts[kin].append(start)
         for key in filter(None, (fingerprint, kin)):
             if steps:
                 self._steps[key].append(steps)
@@ -77,6 +86,10 @@ class Learned:
             self._took[key].extend(times)
         for key, steps in newer._steps.items():
             self._steps[key].extend(steps)
+        for kin, images in newer._images.items():
+            self._images[kin] |= images
+        for kin, starts in newer._starts.items():
+            self._starts[kin].extend(starts)
         self._contiguity.extend(newer._contiguity)
         for key, loads in newer._loads.items():
             for seen in loads.values():
@@ -90,6 +103,14 @@ class Learned:
     def steps(self, key: str) -> tuple[Steps, ...]:
         """Steps of the last swaps of this fingerprint, or of this kin; oldest first."""
         return tuple(self._steps.get(key, ()))
+
+    def is_first_on(self, image_id: str, kin: str) -> bool | None:
+        """Whether no swap to this kin had the image; None where earlier swaps do not tell theirs."""
+        known = self._images.get(kin)
+        return None if not kin or (known is None and kin in self._steps) else image_id not in (known or ())
+
+    def starts(self, kin: str) -> tuple[Start, ...]:
+        return tuple(map(Start.model_validate_json, reversed(self._starts.get(kin, ()))))
 
     def footprint(self, fingerprint: str) -> Footprint | None:
         """Memory of this launch; None before the first load that counts."""
@@ -170,6 +191,13 @@ class Records:
     def steps(self, key: str) -> tuple[Steps, ...]:
         return self._learned.steps(key)
 
+    def is_first_on(self, image_id: str, kin: str) -> bool | None:
+        return self._learned.is_first_on(image_id, kin)
+
+    def starts(self, kin: str) -> tuple[Start, ...]:
+        """Return the last starts of this kin, newest first."""
+        return self._learned.starts(kin)
+
     def footprint(self, fingerprint: str) -> Footprint | None:
         return self._learned.footprint(fingerprint)
 
@@ -177,7 +205,10 @@ class Records:
         """Record a finished swap. `kin` is shared by launches that load alike; one not `whole` teaches nothing."""
         took = sum(seconds for phase, seconds in swap.stage_s.items() if phase not in (SwapPhase.COPY, SwapPhase.DRAIN))
         if swap.outcome is SwapOutcome.DONE and whole and swap.target is not None:
-            self._learned.learn_times(fingerprint, kin, took, swap.steps)
+            start = swap.start
+            self._learned.learn_times(
+                fingerprint, kin, took, swap.steps, start and start.image_id, start and start.model_dump_json()
+            )
         self._write(rows.PUT_SWAP, rows.swap_row(swap, fingerprint, kin, took, whole=whole))
 
     def record_load(self, seen: Weighing, profile: str, fingerprint: str) -> None:

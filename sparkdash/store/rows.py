@@ -17,8 +17,8 @@ from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Step, Swap, SwapOutcome
 
 Row = tuple[object, ...]
-SwapTimes = tuple[str, str, float, tuple[Step, ...]]
-"""Fingerprint, kin (profiles of the same model and engine), seconds and steps of a swap."""
+SwapTimes = tuple[str, str, float, tuple[Step, ...], str | None, str | None]
+"""Fingerprint, kin (profiles of the same model and engine), seconds, steps, image, and the start as JSON, of a swap."""
 WeighedLoad = tuple[str, Weighing]
 """Fingerprint of a load, and the memory it took."""
 
@@ -78,7 +78,11 @@ ONCE = {
     for name, table, columns in (("kill", "kills", 6), ("notice", "notices", 5))
 }
 """The same for rows without an id, which the database may have already."""
-GET_SWAPS = "SELECT fingerprint, kin, took_s, steps FROM swaps WHERE outcome = 'done' AND profile <> '' ORDER BY rowid"
+GET_SWAPS = (
+    "SELECT fingerprint, kin, took_s, steps, json_extract(record, '$.start.image_id'), json_extract(record, '$.start')"
+    " FROM swaps"
+    " WHERE outcome = 'done' AND profile <> '' ORDER BY rowid"
+)
 GET_LOADS = (
     "SELECT id, at, fingerprint, measure, steady_bytes, peak_bytes, after_prompt_bytes FROM loads"
     " WHERE spoilt IS NULL AND steady_bytes IS NOT NULL ORDER BY rowid"
@@ -100,8 +104,9 @@ def swap_row(swap: Swap, fingerprint: str, kin: str, took_s: float, *, whole: bo
 
 
 def parse_swap_times(row: Sequence[Any]) -> SwapTimes:
-    fingerprint, kin, took_s, steps = row
-    return fingerprint, kin or "", took_s, tuple(Step(name=name, s=s) for name, s in json.loads(steps or "[]"))
+    fingerprint, kin, took_s, steps, image_id, start = row
+    named = tuple(Step(name=name, s=s) for name, s in json.loads(steps or "[]"))
+    return fingerprint, kin or "", took_s, named, image_id, start
 
 
 def request_row(request: Request) -> Row:

@@ -20,6 +20,7 @@ from sparkdash.supervisor.decide.fit import BoxMemory, Choice, NodeRoom
 from sparkdash.supervisor.decide.moves import Hold, Move, Preload, ProfileFacts, Release, Stop
 from sparkdash.supervisor.decide.records import SchedulerRecords
 from sparkdash.supervisor.decide.scheduler import Scheduler
+from sparkdash.supervisor.swap.tasks import launch_family
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import duration, gib
 
@@ -165,7 +166,7 @@ class Planner:
     def _plan(self, profile: Profile, choice: Choice, residents: Iterable[str], *, evict: tuple[str, ...]) -> Plan:
         """Gather what both plans tell: nodes, memory, and who stays. Residents include engines that are coming up."""
         boxes, need = self.boxes(), self._tools.needs(profile)
-        box = boxes.get(choice.tightest, BoxMemory())
+        box, store = boxes.get(choice.tightest, BoxMemory()), self._tools.store
         return Plan(
             profile=profile.name,
             nodes=choice.nodes,
@@ -177,6 +178,7 @@ class Planner:
             now_bytes=box.available,
             reserve_bytes=box.reserve,
             available_bytes=choice.available,
+            starts=store.starts(launch_family(profile)) if store else (),
         )
 
     def _is_on(self, name: str, nodes: tuple[str, ...]) -> bool:

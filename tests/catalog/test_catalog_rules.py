@@ -57,6 +57,8 @@ def test_good_files_are_not_blamed(write: Write) -> None:
         (FP8, "enforce-eager: true", 12, "enforce-eager"),
         ("load-strategy: eager", "load-strategy: lazy", 9, "mmap-loader"),
         (FP8, "max-num-seqs: 4\n  max-cudagraph-capture-size: 2048", 13, "cudagraph-capture-size"),
+        (FP8, "max-num-seqs: 4\n  cudagraph-capture-sizes: [1, 2]", 13, "capture-misses-batch"),
+        ('OMP_NUM_THREADS: "4"', 'MAX_JOBS: "20"', 7, "many-compilers"),
         (FP8, "max-num-batched-tokens: 65536", 12, "max-num-batched-tokens"),
         (FP8, "trust-remote-code: true", 12, "trust-remote-code"),
         ("4096", '"$((4*1024))"', 11, "unfilled-variable"),
@@ -127,6 +129,7 @@ NEEDED = {
 @pytest.mark.parametrize(("engine", "arg", "rule"), [
     ("llamacpp", "no-mmap: false", "llamacpp-mmap"),
     ("sglang", "enable-metrics: false", "sglang-metrics"),
+    ("sglang", "weight-loader-disable-mmap: false", "sglang-mmap"),
     ("sglang", "mem-fraction-static: 80", "no-share-of-memory"),
     ("trtllm", "kv_cache_free_gpu_memory_fraction: 0", "no-share-of-memory"),
 ])  # fmt: skip
@@ -134,7 +137,8 @@ def test_other_engines_have_rules_of_their_own(write: Write, engine: str, arg: s
     """And vLLM's are not theirs."""
     text = GOOD.replace("vllm", engine).replace(FP8, arg)
     text = text.replace("  gpu-memory-utilization: 0.8\n", "").replace("  max-model-len: 4096\n", "")
-    text = text.replace("  safetensors-load-strategy: eager\n", "")
+    reads = "  weight-loader-disable-mmap: true\n" if engine == "sglang" and rule != "sglang-mmap" else ""
+    text = text.replace("  safetensors-load-strategy: eager\n", reads)
     assert found(write(file=text)) == [(10, rule)]
 
 

@@ -9,7 +9,8 @@ from fake_daemon import BIRTH, GIB, FakeDaemon, engine
 
 from sparkdash.domain.engine import EngineState, Failure, Incident, Parked
 from sparkdash.domain.memory import Basis, Need, Term
-from sparkdash.domain.swap import Plan
+from sparkdash.domain.profile import EngineKind, Profile
+from sparkdash.domain.swap import Plan, Start, Step
 
 Run = Callable[..., Any]
 
@@ -53,6 +54,40 @@ def test_every_figure_that_the_verdict_rests_on_is_told(sparkdash: Run, daemon: 
         "  takes about     3m40s",
         "It fits once old has left, beside small.",
     ]
+
+
+def test_a_slow_start_is_taken_apart_with_what_would_shorten_it(sparkdash: Run, daemon: FakeDaemon) -> None:
+    """This box's own record comes before published figures; a stage that nothing shortens says so."""
+
+    def start(**seconds: float) -> Start:
+        return Start(stages=tuple(Step(name=name.replace("_", " "), s=s) for name, s in seconds.items()))
+
+    slow = start(container=0.4, process=20, weights=150, compile=92, kv=3).replace(
+        compiled=True, first_on_image=True, disk_bytes=60 * GIB, peak_bytes=70 * GIB
+    )
+    daemon.whole["qwen"] = Profile(name="qwen", engine=EngineKind.VLLM)
+    daemon.plans["qwen"] = Plan(profile="qwen", starts=(slow, start(weights=148, compile=6)))
+    done = sparkdash("why", "qwen", "--slow")
+    assert (done.code, done.err) == (0, "")
+    told = done.out.splitlines()
+    assert told[0] == "qwen: its last start took 4m25s"
+    assert told[3] == "  weights           150.0 s   57 %"
+    assert told[6:9] == [
+        "  seen            first start on this image",
+        "                  graphs compiled anew",
+        "                  60 GiB read from a disk, 410 MiB/s",
+    ]
+    told = " ".join(done.out.split())
+    assert "weights 2m30s. Write `load-format: instanttensor`" in told
+    assert "About 1m55s less. (published: 4m51s to 1m06s, 164 GiB on two Sparks" in told
+    assert "compile 1m32s. Keep its cache folder" in told
+    assert "About 1m26s less. (this box: 6.0s in another of its last 2 starts)" in told
+
+
+def test_a_profile_that_never_started_here_has_no_slow_start(sparkdash: Run, daemon: FakeDaemon) -> None:
+    daemon.whole["qwen"] = Profile(name="qwen", engine=EngineKind.VLLM)
+    daemon.plans["qwen"] = Plan(profile="qwen")
+    assert "No start of qwen is recorded." in sparkdash("why", "qwen", "--slow").out
 
 
 def test_a_hold_of_the_memory_guard_comes_first(sparkdash: Run, daemon: FakeDaemon) -> None:

@@ -77,10 +77,10 @@ def test_memory_counts_where_what_is_read_may_not_be_asked(tmp_path: Path) -> No
     (tmp_path / "7").mkdir()
     (tmp_path / "7/status").write_text("Name:\tx\nVmRSS:\t    2048 kB\n")
     assert proc.taken_in([7], tmp_path) == {7: 2 * MIB}
-    assert not proc.tells_reads([7], tmp_path)
-    (tmp_path / "7/io").write_text("rchar: 1000\nwchar: 1\n")
+    assert proc.reads([7], tmp_path) == {}
+    (tmp_path / "7/io").write_text("rchar: 1000\nwchar: 1\nread_bytes: 400\n")
     assert proc.taken_in([7], tmp_path) == {7: 2 * MIB + 1001}
-    assert proc.tells_reads([6, 7], tmp_path)
+    assert proc.reads([6, 7], tmp_path) == {7: (1000, 400)}
 
 
 def sensor(folder: Path, label: str, microwatts: int) -> Path:

@@ -223,13 +223,15 @@ async def test_a_spec_without_an_image() -> None:
 
 
 async def test_a_writable_mount_that_cannot_be_made(program: Program, tmp_path: Path) -> None:
-    """A cache folder below a file cannot be; the message names it."""
-    program("podman", "exit 0")
+    """A cache folder below a file cannot be; the message names it, before anything is stopped for the start."""
+    program("podman", "[ $1 = inspect ] && echo '[]'; exit 0")
     (tmp_path / "file").write_text("")
     mount = Mount(source=str(tmp_path / "file/cache"), target="/c", read_only=False)
-    with pytest.raises(HostError, match="file/cache") as caught:
-        await Podman().start(SPEC.model_copy(update={"mounts": (mount,)}))
-    assert caught.value.code == "mount_missing"
+    spec = SPEC.model_copy(update={"mounts": (mount,)})
+    for refused in (Podman().check_start, Podman().start):
+        with pytest.raises(HostError, match="file/cache") as caught:
+            await refused(spec)
+        assert caught.value.code == "mount_missing"
 
 
 @pytest.mark.parametrize("hangs", ["run", "inspect"])

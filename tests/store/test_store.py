@@ -13,7 +13,7 @@ from stored import asked, load, rows, swap
 
 from sparkdash.domain.memory import BLOCK, Contiguity, GuardKill, LoadContiguity, LoadOutcome, Measure
 from sparkdash.domain.request import Request, RequestState
-from sparkdash.domain.swap import Step, SwapOutcome
+from sparkdash.domain.swap import Start, Step, SwapOutcome
 from sparkdash.store import Store, past, schema, transactions, usage
 from sparkdash.store import store as store_module
 from sparkdash.store.rows import Row
@@ -160,6 +160,22 @@ async def test_the_steps_of_swaps_are_kept_by_launch_and_by_kin(tmp_path: Path) 
         assert [s[-1].s for s in store.steps("vllm org/model")] == [3, 4, 5, 6, 7]
         assert store.steps("f1")[0][:2] == steps
         assert store.steps("other") == ()
+
+
+async def test_the_starts_of_a_model_are_kept_and_tell_the_first_on_an_image(tmp_path: Path) -> None:
+    path, kin = tmp_path / "sparkdash.db", "vllm org/model"
+    start = Start(stages=(Step(name="weights", s=40.0),), compiled=True, disk_bytes=7, image_id="one")
+    async with Store.opened(path, lambda _: None) as store:
+        assert store.is_first_on("one", kin) is True
+        store.record_swap(swap("1", 100).replace(start=start), "f", kin)
+        store.record_swap(swap("2", 100).replace(start=start.replace(image_id="two")), "g", kin)
+        older = swap("3", 100).replace(steps=start.stages)  # as written before starts were recorded
+        store.record_swap(older, "h", "vllm org/older")
+        store.record_swap(swap("4", 1, outcome=SwapOutcome.FAILED).replace(start=start), "f", kin)
+    async with Store.opened(path, lambda _: None) as store:
+        assert store.starts(kin) == (start.replace(image_id="two"), start)
+        assert [store.is_first_on(image, kin) for image in ("one", "two", "three")] == [False, False, True]
+        assert store.is_first_on("one", "vllm org/older") is None
 
 
 async def test_free_blocks_before_and_after_loads_outlive_the_daemon_in_their_order(tmp_path: Path) -> None:

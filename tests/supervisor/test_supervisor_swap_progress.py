@@ -19,7 +19,7 @@ from sparkdash.store import Store
 from sparkdash.supervisor.state.swap_record import BY_MEMORY, BY_TIME, NEARLY, Estimate, Steps, SwapEta
 from sparkdash.units import GIB
 
-STAGES = ("download", "weights", "compile", "kv", "graphs", "warmup", "http", "ready")
+STAGES = ("download", "weights", "compile", "kv", "kernels", "graphs", "warmup", "http", "ready")
 
 
 def steps(**seconds: float) -> Steps:
@@ -274,6 +274,23 @@ async def test_no_stage_of_a_quick_load_is_passed_over(house: Any, make_profile:
     assert [step.name for step in house.swaps()[-1].steps][-4:] == ["start", "weights done", "kv", "warm"]
 
 
+async def test_a_start_is_recorded_by_stage(
+    house: Any, make_profile: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stages add up to what the phases took."""
+    monkeypatch.setattr(proc, "reads", lambda pids: dict.fromkeys(pids, (5 * GIB, 3 * GIB)))
+    lines = ("Resolved architecture: X", "Starting to load model x", "Directly load AOT compilation from path /x")
+    house.runtime.zoo["a"] = behaviour(load_s=15, lines=lines)
+    await house.open(make_profile("a"))
+    await house.leased("a")
+    (swap,) = house.swaps()
+    assert (swap.start.stages[0].name, swap.start.stages[-1].name) == ("container", "compile")
+    phases = sum(swap.stage_s[phase] for phase in (SwapPhase.CREATE, SwapPhase.LOAD, SwapPhase.WARM))
+    assert sum(step.s for step in swap.start.stages) == pytest.approx(phases)
+    assert (swap.start.compiled, swap.start.image_id) == (False, "id of image")
+    assert (swap.start.disk_bytes, swap.start.cached_bytes) == (3 * GIB, 2 * GIB)
+
+
 async def test_the_log_is_shown_before_it_tells_a_stage(house: Any, make_profile: Any, behaviour: Any) -> None:
     """vLLM imports and resolves for a minute before it loads: its last line stands there, and none once a stage is known."""
     house.runtime.zoo["a"] = behaviour(load_s=15, lines=("INFO 11-22 16:09:30 [model.py:1] Resolved architecture: X",))
@@ -397,7 +414,7 @@ async def test_memory_that_others_move_is_no_progress_of_a_stuck_load(
     house: Any, make_profile: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proc, "taken_in", lambda pids: dict.fromkeys(pids, GIB))
-    monkeypatch.setattr(proc, "tells_reads", lambda _: True)
+    monkeypatch.setattr(proc, "reads", lambda pids: dict.fromkeys(pids, (GIB, GIB)))
     house.runtime.zoo["a"] = behaviour(never_ready=True)
     await house.open(make_profile("a"), no_progress_s=60)
     taken = house.reader.memory
@@ -418,7 +435,7 @@ async def test_what_the_box_caches_counts_where_nobody_may_ask_what_the_load_rea
     house: Any, make_profile: Any, behaviour: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proc, "taken_in", lambda pids: dict.fromkeys(pids, GIB))
-    monkeypatch.setattr(proc, "tells_reads", lambda _: False)
+    monkeypatch.setattr(proc, "reads", lambda _: {})
     house.runtime.zoo["a"] = behaviour(load_s=200, lines=())
     await house.open(make_profile("a", gib=0), no_progress_s=20)
     asking, taken = house.ask("a"), house.reader.memory

@@ -34,6 +34,7 @@ from sparkdash.engines.memory_terms import (
 from sparkdash.engines.probes import MetricNames, Probes
 from sparkdash.engines.proposal import SEQUENCES, KvCachePlan, MemoryBudget, Proposal
 from sparkdash.engines.rule import Hit, Rule, Severity, flag_path
+from sparkdash.engines.start_costs import Lever
 
 # /metrics is off unless asked for.
 DEFAULT_FLAGS: tuple[tuple[str, ArgValue], ...] = (("metrics", True),)
@@ -262,6 +263,9 @@ class LlamaCpp(EngineAdapter):
     def rules(self) -> tuple[Rule, ...]:
         return RULES
 
+    def levers(self) -> tuple[Lever, ...]:
+        return LEVERS
+
     def kv_dtype(self, lines: Sequence[str]) -> str | None:
         """Read the KV cache's type from the log; "q8_0/f16" where keys and values differ."""
         hit = logs.first_match(lines, KV)
@@ -405,5 +409,15 @@ RULES = (
     ),
 )
 
+LEVERS = (
+    Lever(
+        "weights",
+        "Remove what maps its files: sparkdash makes llama.cpp read them.",
+        "llama.cpp PR#27742",
+        224.0,
+        22.0,
+        lambda profile, _start: any(_maps(profile)),
+    ),
+)
 
 ENGINE = LlamaCpp()

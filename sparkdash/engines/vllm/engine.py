@@ -22,6 +22,7 @@ from sparkdash.engines.flag_table import FlagSource, FlagSyntax
 from sparkdash.engines.memory_terms import Facts
 from sparkdash.engines.proposal import KnownImage, KvCachePlan, MemoryBudget, Proposal
 from sparkdash.engines.rule import Rule
+from sparkdash.engines.start_costs import Lever
 from sparkdash.engines.vllm import flags, memory, nodes, surface
 
 # Without it the usage of an answer does not tell how many prompt tokens came from the prefix cache.
@@ -66,6 +67,8 @@ class Vllm(EngineAdapter):
     metric_prefix = "vllm:"
     weights_line = surface.WEIGHTS_LINE
     phrases = (*nodes.PHRASES, *surface.PHRASES)
+    follows: Mapping[str, str] = MappingProxyType(surface.FOLLOWS)
+    compiled_line = surface.COMPILED
     causes = (
         logs.cause(
             "out_of_memory",
@@ -130,6 +133,11 @@ class Vllm(EngineAdapter):
         from sparkdash.engines.vllm.rules import RULES
 
         return RULES
+
+    def levers(self) -> tuple[Lever, ...]:
+        from sparkdash.engines.vllm.rules import LEVERS
+
+        return LEVERS
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:
         if hit := logs.first_match(lines, QUANTIZED_KV):

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkdash.domain.profile import Profile
+from sparkdash.domain.swap import Start
 from sparkdash.engines.argv import lookup, parse_size, parse_token_count
 from sparkdash.engines.memory_terms import BOX_BYTES
 from sparkdash.engines.rule import Hit, Rule, Severity, flag_path, on_several_nodes, variables
+from sparkdash.engines.start_costs import Lever
 from sparkdash.engines.vllm import flags
 from sparkdash.units import GIB
 
@@ -35,6 +37,8 @@ HYBRID = ("qwen3.5", "qwen3.6", "qwen3-next")
 """Names of models that mix gated-delta-net layers with attention."""
 MONITOR = "RAY_memory_monitor_refresh_ms"
 STEP_LIMIT = "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"
+COMPILERS = ("MAX_JOBS", "FLASHINFER_NVCC_THREADS")
+MOST_COMPILERS = 4
 LEAST_STEP_S = 40
 """Shortest limit of a step that a healthy pair kept to; its first request takes the longest."""
 MAPPED = (None, "auto", "safetensors")
@@ -92,6 +96,17 @@ def _capture(profile: Profile) -> Iterator[Hit]:
     if size > useful:
         text = f"{size} captures more than {seqs} sequences can use"
         yield Hit(flag_path(profile, "max-cudagraph-capture-size") or (), text, f"Write {useful}, or remove it.")
+
+
+def _captured_list(profile: Profile) -> Iterator[Hit]:
+    sizes = lookup(profile.args, "cudagraph-capture-sizes")
+    seqs = parse_token_count(lookup(profile.args, "max-num-seqs"))
+    if not isinstance(sizes, list) or not seqs:
+        return
+    full = seqs * (1 + _draft_tokens(profile))
+    if full <= CAPTURE_CAP and full not in sizes:
+        text = f"lacks {full}, the size of a step with all {seqs} sequences"
+        yield Hit(flag_path(profile, "cudagraph-capture-sizes") or (), text, f"Add {full}.")
 
 
 def _batched(profile: Profile) -> Iterator[Hit]:
@@ -239,6 +254,13 @@ def _mapped(profile: Profile) -> Iterator[Hit]:
         yield Hit(path, text, "Write `safetensors-load-strategy: eager`, which reads them.")
 
 
+def _compilers(profile: Profile) -> Iterator[Hit]:
+    for path, name, value in variables(profile):
+        if name in COMPILERS and value.strip().isdecimal() and int(value) > MOST_COMPILERS:
+            text = f"{value.strip()} compilers at a first start take the memory that the weights need"
+            yield Hit(path, text, f'Write "{MOST_COMPILERS}" or less.')
+
+
 def _streamer(profile: Profile) -> Iterator[Hit]:
     path = flag_path(profile, "load-format")
     if path and lookup(profile.args, "load-format") == STREAMER and STREAMER_LIMIT not in profile.env:
@@ -297,6 +319,13 @@ RULES = (
         "capture beyond max-num-seqs x tokens per step x 2 costs time and memory",
         "vLLM's own default is min(that, 512)",
         _capture,
+    ),
+    Rule(
+        "capture-misses-batch",
+        Severity.WARNING,
+        "a list of capture sizes without the full batch, sequences x tokens per step",
+        "42 cut to 40 cost 12 % of the speed of six sequences: owners of Sparks, autumn 2026",
+        _captured_list,
     ),
     Rule(
         "max-num-batched-tokens",
@@ -408,10 +437,75 @@ RULES = (
         _mapped,
     ),
     Rule(
+        "many-compilers",
+        Severity.WARNING,
+        "a first start with many compilers beside the weights",
+        "22 nvcc at a time took four boxes down, so that tonyd2wild's kit sets MAX_JOBS=2; sparkring 2, eugr 4",
+        _compilers,
+    ),
+    Rule(
         "streamer-without-limit",
         Severity.WARNING,
         "runai_streamer without a memory limit on two boxes",
         "a rank killed at 18 % of a load of 178 GB: NVFP4-2x#9; the limit: vllm#53906",
         on_several_nodes(_streamer),
+    ),
+)
+
+
+def _is_mapped(profile: Profile, _start: Start) -> bool:
+    return any(_mapped(profile))
+
+
+def _is_cold(_profile: Profile, start: Start) -> bool:
+    return start.first_on_image is True
+
+
+def _profiles_kv(profile: Profile, _start: Start) -> bool:
+    return lookup(profile.args, "kv-cache-memory-bytes") is None
+
+
+def _captures_by_default(profile: Profile, _start: Start) -> bool:
+    return lookup(profile.args, "cudagraph-capture-sizes") is None
+
+
+LEVERS = (
+    Lever(
+        "weights",
+        "Write `load-format: instanttensor` where the image has it, else `safetensors-load-strategy: eager`: "
+        "both read the files, which are mapped now.",
+        "164 GiB on two Sparks by instanttensor, GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204",
+        291.0,
+        66.0,
+        _is_mapped,
+    ),
+    Lever(
+        "compile",
+        "Keep its cache folder: the next start with this image takes the compiled graphs from there.",
+        "30B-A3B on an H100, vllm#47456",
+        43.0,
+        10.0,
+        lambda _profile, start: start.compiled is True,
+    ),
+    Lever(
+        "kv",
+        "Write `kv-cache-memory-bytes:` with the size that its log names as available for the KV cache: then nothing "
+        "is measured.",
+        "vllm#44881",
+        applies=_profiles_kv,
+    ),
+    Lever(
+        "kernels",
+        "Keep its cache folder: kernels are built and tuned at the first start with an image.",
+        "FlashInfer's tuning, vllm PR#55671",
+        416.0,
+        110.0,
+        _is_cold,
+    ),
+    Lever(
+        "graphs",
+        "Write a short `cudagraph-capture-sizes:`, up to `max-num-seqs` x tokens per step.",
+        "2 to 17 s by their number, vllm#47456 #20264",
+        applies=_captures_by_default,
     ),
 )

@@ -60,30 +60,40 @@ METRICS = MetricNames(
 # A drafter is loaded in a second pass: the fraction starts anew and the line says why.
 PHRASES = (
     phrase("weights", r"Starting to load model ", 0.0),
-    phrase("download", r"Time spent downloading weights for \S+: [\d.]+ seconds", 1.0),
+    phrase("download", r"Time spent downloading weights for \S+: (?P<took>[\d.]+) seconds", 1.0),
     phrase("weights", r"Prefetching checkpoint files: +(?P<pct>\d+)%"),
     phrase(
         "weights",
         r"(?:Loading safetensors checkpoint shards|Loading pt checkpoint shards|Multi-thread loading shards"
         r"|Loading safetensors using [^:]+): +(?P<pct>\d+)% Completed \| (?P<done>\d+)/(?P<total>\d+)",
     ),
-    phrase("weights", r"Loading weights took [\d.]+ seconds", 1.0),
+    phrase("weights", r"Loading weights took (?P<took>[\d.]+) seconds", 1.0),
     phrase("weights", r"Loading drafter model\.\.\.", 0.0),
-    phrase("weights", r"Model loading took [\d.]+ GiB(?: memory)? and [\d.]+ seconds", 1.0),
+    phrase("weights", r"Model loading took [\d.]+ GiB(?: memory)? and (?P<took>[\d.]+) seconds", 1.0),
     phrase("compile", r"Warming up model for the compilation|Dynamo bytecode transform time: [\d.]+ s"),
     phrase("compile", r"Compiling a graph for compile range .* takes [\d.]+ s"),
     phrase("compile", r"Directly load (?:the compiled graph|AOT compilation)|saved AOT compiled function"),
-    phrase("compile", r"torch\.compile (?:takes|took) [\d.]+ s in total", 1.0),
-    phrase("compile", r"Initial profiling/warmup run took [\d.]+ s", 1.0),
+    phrase(
+        "compile",
+        r"torch\.compile(?: and initial profiling run)? (?:takes|took) (?P<took>[\d.]+) s in total",
+        1.0,
+    ),
+    phrase("kv", r"Initial profiling/warmup run took (?P<took>[\d.]+) s"),
     phrase("kv", r"Available KV cache memory: [\d.]+ GiB"),
     phrase("kv", r"(?:GPU|CPU|GPU \+ host) KV cache size: [\d,]+ tokens", 1.0),
     phrase("graphs", r"Capturing CUDA graphs \([^)]*\): +(?P<pct>\d+)%"),
-    phrase("graphs", r"Graph capturing finished in \d+ secs, took [\d.]+ GiB", 1.0),
+    phrase("kernels", r"\[Auto[Tt]uner\]: (?:Autotuning process starts|Tuning )|DeepG(?:emm|EMM)\S* warmup"),
+    phrase("kernels", r"\[Autotuner\]: Autotuning process ends", 1.0),
+    phrase("graphs", r"Graph capturing finished in (?P<took>\d+) secs, took [\d.]+ GiB", 1.0),
     phrase("warmup", r"init engine \(profile, create kv cache, warmup model\) took [\d.]+ s", 1.0),
     phrase("http", r"Starting vLLM (?:API server \d+|server) on http\S+"),
     phrase("ready", r"Application startup complete\.", 1.0),
 )
 
+FOLLOWS = {"kv": "kernels"}
+"""Silent stages: between the size of the KV cache and the graphs it warms its kernels up."""
+COMPILED = re.compile(r"(?P<cached>Directly load )|Compiling a graph for|saved AOT compiled function")
+"""Lines that tell of compiled graphs: taken from the cache, else made anew."""
 WEIGHTS_LINE = re.compile(r"Model loading took ([\d.]+) GiB")
 
 

@@ -135,6 +135,7 @@ class Podman:
             raise answers.name_taken(self.name, spec.name)
         if lacks := await in_thread(lambda: podman_host.lacking(self.name, spec)):
             raise lacks
+        await self._host.make_mounts(spec)
         if spec.keeps_entrypoint and spec.image:
             told = await self._call(argv.entrypoint(self.name, spec.image), LOOK_S)
             if fault := answers.entrypoint_fault(spec.image, told.out, spec.argv):

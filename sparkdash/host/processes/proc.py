@@ -112,22 +112,25 @@ def taken_in(pids: Iterable[int], proc: Path = PROC) -> dict[int, int]:
     for pid in pids:
         resident = _summed(pid, ("VmRSS:",), proc)
         if resident is not None:
-            found[pid] = resident + (_moved_chars(pid, proc) or 0)
+            found[pid] = resident + sum(_io(pid, ("rchar:", "wchar:"), proc))
     return found
 
 
-def tells_reads(pids: Iterable[int], proc: Path = PROC) -> bool:
-    """Whether the kernel tells what at least one of these processes reads: it does so for this user's own."""
-    return any(_moved_chars(pid, proc) is not None for pid in pids)
+def reads(pids: Iterable[int], proc: Path = PROC) -> dict[int, tuple[int, int]]:
+    """Bytes that each process read with calls, and that came from a disk for it, by pid: this user's processes only.
+
+    What comes from a disk is also what mapped files and direct reads brought.
+    """
+    counts = ((pid, _io(pid, ("rchar:", "read_bytes:"), proc)) for pid in pids)
+    return {pid: (found[0], found[1]) for pid, found in counts if len(found) > 1}
 
 
-def _moved_chars(pid: int, proc: Path) -> int | None:
+def _io(pid: int, names: tuple[str, ...], proc: Path) -> list[int]:
     try:
         lines = (proc / str(pid) / "io").read_text().splitlines()
     except OSError:
-        return None
-    counts = [int(line.split()[1]) for line in lines if line.startswith(("rchar:", "wchar:"))]
-    return sum(counts) if counts else None
+        return []
+    return [int(line.split()[1]) for line in lines if line.startswith(names)]
 
 
 def _summed(pid: int, names: tuple[str, ...], proc: Path) -> int | None:

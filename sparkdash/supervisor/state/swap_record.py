@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sparkdash.domain.engine import Failure, LoadProgress
 from sparkdash.domain.event import Fact, SwapChanged
-from sparkdash.domain.swap import Step, Swap, SwapOutcome, SwapPhase
+from sparkdash.domain.swap import Start, Step, Swap, SwapOutcome, SwapPhase
 from sparkdash.supervisor.state.clock import Clock
 
 Steps = tuple[Step, ...]
@@ -31,7 +31,7 @@ AHEAD = 0.5
 BY_MEMORY = 0.8
 """Largest share of a first load that weights or memory can show: compiling and graphs take no memory."""
 WEIGHTS = "weights"
-AFTER_WEIGHTS = frozenset({"compile", "kv", "graphs", "warmup", "http", "ready"})
+AFTER_WEIGHTS = frozenset({"compile", "kv", "kernels", "graphs", "warmup", "http", "ready"})
 """Stages of the log that begin once the weights are there."""
 LONGER = 1.5
 LONGER_S = 10.0
@@ -284,6 +284,10 @@ class SwapRecord:
     def heard(self) -> None:
         """Note a line of the engine's log; published with the next change, or HEARD_S later."""
         self._heard_at = self._clock.now()
+
+    def taken_apart(self, start: Start) -> None:
+        """Set how long each stage of the start took; published with the swap's end."""
+        self.swap = self.swap.replace(start=start)
 
     def extend(self) -> None:
         """Count a load that stands still as moving from now on, as far as its limit goes."""

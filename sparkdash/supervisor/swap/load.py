@@ -21,9 +21,10 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.swap import SwapPhase
+from sparkdash.domain.swap import Start, Step, SwapPhase
 from sparkdash.engines.generic.known_servers import described_server
 from sparkdash.engines.logs import detail
+from sparkdash.engines.start_stages import StartStages
 from sparkdash.errors import EngineError, HostError, SparkdashError, UpstreamError
 from sparkdash.host.kernel_lines import KernelKind
 from sparkdash.host.processes import proc
@@ -57,10 +58,13 @@ class ProcessProgress:
         self._enough = enough
         self._seen: dict[int, int] = {}
         self._gained = 0
-        self.tells_reads = False
-        """Whether reads and writes are in the figures: a download by another user's process shows nowhere else."""
+        self.reads: dict[int, tuple[int, int]] = {}
+        """Bytes that each process read with calls, and from a disk. Empty where the kernel does not tell: then a
+        download by another user's process shows nowhere.
+        """
         self.held: int | None = None
         """Bytes of memory that they held at the last look; None while unknown."""
+        self.peak: int | None = None
 
     async def moved(self) -> bool | None:
         """Whether the processes have taken in enough since that was last so; None when nobody can tell."""
@@ -70,8 +74,10 @@ class ProcessProgress:
                 pids, reading = await asyncio.gather(
                     self._tools.runtime.pids(self._container), self._tools.reader.gpu()
                 )
-                found, self.tells_reads = await in_thread(lambda: (proc.taken_in(pids), proc.tells_reads(pids)))
+                found, reads = await in_thread(lambda: (proc.taken_in(pids), proc.reads(pids)))
+                self.reads |= reads
                 self.held = self._tools.reader.engine_bytes(pids, reading) if pids else None
+                self.peak = max(self.peak or 0, self.held or 0) or None
             for pid, held in (reading.processes or {}).items():
                 if pid in pids:
                     found[pid] = found.get(pid, 0) + held
@@ -133,6 +139,8 @@ class Loading:
         self._told: LoadProgress | None = None
         self._told_at = 0.0
         self._moved_at = tools.clock.monotonic()
+        self._stages = StartStages(self._moved_at, self._adapter.follows)
+        self._compiled: bool | None = None
         self._began_at = tools.clock.now()
         self._nodes = nodes
         found = {node: memory for node in nodes if (memory := last_memory(tools, node)) is not None}
@@ -181,6 +189,7 @@ class Loading:
     async def warm(self) -> None:
         """Have the engine do a small piece of its work: some die at their first request. Raises EngineError."""
         settings, limit = self._tools.settings, self._tools.settings.warm_s
+        self._stages.alive(self._tools.clock.monotonic())
         if described_server(self._profile):  # Ollama and its like load the model for their first request
             limit = max(limit, settings.no_progress_s)
         try:
@@ -189,6 +198,22 @@ class Loading:
             # a connection that breaks off is most often the first sign of a death
             await self._while_it_lives(self._tools.clock.sleep(POLL_S))
             raise self._bad_answer(error.message.rstrip(".")) from error
+
+    async def taken_apart(self) -> Start:
+        """Return how long each stage took, now that the first token is there, and what its processes read and held."""
+        now = self._tools.clock.monotonic()
+        with suppress(SparkdashError):
+            pids = await self._tools.runtime.pids(self._container)
+            self._own.reads |= await in_thread(lambda: proc.reads(pids))
+        asked, disk = (sum(counts) for counts in zip((0, 0), *self._own.reads.values(), strict=True))
+        created = self._record.swap.stage_s.get(SwapPhase.CREATE, 0.0)
+        return Start(
+            stages=(Step(name="container", s=created), *self._stages.seconds(now)),
+            compiled=self._compiled,
+            disk_bytes=disk if self._own.reads else None,
+            cached_bytes=asked - disk if asked > disk else None,
+            peak_bytes=self._own.peak,
+        )
 
     async def _while_it_lives(self, work: Awaitable[T]) -> T:
         doing = asyncio.ensure_future(work)
@@ -249,6 +274,9 @@ class Loading:
         if LOCAL in self._nodes:
             self._tools.guarded.heard_load()
         progress = self._adapter.read_log(line)
+        self._stages.heard(progress, self._tools.clock.monotonic())
+        if self._adapter.compiled_line and (hit := self._adapter.compiled_line.search(line)):
+            self._compiled = self._compiled or not hit["cached"]
         shape = _NUMBERS.sub("", line)
         if shape not in self._shapes or progress not in (None, self._latest):
             self._shapes.add(shape)
@@ -282,7 +310,7 @@ class Loading:
                     self._moved_at = now
             alone = not self._tools.registry.loading(but=self._profile.name, on=self._nodes)
             moved = self._nodes_that_moved()
-            if own is not None and self._own.tells_reads:
+            if own is not None and self._own.reads:
                 moved.discard(LOCAL)
             if moved and (alone or own is None):
                 self._moved_at = self._tools.clock.monotonic()

@@ -229,7 +229,10 @@ class SwapTasks:
     def _close(
         self, swap: Transition, outcome: SwapOutcome, failure: Failure | None = None, *, whole: bool = True
     ) -> Swap:
-        target, store = swap.target, self._store
+        target, store, start = swap.target, self._store, swap.record.swap.start
+        if store is not None and target is not None and start is not None and start.image_id:
+            first = store.is_first_on(start.image_id, launch_family(target))
+            swap.record.taken_apart(start.replace(first_on_image=first))
 
         def record(ended: Swap) -> None:
             if store is not None and target is not None:

@@ -24,7 +24,7 @@ from sparkdash.domain.memory import Contiguity
 from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.phrases import copy_share, copy_wait
 from sparkdash.domain.profile import ModelRef, Profile
-from sparkdash.domain.swap import SwapPhase
+from sparkdash.domain.swap import Start, SwapPhase
 from sparkdash.engines import openai
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_check import unlisted_flags
@@ -76,13 +76,16 @@ def engine_container(tools: Tools, target: Profile, nodes: tuple[str, ...], flag
 
 async def check_start(
     tools: Tools, target: Profile, nodes: Collection[str], evict: Iterable[Engine]
-) -> KnownFlags | None:
-    """Check what speaks against a start; return the known flags. Raises HostError and AdmissionError."""
+) -> tuple[str | None, KnownFlags | None]:
+    """Check what speaks against a start; return the image's id and the known flags.
+
+    Raises HostError and AdmissionError.
+    """
     image, runtime = target.image, tools.runtime
     image_id = await runtime.image_id(image) if runtime.containerised and image is not None else ""
     if LOCAL in nodes:
         await _check_here(tools, target, image_id, evict)
-    return None if image_id is None else await tools.flags.known(target, image_id)
+    return image_id, None if image_id is None else await tools.flags.known(target, image_id)
 
 
 async def _check_here(tools: Tools, target: Profile, image_id: str | None, evict: Iterable[Engine]) -> None:
@@ -241,6 +244,7 @@ class Transition:
     def __post_init__(self) -> None:
         self.phase = self.record.swap.phase
         self._flags: KnownFlags | None = None
+        self._image_id: str | None = None
         self._stopping: list[str] = []
         """Profiles whose containers were told to end and still run."""
         self._stops_until = 0.0
@@ -275,7 +279,7 @@ class Transition:
         """Rule 1: a start that cannot succeed evicts nobody."""
         began, self.phase = self.phase, SwapPhase.PREFLIGHT
         launch_nodes(self.tools, self.nodes)
-        self._flags = await check_start(self.tools, target, self.nodes, self.evict)
+        self._image_id, self._flags = await check_start(self.tools, target, self.nodes, self.evict)
         if LOCAL in self.nodes:
             await self._check_launch(target)
         self.phase = began
@@ -379,17 +383,18 @@ class Transition:
         self._register(target, spec)
         # not before the engine is in the registry, so that other starts count its memory
         self.tell(Admitted(target.name))
-        start = asyncio.ensure_future(self._create(target, spec))
+        created = asyncio.ensure_future(self._create(target, spec))
         try:
-            await finish_despite_cancel(start)
-            self._guard(target, start.result())
+            await finish_despite_cancel(created)
+            self._guard(target, created.result())
             url = tools.registry.engines[target.name].url or ""
-            await self._load(target, spec.name, url)
+            start = await self._load(target, spec.name, url)
+            self.record.taken_apart(start.replace(image_id=self._image_id or None))
             await self._ready(target, url, load_s=tools.clock.monotonic() - began)
         except BaseException as error:
             if isinstance(error, EngineError) and error.code == "unknown_flag":
                 error.hint = self._which_flags(target) or error.hint
-            if start.exception() is None:  # a failed start left no container, and another owner's may have the name
+            if created.exception() is None:  # a failed start left no container, and another owner's may have the name
                 await finish_despite_cancel(self._clean_up(target, spec.name))
             raise
 
@@ -444,7 +449,7 @@ class Transition:
         if container.node == LOCAL:
             self.tools.guarded.add(target, container)
 
-    async def _load(self, target: Profile, container: str, url: str) -> None:
+    async def _load(self, target: Profile, container: str, url: str) -> Start:
         tools = self.tools
         tools.logbook.open(target.name, container)
         self._enter(SwapPhase.LOAD)
@@ -457,6 +462,7 @@ class Transition:
             self._enter(SwapPhase.WARM)
             tools.registry.move(target.name, EngineState.WARMING)
             await loading.warm()
+            return await loading.taken_apart()
 
     async def _clean_up(self, target: Profile, container: str) -> None:
         killed = self.tools.guarded.killed(container)

@@ -11,7 +11,8 @@ from functools import partial
 
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.memory import GuardKill
-from sparkdash.domain.swap import Swap, SwapPhase, phases_of
+from sparkdash.domain.phrases import start_facts
+from sparkdash.domain.swap import Start, Swap, SwapPhase, phases_of
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import View
 from sparkdash.tui.text import (
@@ -169,8 +170,14 @@ def _detail(swap: Swap, width: int, height: int) -> list[Line]:
     )
     *first, create, load, warm = phases_of(swap)
     stages = [join((_stage(swap, phase) for phase in row), styled("  ")) for row in (first, (create, load, warm))]
+    start = _start(swap.start, width) if swap.start else []
     failure = failure_rows(swap.failure, width, log_lines=max(height - 9, 2)) if swap.failure else []
-    return [cause, *stages, *failure]
+    return [cause, *stages, *start, *failure]
+
+
+def _start(start: Start, width: int) -> list[Line]:
+    stages = ", ".join(f"{step.name} {duration(step.s)}" for step in start.stages)
+    return [*wrap(f"start: {stages}", width, Style.PLAIN), *wrap("; ".join(start_facts(start)), width, Style.DIM)]
 
 
 def _stage(swap: Swap, phase: SwapPhase) -> Line:
