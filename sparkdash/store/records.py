@@ -206,9 +206,8 @@ class Records:
         took = sum(seconds for phase, seconds in swap.stage_s.items() if phase not in (SwapPhase.COPY, SwapPhase.DRAIN))
         if swap.outcome is SwapOutcome.DONE and whole and swap.target is not None:
             start = swap.start
-            self._learned.learn_times(
-                fingerprint, kin, took, swap.steps, start and start.image_id, start and start.model_dump_json()
-            )
+            known = (start.image_id, start.model_dump_json()) if start else (None, None)
+            self._learned.learn_times(fingerprint, kin, took, swap.steps, *known)
         self._write(rows.PUT_SWAP, rows.swap_row(swap, fingerprint, kin, took, whole=whole))
 
     def record_load(self, seen: Weighing, profile: str, fingerprint: str) -> None:
