@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from sparkdash.domain.profile import ProfileSummary
 
@@ -124,6 +124,16 @@ class BenchPlan(ApiAnswer):
     simulated: bool = False
     suites: tuple[SuiteLine, ...] = ()
     begun: bool = False
+
+
+class CapturedText(ApiAnswer):
+    """A captured request and the text of its answer, without what looked like a secret."""
+
+    request: str
+    body: JsonValue
+    """The JSON document; null where only its length was kept."""
+    answer: str | None
+    """None where the answer broke off, was too long, or came before answers were kept."""
 
 
 class GatewayHealth(ApiAnswer):

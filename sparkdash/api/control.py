@@ -9,7 +9,7 @@ from functools import partial
 
 from pydantic import TypeAdapter
 
-from sparkdash.api.answers import BenchPlan, Done, LeaseGranted, ProfileList, SettingList, TogglePair
+from sparkdash.api.answers import BenchPlan, CapturedText, Done, LeaseGranted, ProfileList, SettingList, TogglePair
 from sparkdash.api.requests import (
     DoctorQuery,
     ExtendBody,
@@ -124,6 +124,13 @@ class ControlApi:
     )
     history_marks = Call(
         "GET", "/api/history/marks", MarkQuery, MarkList, "Swaps, kills, incidents and notices of a period"
+    )
+    request_text = Call(
+        "GET",
+        "/api/requests/{request_id}/text",
+        RequestId,
+        CapturedText,
+        "What a captured request asked and was answered",
     )
     settings = Call(
         "GET", "/api/settings", NoParameters, SettingList, "Every setting of config.toml: value, default, meaning"

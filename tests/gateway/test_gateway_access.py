@@ -288,6 +288,13 @@ class TestBeyondLoopback:
         ):
             assert (await locked.get("/v1/models", host=host)).status_code == status, host
 
+    async def test_the_gateway_s_own_page_may_ask_the_engines_under_every_name_of_the_box(self, locked: Locked) -> None:
+        locked.add(scopes=["inference", "control"])
+        for own in ("spark.lan:8484", "192.168.7.2:8484"):
+            for path in ("/v1/models", "/api/state"):
+                assert (await locked.get(path, origin=f"http://{own}", host=own)).status_code == 200
+        assert (await locked.get("/v1/models", origin="http://spark.lan:9", host="spark.lan:8484")).status_code == 403
+
     async def test_a_configured_page_may_ask_the_engines(self, locked: Locked) -> None:
         """But not the control API."""
         locked.add(scopes=["inference", "control"])

@@ -251,6 +251,14 @@ async def test_a_request_that_was_not_captured_says_how_to_capture(house: Any, f
     assert "`capture = true` in config.toml" in (await replay(house, "abc")).json()["error"]["message"]
 
 
+async def test_a_captured_request_can_be_read_with_its_answer(house: Any, folder: Path) -> None:
+    first = await capture_one(house, chat("Hello"))
+    told = (await house.client.get(f"/api/requests/{first}/text")).json()
+    assert (told["body"]["messages"][0]["content"], told["answer"]) == (SECRET_WORDS, "Hello")
+    missing = await house.client.get("/api/requests/abc/text")
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_captured")
+
+
 async def test_a_request_captured_earlier_is_replayed_while_the_capture_is_off(house: Any, folder: Path) -> None:
     """The file still has it."""
     first = await capture_one(house, chat("one"))

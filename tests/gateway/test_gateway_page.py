@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from scripted import answering
 
+from sparkdash.api.control import ControlApi
+from sparkdash.api.rows import Row
 from sparkdash.domain import event
 from sparkdash.gateway.apis import pages
 
@@ -66,28 +68,58 @@ async def test_every_file_lets_nothing_else_in(house: Any, path: str) -> None:
     assert (again.status_code, again.content) == (304, b"")
 
 
+SCRIPTS = sorted(name for name in pages.FILES.values() if name.endswith(".js") and name not in UPLOT)
+
+
+def imported(name: str, how: str = r'^import .*"\./([\w.]+)"|^} from "\./([\w.]+)"') -> set[str]:
+    return {one or other for one, other in re.findall(how, text(name), re.MULTILINE)}
+
+
 def test_the_page_names_only_its_own_files_and_has_no_inline_script_or_style() -> None:
     page = text("index.html")
-    named = re.findall(r'(?:src|href)="([^"]+)"', page)
+    named = set(re.findall(r'(?:src|href)="(/[^"]+)"', page))
     assert named
-    assert set(named) <= set(pages.FILES)
+    assert named <= set(pages.FILES)
     assert not re.search(r"<script(?![^>]*\ssrc=)|<style|\sstyle=|\son\w+=", page)
-    for name in ("page.js", "state.js", "page.css"):
+    for name in (*SCRIPTS, "page.css"):
         assert not re.search(r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text(name))
 
 
-def test_the_first_paint_is_under_100_kb() -> None:
-    assert sum(len((FOLDER / name).read_bytes()) for name in pages.FILES.values()) < 100_000
+def test_every_script_is_served_and_used() -> None:
+    """A module that is missing in the table would be a 404 for browsers alone."""
+    there = {each.name for each in FOLDER.iterdir() if each.name.endswith(".js")}
+    assert there == {name for name in pages.FILES.values() if name.endswith(".js")}
+    used = {found for name in SCRIPTS for found in re.findall(r'"(?:\./|/ui/)(\w+\.js)"', text(name))}
+    assert there == used | {"main.js"}
 
 
-def test_the_page_s_names_for_facts_and_elements_exist() -> None:
-    """A fact that was renamed would silently leave the page as it was."""
+def test_the_page_is_small() -> None:
+    """What comes before the first view is drawn is under 80 kB, and all scripts under 2,500 lines."""
+    first, found = {"main.js"}, {"main.js"}
+    while found:
+        found = {each for name in found for each in imported(name)} - first
+        first |= found
+    assert "tryout.js" not in first
+    assert sum(len((FOLDER / name).read_bytes()) for name in (*first, "index.html", "page.css", "uplot.css")) < 80_000
+    assert sum(len(text(name).splitlines()) for name in SCRIPTS) < 2500
+
+
+def test_the_page_s_names_for_facts_and_orders_exist() -> None:
+    """A fact that was renamed would silently leave the page as it was, and a button without its order does nothing."""
     kinds = set(re.findall(r'kind: Literal\["(\w+)"\]', inspect.getsource(event)))
     told = set(re.findall(r"^  (\w+)\(state, ", text("state.js"), re.MULTILINE))
     assert told
     assert told <= kinds
-    ids = set(re.findall(r'id="([^"]+)"', text("index.html")))
-    assert set(re.findall(r'\bat\("([\w-]+)"\)', text("page.js"))) <= ids
+    scripts = "".join(text(name) for name in SCRIPTS)
+    offered = set(re.findall(r'button\([^"]*"[^"]+", "([\w-]+)"|"data-do": "([\w-]+)"', scripts))
+    assert {one or other for one, other in offered} <= set(re.findall(r'\bon\("([\w-]+)"', scripts))
+
+
+def test_the_page_asks_for_routes_that_exist() -> None:
+    rows = [row for row in vars(ControlApi).values() if isinstance(row, Row)]
+    shapes = {re.sub(r"\{[^}]+\}", "*", row.path) for row in rows}
+    asked = {found for name in SCRIPTS for found in re.findall(r'["`](/api/[^"`?]+)', text(name))}
+    assert {re.sub(r"\$\{[^}]+\}", "*", path) for path in asked} <= shapes
 
 
 @pytest.mark.parametrize("status", [200, 404])

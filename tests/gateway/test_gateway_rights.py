@@ -72,7 +72,7 @@ class Callers:
         """The status, and the answer's beginning."""
         client = self.by_socket if who == "socket" else self.house.client
         headers = {} if who in ("none", "socket") else {"x-api-key": who}
-        names = {"NAME": model, "PROFILE": model, "ID": "x", "RUN": "r", "PATH": "embeddings"}
+        names = {"NAME": model, "PROFILE": model, "ID": "x", "RUN": "r", "PATH": "embeddings", "FILE": "main.js"}
         at = re.sub("[A-Z]+", lambda found: names[found[0]], path)
         spoken = {"model": model, "messages": [], "prompt": "x", "input": "x"}
         given = {"profile": model} if path.startswith("/api/") and path not in route.OLLAMA else spoken

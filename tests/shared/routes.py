@@ -30,7 +30,7 @@ def every_route(gateway: Any) -> set[Route]:
         found |= {(method, path) for method in methods - {"HEAD"}}
     reads = {f"/api/{word}" for word in READ_OLLAMA}
     found |= {("GET" if path in reads else "POST", path) for path in route.OLLAMA}
-    found |= {("GET", route.METRICS)} | {("GET", path) for path in pages.FILES}
+    found |= {("GET", route.METRICS)} | {("GET", pages.PAGE), ("GET", f"{pages.PAGE}/FILE")}
     found |= {("GET", "/v1/models"), ("GET", "/v1/models/NAME"), ("GET", llama_swap.RUNNING)}
     found |= {("GET", path) for path in ("/unload", "/unload/NAME", "/upstream/NAME")}
     return found | {(method, path) for method in ("GET", "POST") for path in ("/v1/PATH", "/upstream/PROFILE/PATH")}

@@ -63,9 +63,10 @@ def check_page(headers: RequestHeaders, policy: OriginPolicy, *, path: str, unix
     host, origin = headers.get(b"host") or "", headers.get(b"origin")
     if not unix:
         _check_host(host, policy)
+    own = origin in (None, f"http://{host}", f"https://{host}")
     if is_control(path):
-        _check_same_origin(origin, host, headers.get(b"sec-fetch-site"))
-    elif origin is not None:
+        _check_same_origin(origin, own, headers.get(b"sec-fetch-site"))
+    elif origin is not None and not own:
         _check_origin(origin, policy)
     return [] if origin is None else _granted(origin)
 
@@ -146,12 +147,12 @@ def _check_origin(origin: str, policy: OriginPolicy) -> None:
         )
 
 
-def _check_same_origin(origin: str | None, host: str, site: str | None) -> None:
+def _check_same_origin(origin: str | None, own: bool, site: str | None) -> None:
     """Refuse every page but this origin's own: the gateway's page, or a browser at /api itself.
 
     `site`: where a browser says that the request comes from; pictures and links have no Origin.
     """
-    if origin not in (None, f"http://{host}", f"https://{host}") or site not in (None, "same-origin", "none"):
+    if not own or site not in (None, "same-origin", "none"):
         raise AdmissionError(
             f"A web page of {(origin or 'another site')[:80]!r} called the control API, which pages may not use.",
             code="origin_refused",

@@ -20,9 +20,13 @@ _TYPES = {
     "js": b"text/javascript; charset=utf-8",
     "svg": b"image/svg+xml",
 }
+SCRIPTS = (
+    "box", "chart", "details", "dialog", "dom", "history", "logs", "main", "memory", "now", "profiles", "requests",
+    "rows", "state", "tryout", "uplot", "words",
+)  # fmt: skip
 FILES = {
     PAGE: "index.html",
-    **{f"{PAGE}/{name}": name for name in ("page.css", "page.js", "state.js", "uplot.css", "uplot.js", "icon.svg")},
+    **{f"{PAGE}/{name}": name for name in ("page.css", "uplot.css", "icon.svg", *(f"{each}.js" for each in SCRIPTS))},
 }
 """Files of the page by their path."""
 POLICY = (

@@ -35,7 +35,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SetPlan, SwapCause
 from sparkdash.errors import AdmissionError
-from sparkdash.gateway.control.reading import profile_list
+from sparkdash.gateway.control.reading import captured_request, profile_list
 from sparkdash.gateway.control.routes import (
     NO_BENCH,
     STREAM,
@@ -53,7 +53,6 @@ from sparkdash.gateway.http.capture import CapturedRequest
 from sparkdash.gateway.http.exchange import by_unix_socket
 from sparkdash.gateway.relay.admitted import meant_profile
 from sparkdash.gateway.relay.replay import is_redacted, replay_request, replayed_route, wants_stream
-from sparkdash.limits import shown
 
 
 async def replay(
@@ -68,7 +67,7 @@ async def replay(
             code="remote_profile",
             hint="What clients wrote does not leave the box by a replay.",
         )
-    kept = await _captured(deps, body.request)
+    kept = await captured_request(deps, body.request)
     planned = Replay(
         request=kept.id,
         route=replayed_route(kept).path,
@@ -83,22 +82,6 @@ async def replay(
     deps.exclusive.admit(x_sparkdash_lease)
     done = await replay_request(deps, kept, profile.name, request.scope, request.receive, key)
     return planned.replace(answer=done.row, match=done.match)
-
-
-async def _captured(deps: Deps, request_id: str) -> CapturedRequest:
-    """Return the captured request. Raises AdmissionError with the way to have the next ones captured."""
-    find = deps.captured
-    kept = None if find is None else await asyncio.to_thread(find, request_id)
-    if kept is not None:
-        return kept
-    on = "Requests are captured now; this one came before, or is too old."
-    off = "`capture = true` in config.toml keeps the bodies of requests from the daemon's next start on."
-    raise AdmissionError(
-        f"The body of request {shown(request_id)} was not captured, so it cannot be replayed.",
-        code="not_captured",
-        status=404,
-        hint=on if deps.capture is not None else off,
-    )
 
 
 async def _row(deps: Deps, kept: CapturedRequest) -> requests.Request | None:

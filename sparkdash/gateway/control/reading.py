@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Depends, Header, Query
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
-from sparkdash.api.answers import ProfileList
+from sparkdash.api.answers import CapturedText, ProfileList
 from sparkdash.api.control import ControlApi
 from sparkdash.api.requests import POINTS, STATUS
 from sparkdash.domain.engine import IncidentList, summarize_repairs
@@ -51,8 +52,9 @@ from sparkdash.gateway.control.routes import (
     serves_raw,
 )
 from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.http.capture import CapturedRequest
 from sparkdash.gateway.relay.admitted import meant_profile
-from sparkdash.limits import COUNT, NAME
+from sparkdash.limits import COUNT, NAME, shown
 from sparkdash.rules import redact_profile
 from sparkdash.store.past import RecordedHistory
 
@@ -318,6 +320,27 @@ def _known(figure: str) -> None:
         )
 
 
+async def captured_request(deps: Deps, request_id: str) -> CapturedRequest:
+    """Return the captured request. Raises AdmissionError with the way to have the next ones captured."""
+    find = deps.captured
+    kept = None if find is None else await asyncio.to_thread(find, request_id)
+    if kept is not None:
+        return kept
+    on = "Requests are captured now; this one came before, or is too old."
+    off = "`capture = true` in config.toml keeps the bodies of requests from the daemon's next start on."
+    raise AdmissionError(
+        f"The body of request {shown(request_id)} was not captured.",
+        code="not_captured",
+        status=404,
+        hint=on if deps.capture is not None else off,
+    )
+
+
+async def request_text(request_id: str, deps: CallerDeps) -> CapturedText:
+    kept = await captured_request(deps, request_id)
+    return CapturedText(request=kept.id, body=kept.body, answer=kept.answer)
+
+
 def add_routes(api: APIRouter) -> None:
     serves(api, ControlApi.state, state)
     serves_raw(api, ControlApi.events, events, FeedResponse, STREAM)
@@ -337,3 +360,4 @@ def add_routes(api: APIRouter) -> None:
     serves(api, ControlApi.history_usage, usage)
     serves(api, ControlApi.history_requests, requests)
     serves(api, ControlApi.history_marks, marks)
+    serves(api, ControlApi.request_text, request_text)

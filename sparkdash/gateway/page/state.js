@@ -1,14 +1,13 @@
-"use strict";
 /* The daemon's state as the feed tells it: a snapshot, then one fact after another.
-   Owns: the key of this tab, the link, and how facts change the state. Must not know the page. */
+   Owns: the key of this tab, the link, all calls, and how facts change the state. Must not know the page. */
 
 const KEY = "sparkdash-key";
 const RETRY_MS = [1000, 2000, 5000, 10000];
 const SILENT_MS = 45000; // three missed heartbeats
 const HIDDEN_MS = 30000;
-const RECENT = 20;
+const RECENT = 50;
 
-class Refused extends Error {
+export class Refused extends Error {
   constructor(status, body) {
     const error = (body && body.error) || {};
     super(error.message || `The gateway answered ${status}.`); // its hint is part of the message
@@ -16,19 +15,52 @@ class Refused extends Error {
   }
 }
 
-function headers(more) {
-  const key = sessionStorage.getItem(KEY);
-  return key ? { ...more, authorization: `Bearer ${key}` } : { ...more };
+export const key = {
+  get: () => sessionStorage.getItem(KEY),
+  set: (secret) => sessionStorage.setItem(KEY, secret),
+  forget: () => sessionStorage.removeItem(KEY),
+};
+
+/* Called with the error whenever the gateway takes the key no longer. */
+let refused = () => {};
+export function onRefused(act) {
+  refused = act;
 }
 
-async function ask(path, body) {
+/* Fetch with the key; with a body it is a POST. The answer is not read yet, so that it may be a stream. */
+export async function call(path, body, signal) {
+  const headers = key.get() ? { authorization: `Bearer ${key.get()}` } : {};
   const options = body === undefined
-    ? { headers: headers() }
-    : { method: "POST", headers: headers({ "content-type": "application/json" }), body: JSON.stringify(body) };
-  const answer = await fetch(path, { ...options, cache: "no-store", credentials: "omit", redirect: "error" });
-  const told = await answer.json().catch(() => null);
-  if (!answer.ok) throw new Refused(answer.status, told);
-  return told;
+    ? { headers }
+    : { method: "POST", headers: { ...headers, "content-type": "application/json" }, body: JSON.stringify(body) };
+  const answer = await fetch(path, { ...options, signal, cache: "no-store", credentials: "omit", redirect: "error" });
+  if (answer.ok) return answer;
+  const error = new Refused(answer.status, await answer.json().catch(() => null));
+  if (answer.status === 401) refused(error);
+  throw error;
+}
+
+export const ask = async (path, body) => (await call(path, body)).json();
+export const read = (path, query) => ask(`${path}?${new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value !== undefined))}`);
+export const named = (name) => encodeURIComponent(name).replaceAll("%2F", "/");
+export const reason = (error) => (error instanceof Refused ? error.message : "The gateway cannot be reached.");
+
+/* Yield the pieces of a streamed answer, cut at `between`; the rest comes last. */
+export async function* pieces(answer, between) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let left = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) break;
+      const found = (left + value).split(between);
+      left = found.pop();
+      yield* found;
+    }
+    if (left) yield left;
+  } finally {
+    reader.cancel().catch(() => {});
+  }
 }
 
 function keep(list, item, same) {
@@ -57,16 +89,21 @@ const APPLY = {
     }
   },
   sample(state, { sample }) { state.sample = sample; },
-  profiles(state, { profiles }) { state.profiles = profiles; },
+  profiles(state, { profiles, problems }) { Object.assign(state, { profiles, problems }); },
   guard(state, { guard }) { state.guard = guard; },
   parked(state, { parked }) { state.parked = parked; },
+  measuring(state, { measuring }) { state.measuring = measuring; },
+  nodes(state, { nodes }) { state.nodes = nodes; },
+  incidents(state, { incidents, repairs }) { Object.assign(state, { incidents, repairs }); },
+  alerts(state, { alerts }) { state.alerts = alerts; },
+  notice(state, notice, at) { state.notices = keep(state.notices, { ...notice, at }, () => false); },
 };
 
 async function untilShown() {
   while (document.hidden) await new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
 }
 
-class Feed {
+export class Feed {
   /* `changed(state)` after each event, `linked(word)` with live, lost or refused. */
   constructor(changed, linked) {
     this.changed = changed;
@@ -101,22 +138,16 @@ class Feed {
 
   async follow() {
     const abort = this.abort = new AbortController();
-    let timer = setTimeout(() => abort.abort(), SILENT_MS);
+    let timer = null;
+    const heard = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => abort.abort(), SILENT_MS);
+    };
+    heard();
     try {
-      const answer = await fetch("/api/events", {
-        headers: headers({ accept: "text/event-stream" }), signal: abort.signal, cache: "no-store",
-        credentials: "omit", redirect: "error",
-      });
-      if (!answer.ok) throw new Refused(answer.status, await answer.json().catch(() => null));
-      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-      for (let left = "";;) {
-        const { value, done } = await reader.read();
-        if (done) return;
-        clearTimeout(timer);
-        timer = setTimeout(() => abort.abort(), SILENT_MS);
-        const frames = (left + value).split("\n\n");
-        left = frames.pop();
-        frames.forEach((frame) => this.take(frame));
+      for await (const frame of pieces(await call("/api/events", undefined, abort.signal), "\n\n")) {
+        heard();
+        this.take(frame);
       }
     } finally {
       clearTimeout(timer);
@@ -136,7 +167,7 @@ class Feed {
       this.linked("live");
     } else if (this.state) {
       const apply = APPLY[told.fact.kind];
-      if (apply) apply(this.state, told.fact);
+      if (apply) apply(this.state, told.fact, told.at);
       this.state.at = told.at;
     }
     this.changed(this.state);

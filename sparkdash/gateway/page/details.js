@@ -1,0 +1,66 @@
+/* One request in full, in the dialog: where its time went, its figures, and its text where it was captured. */
+
+import { propose } from "./dialog.js";
+import { button, draw, facts, h, on } from "./dom.js";
+import { Refused, ask, reason } from "./state.js";
+import { clock, count, isOpen, known, rate, requestState, seconds, span } from "./words.js";
+
+const seen = new Map(); // rows of other pages than the state's own
+
+export function remember(rows) {
+  for (const one of rows) seen.set(one.id, one);
+}
+
+export function requestDetails(app) {
+  on("request", (id) => {
+    const state = app.state;
+    const one = state.requests[id] || state.recent.find((row) => row.id === id) || seen.get(id);
+    if (!one) return;
+    const texts = h("div", { class: "texts", "data-own": true }, button("Show its text", "request-text", id));
+    const open = isOpen(one);
+    const body = [times(one), figures(one), texts];
+    if (open) propose(`${one.client} asks ${one.profile}`, body, "End the request", () => ask(`/api/requests/${id}/cancel`, {}), "danger");
+    else propose(`${one.client} asked ${one.profile}`, body);
+  });
+  on("request-text", async (id, pressed) => {
+    const place = pressed.parentNode;
+    draw(place, h("p", { class: "dim" }, "Reading …"));
+    try {
+      const text = await ask(`/api/requests/${id}/text`);
+      draw(place, h("h3", null, "Asked"), h("pre", { tabindex: 0 }, readable(text.body)), h("h3", null, "Answered"), h("pre", { tabindex: 0 }, known(text.answer) ? text.answer : "Its answer was not kept: it broke off, or was too long."));
+    } catch (error) {
+      draw(place, h("p", { class: error instanceof Refused && error.status === 404 ? "dim" : "bad" }, reason(error)));
+    }
+  });
+}
+
+/* A chat as its messages, anything else as JSON. */
+function readable(body) {
+  if (!known(body)) return "It was too long to keep.";
+  if (typeof body === "string") return body;
+  if (!Array.isArray(body.messages)) return JSON.stringify(body, null, 2);
+  return body.messages.map((one) => `${one.role}: ${typeof one.content === "string" ? one.content : JSON.stringify(one.content || one.tool_calls, null, 2)}`).join("\n\n");
+}
+
+/* The stretches of its time as a bar: waiting, prefill, decode. */
+function times(one) {
+  if (isOpen(one) || !known(one.granted_at)) return null;
+  const whole = one.finished_at - one.started_at;
+  const waited = one.granted_at - one.started_at;
+  const parts = [["waited", waited, "of-other"], ["to the first token", one.ttft_s || 0, "of-cache"], ["decoded", Math.max(0, whole - waited - (one.ttft_s || 0)), "of-engine-0"]];
+  return [h("div", { class: "bar", role: "img", "aria-label": parts.map(([name, took]) => `${name} ${seconds(took)} s`).join(", ") },
+    parts.map(([, took, look]) => h("div", { class: look, style: { flexGrow: String(whole > 0 ? took / whole : 0) } }))),
+  h("ul", { class: "legend" }, parts.map(([name, took, look]) => h("li", null, h("i", { class: look }), `${name} ${seconds(took)} s`)))];
+}
+
+function figures(one) {
+  const cached = known(one.cached_tokens) ? ` (${count(one.cached_tokens)} cached)` : "";
+  return facts([
+    ["State", requestState(one)[0]], ["Began", clock(one.started_at)], ["Took", isOpen(one) ? "-" : span(one.finished_at - one.started_at)],
+    ["TTFT", seconds(one.ttft_s), "s"], ["Decode", rate(one.decode_tok_s), "tok/s"],
+    ["Prompt", known(one.prompt_tokens) ? `${count(one.prompt_tokens)}${cached}` : "-", "tokens"], ["Output", count(one.completion_tokens), "tokens"],
+    ["Thinking", count(one.reasoning_tokens), "tokens"], ["Energy", known(one.energy_wh) ? one.energy_wh.toFixed(3) : "-", "Wh"],
+    ["Route", one.route], ["Key", one.key || "-"], ["Node", one.node || "-"], ["Request", one.id],
+    ...(one.held_by ? [["Waits for", one.held_by]] : []),
+  ]);
+}
