@@ -20,7 +20,6 @@ from sparkdash.store.figures import SecondBuckets, SecondRow
 from sparkdash.store.past import RecentPast
 from sparkdash.store.rows import SwapTimes, WeighedLoad
 from sparkdash.store.transactions import Rows, StoredState
-from sparkdash.store.usage import UsageSums
 
 LEARNED_FROM = 5
 """Swaps of one fingerprint that count: enough to outvote one cold page cache, few enough to follow a new disk."""
@@ -124,21 +123,19 @@ SECONDS_HELD = 3_000
 
 
 class PendingRows:
-    """Rows of requests, usage by keys, and all other rows with their statements."""
+    """Requests, usage by keys, and all other rows with their statements."""
 
     def __init__(self) -> None:
-        self._requests: list[rows.Row] = []
+        self._requests: list[Request] = []
         self._others: list[tuple[str, rows.Row]] = []
         self._used: list[usage.Used] = []
-        self._sums = UsageSums()
         self._seconds: list[SecondRow] = []
 
     def __bool__(self) -> bool:
         return bool(self._requests or self._others or self._seconds)
 
     def add_request(self, request: Request) -> None:
-        self._requests.append(rows.request_row(request))
-        self._sums.add(request)
+        self._requests.append(request)
 
     def add_usage(self, used: usage.Used) -> None:
         self._used.append(used)
@@ -154,13 +151,14 @@ class PendingRows:
 
     def take(self) -> Rows:
         used = ((usage.PUT_KEY_USAGE, row) for row in usage.summed_by_key(self._used))
-        taken = self._requests, [*self._others, *used, *self._sums.take()], self._seconds
+        taken = self._requests, [*self._others, *used], self._seconds
         self._requests, self._others, self._used, self._seconds = [], [], [], []
         return taken
 
     def put_back(self, taken: Rows) -> None:
-        self._requests = [*taken[0], *self._requests][-HELD:]
-        self._others = [*taken[1], *self._others][-HELD:]
+        requests = [*taken[0], *self._requests]
+        lost, self._requests = usage.sums_of(requests[:-HELD]), requests[-HELD:]
+        self._others = [*taken[1], *lost, *self._others][-HELD:]
         self._seconds = [*taken[2], *self._seconds][-SECONDS_HELD:]
 
 

@@ -23,6 +23,7 @@ from sparkdash.store import rows, schema, transactions
 from sparkdash.store.past import RecordedHistory, unavailable
 from sparkdash.store.records import Records
 from sparkdash.store.transactions import MarkJournal, Rows
+from sparkdash.store.usage import UsageSums
 from sparkdash.units import GIB
 
 LOG = structlog.get_logger("sparkdash.store")
@@ -43,6 +44,8 @@ class Store(Records):
         self._publish = publish
         self._most_bytes = most_bytes
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
+        self._sums = UsageSums()
+        """The thread's."""
         self._path = Path()
         self._journal: MarkJournal | None = None
         self._left: list[tuple[str, rows.Row]] = []
@@ -142,7 +145,7 @@ class Store(Records):
             self._in_thread(partial(transactions.read_database, self._path, self._left), self._opened)
         elif self._pending:
             taken = self._pending.take()
-            work = partial(transactions.write_rows, self._database, *taken, most_bytes=self._most_bytes)
+            work = partial(transactions.write_rows, self._database, self._sums, *taken, most_bytes=self._most_bytes)
             self._in_thread(work, partial(self._written, taken, self._journal.added if self._journal else 0))
 
     def _in_database(self, added: int) -> None:
@@ -227,7 +230,8 @@ class Store(Records):
         self._no_timer()
         if self._database is not None:
             try:
-                await loop.run_in_executor(self._thread, transactions.write_rows, self._database, *self._pending.take())
+                write = partial(transactions.write_rows, self._database, self._sums, *self._pending.take())
+                await loop.run_in_executor(self._thread, write)
                 if self._journal is not None:
                     self._journal.written(self._journal.added)
             except sqlite3.Error as error:

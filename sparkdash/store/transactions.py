@@ -18,6 +18,7 @@ import structlog
 
 from sparkdash.domain.engine import Incident, Parked
 from sparkdash.domain.memory import LoadContiguity
+from sparkdash.domain.request import Request
 from sparkdash.paths import read_small_file
 from sparkdash.store import rows, schema, usage
 from sparkdash.store.figures import (
@@ -33,7 +34,7 @@ from sparkdash.store.figures import (
     unpack_cells,
 )
 from sparkdash.store.past import RecentPast, read_recent_past
-from sparkdash.store.usage import complete_sums, delete_usage
+from sparkdash.store.usage import UsageSums, complete_sums, delete_usage
 
 TRIM_EVERY_S = 60
 """Seconds of recorded time between two deletions of old rows."""
@@ -248,7 +249,7 @@ TRIM_EVERY = 1_000
 """Rows between two trims, by which tables may exceed their limits."""
 
 UNUSABLE = (sqlite3.Error, OSError, ValueError)
-Rows = tuple[list[rows.Row], list[tuple[str, rows.Row]], list[SecondRow]]
+Rows = tuple[list[Request], list[tuple[str, rows.Row]], list[SecondRow]]
 
 
 class StoredState(NamedTuple):
@@ -305,19 +306,26 @@ def _write_left(database: sqlite3.Connection, left: Sequence[tuple[str, rows.Row
 
 def write_rows(
     database: sqlite3.Connection,
-    requests: Sequence[rows.Row],
+    sums: UsageSums,
+    requests: Sequence[Request],
     others: Sequence[tuple[str, rows.Row]],
     seconds: Sequence[SecondRow] = (),
     most_bytes: int = 2**63,
 ) -> None:
-    """Write the rows in one transaction, and sometimes delete old rows. A row that SQLite cannot hold is skipped."""
+    """Write the rows in one transaction, and sometimes delete old rows. A row that SQLite cannot hold is skipped.
+
+    `sums` adds up the requests.
+    """
     before = database.total_changes
+    for request in requests:
+        sums.add(request)
+    summed = sums.take()
     try:
         database.execute("BEGIN")
         try:
             for at in range(0, len(requests), AT_ONCE):
-                _write_requests(database, requests[at : at + AT_ONCE])
-            for statement, row in others:
+                _write_requests(database, [rows.request_row(request) for request in requests[at : at + AT_ONCE]])
+            for statement, row in (*others, *summed):
                 _write_one(database, statement, row)
             _write_figures(database, seconds, most_bytes)
             if database.total_changes // TRIM_EVERY > before // TRIM_EVERY:

@@ -75,13 +75,14 @@ class UsageSum:
         self.waits, self.ttfts, self.rates = LogSketch(), LogSketch(), LogSketch()
 
     def add(self, request: Request) -> None:
-        tokens = (
-            request.prompt_tokens, request.cached_tokens, request.completion_tokens, request.reasoning_tokens,
-        )  # fmt: skip
-        ended = (1, request.state is RequestState.FAILED, request.state is RequestState.GONE)
-        for place, number in enumerate((*ended, *tokens)):
+        numbers = self.numbers
+        numbers[0] += 1
+        numbers[1] += request.state is RequestState.FAILED
+        numbers[2] += request.state is RequestState.GONE
+        tokens = request.prompt_tokens, request.cached_tokens, request.completion_tokens, request.reasoning_tokens
+        for place, number in enumerate(tokens, 3):
             if number and 0 < number < ABSURD:
-                self.numbers[place] += number
+                numbers[place] += number
         if request.energy_wh is not None:
             self.energy_wh = (self.energy_wh or 0.0) + request.energy_wh
         if request.ttft_s is not None:
@@ -100,7 +101,7 @@ class UsageSum:
 
 
 class UsageSums:
-    """Sums of the requests that are not written yet."""
+    """Sums of the requests of one transaction; the clients and keys of the hour are remembered."""
 
     def __init__(self) -> None:
         self._sums: dict[UsageKey, UsageSum] = {}

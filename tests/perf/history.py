@@ -38,6 +38,7 @@ from sparkdash.store import past, schema, series, transactions
 from sparkdash.store.figures import SecondBuckets
 from sparkdash.store.records import PendingRows
 from sparkdash.store.transactions import MarkJournal
+from sparkdash.store.usage import UsageSums, read_usage
 from sparkdash.units import GIB
 
 DAY_S = 86400
@@ -68,7 +69,7 @@ def box_at(at: int) -> Sample:
 def fill(file: Path, days: int, every_s: int, a_day: int, most_bytes: int) -> None:
     """Record `days` of samples and requests as the store's thread does."""
     chance, number = random.Random(5), 0
-    buckets, pending = SecondBuckets(), PendingRows()
+    buckets, pending, sums = SecondBuckets(), PendingRows(), UsageSums()
     with closing(schema.connect(file)) as database:
         for at in range(START, START + days * DAY_S, every_s):
             pending.add_seconds(buckets.add(at, measured_of(box_at(at))))
@@ -83,7 +84,7 @@ def fill(file: Path, days: int, every_s: int, a_day: int, most_bytes: int) -> No
                     )
                 )  # fmt: skip
             if at // 60 != (at - every_s) // 60:
-                transactions.write_rows(database, *pending.take(), most_bytes=most_bytes)
+                transactions.write_rows(database, sums, *pending.take(), most_bytes=most_bytes)
         print(f"holds {transactions.used_bytes(database) / 2**20:.0f} MiB")
 
 
@@ -100,7 +101,7 @@ def queries(end: int) -> dict[str, Callable[[Any], object]]:
 
     def usage(by: Any, days: float, **rest: Any) -> Callable[[Any], object]:
         wanted = UsageSelection(by=by, since=end - days * DAY_S, until=end, **rest)
-        return lambda database: usage.read_usage(database, wanted)
+        return lambda database: read_usage(database, wanted)
 
     def requests(**rest: Any) -> Callable[[Any], object]:
         return lambda database: past.read_requests(database, RequestSelection(**rest))

@@ -227,8 +227,18 @@ def test_figures_that_wait_too_long_lose_their_oldest(monkeypatch: pytest.Monkey
     pending.add_seconds([SecondRow(second, "a", "local", {}) for second in range(100)])
     pending.put_back(pending.take())
     requests, others, seconds = pending.take()
-    assert (len(requests), len(others)) == (1, 1)
+    assert (len(requests), len(others)) == (1, 0)
     assert [row.second for row in seconds] == list(range(60, 100))
+
+
+def test_requests_that_wait_too_long_are_still_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "HELD", 2)
+    pending = records.PendingRows()
+    for number in range(5):
+        pending.add_request(past_request(number, START))
+    pending.put_back(pending.take())
+    requests, others, _ = pending.take()
+    assert (len(requests), [row[4] for _, row in others]) == (2, [3])
 
 
 async def test_the_database_lives_in_one_named_thread_that_ends_with_it(tmp_path: Path) -> None:
