@@ -28,10 +28,9 @@ POLLED_S = 15.0
 class Subscription:
     """Events for one listener: each item is an Event, or a Snapshot when events were lost. Ends with the bus."""
 
-    def __init__(self, bus: Bus, first: list[Event] | None, *, samples: bool, requests: bool) -> None:
+    def __init__(self, bus: Bus, first: list[Event] | None, *, samples: bool) -> None:
         self._bus = bus
         self.samples = samples
-        self._requests = requests
         self._queue: deque[Event] = deque(first or ())
         self._resync = first is None
         self._ended = False
@@ -41,8 +40,6 @@ class Subscription:
     def offer(self, event: Event) -> None:
         """Queue an event. The bus calls it, on its loop."""
         if self._ended or (not self.samples and isinstance(event.fact, SampleTaken)):
-            return
-        if not self._requests and isinstance(event.fact, RequestChanged):
             return
         if isinstance(event.fact, SampleTaken) and self._queue and isinstance(self._queue[-1].fact, SampleTaken):
             self._queue[-1] = event
@@ -87,6 +84,8 @@ class Bus:
         self._clock = clock
         self._journal: deque[Event] = deque(maxlen=JOURNAL)
         self._listeners: set[Subscription] = set()
+        self._told_of_requests: set[Subscription] = set()
+        """Those listeners that want to know of each request."""
         self._polled_at: float | None = None
         self._ended = False
         self.on_notice: Callable[[Notice], object] | None = None
@@ -118,14 +117,16 @@ class Bus:
             self.on_notice(fact.replace(at=event.at))
         if len(self._pending) >= PENDING:
             self._fold()
-        for listener in self._listeners:
+        for listener in self._told_of_requests if type(fact) is RequestChanged else self._listeners:
             listener.offer(event)
         return event
 
     def subscribe(self, since: int | None = None, *, samples: bool = True, requests: bool = True) -> Subscription:
         """Add a listener; it begins with a snapshot, or after event `since` if the journal has all later ones."""
-        subscription = Subscription(self, self._missed(since), samples=samples, requests=requests)
+        subscription = Subscription(self, self._missed(since), samples=samples)
         self._listeners.add(subscription)
+        if requests:
+            self._told_of_requests.add(subscription)
         self._count()
         if self._ended:
             subscription.end()
@@ -133,6 +134,7 @@ class Bus:
 
     def unsubscribe(self, subscription: Subscription) -> None:
         self._listeners.discard(subscription)
+        self._told_of_requests.discard(subscription)
         self._count()
 
     def end(self) -> None:

@@ -80,6 +80,8 @@ class Catalog:
 
     def find(self, name: str) -> Profile:
         """Find a profile: exact name, alias, what follows a slash; then without case, mode, Ollama's tag."""
+        if found := self._by_name.get(name):
+            return found
         if len(name) > NAME:
             text = f"No profile or alias is called {shown(name)!r}: a name has at most {NAME} characters."
             raise AdmissionError(text, code="model_not_found", status=404)

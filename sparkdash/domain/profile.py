@@ -266,18 +266,15 @@ class EngineKind(StrEnum):
     SIM = "sim"
     """The simulated engine. All its figures are labelled simulated."""
 
-    @property
-    def is_remote(self) -> bool:
-        return self is EngineKind.REMOTE
+    is_remote: bool
+    is_external: bool
+    """Whether its servers run by themselves, at a URL."""
+    is_simulated: bool
 
-    @property
-    def is_external(self) -> bool:
-        """Whether its servers run by themselves, at a URL."""
-        return self in (EngineKind.OPENAI, EngineKind.REMOTE)
-
-    @property
-    def is_simulated(self) -> bool:
-        return self is EngineKind.SIM
+    def __init__(self, value: str) -> None:
+        self.is_remote = value == "remote"
+        self.is_external = value in ("openai", "remote")
+        self.is_simulated = value == "sim"
 
 
 class ApiProtocol(StrEnum):

@@ -39,7 +39,6 @@ from sparkdash.gateway.protocol.route import (
     raw_route,
 )
 from sparkdash.gateway.relay import passthrough
-from sparkdash.gateway.relay.admitted import is_remote
 from sparkdash.keyring import Scope as KeyScope
 from sparkdash.limits import CONTROL_BODY_MIB, shown
 from sparkdash.settings import Settings
@@ -65,7 +64,7 @@ def _route(deps: Deps, exchange: Exchange) -> Route:
     if exchange.method == "POST" or exchange.upgraded is not None:
         return route
     found = catalog.find(route.profile)
-    if is_remote(found):
+    if found.engine.is_remote:
         return route
     profile = found.name
     engine = deps.bus.snapshot.engines.get(profile)

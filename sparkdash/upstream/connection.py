@@ -260,7 +260,9 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         """Forget the last answer, and what nobody took of it, for the next request."""
         self._pieces.clear()
         self._buffered = 0
-        self.resume()
+        self._paused = False
+        if not self._reading:
+            self._regulate()
         self.reused = True
         self.heard = self._asked = self._complete = self._reusable = False
         self.status = self._head_size = 0
@@ -333,7 +335,8 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         """
         self._take = take
         self._buffered = 0
-        self._regulate()
+        if not self._reading:
+            self._regulate()
         if self._pieces and not self._complete:
             self._give(take)
         while not self._complete:

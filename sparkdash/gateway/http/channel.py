@@ -244,7 +244,8 @@ class FlowControl:
 
     def __exit__(self, *_: object) -> None:
         self._limit_s = 0.0
-        self._stop_timer()
+        if self._timer is not None:
+            self._stop_timer()
 
     def _full(self) -> None:
         self._source.pause()

@@ -109,7 +109,6 @@ UNCHANGED = "/upstream/"
 """Prefix of paths that go to an engine with every slash. Elsewhere `//` comes from a base URL that ends with a
 slash."""
 _SLASHES = re.compile("//+")
-_NOTHING: Mapping[str, str] = {}
 _PRIORITY, _LEASE = PRIORITY.encode(), LEASE_HEADER.encode()
 
 
@@ -121,7 +120,7 @@ class ParsedHead:
     """
 
     __slots__ = (
-        "_connection", "_for_engine", "agent", "coding", "content_type", "headers", "key_memo", "method", "path",
+        "_connection", "_engine_headers", "agent", "coding", "content_type", "headers", "key_memo", "method", "path",
         "priority", "query", "raw_headers", "raw_path", "token", "unix", "via",
     )  # fmt: skip
 
@@ -157,7 +156,8 @@ class ParsedHead:
         self.via = headers.get(VIA.encode())
         """Gateways that the request has passed, where it has passed any."""
         self._connection = named.get(b"connection", b"")
-        self._for_engine: bytes | None = None
+        self._engine_headers: tuple[Mapping[str, str], bytes] | None = None
+        """Headers of the last lease, and those that its engine got."""
         self.key_memo: tuple[tuple[Key, ...], Key] | None = None
         """Key found for this head, behind all the keys among which it was found."""
 
@@ -175,11 +175,11 @@ class ParsedHead:
 
     def for_engine(self, own: Mapping[str, str]) -> bytes:
         """Encode the headers for an engine, with the lease's `own` ones in place of the client's."""
-        if own:
-            return encode_headers(headers_for_engine(self.raw_headers, own, self._connection))
-        if self._for_engine is None:
-            self._for_engine = encode_headers(headers_for_engine(self.raw_headers, _NOTHING, self._connection))
-        return self._for_engine
+        made = self._engine_headers
+        if made is None or made[0] != own:
+            made = own, encode_headers(headers_for_engine(self.raw_headers, own, self._connection))
+            self._engine_headers = made
+        return made[1]
 
 
 def by_unix_socket(server: tuple[str, int | None] | None) -> bool:

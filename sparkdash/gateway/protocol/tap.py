@@ -315,7 +315,9 @@ class Tap:
         Keep-alives show none. Nor does the opening of /v1/responses, which vLLM's server sends before its engine has
         the request, or of /v1/messages, which some servers send before the answer begins.
         """
-        if self.first is None and self._stream and self._words.work and not self._words.work.search(self.tail()):
+        if not self._stream:
+            return self._times[-1] if self._times else None
+        if self.first is None and self._words.work and not self._words.work.search(self.tail()):
             return self._heard_dropped
         for place in range(len(self._chunks) - 1, -1, -1):
             if not self._keeps_alive(place):
@@ -323,7 +325,7 @@ class Tap:
         return self._heard_dropped
 
     def _keeps_alive(self, place: int) -> bool:
-        if not self._stream or (place and not self._chunks[place - 1].endswith((b"\n", b"\r"))):
+        if place and not self._chunks[place - 1].endswith((b"\n", b"\r")):
             return False
         return _KEEP_ALIVES.fullmatch(self._chunks[place]) is not None
 
@@ -411,6 +413,8 @@ class Tap:
         if not self._stream:
             return is_error(self._head())
         tail = self.tail()
+        if tail.find(b"error") < 0 and tail.find(b"failed") < 0:  # a hundred times as quick as the patterns
+            return False
         begins = not self._dropped and tail.startswith(b"error:")
         return begins or any(each.search(tail) for each in (_ERROR_DATA, _ERROR_EVENT, _ERROR_FIELD))
 

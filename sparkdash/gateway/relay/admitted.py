@@ -20,6 +20,7 @@ from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.gateway.admission.access import may_see, permitted_name, visible_snapshot
 from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.http.capture import Capture
 from sparkdash.gateway.http.exchange import BodyShare, Exchange
 from sparkdash.gateway.http.headers import HeaderPairs
 from sparkdash.gateway.http.uploads import Upload
@@ -56,14 +57,10 @@ _PASSES = frozenset(
 """Statuses, besides 5xx, after which another profile may do better. A 400 is the request's own fault."""
 
 
-def is_remote(profile: Profile) -> bool:
-    return profile.engine.is_remote
-
-
 def engine_url(profile: Profile, url: str, path: str) -> str:
     """Build the URL of a path; a remote base URL already ends with the counterpart of /v1."""
     base = url.rstrip("/")
-    return base + (path.removeprefix("/v1") if is_remote(profile) else path)
+    return base + (path.removeprefix("/v1") if profile.engine.is_remote else path)
 
 
 def headers_for_remote(given: HeaderPairs, own: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
@@ -175,7 +172,7 @@ def profile_to_count_offline(name: str, catalog: Catalog, snapshot: Snapshot) ->
     if name == AUTO:
         return None
     profile = catalog.find(name)
-    if is_remote(profile):
+    if profile.engine.is_remote:
         return None  # needs no load, and tells itself whether it can count
     engine = snapshot.engines.get(profile.name)
     return None if engine is not None and engine.state is EngineState.READY else profile
@@ -351,21 +348,23 @@ async def read_body(deps: Deps, exchange: Exchange, route: Route, share: BodySha
     settings, content_type = deps.settings, exchange.head.content_type
     if route.generates or not is_form(content_type):
         share.body = await exchange.body(settings.body_limit_mib, share, settings.body_s)
-        await _capture(deps, exchange, share.body)
+        if deps.capture is not None:
+            await _capture(deps, deps.capture, exchange, share.body)
         return (peek_body(share.body, content_type) if route.profile is None else PeekedBody()), None
     scanner = FormScanner(form_boundary(content_type)) if route.profile is None else None
     reader = _FormReader(deps, share, scanner)
     await exchange.read_body(reader.take, settings.upload_limit_mib, settings.body_s, "upload_limit_mib")
     upload = await reader.end()
-    await _capture(deps, exchange, share.body)
+    if deps.capture is not None:
+        await _capture(deps, deps.capture, exchange, share.body)
     return (PeekedBody() if scanner is None else peek_form(scanner)), upload
 
 
-async def _capture(deps: Deps, exchange: Exchange, body: bytes) -> None:
+async def _capture(deps: Deps, capture: Capture, exchange: Exchange, body: bytes) -> None:
     """Have the capture keep the request, broken ones too; uploads are too large for it."""
-    if deps.capture is not None and body:
+    if body:
         kept = exchange.kept = exchange.kept or KeptAnswer(deps.new_id())
-        await asyncio.to_thread(deps.capture.keep, exchange, body, deps.clock(), kept.request_id)
+        await asyncio.to_thread(capture.keep, exchange, body, deps.clock(), kept.request_id)
 
 
 class _FormReader:

@@ -24,7 +24,6 @@ from sparkdash.gateway.relay.admitted import (
     RequestContext,
     engine_url,
     headers_for_remote,
-    is_remote,
     is_reworded,
     refuse_unserved,
     remote_refusal,
@@ -155,7 +154,8 @@ async def dispatch_request(
         HostError: a remote service refused.
         AdmissionError: the engine speaks only chat completions, and the request cannot be translated.
     """
-    refuse_unserved(lease.profile, context.route)  # `auto` may mean a server with other routes
+    if lease.profile is not context.profile:  # `auto` may mean a server with other routes
+        refuse_unserved(lease.profile, context.route)
     folds = _incarnation(lease) in context.deps.system_first
     attempt: _Attempt | None = _Attempt(_must_translate(context, lease), folds)
     while attempt is not None:
@@ -187,7 +187,7 @@ async def _send(
     else:
         uploaded = None if context.upload is None else _renamed_upload(context.upload, context, lease)
         opened = _open(context, lease, uploaded or prepared.body)
-        prepared = prepared._replace(body=b"")  # the body is freed once an answer comes
+        prepared = PreparedBody(b"", *prepared[1:])  # the body is freed once an answer comes
     async with opened as answer:
         if attempt.translates is None and answer.status in UNKNOWN_PATH:
             context.deps.chat_only.add((*_incarnation(lease), context.route.path))
@@ -196,7 +196,7 @@ async def _send(
             return attempt._replace(folds=True)
         if attempt.folds and answer.status < BAD_REQUEST:
             context.deps.system_first.add(_incarnation(lease))
-        local = None if is_remote(lease.profile) else lease
+        local = None if lease.profile.engine.is_remote else lease
         if local is None:
             await _raise_remote_refusal(context, lease, answer)
         elif answer.status in UNKNOWN_PATH and context.route.task is not None:
@@ -226,7 +226,7 @@ async def dispatch_websocket(
 
     Raises UpstreamError: the engine did not answer.
     """
-    deps, local = context.deps, None if is_remote(lease.profile) else lease
+    deps, local = context.deps, None if lease.profile.engine.is_remote else lease
     try:
         async with asyncio.timeout(HANDSHAKE_S) as limit, _open_websocket(context, lease) as answer:
             limit.reschedule(None)
@@ -251,7 +251,7 @@ def _open_websocket(context: RequestContext, lease: Lease) -> AbstractAsyncConte
     head, profile, path = context.exchange.head, lease.profile, server_path(lease.profile, context.route.path)
     if query := query_for_engine(head.query, context.peeked.model, lease.names):
         path = f"{path}?{query}"
-    remote = is_remote(profile)
+    remote = profile.engine.is_remote
     passed = (headers_for_remote if remote else headers_for_engine)(head.raw_headers, _own_headers(context, lease))
     headers = encode_headers(handshake_headers(head.raw_headers, passed))
     url, called = engine_url(profile, lease.url, path), None if remote else profile.name
@@ -303,7 +303,7 @@ def _open(
     if head.query:
         path = f"{path}?{head.query}"
     url = engine_url(profile, lease.url, path)
-    if is_remote(profile):  # it reports under its own name
+    if profile.engine.is_remote:  # it reports under its own name
         headers = encode_headers(headers_for_remote(head.raw_headers, _own_headers(context, lease)))
         return context.deps.upstream.open(head.method, url, headers, body)
     headers = head.for_engine(_own_headers(context, lease))
@@ -326,7 +326,7 @@ async def _open_translated(context: RequestContext, lease: Lease, body: bytes) -
     if chat.left_out:
         _name_left_out(context, lease, chat.left_out)
     headers = encode_headers(headers_for_engine(_JSON, _own_headers(context, lease)))
-    called = None if is_remote(lease.profile) else lease.profile.name
+    called = None if lease.profile.engine.is_remote else lease.profile.name
     url = engine_url(lease.profile, lease.url, server_path(lease.profile, CHAT))
     async with deps.upstream.open("POST", url, headers, problems.encode_json(chat.body), called) as answer:
         translated = TranslatedResponse(answer, dialect, answer_writer(dialect, asked, chat))

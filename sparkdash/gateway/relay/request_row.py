@@ -62,7 +62,12 @@ def client_name(user_agent: str) -> str:
 def _runs_here(lease: Lease) -> bool:
     """Whether this box does the work of the lease: not a remote service, nor a server attached by another's address."""
     kind = lease.profile.engine
-    return not kind.is_external or (not kind.is_remote and urlsplit(lease.url).hostname in LOOPBACK)
+    return not kind.is_external or (not kind.is_remote and _is_loopback(lease.url))
+
+
+@lru_cache(maxsize=256)
+def _is_loopback(url: str) -> bool:
+    return urlsplit(url).hostname in LOOPBACK
 
 
 class RequestRow:

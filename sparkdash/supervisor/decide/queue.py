@@ -249,7 +249,7 @@ class RequestQueue:
         if resident is None or not resident.ready or resident.stuck or not self._plain(profile):
             return False
         self.now = now
-        self.arrived(profile)
+        self._pace.arrived(profile, now)
         self._records.leases[move.id] = HeldLease(profile, move.batch, now)
         resident.touch(now, move.batch)
         self._records.note_use(profile, move.task, move.client, now)

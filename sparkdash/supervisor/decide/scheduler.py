@@ -105,7 +105,8 @@ class Scheduler:
         return self.decisions.due
 
     def _time_has_come(self, now: float) -> bool:
-        return self.due is not None and self.due <= now
+        due = self.decisions.due
+        return due is not None and due <= now
 
     def expects(self, profile: str) -> bool:
         """Whether an engine of this profile is there, loads, is waited for, or replaces a stuck one."""
