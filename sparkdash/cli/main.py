@@ -17,6 +17,7 @@ from sparkdash.cli import (
     history,
     hooks,
     keys,
+    launch,
     memory,
     node_link,
     nodes,
@@ -89,7 +90,12 @@ GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "logs": status.logs,
         "history": history.history,
     },
-    "First day": {"demo": serve.demo, "setup": setup.setup, "connect": connect.connect},
+    "First day": {
+        "demo": serve.demo,
+        "setup": setup.setup,
+        "connect": connect.connect,
+        "launch": launch.launch,
+    },
     "Profiles": {"profiles": profiles.app, "pull": pull.pull, "build": build.build},
     "Measure": {"ab": bench.ab, "bench": bench.app},
     "Care": {
@@ -108,7 +114,7 @@ for members in GROUPS.values():
         if isinstance(member, typer.Typer):
             app.add_typer(member, name=name)
         else:
-            app.command(name)(member)
+            app.command(name, cls=launch.PassingOn if member is launch.launch else None)(member)
 
 
 def _version(wanted: bool) -> None:

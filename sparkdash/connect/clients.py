@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
 from sparkdash.connect import libraries
@@ -13,6 +15,7 @@ from sparkdash.connect.recipe import (
     ConfigFile,
     FileFormat,
     GatewayTarget,
+    Launch,
     Recipe,
     Setup,
 )
@@ -50,6 +53,16 @@ def _aider(target: GatewayTarget) -> Setup:
             ),
         ),
         run="aider",
+        launch=Launch(
+            ("aider",),
+            {
+                "AIDER_MODEL": model,
+                "AIDER_WEAK_MODEL": model,
+                "AIDER_OPENAI_API_BASE": target.v1,
+                "AIDER_OPENAI_API_KEY": target.secret,
+                "AIDER_TIMEOUT": str(LONG_S),
+            },
+        ),
         notes=(
             "Without `timeout` aider gives up after 600 s of silence.",
             "`weak-model` keeps commit messages on the same model, so they never cause a swap.",
@@ -82,6 +95,7 @@ def _claude_code(target: GatewayTarget) -> Setup:
     return Setup(
         files=(ConfigFile(_CLAUDE_FILE, FileFormat.JSON, {"env": env}),),
         run=f"claude --settings {_CLAUDE_FILE}",
+        launch=Launch(("claude",), env),
         notes=(
             "Set all three time-outs: one alone changes nothing. They make Claude Code wait 1800 s; the default is "
             "361 s for a first byte and 600 s for a word.",
@@ -132,12 +146,22 @@ def _codex(target: GatewayTarget) -> Setup:
         files=(ConfigFile("~/.codex/sparkdash.config.toml", FileFormat.TOML, content),),
         env={VARIABLE: target.secret} if target.key else {},
         run="codex --profile sparkdash",
+        launch=Launch(("codex", *_codex_options(content)), {VARIABLE: target.secret} if target.key else {}),
         notes=(
             "stream_idle_timeout_ms: the default is 300 s. model_context_window: the default for an unknown model is "
             "272000 tokens.",
             "web_search and agents are off: gpt-oss under vLLM and SGLang refuses their tool types.",
         ),
     )
+
+
+def _codex_options(settings: Mapping[str, object], above: str = "") -> Iterator[str]:
+    """Settings as `-c name=value`; a value is TOML, of which JSON's strings, numbers and booleans are a part."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _codex_options(value, f"{above}{name}.")
+        else:
+            yield from ("-c", f"{above}{name}={json.dumps(value)}")
 
 
 def _continue_dev(target: GatewayTarget) -> Setup:
@@ -178,16 +202,18 @@ def _continue_autocomplete(target: GatewayTarget, model: str) -> dict[str, objec
 
 
 def _copilot_cli(target: GatewayTarget) -> Setup:
+    env = {
+        "COPILOT_PROVIDER_BASE_URL": target.v1,
+        "COPILOT_PROVIDER_API_KEY": target.secret,
+        "COPILOT_MODEL": target.model,
+        "COPILOT_PROVIDER_MAX_PROMPT_TOKENS": str(target.context - target.output),
+        "COPILOT_PROVIDER_MAX_OUTPUT_TOKENS": str(target.output),
+        "COPILOT_OFFLINE": "true",
+    }
     return Setup(
-        env={
-            "COPILOT_PROVIDER_BASE_URL": target.v1,
-            "COPILOT_PROVIDER_API_KEY": target.secret,
-            "COPILOT_MODEL": target.model,
-            "COPILOT_PROVIDER_MAX_PROMPT_TOKENS": str(target.context - target.output),
-            "COPILOT_PROVIDER_MAX_OUTPUT_TOKENS": str(target.output),
-            "COPILOT_OFFLINE": "true",
-        },
+        env=env,
         run="copilot",
+        launch=Launch(("copilot",), env),
         notes=(
             "COPILOT_OFFLINE switches login, telemetry and updates off; only sparkdash is asked.",
             "Copilot waits 600 s for a first byte. sparkdash sends some every 5 s while a model loads.",
@@ -257,12 +283,10 @@ def _llm(target: GatewayTarget) -> Setup:
 
 
 def _open_webui(target: GatewayTarget) -> Setup:
+    env = {"OPENAI_API_BASE_URLS": target.v1, "OPENAI_API_KEYS": target.secret, "TASK_MODEL_EXTERNAL": "auto"}
     return Setup(
-        env={
-            "OPENAI_API_BASE_URLS": target.v1,
-            "OPENAI_API_KEYS": target.secret,
-            "TASK_MODEL_EXTERNAL": "auto",
-        },
+        env=env,
+        launch=Launch(("open-webui", "serve"), env),
         notes=(
             "TASK_MODEL_EXTERNAL `auto` is whatever runs, so titles, tags and follow-ups never cause a swap.",
             "Saved admin settings override variables: see Settings | Connections and Settings | Interface.",
@@ -295,10 +319,12 @@ def _opencode(target: GatewayTarget) -> Setup:
         "model": name,
         "small_model": name,
     }
+    env = {VARIABLE: target.secret} if target.key else {}
     return Setup(
         files=(ConfigFile("~/.config/opencode/opencode.json", FileFormat.JSON, content, seed=schema),),
-        env={VARIABLE: target.secret} if target.key else {},
+        env=env,
         run=f"opencode -m {name}",
+        launch=Launch(("opencode",), {"OPENCODE_CONFIG_CONTENT": json.dumps(content), **env}),
         notes=(
             "small_model is the same model: opencode asks for title and answer at once, and two models would swap.",
             "Some versions always give up after 300 s of silence. sparkdash sends bytes every 5 s while a model loads.",
@@ -342,6 +368,10 @@ def _qwen_code(target: GatewayTarget) -> Setup:
     return Setup(
         files=(ConfigFile("~/.qwen/settings.json", FileFormat.JSON, content, same="id"),),
         run="qwen --auth-type openai",
+        launch=Launch(
+            ("qwen", "--auth-type", "openai"),
+            {"OPENAI_BASE_URL": target.v1, "OPENAI_API_KEY": target.secret, "OPENAI_MODEL": target.model},
+        ),
         notes=("generationConfig.timeout: 120 s otherwise, four times.",),
     )
 

@@ -114,6 +114,15 @@ class Snippet:
 
 
 @dataclass(frozen=True, slots=True)
+class Launch:
+    """Start of a client for this gateway alone: nothing is written, its own configuration stays as it is."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    """Variables beyond those of the shell; the access key is nowhere else."""
+
+
+@dataclass(frozen=True, slots=True)
 class Setup:
     """Configuration of one client. Optional settings are left out."""
 
@@ -123,6 +132,8 @@ class Setup:
     """Equivalent programs that use the library, one per language."""
     steps: tuple[str, ...] = ()
     run: str | None = None
+    launch: Launch | None = None
+    """None where the client takes its gateway from files only."""
     notes: tuple[str, ...] = ()
     """Notes on the client's time-outs and habits."""
 

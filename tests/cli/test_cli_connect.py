@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -180,3 +183,38 @@ def test_a_second_model_for_autocomplete_must_fit_beside_the_first(
     assert (refused.code, "they do not fit into 128.0 GiB" in " ".join(refused.err.split())) == (3, True)
     assert not home.exists()
     assert sparkdash("connect", "codex", "--model", "big", "--autocomplete", "small").code == 2
+
+
+@pytest.mark.parametrize(
+    ("named", "program", "told"),
+    [
+        (("codex",), "codex", 'arg: model_providers.sparkdash.base_url="{root}/v1"'),
+        (("claude-code", "gpt-oss-120b"), "claude", "ANTHROPIC_BASE_URL={root}"),
+    ],
+)
+def test_launch_starts_a_client_for_this_gateway_and_writes_nothing(
+    daemon: FakeDaemon, home: Path, tmp_path: Path, named: tuple[str, ...], program: str, told: str
+) -> None:
+    """What follows `--` is the client's, with a profile named or not; the exit code is the client's too."""
+    daemon.set(profiles=(summary("gpt-oss-120b"),))
+    stand_in = tmp_path / program
+    stand_in.write_text('#!/bin/sh\nfor each in "$@"; do echo "arg: $each"; done\nenv\nexit 5\n')
+    stand_in.chmod(0o755)
+    argv = [sys.executable, "-m", "sparkdash", "launch", *named, "--", "exec", "two words"]
+    env = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 5, done.stderr
+    assert told.format(root=daemon.url) in done.stdout
+    assert "arg: exec\narg: two words" in done.stdout
+    assert "uses gpt-oss-120b at" in done.stderr
+    assert not home.exists()
+
+
+def test_launch_says_what_it_cannot_start(
+    sparkdash: Run, nobody: None, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a daemon is started for it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "connect zed" in sparkdash("launch", "zed").err
+    assert "no `codex` on PATH" in sparkdash("launch", "codex").err
+    assert "starting one" not in sparkdash("launch", "codex").err

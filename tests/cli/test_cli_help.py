@@ -20,7 +20,7 @@ from sparkdash.cli.main import app
 Run = Callable[..., Any]
 
 COMMANDS = [
-    (), ("serve",), ("status",), ("use",), ("why",), ("stop",), ("cancel",), ("requests",), ("history",), ("logs",), ("pull",), ("build",), ("connect",), ("demo",), ("doctor",), ("setup",), ("memory",),
+    (), ("serve",), ("status",), ("use",), ("why",), ("stop",), ("cancel",), ("requests",), ("history",), ("logs",), ("pull",), ("build",), ("connect",), ("launch",), ("demo",), ("doctor",), ("setup",), ("memory",),
     ("profiles",), ("profiles", "show"), ("profiles", "check"), ("profiles", "import"), ("profiles", "export"),
     ("profiles", "new"), ("profiles", "search"), ("profiles", "add"),
     ("profiles", "sources"),

@@ -201,11 +201,15 @@ def test_a_sweep_before_a_daemon_that_reads_other_profiles(sparkdash: Callable[.
     assert list((paths.config_dir() / "profiles").iterdir()) == []
 
 
+DASHBOARD = ["-c", "from sparkdash.tui.app import run_dashboard; run_dashboard(box=None)"]
+"""The dashboard alone: it waits for its daemon, where `sparkdash` would refuse an address at which nobody answers."""
+
+
 @pytest.mark.parametrize(
     ("argv", "shown", "restored"),
     [
-        (["sparkdash.cli.dashboard"], "\x1b[?1000h", ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")),
-        (["sparkdash", "status", "--watch"], "\x1b[?25l", ("\x1b[?25h",)),
+        (DASHBOARD, "\x1b[?1000h", ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")),
+        (["-m", "sparkdash", "status", "--watch"], "\x1b[?25l", ("\x1b[?25h",)),
     ],
     ids=["dashboard", "status"],
 )
@@ -217,7 +221,7 @@ def test_a_terminal_is_as_before_after_sigterm(
     url = daemon.url if "status" in argv else "http://127.0.0.1:9"  # the dashboard waits for its daemon
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", "SPARKDASH_URL": url}
     with (tmp_path / "errors").open("wb") as errors:
-        words = [sys.executable, "-m", *argv]
+        words = [sys.executable, *argv]
         process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=errors, env=env, start_new_session=True)
     os.close(theirs)
     seen = b""
@@ -243,7 +247,7 @@ def test_a_dashboard_whose_terminal_is_closed_ends_where_no_sighup_comes() -> No
         "LINES": "24",
         "SPARKDASH_URL": "http://127.0.0.1:9",
     }
-    words = [sys.executable, "-m", "sparkdash.cli.dashboard"]
+    words = [sys.executable, *DASHBOARD]
     process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True)
     os.close(theirs)
     seen = b""
