@@ -17,7 +17,6 @@ from sparkdash.cli import (
     history,
     hooks,
     keys,
-    launch,
     memory,
     node_link,
     nodes,
@@ -94,7 +93,7 @@ GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "demo": serve.demo,
         "setup": setup.setup,
         "connect": connect.connect,
-        "launch": launch.launch,
+        "launch": connect.launch,
     },
     "Profiles": {"profiles": profiles.app, "pull": pull.pull, "build": build.build},
     "Measure": {"ab": bench.ab, "bench": bench.app},
@@ -114,7 +113,7 @@ for members in GROUPS.values():
         if isinstance(member, typer.Typer):
             app.add_typer(member, name=name)
         else:
-            app.command(name, cls=launch.PassingOn if member is launch.launch else None)(member)
+            app.command(name, cls=connect.PassingOn if member is connect.launch else None)(member)
 
 
 def _version(wanted: bool) -> None:

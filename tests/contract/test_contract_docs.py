@@ -118,7 +118,7 @@ def test_every_command_that_people_read_exists_with_its_options() -> None:
     checks = {*CHECKS, *(name for name, _ in check_list(()))}
     wrong = []
     for place, line in shown_commands():
-        command, words = root, [word for word in line.split() if not word.startswith("[")]
+        command, words = root, [word for word in line.partition(" -- ")[0].split() if not word.startswith("[")]
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]  # type: ignore[attr-defined]
         if command is root.commands["bench"] and words:  # a profile, which `run` measures
