@@ -12,6 +12,7 @@ from threading import Thread
 from typing import TypeVar
 
 T = TypeVar("T")
+THREAD_NAME = "sparkdash-work"
 AGAIN_S = 0.2
 """Pause before another try while the box is at its limit of threads."""
 
@@ -46,7 +47,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 def _started(run: Callable[[], None]) -> bool:
     try:
-        Thread(target=run, daemon=True, name="sparkdash-work").start()
+        Thread(target=run, daemon=True, name=THREAD_NAME).start()
     except RuntimeError:
         return False
     return True

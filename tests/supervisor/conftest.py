@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from surroundings.stuck import Box
 from sparkdash.catalog import Catalog
 from sparkdash.domain.container import LABEL_OWNER
 from sparkdash.domain.profile import Profile
+from sparkdash.host.thread import THREAD_NAME
 from sparkdash.supervisor.repair import repair
 
 
@@ -46,7 +48,7 @@ def foreign_owner() -> dict[str, str]:
 
 
 class Threads(ThreadPoolExecutor):
-    """Knows what threads do, so that the fake clock waits for them."""
+    """Knows what the loop's own threads do, so that the fake clock waits for them as for those of `in_thread`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +68,9 @@ async def house(ports: tuple[int, int]) -> AsyncIterator[House]:
     async with CountingUpstream() as upstream:
         made = House(upstream, FakeClock(), ports)
         made.clock.asking = lambda: upstream.asking
-        made.clock.threads = lambda: len(threads.under_way)
+        made.clock.threads = lambda: (
+            len(threads.under_way) + sum(each.name == THREAD_NAME for each in enumerate_threads())
+        )
         yield made
         await made.close()
         await made.runtime.close()

@@ -59,9 +59,9 @@ class ProcessProgress:
         self._seen: dict[int, int] = {}
         self._gained = 0
         self.reads: dict[int, tuple[int, int]] = {}
-        """Bytes that each process read with calls, and from a disk. Empty where the kernel does not tell: then a
-        download by another user's process shows nowhere.
-        """
+        """Bytes that each process has read with calls, and from a disk, as far as the kernel tells."""
+        self.tells_reads = False
+        """Whether it tells of those that run now: a download by another user's process shows nowhere else."""
         self.held: int | None = None
         """Bytes of memory that they held at the last look; None while unknown."""
         self.peak: int | None = None
@@ -75,7 +75,7 @@ class ProcessProgress:
                     self._tools.runtime.pids(self._container), self._tools.reader.gpu()
                 )
                 found, reads = await in_thread(lambda: (proc.taken_in(pids), proc.reads(pids)))
-                self.reads |= reads
+                self.reads, self.tells_reads = self.reads | reads, bool(reads)
                 self.held = self._tools.reader.engine_bytes(pids, reading) if pids else None
                 self.peak = max(self.peak or 0, self.held or 0) or None
             for pid, held in (reading.processes or {}).items():
@@ -310,7 +310,7 @@ class Loading:
                     self._moved_at = now
             alone = not self._tools.registry.loading(but=self._profile.name, on=self._nodes)
             moved = self._nodes_that_moved()
-            if own is not None and self._own.reads:
+            if own is not None and self._own.tells_reads:
                 moved.discard(LOCAL)
             if moved and (alone or own is None):
                 self._moved_at = self._tools.clock.monotonic()
