@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 import contextlib
 import os
 import signal
@@ -100,7 +99,7 @@ async def test_logs_hold_both_streams_whatever_is_written(ground: Any) -> None:
     await ground.runtime.start(spec)
     await ground.runtime.wait(spec.name)
     lines: list[str] = []
-    with suppress(TimeoutError):
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(60):
             while "err" not in lines:  # the container's end may be told before its last words are in the log
                 lines = await heard(ground, spec.name)
