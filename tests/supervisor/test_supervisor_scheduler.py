@@ -654,3 +654,13 @@ def test_each_request_for_a_profile_of_that_class_is_autocomplete() -> None:
     rig = small("a", big={"autocomplete": True})
     assert refused_with(feed(rig, arrive("1", "big"))) == [(503, "autocomplete_not_ready")]
     assert feed(rig, Use("big", SwapCause.USER))[0] == BeginSwap("big", ("a",), SwapCause.USER)
+
+
+def test_requests_that_wait_for_one_engine_have_the_box_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 of them had it read 200 times on every move, which left the loop no time to answer anybody."""
+    rig, looks = beside("a"), []
+    feed(rig, arrive("1", "a"), *(arrive(f"c{n}", "c") for n in range(40)))
+    box = rig.box()
+    monkeypatch.setattr(rig, "box", lambda: looks.append(1) or box)
+    feed(rig, arrive("2", "a"))
+    assert 0 < len(looks) < 10

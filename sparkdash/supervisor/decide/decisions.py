@@ -106,6 +106,8 @@ class Decisions:
         """Times at which held-back swaps may begin, with their nodes, of the present `serve`."""
         self._blocked: set[str] = set()
         """Nodes on which a stop or a ticket waits for memory to be at rest, in the present `serve`."""
+        self._found: dict[tuple[str, bool], tuple[fit.Choice, SparkdashError | None]] = {}
+        """See `_choice`."""
 
     def waits_for(self, target: str, choice: fit.Choice) -> tuple[str, ...]:
         if self._records.coming(target) or self._may_begin(target, choice):
@@ -172,17 +174,14 @@ class Decisions:
         self.due = None
         effects = self._begin_stop()
         self._waits = []
+        self._found.clear()
         # a stop, or a swap that could begin, waits for memory at rest: nothing behind it may take memory first
         self._blocked = self._to_be_stopped()
         for id_ in self._queue.next():
             # the refusal of an older ticket may have ended this one, or moved it elsewhere
-            ticket = self._records.queue.get(id_)
-            if ticket is not None and ticket.autocomplete and not self._records.runs(ticket.profile):
-                effects += self._decline_autocomplete(ticket)
-                continue
-            if ticket is None or self._records.coming(ticket.profile) or self._awaits_repair(ticket):
-                continue
-            effects += self._begin_for(ticket) if self._records.misses(ticket) else self._queue.grant([ticket])
+            if (ticket := self._records.queue.get(id_)) is not None and (made := self._turn_of(ticket)):
+                self._found.clear()
+                effects += made
         effects += self._queue.grant_hits()  # tickets that were moved to an engine that runs
         if not self._waits and not self._blocked:
             effects += self._offer()
@@ -190,6 +189,13 @@ class Decisions:
         effects += self._return_to_default()
         self._look_again_at_unwanted()
         return effects
+
+    def _turn_of(self, ticket: Ticket) -> list[Effect]:
+        if ticket.autocomplete and not self._records.runs(ticket.profile):
+            return self._decline_autocomplete(ticket)
+        if self._records.coming(ticket.profile) or self._awaits_repair(ticket):
+            return []
+        return self._begin_for(ticket) if self._records.misses(ticket) else self._queue.grant([ticket])
 
     def _look_again_at_unwanted(self) -> None:
         times = [
@@ -199,8 +205,8 @@ class Decisions:
 
     def _begin_for(self, ticket: Ticket) -> list[Effect]:
         """Begin the swap of a ticket whose engine does not run, or refuse it, or note what it waits for."""
-        choice, managed = self._queue.choice(ticket), self._records.managed(ticket.profile)
-        if error := self._queue.cannot_come(ticket.profile, choice):
+        (choice, error), managed = self._choice(ticket), self._records.managed(ticket.profile)
+        if error is not None:
             # while memory moves, the answer may change once it rests
             return self._declined(ticket, error) if self._records.at_rest or not managed else []
         touched = self._records.touched(choice)
@@ -213,9 +219,20 @@ class Decisions:
             return self._give_up(self._records.moving_on(touched)) if managed else []
         return self._start(ticket.profile, choice, ticket.cause)
 
+    def _choice(self, ticket: Ticket) -> tuple[fit.Choice, SparkdashError | None]:
+        """Choose where the ticket's engine would come, or why it cannot: once for all its tickets, until one moves.
+
+        Each look reads the memory of the box, and 200 tickets looked at every move.
+        """
+        key = (ticket.profile, ticket.id == USE)
+        if key not in self._found:
+            choice = self._queue.choice(ticket)
+            self._found[key] = choice, self._queue.cannot_come(ticket.profile, choice)
+        return self._found[key]
+
     def _decline_autocomplete(self, ticket: Ticket) -> list[Effect]:
         """Refuse a request that waits for nothing; its engine comes for the next ones, if it fits beside what runs."""
-        choice = self._queue.choice(ticket)
+        choice, _ = self._choice(ticket)
         if not choice.leaving and choice.fits and self.may_come(ticket.profile):
             self._offers.preload((ticket.profile,), SwapCause.PRELOAD)
         comes = not choice.leaving or self._records.coming(ticket.profile) is not None

@@ -16,7 +16,7 @@ Pure.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import NamedTuple
@@ -160,7 +160,7 @@ class RequestQueue:
         uses = self._uses(choice)
         if ticket.cause is not SwapCause.REQUEST or not uses:
             return None
-        if (hold := self.hold(ticket, choice)) is not None:
+        if (hold := self._hold(ticket, uses)) is not None:
             self._holds[ticket.id] = hold
         settles = [
             ticket.since + min(SETTLE_S, dwell_s(use, self._patience))
@@ -173,8 +173,11 @@ class RequestQueue:
 
     def hold(self, ticket: Ticket, choice: fit.Choice) -> Hold | None:
         """Return which engines in use a request would have to wait for, and until when at the latest."""
+        return self._hold(ticket, self._uses(choice))
+
+    def _hold(self, ticket: Ticket, uses: Mapping[str, EngineUse]) -> Hold | None:
         overdue = ticket.since + self._patience.max_wait_s
-        kept = {n: use for n, use in self._uses(choice).items() if self._kept_until(n, use, ticket) > self.now}
+        kept = {name: use for name, use in uses.items() if self._kept_until(name, use, ticket) > self.now}
         if not kept or overdue <= self.now:
             return None
         served = max(use.ready_at + dwell_s(use, self._patience) for use in kept.values())
