@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -127,6 +127,8 @@ def open_regular(path: Path) -> BinaryIO:
 def read_small_file(path: Path, most_bytes: int = SMALL) -> bytes:
     """Read a regular file whole. Raises OSError, also for one that is larger than `most_bytes`."""
     with open_regular(path) as file:
+        if _is_of_kernel(file.fileno()):
+            raise OSError(errno.EINVAL, "it is of the kernel, and not a file", str(path))
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"it is larger than {most_bytes / 1e6:g} MB", str(path))
@@ -136,6 +138,13 @@ def read_small_file(path: Path, most_bytes: int = SMALL) -> bytes:
 def read_small_text(path: Path, most_bytes: int = SMALL) -> str:
     """Read a regular file of UTF-8. Raises OSError as `read_small_file`, and UnicodeDecodeError."""
     return read_small_file(path, most_bytes).decode("utf-8")
+
+
+def _is_of_kernel(descriptor: int) -> bool:
+    """Whether it lies in /proc, where a regular file too may never end, or lose to its readers what it tells."""
+    with suppress(OSError):
+        return os.fstat(descriptor).st_dev == Path("/proc").stat().st_dev
+    return False
 
 
 def _refuse_special(path: Path, mode: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -115,14 +116,13 @@ def _locked(path: Path) -> bool:
 
 def _start(command: Sequence[str], deadline_s: float) -> subprocess.Popen[bytes]:
     try:
-        log = _fresh_log()
-        begin = log.stat().st_size if log.exists() else 0
+        log, begin = _fresh_log()
         out = log.open("ab")
     except OSError as error:
         raise DaemonError(
             f"The daemon was not started: its log {log_file()} cannot be written: {error.strerror}.",
             code="folder_unusable",
-            hint="Make its folder writable, or name another with SPARKDASH_STATE_DIR.",
+            hint="Remove it, make its folder writable, or name another with SPARKDASH_STATE_DIR.",
         ) from None
     with out:
         process = subprocess.Popen(
@@ -145,16 +145,21 @@ def _serves() -> bool:
     return is_serving(find_daemon())
 
 
-def _fresh_log() -> Path:
-    log = log_file()
+def _fresh_log() -> tuple[Path, int]:
+    """Return the log and the bytes of earlier runs in it. Raises OSError, also for a pipe or a device."""
+    log, size = log_file(), 0
     log.parent.mkdir(parents=True, exist_ok=True)
-    if log.exists() and log.stat().st_size > LOG_LIMIT:
-        log.replace(log.with_suffix(".log.old"))
-    return log
+    if log.exists():
+        with open_regular(log) as file:
+            size = os.fstat(file.fileno()).st_size
+    if size <= LOG_LIMIT:
+        return log, size
+    log.replace(log.with_suffix(".log.old"))
+    return log, 0
 
 
 def _failed(message: str, log: Path, begin: int) -> DaemonError:
-    with log.open("rb") as file:
+    with open_regular(log) as file:
         file.seek(begin)
         lines = file.read().decode("utf-8", "replace").splitlines()[-LAST_LINES:]
     return DaemonStartError(message, log_tail=tuple(lines), hint=f"The whole log: {log}")

@@ -1,6 +1,7 @@
 """Starting the daemon in the background."""
 
 import fcntl
+import os
 import socket
 import subprocess
 import sys
@@ -98,6 +99,19 @@ def test_a_log_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(DaemonError, match=r"daemon\.log cannot be written: Not a directory") as caught:
         launch.ensure_daemon(command=["false"])
     assert "SPARKDASH_STATE_DIR" in (caught.value.hint or "")
+
+
+@pytest.mark.usefixtures("port")
+@pytest.mark.parametrize("what", ["a device", "a named pipe"])
+def test_a_log_that_is_no_file_is_named_and_nothing_starts(what: str) -> None:
+    """Opening a pipe waited for a reader, and the last lines of /dev/zero were read until memory ended."""
+    log = launch.log_file()
+    if what == "a device":
+        log.symlink_to("/dev/zero")
+    else:
+        os.mkfifo(log)
+    with pytest.raises(DaemonError, match=rf"daemon\.log cannot be written: it is {what}, and not a file"):
+        launch.ensure_daemon(command=["false"])
 
 
 def test_the_end_is_when_the_lock_is_free() -> None:

@@ -185,3 +185,12 @@ async def test_enter_behind_the_words_of_a_command_runs_that_command(
         on.app.post_message(events.Key("enter", "\r"))
         await on.until(lambda: "Search for commands" not in on.text and len(on.app.screen_stack) == 1)
         assert on.app.theme == theme.LIGHT
+
+
+async def test_keys_that_come_with_the_colon_reach_the_palette(stage: Any, box: Any) -> None:
+    async with stage(box.snapshot()) as on:
+        on.app.post_message(events.Key("colon", ":"))
+        for sign in "theme: light":
+            on.app.post_message(events.Key({":": "colon", " ": "space"}.get(sign, sign), sign))
+        on.app.post_message(events.Key("enter", "\r"))
+        await on.until(lambda: on.app.theme == theme.LIGHT and len(on.app.screen_stack) == 1)

@@ -38,10 +38,12 @@ JUST_WRITTEN = {"host/memory/helper.py", "host/podman/image_build.py", "nodes/ss
 
 
 def test_what_is_no_file_is_told_and_not_waited_for(tmp_path: Path) -> None:
-    """A named pipe blocks whoever opens it, and a device may never end."""
+    """A named pipe blocks whoever opens it, a device may never end, and /proc/kmsg takes from the kernel's log."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    for path, what in ((pipe, "a named pipe"), (Path("/dev/zero"), "a device"), (tmp_path, "a folder")):
+    (link := tmp_path / "link").symlink_to("/proc/self/maps")
+    special = ((pipe, "a named pipe"), (Path("/dev/zero"), "a device"), (tmp_path, "a folder"), (link, "of the kernel"))
+    for path, what in special:
         with pytest.raises(OSError, match=f"it is {what}, and not a file"):
             read_small_file(path)
     with pytest.raises(FileNotFoundError):

@@ -9,7 +9,7 @@ from typing import ClassVar, Generic, TypeVar
 from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.command import CommandPalette
+from textual.command import CommandInput, CommandPalette
 from textual.screen import ModalScreen
 from textual.widgets import Input
 from textual.worker import WorkerCancelled, WorkerFailed
@@ -19,7 +19,7 @@ from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import AppServices
 from sparkdash.tui.text import EMPTY, EdgeText, Line, LinesForWidth, Style, clip, frame, join, length, styled
 from sparkdash.tui.widgets.header import KEY_NAMES
-from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, KeyAsked, Panel
+from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Field, KeyAsked, Panel
 
 PAGE, ALL, WHEEL = 10, 100_000, 3
 """Scroll steps in lines."""
@@ -246,8 +246,25 @@ class Dialog(TextDialog[bool]):
         self.text.scroll(by)
 
 
+class PaletteField(Field, CommandInput):
+    """Textual's input of a palette, whose Enter keeps its place behind the letters."""
+
+
 class Palette(CommandPalette):
     """Textual's palette, whose Enter waits for the commands that fit all typed words."""
+
+    def compose(self) -> ComposeResult:
+        for widget in super().compose():
+            is_input = isinstance(widget, CommandInput)
+            yield PaletteField(placeholder=self._placeholder, select_on_focus=False) if is_input else widget
+
+    def on_key(self, event: events.Key) -> None:
+        """Type a key that came with the one that opened the palette: its field had no focus yet."""
+        field = self.query_one(PaletteField)
+        if field.takes(event):
+            event.stop()
+            event.prevent_default()
+            field.post_message(events.Key(event.key, event.character))
 
     @on(Input.Submitted)
     def choose_once_found(self, event: Input.Submitted) -> None:
