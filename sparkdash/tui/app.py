@@ -347,6 +347,9 @@ class SparkdashApp(App[None]):
         if isinstance(self.focused, Field) and self.focused.takes(event):
             event.prevent_default()
             self.focused.post_message(events.Key(event.key, event.character))
+        elif isinstance(self.screen, Palette) and not self.focused and (event.is_printable or event.key == "enter"):
+            event.prevent_default()
+            self.screen.post_message(events.Key(event.key, event.character))  # which types it once it has its field
 
     def on_page_asked(self, message: PageAsked) -> None:
         self.action_page(message.page)

@@ -246,7 +246,7 @@ class Dialog(TextDialog[bool]):
         self.text.scroll(by)
 
 
-class PaletteField(Field, CommandInput):
+class PaletteField(CommandInput, Field):
     """Textual's input of a palette, whose Enter keeps its place behind the letters."""
 
 
