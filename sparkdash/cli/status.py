@@ -262,12 +262,17 @@ def requests(
 
 def _replay(request: str, on: str, *, yes: bool, as_json: bool) -> None:
     from sparkdash.client.client import Client
+    from sparkdash.domain.phrases import last_good_lines
     from sparkdash.domain.request import RequestState
 
     with Client() as client:
         planned = client.replay(request=request, on=on)
         if planned.plan.expected_s != 0 or planned.plan.evict:
-            announce_plan(planned.plan, client.state())
+            world = client.state()
+            announce_plan(planned.plan, world)
+            broken = last_good_lines(client.profile(name=planned.profile), world.problems) if world.problems else ()
+            for line in broken:
+                print_note(line)
         if planned.plan.evict and not yes and is_interactive() and not confirm("Go on?"):
             raise typer.Abort
         done = client.replay(request=request, on=on, begin=True)

@@ -470,11 +470,13 @@ BROKEN = "/p/new.yaml:3: args: unknown key 'agrs'. Did you mean args?"
 
 
 @pytest.mark.parametrize(("problem", "told"), [(BROKEN, True), ("/p/newer.yaml:3: args: unknown key.", False)])
+@pytest.mark.parametrize("command", ["use", "replay"])
 def test_a_profile_whose_file_is_broken_now_says_that_its_last_good_version_starts(
-    sparkdash: Run, daemon: FakeDaemon, problem: str, *, told: bool
+    sparkdash: Run, daemon: FakeDaemon, problem: str, command: str, *, told: bool
 ) -> None:
     daemon.whole["new"] = Profile(name="new", engine=EngineKind.SIM, source="/p/new.yaml:1")
     daemon.set(problems=(problem,))
-    done = sparkdash("use", "new")
-    assert done.code == 0
+    daemon.replayed = daemon.replayed.replace(profile="new", plan=Plan(profile="new", fits=True, expected_s=60.0))
+    done = sparkdash("use", "new") if command == "use" else sparkdash("requests", "--replay", "1", "--on", "new")
+    assert done.code == (0 if command == "use" else 1)  # nothing answered the replay
     assert (BROKEN in done.err, "last version of this file that was correct" in done.err) == (told, told)

@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 from textual.binding import Binding, BindingType
 
 from sparkdash.domain.history import MarkKind, Replay, TimelineMark
-from sparkdash.domain.phrases import about, caution_text, figure_rows, match_text, output_of_request
+from sparkdash.domain.phrases import about, caution_text, figure_rows, last_good_lines, match_text, output_of_request
 from sparkdash.domain.request import Request
 from sparkdash.domain.state import Snapshot
 from sparkdash.tui.lines.dialog_texts import switch_question
@@ -47,8 +47,12 @@ def choice_lines(
     thinking: str,
     snapshot: Snapshot,
     width: int,
+    broken: Sequence[str] = (),
 ) -> list[Line]:
-    """Format the profiles with the cursor on one; below them the plan of a replay there, or why there is none."""
+    """Format the profiles with the cursor on one; below them the plan of a replay there, or why there is none.
+
+    `broken`: what to say where the profile's file has problems, and its last good version would start.
+    """
     first = max(0, min(at - SHOWN // 2, len(names) - SHOWN))
     lines = [_choice_fact("request", f"{request.id} of {request.client}, answered by {request.profile}"), EMPTY]
     for place, name in enumerate(names[first : first + SHOWN], first):
@@ -59,7 +63,7 @@ def choice_lines(
         lines.append(styled(f"  {at + 1} of {len(names)}", Style.DIM))
     lines.append(EMPTY)
     if isinstance(told, Replay):
-        lines += _plan_lines(told, snapshot, width)
+        lines += _plan_lines(told, snapshot, width, broken)
     elif told is not None:
         lines += wrap(told, width, Style.BAD)
     else:
@@ -84,12 +88,12 @@ def outcome_lines(done: Replay, width: int) -> list[Line]:
     return [*lines, *wrap(caution_text(done), width, Style.WARN)]
 
 
-def _plan_lines(planned: Replay, snapshot: Snapshot, width: int) -> list[Line]:
+def _plan_lines(planned: Replay, snapshot: Snapshot, width: int, broken: Sequence[str]) -> list[Line]:
     plan = planned.plan
     caution = wrap(caution_text(planned), width, Style.WARN)
     if plan.expected_s == 0 and not plan.evict:
         return [*caution, *wrap(f"{planned.profile} runs: the replay stops nothing.", width)]
-    return [*caution, *switch_question(plan, snapshot, width)]
+    return [*caution, *switch_question(plan, snapshot, width, warnings=broken)]
 
 
 def _choice_fact(label: str, text: str) -> Line:
@@ -238,6 +242,7 @@ class ReplayDialog(PlanDialog[None, Replay]):
         self._at = 0
         self.problem = None if self._names else "No profile can run here."
         self.done: Replay | None = None
+        self._broken: list[str] = []
 
     def chosen(self) -> str:
         return self._names[self._at]
@@ -248,7 +253,9 @@ class ReplayDialog(PlanDialog[None, Replay]):
         if self.is_busy:
             return waiting_lines(self._request, self.chosen(), width)
         told = self.problem or self.plan
-        return choice_lines(self._request, self._names, self._at, told, self.thinking, self._snapshot, width)
+        return choice_lines(
+            self._request, self._names, self._at, told, self.thinking, self._snapshot, width, self._broken
+        )
 
     def redraw(self) -> None:
         self.text.keys = OVER if self.done is not None else WAITING if self.is_busy else CHOOSING
@@ -274,13 +281,16 @@ class ReplayDialog(PlanDialog[None, Replay]):
             super().action_begin()
 
     async def planned(self) -> Replay:
-        return await self.services.daemon.replay(request=self._request.id, on=self.chosen())
+        daemon, problems = self.services.daemon, self._snapshot.problems
+        planned = await daemon.replay(request=self._request.id, on=self.chosen())
+        self._broken = last_good_lines(await daemon.profile(name=planned.profile), problems) if problems else []
+        return planned
 
     def may_begin(self, plan: Replay) -> bool:
         return plan.plan.fits is not False
 
     def stops(self, plan: Replay) -> bool:
-        return bool(plan.plan.evict)
+        return bool(plan.plan.evict or self._broken)
 
     async def carry_out(self) -> None:
         self.done = await self.services.daemon.replay(request=self._request.id, on=self.chosen(), begin=True)
