@@ -12,7 +12,9 @@ export const title = "Box";
 
 export function open(place) {
   draw(place, h("h2", null, "Boxes"), h("div", { id: "boxes", class: "cards" }), h("div", { class: "columns" },
-    h("section", { id: "swaps", "aria-label": "Swaps" }), h("div", null, h("section", { id: "holders", "aria-label": "Memory by holder" }), h("section", { id: "doctor", "aria-label": "Doctor" }, h("h2", null, "Doctor"), h("p", { class: "dim" }, "It examines what keeps engines from running here."), button("Examine this box", "examine")))));
+    h("div", null, h("section", { id: "swaps", "aria-label": "Swaps" }),
+      h("section", { id: "doctor", "aria-label": "Doctor" }, h("h2", null, "Doctor"), h("p", { class: "dim" }, "It examines what keeps engines from running here."), h("div", { class: "acts" }, button("Examine this box", "examine")))),
+    h("section", { id: "holders", "aria-label": "Memory by holder" })));
   ask("/api/memory").then((told) => { holders = told.holdings; }, (error) => { holders = reason(error); });
 }
 
@@ -47,6 +49,7 @@ on("examine", async (_of, pressed) => {
   const place = at("doctor");
   try {
     const { findings } = await ask("/api/doctor");
+    findings.sort((a, b) => Object.keys(LOOKS).indexOf(a.status) - Object.keys(LOOKS).indexOf(b.status)); // the worst first
     draw(place, h("h2", null, "Doctor"), h("ul", { class: "told" }, findings.map((one) => h("li", null, h("span", null, h("b", { class: LOOKS[one.status] }, one.status), ` ${one.name}: ${one.evidence}`, one.fix ? h("small", null, one.fix) : null)))));
   } catch (error) {
     draw(place, h("h2", null, "Doctor"), empty(reason(error)));

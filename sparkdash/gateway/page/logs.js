@@ -37,11 +37,19 @@ export function close() {
   reading = null;
 }
 
+/* A hidden tab reads no log; it begins again with the last lines when it is shown. */
+document.addEventListener("visibilitychange", () => {
+  if (!reading) return;
+  reading.abort();
+  if (!document.hidden) follow();
+});
+
 export function show() {}
 
 async function follow() {
   const mine = reading = new AbortController();
   held = [];
+  redraw();
   try {
     const answer = await call(`/api/logs/${named(name)}?tail=${TAIL}&follow=1`, undefined, mine.signal);
     for await (const line of pieces(answer, "\n")) {
@@ -50,7 +58,7 @@ async function follow() {
     }
     if (reading === mine) add("The log ends here.");
   } catch (error) {
-    if (reading === mine) add(reason(error));
+    if (reading === mine && !mine.signal.aborted) add(reason(error));
   }
 }
 

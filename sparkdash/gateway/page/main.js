@@ -61,7 +61,7 @@ async function route() {
   at("view").replaceChildren(place);
   view.open(place, app, rest.map(decodeURIComponent).join("/"));
   scrollTo(0, 0);
-  if (!first) at("main").focus({ preventScroll: true });
+  if (!first && !place.contains(document.activeElement)) at("main").focus({ preventScroll: true });
   draw();
 }
 
@@ -96,7 +96,7 @@ function draw() {
   at("simulated").hidden = !state.daemon.simulated;
   tellNotices(state);
   if (!shown) route();
-  else if (view) view.show(state, Date.now() / 1000);
+  else if (view) view.show(state, Date.now() / 1000 + feed.ahead_s);
 }
 
 /* Tell new notices aside; those that were there when the page opened are listed only. */

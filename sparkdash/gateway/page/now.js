@@ -8,6 +8,8 @@ import { DASH, STALE_S, clock, context, decodeOfBox, engineState, figure, known,
 
 const SHOWN = 8;
 const NOTICES = 6;
+const SILENT_S = 20; // a run of the bench that tells nothing for so long is over
+const FAILED_S = 600; // a failed load is shown for so long
 const PHASES = ["copy", "drain", "stop", "reclaim", "preflight", "create", "load", "warm"];
 const chart = new RateChart();
 const look = (one) => (one.level === "error" ? "bad" : one.level === "warning" ? "warn" : "dim");
@@ -48,7 +50,7 @@ export function show(state, now) {
   const waits = open.filter((one) => one.state === "waiting").length;
   draw(at("traffic"), h("div", { class: "line" }, h("h2", null, "Requests"), h("span", { class: "dim" }, `${open.length - waits} run, ${waits} wait`), h("a", { href: "#/requests" }, "All")),
     requestRows([...open.reverse(), ...state.recent].slice(0, SHOWN), state, now));
-  draw(at("told"), h("h2", null, "Notices"), notices(state));
+  draw(at("told"), h("h2", null, "Notices"), notices(state, now));
 }
 
 function guard(state) {
@@ -57,11 +59,13 @@ function guard(state) {
   return h("p", { class: "notice bad" }, `Memory is short: the guard is at "${one.level}".`);
 }
 
-function notices(state) {
+function notices(state, now) {
   const alerts = state.alerts.map((one) => h("li", { "data-key": `${one.figure} ${one.profile}` }, h("span", { class: "bad" }, `${one.label} of ${one.profile || "the box"} is beyond its limit`), h("time", { class: "dim" }, clock(one.since))));
   const told = state.notices.slice(0, NOTICES).map((one) => h("li", { "data-key": `${one.at} ${one.code}` }, h("span", { class: look(one) }, one.text), h("time", { class: "dim" }, clock(one.at))));
+  const run = state.measuring && now - state.measuring.at < SILENT_S ? state.measuring : null;
+  const measured = run ? [h("li", { "data-key": "bench" }, h("span", null, `A run measures ${run.arm}: ${run.done} of ${run.cells} cells${known(run.left_s) ? `, about ${span(run.left_s)} left` : ""}`))] : [];
   const problems = state.problems.slice(0, 3).map((text) => h("li", { "data-key": text }, h("span", { class: "warn" }, text)));
-  const list = [...alerts, ...problems, ...told];
+  const list = [...measured, ...alerts, ...problems, ...told];
   return list.length ? h("ul", { class: "told" }, list) : empty("Nothing to tell.");
 }
 
@@ -72,9 +76,12 @@ function engines(state, now) {
   const cards = there.map((one) => engineCard(one, open.find((swap) => swap.target === one.profile), state, now));
   const coming = open.filter((swap) => !state.engines[swap.target]).map((swap) => h("article", { "data-key": swap.id },
     h("h3", null, swap.target || `Stop of ${swap.evict.join(", ")}`), progress(swap, now), h("div", { class: "acts" }, loadActs(swap))));
+  const last = state.swaps[0];
+  const failed = last && last.failure && last.target && now - last.ended_at < FAILED_S && !state.engines[last.target] && !state.parked[last.target]
+    ? [h("article", { "data-key": last.id }, h("h3", null, last.target, h("span", { class: "state bad" }, "did not come up")), failure(last.failure, last.target), h("div", { class: "acts" }, button("Try again", "use", last.target)))] : [];
   const parked = Object.entries(state.parked).filter(([name]) => !state.engines[name]).map(([name, one]) => h("article", { "data-key": `parked ${name}` },
     h("h3", null, name, h("span", { class: "state bad" }, "parked")), failure(one.failure, name), h("div", { class: "acts" }, button("Try again", "use", name), button("Release", "release", name))));
-  const all = [...cards, ...coming, ...parked];
+  const all = [...cards, ...coming, ...failed, ...parked];
   return all.length ? all : [empty("No engine runs."), h("a", { class: "button main", href: "#/profiles" }, "Choose a model")];
 }
 
@@ -115,7 +122,8 @@ function figures(sample) {
 
 function failure(one, name) {
   const hint = one.hint ? ` ${one.hint.replaceAll("{profile}", name)}` : "";
-  return h("p", { class: "notice bad" }, `${one.message}${hint}`);
+  const tail = one.log_tail.length ? h("details", null, h("summary", null, "Last lines of its log"), h("pre", { class: "tail" }, one.log_tail.join("\n"))) : null;
+  return [h("p", { class: "notice bad" }, `${one.message}${hint}`), tail];
 }
 
 const loadActs = (swap) => [known(swap.still_since) ? button("Keep waiting", "keep-load", swap.target) : null, button("Cancel the load", "cancel-loads")];

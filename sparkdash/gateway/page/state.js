@@ -112,6 +112,7 @@ export class Feed {
     this.failures = 0;
     this.abort = null;
     this.resting = null;
+    this.ahead_s = 0; // the box's clock before this one's
     /* Nobody looks at a hidden page, and the daemon measures each second for whoever follows it. */
     document.addEventListener("visibilitychange", () => {
       clearTimeout(this.resting);
@@ -168,7 +169,7 @@ export class Feed {
     } else if (this.state) {
       const apply = APPLY[told.fact.kind];
       if (apply) apply(this.state, told.fact, told.at);
-      this.state.at = told.at;
+      this.ahead_s = told.at - Date.now() / 1000;
     }
     this.changed(this.state);
   }

@@ -153,7 +153,7 @@ async function send() {
 
 function messages(side) {
   const system = settings.system ? [{ role: "system", content: settings.system }] : [];
-  return [...system, ...side.turns.flatMap((turn) => [{ role: "user", content: turn.question }, ...(turn.text ? [{ role: "assistant", content: turn.text }] : [])])];
+  return [...system, ...side.turns.filter((turn, i) => turn.text || i === side.turns.length - 1).flatMap((turn) => [{ role: "user", content: turn.question }, ...(turn.text ? [{ role: "assistant", content: turn.text }] : [])])];
 }
 
 async function answer(side, turn, signal) {
