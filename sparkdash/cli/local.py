@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -183,7 +184,8 @@ def engine_command(name: str, *, anyway: bool = False) -> EngineCommand:
     """
     known = settings.load_settings()
     profile = _managed(name) if anyway else _startable(name, "`--anyway` prints its command anyway.")
-    spec, runtime = container_spec(profile, known), make_runtime(known)
+    runtime = make_runtime(known)
+    spec = container_spec(profile, known, image_id=_image_id(runtime, profile))
     argv = runtime.command(spec)
     commands = [(one.node, runtime.command(one)) for one in (spec, *spec.workers)]
     nodes = [NodeCommand(node, words, shell(words))._asdict() for node, words in commands]
@@ -223,6 +225,12 @@ def _managed(name: str) -> Profile:
     return profile
 
 
+def _image_id(runtime: Runtime, profile: Profile) -> str | None:
+    with suppress(HostError):
+        return asyncio.run(runtime.image_id(profile.image)) if profile.image and runtime.containerised else None
+    return None
+
+
 def make_runtime(known: Settings) -> Runtime:
     if known.runtime == "process":
         return Process(paths.state_dir() / "processes")
@@ -234,7 +242,9 @@ def stored_flags(profile: Profile, known: Settings) -> KnownFlags | None:
     return FlagStore(paths.flags_dir()).of(profile, containerised=known.runtime != "process")
 
 
-def container_spec(profile: Profile, known: Settings, *, kept_flags: bool = True) -> ContainerSpec:
+def container_spec(
+    profile: Profile, known: Settings, *, kept_flags: bool = True, image_id: str | None = None
+) -> ContainerSpec:
     """Build the profile's container as the daemon would on its first free port.
 
     Without `kept_flags` the program counts as unknown.
@@ -247,6 +257,7 @@ def container_spec(profile: Profile, known: Settings, *, kept_flags: bool = True
         containerised=known.runtime != "process",
         hf_home=str(known.hf_home.expanduser()),
         cache_dir=str(known.cache_dir.expanduser()),
+        image_id=image_id,
         labels={LABEL_OWNER: paths.owner()},
         flags=stored_flags(profile, known) if kept_flags else None,
         nodes=planned_nodes(profile, known, read_nodes(nodes_file())),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from sparkdash.cli.caches import show_caches
 from sparkdash.cli.output import fit_table, print_json, print_note, print_text, table_width
 from sparkdash.cli.parameters import AsJson
 from sparkdash.units import GIB, MIB, one_line, size
@@ -23,7 +26,14 @@ DROPPED = ("what", "swap", "user", "procs", "gpu", "kind")
 """Columns that a narrow terminal omits, in this order. Empty columns are never shown."""
 
 
-def memory(as_json: AsJson = False) -> None:
+def memory(
+    caches: Annotated[bool, typer.Option("--caches", help="List the engines' compile caches on disk instead.")] = False,
+    prune: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Remove compile caches without a start for so long: 30d, 4w.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --prune: only show what would be removed.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show who holds the box's memory: every byte with its holder.
 
     Lists engines, other containers, services, programs, shared memory, memory of the GPU driver and the kernel, the
@@ -32,16 +42,22 @@ def memory(as_json: AsJson = False) -> None:
 
     Run it as root to see processes and files of other users too.
 
+    With --caches it lists what each image has compiled for a model and keeps for the next start. Another image under
+    the same name has a cache of its own; --prune removes old ones, and never one of an engine that runs.
+
     \b
     Examples:
       sparkdash memory
+      sparkdash memory --caches
+      sparkdash memory --prune 30d --dry-run
       sparkdash memory --json | jq '.holdings[] | [.bytes, .kind, .name]'
     """
-    found = read_account()
-    if as_json:
-        print_json(found)
+    if caches or prune:
+        show_caches(prune, dry_run=dry_run, as_json=as_json)
+    elif as_json:
+        print_json(read_account())
     else:
-        shown, left_out = account_lines(found, table_width())
+        shown, left_out = account_lines(read_account(), table_width())
         print_text("\n".join(shown))
         if left_out:
             print_note(

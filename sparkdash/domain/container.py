@@ -95,6 +95,8 @@ class ContainerInfo(Frozen):
     gpu: bool = False
     ports: tuple[int, ...] = ()
     """Published ports of this box; empty with the host's network, where the runtime lists none."""
+    mounts: tuple[str, ...] = ()
+    """Host paths that it sees; empty with a runtime that lists none."""
     node: str = LOCAL
 
     @property

@@ -21,14 +21,27 @@ from sparkdash.errors import ProfileError
 HF_TARGET = "/sparkdash/huggingface"
 CACHE_TARGET = "/sparkdash/cache"
 """Fixed path, because an image's user and home folder are unknown."""
+CACHES = "engines"
+"""Folder of compile caches, below the folder of all caches."""
 
-_UNSAFE, _LONGEST = re.compile(r"[^\w.-]+"), 200
+_UNSAFE, _LONGEST = re.compile(r"[^\w.-]+"), 100
+_ID = 12
+"""Digits of an image's id and of a revision in a folder's name."""
 _CACHE_ENV = {
-    "XDG_CACHE_HOME": CACHE_TARGET,  # vLLM's compile cache, FlashInfer's autotune results
+    "XDG_CACHE_HOME": CACHE_TARGET,
     "FLASHINFER_WORKSPACE_BASE": CACHE_TARGET,
+    "VLLM_CACHE_ROOT": f"{CACHE_TARGET}/vllm",  # also FlashInfer's autotune results
     "TRITON_CACHE_DIR": f"{CACHE_TARGET}/triton",
     "TORCHINDUCTOR_CACHE_DIR": f"{CACHE_TARGET}/inductor",
+    "TORCH_EXTENSIONS_DIR": f"{CACHE_TARGET}/torch_extensions",
     "CUDA_CACHE_PATH": f"{CACHE_TARGET}/cuda",
+    "DG_JIT_CACHE_DIR": f"{CACHE_TARGET}/deep_gemm",
+    "SGLANG_DG_CACHE_DIR": f"{CACHE_TARGET}/deep_gemm",  # SGLang sets DG_JIT_CACHE_DIR to this
+    "TRTLLM_DG_CACHE_DIR": f"{CACHE_TARGET}/trtllm_deep_gemm",
+    "TILELANG_CACHE_DIR": f"{CACHE_TARGET}/tilelang",
+    "CUTE_DSL_CACHE_DIR": f"{CACHE_TARGET}/cute",
+    "TVM_FFI_CACHE_DIR": f"{CACHE_TARGET}/tvm-ffi",
+    "B12X_COMPILE_CACHE_DIR": f"{CACHE_TARGET}/b12x",
 }
 
 
@@ -43,7 +56,9 @@ class LaunchContext:
     hf_home: str
     """Owner's Hugging Face cache on the host, mounted when a model comes from the hub."""
     cache_dir: str
-    """Host folder of sparkdash's caches; each image's compile caches are below it, so that the second start is fast."""
+    """Host folder of sparkdash's caches; engines' compile caches are below it, so that the second start is fast."""
+    image_id: str | None = None
+    """Id of the profile's image on the launch's nodes; None while not known there."""
     labels: dict[str, str] = field(default_factory=dict)
     flags: KnownFlags | None = None
     """Flags that the profile's program lists in its `--help`; None while not known."""
@@ -66,13 +81,23 @@ def container_mounts(profile: Profile, launch: LaunchContext, files: Iterable[st
             result.append(Mount(source=path, target=path))
     if from_hub(profile):
         result.append(Mount(source=launch.hf_home, target=HF_TARGET, read_only=False))
-    result.append(Mount(source=compile_cache(profile, launch.cache_dir), target=CACHE_TARGET, read_only=False))
+    result.append(Mount(source=compile_cache(profile, launch), target=CACHE_TARGET, read_only=False))
     return tuple(result)
 
 
-def compile_cache(profile: Profile, cache_dir: str) -> str:
-    """Folder of the profile's image alone: beside it lie clients' uploads, and another image's compiled code."""
-    return f"{cache_dir}/engines/{_UNSAFE.sub('-', profile.image or '')[-_LONGEST:]}"
+def compile_cache(profile: Profile, launch: LaunchContext) -> str:
+    """Return the host folder of what this image compiles for these weights: IMAGE@ID@WEIGHTS.
+
+    Another image under the same name has another folder: its compiled code may not fit.
+    """
+    image_id = (launch.image_id or "tag").removeprefix("sha256:")[:_ID]
+    ref = profile.models.get("target")
+    weights = f"{ref.ref}-{ref.revision[:_ID]}" if ref and ref.revision else ref.ref if ref else "any"
+    return f"{launch.cache_dir}/{CACHES}/{_plain(profile.image or '')}@{image_id}@{_plain(weights.strip('/'))}"
+
+
+def _plain(name: str) -> str:
+    return _UNSAFE.sub("-", name)[-_LONGEST:]
 
 
 def cache_environment(profile: Profile, launch: LaunchContext) -> dict[str, str]:

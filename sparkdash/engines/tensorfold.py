@@ -17,7 +17,7 @@ from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs, nodes
 from sparkdash.engines.adapter import CommandLine, Counting, EngineAdapter
 from sparkdash.engines.argv import lookup, parse_token_count
-from sparkdash.engines.containers import CACHE_TARGET, LaunchContext
+from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.logs import phrase
 from sparkdash.engines.memory_terms import Drafting, Facts, loaded_terms
 from sparkdash.engines.probes import MetricNames, Probes
@@ -95,8 +95,6 @@ class TensorFold(EngineAdapter):
             *argv.flag_words(profile.args, profile.models),
         ]
         env = {"TENSORFOLD_NO_UPDATE_CHECK": "1"}  # it asks GitHub for a newer release at each start
-        if launch.containerised:
-            env["TORCH_EXTENSIONS_DIR"] = f"{CACHE_TARGET}/torch_extensions"  # its kernels take minutes to compile
         if profile.nodes == 1:
             return containers.build_container(profile, launch, words, shm_size=containers.SHM_SIZE, env=env)
         nodes.refuse_unfit(profile, launch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -19,7 +20,8 @@ def _mounts(made: Profile, launch: LaunchContext) -> list[tuple[str, str, bool]]
     return [(m.source, m.target, m.read_only) for m in adapter(made.engine).container(made, launch).mounts]
 
 
-CACHE = ("/home/owner/.cache/sparkdash/engines/localhost-tiny", CACHE_TARGET, False)
+def cache_of(weights: str) -> tuple[str, str, bool]:
+    return (f"/home/owner/.cache/sparkdash/engines/localhost-tiny@tag@{weights}", CACHE_TARGET, False)
 
 
 def test_name_and_labels_say_whose_it_is(profile: Make, launch: LaunchContext) -> None:
@@ -35,15 +37,34 @@ def test_name_and_labels_say_whose_it_is(profile: Make, launch: LaunchContext) -
     }
 
 
-def test_each_image_has_a_folder_of_caches_of_its_own_beside_which_uploads_lie(
-    profile: Make, launch: LaunchContext
+def test_each_image_has_a_folder_of_caches_for_each_model(profile: Make, launch: LaunchContext) -> None:
+    """By the image's id, which changes under the same name, and the weights' revision."""
+    model = {"target": {"hf": "own/model", "revision": "89abcdef" * 5}}
+    tagged = profile(image="nvcr.io/nvidia/vllm:25.09-py3", models=model)
+    sources = [
+        _mounts(tagged, launch)[-1],
+        _mounts(tagged, replace(launch, image_id="sha256:" + "0123456789abcdef" * 4))[-1],
+    ]
+    assert [source.removeprefix(launch.cache_dir) for source, _, _ in sources] == [
+        "/engines/nvcr.io-nvidia-vllm-25.09-py3@tag@own-model-89abcdef89ab",
+        "/engines/nvcr.io-nvidia-vllm-25.09-py3@0123456789ab@own-model-89abcdef89ab",
+    ]
+    assert {target for _, target, _ in sources} == {CACHE_TARGET}
+
+
+def test_every_compiler_of_an_engine_keeps_its_work_in_the_cache(
+    profile: Make, launch: LaunchContext, bare: LaunchContext
 ) -> None:
-    images = ("nvcr.io/nvidia/vllm:25.09-py3", "vllm/vllm-openai:v0.11.0")
-    caches = [_mounts(profile(image=image), launch)[-1] for image in images]
-    assert [source.removeprefix(launch.cache_dir) for source, _, _ in caches] == [
-        "/engines/nvcr.io-nvidia-vllm-25.09-py3", "/engines/vllm-vllm-openai-v0.11.0",
+    """An image's own variables would point into the container, which goes. A process has its owner's caches."""
+    env = adapter(EngineKind.SGLANG).container(profile(engine="sglang"), launch).env
+    assert sorted(env) == [
+        "B12X_COMPILE_CACHE_DIR", "CUDA_CACHE_PATH", "CUTE_DSL_CACHE_DIR", "DG_JIT_CACHE_DIR",
+        "FLASHINFER_WORKSPACE_BASE", "SGLANG_DG_CACHE_DIR", "TILELANG_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR",
+        "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR", "TRTLLM_DG_CACHE_DIR", "TVM_FFI_CACHE_DIR", "VLLM_CACHE_ROOT",
+        "XDG_CACHE_HOME",
     ]  # fmt: skip
-    assert {target for _, target, _ in caches} == {CACHE_TARGET}
+    assert all(value.startswith(CACHE_TARGET) for value in env.values())
+    assert adapter(EngineKind.SGLANG).container(profile(engine="sglang"), bare).env == {}
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
@@ -64,16 +85,16 @@ def test_local_models_are_mounted_where_they_lie_and_read_only(profile: Make, la
     """Target and used drafter; a model that nothing names is left alone."""
     models = {"target": {"path": "/data/a"}, "drafter": {"path": "/data/b"}, "spare": {"path": "/data/c"}}
     made = profile(models=models, args={"speculative-config": {"model": "{drafter}"}})
-    assert _mounts(made, launch) == [("/data/a", "/data/a", True), ("/data/b", "/data/b", True), CACHE]
+    assert _mounts(made, launch) == [("/data/a", "/data/a", True), ("/data/b", "/data/b", True), cache_of("data-a")]
 
 
 def test_a_parent_folder_covers_its_children(profile: Make, launch: LaunchContext) -> None:
     """Neither an explicit mount nor another model's folder is mounted over again."""
     models = {"target": {"path": "/data/all/a"}, "drafter": {"path": "/data/all/a/head"}}
     made = profile(models=models, args={"x": "{drafter}"})
-    assert _mounts(made, launch) == [("/data/all/a", "/data/all/a", True), CACHE]
+    assert _mounts(made, launch) == [("/data/all/a", "/data/all/a", True), cache_of("data-all-a")]
     covered = made.model_copy(update={"mounts": profile(mounts=[{"source": "/mnt", "target": "/data"}]).mounts})
-    assert _mounts(covered, launch) == [("/mnt", "/data", True), CACHE]
+    assert _mounts(covered, launch) == [("/mnt", "/data", True), cache_of("data-all-a")]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +113,7 @@ def test_what_a_model_links_to_is_visible_too(path: str, seen: str, profile: Mak
 def test_hub_models_bring_the_owner_s_cache(profile: Make, launch: LaunchContext, bare: LaunchContext) -> None:
     """It is writable, and HF_HOME points at it, inside a container and outside."""
     made = profile(models={"target": {"hf": "own/model"}})
-    assert _mounts(made, launch) == [("/home/owner/.cache/huggingface", HF_TARGET, False), CACHE]
+    assert _mounts(made, launch) == [("/home/owner/.cache/huggingface", HF_TARGET, False), cache_of("own-model")]
     assert adapter(made.engine).container(made, launch).env["HF_HOME"] == HF_TARGET
     assert adapter(made.engine).container(made, bare).env == {"HF_HOME": "/home/owner/hf"}
 

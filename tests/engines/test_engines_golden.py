@@ -12,7 +12,7 @@ import pytest
 from sparkdash import catalog
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.node import Link, NodeLaunch
-from sparkdash.engines.containers import LaunchContext
+from sparkdash.engines.containers import CACHE_TARGET, LaunchContext
 from sparkdash.engines.registry import adapter_of
 from sparkdash.paths import shipped_profiles
 
@@ -50,7 +50,8 @@ def _text(spec: ContainerSpec) -> str:
     lines = [f"name {spec.name}", f"image {spec.image}", f"shm {spec.shm_size}", f"devices {' '.join(spec.devices)}"]
     lines += [f"ulimit {limit}" for limit in spec.ulimits]
     lines += [f"mount {m.source} -> {m.target} {'ro' if m.read_only else 'rw'}" for m in spec.mounts]
-    lines += [f"env {key}={value}" for key, value in sorted(spec.env.items())]
+    own = [(key, value) for key, value in sorted(spec.env.items()) if not value.startswith(CACHE_TARGET)]
+    lines += [f"env {key}={value}" for key, value in own]  # those of the caches are the same for all
     lines += [f"label {key}={value}" for key, value in sorted(spec.labels.items())]
     return "\n".join([*lines, "", *_paragraphs(spec.argv)]) + "\n"
 

@@ -139,8 +139,11 @@ def test_the_profiles_variables_override_what_was_found_on_a_node(profile: Make,
 def test_each_node_mounts_its_own_folders(profile: Make, pair: LaunchContext) -> None:
     """The hub's cache and the compile caches lie elsewhere on the other box."""
     head, worker = _built(profile(**BOTH, models={"target": {"hf": "a/b"}}), pair)
-    assert [mount.source for mount in head.mounts] == [HEAD.hf_home, f"{HEAD.cache_dir}/engines/localhost-tiny"]
-    assert [mount.source for mount in worker.mounts] == [WORKER.hf_home, f"{WORKER.cache_dir}/engines/localhost-tiny"]
+    assert [mount.source for mount in head.mounts] == [HEAD.hf_home, f"{HEAD.cache_dir}/engines/localhost-tiny@tag@a-b"]
+    assert [mount.source for mount in worker.mounts] == [
+        WORKER.hf_home,
+        f"{WORKER.cache_dir}/engines/localhost-tiny@tag@a-b",
+    ]
 
 
 def test_a_profile_for_one_node_runs_where_the_launch_says(profile: Make, launch: LaunchContext) -> None:
@@ -149,7 +152,10 @@ def test_a_profile_for_one_node_runs_where_the_launch_says(profile: Make, launch
         profile(models={"target": {"hf": "a/b"}}), replace(launch, nodes=(WORKER,))
     )
     assert (there.node, there.labels[LABEL_NODES], there.workers) == ("spark2", "spark2", ())
-    assert [mount.source for mount in there.mounts] == [WORKER.hf_home, f"{WORKER.cache_dir}/engines/localhost-tiny"]
+    assert [mount.source for mount in there.mounts] == [
+        WORKER.hf_home,
+        f"{WORKER.cache_dir}/engines/localhost-tiny@tag@a-b",
+    ]
     assert not {"NCCL_SOCKET_IFNAME", "VLLM_HOST_IP"} & set(there.env)
     assert "/dev/infiniband" not in there.devices
     here = adapter(profile().engine).container(profile(), replace(launch, nodes=(HEAD,)))

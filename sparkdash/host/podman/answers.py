@@ -317,6 +317,7 @@ def _container(inspected: dict[str, Any]) -> ContainerInfo:
         started_at=_seconds(state.get("StartedAt")),
         gpu=_gpu(host, config.get("CreateCommand") or []),
         ports=_ports(host),
+        mounts=tuple(str(each["Source"]) for each in inspected.get("Mounts") or [] if each.get("Source")),
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, ContainerSpec, with_marks
 from sparkdash.domain.engine import Engine, EngineState, LoadProgress
@@ -26,11 +26,13 @@ from sparkdash.domain.phrases import copy_share, copy_wait
 from sparkdash.domain.profile import ModelRef, Profile
 from sparkdash.domain.swap import Start, SwapPhase
 from sparkdash.engines import openai
-from sparkdash.engines.containers import LaunchContext
+from sparkdash.engines.containers import CACHE_TARGET, LaunchContext
 from sparkdash.engines.flag_check import unlisted_flags
 from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.errors import EngineError, HostError, ProfileError
+from sparkdash.host.compile_caches import KeptCache
 from sparkdash.host.local_weights import find_weights, how_to_fix
+from sparkdash.host.thread import in_thread
 from sparkdash.rules import refused_flag
 from sparkdash.supervisor.decide.moves import Admitted, Copied, DrainOver, Evicted, Move, WontStop
 from sparkdash.supervisor.engine_end import KILLED_S
@@ -55,7 +57,15 @@ def launch_nodes(tools: Tools, nodes: tuple[str, ...]) -> tuple[NodeLaunch, ...]
     return () if nodes == (LOCAL,) else tools.nodes.launch_on(nodes)
 
 
-def engine_container(tools: Tools, target: Profile, nodes: tuple[str, ...], flags: KnownFlags | None) -> ContainerSpec:
+class Checked(NamedTuple):
+    """What is known of an engine's program before its start."""
+
+    image_id: str | None = None
+    """Id of its image on this box; empty for a process runtime."""
+    flags: KnownFlags | None = None
+
+
+def engine_container(tools: Tools, target: Profile, nodes: tuple[str, ...], known: Checked) -> ContainerSpec:
     """Build the container of `target` on these nodes. Raises HostError and ProfileError."""
     settings, on = tools.settings, launch_nodes(tools, nodes)
     given = {engine.port for engine in tools.registry.loading(but=target.name)}
@@ -65,8 +75,9 @@ def engine_container(tools: Tools, target: Profile, nodes: tuple[str, ...], flag
         containerised=tools.runtime.containerised,
         hf_home=on[0].hf_home if on else str(settings.hf_home.expanduser()),
         cache_dir=on[0].cache_dir if on else str(settings.cache_dir.expanduser()),
+        image_id=known.image_id if LOCAL in nodes else None,
         labels={LABEL_OWNER: tools.owner},
-        flags=flags,
+        flags=known.flags,
         nodes=on,
         master_port=tools.ports.take({*given, port}) if len(on) > 1 else 0,
     )
@@ -74,18 +85,13 @@ def engine_container(tools: Tools, target: Profile, nodes: tuple[str, ...], flag
     return with_marks(spec, tools.owner)
 
 
-async def check_start(
-    tools: Tools, target: Profile, nodes: Collection[str], evict: Iterable[Engine]
-) -> tuple[str | None, KnownFlags | None]:
-    """Check what speaks against a start; return the image's id and the known flags.
-
-    Raises HostError and AdmissionError.
-    """
+async def check_start(tools: Tools, target: Profile, nodes: Collection[str], evict: Iterable[Engine]) -> Checked:
+    """Check what speaks against a start; return what is known of it. Raises HostError and AdmissionError."""
     image, runtime = target.image, tools.runtime
     image_id = await runtime.image_id(image) if runtime.containerised and image is not None else ""
     if LOCAL in nodes:
         await _check_here(tools, target, image_id, evict)
-    return image_id, None if image_id is None else await tools.flags.known(target, image_id)
+    return Checked() if image_id is None else Checked(image_id, await tools.flags.known(target, image_id))
 
 
 async def _check_here(tools: Tools, target: Profile, image_id: str | None, evict: Iterable[Engine]) -> None:
@@ -196,8 +202,14 @@ class _Teller:
         self._record.progress(LoadProgress(stage="copy", fraction=share, detail=copy_wait(report)))
 
 
+CACHE_FAULTS = frozenset({"engine_crash", "no_progress", "bad_answer"})
+"""Failures of a start that a torn or stale compile cache can cause; others have named causes."""
 PORT_TRIES = 3
 """Ports that a start tries, one after the other."""
+
+
+def _shares_cache(one: Profile, other: Profile) -> bool:
+    return (one.image, one.models.get("target")) == (other.image, other.models.get("target"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +255,9 @@ class Transition:
 
     def __post_init__(self) -> None:
         self.phase = self.record.swap.phase
-        self._flags: KnownFlags | None = None
-        self._image_id: str | None = None
+        self._known = Checked()
+        self._cache: KeptCache | None = None
+        """Compile cache on this box that the start found."""
         self._stopping: list[str] = []
         """Profiles whose containers were told to end and still run."""
         self._stops_until = 0.0
@@ -267,7 +280,7 @@ class Transition:
                 await stopping.after_stop(self.tools, self.record.waits)
         elif managed:
             await self._make_room(target)
-            await self._bring_up(target)
+            await self._bring_up_somehow(target)
         else:
             await self._reach(target)
 
@@ -279,7 +292,7 @@ class Transition:
         """Rule 1: a start that cannot succeed evicts nobody."""
         began, self.phase = self.phase, SwapPhase.PREFLIGHT
         launch_nodes(self.tools, self.nodes)
-        self._image_id, self._flags = await check_start(self.tools, target, self.nodes, self.evict)
+        self._known = await check_start(self.tools, target, self.nodes, self.evict)
         if LOCAL in self.nodes:
             await self._check_launch(target)
         self.phase = began
@@ -290,7 +303,7 @@ class Transition:
     async def _check_launch(self, target: Profile) -> None:
         """Look for what the runtime would refuse on this box: name, mounts, devices, program, a free port."""
         try:
-            spec = engine_container(self.tools, target, self.nodes, self._flags)
+            spec = engine_container(self.tools, target, self.nodes, self._known)
         except HostError as error:
             if error.code == "port_in_use" and any(engine.port for engine in self.evict):
                 return  # theirs is free then
@@ -373,9 +386,42 @@ class Transition:
             self.before = await large_blocks.ensure_blocks(tools, target, waits)
         await stopping.admit_load(tools, target, missing)
 
+    async def _bring_up_somehow(self, target: Profile) -> None:
+        """Start the target; if that fails as a bad compile cache lets it fail, once more without the cache."""
+        try:
+            await self._bring_up(target)
+        except EngineError as error:
+            kept = self._cache
+            if kept is None or error.code not in CACHE_FAULTS or not await in_thread(kept.set_aside):
+                raise
+            text = f"{error.message} It is tried once more without its compile cache, {kept.folder}."
+            self.tools.registry.notice(Level.WARNING, "cache_set_aside", text, target.name)
+        else:
+            return
+        try:
+            await self._make_room(target)
+            await self._bring_up(target)
+        except BaseException:
+            await finish_despite_cancel(in_thread(kept.put_back))
+            raise
+        await in_thread(kept.drop_aside)
+        text = f"{target.name} starts without its compile cache: the cache was damaged, and is removed."
+        self.tools.registry.notice(Level.WARNING, "cache_dropped", text, target.name)
+
+    def _find_cache(self, target: Profile, spec: ContainerSpec) -> KeptCache | None:
+        """Note the start in its compile cache; return the cache if this engine alone has it, and it holds something."""
+        shared = [one for one in self.tools.registry.started.values() if one.name != target.name]
+        here = [mount.source for mount in spec.mounts if mount.target == CACHE_TARGET and self.nodes == (LOCAL,)]
+        for kept in map(KeptCache, map(Path, here)):
+            kept.note_start()
+            if not kept.was_empty and not any(_shares_cache(one, target) for one in shared):
+                return kept
+        return None
+
     async def _bring_up(self, target: Profile) -> None:
         tools = self.tools
-        spec = engine_container(tools, target, self.nodes, self._flags)
+        spec = engine_container(tools, target, self.nodes, self._known)
+        self._cache = await in_thread(lambda: self._find_cache(target, spec))
         self._enter(SwapPhase.CREATE)
         if self.scale:
             await self.scale.before()
@@ -389,7 +435,7 @@ class Transition:
             self._guard(target, created.result())
             url = tools.registry.engines[target.name].url or ""
             start = await self._load(target, spec.name, url)
-            self.record.taken_apart(start.replace(image_id=self._image_id or None))
+            self.record.taken_apart(start.replace(image_id=self._known.image_id or None))
             await self._ready(target, url, load_s=tools.clock.monotonic() - began)
         except BaseException as error:
             if isinstance(error, EngineError) and error.code == "unknown_flag":
@@ -406,7 +452,7 @@ class Transition:
             except HostError as error:
                 if error.code != "port_in_use":
                     raise
-            spec = engine_container(self.tools, target, self.nodes, self._flags)
+            spec = engine_container(self.tools, target, self.nodes, self._known)
             self._register(target, spec)
         return await self.tools.runtime.start(spec)
 
@@ -418,7 +464,7 @@ class Transition:
 
     def _which_flags(self, target: Profile) -> str:
         """Name the flags of a refused command line that its program does not list, and what to write instead."""
-        named = unlisted_flags(target, self._flags) if self._flags else ()
+        named = unlisted_flags(target, self._known.flags) if self._known.flags else ()
         return " ".join(f"Its `--help` does not list --{stray.key}. {stray.hint}" for stray in named)
 
     async def _go_on(self, target: Profile, found: AdoptableEngine) -> None:

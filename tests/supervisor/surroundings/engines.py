@@ -39,6 +39,8 @@ class Behaviour:
     """Says the same line for ever."""
     leftovers: Leftovers = field(default_factory=Leftovers)
     """What its stop finds besides."""
+    dies_of_cache: bool = False
+    """Dies without a known reason if its compile cache holds anything."""
     lines: tuple[str, ...] = ("INFO starting", "Loading safetensors checkpoint shards:  50% Completed | 1/2")
 
 

@@ -6,6 +6,7 @@ import asyncio
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 from sparkdash.domain.container import ContainerInfo, ContainerSpec, ContainerState, Leftovers, PullProgress
 from sparkdash.errors import HostError
@@ -185,6 +186,9 @@ class FakeRuntime:
             await self.end(container, 1)
             return
         await self.clock.sleep(does.load_s)
+        if does.dies_of_cache and _has_cache(container.spec):
+            await self.end(container, 139)
+            return
         container.server = await serve(container.profile, container.spec.port, does=does)
 
     def _info(self, c: Container) -> ContainerInfo:
@@ -206,3 +210,7 @@ class FakeRuntime:
     def _must_be_there(self) -> None:
         if self.missing:
             raise HostError("podman cannot be run.", code="runtime_missing", hint="Install podman.")
+
+
+def _has_cache(spec: ContainerSpec) -> bool:
+    return any(any(Path(mount.source).glob("*")) for mount in spec.mounts if not mount.read_only)
