@@ -30,6 +30,7 @@ def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
         f"PublishPort=127.0.0.1:{spec.port}:{spec.inner_port}" if spec.inner_port else "Network=host",
         *(f"AddDevice={device}" for device in spec.devices),
         *([f"ShmSize={spec.shm_size}"] if spec.shm_size else []),
+        *([f"SeccompProfile={_value(spec.seccomp)}"] if spec.seccomp else []),
         *(
             f"Volume={_value(mount.source)}:{_value(mount.target)}{':ro' if mount.read_only else ''}"
             for mount in spec.mounts

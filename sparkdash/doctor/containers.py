@@ -15,6 +15,7 @@ from sparkdash.doctor.check import CheckResult, check, fail, note, ok, unknown, 
 from sparkdash.doctor.readings import Readings, Unreadable, file_system
 from sparkdash.host.command import CommandResult
 from sparkdash.host.podman.answers import last_words
+from sparkdash.host.processes.leftovers import SECCOMP
 from sparkdash.units import GIB, gib
 
 DOCKER = ("docker", "version", "--format", "{{.Server.Version}}")
@@ -128,6 +129,31 @@ def images(readings: Readings) -> Iterator[CheckResult]:
         yield warn(f"{room}: an image has about 20 GB, and an update needs it twice.", "podman image prune")
     else:
         yield ok(f"{room}.")
+
+
+IO_URING = "/proc/sys/kernel/io_uring_disabled"
+"""0: everybody may use it; 1: a group; 2: nobody. Kernels before 6.6 have no such file."""
+
+
+@check(
+    "io-uring",
+    "Quick loaders can use io_uring where a profile asks for it.",
+    reads=(IO_URING, *SECCOMP),
+)
+def io_uring(readings: Readings) -> Iterator[CheckResult]:
+    disabled = (readings.file(IO_URING) or "0").strip()
+    default = next((path for path in SECCOMP if readings.file(path)), None)
+    if readings.settings.runtime == "process":
+        yield note("The settings run engines as plain processes, without a seccomp profile.")
+    elif disabled != "0":
+        yield note(f"The kernel refuses io_uring ({IO_URING} is {disabled}): `security: io_uring` does not help here.")
+    elif default is None:
+        yield note(
+            f"There is no default seccomp profile ({SECCOMP[-1]}), of which `security: io_uring` is made.",
+            "sudo apt install containers-common",
+        )
+    else:
+        yield ok(f"The kernel has it; `security: io_uring` in a profile adds it to {default}, other engines lack it.")
 
 
 SPECS = tuple(f"{folder}/*.{kind}" for folder in ("/etc/cdi", "/run/cdi", "/var/run/cdi") for kind in ("yaml", "json"))

@@ -35,7 +35,8 @@ def engine_mark(owner: str, container: str) -> str:
 
 
 class ContainerSpec(Frozen):
-    """Container of one engine. A process runtime ignores `image`, `mounts`, `tmpfs`, `devices` and `shm_size`."""
+    """Container of one engine. A process runtime ignores `image`, `mounts`, `tmpfs`, `devices`, `shm_size` and
+    `seccomp`."""
 
     name: str
     image: str | None
@@ -50,6 +51,8 @@ class ContainerSpec(Frozen):
     devices: tuple[str, ...] = ()
     """CDI names such as "nvidia.com/gpu=all"."""
     shm_size: str | None = None
+    seccomp: str | None = None
+    """File on the host that lists the allowed system calls: podman's default and io_uring. None: the default alone."""
     keeps_entrypoint: bool = False
     """Whether `argv` holds only arguments for the image's own entrypoint."""
     inner_port: int | None = None

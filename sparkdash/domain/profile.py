@@ -377,6 +377,8 @@ class Profile(Frozen):
     gpu: bool = True
     """Whether the container gets the GPU; False for a CPU engine."""
     shm_size: str | None = None
+    security: Literal["io_uring"] | None = None
+    """`io_uring`: the container may use io_uring, as quick loaders do; podman's default refuses it to all others."""
     url: str | None = None
     """Address of an engine of kind `openai`, with or without /v1. For a `remote`: the base URL as its provider writes
     it, mostly with /v1.
@@ -491,7 +493,7 @@ class Profile(Frozen):
         # likewise: nothing that ran before had these
         launch |= {
             key: value
-            for key in ("node", "env_by_node", "ray_command", "keep_entrypoint")
+            for key in ("node", "env_by_node", "ray_command", "keep_entrypoint", "security")
             if (value := getattr(self, key))
         }
         if self.engine is EngineKind.SIM:  # started with it; a real engine is started with its arguments

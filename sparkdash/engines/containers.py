@@ -177,6 +177,7 @@ def build_container(
         tmpfs=profile.tmpfs,
         devices=(ALL_GPUS,) if profile.gpu else (),
         shm_size=profile.shm_size or shm_size,
+        seccomp=f"{launch.cache_dir}/seccomp-{profile.security}.json" if profile.security else None,
         keeps_entrypoint=profile.keep_entrypoint,
     )
 

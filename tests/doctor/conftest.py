@@ -91,6 +91,8 @@ HEALTHY = {
     "/proc/swaps": "Filename Type Size Used Priority\n/dev/zram0 partition 16777212 0 100\n",
     "/proc/sys/vm/swappiness": "10\n",
     "/proc/sys/vm/overcommit_memory": "0\n",
+    "/proc/sys/kernel/io_uring_disabled": "0\n",
+    "/usr/share/containers/seccomp.json": '{"syscalls": []}',
     "/proc/sys/vm/min_free_kbytes": "67584\n",
     "/proc/pressure/memory": (
         "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"

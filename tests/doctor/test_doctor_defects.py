@@ -87,6 +87,8 @@ DEFECTS = {
     "namespaces refused without AppArmor": Defect(lambda s: (s.remove(USERNS), s.commands.update({readings.COMMAND: CommandResult(125, "", "Error: failed to reexec: Permission denied")})), "podman", Status.FAIL, "failed to reexec", "system migrate", also=frozenset({"images", "cdi-version"})),
     "podman speaks in riddles": Defect(lambda s: s.commands.update({readings.COMMAND: CommandResult(0, "<html>", "")}), "podman", Status.FAIL, "fails: status 0", also=frozenset({"images", "cdi-version"})),
     "docker does not answer": Defect(lambda s: (s.set(runtime="docker"), s.commands.update({("docker", "version", "--format", "{{.Server.Version}}"): CommandResult(1, "", "Cannot connect to the Docker daemon")})), "podman", Status.FAIL, "Cannot connect", "systemctl start docker"),
+    "no default of seccomp": Defect(lambda s: s.remove("/usr/share/containers/seccomp.json"), "io-uring", Status.NOTE, "no default seccomp profile", "apt install containers-common"),
+    "a kernel without io_uring": Defect(lambda s: s.write("/proc/sys/kernel/io_uring_disabled", "2\n"), "io-uring", Status.NOTE, "The kernel refuses io_uring"),
     "images on NFS": Defect(lambda s: s.write("/proc/self/mountinfo", NFS), "images", Status.FAIL, "network file system", "graphroot =", also=frozenset({"weights"})),
     "images are copied whole": Defect(lambda s: s.commands.update({readings.COMMAND: box.info(driver="vfs")}), "images", Status.WARN, "vfs", 'driver = "overlay"'),
     "no room for images": Defect(lambda s: s.disks.update({GRAPH: Disk(900 * GIB, 3 * GIB)}), "images", Status.FAIL, "3.0 GiB of 900.0 GiB free", "image prune"),

@@ -67,6 +67,15 @@ def test_every_compiler_of_an_engine_keeps_its_work_in_the_cache(
     assert adapter(EngineKind.SGLANG).container(profile(engine="sglang"), bare).env == {}
 
 
+def test_io_uring_is_for_profiles_that_ask(profile: Make, launch: LaunchContext) -> None:
+    """By a file of each node; a launch without the key keeps its fingerprint."""
+    plain, asks = profile(), profile(security="io_uring")
+    command = argv.run("podman", adapter(asks.engine).container(asks, launch))
+    assert command[command.index("--security-opt") + 1] == f"seccomp={launch.cache_dir}/seccomp-io_uring.json"
+    assert "--security-opt" not in argv.run("podman", adapter(plain.engine).container(plain, launch))
+    assert plain.fingerprint != asks.fingerprint
+
+
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp"])
 def test_an_image_keeps_its_entrypoint_where_the_profile_says_so(
     profile: Make, launch: LaunchContext, engine: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -211,3 +212,25 @@ async def test_a_pid_that_changed_hands_is_left_alone(orphan: Callable[..., int]
     left = await ending.end_processes({pid: "another-boot:1"})
     assert left.ended == left.stuck == ()
     assert pid in leftovers.births([pid])
+
+
+def test_a_seccomp_profile_is_the_boxes_own_with_io_uring_allowed(tmp_path: Path) -> None:
+    """Wherever the default names these calls; nothing else of it changes."""
+    default, made = tmp_path / "default.json", tmp_path / "made" / "profile.json"
+    rules = [{"names": ["read", "io_uring_setup"], "action": "SCMP_ACT_ERRNO"}, {"names": ["write"], "action": "x"}]
+    default.write_text(json.dumps({"defaultErrnoRet": 38, "syscalls": rules}))
+    assert leftovers.allow_io_uring(str(made), [str(tmp_path / "none"), str(default)]) is None
+    added = {"names": ["io_uring_setup", "io_uring_enter", "io_uring_register"], "action": "SCMP_ACT_ALLOW"}
+    assert json.loads(made.read_text()) == {
+        "defaultErrnoRet": 38,
+        "syscalls": [{"names": ["read"], "action": "SCMP_ACT_ERRNO"}, rules[1], added],
+    }
+    assert [each.name for each in made.parent.iterdir()] == ["profile.json"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"syscalls": [1]}'])
+def test_a_default_that_is_no_seccomp_profile_is_named(tmp_path: Path, text: str) -> None:
+    default = tmp_path / "default.json"
+    default.write_text(text)
+    told = leftovers.allow_io_uring(str(tmp_path / "made"), [str(default)])
+    assert told == (str(default), "it is no seccomp profile")

@@ -110,6 +110,27 @@ async def test_what_the_container_got(podman_ground: Any) -> None:
     assert host["LogConfig"]["Type"] == "k8s-file"
 
 
+IO_URING = "import ctypes as c; print(c.CDLL(None).syscall(425, 4, c.create_string_buffer(256)) >= 0)"
+"""Whether io_uring_setup succeeds; its number is the same everywhere."""
+
+
+async def test_io_uring_is_there_for_those_who_ask_and_no_others(podman_ground: Any) -> None:
+    """By podman's own profile and three calls more, made at the start; the kernel of this box must have it."""
+    python = "/usr/bin/python3"
+    here = await asyncio.to_thread(subprocess.check_output, [python, "-c", IO_URING], text=True)
+    if here != "True\n":
+        pytest.skip("this kernel refuses io_uring")
+    system = tuple(Mount(source=f"/usr{path}", target=path) for path in ("/lib", "/lib64"))
+    files = (Mount(source="/usr", target="/usr"), *system)
+    told = {}
+    for name, seccomp in (("plain", None), ("asks", str(podman_ground.folder / "made" / "seccomp.json"))):
+        spec = podman_ground.spec("", name, argv=(python, "-c", IO_URING), mounts=files, seccomp=seccomp)
+        await podman_ground.runtime.start(spec)
+        await podman_ground.runtime.wait(spec.name)
+        told[name] = [line async for line in podman_ground.runtime.logs(spec.name, follow=False)]
+    assert told == {"plain": ["False"], "asks": ["True"]}
+
+
 async def test_the_printed_command_works_when_pasted(podman_ground: Any) -> None:
     """What --dry-run prints starts the same container in a shell."""
     spec = podman_ground.spec("echo 'it is \"quoted\"'; sleep 300 & wait")

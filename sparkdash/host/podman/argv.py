@@ -47,6 +47,7 @@ def run(program: str, spec: ContainerSpec, *, replace: bool = True) -> list[str]
         *(flag for device in spec.devices for flag in _device(docker, device)),
         *_repeated("--shm-size", filter(None, [spec.shm_size])),
         *_repeated("--ulimit", spec.ulimits),
+        *_repeated("--security-opt", [f"seccomp={spec.seccomp}"] if spec.seccomp else []),
         *_inside(docker, spec),
         *_repeated("--label", (f"{key}={value}" for key, value in spec.labels.items())),
         *_repeated("--stop-signal", filter(None, [spec.stop_signal])),

@@ -130,6 +130,7 @@ class Podman:
 
     async def check_start(self, spec: ContainerSpec) -> None:
         self.command(spec)
+        await self._host.make_seccomp(spec)
         present = await self.inspect(spec.name)
         if present is not None and not _is_ours(present, spec):
             raise answers.name_taken(self.name, spec.name)
@@ -150,6 +151,7 @@ class Podman:
         """
         self.command(spec)
         await self._host.make_mounts(spec)
+        await self._host.make_seccomp(spec)
         try:
             return await self._run(spec)
         except HostError as error:

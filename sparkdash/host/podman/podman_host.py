@@ -90,6 +90,16 @@ class PodmanHost:
                 hint="Correct the path in the profile or config.toml, or make the folder yourself.",
             )
 
+    async def make_seccomp(self, spec: ContainerSpec) -> None:
+        """Write the seccomp profile that `spec` names. Raises HostError `mount_missing`."""
+        if spec.seccomp and (failed := await self._ask("io_uring", spec.seccomp)):
+            source, words = failed
+            raise HostError(
+                f"The seccomp profile with io_uring for {spec.name} cannot be made: {source}: {words}.",
+                code="mount_missing",
+                hint="It is made of podman's default: `sudo apt install containers-common`. Or remove `security`.",
+            )
+
     async def members(self, container: ContainerInfo | None) -> Births | None:
         """Processes of the container, by its control group and its mark; None if the scan took too long."""
         if container is None:
