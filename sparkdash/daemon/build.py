@@ -44,6 +44,7 @@ from sparkdash.settings import Settings, settings_file
 from sparkdash.store import Store
 from sparkdash.store.usage import utc_day
 from sparkdash.supervisor import Supervisor, Tools
+from sparkdash.supervisor.canary import Canaries
 from sparkdash.supervisor.tools import not_killed
 from sparkdash.telemetry import Collector, CollectorInputs
 from sparkdash.tracing import RequestTracer
@@ -197,6 +198,7 @@ def _supervisor(daemon: Daemon, profiles: Catalog) -> Supervisor:
             guard=parts.guard,
             memory_helper=parts.memory_helper,
             flag_store=FlagStore(paths.flags_dir()),
+            canaries=None if parts.simulated else Canaries(paths.state_dir() / "canaries.json"),
             on_needs=lambda: reloading.publish_profiles(daemon, daemon.supervisor.catalog),
             before_ready=lambda profile: daemon.collector.begin(profile),
             foreign=daemon.accounts.foreign,

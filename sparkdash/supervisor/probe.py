@@ -35,8 +35,11 @@ _NOT_ITS_WORK = frozenset({400, 404, 405, 501})
 SHOWN = 8
 
 
-async def try_engine(tools: Tools, profile: Profile, url: str, limit_s: float, model: str | None = None) -> None:
-    """Have the engine do a small piece of its work. Raises UpstreamError, and EngineError `model_unclear`."""
+async def try_engine(tools: Tools, profile: Profile, url: str, limit_s: float, model: str | None = None) -> str | None:
+    """Have the engine do a small piece of its work; return the text of its greedy chat, None where it has none.
+
+    Raises UpstreamError, and EngineError `model_unclear`.
+    """
     adapter = tools.adapter(profile)
     if (server := described_server(profile)) is not None:
         name = model or await served_model(tools, profile, url) or adapter.served_names(profile)[0]
@@ -46,7 +49,8 @@ async def try_engine(tools: Tools, profile: Profile, url: str, limit_s: float, m
         await _try_pooling(tools, url, model or adapter.served_names(profile)[0], limit_s)
     elif adapter.probes.chat is not None:
         name = model or adapter.served_names(profile)[0]
-        await tools.upstream.generate(url + adapter.probes.chat, name, timeout_s=limit_s)
+        return await tools.upstream.generate(url + adapter.probes.chat, name, timeout_s=limit_s)
+    return None
 
 
 def _only_encodes(tools: Tools, profile: Profile) -> bool:

@@ -34,6 +34,7 @@ from sparkdash.host.memory.helper import MemoryHelper
 from sparkdash.host.runtime import Nodes, Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store
+from sparkdash.supervisor.canary import Canaries
 from sparkdash.supervisor.decide.judge import EngineSignals, Thresholds
 from sparkdash.supervisor.flag_probe import FlagProbe
 from sparkdash.supervisor.state.clock import Clock, SystemClock
@@ -133,6 +134,8 @@ class Tools:
     """Without one, records end with the daemon."""
     guard: MemoryGuard | None = None
     flag_store: FlagStore | None = None
+    canaries: Canaries | None = None
+    """Answers of warm-ups; None: they are not compared."""
     clock: Clock = field(default_factory=SystemClock)
     on_needs: Callable[[], object] = lambda: None
     """Called when more is known of what launches need."""

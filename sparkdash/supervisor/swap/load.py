@@ -186,14 +186,17 @@ class Loading:
             pause = min(max(FIRST_POLL_S, POLL_SHARE * passed), POLL_S)
             await self._while_it_lives(self._tools.clock.sleep(pause))
 
-    async def warm(self) -> None:
-        """Have the engine do a small piece of its work: some die at their first request. Raises EngineError."""
+    async def warm(self) -> str | None:
+        """Have the engine do a small piece of its work, as some die at their first request; return its text, if any.
+
+        Raises EngineError.
+        """
         settings, limit = self._tools.settings, self._tools.settings.warm_s
         self._stages.alive(self._tools.clock.monotonic())
         if described_server(self._profile):  # Ollama and its like load the model for their first request
             limit = max(limit, settings.no_progress_s)
         try:
-            await self._while_it_lives(try_engine(self._tools, self._profile, self._url, limit))
+            return await self._while_it_lives(try_engine(self._tools, self._profile, self._url, limit))
         except UpstreamError as error:
             # a connection that breaks off is most often the first sign of a death
             await self._while_it_lives(self._tools.clock.sleep(POLL_S))

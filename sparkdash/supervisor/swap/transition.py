@@ -507,8 +507,23 @@ class Transition:
             await loading.until_alive()
             self._enter(SwapPhase.WARM)
             tools.registry.move(target.name, EngineState.WARMING)
-            await loading.warm()
-            return await loading.taken_apart()
+            answer = await loading.warm()
+            start = await loading.taken_apart()
+            await self._compare_answer(target, loading, answer)
+            return start
+
+    async def _compare_answer(self, target: Profile, loading: Loading, answer: str | None) -> None:
+        """Report a text that differs from that of the same launch's first start, if a second one differs too."""
+        canaries, image_id = self.tools.canaries, self._known.image_id
+        if canaries is None or image_id is None or not answer or self.nodes != (LOCAL,):
+            return
+        kept = await in_thread(
+            lambda: canaries.kept(target, image_id, self.tools.settings.hf_home.expanduser(), answer)
+        )
+        if kept != answer and (again := await loading.warm()) != kept:
+            text = f"{target.name} answers the warm-up with {again!r}; its first start answered {kept!r}."
+            hint = "Image, weights and flags are the same, so it may be broken: ask it something that you know."
+            self.tools.registry.notice(Level.WARNING, "answer_differs", f"{text} {hint}", target.name)
 
     async def _clean_up(self, target: Profile, container: str) -> None:
         killed = self.tools.guarded.killed(container)

@@ -39,6 +39,8 @@ class Behaviour:
     """Says the same line for ever."""
     leftovers: Leftovers = field(default_factory=Leftovers)
     """What its stop finds besides."""
+    says: str = ""
+    """Answers instead of its greeting, divided by "|"; each is given once, the last one always."""
     dies_of_cache: bool = False
     """Dies without a known reason if its compile cache holds anything."""
     lines: tuple[str, ...] = ("INFO starting", "Loading safetensors checkpoint shards:  50% Completed | 1/2")
@@ -68,6 +70,12 @@ class Container:
         return self.spec.labels["sparkdash.profile"]
 
 
+def _next_answer(does: Behaviour) -> str:
+    now, _, later = does.says.partition("|")
+    does.says = later or now
+    return now
+
+
 async def serve(model: str, port: int, *, empty: bool = False, does: Behaviour | None = None) -> web.AppRunner:
     """A tiny engine on a real socket."""
     does = does or Behaviour(empty_answers=empty)
@@ -77,7 +85,7 @@ async def serve(model: str, port: int, *, empty: bool = False, does: Behaviour |
             await asyncio.Event().wait()
         if does.talks_nonsense:
             return web.Response(text="<html>Welcome to nginx!</html>", content_type="text/html")
-        words = [] if does.empty_answers else [f"{model} says hello"]
+        words = [] if does.empty_answers else [_next_answer(does) or f"{model} says hello"]
         events = [json.dumps({"choices": [{"index": 0, "delta": {"content": word}}]}) for word in words]
         body = "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
         return web.Response(text=body, content_type="text/event-stream")

@@ -101,6 +101,7 @@ class House:
         foreign: Any = tuple,
         nodes: Any = None,
         shipper: Any = None,
+        canaries: Any = None,
         **settings: Any,
     ) -> Supervisor:
         """Start a supervisor with these profiles; returns once it has adopted."""
@@ -137,6 +138,7 @@ class House:
                 foreign=foreign,
                 nodes=nodes or OneNode(self.reader),
                 shipper=shipper,
+                canaries=canaries,
             )
         )
         self._running = asyncio.create_task(self.supervisor.run())

@@ -1,0 +1,48 @@
+"""An engine's answer to the warm-up's question, compared with that of the first start of the same launch.
+
+The same image, weights and flags answer a greedy request alike. Other text after a start with kept caches, or from
+weights that changed on disk, is a sign that the engine serves wrong answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from pathlib import Path
+
+from sparkdash.domain.profile import Profile
+from sparkdash.host.local_weights import weight_files_of
+from sparkdash.paths import read_small_file, replace_file
+
+
+class Canaries:
+    """File of one answer for each profile, with the launch that gave it. An unreadable file counts as empty."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def kept(self, profile: Profile, image_id: str, hf_home: Path, answer: str) -> str:
+        """Return the first answer of this launch, which is `answer` if none is kept. Reads the disk."""
+        kept, launch = self._read(), _launch(profile, image_id, hf_home)
+        if (known := kept.get(profile.name)) and known["launch"] == launch:
+            return str(known["answer"])
+        kept[profile.name] = {"launch": launch, "answer": answer}
+        with suppress(OSError):
+            replace_file(self._file, json.dumps(kept).encode())
+        return answer
+
+    def _read(self) -> dict[str, dict[str, str]]:
+        try:
+            return dict(json.loads(read_small_file(self._file)))
+        except (OSError, ValueError, TypeError):
+            return {}
+
+
+def _launch(profile: Profile, image_id: str, hf_home: Path) -> str:
+    found = [profile.fingerprint, image_id]
+    for file in sorted(file for ref in profile.weights for file in weight_files_of(ref, hf_home)):
+        with suppress(OSError):
+            seen = file.stat()
+            found.append(f"{file} {seen.st_size} {seen.st_mtime_ns}")
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:24]
