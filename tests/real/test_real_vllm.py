@@ -13,6 +13,8 @@ import subprocess
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +88,44 @@ def test_a_request_brings_its_profile_up_and_streams(spark: Any) -> None:
     engine = spark.state()["engines"]["tiny"]
     assert (engine["state"], engine["version"]) == ("ready", "0.32.0")
     assert spark.containers() == [engine["container"]]
+
+
+def test_its_start_is_taken_apart_as_the_runtime_dates_its_lines(spark: Any) -> None:
+    """Within 5 %, or half a second by which a busy box reads a line late: the container's own start, and the times that
+    podman's monitor gave the lines of the log.
+    """
+    start, name = spark.state()["swaps"][0]["start"], spark.containers()[0]
+    took = {step["name"]: step["s"] for step in start["stages"]}
+    form = '{{.State.StartedAt.Format "2006-01-02T15:04:05.000000000Z07:00"}}'
+    begun = subprocess.run(
+        ["podman", "inspect", "--format", form, name], capture_output=True, text=True, check=True
+    ).stdout
+    printed = subprocess.run(
+        ["podman", "logs", "--timestamps", name], capture_output=True, text=True, check=True
+    )  # both streams have lines of the start
+    lines = sorted(line.partition(" ")[::2] for line in (printed.stdout + printed.stderr).splitlines() if line)
+
+    def at(words: str) -> float:
+        return seconds(next(time for time, text in lines if words in text))
+
+    marks = (
+        seconds(begun),
+        *map(at, ("", "Starting to load model", "Loading weights", "KV cache size", "init engine")),
+    )
+    dated = [until - since for since, until in pairwise(marks)]
+    found = [
+        sum(took.get(name, 0.0) for name in names)
+        for names in (["process"], ["imports"], ["weights"], ["compile", "kv"], ["kernels", "warmup"])
+    ]
+    assert found == [pytest.approx(each, rel=0.05, abs=0.5) for each in dated], f"{took}, dated {dated}"
+    assert start["disk_bytes"] is not None
+    assert start["peak_bytes"] > 100 * 2**20
+
+
+def seconds(time: str) -> float:
+    """Unix seconds of one of podman's times, which have nine digits after the point."""
+    whole, zone = re.fullmatch(r"([\d:T-]+\.?\d{0,6})\d*(\S+)", time.strip()).groups()
+    return datetime.fromisoformat(whole + zone.replace("Z", "+00:00")).timestamp()
 
 
 def test_a_tool_that_must_be_called_is_called(spark: Any) -> None:
