@@ -186,8 +186,8 @@ def heard_text(swap: Swap, now: float) -> str:
 
 def start_facts(start: Start) -> list[str]:
     """Say what a start found and took: "first start on this image", "61.0 GiB from a disk at 420 MiB/s"."""
-    weights = next((step.s for step in start.stages if step.name == "weights"), 0.0)
-    rate = f", {size(int(start.disk_bytes / weights))}/s" if start.disk_bytes and weights else ""
+    weights, disk = next((step.s for step in start.stages if step.name == "weights"), 0.0), start.disk_bytes or 0
+    rate = f", {size(int(disk / weights))}/s" if weights and disk > (start.cached_bytes or 0) else ""
     told = (
         "first start on this image" if start.first_on_image else "",
         {True: "graphs compiled anew", False: "graphs from the compile cache", None: ""}[start.compiled],

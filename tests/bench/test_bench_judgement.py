@@ -18,7 +18,7 @@ from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.plan import suites
 from sparkdash.bench.report.assemble import assemble_report
 from sparkdash.bench.report.formats.markdown import render_markdown
-from sparkdash.bench.report.layout import load_layout, shipped_layouts
+from sparkdash.bench.report.layout import derive_layout, load_layout, shipped_layouts
 from sparkdash.bench.report.page import report_page
 from sparkdash.bench.results import CellRecord, LaunchRecord, Provenance, RequestSample, Results, gather
 from sparkdash.bench.run import Arm, CellKey, Kind, LaunchSlot, Mode, PlannedCell, Run
@@ -344,3 +344,20 @@ def test_every_column_says_what_it_divides() -> None:
     for metric in BenchMetric:
         assert metric.definition
         assert ("/" in metric.definition) == (metric.unit == "tok/s")
+
+
+def test_the_load_suite_judges_the_time_of_each_launch(rehearse: Rehearse) -> None:
+    """One value for each launch, less is better; other suites have no such table."""
+    key, took = CellKey(suite="load", context=0, output=16), {"plain": 291.0, "eagle": 66.0}
+    results = rehearse(**asked(rates={arm: {key: 50.0} for arm in took}, changes={"suite": "load"}))
+    launches = tuple(
+        one.replace(provenance=one.provenance.replace(startup_s=took[one.arm] * (1 + one.index / 1000)))
+        for one in results.launches
+    )
+    report = assemble_report(results.replace(launches=launches))
+    (table,) = [table for table in report.tables if table.metric is BenchMetric.LOAD]
+    (verdict,) = [one.verdict for one in table.overall]
+    assert verdict.claim is Conclusion.FASTER
+    assert figures_by_launch(results, "eagle", key, BenchMetric.LOAD)
+    assert derive_layout(report).metric == "load"
+    assert BenchMetric.LOAD not in {table.metric for table in assemble_report(rehearse(**asked())).tables}

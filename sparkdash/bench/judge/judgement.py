@@ -63,11 +63,11 @@ def _panel(cells: Mapping[CellKey, Fit], arm: str, base: str) -> Fit:
 
 
 def few_prompts(metric: BenchMetric) -> FewPrompts:
-    """Return the rule of this metric. An aggregate has no prompts: each repetition sends the same ones."""
+    """Return the rule of this metric. An aggregate has no prompts: each repetition sends the same ones. Nor has a load."""
 
     def told(fit: Fit, arm: str, base: str) -> str | None:
         shared = len(fit.tastes[arm].keys() & fit.tastes[base].keys())
-        if metric is BenchMetric.AGGREGATE or shared >= LEAST_PROMPTS:
+        if metric in (BenchMetric.AGGREGATE, BenchMetric.LOAD) or shared >= LEAST_PROMPTS:
             return None
         return "1 prompt" if shared == 1 else f"{shared} prompts"
 

@@ -31,6 +31,7 @@ class BenchMetric(StrEnum):
     TTFV = "ttfv"
     ITL_P99 = "itl_p99"
     AGGREGATE = "aggregate"
+    LOAD = "load"
 
     @property
     def unit(self) -> str:
@@ -45,7 +46,8 @@ class BenchMetric(StrEnum):
         return _DEFINITIONS[self]
 
 
-_TIMES = frozenset({BenchMetric.TTFT, BenchMetric.TTFV, BenchMetric.ITL_P99})
+LOAD_SUITE = "load"
+_TIMES = frozenset({BenchMetric.TTFT, BenchMetric.TTFV, BenchMetric.ITL_P99, BenchMetric.LOAD})
 _DEFINITIONS = {
     BenchMetric.DECODE: "(completion tokens - tokens of the first chunk) / (last token - first token); "
     "reasoning counts; blank below 16 tokens",
@@ -59,7 +61,17 @@ _DEFINITIONS = {
     BenchMetric.ITL_P99: "99th percentile, in one answer, of the waits between moments at which tokens came; blank below "
     "16 tokens",
     BenchMetric.AGGREGATE: "completion tokens of all concurrent requests / (last end - first start)",
+    BenchMetric.LOAD: "first token - creation of the engine's container, once for each launch",
 }
+
+
+def metrics_of(suite: str) -> tuple[BenchMetric, ...]:
+    """Return the metrics that a suite's report has: the time of a load only where it is what the suite is for."""
+    return tuple(metric for metric in BenchMetric if metric is not BenchMetric.LOAD or suite == LOAD_SUITE)
+
+
+def main_metric(suite: str) -> BenchMetric:
+    return BenchMetric.LOAD if suite == LOAD_SUITE else BenchMetric.DECODE
 
 
 def speed_keys(results: Results) -> list[CellKey]:
@@ -71,6 +83,9 @@ def figures_by_launch(results: Results, arm: str, key: CellKey, metric: BenchMet
 
     Prompts repeated in a launch have their geometric mean.
     """
+    if metric is BenchMetric.LOAD:
+        starts = ((one.index, one.provenance.startup_s) for one in results.launches if one.arm == arm)
+        return {launch: {"start": took} for launch, took in starts if took}
     samples = results.good(arm, key)
     if metric is BenchMetric.AGGREGATE:
         values = _aggregate_values(samples, key.concurrency)
@@ -94,7 +109,7 @@ def _aggregate_values(samples: Iterable[RequestSample], concurrency: int) -> Ite
 
 
 def request_figure(sample: RequestSample, metric: BenchMetric, fixed_s: float = 0.0) -> float | None:
-    """Return the figure of one request; None when it is unknown, and always for the aggregate."""
+    """Return the figure of one request; None when it is unknown, and always for the aggregate and the load."""
     match metric:
         case BenchMetric.DECODE:
             return sample.decode_tok_s
@@ -110,7 +125,7 @@ def request_figure(sample: RequestSample, metric: BenchMetric, fixed_s: float = 
             return sample.itl_p99_s
         case BenchMetric.PREFILL:
             return _prefill_tok_s(sample, fixed_s)
-        case BenchMetric.AGGREGATE:
+        case BenchMetric.AGGREGATE | BenchMetric.LOAD:
             return None
 
 

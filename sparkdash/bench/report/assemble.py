@@ -13,7 +13,7 @@ from statistics import median
 
 from sparkdash.bench.judge.accuracy import AnswerQuality, qualities
 from sparkdash.bench.judge.judgement import CellRow, Decomposition, decompose, judged_rows, overall
-from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.judge.metrics import BenchMetric, main_metric, metrics_of
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.report.comparability import flags_between_runs, flags_within_run, paired_arms, refused_arms
 from sparkdash.bench.report.report import (
@@ -121,7 +121,7 @@ def assemble_report(results: Results) -> Report:
 
     tables = tuple(
         _table(results_of_speed, decoded if metric is BenchMetric.DECODE else judged, metric, why_not)
-        for metric in (BenchMetric if speed else ())
+        for metric in (metrics_of(run.suite) if speed else ())
     )
     decode = next((table.rows for table in tables if table.metric is BenchMetric.DECODE), ())
     speculated = _speculation(results)
@@ -130,7 +130,7 @@ def assemble_report(results: Results) -> Report:
         simulated=run.simulated,
         arms=tuple(_arm(results, arm) for arm in run.arms),
         tables=tables,
-        overall=overall(decoded),
+        overall=overall(decoded, main_metric(run.suite)),
         decompositions=_decompositions(decoded, speed),
         speculation=speculated,
         hits=_hits(results),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from sparkdash.bench.judge.metrics import main_metric
 from sparkdash.bench.report.report import ArmReport, Report
 from sparkdash.catalog import yaml12
 from sparkdash.domain.base import Frozen
@@ -122,7 +123,7 @@ class Layout(Frozen):
         return tuple(build for group in self.groups for build in group.builds)
 
 
-def derive_layout(report: Report, metric: str = "decode") -> Layout:
+def derive_layout(report: Report, metric: str | None = None) -> Layout:
     """Derive a layout from the run: speculating arms stand beside the arm whose name begins theirs."""
     modes = {arm.name: _mode(arm) for arm in report.arms}
     builds: dict[str, dict[str, str]] = {}
@@ -140,7 +141,7 @@ def derive_layout(report: Report, metric: str = "decode") -> Layout:
         groups=tuple(
             BuildGroup(title=name, builds=(Build(name=name, title=name, arms=arms),)) for name, arms in builds.items()
         ),
-        metric=metric,
+        metric=metric or main_metric(report.run.suite),
         warm=True,
         own_delta=True,
         recipe=len(report.arms) > 1,

@@ -234,7 +234,7 @@ def watch(
         str, typer.Argument(metavar="PROFILE", help="A profile's name.", autocompletion=complete_profile)
     ],
     metric: Annotated[
-        str, typer.Option("--metric", help="decode, e2e, prefill, ttft, ttfv, itl_p99, visible or aggregate.")
+        str, typer.Option("--metric", help="decode, e2e, prefill, ttft, ttfv, itl_p99, visible, aggregate or load.")
     ] = "decode",
     as_json: AsJson = False,
 ) -> None:
