@@ -497,7 +497,7 @@ def _of_profiles(app: SparkdashApp) -> Iterator[SystemCommand]:
         ("Pin or unpin {}", "A pinned engine stays until a person stops it (P)", app.orders.pin),
         ("Preload {} or not", "Load it when the daemon starts (L)", app.orders.preload),
         ("Edit {}", "Its file, in your editor; checked before it is kept (E)", app.orders.edit),
-        ("Dry run of {}", "The command that would start its engine (D)", app.orders.dry_run),
+        ("Dry run of {}", "The command that would start its engine (d)", app.orders.dry_run),
     )
     for profile in app.view.snapshot.profiles if app.view.snapshot else ():
         for title, about, action in verbs:

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
+from sparkdash.units import DASH
+
 
 class Style(StrEnum):
     """Meaning of a colour; `theme` maps each style to a style."""
@@ -72,6 +74,13 @@ def strip_controls(text: str) -> str:
 def styled(text: str, style: Style = Style.PLAIN) -> Line:
     """Make a line of one span; empty text makes the empty line."""
     return (Span(strip_controls(text), style),) if text else EMPTY
+
+
+def with_unit(figure: str, unit: str, style: Style = Style.PLAIN) -> Line:
+    """Style a figure and its unit; a dash is dim and has no unit."""
+    if figure == DASH:
+        return styled(figure, Style.DIM)
+    return styled(figure, style) + (styled(f" {unit}", Style.DIM) if unit else EMPTY)
 
 
 def join(parts: Iterable[Line], between: Line) -> Line:

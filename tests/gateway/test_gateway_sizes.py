@@ -125,7 +125,7 @@ class Case:
         self, what: str, route: Route, *, path: str = "", headers: str = "", body: bytes | None = None
     ) -> None:
         method, given = route
-        names = {"NAME": "alpha", "PROFILE": "alpha", "ID": "x", "RUN": "r", "PATH": "embeddings"}
+        names = {"NAME": "alpha", "PROFILE": "alpha", "ID": "x", "RUN": "r", "PATH": "embeddings", "FILE": "main.js"}
         self.what = what
         at = path or re.sub("[A-Z]+", lambda found: names[found[0]], given)
         kind = "" if "Content-Type:" in headers else "Content-Type: application/json\r\n"

@@ -374,7 +374,10 @@ def killed_at_work(spark: Any, model: str, *, streams: bool) -> tuple[httpx.Resp
     }  # fmt: skip
 
     def answer() -> httpx.Response:
-        return httpx.post(f"{spark.url}/v1/chat/completions", json=body, timeout=300)
+        try:
+            return httpx.post(f"{spark.url}/v1/chat/completions", json=body, timeout=300)
+        except httpx.ReadTimeout:
+            pytest.fail(f"no answer within 300 s: {json.dumps(spark.state())[:6000]}")
 
     def deaths(state: dict[str, Any]) -> list[Any]:
         return [notice for notice in state["notices"] if notice["code"] == "engine_crash"]

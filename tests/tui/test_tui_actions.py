@@ -116,10 +116,10 @@ async def test_a_dry_run_shows_the_command_and_a_pull_fetches_the_weights_too(st
     with_weights = world.profiles[0].model_copy(update={"weights": (ModelRef(hf="org/m"),)})
     async with stage(world.model_copy(update={"profiles": (with_weights, *world.profiles[1:])})) as on:
         on.app.orders.commands = PretendCommands()
-        await on.press("2", "D")
+        await on.press("2", "d")
         assert "The command of a profile is made from the files of the daemon's box." in " ".join(on.rows)
         on.daemon.address = ON_THE_BOX
-        await on.press("escape", "D")
+        await on.press("escape", "d")
         assert "podman run" in on.text
         assert "--name sparkdash-gpt-oss-120b" in on.text
         await on.press("escape", "p")

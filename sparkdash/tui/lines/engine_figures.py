@@ -16,7 +16,7 @@ from sparkdash.domain.state import Figures
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.charts import meter, sparkline
 from sparkdash.tui.mirror import View
-from sparkdash.tui.text import EMPTY, Line, Style, align_right, clip, join, length, pad, styled, wrap
+from sparkdash.tui.text import EMPTY, Line, Style, align_right, clip, join, length, pad, styled, with_unit, wrap
 from sparkdash.units import DASH, counted, fitted, number, percent, tokens
 
 LABELS = {
@@ -139,8 +139,7 @@ def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> li
     tight = width - FACTS - SPEEDS < LEAST_LAST
     facts, speeds = (TIGHT_FACTS, TIGHT_SPEEDS) if tight else (FACTS, SPEEDS)
     speed = [
-        _pair("prompt", prompt_speed(sample), "tok/s")
-        + styled(" computing" if tight else " while computing", Style.DIM),
+        _pair("prompt", prompt_speed(sample), "tok/s computing" if tight else "tok/s while computing"),
         _ttft(sample, seen),
         _pair("prefix", percent(sample.get(Metric.PREFIX_HIT))) + styled(" of prompt, 60 s", Style.DIM),
         _pair("lifetime", percent(sample.get(Metric.PREFIX_HIT_LIFETIME))),
@@ -186,8 +185,7 @@ def prompt_speed(sample: EngineSample) -> str:
 
 
 def _pair(name: str, value: str, unit: str = "") -> Line:
-    tail = styled(f" {unit}", Style.DIM) if unit else EMPTY
-    return styled(f"{name} ", Style.DIM) + styled(value, Style.DIM if value == DASH else Style.PLAIN) + tail
+    return styled(f"{name} ", Style.DIM) + with_unit(value, unit)
 
 
 def _head(label: str, figure: str, unit: str) -> Line:
@@ -195,7 +193,7 @@ def _head(label: str, figure: str, unit: str) -> Line:
     return (
         pad(styled(label, Style.DIM), LABEL)
         + align_right(styled(figure, style), FIGURE)
-        + pad(styled(f" {unit}", Style.DIM), UNIT)
+        + pad(styled(f" {unit}", Style.DIM) if figure != DASH else EMPTY, UNIT)
     )
 
 

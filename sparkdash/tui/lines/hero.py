@@ -19,7 +19,7 @@ from sparkdash.tui.lines import engine_figures, hero
 from sparkdash.tui.lines.chart_window import span_text
 from sparkdash.tui.lines.charts import LevelLine, filled_chart, large, row_of
 from sparkdash.tui.mirror import View
-from sparkdash.tui.text import EMPTY, Line, Style, clip, dimmed, pad, styled
+from sparkdash.tui.text import EMPTY, Line, Style, clip, dimmed, pad, styled, with_unit
 from sparkdash.units import fitted, number
 
 MOST_DIGITS = 4
@@ -164,7 +164,7 @@ def figure_head(speed: Speed, tall: int) -> list[Line]:
 def figure_facts(speed: Speed, rows: int) -> list[Line]:
     """Format the rate of each request, and how many there are, in `rows` lines."""
     name = "total " if speed.is_each else "each "
-    each = styled(name, Style.DIM) + styled(number(_other(speed), 1), Style.PLAIN) + styled(" tok/s", Style.DIM)
+    each = styled(name, Style.DIM) + with_unit(number(_other(speed), 1), "tok/s")
     told = f"{speed.decoding} decode" + ("s" if speed.decoding == 1 else "")
     if speed.queued:  # most of those without a token, where there is a queue at all
         told += f", {speed.queued} queued"

@@ -51,7 +51,7 @@ BY_PAGE: dict[str, Keys] = {
         ("u", "release a parked profile, so that it may start again"),
         ("P L", "pin it (it stays), preload it (with the daemon)"),
         ("E", "edit its file; the old one stays until the new one is valid"),
-        ("D", "the command that starts it"),
+        ("d", "the command that starts it"),
         ("S", "stop its engine"),
     ),
     "requests": (

@@ -35,7 +35,7 @@ class ProfilesPage(Page):
         Binding("P", "give('pin')", "pin", show=False),
         Binding("L", "give('preload')", "preload", show=False),
         Binding("E", "give('edit')", "edit", show=False),
-        Binding("D", "give('dry_run')", "dry run", show=False),
+        Binding("d", "give('dry_run')", "dry run", show=False),
         Binding("w", "give('why')", "why", show=False),
         Binding("u", "give('release')", "release", show=False),
         Binding("r", "app.order('reload')", "reload", show=False),
@@ -43,7 +43,7 @@ class ProfilesPage(Page):
     ]
 
     title_key = "profiles"
-    keys = "⏎ switch  a b mark  A measure  w why  p pull  E edit  D dry run  P pin  L preload  / find  ? help"
+    keys = "⏎ switch  a b mark  A measure  w why  p pull  E edit  d dry run  P pin  L preload  / find  ? help"
     _asked: object = None
     """Profile, link state and state of the box for which the plan was read."""
     _listed: tuple[object, object] = (None, None)

@@ -8,7 +8,7 @@ from textual import events
 
 from sparkdash.domain.engine import Engine, EngineState, Failure
 from sparkdash.domain.metric import EngineSample, Metric
-from sparkdash.domain.phrases import estimate_text, step_share, still_text, time_left, wait_text
+from sparkdash.domain.phrases import about, estimate_text, step_share, still_text, time_left, wait_text
 from sparkdash.domain.state import DaemonInfo, Figures
 from sparkdash.domain.swap import Swap
 from sparkdash.tui.layout import is_compact
@@ -33,6 +33,7 @@ from sparkdash.tui.text import (
     pad,
     shorten_apart,
     styled,
+    with_unit,
     wrap,
 )
 from sparkdash.tui.widgets.panel import EngineAsked, Panel
@@ -113,8 +114,8 @@ def _engine(engine: Engine, view: View, name: Line, width: int) -> Line:
 def _figures(engine: Engine, view: View, width: int) -> Line:
     sample = view.engine_sample(engine.profile) or EngineSample(at=0.0)
     value, estimated = sample.figure(Metric.DECODE)
-    rate = styled(f"{'~' if estimated else ''}{number(value, 1)}", _style(view, engine, Metric.DECODE))
-    rate += styled(" tok/s", Style.DIM)
+    rate = with_unit(about(number(value, 1), estimated=estimated), "tok/s", _style(view, engine, Metric.DECODE))
+    rate += styled(" " * len(" tok/s")) if value is None else EMPTY  # figures of rows stand below each other
     used = styled(percent(sample.get(Metric.KV_USED)), _style(view, engine, Metric.KV_USED))
     kv = styled("kv ", Style.DIM) + align_right(used, 5)
     memory = view.sample.memory if view.sample else None

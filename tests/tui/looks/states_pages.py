@@ -175,7 +175,7 @@ STATES = {
     "profiles-long-names": State(long_names, ("2",)),
     "switch-asks": State(world, ("2", "j", "enter"), shows=("switch to",)),
     "stop-asks": State(world, ("S",)),
-    "dry-run": State(world, ("2", "D"), act=on_this_box, until="podman run", shows=("podman run",)),
+    "dry-run": State(world, ("2", "d"), act=on_this_box, until="podman run", shows=("podman run",)),
     "requests": State(at_work, ("3",)),
     "requests-past": State(world, ("3", "p"), with_past, until="13:4"),
     "requests-past-one-opened": State(world, ("3", "p", "enter"), with_past, until="replay on another"),
