@@ -252,7 +252,7 @@ def test_a_spike_of_one_bucket_is_drawn_at_any_width() -> None:
     found = columns(series, 0.0, 1000.0, 40)
     assert found[10] == Range(1.0, 100.0, pytest.approx((24 * 1.0 + 100.0) / 25), 25)
     assert found[21:] == [None] * 19
-    lines = range_chart(found, [], 4, nice_top(100.0), cursor=15, axis=lambda value: f"{value:g}")
+    lines = range_chart(found, [], 4, nice_top(100.0), cursor=15, axis=lambda value: f"{value:g}", last=None)
     assert [plain_text(line).strip().split()[-1] for line in lines][::3] == ["100", "0"]
     assert plain_text(lines[0])[5] != " "
     assert plain_text(lines[0])[6:15].strip() == ""
@@ -262,7 +262,7 @@ def test_a_spike_of_one_bucket_is_drawn_at_any_width() -> None:
 def test_the_mean_is_a_line_over_the_band_of_all_values() -> None:
     """Bright where the mean is, faint where any value was; the last mean stands at the axis."""
     each = [Range(0.0, 100.0, 50.0, 4)] * 4
-    lines = range_chart(each, [], 6, 100.0, cursor=None, axis=lambda value: f"{value:g}")
+    lines = range_chart(each, [], 6, 100.0, cursor=None, axis=lambda value: f"{value:g}", last=50.0)
     styles = [{span.style for span in line if any(cell > "\u2800" for cell in span.text)} for line in lines]
     assert styles == [{Style.FAINT}, {Style.FAINT}, {Style.FAINT}, {Style.GOOD}, {Style.FAINT}, {Style.FAINT}]
     assert [plain_text(line).split()[1:] for line in lines] == [["100"], [], [], ["50"], [], ["0"]]

@@ -141,16 +141,22 @@ def nice_top(highest: float) -> float:
 
 
 def range_chart(
-    first: Ranges, second: Ranges, rows: int, top: float, *, cursor: int | None, axis: Callable[[float], str]
+    first: Ranges,
+    second: Ranges,
+    rows: int,
+    top: float,
+    *,
+    cursor: int | None,
+    axis: Callable[[float], str],
+    last: float | None,
 ) -> list[Line]:
     """Draw both means as lines, the first over the band of its values, in `rows` lines of two columns a cell.
 
-    The axis is at the right, with the first series' last mean; `cursor` is a cell with a line.
+    The axis is at the right, with the `last` value of the first series; `cursor` is a cell with a line.
     """
     full = rows * _DOTS
     plotted = Plotted(_line(first, top, full), _line(second, top, full), _band(first, top, full))
     cells = (max(len(first), len(second)) + 1) // 2
-    last = next((one.mean for one in reversed(first) if one), None)
     lines: list[Line] = []
     for row in range(rows):
         base = (rows - 1 - row) * _DOTS

@@ -92,7 +92,8 @@ class ChartPanel(Panel):
         unit = unit_text(self.first.unit)
         first = columns(self.first, begin, end, 2 * cells)
         second = columns(self.second, begin - self.second_shift_s, end - self.second_shift_s, 2 * cells)
-        lines = range_chart(first, second, rows, top, cursor=cursor, axis=unit)
+        last = _mean(self.first, bucket_at(self.first, None))
+        lines = range_chart(first, second, rows, top, cursor=cursor, axis=unit, last=last)
         shares = [(share(at, begin, end), text) for at, text in ticks(begin, end, cells // TICK_CELLS)]
         lines += [mark_row(self._signs(begin, end), cells), tick_row(shares, cells)]
         if not any(self.first.count):
