@@ -57,7 +57,8 @@ class Threads(ThreadPoolExecutor):
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
         done = super().submit(fn, *args, **kwargs)
         self.under_way.add(done)
-        done.add_done_callback(self.under_way.discard)
+        # after the loop's own callback, which a busy machine may delay: else time would pass before the loop is told
+        asyncio.get_running_loop().call_soon(done.add_done_callback, self.under_way.discard)
         return done
 
 
