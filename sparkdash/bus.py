@@ -85,7 +85,7 @@ class Bus:
         self._journal: deque[Event] = deque(maxlen=JOURNAL)
         self._listeners: set[Subscription] = set()
         self._told_of_requests: set[Subscription] = set()
-        """Those listeners that want to know of each request."""
+        """Listeners that want to know of each request."""
         self._polled_at: float | None = None
         self._ended = False
         self.on_notice: Callable[[Notice], object] | None = None

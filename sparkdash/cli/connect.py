@@ -1,4 +1,4 @@
-"""`sparkdash connect` and `launch`: print, write or test a client's exact configuration, or start the client with it."""
+"""`sparkdash connect` and `launch`: print, write or test a client's configuration, or start it for the gateway."""
 
 from __future__ import annotations
 

@@ -347,7 +347,7 @@ def test_every_column_says_what_it_divides() -> None:
 
 
 def test_the_load_suite_judges_the_time_of_each_launch(rehearse: Rehearse) -> None:
-    """One value for each launch, less is better; other suites have no such table."""
+    """Table with a value for each launch; less is better. Other suites have none."""
     key, took = CellKey(suite="load", context=0, output=16), {"plain": 291.0, "eagle": 66.0}
     results = rehearse(**asked(rates={arm: {key: 50.0} for arm in took}, changes={"suite": "load"}))
     launches = tuple(

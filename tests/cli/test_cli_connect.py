@@ -195,7 +195,7 @@ def test_a_second_model_for_autocomplete_must_fit_beside_the_first(
 def test_launch_starts_a_client_for_this_gateway_and_writes_nothing(
     daemon: FakeDaemon, home: Path, tmp_path: Path, named: tuple[str, ...], program: str, told: str
 ) -> None:
-    """What follows `--` is the client's, with a profile named or not; the exit code is the client's too."""
+    """Words behind `--` are the client's, with a profile named or not, and so is the exit code."""
     daemon.set(profiles=(summary("gpt-oss-120b"),))
     stand_in = tmp_path / program
     stand_in.write_text('#!/bin/sh\nfor each in "$@"; do echo "arg: $each"; done\nenv\nexit 5\n')

@@ -57,7 +57,7 @@ def test_every_figure_that_the_verdict_rests_on_is_told(sparkdash: Run, daemon: 
 
 
 def test_a_slow_start_is_taken_apart_with_what_would_shorten_it(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """This box's own record comes before published figures; a stage that nothing shortens says so."""
+    """The box's own record comes before published figures; a stage that nothing shortens says so."""
 
     def start(**seconds: float) -> Start:
         return Start(stages=tuple(Step(name=name.replace("_", " "), s=s) for name, s in seconds.items()))

@@ -94,7 +94,7 @@ def test_every_script_is_served_and_used() -> None:
 
 
 def test_the_page_is_small() -> None:
-    """What comes before the first view is drawn is under 80 kB, and all scripts under 2,500 lines."""
+    """Files before the first view are under 80 kB, and all scripts under 2,500 lines."""
     first, found = {"main.js"}, {"main.js"}
     while found:
         found = {each for name in found for each in imported(name)} - first

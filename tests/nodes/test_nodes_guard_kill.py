@@ -1,4 +1,4 @@
-"""What the memory guard of a node kills: real processes, over figures of memory of our own."""
+"""Kills by the memory guard of a node: real processes, over figures of memory of our own."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def launch_nodes(tools: Tools, nodes: tuple[str, ...]) -> tuple[NodeLaunch, ...]
 
 
 class Checked(NamedTuple):
-    """What is known of an engine's program before its start."""
+    """Facts about an engine's program, known before its start."""
 
     image_id: str | None = None
     """Id of its image on this box; empty for a process runtime."""

@@ -180,7 +180,7 @@ Dots = Sequence[tuple[int, int] | None]
 
 
 class Plotted(NamedTuple):
-    """What a chart draws, the topmost first."""
+    """Parts of a chart, the topmost first."""
 
     line: Dots
     other: Dots

@@ -142,7 +142,7 @@ def tree(
 
 
 def rank(snapshot: Snapshot, stock: Mapping[str, Stock], profile: ProfileSummary) -> int:
-    """Rank what a person most likely looks for: 0 runs or starts, 1 on this box, 2 was used here, 3 can run, 4 cannot."""
+    """Rank a profile in the list: 0 runs or starts, 1 is on this box, 2 was used here, 3 can run, 4 cannot."""
     here = stock.get(profile.name)
     runs = profile.name in snapshot.engines or snapshot.swap_to(profile.name) is not None
     complete = here is not None and (here.image or here.weights) and not lacks(here)
