@@ -221,6 +221,7 @@ def test_an_answer_that_a_browser_may_take_for_a_page_gets_an_origin_of_its_own(
         ("ai-sdk/openai-compatible/3.0.37 runtime/bun/1.3.13", "ai-sdk"),
         ("Python/3.12 aiohttp/3.14.5", "aiohttp"),
         ("curl/8.5.0", "curl"),
+        ("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0", "browser"),
         ("", "unknown"),
         ("\x1b[31m192.168.0.7", "unknown"),
     ],

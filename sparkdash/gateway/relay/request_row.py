@@ -37,6 +37,7 @@ _CLIENTS = (
     (re.compile(r"python-httpx/"), "httpx"),
     (re.compile(r"Python/\S+ aiohttp/"), "aiohttp"),
     (re.compile(r"ls/JS "), "continue"),
+    (re.compile(r"Mozilla/"), "browser"),
 )
 _WORD = re.compile(r"[A-Za-z][\w.+-]{0,31}")
 UNKNOWN_CLIENT = "unknown"
