@@ -130,7 +130,6 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the daemon."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

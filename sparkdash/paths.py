@@ -30,7 +30,6 @@ def install_command(extra: str) -> str:
 
 
 def home_relative(file: Path) -> str:
-    """Return the absolute path of a file, `~` for the home."""
     whole, home = file.expanduser().absolute(), Path.home()
     return f"~/{whole.relative_to(home)}" if whole.is_relative_to(home) else str(whole)
 

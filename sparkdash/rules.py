@@ -230,7 +230,6 @@ FLAG_RULES = (
         yields=True,
     ),
 )
-"""Rules by the flag tables of the engines."""
 FLAG_RULE_NAMES = frozenset(rule.name for rule in FLAG_RULES)
 
 

@@ -20,7 +20,6 @@ _ENDS_FRAME = re.compile(BLANK_LINE.pattern + rb"\Z")
 
 
 def ends_frame(data: bytes) -> bool:
-    """Whether `data` stops at the end of a frame."""
     return _ENDS_FRAME.search(data[-4:]) is not None
 
 

@@ -131,7 +131,6 @@ class Groups(LoadScopeScheduling):
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
-    """Whatever --dist says."""
     return Groups(config, log)
 
 
@@ -183,7 +182,6 @@ def openai_sdk() -> None:
 
 @pytest.fixture(scope="session")
 def anthropic_sdk() -> None:
-    """As `openai_sdk`."""
     importlib.import_module("anthropic")
 
 
@@ -229,7 +227,6 @@ class HostFs:
 
 @pytest.fixture(scope="session")
 def hostfs(tmp_path_factory: pytest.TempPathFactory) -> HostFs:
-    """The empty image."""
     return HostFs(tmp_path_factory.mktemp("image"))
 
 

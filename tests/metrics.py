@@ -17,7 +17,6 @@ import house  # noqa: E402 - tests/ is no package
 
 
 def measure() -> dict[str, list[str]]:
-    """Every figure as the list of its places, by name."""
     modules = house.read_tree(ROOT / "sparkdash")
     functions = house.functions(modules)
     tangled = sorted((f for f in functions if f.complexity > house.COMPLEX), key=lambda f: -f.complexity)
@@ -42,7 +41,6 @@ def measure() -> dict[str, list[str]]:
 
 
 def is_package(name: str, modules: Mapping[str, house.Module]) -> bool:
-    """Whether the module is the `__init__` of a folder."""
     return any(other.startswith(f"{name}.") for other in modules)
 
 

@@ -337,6 +337,5 @@ def keep_last_good(last: Catalog, read: Catalog) -> Catalog:
 
 
 def _places(profile: Profile) -> tuple[str, str]:
-    """Return the profile's file and folder."""
     file = profile.source.rpartition(":")[0]
     return file, str(Path(file).parent)

@@ -193,7 +193,6 @@ class _Reader:
         return values, marks
 
     def _key(self, event: Any, depth: int) -> tuple[Hashable, bool]:
-        """Return the key, and whether it is the merging `<<`."""
         key, _ = self._value(event, depth + 1)
         if isinstance(key, dict | list):
             raise _at(event.start_mark, "a key that is no word")

@@ -50,7 +50,6 @@ class GroupedCommands(TyperGroup):
     """Lists the commands in the help by group."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer carries its own click
-        """Write one section for each group of commands."""
         widest = max(map(len, self.commands))
         room = formatter.width - 6 - widest
         for title, members in GROUPS.items():

@@ -63,7 +63,6 @@ STALE_S = 5.0
 
 
 def box_rows(world: Snapshot) -> Iterator[str]:
-    """Format the rows of all boxes, this one first."""
     if world.nodes:
         yield status_row("node", f"{world.daemon.host}  this box")
     yield from _box(world)

@@ -184,7 +184,6 @@ def _all_ready(world: Snapshot, names: Sequence[str]) -> bool:
 
 
 def _raise_failed(start: Snapshot, world: Snapshot, members: Sequence[str]) -> None:
-    """Raise the error of a member that failed, or was not started, after `start`."""
     for member in members:
         if ended := _ended(start, world, member):
             _judge(member, ended)
@@ -193,7 +192,6 @@ def _raise_failed(start: Snapshot, world: Snapshot, members: Sequence[str]) -> N
 
 
 def _declined(start: Snapshot, world: Snapshot, members: Sequence[str]) -> Notice | None:
-    """Return the notice that a member is not started, if it came after `start`."""
     new = (notice for notice in world.notices if notice.at is not None and notice.at > start.at)
     return next((one for one in new if one.code == "not_preloaded" and one.profile in members), None)
 
@@ -270,7 +268,6 @@ def _judge(name: str, ended: Swap | Engine) -> None:
 
 
 def engine_error(name: str, failure: Failure | None) -> EngineError:
-    """Make the error of an engine's failure."""
     if failure is None:
         return EngineError(f"{name} did not come up.", hint=f"See `sparkdash logs {name}`.")
     named = failure.message.startswith(name)

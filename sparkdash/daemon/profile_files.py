@@ -46,7 +46,6 @@ class _Question(Generic[T]):
 
     @property
     def silent(self) -> bool:
-        """Whether the question has been unanswered for SILENT_S."""
         return self._task is not None and not self._task.done() and time.monotonic() - self._since >= SILENT_S
 
     async def ask(self, work: Callable[[], T], wait_s: float) -> T | None:

@@ -102,8 +102,6 @@ def restore_past(bus: Bus, store: Store) -> None:
 
 
 def recording_samples(publish: Callable[[Fact], object], store: Store) -> Callable[[Fact], object]:
-    """Return a function that publishes a fact, and records the figures of samples."""
-
     def publish_and_record(fact: Fact) -> object:
         published = publish(fact)
         if isinstance(fact, SampleTaken):

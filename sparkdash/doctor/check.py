@@ -24,7 +24,6 @@ class CheckResult(NamedTuple):
 
 
 def ok(evidence: str) -> CheckResult:
-    """Report that all is well."""
     return CheckResult(Status.OK, evidence)
 
 
@@ -57,7 +56,6 @@ class CheckReads(TypedDict, total=False):
     reads: tuple[str, ...]
     """Files, by glob pattern; patterns may hold names such as `{user}`."""
     runs: tuple[tuple[str, ...], ...]
-    """Commands."""
     disks: tuple[str, ...]
     """Paths whose file system is measured."""
     listeners: bool

@@ -62,7 +62,6 @@ async def read_within(what: str, work: Callable[[], V], *, limit_s: float = READ
 
 
 async def gather_by_key(keys: Iterable[K], read: Callable[[K], Awaitable[V]]) -> dict[K, V]:
-    """Read all keys at once; return the results by key."""
     ordered = list(keys)
     return dict(zip(ordered, await asyncio.gather(*map(read, ordered)), strict=True))
 
@@ -300,7 +299,6 @@ def _user() -> str:
 
 
 def _declared(checks: Iterable[Check], readings: Callable[[Check], Iterable[T]]) -> set[T]:
-    """Collect the readings of one kind that any of the checks declares."""
     return {fact for check in checks for fact in readings(check)}
 
 

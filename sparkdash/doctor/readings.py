@@ -134,7 +134,6 @@ class Readings:
         return found
 
     def heard(self) -> Sequence[Listener]:
-        """All TCP listeners of the box."""
         found = require_read(self.listeners)
         return () if found is None else found
 
@@ -148,7 +147,6 @@ class Readings:
 
 
 def require_read(value: T | Unreadable) -> T:
-    """Return the value; raise it if it is an Unreadable."""
     if isinstance(value, Unreadable):
         raise value
     return value

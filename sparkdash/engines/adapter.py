@@ -258,7 +258,6 @@ class EngineAdapter:
     def propose(
         self, name: str, model: dict[str, str], facts: WeightFacts, box: MemoryBudget, choices: OwnerChoices
     ) -> Proposal:
-        """Propose the profile `name` for a model that `facts` describe."""
         proposal = begin_proposal(name, self.kind.value, facts)
         proposal.take_image(self.known_image, choices)
         proposal.profile["models"] = {"target": model}

@@ -63,7 +63,6 @@ class FlagSource:
         return image is None or re.match(self._own_images, image) is not None
 
     def tagged_version(self, image: str) -> str | None:
-        """Return the version in the tag of such an image."""
         hit = re.search(self._version_in_tag, image)
         return hit[1] if hit else None
 
@@ -98,7 +97,6 @@ class FlagFacts:
         return frozenset().union(*self.spellings.values()) - self.having("state", "removed")
 
     def having(self, key: str, value: str) -> frozenset[int]:
-        """Places at which a fact has this value."""
         found = self._row.get(key)
         if isinstance(found, dict):
             return self._table.places(found[value]) if value in found else frozenset()
@@ -120,7 +118,6 @@ class FlagFacts:
         return self._listed("keys", place)
 
     def listed_ever(self, key: Literal["choices", "keys"], value: str) -> frozenset[int]:
-        """Places at which a choice or a key exists."""
         spans = dict(one.rpartition("@")[::2] if "@" in one else (one, "") for one in self._row.get(key, ()))
         return self._table.places(spans[value]) if value in spans else frozenset()
 
@@ -184,7 +181,6 @@ class FlagTable:
         return found
 
     def normal(self, word: str) -> str:
-        """A flag's word as the engine compares it."""
         if self.syntax.is_literal or not word.startswith("--"):
             return word
         return f"--{word[2:].replace('_', '-')}"

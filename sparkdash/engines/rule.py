@@ -80,8 +80,6 @@ def flag_path(profile: Profile, *names: str) -> KeyPath | None:
 
 
 def on_several_nodes(find: Callable[[Profile], Iterator[Hit]]) -> Callable[[Profile], Iterator[Hit]]:
-    """Restrict a finder to profiles for several nodes."""
-
     def only(profile: Profile) -> Iterator[Hit]:
         if profile.nodes > 1:
             yield from find(profile)

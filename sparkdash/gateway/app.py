@@ -92,7 +92,6 @@ class MatchedRoute(NamedTuple):
 
 
 _RELAYED = MatchedRoute(passthrough.relay_request, KeyScope.INFERENCE, counts=True)
-"""Route of nearly every request."""
 _JSON = [(b"content-type", b"application/json")]
 _VARY = [(b"vary", b"Accept")]
 """Header of health answers: at the root a browser gets a page, a client of Ollama the words that it tests."""

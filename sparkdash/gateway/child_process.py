@@ -55,7 +55,6 @@ async def read_body(receive: Receive) -> bytes:
 
 
 async def send_answer(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    """Send a whole answer at once."""
     length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})

@@ -110,7 +110,6 @@ class ProfileTraffic:
         self._energy_tokens += tokens
 
     def figures(self, now: float, running: Sequence[LiveRequest], waiting: int) -> GatewayFigures:
-        """Return the figures as of `now`; `running` are the profile's running requests."""
         rates = [each.tok_s for each in running if each.tok_s is not None]
         since = self._rate_base(now)
         ttfts = sorted(ttft for at, ttft in self._firsts if at > now - WINDOW_S)

@@ -28,7 +28,6 @@ class LineSplitter:
         self._after_return = False
 
     def feed(self, chunk: bytes) -> list[str]:
-        """Return the lines that `chunk` completes."""
         parts = _BREAK.split(chunk)
         lines = []
         for text, end in zip(parts[::2], [*parts[1::2], b""], strict=True):

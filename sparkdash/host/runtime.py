@@ -104,9 +104,7 @@ class Nodes(Protocol):
         ...
 
     @property
-    def states(self) -> Mapping[str, NodeState]:
-        """States of the other nodes by name."""
-        ...
+    def states(self) -> Mapping[str, NodeState]: ...
 
     @property
     def samples(self) -> Mapping[str, NodeSample]:

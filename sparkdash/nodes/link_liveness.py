@@ -66,7 +66,6 @@ class _EngineLink:
 
 
 def called(node: str) -> str:
-    """Return how a sentence calls the node."""
     return "this box" if node == LOCAL else node
 
 

@@ -56,9 +56,7 @@ NODE = ("node",)
 GPU = ("node", "gpu")
 ONLY_GPU = "0"
 HERTZ = 1e6
-"""Hertz in a megahertz."""
 WATT_HOUR = 3600.0
-"""Joules in a watt-hour."""
 
 
 def box_families(state: ScrapedState) -> Iterator[MetricFamily]:

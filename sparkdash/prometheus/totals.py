@@ -164,7 +164,6 @@ class SwapTotals:
         return made
 
     def add(self, swap: Swap) -> None:
-        """Add an ended swap, once."""
         if swap.ended_at is None or any(swap.id == known.id for known in self._recent):
             return
         self._recent.append(swap)
@@ -213,7 +212,6 @@ class ScrapedState:
         return {profile.name: profile for profile in self.snapshot.profiles}
 
     def engine_labels(self, profile: str) -> list[str]:
-        """Values of the labels `profile`, `engine` and `node`."""
         engine = self.snapshot.engines.get(profile) or self.last_engines.get(profile)
         if engine is not None:
             return [profile, engine.kind, engine.nodes[0] if engine.nodes else LOCAL]

@@ -130,7 +130,6 @@ async def _send(writer: StreamWriter, request: HttpRequest, response: HttpRespon
 async def serve_http(
     handler: Handler, sock: socket.socket, *, log: Callable[[str], None] = lambda _: None
 ) -> HttpServer:
-    """Serve on a bound socket."""
     server = HttpServer(handler, log)
     await server.listen(sock)
     return server

@@ -68,7 +68,6 @@ class SimulatedCounters:
         self.hits += hit
 
     def first_token(self, prompt: int, cached: int, seconds: float) -> None:
-        """Count all prompt tokens, with the first token."""
         self.prompt += prompt
         self.prompt_cached += cached
         self.ttft.observe(seconds)

@@ -77,7 +77,6 @@ class SecondBuckets:
         self._open: dict[tuple[str, str], dict[str, Cell]] = {}
 
     def begins(self, at: float) -> bool:
-        """Whether this moment begins another second."""
         return int(at) != self._second
 
     def add(self, at: float, measured: Iterable[Measured]) -> list[SecondRow]:

@@ -45,7 +45,6 @@ class Store(Records):
         self._most_bytes = most_bytes
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
         self._sums = UsageSums()
-        """The thread's."""
         self._path = Path()
         self._journal: MarkJournal | None = None
         self._left: list[tuple[str, rows.Row]] = []

@@ -65,7 +65,6 @@ def _runs_here(tools: Tools, profile: str) -> bool:
 
 
 def join_reasons(failure: Failure, line: KernelLine, *, is_ours: bool) -> Failure:
-    """Join the engine's and the kernel's words to one failure."""
     sentence = _sentence(line)
     if is_ours and line.kind is KernelKind.OOM_KILL:
         return failure.replace(code="out_of_memory", message=sentence, hint=advice(line))

@@ -151,7 +151,6 @@ class Planner:
         hold: SparkdashError | None,
         waits_for: tuple[str, ...],
     ) -> Plan:
-        """Describe a start; `choice`, `hold` and `waits_for` are the scheduler's."""
         plan = self._plan(profile, choice, residents, evict=choice.names)
         box = self.boxes().get(choice.tightest, BoxMemory())
         near = tuple(name for name in plan.beside if self._is_on(name, choice.nodes))

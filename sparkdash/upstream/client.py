@@ -219,7 +219,6 @@ class Upstream:
         return await self._whole("GET", url, _lines(headers), b"", timeout_s)
 
     async def post(self, url: str, body: bytes, *, content_type: str, timeout_s: float) -> SmallResponse:
-        """Send a POST, as `get` does."""
         return await self._whole("POST", url, _lines([("Content-Type", content_type)]), body, timeout_s)
 
     async def _whole(self, method: str, url: str, headers: bytes, body: bytes, timeout_s: float) -> SmallResponse:

@@ -23,7 +23,6 @@ SEED = 42
 
 
 def key(context: int, output: int, **changes: Any) -> CellKey:
-    """A cell of the seeds' suite."""
     return CellKey(suite="seeds", context=context, output=output, **changes)
 
 
@@ -51,7 +50,6 @@ class Rehearsal:
     """When everything was measured."""
 
     def results(self) -> Results:
-        """The run and its records, read."""
         return gather(*self.records())
 
     def write(self, root: Path) -> Path:
@@ -64,7 +62,6 @@ class Rehearsal:
         return place
 
     def records(self) -> tuple[Run, list[LaunchRecord | RequestSample | CellRecord]]:
-        """The run, and its records in the order of writing."""
         able = [arm.name for arm in self.arms if arm.impossible is None]
         keys = list(dict.fromkeys(one for rates in self.rates.values() for one in rates))
         keys += [one for _, one in self.voids if one not in keys]
@@ -192,7 +189,6 @@ class Rehearsal:
 
 @pytest.fixture
 def rehearse() -> Callable[..., Results]:
-    """Results of a rehearsal: `rehearse(arms=…, rates=…)`."""
     return lambda **given: Rehearsal(**given).results()
 
 

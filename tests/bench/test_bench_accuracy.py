@@ -179,7 +179,6 @@ def test_what_is_no_question_is_not_judged() -> None:
 
 
 def answers(both: int, only_a: int, only_b: int, neither: int) -> tuple[dict[str, bool], dict[str, bool]]:
-    """Two arms with that table."""
     table = [(True, True)] * both + [(True, False)] * only_a + [(False, True)] * only_b + [(False, False)] * neither
     return (
         {f"math {number}": one for number, (one, _) in enumerate(table)},

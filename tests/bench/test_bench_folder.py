@@ -65,7 +65,6 @@ def a_sample(key: CellKey = LONG, launch: int = 0, rep: int = 0, stream: int = 0
 
 
 def closed(key: CellKey = LONG, launch: int = 0, **changes: object) -> CellRecord:
-    """The record that closes a cell."""
     ended = AT + timedelta(seconds=9)
     facts = {"key": key, "arm": a_run().order[launch].arm, "launch": launch, "started_at": AT, "ended_at": ended}
     return CellRecord.model_validate({**facts, **changes})

@@ -159,7 +159,6 @@ MARK = "the client's secret garden"
 
 
 def line(text: str, path: str = suites.ROUTE, **more: Any) -> str:
-    """As the gateway keeps it."""
     body = {"model": "a", "max_tokens": 9, "messages": [{"role": "user", "content": text}], **more}
     return json.dumps({"at": 1.0, "method": "POST", "path": path, "body": body})
 

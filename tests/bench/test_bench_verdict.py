@@ -103,7 +103,6 @@ def test_drift_is_no_difference(mode: Mode, thermal: bool) -> None:
 
 
 def walk(rng: random.Random, launches: int) -> list[float]:
-    """Each launch differs from the one before it."""
     return list(accumulate(rng.gauss(0, 0.005) for _ in range(launches)))
 
 
@@ -114,12 +113,10 @@ def step(rng: random.Random, launches: int) -> list[float]:
 
 
 def cold(_: random.Random, launches: int) -> list[float]:
-    """The first launch is 3 % slower."""
     return [-0.03] + [0.0] * (launches - 1)
 
 
 def stray(rng: random.Random, launches: int) -> list[float]:
-    """Any one launch is 3 % slower."""
     return rng.sample(cold(rng, launches), launches)
 
 

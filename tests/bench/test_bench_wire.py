@@ -61,7 +61,6 @@ def streamed(per_chunk: int, n: int, *, counts: bool = False, usage_ahead: int =
 
 
 def decode_rate(answer: StreamedAnswer) -> float | None:
-    """The rate that reports show."""
     names = ("t0_ns", "token_ns", "last_ns", "n", "k1")
     sample = RequestSample(
         cell=CELL, arm="A", launch=0, rep=0, prompt_id="p", **{name: getattr(answer, name) for name in names}

@@ -253,7 +253,6 @@ def test_a_figure_that_the_answers_do_not_tell_is_no_blank(rehearse: Rehearse) -
 
 
 def test_reasoning_makes_two_figures_of_one_stream(rehearse: Rehearse) -> None:
-    """40 % of the tokens are hidden."""
     out = told(rehearse(arms=[PLAIN], rates={"plain": GRID}, visible=0.6))
     assert "| Generation throughput (with reasoning overhead) | 36.0 tok/s |" in out
     assert "| Pure decode (no reasoning) | 66.5 tok/s |" in out
@@ -394,7 +393,6 @@ def test_the_csv_has_the_columns_of_llama_benchy(rehearse: Rehearse) -> None:
 
 
 def shape(schema: Any) -> Any:
-    """A JSON schema without its prose."""
     if isinstance(schema, dict):
         return {
             name: shape(one) for name, one in schema.items() if not (name == "description" and isinstance(one, str))

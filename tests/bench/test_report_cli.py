@@ -112,7 +112,6 @@ ARMS = [Arm(name="plain", profile="coder"), Arm(name="eagle", profile="coder/eag
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: Callable[..., Path]) -> list[str]:
-    """Two runs in this user's folder."""
     monkeypatch.setenv("SPARKDASH_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("SPARKDASH_CONFIG_DIR", str(tmp_path / "config"))
     ids = ["20261120-200000-seeds", "20261121-200000-seeds"]
@@ -122,7 +121,6 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: Callable[...
 
 
 def sparkdash(*argv: str) -> str:
-    """What it prints."""
     done = CliRunner().invoke(app, list(argv), catch_exceptions=False)
     assert done.exit_code == 0
     return done.output

@@ -36,7 +36,6 @@ ARMS = [Arm(name="v2", profile="qwen"), Arm(name="v2-tq", profile="qwen/tq")]
 
 
 def table(rehearse: Callable[..., Results], **told: dict[str, Any]) -> str:
-    """The table of a run whose engines told this."""
     provenance = {name.replace("_", "-"): facts for name, facts in told.items()}
     rates = {arm.name: {CELL: 50.0} for arm in ARMS}
     page = render_markdown(report_page(assemble_report(rehearse(arms=ARMS, rates=rates, provenance=provenance))))
@@ -120,7 +119,6 @@ def published_rates(title: str, factor: float) -> dict[CellKey, float]:
 
 
 def evening(number: int, **changes: object) -> dict[str, Any]:
-    """Time and identity of that evening's run."""
     at = FIRST + timedelta(days=number)
     return {"at": at, "changes": {"id": f"{at:%Y%m%d-%H%M%S}-seeds", **changes}}
 
@@ -142,7 +140,6 @@ def four_evenings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: Cal
 
 
 def sparkdash(*argv: str, code: int = 0) -> str:
-    """What it prints."""
     done = CliRunner().invoke(app, list(argv), catch_exceptions=code == 0)
     assert done.exit_code == code, done.output
     return done.output

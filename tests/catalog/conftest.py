@@ -56,8 +56,6 @@ def told(write: Callable[..., Path]) -> Callable[[str], list[str]]:
 
 @pytest.fixture
 def loaded(write: Callable[..., Path]) -> Callable[[str], Catalog]:
-    """The catalog of one file that must have no problems."""
-
     def read(text: str) -> Catalog:
         found = catalog.load_catalog([write(file=text)])
         assert found.problems == ()

@@ -78,7 +78,6 @@ def test_an_unknown_model_gets_the_nearest_names(asked: str, hint: str, loaded: 
 
 
 def test_an_empty_catalog_says_so() -> None:
-    """There is nothing to be near to."""
     with pytest.raises(AdmissionError) as caught:
         Catalog().find("any")
     assert caught.value.hint == "The catalog is empty."
@@ -96,7 +95,6 @@ def test_the_best_decode_rate_is_shown_before_any_whole_request_rate(loaded: Loa
 
 
 def test_the_sum_of_memory_is_known_only_when_each_term_is(loaded: Loaded, good: str) -> None:
-    """Unknown is not zero."""
     part = loaded(good + "memory: {weights_gib: 1, kv_gib: 1}\n").profiles["tiny"]
     assert catalog.summarize(part, adapter(part.engine)).needs_bytes is None
     whole = loaded(good + "memory: {weights_gib: 1, kv_gib: 1, overhead_gib: 0.5}\n").profiles["tiny"]
@@ -167,7 +165,6 @@ def test_a_profile_whose_file_was_left_out_is_told_so() -> None:
 
 
 def test_a_measured_speed_up_counts_while_the_profile_is_as_it_was_measured(loaded: Loaded, good: str) -> None:
-    """An edit changes the fingerprint."""
     profile = loaded(good).profiles["tiny"]
     gained = SpeedUp(profile="tiny", plain="other", ratio=1.36, cells=2, run="r", measured_at=0.0)
     for fingerprint, kept in ((profile.fingerprint, True), (None, True), ("an older one", False)):

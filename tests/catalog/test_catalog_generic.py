@@ -47,7 +47,6 @@ def problems(folder: Path, text: str) -> list[str]:
     ],
 )
 def test_a_mistake_is_named_with_what_to_write(tmp_path: Path, more: str, told: str) -> None:
-    """One mistake, one problem."""
     (found,) = problems(tmp_path, f"{BASE}{more}\n")
     assert told in found
 

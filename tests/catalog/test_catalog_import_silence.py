@@ -35,7 +35,6 @@ def said(imported: Imported) -> str:
 
 
 def heard(text: str) -> str | None:
-    """All that an import tells; None where it refuses the text."""
     try:
         imported = importers.import_profiles(text)
     except ProfileError:

@@ -115,7 +115,6 @@ variants:
 
 @pytest.fixture
 def family(loaded: Loaded) -> Catalog:
-    """The base and its three variants."""
     return loaded(BASE)
 
 
@@ -129,7 +128,6 @@ def test_mappings_merge_key_by_key_and_null_removes(family: Catalog) -> None:
 
 
 def test_lists_and_scalars_are_replaced(family: Catalog) -> None:
-    """Nothing is appended."""
     assert family.profiles["big/changed"].tmpfs == ("/z",)
     assert family.profiles["big/changed"].image == "localhost/other"
     assert family.profiles["big/moved"].image is None
@@ -164,7 +162,6 @@ def test_the_context_is_part_of_a_simulated_launch_alone(engine: EngineKind, sam
 
 
 def test_what_happens_to_a_stuck_engine_is_no_part_of_its_launch() -> None:
-    """Editing it restarts nothing."""
     restarted, told = (Profile(name="m", engine=EngineKind.VLLM, on_stuck=way) for way in OnStuck)
     assert restarted.on_stuck is Profile(name="m", engine=EngineKind.VLLM).on_stuck
     assert restarted.fingerprint == told.fingerprint

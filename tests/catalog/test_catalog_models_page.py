@@ -26,7 +26,6 @@ _DIGEST = len("@sha256:") + 8
 
 
 def table() -> str:
-    """Return the table, one row a profile."""
     rows = [HEAD, ("---",) * len(HEAD), *(_row(one) for one in PROFILES.values() if _can_be_had(one))]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
@@ -39,7 +38,6 @@ def _can_be_had(profile: Profile) -> bool:
 
 
 def with_table(page: str) -> str:
-    """Return the page with today's table between its marks."""
     before, _, rest = page.partition(BEGIN)
     return f"{before}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}"
 
@@ -89,7 +87,6 @@ def test_the_set_that_the_page_writes_is_the_pair() -> None:
 
 
 def test_what_the_page_recommends_can_be_pulled_or_built_for_one_spark() -> None:
-    """Every name in its table of tasks."""
     told = PAGE.read_text().partition("## How to choose")[2].partition("## All profiles")[0]
     names = re.findall(r"`([^`]+)`", told)
     assert len(names) >= 15

@@ -190,7 +190,6 @@ def test_a_later_folder_replaces_a_family(write: Write, good: str) -> None:
 
 
 def test_a_missing_folder_is_a_problem(tmp_path: Path) -> None:
-    """It names the folder and where it was written."""
     (problem,) = catalog.load_catalog([tmp_path / "nowhere"]).problems
     assert str(problem) == f"{tmp_path}/nowhere: there is no such folder. Correct `profiles` in config.toml."
 

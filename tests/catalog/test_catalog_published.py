@@ -136,7 +136,6 @@ def given(row: Row) -> bool:
 
 @pytest.mark.parametrize("row", [row for row in ROWS if given(row)], ids=lambda row: row.id)
 def test_every_published_figure_is_a_profiles(row: Row) -> None:
-    """With the value of the document, in the profile of that system."""
     assert len(attached(row)) == 1
 
 
@@ -171,7 +170,6 @@ def test_rows_that_are_no_systems_figure_are_listed_with_a_reason() -> None:
 
 
 def test_weights_per_node_are_the_memory_need() -> None:
-    """The one published size is the profile's own."""
     row = next(row for row in ROWS if row.id == "s1-012")
     assert PROFILES["qwen3-235b"].memory.weights_gib == float(row.value)
 

@@ -81,7 +81,6 @@ def systemd_words(line: str) -> list[str]:
 
 
 def after(flag: str, words: list[str]) -> list[str]:
-    """What follows each `flag`."""
     return [words[index + 1] for index, word in enumerate(words) if word == flag]
 
 

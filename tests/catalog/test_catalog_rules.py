@@ -32,7 +32,6 @@ MTP = "{method: mtp, num_speculative_tokens: 2}"
 
 
 def found(folder: Path) -> list[tuple[int | None, str]]:
-    """Line and rule of every finding."""
     read = catalog.load_catalog([folder])
     assert read.problems == ()
     return [(one.problem.line, one.rule) for one in rules.findings(read)]
@@ -134,7 +133,6 @@ NEEDED = {
     ("trtllm", "kv_cache_free_gpu_memory_fraction: 0", "no-share-of-memory"),
 ])  # fmt: skip
 def test_other_engines_have_rules_of_their_own(write: Write, engine: str, arg: str, rule: str) -> None:
-    """And vLLM's are not theirs."""
     text = GOOD.replace("vllm", engine).replace(FP8, arg)
     text = text.replace("  gpu-memory-utilization: 0.8\n", "").replace("  max-model-len: 4096\n", "")
     reads = "  weight-loader-disable-mmap: true\n" if engine == "sglang" and rule != "sglang-mmap" else ""

@@ -61,7 +61,6 @@ def test_vllm_is_never_left_to_its_default_utilization(profile: Profile) -> None
     ],
 )
 def test_the_summaries_show_what_was_published(name: str, context: int, rate: float, speculation: str | None) -> None:
-    """Context, best published rate and speculation, as the list shows them."""
     profile = CATALOG.profiles[name]
     found = catalog.summarize(profile, adapter(profile.engine))
     assert (found.context, found.published_decode_tok_s, found.speculation) == (context, rate, speculation)

@@ -22,7 +22,6 @@ class Clock:
         self.now = 100.0
 
     def __call__(self) -> float:
-        """As monotonic does."""
         return self.now
 
 
@@ -80,7 +79,6 @@ def test_a_broken_edit_keeps_the_last_good_version_and_tells_the_problem(write: 
 
 
 def test_a_deleted_file_is_not_kept(write: Write, good: str) -> None:
-    """Taking a file away is no mistake."""
     folder = write(file=good)
     last = catalog.load_catalog([folder])
     (folder / "file.yaml").unlink()

@@ -61,7 +61,6 @@ def value(given: Any) -> bytes:
 
 
 def gguf(metadata: dict[str, Any], tensors: dict[str, tuple[int, tuple[int, ...]]] | None = None) -> bytes:
-    """A whole file; the weights are zeros."""
     infos, at = b"", 0
     for name, (kind, shape) in (tensors or {}).items():
         infos += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, at)
@@ -361,7 +360,6 @@ def test_mla_keeps_one_latent() -> None:
     ({"num_key_value_heads": -1, "num_attention_heads": "8"}, "no heads"),
 ], ids=lambda item: item if isinstance(item, str) else "")  # fmt: skip
 def test_what_is_not_understood_leaves_the_cache_unknown(change: dict[str, Any], why: str) -> None:
-    """Unknown is not zero, and never a guess."""
     found = facts(TINY | change)
     assert (found.kv, found.kv_bytes(1000), found.kv_bytes_per_token()) == ((), None, None)
 
@@ -527,7 +525,6 @@ def test_a_malformed_header_is_an_error_that_names_the_file(content: bytes, tmp_
     ({"config.json": "{}", "model.safetensors.index.json": '{"weight_map": {"w": "../x"}}'}, "no plain file name"),
 ], ids=str)  # fmt: skip
 def test_a_folder_that_is_no_model_says_what_it_lacks(files: dict[str, str], told: str, tmp_path: Path) -> None:
-    """One clear error each."""
     folder = tmp_path / "odd"
     folder.mkdir()
     for name, text in files.items():

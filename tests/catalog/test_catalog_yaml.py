@@ -30,7 +30,6 @@ def value(text: str) -> Any:
     ],
 )  # fmt: skip
 def test_a_plain_word_means_what_yaml_1_2_says(word: str, meant: Any) -> None:
-    """The core schema, and none of 1.1's surprises."""
     found = value(f"a: {word}")["a"]
     assert (type(found), found) == (type(meant), meant)
 

@@ -51,7 +51,6 @@ class Done(NamedTuple):
     err: str
 
     def json(self) -> Any:
-        """Its stdout, which must be one JSON document."""
         return json.loads(self.out)
 
 
@@ -81,5 +80,4 @@ def sparkdash(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def nobody(monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int) -> None:
-    """No daemon anywhere."""
     monkeypatch.setenv("SPARKDASH_PORT", str(unused_tcp_port))

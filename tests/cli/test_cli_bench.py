@@ -139,7 +139,6 @@ ARMS = run_plan.arms_of(["http://127.0.0.1:1", "http://127.0.0.1:2"], {})
 
 
 def planned(mode: Mode, seed: int = 1, arms: int = 2) -> Run:
-    """A run of the same suite."""
     return run_plan.new_run(suites.load_suite("smoke"), ARMS[:arms], mode, seed=seed)
 
 
@@ -180,7 +179,6 @@ def test_other_profiles_are_no_concern(stopped: Path, capsys: pytest.CaptureFixt
 
 
 def launched_once(place: Path, arm: str) -> None:
-    """A launch of the arm, as the runner keeps it."""
     with run_folder.Journal(place) as journal:
         journal.append(
             LaunchRecord(

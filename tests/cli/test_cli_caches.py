@@ -44,7 +44,6 @@ def test_the_list_says_what_is_used(sparkdash: Run) -> None:
 
 
 def test_a_removal_takes_what_no_start_and_no_engine_uses(sparkdash: Run, folders: Path) -> None:
-    """A dry run takes nothing."""
     told = sparkdash("memory", "--prune", "30d", "--dry-run", "--json").json()
     assert [(one["image"], one["old"], one["removed"]) for one in told] == [
         ("new", False, False), ("old", True, False), ("used", False, False),

@@ -27,7 +27,6 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home folder of the test's own."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("SPARKDASH_KEY", raising=False)
     return tmp_path / "home"
@@ -213,7 +212,6 @@ def test_launch_starts_a_client_for_this_gateway_and_writes_nothing(
 def test_launch_says_what_it_cannot_start(
     sparkdash: Run, nobody: None, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before a daemon is started for it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "connect zed" in sparkdash("launch", "zed").err
     assert "no `codex` on PATH" in sparkdash("launch", "codex").err

@@ -21,7 +21,6 @@ def script(tmp_path: Path) -> Path:
 
 
 def typed_in(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    """What stdin gives."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 

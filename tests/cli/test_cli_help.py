@@ -102,7 +102,6 @@ def test_a_command_loads_only_what_it_needs(argv: tuple[str, ...], forbidden: se
 
 
 def used_s() -> float:
-    """Seconds of CPU of one `sparkdash --help`."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-m", "sparkdash", "--help"], capture_output=True, timeout=60, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

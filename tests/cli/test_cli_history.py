@@ -54,7 +54,6 @@ BETA = UsageTotals(group="beta/fast", requests=2)
 
 
 def query(daemon: FakeDaemon) -> dict[str, str]:
-    """Parameters of the last call."""
     return {name: values[0] for name, values in parse_qs(urlsplit(daemon.calls[-1][1]).query).items()}
 
 

@@ -131,7 +131,6 @@ def poisoned(value: Any) -> Any:
 
 
 def evil_world(world: Snapshot) -> dict[str, Any]:
-    """Something of everything that a snapshot holds."""
     failure = Failure(code="died", message="It died.", hint="Look.", log_tail=("last words",), evidence="/x")
     request = Request(
         id="1", client="curl", profile="new", route="chat", state=RequestState.STREAMING, started_at=BIRTH, error="e"

@@ -25,7 +25,6 @@ STATE = NodeState(name="spark2", status=NodeStatus.REACHABLE, since=BIRTH, facts
 
 @pytest.fixture
 def registry(own_folders: Path) -> Path:
-    """A registry with one node."""
     node_file.add_node(node_file.nodes_file(), Node(name="spark2", ssh="lab@spark2", port=2222, host_key=KEY))
     return node_file.nodes_file()
 

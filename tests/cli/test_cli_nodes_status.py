@@ -21,7 +21,6 @@ RDMA = LinkSample(name="rocep1s0f1", rdma=True, received_bytes_s=380e6, sent_byt
 
 
 def text(fake: FakeDaemon, state: NodeState, at: float = NOW) -> list[str]:
-    """The report on two boxes."""
     there = NodeSample(at=at, memory=MEMORY, gpu=Gpu(utilization=0.91, power_w=58, temperature_c=69))
     nodes = {"spark2": there, LOCAL: NodeSample(at=NOW, links=(RDMA,))}
     told: dict[str, Any] = {

@@ -417,7 +417,6 @@ SERVICES = frozenset({EngineKind.OPENAI, EngineKind.REMOTE, EngineKind.SIM})
 
 @pytest.fixture
 def no_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A podman that has none."""
     podman = tmp_path / "bin" / "podman"
     podman.parent.mkdir()
     podman.write_text('#!/bin/sh\nfor image; do echo "Error: $image: image not known" >&2; done\nexit 125\n')
@@ -427,7 +426,6 @@ def no_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def no_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A box on which podman was never installed."""
     empty = tmp_path / "empty"
     empty.mkdir()
     monkeypatch.setenv("PATH", str(empty))
@@ -435,7 +433,6 @@ def no_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ill_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A podman that fails whatever it is asked."""
     podman = tmp_path / "bin" / "podman"
     podman.parent.mkdir()
     podman.write_text("#!/bin/sh\necho 'Error: database is locked' >&2\nexit 125\n")

@@ -33,7 +33,6 @@ HERE = PullProgress(image=IMAGE, detail="pulled", fraction=1.0, done=True)
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
-    """A hub with org/m."""
     with FakeHub({"org/m": Repo(dict(REPO))}) as made:
         monkeypatch.setenv("HF_ENDPOINT", made.url)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
@@ -42,7 +41,6 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
 
 @pytest.fixture
 def profile_folder(own_folders: Path, hub: FakeHub) -> Path:
-    """Two profiles of the owner's, and a cache of this test's own."""
     config = f'shipped_profiles = false\nhf_home = "{own_folders}/hf"\n'
     (own_folders / "config" / "config.toml").write_text(config)
     folder = own_folders / "config" / "profiles"
@@ -71,8 +69,6 @@ def test_a_hub_that_cannot_be_is_named(
 
 @pytest.fixture
 def podman(own_folders: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Puts a program called podman on the path."""
-
     def put(script: str) -> None:
         program = own_folders / "bin" / "podman"
         program.parent.mkdir(exist_ok=True)
@@ -261,7 +257,6 @@ def test_an_image_of_ones_own_is_not_asked_of_a_registry(
 
 
 def test_two_halves_of_nothing_are_a_wrong_usage(sparkdash: Run) -> None:
-    """Exit code 2."""
     assert sparkdash("pull", "m", "--image-only", "--weights-only").code == 2
 
 

@@ -29,7 +29,6 @@ class Systemctl:
         self.answer("ActiveState=inactive\n")
 
     def answer(self, out: str, *, err: str = "", code: int = 0) -> None:
-        """What it does from now on."""
         self._folder.mkdir(exist_ok=True)
         (self._folder / "out").write_text(out)
         (self._folder / "err").write_text(err)
@@ -55,7 +54,6 @@ def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Systemctl:
 
 @pytest.fixture
 def unit(tmp_path: Path) -> Path:
-    """Where the unit goes."""
     return tmp_path / "xdg" / "systemd" / "user" / "sparkdash.service"
 
 
@@ -220,7 +218,6 @@ UNIT, RULE = texts.UNIT.lstrip("/"), texts.RULE.lstrip("/")
 
 
 def user_who_is_not_root() -> pwd.struct_passwd:
-    """Any other user of this box."""
     return next(one for one in pwd.getpwall() if one.pw_uid)
 
 

@@ -29,7 +29,6 @@ def collection(tmp_path: Path) -> GitCollection:
 
 @pytest.fixture
 def added(sparkdash: Run, collection: GitCollection) -> GitCollection:
-    """The collection as the source `mine`."""
     assert sparkdash("profiles", "sources", "add", str(collection.folder), "--name", "mine").code == 0
     return collection
 

@@ -68,7 +68,6 @@ def test_the_first_words_are_erased_before_the_dashboard_takes_the_screen(
 
 
 def as_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make both outputs terminals."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
 

@@ -125,7 +125,6 @@ def test_json_is_the_snapshot(sparkdash: Run, daemon: FakeDaemon) -> None:
 
 
 def text(fake: FakeDaemon, **changes: Any) -> str:
-    """The report on a changed world."""
     fake.set(**changes)
     return "\n".join(status_lines(fake.bus.snapshot))
 

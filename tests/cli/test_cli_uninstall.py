@@ -14,7 +14,6 @@ BACKUP = "settings.json.before-sparkdash-20260101-000000"
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The home of an owner who used everything."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
     for name in ("CONFIG", "CACHE", "RUNTIME"):

@@ -161,7 +161,6 @@ def test_an_engine_that_failed_before_is_not_ours(sparkdash: Run, daemon: FakeDa
 
 
 def test_a_cancelled_swap_is_an_end(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Exit code 3."""
     began = swap("new")
     ended = began.model_copy(update={"ended_at": BIRTH + 90, "outcome": SwapOutcome.CANCELLED})
     daemon.on_use = lambda name: [SwapChanged(swap=began), SwapChanged(swap=ended)]

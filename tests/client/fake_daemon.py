@@ -42,7 +42,6 @@ def summary(name: str, **more: Any) -> ProfileSummary:
 
 
 def engine(name: str, state: EngineState = EngineState.READY, **more: Any) -> Engine:
-    """An engine that has been in its state since the daemon's birth."""
     ready = {"ready_at": BIRTH, "url": "http://127.0.0.1:18000", "port": 18000} if state is EngineState.READY else {}
     values = {"profile": name, "kind": EngineKind.VLLM, "state": state, "since": BIRTH, "fingerprint": "0" * 12}
     return Engine(**(values | ready | more))
@@ -140,7 +139,6 @@ class FakeDaemon:
     # for the tests' thread
 
     def publish(self, *facts: Fact) -> None:
-        """Publish on the daemon's loop, and return when it is done."""
         self._call(lambda: [self.bus.publish(fact) for fact in facts])
 
     def drop(self) -> None:
@@ -176,7 +174,6 @@ class FakeDaemon:
     # life
 
     def start(self, uds: Path | None = None) -> threading.Thread:
-        """Serve on a free port, or on `uds`."""
         ready = threading.Event()
         thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._live(ready, uds)), daemon=True)
         thread.start()
@@ -184,7 +181,6 @@ class FakeDaemon:
         return thread
 
     def end(self, thread: threading.Thread) -> None:
-        """Stop serving; idempotent."""
         if thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             thread.join(timeout=20)

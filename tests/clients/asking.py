@@ -54,7 +54,6 @@ class Books:
         return done.stdout
 
     def key(self, name: str) -> str:
-        """A key of that name."""
         return self._sparkdash("keys", "add", name).strip()
 
     def configure(self, client: Client, home: Path, key: str, model: str | None = None) -> dict[str, str]:
@@ -69,7 +68,6 @@ class Books:
         return {name: key if value == MASK else value for name, value in told["env"].items()}
 
     async def now(self) -> Snapshot:
-        """What the daemon knows."""
         async with AsyncClient(uds=self._socket) as client:
             return await client.state()
 

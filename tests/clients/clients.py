@@ -52,7 +52,6 @@ class Place:
 
     @property
     def work(self) -> Path:
-        """Where it is asked."""
         return self.home / "work"
 
 
@@ -103,7 +102,6 @@ def program(file: str) -> dict[Act, Argv]:
 
 
 def called(tool: str, argument: str, value: str) -> str:
-    """A prompt that has the simulated engine call that tool."""
     return f"What does my note say? [[call {tool} {argument}={value}]]"
 
 
@@ -130,7 +128,6 @@ READ_NOTE = "def read_note(path: str) -> str:\n    'Reads a note.'\n    return o
 
 
 def benchy(tokens: int) -> Argv:
-    """llama-benchy, for answers of so many tokens."""
     return lambda at: [
         f"{at.bin}/llama-benchy", "--base-url", f"{at.url}/v1", "--model", at.model, "--tokenizer", str(at.shared),
         "--book-url", f"{at.shop}/book.txt", "--api-key", at.key, "--pp", "64", "--tg", str(tokens), "--runs", "2",
@@ -139,7 +136,6 @@ def benchy(tokens: int) -> Argv:
 
 
 def guidellm(tokens: int) -> Argv:
-    """guidellm, for three answers of so many tokens."""
     return lambda at: [
         f"{at.bin}/guidellm", "run", "--backend", f"kind=openai_http,target={at.url},model={at.model},api_key={at.key}",
         "--profile", "kind=synchronous", "--constraint", "kind=max_requests,count=3", "--disable-progress",

@@ -62,7 +62,6 @@ class Ending:
 
 
 def main() -> int:
-    """All of them, and the table; 1 if one failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(client.name for client in CLIENTS if not client.reads))
     parser.add_argument("--dies-s", type=float, default=6.0)

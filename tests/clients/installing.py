@@ -21,7 +21,6 @@ HERE = Path(__file__).parent
 
 
 def installed(client: Client) -> tuple[Path, str]:
-    """(where its program is, its version)."""
     package = client.package or client.name
     if client.npm:
         modules = from_npm() / "node_modules"
@@ -32,7 +31,6 @@ def installed(client: Client) -> tuple[Path, str]:
 
 
 def from_npm() -> Path:
-    """A folder with `node_modules`."""
     wanted = HERE / "package.json"
     key = hashlib.sha256(wanted.read_bytes()).hexdigest()[:12]
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sparkdash-tests" / f"clients-npm-{key}"

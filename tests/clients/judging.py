@@ -61,7 +61,6 @@ def _streamed(rows: Sequence[Request]) -> str:
 
 
 def complaint(act: Act, client: Client, outcome: Outcome) -> str | None:
-    """What is wrong with an outcome; None: nothing."""
     rows = outcome.rows
     if not rows:
         return "no request in the books"
@@ -114,6 +113,5 @@ def table(clients: Sequence[Client], versions: Mapping[str, str], outcomes: Mapp
 
 
 def passed(clients: Sequence[Client], outcomes: Mapping[str, Outcomes]) -> bool:
-    """Is no cell a failure?"""
     found = [cell for client in clients for cell in cells(client, outcomes[client.name]).values()]
     return not any(cell.startswith("failed") for cell in found)

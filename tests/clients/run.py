@@ -106,7 +106,6 @@ def _parser() -> argparse.ArgumentParser:
 
 @contextmanager
 def book(shared: Path) -> Iterator[str]:
-    """The address at which `shared` is served, with a book and a tokenizer in it."""
     import benchy  # a second of imports and tokens, for two clients
 
     shared.mkdir()

@@ -141,7 +141,6 @@ def test_plain_json_is_merged_at_any_depth_with_its_indentation() -> None:
     ],
 )
 def test_what_is_not_understood_is_left_alone(name: str, old: str) -> None:
-    """With the reason, and what to do instead."""
     file = RECIPES[name].setup(PLACE).files[0]
     with pytest.raises(AdmissionError, match="left as it is") as caught:
         merge_file(old, file)
@@ -190,7 +189,6 @@ def test_our_toml_is_toml(content: dict[str, Any]) -> None:
 
 
 def test_writing_keeps_a_backup_the_mode_and_a_link(tmp_path: Path) -> None:
-    """Dotfiles are often links into a repository."""
     real = tmp_path / "dotfiles" / "opencode.json"
     real.parent.mkdir()
     real.write_text('{"theme": "x"}')
@@ -210,7 +208,6 @@ def test_writing_keeps_a_backup_the_mode_and_a_link(tmp_path: Path) -> None:
 
 
 def test_a_new_file_is_for_its_owner_only(tmp_path: Path) -> None:
-    """It may hold a key."""
     (file,) = RECIPES["codex"].setup(PLACE).files
     path = tmp_path / "new" / "x.toml"
     assert client_setup.apply_change(client_setup.plan_change(file, path)) is None

@@ -83,12 +83,10 @@ def test_clients_that_must_be_told_of_eyes_are_told(name: str, word: str) -> Non
 
 @pytest.mark.parametrize("name", ["claude-code", "codex", "continue", "opencode", "pi", "qwen-code"])
 def test_clients_whose_patience_can_be_set_wait_half_an_hour(name: str) -> None:
-    """In milliseconds, each in its own key."""
     assert str(LONG_MS) in setup_page(RECIPES[name], RECIPES[name].setup(PLACE), PLACE)
 
 
 def test_an_unknown_client_gets_the_nearest_names() -> None:
-    """Not only a refusal."""
     with pytest.raises(AdmissionError) as caught:
         find_recipe("claude")
     assert caught.value.hint == "Did you mean claude-code or codex or cline? `sparkdash connect --list` shows all 20."

@@ -41,7 +41,6 @@ FILE_LIMIT = 700
 SMALL = 40
 """Lines below which a file that is no `__init__` could be part of the one that uses it."""
 FUNCTION_LIMIT = 70
-"""Lines of a function."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,6 @@ class Module:
 
     @property
     def lines(self) -> int:
-        """Lines of the file."""
         return self.text.count("\n")
 
     @cached_property
@@ -65,7 +63,6 @@ class Module:
 
     @cached_property
     def head_lines(self) -> int:
-        """Lines of the module's docstring and of the imports at its top."""
         head = 0
         for node in self.tree.body:
             if not isinstance(node, ast.Import | ast.ImportFrom) and not (node is self.tree.body[0] and _is_text(node)):
@@ -75,12 +72,10 @@ class Module:
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Syntax tree of the file."""
         return ast.parse(self.text)
 
     @property
     def is_pure(self) -> bool:
-        """Whether the docstring ends with the line `Pure.`"""
         doc = ast.get_docstring(self.tree) or ""
         return doc.rstrip().rpartition("\n")[2].strip() == PURE
 
@@ -96,7 +91,6 @@ class Module:
                 yield from ((*node.module.split("."), alias.name) for alias in node.names)
 
     def docstrings(self) -> Iterator[str]:
-        """Docstrings of the module, its classes and functions, and of attributes."""
         yield from (node.value.value for node in self.docstring_nodes())  # type: ignore[attr-defined]
 
     def docstring_nodes(self) -> Iterator[ast.Expr]:
@@ -187,7 +181,6 @@ def shared_class_names(modules: Mapping[str, Module]) -> dict[str, list[str]]:
 
 
 def pronoun_docstrings(modules: Mapping[str, Module]) -> dict[str, list[str]]:
-    """First lines of the docstrings that open with a pronoun, by module."""
     found = {
         name: [line for text in module.docstrings() if (line := text.strip().partition("\n")[0]) and _is_pronoun(line)]
         for name, module in modules.items()

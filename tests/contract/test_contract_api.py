@@ -26,13 +26,11 @@ ROUTES = {(method, route.path): route for route in router().routes for method in
 
 
 def each_row() -> Iterator[Any]:
-    """Every row with its route, named for the report."""
     for name, row in ROWS.items():
         yield pytest.param(row, ROUTES.get((row.method, row.path)), id=name)
 
 
 def with_dependencies(found: Dependant) -> Iterator[Dependant]:
-    """A handler's parameters, and those of its dependencies."""
     yield found
     for each in found.dependencies:
         yield from with_dependencies(each)
@@ -76,7 +74,6 @@ def test_a_route_answers_what_its_row_says(row: Row[...], route: APIRoute) -> No
 
 @pytest.mark.parametrize("name", list(ROWS))
 def test_both_clients_have_every_call_from_the_table(name: str) -> None:
-    """Neither writes one of its own."""
     assert getattr(Client, name) is getattr(AsyncClient, name) is ROWS[name]
 
 

@@ -21,7 +21,6 @@ PURE_ROOMS = tuple(
 
 @pytest.fixture(scope="module")
 def modules() -> dict[str, house.Module]:
-    """Every module of the program."""
     return house.read_tree(ROOT / "sparkdash")
 
 

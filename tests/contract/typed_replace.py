@@ -50,5 +50,4 @@ def _fields(receiver: Instance) -> dict[str, Type]:
 
 
 def plugin(version: str) -> type[Plugin]:
-    """mypy's entry point."""
     return TypedReplace

@@ -36,7 +36,6 @@ CHAT = {"id": "chatcmpl-1", "created": 0, "model": "model"}
 
 
 def chat(body: dict[str, Any]) -> Any:
-    """A completion, or its chunks."""
     if not body.get("stream"):
         message = {"role": "assistant", "content": "well", "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
@@ -51,14 +50,12 @@ def chat(body: dict[str, Any]) -> Any:
 
 
 def completion(body: dict[str, Any]) -> Any:
-    """A text, whole or as one piece."""
     choice = {"index": 0, "text": "well", "logprobs": None, "finish_reason": "stop"}
     made = CHAT | {"object": "text_completion", "choices": [choice], "usage": USAGE}
     return [("", made)] if body.get("stream") else made
 
 
 def response(body: dict[str, Any]) -> Any:
-    """A response, or three of its events."""
     text = {"type": "output_text", "text": "well", "annotations": [], "logprobs": []}
     message = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": [text]}
     made = {
@@ -84,7 +81,6 @@ def response(body: dict[str, Any]) -> Any:
 
 
 def message(body: dict[str, Any]) -> Any:
-    """A message, or its events."""
     usage = {"input_tokens": 3, "output_tokens": 2}
     made = {
         "id": "msg_1", "type": "message", "role": "assistant", "model": "model", "stop_reason": "end_turn", "stop_sequence": None,
@@ -104,7 +100,6 @@ def message(body: dict[str, Any]) -> Any:
 
 
 def embedding(_body: dict[str, Any]) -> Any:
-    """One vector."""
     data = [{"object": "embedding", "index": 0, "embedding": [0.5, 0.25]}]
     return {"object": "list", "model": "model", "data": data, "usage": {"prompt_tokens": 3, "total_tokens": 3}}
 
@@ -127,7 +122,6 @@ Made = Callable[[dict[str, Any]], Any]
 
 
 def always(made: Any) -> Made:
-    """Whatever was asked."""
     return lambda _body: made
 
 
@@ -159,7 +153,6 @@ ROUTES: list[tuple[str, Made]] = [
 
 
 def framed(events: list[tuple[str, Any]], *, done: bool) -> Iterator[bytes]:
-    """Server-sent events."""
     for name, event in events:
         yield (f"event: {name}\n" if name else "").encode() + b"data: " + json.dumps(event).encode() + b"\n\n"
     if done:
@@ -167,7 +160,6 @@ def framed(events: list[tuple[str, Any]], *, done: bool) -> Iterator[bytes]:
 
 
 async def answered(request: web.Request) -> web.StreamResponse:
-    """Any request."""
     raw = await request.read()
     try:
         body = json.loads(raw)
@@ -201,7 +193,6 @@ NOTES: web.AppKey[Any] = web.AppKey("notes", object)
 
 
 async def serve(notes: Path) -> None:
-    """Until it is ended."""
     with notes.open("w") as file:
         app = web.Application(client_max_size=1 << 28)
         app[NOTES] = file

@@ -62,7 +62,6 @@ class Sdk:
     served: tuple[str, ...]
     """Those of its tests whose routes engines have, and some whose bodies are files."""
     options: tuple[str, ...] = ()
-    """For pytest."""
 
 
 OPENAI = (
@@ -168,7 +167,6 @@ def compared(sdk: Sdk, home: Path, out: Path, wanted: list[str]) -> int:
 
 
 def verdict(outcomes: dict[str, str], test: str) -> str:
-    """One word for it."""
     return outcomes[test].split(":", 1)[0] if test in outcomes else "absent"
 
 
@@ -189,7 +187,6 @@ def outcome(sdk: Sdk, home: Path, url: str, report: Path, wanted: list[str]) -> 
 
 
 def fate(case: ElementTree.Element) -> str:
-    """Of one `testcase` of a JUnit report."""
     for child in case:
         if child.tag in ("failure", "error"):
             return f"failed: {child.get('message')}"

@@ -20,7 +20,6 @@ RECORDED = Path(__file__).parents[1] / "data" / "ollama"
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """A server that gives one answer to everything; its port."""
     servers: list[http.server.HTTPServer] = []
 
     def begin(status: int, body: bytes) -> int:
@@ -134,12 +133,10 @@ def test_engines_are_told_from_other_containers() -> None:
     ("program", "text"), [("podman", "null"), ("podman", "Error:"), ("docker", "Error:\n"), ("docker", "")]
 )
 def test_an_answer_that_is_no_list_has_no_containers(program: str, text: str) -> None:
-    """An empty box, or a program that complains."""
     assert engine_containers(program, text) == []
 
 
 def test_the_first_file_that_can_be_read_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty one and a folder do not."""
     (tmp_path / "empty").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "real").write_text("models: {}\n")

@@ -45,7 +45,6 @@ def proposal(found: BoxState, step: Step) -> Any:
 
 
 def test_every_step_is_proposed_in_order() -> None:
-    """On an empty box as on any other."""
     assert [one.step for one in propose(state())] == list(Step)
 
 
@@ -137,7 +136,6 @@ def test_a_model_that_writes_no_text_is_attached_and_not_begun_with() -> None:
 
 
 def test_an_image_that_no_registry_has_is_built_before_the_pull() -> None:
-    """And not again once it is here."""
     own = summary("own", build=ImageBuild(context="images/own"))
     assert proposal(state(own, chosen="own"), Step.MODEL).commands == ("sparkdash build own", "sparkdash pull own")
     here = {"own": stock("own", image=True, weights=False)}
@@ -145,7 +143,6 @@ def test_an_image_that_no_registry_has_is_built_before_the_pull() -> None:
 
 
 def test_a_model_that_is_served_already_is_the_first_to_be_asked() -> None:
-    """Nothing is fetched for it."""
     attached = summary("tiny", engine=EngineKind.OPENAI, image=None, weights=(), needs_bytes=0)
     found = state(summary("gpt-oss-20b"), attached, discovered=Discovered(servers=(OLLAMA,)))
     assert proposal(found, Step.MODEL).outlook is Outlook.DONE
@@ -174,12 +171,10 @@ def test_a_configuration_is_imported_once() -> None:
 
 @pytest.mark.parametrize(("service", "outlook"), [(None, "nothing"), (False, "proposed"), (True, "done")])
 def test_the_service_is_proposed_where_systemd_can_run_it(service: bool | None, outlook: str) -> None:
-    """And done where it is installed."""
     assert proposal(state(service=service), Step.SERVICE).outlook == outlook
 
 
 def test_only_clients_that_are_not_set_up_are_proposed() -> None:
-    """All set up: done; none here: nothing."""
     assert proposal(state(clients={"codex": True, "zed": False}), Step.CLIENTS).subjects == ("zed",)
     assert proposal(state(clients={"codex": True}), Step.CLIENTS).outlook is Outlook.DONE
     assert proposal(state(), Step.CLIENTS).outlook is Outlook.NOTHING

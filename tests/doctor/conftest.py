@@ -145,23 +145,19 @@ class Spark:
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
     def write(self, path: str, text: str, mode: int = 0o600) -> None:
-        """Put a file there."""
         file = self.root / path.lstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
         file.chmod(mode)
 
     def remove(self, path: str) -> None:
-        """Take it away."""
         (self.root / path.lstrip("/")).unlink()
 
     def set(self, **values: Any) -> None:
-        """Other settings."""
         self.settings = self.settings.model_copy(update=values)
 
     @property
     def probe(self) -> Probe:
-        """The way to look at it."""
         daemon = DaemonSeen("unix:/run/user/1000/d.sock", __version__, 77, "http://127.0.0.1:8484/v1", "podman")
         healthy = Probe(
             settings=self.settings, daemon=daemon, root=self.root, command=self._command, looks=self._looks,
@@ -171,7 +167,6 @@ class Spark:
         return replace(healthy, **self.changes)
 
     async def examine(self, *names: str) -> tuple[Finding, ...]:
-        """All checks, or those named."""
         return await examine(self.probe, names)
 
     async def _command(self, argv: Sequence[str]) -> CommandResult:
@@ -215,5 +210,4 @@ def spark(tmp_path: Path) -> Spark:
 
 @pytest.fixture(name="meminfo")
 def meminfo_of() -> Any:
-    """Writes /proc/meminfo."""
     return meminfo

@@ -15,7 +15,6 @@ BUDDYINFO = "/proc/buddyinfo"
 
 
 def look(blocks: int, boot: str = "b0") -> Contiguity:
-    """So many free blocks."""
     held = blocks * BLOCK
     return Contiguity(
         boot=boot, page_bytes=4096, largest_bytes=BLOCK, free_bytes=held, free_2m_bytes=held, free_32m_bytes=held
@@ -23,7 +22,6 @@ def look(blocks: int, boot: str = "b0") -> Contiguity:
 
 
 def load(blocks: int, boot: str = "b0", outcome: LoadOutcome = LoadOutcome.DONE, gib: int = 20) -> LoadContiguity:
-    """One that met so many."""
     return LoadContiguity(id="1", at=0.0, profile="a", need_bytes=gib * GIB, before=look(blocks, boot), outcome=outcome)
 
 
@@ -73,7 +71,6 @@ async def test_what_this_box_has_shown_to_be_enough_is_enough(spark: Any) -> Non
 
 
 async def test_another_box_gets_its_figures_and_no_verdict(spark: Any) -> None:
-    """It was seen to hurt on Sparks alone."""
     fragmented(spark, 0)
     spark.gpu = [Gpu(name="NVIDIA GeForce RTX 5090")]
     finding, _ = await spark.examine("contiguity")
@@ -82,7 +79,6 @@ async def test_another_box_gets_its_figures_and_no_verdict(spark: Any) -> None:
 
 @pytest.mark.parametrize("text", ["", "what is this\n"])
 async def test_a_kernel_that_does_not_tell_is_unknown(spark: Any, text: str) -> None:
-    """And nothing is concluded."""
     spark.write(BUDDYINFO, text)
     (finding,) = await spark.examine("contiguity")
     assert finding.status is Status.UNKNOWN

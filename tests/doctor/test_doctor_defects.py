@@ -67,7 +67,6 @@ class Defect(NamedTuple):
 
 
 def _driver(spark: Any, version: str) -> None:
-    """Everything of another version, which is as it should be."""
     spark.write(
         "/proc/driver/nvidia/version",
         f"NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  {version}  Release Build\n",

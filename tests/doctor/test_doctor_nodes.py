@@ -39,7 +39,6 @@ SLOW = Link(interface="enP7s7", address="10.0.0.21", prefix=24, mtu=1500, rate_g
 
 
 def facts(hostname: str, links: tuple[Link, ...], **changes: Any) -> NodeFacts:
-    """Readings of a healthy Spark."""
     values: dict[str, Any] = {
         "hostname": hostname,
         "arch": "aarch64",
@@ -56,13 +55,11 @@ def facts(hostname: str, links: tuple[Link, ...], **changes: Any) -> NodeFacts:
 
 
 def ends(host: int, **changes: Any) -> tuple[Link, ...]:
-    """Both links of a box, the fast one with changes."""
     fast = FAST.replace(**{"address": f"192.168.100.{host}", **changes})
     return fast, SLOW.replace(address=f"10.0.0.{20 + host}")
 
 
 def pair(**sections: Any) -> PairReadings:
-    """A healthy pair; `sections` replace readings of spark2."""
     here, there = copy.deepcopy(RECORDED), copy.deepcopy(RECORDED)
     there["routes"] = {"192.168.100.1": {"dev": "enp1s0f1np1"}}
     here["linger"] = there["linger"] = LINGERS
@@ -78,19 +75,16 @@ def pair(**sections: Any) -> PairReadings:
 
 
 def with_facts(found: PairReadings, **changes: Any) -> PairReadings:
-    """The pair with other facts of spark2."""
     known = found.there.facts
     assert known
     return replace(found, there=replace(found.there, facts=known.replace(**changes)))
 
 
 def judged(found: PairReadings, *names: str) -> list[NodeFinding]:
-    """Findings of these checks, or all."""
     return list(judge_pairs([found], node_checks_named(names)))
 
 
 def worst(found: PairReadings, name: str) -> NodeFinding:
-    """The one finding of a check that asks for something."""
     bad = [each for each in judged(found, name) if each.status not in (Status.OK, Status.NOTE)]
     assert len(bad) == 1, judged(found, name)
     return bad[0]

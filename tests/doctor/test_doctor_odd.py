@@ -54,7 +54,6 @@ async def test_podman_may_answer_what_it_likes(spark: Any, said: str) -> None:
 @given(spec=SPECIFIC | SHAPES, info=SHAPES, as_json=st.booleans())
 @settings(max_examples=50)
 def test_no_shape_of_a_spec_or_of_podman_s_answer_trips_a_check(spec: object, info: object, as_json: bool) -> None:
-    """YAML and JSON of every shape."""
     text = json.dumps(spec) if as_json else yaml.safe_dump(spec)
     files = dict.fromkeys((path for one in READERS for path in one.reads if "*" not in path), "") | {SPEC: text}
     names = {"graphroot": "/", "uid": "1000", "user": "lab", "home": "/home/lab", "hf_home": "/", "cache_dir": "/"}

@@ -33,7 +33,6 @@ async def test_only_what_is_asked_for_is_read(spark: Any) -> None:
 
 
 async def test_a_name_that_is_no_check_is_told_with_the_nearest(spark: Any) -> None:
-    """And nothing is read."""
     with pytest.raises(AdmissionError, match="no check 'swapp'") as told:
         await spark.examine("swapp")
     assert told.value.hint == "Did you mean swap?"
@@ -155,8 +154,6 @@ async def test_a_busy_gpu_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_waiting_ends_also_when_the_work_raises() -> None:
-    """The reason is the answer."""
-
     def work() -> int:
         raise OSError("stale file handle")
 

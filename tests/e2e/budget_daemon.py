@@ -23,7 +23,6 @@ class SmallBox(BoxReader):
     """Has the budget and nobody else in it."""
 
     def memory(self) -> Memory:
-        """What is left of the budget."""
         total, engines = int(os.environ["BUDGET_MIB"]) * MIB, leftovers.processes_of_owner(paths.owner())
         taken = sum(host_bytes(pid) or 0 for births in engines.values() for pid in births)
         figures = {"total": total, "available": total - taken, "free": total - taken, "page_cache": 0}

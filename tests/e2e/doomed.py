@@ -20,7 +20,6 @@ publish, begin = Bus.publish, command.begin_child
 
 
 def die() -> None:
-    """As a power cut would."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -33,7 +32,6 @@ def die_soon() -> None:
 
 
 def published(self: Bus, fact: Any) -> Any:
-    """Publish, and see whether it is time."""
     result = publish(self, fact)
     if what == "phase" and fact.kind == "swap" and (fact.swap.target, fact.swap.phase) == (profile, when):
         die_soon()

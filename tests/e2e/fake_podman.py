@@ -70,7 +70,6 @@ def run(words: list[str]) -> None:
 
 
 def inspect(names: list[str]) -> None:
-    """The few facts that are read of it."""
     found = []
     for container in map(read, names):
         running = container["running"]
@@ -96,13 +95,11 @@ def wait(name: str) -> None:
 
 
 def end(name: str) -> None:
-    """Stop and remove are one here."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(read(name)["pid"], signal.SIGKILL)
 
 
 def main(verb: str, *words: str) -> None:
-    """One command."""
     hang_if_wedged()
     if verb == "run":
         run(list(words))

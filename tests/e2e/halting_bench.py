@@ -13,7 +13,6 @@ append = Journal.append
 
 
 def appended(self: Journal, record: Any) -> None:
-    """Keep it, and see whether it is time."""
     append(self, record)
     if isinstance(record, CellRecord) and record.launch == 1:
         print("halted", flush=True)

@@ -17,7 +17,6 @@ BARE = ["--help", "--metrics", "--slots"]
 
 
 def main(flag: str, words: list[str]) -> None:
-    """Print the flags or serve."""
     valued = [*VALUED, *(["--load-mode"] if flag == "--load-mode" else [])]
     bare = [*BARE, *(["--no-mmap"] if flag == "--no-mmap" else [])]
     if words == ["--help"]:

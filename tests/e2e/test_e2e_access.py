@@ -23,7 +23,6 @@ memory: {weights_gib: 0.1, kv_gib: 0, overhead_gib: 0, source: invented}
 
 
 def asked(url: str, key: str | None, body: Any = None) -> int:
-    """The status of one request."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
     try:

@@ -53,7 +53,6 @@ def box(new_daemon: Callable[..., Any]) -> Iterator[Any]:
 
 
 def records(box: Any, run: str) -> list[dict[str, Any]]:
-    """What a run has written so far."""
     text = (box.root / "state" / "bench" / run / "records.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines()]
 
@@ -65,7 +64,6 @@ def newest(box: Any) -> str:
 
 
 def cells(found: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    """Launch and context of each finished cell."""
     return [(one["launch"], one["key"]["context"]) for one in found if one["record"] == "cell"]
 
 

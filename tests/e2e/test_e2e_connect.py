@@ -23,7 +23,6 @@ memory: {weights_gib: 0.1, kv_gib: 0, overhead_gib: 0, source: invented}
 
 @pytest.fixture(scope="module")
 def keyed(new_daemon: Callable[..., Any]) -> Iterator[Any]:
-    """A daemon that wants a key."""
     daemon = new_daemon(runtime="process", reserve_gib=0)
     daemon.write("tiny", PROFILE)
     daemon.start()

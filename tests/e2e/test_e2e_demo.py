@@ -45,7 +45,6 @@ def short_path() -> Iterator[Path]:
 
 @contextmanager
 def headless(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A headless demo and its root URL."""
     words = [*WORDS, "--headless", "--speed", "20", *flags]
     with Program(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
         try:
@@ -58,7 +57,6 @@ def headless(*flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def simulators(mark: str) -> list[int]:
-    """Process ids of this test's simulated engines."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -153,7 +151,6 @@ def _daemon_of(parent: int) -> int:
 
 
 def ask(url: str, path: str, body: dict[str, Any] | None = None) -> Any:
-    """An answer of the control API."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url + path, data, {"content-type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as reply:

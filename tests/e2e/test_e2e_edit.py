@@ -71,7 +71,6 @@ def test_an_edit_of_the_settings_holds_at_once_or_says_that_it_waits(edited: Any
 
 
 def codes(state: dict[str, Any]) -> list[str]:
-    """Of the notices, newest first."""
     return [notice["code"] for notice in state["notices"]]
 
 

@@ -27,7 +27,6 @@ pytestmark = [pytest.mark.podman, pytest.mark.timeout(240)]
 
 @pytest.fixture(scope="module")
 def hub() -> Iterator[FakeHub]:
-    """A hub with one small model."""
     files = {"config.json": b'{"model_type": "qwen3"}', "model.safetensors": WEIGHTS}
     with FakeHub(repos={"org/hour": Repo(files)}) as found:
         yield found
@@ -35,7 +34,6 @@ def hub() -> Iterator[FakeHub]:
 
 @pytest.fixture(scope="module")
 def registry(hostfs: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRegistry]:
-    """A registry with the tests' image."""
     with ImageRegistry(tmp_path_factory.mktemp("registry") / "image", hostfs.image, "hour") as found:
         yield found
 

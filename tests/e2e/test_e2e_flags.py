@@ -28,7 +28,6 @@ def program(folder: Path, flag: str) -> Path:
 
 
 def profile(name: str, server: Path, **args: Any) -> str:
-    """YAML of a profile of that build."""
     return yaml12.dump(
         {
             "profile": name,
@@ -41,14 +40,12 @@ def profile(name: str, server: Path, **args: Any) -> str:
 
 
 def chat(spark: Any, model: str) -> tuple[int, Any]:
-    """One chat's status and body."""
     body = {"model": model, "messages": [{"role": "user", "content": "go"}], "max_tokens": 2}
     return spark.call("POST", "/v1/chat/completions", body)  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="module")
 def builds(new_daemon: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
-    """A daemon with an old build, a new one, and one that lists nothing."""
     folder = tmp_path_factory.mktemp("builds")
     daemon = new_daemon(runtime="process", stop_grace_s=3, reserve_gib=0.1)
     for name, flag in (("old", "--no-mmap"), ("new", "--load-mode"), ("silent", "none")):

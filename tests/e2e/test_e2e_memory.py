@@ -21,7 +21,6 @@ STRANGER = f"webui-{os.getpid()}"
 
 @pytest.fixture
 def spark(new_daemon: Callable[..., Any], tiny: Any) -> Any:
-    """A daemon with one engine that runs."""
     daemon = new_daemon(runtime="podman", stop_grace_s=3, reserve_gib=0.05)
     daemon.write("held", tiny("held", **{"hold-mib": HOLD}))
     daemon.write("whale", tiny("whale") + "memory: {weights_gib: 9000, kv_gib: 0, overhead_gib: 0, source: the test}\n")
@@ -47,14 +46,12 @@ def stranger(hostfs: Any) -> Iterator[str]:
 
 
 def account(spark: Any) -> MemoryAccount:
-    """As the command prints it."""
     done = spark.sparkdash("memory", "--json")
     assert done.returncode == 0, done.stderr
     return MemoryAccount.model_validate(json.loads(done.stdout))
 
 
 def row(found: MemoryAccount, name: str) -> Holding:
-    """The holding of that name."""
     return next(one for one in found.holdings if one.name == name)
 
 

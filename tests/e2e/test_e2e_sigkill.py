@@ -33,7 +33,6 @@ args: {{{{max-model-len: 4096}}}}
 
 
 def engines(daemon: Any) -> dict[str, str]:
-    """State of each engine by profile."""
     return {name: engine["state"] for name, engine in daemon.state()["engines"].items()}
 
 

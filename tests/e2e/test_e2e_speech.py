@@ -71,7 +71,6 @@ async def until_loading(spark: Any) -> None:
 
 
 async def let_go(gate: Path) -> None:
-    """Let the servers become ready."""
     await asyncio.to_thread(gate.touch)
 
 

@@ -51,7 +51,6 @@ def stream(spark: Any, begun: threading.Event) -> str:
 
 
 def sigstop(name: str) -> None:
-    """To every process of the container."""
     told = subprocess.check_output(["podman", "top", name, "hpid"], text=True)
     for pid in told.split()[1:]:
         os.kill(int(pid), signal.SIGSTOP)

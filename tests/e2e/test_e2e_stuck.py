@@ -32,13 +32,11 @@ sim: {{load_s: 0.1, memory_gib: 0.1, speeds: [{{context: 0, decode_tok_s: 20, pr
 
 
 def pids(daemon: Any, profile: str) -> list[int]:
-    """Processes of this profile's engine."""
     engines = leftovers.processes_of_owner(paths.owner(daemon.root / "state"))
     return [pid for mark, births in engines.items() if mark.endswith(f"/sparkdash-{profile}") for pid in births]
 
 
 def tell(daemon: Any, profile: str, what: signal.Signals) -> None:
-    """Send a signal to every process of an engine."""
     found = pids(daemon, profile)
     assert found
     for pid in found:

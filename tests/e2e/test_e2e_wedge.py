@@ -57,7 +57,6 @@ class Wedge:
         file.touch() if on else file.unlink(missing_ok=True)
 
     def pid(self, profile: str) -> int:
-        """The engine's, as podman knows it."""
         return int(json.loads((self.podman / f"sparkdash-{profile}.json").read_text())["pid"])
 
     def _put(self, name: str, text: str) -> None:
@@ -178,7 +177,6 @@ def test_an_engine_that_loads(box: Wedge) -> None:
 
 
 def blocks(box: Wedge, name: str) -> None:
-    """The free blocks of a recorded box."""
     parts = (RECORDED / f"{name}.txt").read_text().split("== ")[1:]
     texts = {path.removeprefix("/proc/"): text for path, _, text in (part.partition("\n") for part in parts)}
     (box.proc / "buddyinfo").write_text(texts["buddyinfo"])

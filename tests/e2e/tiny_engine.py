@@ -31,7 +31,6 @@ class Handler(BaseHTTPRequestHandler):
         """Quiet."""
 
     def answer(self, status: int, body: bytes, kind: str = "application/json") -> None:
-        """One whole answer."""
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
@@ -48,7 +47,6 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, json.dumps({"object": "list", "data": models, "version": "0.0-tiny"}).encode())
 
     def do_POST(self) -> None:
-        """A chat, streamed or whole."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if body["model"] not in self.names:
             self.answer(404, json.dumps({"error": {"message": "no such model", "code": 404}}).encode())
@@ -90,7 +88,6 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def event(self, body: dict[str, Any]) -> None:
-        """One event, on the wire at once."""
         self.chunk(b"data: " + json.dumps(body).encode() + b"\n\n")
 
     def chunk(self, data: bytes) -> None:

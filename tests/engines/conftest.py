@@ -29,7 +29,6 @@ def launch() -> LaunchContext:
 
 @pytest.fixture
 def bare() -> LaunchContext:
-    """The same with the process runtime."""
     return LaunchContext(port=18000, containerised=False, hf_home="/home/owner/hf", cache_dir="/home/owner/cache")
 
 

@@ -131,7 +131,6 @@ def test_a_hub_model_can_be_pinned(profile: Make, launch: LaunchContext) -> None
 
 
 def test_sglang_is_asked_for_metrics_and_cache_reports(profile: Make, launch: LaunchContext) -> None:
-    """Both are off by default in SGLang."""
     words = _words(profile(engine="sglang", args={"context-length": 8192}), launch)
     assert words.startswith("python3 -m sglang.launch_server --model-path /models/tiny --host 127.0.0.1 --port 18000")
     assert words.endswith("--enable-metrics --enable-cache-report --decode-log-interval 10 --context-length 8192")
@@ -279,14 +278,12 @@ MODEL_LESS = (EngineKind.SIM, EngineKind.GENERIC)  # a described server may have
 
 @pytest.mark.parametrize("kind", [k for k in EngineKind if adapter(k).managed and k not in MODEL_LESS])
 def test_a_profile_without_a_model_is_refused(kind: EngineKind, profile: Make, launch: LaunchContext) -> None:
-    """No engine is started with nothing to serve."""
     with pytest.raises(ProfileError, match="no model to serve") as caught:
         adapter(kind).container(profile(engine=kind, models={}), launch)
     assert "target" in (caught.value.hint or "")
 
 
 def test_every_kind_has_an_adapter_that_knows_itself() -> None:
-    """The registry is complete."""
     assert [adapter(kind).kind for kind in EngineKind] == list(EngineKind)
 
 

@@ -128,7 +128,6 @@ def test_hub_models_bring_the_owner_s_cache(profile: Make, launch: LaunchContext
 
 
 def test_the_profile_s_environment_wins_over_the_caches(profile: Make, launch: LaunchContext) -> None:
-    """Its placeholders are filled."""
     made = profile(env={"TRITON_CACHE_DIR": "/elsewhere", "MODEL": "{target}"})
     env = adapter(made.engine).container(made, launch).env
     assert (env["TRITON_CACHE_DIR"], env["MODEL"], env["XDG_CACHE_HOME"]) == (
@@ -139,7 +138,6 @@ def test_the_profile_s_environment_wins_over_the_caches(profile: Make, launch: L
 
 
 def test_a_gpu_is_handed_over_unless_the_profile_declines(profile: Make, launch: LaunchContext) -> None:
-    """By its CDI name."""
     assert adapter(EngineKind.VLLM).container(profile(), launch).devices == ("nvidia.com/gpu=all",)
     assert adapter(EngineKind.VLLM).container(profile(gpu=False), launch).devices == ()
 

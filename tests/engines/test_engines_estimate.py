@@ -144,7 +144,6 @@ def test_mtp_layers_count_only_where_they_draft() -> None:
 
 
 def test_weights_are_spread_over_boxes_only_by_a_flag_that_says_so() -> None:
-    """The need is that of one box."""
     args: dict[str, Any] = {"kv-cache-memory-bytes": GIB}
     assert need(profile(nodes=2, args=args))["weights"] is None
     assert need(profile(nodes=2, args=args | {"tensor-parallel-size": 2}))["weights"] == WEIGHTS // 2
@@ -159,14 +158,12 @@ def test_the_instanttensor_loader_costs_beside_a_sized_cache() -> None:
 
 
 def test_a_cpu_engine_has_its_cache_and_no_measured_overhead() -> None:
-    """Nothing is claimed of what was not measured."""
     one = profile(gpu=False, env={"VLLM_CPU_KVCACHE_SPACE": "4"})
     assert need(one) == {"weights": WEIGHTS, "kv": 4 * GIB, "overhead": None}
     assert need(profile(gpu=False))["kv"] is None
 
 
 def test_sglang_takes_its_static_share_or_what_its_tokens_need() -> None:
-    """Its own choice of the share is unknown."""
     kind = EngineKind.SGLANG
     assert need(profile(kind, args={"mem-fraction-static": 0.8})) == {
         "utilization": ceil(BOX * 0.8), "overhead": OVERHEAD_BYTES,
@@ -230,7 +227,6 @@ def test_declared_figures_go_before_computed_ones_term_by_term() -> None:
 
 
 def test_what_is_missing_is_told() -> None:
-    """Unread weights, or none at all."""
     one = profile(args={"kv-cache-memory-bytes": "10G"})
     found = estimate_launch(one, {"target": Unread(reason="/m/coder is not on this box")}, BOX)
     assert (found.basis, found.total_bytes) == (Basis.UNKNOWN, None)

@@ -17,12 +17,10 @@ LAUNCH = LaunchContext(port=8123, containerised=True, hf_home="/hf", cache_dir="
 
 
 def generic(**values: Any) -> Profile:
-    """Return a generic profile with an image."""
     return Profile.model_validate({"name": "mine", "engine": "generic", "image": "localhost/mine:1", **values})
 
 
 def test_the_port_and_the_name_stand_where_the_command_has_their_places() -> None:
-    """{port} and {name} are filled in command, args and env."""
     made = generic(
         command=["serve", "--bind", "127.0.0.1:{port}"],
         args={"alias": "{name}", "model": "{target}"},

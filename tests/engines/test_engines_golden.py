@@ -57,7 +57,6 @@ def _text(spec: ContainerSpec) -> str:
 
 
 def _paragraphs(argv: tuple[str, ...]) -> list[str]:
-    """One flag with its values a line."""
     lines: list[str] = []
     for word in argv:
         if word.startswith("-") or not lines:
@@ -86,5 +85,4 @@ def test_every_shipped_profile_gives_its_known_container(
 
 
 def test_no_golden_file_is_left_over() -> None:
-    """Each file belongs to a profile that is shipped."""
     assert sorted(file.stem for file in GOLDEN.iterdir()) == sorted(name.replace("/", ".") for name in NAMES)

@@ -83,7 +83,6 @@ def test_argparse_s_help_defines_flags_on_lines_of_their_own() -> None:
 
 
 def test_click_s_help_defines_flags_with_underscores() -> None:
-    """Asked for with hyphens or underscores."""
     known = _known(_click().replace("Options:\n", "Options:\n  --help  Show this.\n"))
     assert known.has("max-seq-len")
     assert known.has("no-trust")
@@ -107,7 +106,6 @@ def test_what_is_no_help_text_says_nothing(text: str) -> None:
 
 @given(st.text(alphabet="-hel p,{}<[]\n\tab_.=|/x", max_size=400))
 def test_no_text_is_too_strange_to_be_read(text: str) -> None:
-    """Whatever a program prints."""
     parse_help(text)
     parse_help(LLAMA + text)
 

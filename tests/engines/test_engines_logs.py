@@ -161,12 +161,10 @@ def test_known_phrases_tell_stage_and_share(
 
 @pytest.mark.parametrize("kind", list(EngineKind))
 def test_other_lines_say_nothing(kind: EngineKind) -> None:
-    """A request's log line is no progress."""
     assert adapter(kind).read_log('INFO:     127.0.0.1:47924 - "GET /health HTTP/1.1" 200 OK') is None
 
 
 def test_a_long_line_is_cut_for_the_screen() -> None:
-    """The detail fits a row."""
     progress = adapter(EngineKind.VLLM).read_log("Starting to load model " + "x" * 500)
     assert progress is not None
     assert len(progress.detail) == DETAIL
@@ -334,7 +332,6 @@ def test_a_process_that_was_killed_is_the_reason_and_not_what_the_others_say_of_
 
 
 def test_a_process_that_was_killed_on_another_node_sends_its_reader_to_the_kernel_s_log_of_that_node() -> None:
-    """This box's kernel knows nothing of it."""
     line = "[spark2] (MainProcess pid=1) ERROR 11-23 12:39:14 [x.py:3] Worker proc VllmWorker-1 died unexpectedly (exit code: None)"
     failure = adapter(EngineKind.VLLM).classify([line, "INFO:     Application shutdown complete."], None)
     assert failure.code == "peer_lost"

@@ -58,7 +58,6 @@ def test_a_server_that_is_not_ours_is_known_by_its_names(kind: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "process_start_time_seconds 1\nte_request_count 7", '[{"iter": 1}]', "<html>"])
 def test_figures_of_an_unknown_server_are_nobodys(text: str) -> None:
-    """What is not known is not guessed."""
     assert recognise_exposition("/metrics", text) is None
 
 

@@ -108,7 +108,6 @@ def test_each_node_gets_the_variables_of_its_own_link(profile: Make, pair: Launc
 
 
 def test_a_gid_index_that_nobody_knows_is_not_guessed(profile: Make, pair: LaunchContext) -> None:
-    """NCCL then chooses by itself."""
     link = Link(interface="enp1s0f1np1", hca="rocep1s0f1")
     head, _ = _built(profile(**BOTH), replace(pair, nodes=(HEAD.replace(link=link), WORKER)))
     assert "NCCL_IB_GID_INDEX" not in head.env
@@ -128,7 +127,6 @@ def test_rdma_devices_are_handed_in_only_where_the_link_has_them(profile: Make, 
 
 
 def test_the_profiles_variables_override_what_was_found_on_a_node(profile: Make, pair: LaunchContext) -> None:
-    """`env` on all nodes, `env_by_node` on one."""
     own = {"env": {"NCCL_IB_HCA": "mine"}, "env_by_node": {"spark2": {"NCCL_IB_HCA": "its", "NCCL_DEBUG": "INFO"}}}
     head, worker = _built(profile(**BOTH, **own), pair)
     assert (head.env["NCCL_IB_HCA"], worker.env["NCCL_IB_HCA"]) == ("mine", "its")
@@ -196,7 +194,6 @@ def test_four_nodes_are_four_ranks_of_one_engine(profile: Make, launch: LaunchCo
 def test_what_cannot_start_on_two_nodes_says_why(
     fields: dict[str, object], code: str, words: str, profile: Make, pair: LaunchContext
 ) -> None:
-    """Each refusal names what is wrong."""
     made = profile(**fields)
     with pytest.raises(ProfileError, match=words) as refused:
         adapter(made.engine).container(made, pair)
@@ -210,7 +207,6 @@ def test_pipeline_parallel_over_two_nodes_is_one_rank_a_node(profile: Make, pair
 
 
 def test_one_known_node_is_too_few_and_the_error_says_how_to_add_one(profile: Make, launch: LaunchContext) -> None:
-    """A second box is added by a command."""
     made = profile(**BOTH)
     with pytest.raises(ProfileError, match="needs 2 nodes, and sparkdash knows 1") as refused:
         adapter(made.engine).container(made, launch)
@@ -251,7 +247,6 @@ def test_over_ray_the_head_becomes_the_server_and_the_worker_only_joins(profile:
 
 
 def test_ray_has_its_usual_port_where_none_was_chosen(profile: Make, pair: LaunchContext) -> None:
-    """As in every published recipe."""
     _, worker = _over_ray(profile, replace(pair, master_port=0))
     assert "192.168.100.10:6379" in worker.argv[2]
 
@@ -304,7 +299,6 @@ def test_a_node_that_does_not_join_ray_is_named_at_the_end(tmp_path: Path, monke
 
 
 def test_a_ray_that_does_not_start_ends_the_head(tmp_path: Path) -> None:
-    """It does not wait for nodes that have nothing to join."""
     done = _run(tuple(ray.head_command(["true"], (HEAD, WORKER), 0, ["ray"])), tmp_path, FIRST="3", JOINED="2")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "sparkdash: Ray did not start on this node.")
 
@@ -362,7 +356,6 @@ def test_one_rank_alone_is_no_meeting(profile: Make) -> None:
 
 
 def test_a_line_from_a_ray_worker_is_shown_without_its_origin(profile: Make) -> None:
-    """Both of its prefixes are cut."""
     line = (
         "(RayWorkerProc pid=9, ip=10.77.0.2) (Worker_TP0 pid=9) INFO 11-21 03:04:56 [cpu_model_runner.py:68] "
         "Starting to load model /m"

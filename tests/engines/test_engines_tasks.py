@@ -33,7 +33,6 @@ E = EngineKind
 def test_the_command_line_tells_what_it_can_be_asked_for(
     kind: EngineKind, args: dict[str, Any], tasks: set[Task] | None
 ) -> None:
-    """None where only the engine knows."""
     assert adapter(kind).tasks(Profile(name="p", engine=kind, args=args), None) == tasks
 
 

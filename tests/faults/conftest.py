@@ -191,7 +191,6 @@ class Box:
         (self.folder / "fault").rename(self.folder / f"fault.{verb}")  # whole, as a call may be under way
 
     def fix(self) -> None:
-        """Podman is well again."""
         for file in self.folder.glob("fault.*"):
             file.unlink()
         if (self.folder / "bin/gone").exists():
@@ -208,15 +207,12 @@ class Box:
         return sorted(name for name, engine in self.bus.snapshot.engines.items() if engine.state == "ready")
 
     def states(self) -> dict[str, str]:
-        """Every engine's state."""
         return {name: str(engine.state) for name, engine in self.bus.snapshot.engines.items()}
 
     def notices(self) -> list[str]:
-        """Codes, oldest first."""
         return [notice.code for notice in reversed(self.bus.snapshot.notices)]
 
     def calls(self) -> list[str]:
-        """What podman was asked."""
         return (self.folder / "calls").read_text().splitlines()
 
     def left(self) -> set[str]:
@@ -225,12 +221,10 @@ class Box:
         return here | {mark.partition("/")[2] for mark in leftovers.processes_of_owner(self.owner)}
 
     async def use(self, name: str) -> None:
-        """As a person does, to its end."""
         await self.supervisor.use(name, cause=SwapCause.USER)
         await self.supervisor.settled()
 
     async def until(self, holds: Callable[[], object]) -> None:
-        """Follow the feed until it is so."""
         subscription = self.bus.subscribe()
         try:
             while not holds():
@@ -259,7 +253,6 @@ def profile(name: str, animal: str = "", **facts: Any) -> Profile:
 
 @pytest.fixture
 def podman_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The stand-in is the only podman in PATH."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin/podman"
     program.write_text(f"#!/bin/sh\nPYTHON={sys.executable} HERE={HERE}\n{(HERE / 'podman.sh').read_text()}")
@@ -348,7 +341,6 @@ async def open_box(podman_folder: Path, ports: tuple[int, int]) -> AsyncIterator
 
 @pytest.fixture
 def make_profile() -> Callable[..., Profile]:
-    """`make_profile(name, animal)`."""
     return profile
 
 

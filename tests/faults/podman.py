@@ -26,7 +26,6 @@ def parsed(words: list[str]) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def place(name: str) -> str:
-    """A container's folder."""
     folder = os.path.join(CONTAINERS, name)
     if not os.path.isdir(folder):
         sys.stderr.write(f'Error: no container with name or ID "{name}" found: no such container\n')
@@ -35,7 +34,6 @@ def place(name: str) -> str:
 
 
 def read(folder: str, what: str) -> str:
-    """One of its files."""
     with open(os.path.join(folder, what)) as file:
         return file.read().strip()
 
@@ -84,7 +82,6 @@ def run(words: list[str]) -> None:
 
 
 def monitor(folder: str, tell: int, argv: list[str], env: dict[str, str]) -> None:
-    """Its parent: podman's conmon."""
     child = os.fork()
     if not child:
         os.close(tell)
@@ -111,7 +108,6 @@ def kill(folder: str, number: int) -> None:
 
 
 def ended(folder: str, limit: float) -> bool:
-    """Wait for its end."""
     until = time.monotonic() + limit
     while not (over := os.path.exists(folder + "/exit")) and os.path.isdir(folder) and time.monotonic() < until:
         time.sleep(0.01)
@@ -130,7 +126,6 @@ def stop(words: list[str]) -> None:
 
 
 def rm(words: list[str]) -> None:
-    """By force."""
     _, (name,) = parsed(words)
     folder = place(name)
     kill(folder, SIGKILL)
@@ -144,7 +139,6 @@ def rm(words: list[str]) -> None:
 
 
 def wait(words: list[str]) -> None:
-    """Its exit code."""
     _, (name,) = parsed(words)
     folder = place(name)
     while not ended(folder, 60):
@@ -156,7 +150,6 @@ def wait(words: list[str]) -> None:
 
 
 def logs(words: list[str]) -> None:
-    """What it wrote."""
     flags, (name,) = parsed(words)
     folder = place(name)
     with open(folder + "/log") as log:
@@ -168,7 +161,6 @@ def logs(words: list[str]) -> None:
 
 
 def version(_words: list[str]) -> None:
-    """A recent one."""
     print("5.0.0")
 
 

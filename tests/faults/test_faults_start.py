@@ -88,7 +88,6 @@ async def test_podman_fails_while_an_engine_starts(
 async def test_a_podman_that_is_well_again_is_used_again(
     open_box: Any, make_profile: Callable[..., Any], how: str
 ) -> None:
-    """Nothing has to be restarted."""
     async with open_box(make_profile("a")) as box:
         box.fault("image", how)
         assert (await box.chat("a"))[0] == 400

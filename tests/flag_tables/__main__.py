@@ -24,7 +24,6 @@ TABLES = Path(__file__).parents[2] / "sparkdash/engines"
 
 
 def main(engine: str, *given: str) -> None:
-    """Write the table of one engine."""
     versions = {}
     for one in given:
         version, _, tree = one.partition("=")

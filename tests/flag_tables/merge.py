@@ -42,7 +42,6 @@ def merged(versions: Mapping[str, Sequence[Observed]], instead: Mapping[str, str
 
 
 def dumped(engine: str, source: str, order: Sequence[str], rows: Sequence[Table]) -> str:
-    """The table's file: one flag in a line."""
     head = json.dumps({"engine": engine, "source": source, "versions": list(order)})[1:-1]
     lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
     return f'{{{head}, "flags": [\n{lines}\n]}}\n'

@@ -22,14 +22,12 @@ class Module:
 
     @cached_property
     def names(self) -> dict[str, ast.AST]:
-        """Definitions by name."""
         found: dict[str, ast.AST] = {}
         self._collect(self.tree.body, found)
         return found
 
     @cached_property
     def imports(self) -> dict[str, tuple[str, str]]:
-        """Imported names: the module and the name in it."""
         found = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ImportFrom):
@@ -70,7 +68,6 @@ class Source:
         self._modules: dict[str, Module | None] = {}
 
     def module(self, name: str) -> Module | None:
-        """The module of this dotted name, if the tree has it."""
         if name not in self._modules:
             base = self.root / Path(*name.split("."))
             path = next((one for one in (base.with_suffix(".py"), base / "__init__.py") if one.is_file()), None)
@@ -78,7 +75,6 @@ class Source:
         return self._modules[name]
 
     def at(self, path: str) -> Module | None:
-        """The module of this file."""
         return self.module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
 
     def find(self, name: str, module: Module, depth: int = 0) -> tuple[ast.AST, Module] | None:
@@ -95,7 +91,6 @@ class Source:
         return (inner.tree, inner) if inner else None
 
     def bases(self, node: ast.ClassDef, module: Module) -> list[tuple[ast.ClassDef, Module]]:
-        """The class and its bases that the tree has, bases first."""
         found: list[tuple[ast.ClassDef, Module]] = []
         for base in node.bases:
             name = base.id if isinstance(base, ast.Name) else ""

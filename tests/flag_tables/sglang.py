@@ -14,7 +14,6 @@ _FIELDS = "sglang/srt/arg_groups/fields"
 
 
 def flags(root: Path) -> list[Observed]:
-    """All flags of a tree that holds the folder `sglang`."""
     source = Source(root)
     module = source.at(_ARGS)
     assert module is not None

@@ -22,7 +22,6 @@ Keywords = dict[str, Any]
 
 
 def flags(root: Path) -> list[Observed]:
-    """All flags of a tree that holds the folder `vllm`."""
     return _Reader(Source(root)).read()
 
 
@@ -231,7 +230,6 @@ class _Reader:
         self.found.append(one)
 
     def type(self, given: Any) -> str:
-        """Name of a converter."""
         if isinstance(given, str):
             return given
         text = ast.unparse(given) if isinstance(given, ast.AST) else "str"
@@ -296,7 +294,6 @@ class _Reader:
         return "count" if name in self.counts else "int"
 
     def settable(self, node: ast.ClassDef, module: Module) -> Iterator[str]:
-        """Keys that a value of this class may have."""
         assert is_dataclass(node)
         for name, (line, _) in self.source.fields(node, module).items():
             text = ast.unparse(line.value) if line.value else ""

@@ -136,7 +136,6 @@ class FakeSupervisor:
         self.calls: list[tuple[str, Any]] = []
         self.stop_causes: list[SwapCause] = []
         self.targets: dict[str, WeightFacts] = {}
-        """By profile."""
         self.sick: str | None = None
         """What is wrong with every engine that is looked at."""
         self.looks = 0
@@ -265,7 +264,6 @@ class House:
         return await self.client.post("/v1/chat/completions", json=body)
 
     async def until(self, seen: Callable[[Snapshot], bool]) -> Snapshot:
-        """Wait on the bus for the snapshot to be as asked."""
         subscription = self.bus.subscribe()
         try:
             async for _ in subscription:
@@ -276,11 +274,9 @@ class House:
         raise AssertionError
 
     async def ended(self, number: int = 1) -> Request:
-        """The newest request once `number` of them have ended."""
         return (await self.until(lambda s: len(s.recent) >= number and not s.requests)).recent[0]
 
     async def in_state(self, state: RequestState) -> Request:
-        """The open request once it is in `state`."""
         assert state in OPEN
         snapshot = await self.until(lambda s: any(r.state is state for r in s.requests.values()))
         return next(r for r in snapshot.requests.values() if r.state is state)

@@ -83,7 +83,6 @@ async def test_without_keys_any_value_is_ignored(locked: Locked) -> None:
     ],
 )
 async def test_a_key_is_taken_wherever_clients_put_it(locked: Locked, headers: dict[str, str]) -> None:
-    """And reaches no engine."""
     locked.add()
     reply = await locked.house.client.post("/v1/chat/completions", json={"model": "alpha"}, headers=headers)
     assert reply.status_code == 200
@@ -116,7 +115,6 @@ async def test_without_a_known_key_nothing_is_told(locked: Locked, headers: dict
 
 
 async def test_a_revoked_key_is_refused_at_once_and_a_damaged_file_changes_nothing(locked: Locked) -> None:
-    """The file is looked at with every request."""
     locked.add()
     locked.add(name="two", secret="second")
     assert (await locked.get("/v1/models")).status_code == 200
@@ -296,7 +294,6 @@ class TestBeyondLoopback:
         assert (await locked.get("/v1/models", origin="http://spark.lan:9", host="spark.lan:8484")).status_code == 403
 
     async def test_a_configured_page_may_ask_the_engines(self, locked: Locked) -> None:
-        """But not the control API."""
         locked.add(scopes=["inference", "control"])
         reply = await locked.get("/v1/models", origin="https://chat.example")
         assert reply.headers["access-control-allow-origin"] == "https://chat.example"
@@ -410,7 +407,6 @@ async def test_the_audit_log_keeps_no_webhook_and_no_token(locked: Locked) -> No
 
 
 async def test_a_change_is_written_down_before_its_caller_hears_of_it(house: Any) -> None:
-    """However long that takes."""
     kept: list[object] = []
 
     def keep(line: object) -> None:
@@ -444,7 +440,6 @@ async def test_a_feed_ends_with_its_key(locked: Locked, ends: str) -> None:
 
 
 async def test_a_followed_log_ends_with_its_key(locked: Locked) -> None:
-    """At the next line."""
     lines: asyncio.Queue[str] = asyncio.Queue()
 
     async def follow(*_: Any, **__: Any) -> AsyncIterator[str]:

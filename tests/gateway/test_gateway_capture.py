@@ -84,7 +84,6 @@ async def test_long_and_odd_bodies(house: Any, kept: Capture, monkeypatch: pytes
 
 
 async def test_the_file_does_not_grow_for_ever(house: Any, kept: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is begun anew, and one older is kept."""
     monkeypatch.setattr(capture, "FILE_LIMIT", 600)
     for _ in range(6):
         await house.chat()
@@ -94,7 +93,6 @@ async def test_the_file_does_not_grow_for_ever(house: Any, kept: Capture, monkey
 
 
 async def test_a_file_that_cannot_be_written_fails_nobody(house: Any, kept: Capture) -> None:
-    """The request is served all the same."""
     kept.path.mkdir(parents=True)
     assert (await house.chat()).status_code == 200
 
@@ -144,7 +142,6 @@ def chat(*words: str, reason: str = "stop", thought: str = "") -> bytes:
 
 
 def answers(house: Any, body: bytes, *, stream: bool = True) -> None:
-    """Have the engine give this answer from now on."""
     house.engine.script = streaming(body) if stream else answering(body)
 
 
@@ -260,7 +257,6 @@ async def test_a_captured_request_can_be_read_with_its_answer(house: Any, folder
 
 
 async def test_a_request_captured_earlier_is_replayed_while_the_capture_is_off(house: Any, folder: Path) -> None:
-    """The file still has it."""
     first = await capture_one(house, chat("one"))
     house.rebuild(capture=None)
     assert (await replay(house, first)).json()["match"]["identical"] is True
@@ -281,7 +277,6 @@ async def test_what_cannot_be_replayed_is_refused(house: Any, folder: Path, capl
 
 
 async def test_an_engine_that_fails_is_told_in_the_row(house: Any, folder: Path) -> None:
-    """There is no answer to compare with."""
     first = await capture_one(house, chat("one"))
     house.supervisor.error = SparkdashError("It does not fit.", code="does_not_fit")
     told = (await replay(house, first)).json()
@@ -295,7 +290,6 @@ async def test_secrets_that_were_left_out_are_told(house: Any, folder: Path) -> 
 
 
 async def test_a_whole_answer_is_compared_too(house: Any, folder: Path) -> None:
-    """Tool calls count."""
     call = {"function": {"name": "look", "arguments": "{}"}}
     answer = {"choices": [{"message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
     first = await capture_one(house, json.dumps(answer).encode(), stream=False)
@@ -304,7 +298,6 @@ async def test_a_whole_answer_is_compared_too(house: Any, folder: Path) -> None:
 
 
 async def test_the_captured_answer_is_the_owners_alone_and_without_secrets(house: Any, folder: Path) -> None:
-    """As the request."""
     await capture_one(house, chat("the key is sk-proj-0123456789abcdefghij"))
     file = folder / "captured-answers.jsonl"
     assert file.stat().st_mode & 0o777 == 0o600

@@ -58,14 +58,12 @@ def connection() -> tuple[EngineConnection, Socket]:
 
 @pytest.fixture(scope="module")
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """One for all examples."""
     made = asyncio.new_event_loop()
     yield made
     made.close()
 
 
 def framed(body: list[bytes], framing: str, head: bytes = b"") -> bytes:
-    """A whole answer."""
     start = head + b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
     whole = b"".join(body)
     if framing == "length":
@@ -77,7 +75,6 @@ def framed(body: list[bytes], framing: str, head: bytes = b"") -> bytes:
 
 
 def parts(data: bytes, cuts: list[int]) -> list[bytes]:
-    """`data` as the socket may bring it."""
     at = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     return [data[a:b] for a, b in pairwise(at)]
 
@@ -205,7 +202,6 @@ def test_rubbish_is_an_error(loop: asyncio.AbstractEventLoop, data: list[bytes],
     ids=["upgrade", "two framings", "two lengths", "no chunk", "endless head", "no http"],
 )
 async def test_what_is_no_answer_closes_the_connection(data: bytes) -> None:
-    """At once: the engine is not waited for."""
     assert await told([data], ends=False, pours=False) == ("engine_died", False)
 
 
@@ -219,7 +215,6 @@ async def test_what_was_not_asked_for_is_not_read() -> None:
 
 
 async def test_an_answer_to_head_has_no_body() -> None:
-    """Whatever length it tells."""
     made, _ = connection()
     asking = asyncio.create_task(made.ask(b"HEAD / HTTP/1.1\r\n\r\n", b"", bodiless=True))
     await asyncio.sleep(0)
@@ -252,7 +247,6 @@ async def test_what_nobody_takes_stays_with_the_engine() -> None:
 
 
 async def test_what_the_taker_raises_comes_out_where_it_was_poured() -> None:
-    """The loop never sees it."""
     made, _ = connection()
 
     def take(_piece: bytes) -> None:

@@ -70,7 +70,6 @@ async def test_use_answers_with_the_plan_before_the_swap(house: Any) -> None:
 
 
 async def test_stop_cancel_reload(house: Any) -> None:
-    """Each is handed on."""
     for path, body in (
         ("stop", {"profile": "alpha"}),
         ("stop", {"profile": None}),
@@ -263,14 +262,12 @@ class AskedHistory:
 
 @pytest.fixture
 def past(house: Any) -> AskedHistory:
-    """The gateway's past."""
     made = AskedHistory()
     house.app.__init__(replace(house.app._deps, history=made))
     return made
 
 
 async def get(house: Any, path: str, **headers: str) -> tuple[int, Any]:
-    """Status and JSON of an answer."""
     reply = await house.client.get(f"/api/history/{path}", headers=headers)
     return reply.status_code, reply.json()
 
@@ -315,7 +312,6 @@ async def test_what_was_asked_arrives(house: Any, past: AskedHistory) -> None:
 async def test_what_makes_no_sense_is_refused(
     house: Any, past: AskedHistory, path: str, status: int, code: str | None
 ) -> None:
-    """Before the database is asked."""
     found = await get(house, path)
     assert found[0] in (status, 400), found
     assert code is None or found[1]["error"]["code"] == code
@@ -323,5 +319,4 @@ async def test_what_makes_no_sense_is_refused(
 
 
 async def test_without_records_the_routes_say_so(house: Any) -> None:
-    """404 with a word."""
     assert (await get(house, "figures"))[1]["error"]["code"] == "no_history"

@@ -40,12 +40,10 @@ def recorded(client: str, case: str, path: str) -> dict[str, Any]:
 
 
 def fix(body: bytes, dialect: Dialect, target: CompatTarget, off: Collection[FixName] = ()) -> bytes:
-    """As `care` does it."""
     return apply_rules(body, rules_for(dialect, off, target), target)
 
 
 def through(body: dict[str, Any], path: str, target: CompatTarget, *off: FixName) -> dict[str, Any]:
-    """The body as this engine gets it."""
     route = find_route(path)
     assert route is not None
     made: dict[str, Any] = json.loads(fix(json.dumps(body).encode(), route.dialect, target, off))
@@ -219,7 +217,6 @@ def test_odd_bodies_are_the_engines_to_refuse(path: str, value: Any) -> None:
     [("0.22.1", (0, 22, 1)), ("v0.23.0rc1", (0, 23, 0)), ("0.19.1.dev3", (0, 19, 1)), ("b6123", None), (None, None)],
 )
 def test_versions(text: str | None, version: tuple[int, ...] | None) -> None:
-    """What is no version is not known to be old."""
     assert version_of(text) == version
 
 
@@ -234,7 +231,6 @@ def test_every_rule_is_told_of() -> None:
 
 
 def asked(profile: Profile, path: str, **body: Any) -> dict[str, Any]:
-    """The body as the profile's engine gets it."""
     route = find_route(path)
     assert route is not None
     written = json.dumps(body).encode()

@@ -25,7 +25,6 @@ from sparkdash.upstream import encode_headers
 
 MINUTES = float(os.environ.get("SPARKDASH_MINUTES", "0"))
 REQUESTS = 240
-"""At least."""
 pytestmark = pytest.mark.timeout(600 + 60 * MINUTES)
 AT_ONCE = 12
 PAUSE_S = 0.12 if MINUTES else 0
@@ -84,7 +83,6 @@ def asked(number: int) -> tuple[str, dict[str, Any], bool]:
 
 
 async def send(house: Any, number: int) -> None:
-    """The request of that number, by a client of that name."""
     path, body, leaves = asked(number)
     headers = [(b"content-type", b"application/json"), (b"user-agent", b"n%d" % number)]
     async with house.upstream.open(

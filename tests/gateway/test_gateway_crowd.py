@@ -31,7 +31,6 @@ class Crowd:
         self.clients: list[Stream] = []
 
     async def connect(self) -> Stream:
-        """One more client."""
         self.clients.append(await asyncio.open_connection(HERE, self.port))
         return self.clients[-1]
 
@@ -52,7 +51,6 @@ async def answered(client: Stream) -> bytes:
 
 @asynccontextmanager
 async def crowd(most: int) -> AsyncIterator[Crowd]:
-    """One that is served."""
     sock = listen.bind_tcp(HERE, 0)
     made = Crowd(sock.getsockname()[1])
 
@@ -203,7 +201,6 @@ async def test_a_burst_closes_no_more_than_it_needs() -> None:
 
 
 async def test_what_comes_after_is_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A notice a minute, and not one for each client."""
     monkeypatch.setattr(connection_limit, "REPORT_S", 0.01)
     told = asyncio.Queue[Crowding]()
     limit, held = ConnectionLimit(1, told.put_nowait), {Held(None, None)}
@@ -237,7 +234,6 @@ def test_the_limit_follows_from_that_of_open_files(files: int, most: int, monkey
     ],
 )
 def test_the_owner_is_told_what_was_met_and_what_became_of_whom(met: Crowding, said: str) -> None:
-    """As a notice and in the log."""
     told: list[Any] = []
     listeners.publish_notice(told.append, met)
     assert said in told[0].text

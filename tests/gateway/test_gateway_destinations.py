@@ -27,7 +27,6 @@ CHOICES = {
 
 @pytest.fixture
 def chosen(house: Any) -> Any:
-    """The house, with these names."""
     house.app.__init__(replace(house.app._deps, choices=lambda: CHOICES))
     return house
 
@@ -38,7 +37,6 @@ async def asked(house: Any, model: str, **headers: str) -> Any:
 
 
 async def test_whichever_runs_is_taken(chosen: Any) -> None:
-    """Alpha runs, though it is the second."""
     assert (await asked(chosen, "either"))[1] == "alpha"
 
 
@@ -62,7 +60,6 @@ async def test_a_profiles_own_name_wins(chosen: Any) -> None:
 
 
 async def test_a_key_gets_only_its_own_of_them(chosen: Any, tmp_path: Path) -> None:
-    """Though the other one runs."""
     secret = new_secret()
     add_key(tmp_path / "keys.json", Key(name="k", sha256=digest(secret), models=("beta/fast",)))
     chosen.app.__init__(replace(chosen.app._deps, keys=Keyring(tmp_path / "keys.json")))
@@ -94,12 +91,10 @@ async def test_an_owner_may_plan_and_use_such_a_name(chosen: Any, tools: Any) ->
 
 
 def profile(engine: str = "generic", **server: Any) -> Profile:
-    """Return a profile with this server."""
     return Profile.model_validate({"name": "p", "engine": engine, "server": {"port": 1, **server}})
 
 
 def refuses(made: Profile, path: str) -> bool:
-    """Whether a request for the path is refused."""
     route = find_route(path)
     assert route is not None
     try:
@@ -124,7 +119,6 @@ def test_a_chat_server_takes_nothing_else(path: str) -> None:
 
 
 def test_messages_are_not_translated_for_a_server_without_chat() -> None:
-    """There is nothing to translate them into."""
     assert refuses(profile(routes=["embeddings"]), "/v1/messages")
 
 
@@ -135,7 +129,6 @@ def test_other_engines_are_never_refused_here(path: str) -> None:
 
 
 def test_the_server_s_own_path_stands_for_every_spelling() -> None:
-    """A path that means no route stays as it is."""
     made = profile(routes=["rerank"], paths={"rerank": "/rank"})
     assert [server_path(made, path) for path in ("/v1/rerank", "/rerank", "/v1/other")] == [
         "/rank",

@@ -48,7 +48,6 @@ def test_a_holder_that_stops_renewing_has_let_go() -> None:
 
 
 def test_who_waits_is_told_when_to_come_back() -> None:
-    """As the holder last said."""
     time = Time()
     exclusive = Exclusive(time)
     exclusive.take("sparkdash bench (seeds)", 300)
@@ -154,7 +153,6 @@ async def test_a_run_tells_how_far_it_is_and_is_asked_to_end(house: Any) -> None
 
 
 async def test_a_run_goes_on_unless_another_is_measured(house: Any) -> None:
-    """Begun, not waited for."""
     assert (await house.client.post("/api/bench/a%2Fb/resume", json={})).status_code == 404
     assert (await house.client.post("/api/bench/2026/resume", json={})).status_code == 202
     assert house.done == [("resume", "2026")]
@@ -174,7 +172,6 @@ async def test_a_run_is_planned_at_any_time_and_begun_alone(house: Any) -> None:
 
 
 async def test_a_setting_that_runs_programs_is_not_changed_over_tcp(house: Any) -> None:
-    """Everything else is handed on."""
     told = {"key": ["reserve_gib"], "value": "12"}
     assert (await house.client.post("/api/settings", json=told)).is_success
     assert house.done == [("setting", "reserve_gib", "12")]
@@ -183,7 +180,6 @@ async def test_a_setting_that_runs_programs_is_not_changed_over_tcp(house: Any) 
 
 
 async def test_a_run_that_shares_is_shown_and_ended_like_any_other(house: Any) -> None:
-    """And others are served."""
     told = {"holder": "the bench", "measuring": STEP, "shares": True}
     granted = (await house.client.post("/api/lease", json=told)).json()
     assert house.bus.snapshot.measuring.done == 15
@@ -215,7 +211,6 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 async def test_a_lease_ends_with_its_holders_process(
     house: Any, beside: httpx.AsyncClient, process: subprocess.Popen[bytes]
 ) -> None:
-    """It is known at once, and told."""
     told = {"holder": "the bench", "measuring": STEP, "pid": process.pid}
     assert (await beside.post("/api/lease", json=told)).is_success
     assert (await house.chat()).status_code == 503

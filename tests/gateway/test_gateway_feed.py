@@ -42,7 +42,6 @@ def read(frame: bytes) -> tuple[str, int, Any]:
 
 
 async def next_item(frames: AsyncIterator[tuple[str, int, Any]]) -> tuple[str, int, Any]:
-    """The next frame that is no comment."""
     async for frame in frames:
         if frame[0]:
             return frame
@@ -184,6 +183,5 @@ async def test_the_account_is_told_as_it_is(engine: Any, tools: Any) -> None:
 
 
 async def test_a_simulated_box_has_no_account(house: Any) -> None:
-    """The demo's."""
     answer = await house.client.get("/api/memory")
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "no_memory_account")

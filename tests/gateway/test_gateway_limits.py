@@ -132,7 +132,6 @@ class TestRoom:
 
 
 def test_room_is_given_back_once() -> None:
-    """Leaving gives back what was not given back before."""
     budget = BodyBudget(1)
     with budget.share() as share:
         share.reserve(100)

@@ -36,7 +36,6 @@ def replaying(body: bytes) -> Any:
 
 
 async def chat(house: Any, path: str = "/api/chat", **body: Any) -> list[dict[str, Any]]:
-    """The lines of a stream."""
     given = {"prompt": "hello"} if path.endswith("generate") else {"messages": HELLO}
     reply = await house.client.post(path, json={"model": "alpha", **given, **body})
     assert reply.status_code == 200
@@ -156,7 +155,6 @@ async def test_an_answer_of_another_shape_is_told_in_ollamas_words(house: Any, s
 
 
 async def test_an_answer_that_is_no_stream(house: Any, recorded_body: Any) -> None:
-    """One object, with counts."""
     recorded = recorded_body("vllm-0.32.0-base-chat")
     house.engine.script = answering(recorded)
     body = {"model": "alpha", "messages": HELLO, "stream": False}
@@ -178,7 +176,6 @@ async def test_generate_is_a_chat_with_its_text_on_top(house: Any, recorded_body
 
 
 async def test_raw_prompts_are_completions(house: Any, recorded_body: Any) -> None:
-    """Fill-in-the-middle of editors."""
     house.engine.script = replaying(recorded_body("vllm-0.32.0-base-completions-stream"))
     lines = await chat(house, "/api/generate", suffix="end", options={"num_predict": 5})
     assert "".join(line["response"] for line in lines)
@@ -234,7 +231,6 @@ def test_a_request_in_openais_words() -> None:
     ],
 )
 def test_nonsense_is_refused(body: dict[str, Any], code: str) -> None:
-    """In words, not with a trace."""
     with pytest.raises(AdmissionError) as refused:
         ollama_wire.parse_ollama_request(body, generate=False)
     assert refused.value.code == code
@@ -279,7 +275,6 @@ class TestWaiting:
         assert rest[-1]["load_duration"] > 10**7
 
     async def test_a_load_that_fails_late_is_a_line(self, house: Any) -> None:
-        """`{"error": …}`, and nothing after it."""
         house.supervisor.gate.clear()
         house.supervisor.error = EngineError("It did not come up.", code="out_of_memory")
         async with house.client.stream("POST", "/api/chat", json={"model": "alpha", "messages": HELLO}) as reply:
@@ -292,7 +287,6 @@ class TestWaiting:
 
 
 async def test_a_request_without_a_prompt_loads(house: Any) -> None:
-    """Answered when it is up."""
     for path in ("/api/chat", "/api/generate"):
         said = (await house.client.post(path, json={"model": "beta/fast:latest"})).json()
         assert (said["done"], said["done_reason"]) == (True, "load")
@@ -397,8 +391,6 @@ async def test_a_model_that_is_here_is_pulled_at_once(house: Any, stream: bool) 
 
 
 async def test_a_model_whose_weights_are_missing_is_not_said_to_be_pulled(engine: Any, tools: Any) -> None:
-    """The disk is its owner's to fill."""
-
     async def inventory(_profiles: Any) -> Inventory:
         return Inventory(stock={"alpha": Stock(image=Item(here=True), weights=Item(here=False))})
 
@@ -409,7 +401,6 @@ async def test_a_model_whose_weights_are_missing_is_not_said_to_be_pulled(engine
 
 
 async def test_models_are_not_made_or_deleted_by_clients(house: Any) -> None:
-    """In Ollama's words."""
     for method, word in (("DELETE", "delete"), ("POST", "create"), ("POST", "copy"), ("POST", "push")):
         reply = await house.client.request(method, f"/api/{word}", json={"model": "alpha"})
         assert (reply.status_code, type(reply.json()["error"])) == (400, str)

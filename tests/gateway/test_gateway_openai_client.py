@@ -57,7 +57,6 @@ async def test_a_chat_streams(house: Any, client: Any, recorded_body: Any) -> No
 
 
 async def test_tools_stream(house: Any, client: Any, recorded_body: Any) -> None:
-    """A tool call assembled by the client's accumulator."""
     house.engine.script = replaying(recorded_body("vllm-0.32.0-base-chat-tool-stream"))
     async with client.chat.completions.stream(model="alpha", messages=[]) as stream:
         final = await stream.get_final_completion()
@@ -66,7 +65,6 @@ async def test_tools_stream(house: Any, client: Any, recorded_body: Any) -> None
 
 
 async def test_models_are_listed_and_fetched(house: Any, client: Any) -> None:
-    """Ids with slashes included."""
     ids = [model.id async for model in client.models.list()]
     assert ids == ["alpha", "coder", "beta/fast", "auto"]
     assert (await client.models.retrieve("beta/fast")).owned_by == "sparkdash"
@@ -88,7 +86,6 @@ async def test_errors_are_the_clients_own(house: Any, client: Any) -> None:
 
 
 async def test_a_failed_load_is_not_posted_again(house: Any, client: Any) -> None:
-    """A client with its own patience posts once."""
     import openai
 
     house.supervisor.error = EngineError("alpha did not come up.", code="out_of_memory")
@@ -150,7 +147,6 @@ class TestWaiting:
         assert final.output_text.endswith("quiet engine")
 
     async def test_a_failed_load_reaches_the_client(self, house: Any, client: Any) -> None:
-        """In the stream, as an APIError with the reason."""
         import openai
 
         house.supervisor.gate.clear()

@@ -137,7 +137,6 @@ async def test_a_load_that_fails_late_is_an_error_in_an_answer_that_breaks_off(w
 
 
 async def test_messages_are_told_in_their_own_words(waiting: Any) -> None:
-    """Anthropic's envelope."""
     waiting.supervisor.error = BROKEN
     assert (await broken(waiting, "/v1/messages"))["type"] == "error"
 
@@ -174,7 +173,6 @@ async def test_an_sdk_learns_the_true_status_with_its_next_post(waiting: Any) ->
 
 
 async def test_a_client_that_leaves_ends_its_request(waiting: Any) -> None:
-    """As one that waits in silence."""
     async with asking(waiting, ASKS) as reply:
         await anext(reply.aiter_raw())
     row = await waiting.ended()
@@ -182,7 +180,6 @@ async def test_a_client_that_leaves_ends_its_request(waiting: Any) -> None:
 
 
 async def test_a_client_of_http_1_0_reads_to_the_end_of_its_connection(waiting: Any) -> None:
-    """There are no chunks in its protocol."""
     host, _, port = waiting.base.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     body = json.dumps(BODY).encode()

@@ -80,7 +80,6 @@ STREAMS = {
     for one in RECORDED
     if isinstance(one["body"], dict) and one["body"].get("stream") is True
 }
-"""One of each client's in each protocol."""
 WORDS = re.compile(r'"(?:thinking|text|content|reasoning_content)": ?"[^"]')
 
 
@@ -318,7 +317,6 @@ BODY = {"model": "alpha", "messages": [], "prompt": "x", "input": "x"}
 
 
 def stuck() -> EngineError:
-    """What the leases of a stuck engine are cut with."""
     return EngineError(WHY, code="engine_stuck")
 
 
@@ -410,7 +408,6 @@ async def test_it_is_sent_once_more_only(house: Any) -> None:
 
 
 async def test_a_waiting_stream_is_told_what_is_done_about_the_engine(house: Any) -> None:
-    """As reasoning, for a chat that asks for it."""
     now = house.app._deps.clock()
     live = Liveness(state=LivenessState.STUCK, why="", since=now - 130, step=RepairStep.CANCEL, step_since=now - 40)
     engine = Engine(

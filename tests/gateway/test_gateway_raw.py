@@ -74,7 +74,6 @@ async def test_a_responses_request_at_the_chat_door_is_told_so(house: Any) -> No
 
 
 async def test_a_websocket_is_told_to_use_http(house: Any) -> None:
-    """426, as JSON."""
     headers = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-key": "x", "sec-websocket-version": "13"}
     reply = await house.client.get("/v1/responses", headers=headers)
     assert (reply.status_code, reply.json()["error"]["code"]) == (426, "upgrade_required")
@@ -106,7 +105,6 @@ KEY = "sk-far-0123456789abcdef"
 
 
 def test_a_body_too_deep_to_read_is_told_as_it_is() -> None:
-    """Not as an error of ours."""
     assert engine_error_text(b"[" * 100_000) == "[" * ERROR_TEXT_LIMIT
 
 
@@ -120,7 +118,6 @@ def test_a_key_that_a_service_repeats_is_masked(before: int) -> None:
 
 
 def test_a_choice_that_is_none_says_nothing() -> None:
-    """The rest of the stream counts."""
     heard = AnswerSummary()
     assert list(heard.take({"choices": [None]})) == []
     assert list(heard.take({"choices": [{"delta": {"content": "a"}}]})) == [{"content": "a"}]

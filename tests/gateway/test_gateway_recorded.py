@@ -197,7 +197,6 @@ async def send(house: Any, one: dict[str, Any], body: Any) -> httpx.Response:
 
 
 def accepted(one: dict[str, Any], body: Any, reply: httpx.Response) -> None:
-    """Answered with success, and readable."""
     if one["path"] in NOT_IN_THE_SIM:
         assert (reply.status_code, "Not Found" in reply.text) == (404, True)
         return

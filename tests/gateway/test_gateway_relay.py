@@ -409,7 +409,6 @@ async def test_web_pages_cannot_reach_the_gateway(house: Any, headers: dict[str,
     [{"host": "localhost:9"}, {"host": "[::1]:9"}, {"host": "127.0.0.1"}, {"origin": "http://localhost:3000"}],
 )
 async def test_this_boxs_own_names_are_welcome(house: Any, headers: dict[str, str]) -> None:
-    """Any port, any spelling of loopback."""
     assert (await house.client.get("/v1/models", headers=headers)).status_code == 200
 
 

@@ -69,7 +69,6 @@ class Callers:
     by_socket: httpx.AsyncClient
 
     async def ask(self, who: str, method: str, path: str, model: str = OWN) -> tuple[int, str]:
-        """The status, and the answer's beginning."""
         client = self.by_socket if who == "socket" else self.house.client
         headers = {} if who in ("none", "socket") else {"x-api-key": who}
         names = {"NAME": model, "PROFILE": model, "ID": "x", "RUN": "r", "PATH": "embeddings", "FILE": "main.js"}
@@ -89,7 +88,6 @@ FEEDS = ("/api/events",)
 
 
 def put_keys(house: Any, path: Path) -> None:
-    """Each kind's secret is its name."""
     made = [
         {"name": name, "sha256": digest(name), "scopes": scopes, "models": [OWN] if name == "some" else []}
         for name, scopes in {**KEYS, "revoked": KEYS["both"]}.items()

@@ -23,7 +23,6 @@ LLAMACPP = (
     b'{"error":{"code":400,"message":"request (6002 tokens) exceeds the available context size (4096 tokens), try '
     b'increasing it","type":"exceed_context_size_error","n_prompt_tokens":6002,"n_ctx":4096}}'
 )
-"""Recorded."""
 
 
 def body(message: str) -> bytes:
@@ -51,7 +50,6 @@ async def test_a_template_that_refuses_a_second_system_message_gets_one(house: A
 
 
 async def test_a_refusal_that_folding_does_not_fix_is_the_engines_own(house: Any) -> None:
-    """And the engine's next request is not folded for it."""
     house.engine.script = answering(JINJA, 400)
     for turns, asked in ((TURNS, 2), (TURNS, 4), (TURNS[2:], 5)):
         reply = await house.client.post("/v1/chat/completions", json={"model": "alpha", "messages": turns})
@@ -114,7 +112,6 @@ async def test_an_engines_404_about_a_model_is_its_own(house: Any) -> None:
     ],
 )
 def test_every_engines_words_are_known(told: bytes, asked: int, limit: int) -> None:
-    """The figures are the engine's."""
     error = overflow_error(told)
     assert error is not None
     assert (error.code, error.status) == ("context_length_exceeded", 400)
@@ -144,7 +141,6 @@ def test_vllms_sentence_is_kept() -> None:
     ],
 )
 def test_other_refusals_are_the_engines_own(told: bytes) -> None:
-    """Nothing is made of them."""
     assert overflow_error(told) is None
 
 
@@ -164,7 +160,6 @@ async def test_it_has_a_true_status_and_each_protocols_shape(house: Any, stream:
 
 
 async def test_any_other_400_passes_byte_for_byte(house: Any) -> None:
-    """With the engine's headers and length."""
     told = b'{"error":{"message":"max_tokens=99999 cannot be greater","code":400,"type":"BadRequestError"}}'
 
     house.engine.script = answering(told, status=400, x_request_id="r1")
@@ -562,7 +557,6 @@ async def test_the_words_of_a_compressed_error_are_read(house: Any, coding: str,
 
 @pytest.mark.parametrize("body", [b"\x1f\x8b\x08\x00rubbish", b"\x00\x01\x02"])
 async def test_bytes_that_are_no_text_are_counted_in_a_message(house: Any, body: bytes) -> None:
-    """A message is for people."""
     house.engine.script = answering(body)
     message = (await house.chat()).json()["error"]["message"]
     assert f"{len(body)} bytes that are no text" in message

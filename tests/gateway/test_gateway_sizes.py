@@ -157,7 +157,6 @@ def heads(route: Route, size: int) -> Iterator[Case]:
 
 
 def bodies(route: Route, fields: tuple[str, ...], size: int) -> Iterator[Case]:
-    """What a body can be."""
     for shape, value in VALUES.items() if LONG or size == SIZES[-1] else ():
         large = value(size)
         one = [name for name in fields if LONG or name in NAMES]
@@ -188,7 +187,6 @@ def fields_of(house: Any, route: Route) -> tuple[str, ...]:
 
 
 async def first_of(house: Any, sent: bytes) -> bytes:
-    """The beginning of what is answered."""
     host, port = house.base.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
@@ -281,7 +279,6 @@ async def test_no_size_costs_more_than_itself(audited: Any, route: Route) -> Non
 
 
 def took(work: Callable[[], object]) -> float:
-    """Seconds of processor time."""
     began = time.process_time()
     work()
     return time.process_time() - began
@@ -296,7 +293,6 @@ def test_answers_to_many_tool_calls_find_them_at_once() -> None:
 
 
 def test_an_answer_without_a_name_belongs_to_the_oldest_call() -> None:
-    """Whether or not another was answered by its name before."""
     asked = [{"function": {"name": name, "arguments": {}}} for name in ("f", "g", "f")]
     told = [{"role": "tool", "content": "x", **({"tool_name": name} if name else {})} for name in ("g", None, "f", "f")]
     body = {"model": "alpha", "messages": [{"role": "assistant", "tool_calls": asked}, *told]}
@@ -435,7 +431,6 @@ async def test_what_frames_a_body_has_an_end(house: Any, begin: bytes, endless: 
 
 
 async def test_a_long_path_makes_no_long_row(house: Any) -> None:
-    """Rows are in every snapshot and in the books."""
     await house.client.post("/v1/" + "x" * 5000, json={"model": "alpha"})
     assert len((await house.ended()).route) <= limits.SHOWN + 1
 

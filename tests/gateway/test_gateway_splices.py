@@ -103,14 +103,12 @@ def test_a_whole_frame_is_never_held_back() -> None:
 
 
 def test_an_endless_frame_is_not_collected() -> None:
-    """What is longer than any frame that is spliced passes on."""
     splice, long = WithoutUsage(), b"data: " + b"x" * FRAME_LIMIT
     assert splice.feed(long) == long
     assert splice.feed(b"y\n\n" + USAGE) == b"y\n\n"
 
 
 def events(stream: bytes) -> list[tuple[str, dict[str, Any]]]:
-    """Name and body of every event."""
     frames = [frame for frame in stream.split(b"\n\n") if frame.startswith(b"event: ")]
     return [(frame.split(b"\n")[0][7:].decode(), json.loads(frame[frame.index(b"{") :])) for frame in frames]
 
@@ -244,7 +242,6 @@ def test_streams_have_both_names_wherever_they_are_cut() -> None:
 
 
 def test_whole_answers_have_both_names_wherever_they_are_cut() -> None:
-    """As streams have."""
     for seed in range(500):
         dice = random.Random(seed)
         plain, both = (f"\n{body}\n".encode() for body in told(dice, "message"))
@@ -338,7 +335,6 @@ async def test_a_whole_answer_through_the_gateway(mirrors: Any, path: str, both:
 
 
 async def test_a_profile_that_does_not_ask_gets_the_engines_bytes(house: Any, recorded_body: Any) -> None:
-    """As ever."""
     body = recorded_body("vllm-0.32.0-base-chat-stream-usage")
 
     house.engine.script = streaming(body)

@@ -50,8 +50,6 @@ def split(data: bytes, seed: int) -> list[bytes]:
 
 
 def replay(pieces: list[bytes]) -> Any:
-    """A script that streams these pieces."""
-
     async def script(_seen: Any, wire: Any) -> None:
         await wire.head()
         for piece in pieces:

@@ -48,7 +48,6 @@ class Driver:
         return request
 
     def say(self, request: MeteredRequest, tokens: int = 1, events: int = 1) -> None:
-        """Send so many events, each of `tokens` tokens."""
         assert isinstance(request.answer, Tap)
         for _ in range(events):
             begins = request.answer.first is None
@@ -167,7 +166,6 @@ def test_events_with_text_of_real_engines_are_their_tokens(stream: str, dialect:
 
 
 def test_a_profiles_figures_are_those_of_all_its_requests(driver: Driver) -> None:
-    """Two requests of one profile, one of another, and one that waits."""
     driver.look()
     a, b, other = driver.ask("a"), driver.ask("b"), driver.ask("c", "beside")
     driver.meter.begin("w", "a", CHAT)

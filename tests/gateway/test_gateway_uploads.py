@@ -75,7 +75,6 @@ async def transcriber(
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait for it, no longer than LIMIT_S."""
     deadline = asyncio.get_running_loop().time() + LIMIT_S
     while not holds():
         assert asyncio.get_running_loop().time() < deadline
@@ -88,14 +87,12 @@ def digested(data: bytes) -> tuple[int, str]:
 
 @pytest.fixture
 def uploads(house: Any, tmp_path: Path) -> Uploads:
-    """The gateway's uploads, in a folder of the test's own."""
     found = Uploads(tmp_path / "uploads", 64)
     object.__setattr__(house.app._deps, "uploads", found)
     return found
 
 
 def form_of(boundary: str, *parts: tuple[str, bytes]) -> bytes:
-    """A form; the first of each pair is the part's disposition."""
     found = b"".join(
         f"--{boundary}\r\nContent-Disposition: form-data; {name}\r\n\r\n".encode() + value + b"\r\n"
         for name, value in parts

@@ -21,8 +21,6 @@ async def upstream() -> AsyncIterator[Upstream]:
 
 
 async def test_get_gives_status_type_and_body(upstream: Upstream, engine: Any) -> None:
-    """An error status is an answer too."""
-
     engine.script = answering(b"# HELP x", status=404, content_type="text/plain; version=0.0.4")
     reply = await upstream.get(engine.url + "/metrics", timeout_s=60, headers=[("X-A", "b")])
     assert reply == (404, "text/plain", b"# HELP x")

@@ -150,7 +150,6 @@ class TestImpatient:
         assert [ask["autocomplete"] for ask in waiting.supervisor.asks] == [autocomplete]
 
     async def test_an_unknown_priority_is_refused(self, waiting: Any) -> None:
-        """With the words that are known."""
         reply = await waiting.client.post(
             "/v1/chat/completions", json={"model": "alpha"}, headers={"x-sparkdash-priority": "urgent"}
         )
@@ -178,7 +177,6 @@ class TestImpatient:
         assert deltas == [{"content": ""} if ask == "nobody" else told, {"content": ""}]
 
     async def test_a_stream_that_is_kept_alive_by_comments_is_told_in_them(self, waiting: Any) -> None:
-        """No client reads a comment as an answer."""
         loading(waiting)
         async with waiting.client.stream("POST", "/v1/audio/speech", json={"model": "alpha", "stream": True}) as reply:
             (first, *_), _ = await frames_of(reply)

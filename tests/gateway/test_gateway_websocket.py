@@ -26,7 +26,6 @@ Talk = Callable[[web.WebSocketResponse, web.Request], Awaitable[None]]
 
 
 async def echo(socket: web.WebSocketResponse, _request: web.Request) -> None:
-    """Send everything back."""
     async for message in socket:
         if message.type is WSMsgType.TEXT:
             await socket.send_str(message.data)

@@ -93,8 +93,6 @@ class Client:
 
 
 def by_line(status: int, headers: Headers, pieces: list[bytes]) -> Any:
-    """The gateway's way."""
-
     async def serve(own: RequestChannel) -> None:
         own.start(status, ResponseHeaders(headers))
         for piece in pieces:
@@ -105,8 +103,6 @@ def by_line(status: int, headers: Headers, pieces: list[bytes]) -> Any:
 
 
 def by_messages(status: int, headers: Headers, pieces: list[bytes]) -> Any:
-    """ASGI's."""
-
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         for piece in pieces:
@@ -187,7 +183,6 @@ async def test_a_client_of_http_1_0_gets_no_chunks() -> None:
 
 
 async def test_a_status_that_no_list_has_is_passed_on() -> None:
-    """Any three digits are one."""
     head, body, _ = await exchanged(
         by_line(799, [(b"content-length", b"1")], [b"x"]), b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
     )
@@ -312,7 +307,6 @@ class Clock:
         return timer
 
     def goes(self, to: float) -> None:
-        """All that is due by then."""
         while due := [timer for timer in self.timers if timer.at <= to]:
             first = min(due, key=lambda timer: timer.at)
             self.timers.remove(first)

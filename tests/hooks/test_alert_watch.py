@@ -14,7 +14,6 @@ HOT = Alert(figure="gpu_temperature_c", above=85)
 
 
 def sample(at: float, ttft: float | None = 1.0, degrees: float = 60.0) -> Sample:
-    """Two engines and a GPU."""
     values = {Metric.TTFT_P95: ttft}
     engines = {name: EngineSample(at=at, values=values) for name in ("big-one", "small")}
     return Sample(at=at, engines=engines, gpu=Gpu(temperature_c=degrees))
@@ -32,7 +31,6 @@ def test_a_limit_alerts_once_it_was_passed_for_its_time_and_ends_with_the_figure
 
 
 def test_a_change_is_published_once_and_a_hook_is_told_of_each_new_alert() -> None:
-    """An unknown figure is named once."""
     told: list[Fact] = []
     limits = [HOT, Alert(figure="nonsense", below=1)]
     alerting = Alerting(told.append, lambda: limits)

@@ -138,7 +138,6 @@ def command(source: str, *, timeout_s: float = LIMIT_S) -> Hook:
 
 
 async def ran(hook: Hook) -> str | None:
-    """Run a hook, and return the words of its failure."""
     async with Upstream() as upstream:
         try:
             await run_hook(hook, EVENT, upstream)
@@ -180,7 +179,6 @@ def is_gone(mark: Path) -> bool:
 
 
 async def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
-    """Its child would outlive it."""
     mark = tmp_path / "child"
     source = (
         f"import subprocess,sys,time; p=subprocess.Popen([sys.executable,'-c','import time; time.sleep(600)']);"

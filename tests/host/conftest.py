@@ -43,7 +43,6 @@ def gb10_proc(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def gb10_nvml() -> Iterator[FakeNvml]:
-    """A GB10's driver."""
     fake = FakeNvml()
     yield fake
     fake.hang.set()

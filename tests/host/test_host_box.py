@@ -27,7 +27,6 @@ async def test_an_engine_holds_its_gpu_and_its_own_host_memory(gb10_proc: Path, 
 
 
 def test_without_nvml_the_host_memory_counts(gb10_proc: Path) -> None:
-    """An engine on the CPU has only host memory."""
     assert BoxReader(gb10_proc).engine_bytes({4242}, NOTHING) == (3145728 + 1024) * KIB
 
 

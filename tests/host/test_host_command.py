@@ -89,7 +89,6 @@ async def test_cancelling_again_and_again_leaves_nothing_behind() -> None:
 
 
 async def test_cancelling_again_and_again_while_the_child_is_made() -> None:
-    """From the first moment on."""
     others = set(psutil.Process().children())
     task = asyncio.ensure_future(run_command(["sleep", "60"], deadline_s=None))
     await asyncio.sleep(0)
@@ -101,7 +100,6 @@ async def test_cancelling_again_and_again_while_the_child_is_made() -> None:
 
 
 async def test_cancelling_the_caller_kills_the_child(tmp_path: Path) -> None:
-    """No child outlives the task that waits for it."""
     fifo = tmp_path / "pid"
     os.mkfifo(fifo)
     task = asyncio.ensure_future(run_command(["sh", "-c", f"echo $$ > {fifo}; exec sleep 60"], deadline_s=None))

@@ -38,7 +38,6 @@ def test_each_cache_is_listed_with_its_image_its_model_and_its_last_start(root: 
 
 
 def test_a_cache_with_which_an_engine_starts_meanwhile_stays(root: Path) -> None:
-    """The start is newer than the list."""
     folder = make(root, "a", OLD)
     (listed,) = list_caches(root, ())
     os.utime(folder, (NEW, NEW))

@@ -79,7 +79,6 @@ def child() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 
 def py_spy(folder: Path, body: str) -> None:
-    """A py-spy that runs this shell text."""
     file = folder / "py-spy"
     file.write_text(f"#!/bin/sh\n{body}\n")
     file.chmod(0o755)
@@ -129,7 +128,6 @@ async def test_stacks_of_py_spy_are_kept(take: Take, child: Any, tools_folder: P
 async def test_a_py_spy_that_hangs_costs_no_other_part(
     take: Take, child: Any, tools_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is ended, with the children that it started."""
     monkeypatch.setattr("sparkdash.host.evidence.DUMP_S", 0.5)
     py_spy(tools_folder, f"echo $$ > {tools_folder}/pid; sleep 300 & sleep 300")
     found = await take(child("").pid)
@@ -148,7 +146,6 @@ async def test_a_py_spy_that_talks_without_end_is_cut(take: Take, child: Any, to
 
 
 async def test_a_py_spy_that_may_not_look_says_what_to_do(take: Take, child: Any, tools_folder: Path) -> None:
-    """The command to type, with the pid."""
     py_spy(tools_folder, "echo 'Permission Denied: Try running again with elevated permissions' >&2; exit 1")
     one = child("")
     text = files(await take(one.pid))["stacks.txt"]
@@ -184,7 +181,6 @@ async def test_a_token_at_the_end_of_what_is_kept_is_masked(take: Take) -> None:
 
 
 async def test_only_the_last_lines_of_the_log_are_kept(take: Take) -> None:
-    """200 of them, each cut."""
     text = files(await take(log=[f"INFO 11-23 line {number} {'x' * 9000}" for number in range(250)]))["log.txt"]
     assert len(text.splitlines()) == 200
     assert len(text) < 500_000

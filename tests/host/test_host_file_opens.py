@@ -18,7 +18,6 @@ READ = "import sys; f = open(sys.argv[1], 'rb', 0); f.read(int(sys.argv[2])); pr
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Three pages and a bit."""
     made = tmp_path / "w.gguf"
     made.write_bytes(b"w" * 12_345)
     return made

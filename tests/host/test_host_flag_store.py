@@ -72,7 +72,6 @@ def test_a_program_of_the_box_is_its_file(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_file_that_cannot_be_used_is_none(tmp_path: Path) -> None:
-    """Rubbish in it, or no way to write it."""
     store = FlagStore(tmp_path / "flags")
     store.keep(spec(), "id", KNOWN)
     (file,) = (tmp_path / "flags").iterdir()

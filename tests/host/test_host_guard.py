@@ -149,7 +149,6 @@ def test_whom_it_will_kill_is_noted_before_the_kill(box: Box, guarded: Any, engi
 
 
 def test_the_cheapest_one_goes_and_the_other_stays(box: Box, guarded: Any, engine: Any) -> None:
-    """An idle engine before a busy one."""
     guard, reports = guarded()
     (busy, b), (idle, i) = engine("busy"), engine("idle")
     guard.watch((victim(b, in_flight=1), victim(i)))
@@ -171,7 +170,6 @@ def test_the_next_one_goes_although_nobody_told_that_the_first_is_gone(box: Box,
 
 
 def test_memory_is_guarded_also_when_the_kernel_stops_telling_its_pressure(box: Box, guarded: Any, engine: Any) -> None:
-    """It is a help and no condition."""
     guard, reports = guarded()
     process, container = engine()
     box.write(2, pressure=None)
@@ -182,7 +180,6 @@ def test_memory_is_guarded_also_when_the_kernel_stops_telling_its_pressure(box: 
 
 
 def test_a_guard_that_only_warns_kills_nobody(box: Box, guarded: Any, engine: Any) -> None:
-    """It tells each level, and that it is over."""
     guard, reports = guarded(guard="warn")
     process, container = engine()
     told = []
@@ -211,7 +208,6 @@ def test_other_floors_hold_from_the_next_look_on(box: Box, guarded: Any, engine:
 
 
 def test_a_guard_that_is_off_has_no_thread(guarded: Any) -> None:
-    """Nothing watches."""
     guarded(guard="off")
     assert "guard" not in {thread.name for thread in threading.enumerate()}
 
@@ -250,7 +246,6 @@ def test_a_kernel_without_pressure_figures_will_do(tmp_path: Path) -> None:
 
 
 def test_a_box_that_does_not_tell_its_memory_is_refused(tmp_path: Path) -> None:
-    """There is nothing to guard by."""
     with pytest.raises(HostError):
         MemoryGuard(Settings(), tmp_path)
 
@@ -300,7 +295,6 @@ def test_a_load_is_stopped_when_the_kernel_wins_hardly_any_page_back(
 
 
 def test_nobody_is_stopped_for_a_sign_while_nothing_loads(reclaiming: Any, guarded: Any, engine: Any) -> None:
-    """An engine that serves is the floors' matter."""
     guard, reports = guarded()
     process, container = engine()
     guard.watch((victim(container),))
@@ -309,7 +303,6 @@ def test_nobody_is_stopped_for_a_sign_while_nothing_loads(reclaiming: Any, guard
 
 
 def test_a_guard_that_only_warns_tells_of_a_sign_once(reclaiming: Any, guarded: Any, engine: Any) -> None:
-    """And the load goes on."""
     guard, reports = guarded(guard="warn")
     process, container = engine()
     guard.watch((victim(container, serves=False, loads=True),))

@@ -42,7 +42,6 @@ class Box:
         self.at = (i / 2 for i in count())
 
     def see(self, *gib: float, pressure: float | None = None) -> Any:
-        """The verdict on the last of these."""
         for available in gib:
             look = GuardReading(next(self.at), int(available * GIB), pressure)
             verdict = self.judge.see(look)
@@ -83,7 +82,6 @@ def test_a_level_begins_under_its_floor(gib: float, level: str) -> None:
 
 
 def test_one_look_under_the_floor_is_not_enough_to_kill_while_memory_does_not_fall() -> None:
-    """Two in a row are."""
     box = Box()
     assert not box.see(4.9).kill
     assert box.see(4.9).kill
@@ -101,7 +99,6 @@ def test_above_the_hold_floor_no_fall_kills() -> None:
 
 
 def test_while_memory_falls_under_the_hold_floor_it_is_looked_at_more_often() -> None:
-    """Ten times a second."""
     assert [Box().see(before, now).again_s for before, now in ((9, 8.5), (7, 7), (7, 6.9))] == [
         EVERY_S,
         EVERY_S,
@@ -120,7 +117,6 @@ def test_a_guard_that_sleeps_for_longer_is_awake_before_the_hold_floor(gib: floa
 
 
 def test_a_guard_that_saw_memory_short_does_not_sleep_for_longer() -> None:
-    """Whatever level it is."""
     for gib in (11.9, 7, 4):
         look = GuardReading(0.0, int(gib * GIB))
         assert pause(GuardJudge(FLOORS).see(look), look, FLOORS) == EVERY_S
@@ -181,7 +177,6 @@ def test_after_that_time_the_next_one_goes() -> None:
 
 
 def test_memory_that_goes_on_falling_after_a_kill_costs_the_next_one_at_once() -> None:
-    """The first one was not who took it."""
     box = Box()
     assert box.see(4.5, 4.5).kill
     assert box.see(4.2).kill
@@ -215,7 +210,6 @@ def test_pressure_alone_is_no_shortage() -> None:
 
 
 def test_steady_pressure_adds_nothing() -> None:
-    """High and no longer rising."""
     box = Box()
     assert box.see(*[11] * 20, pressure=0.3).level is GuardLevel.WARN
 
@@ -293,7 +287,6 @@ def test_a_call_wakes_the_sleeper_and_is_no_pressure() -> None:
 
 
 def test_pressure_wakes_the_sleeper(urgent: tuple[socket.socket, int]) -> None:
-    """And is told apart from a call."""
     sender, trigger = urgent
     alarm = PressureAlarm(trigger)
     assert alarm.has_trigger
@@ -314,7 +307,6 @@ def test_a_trigger_that_breaks_is_done_without() -> None:
 
 
 def test_a_file_that_is_not_the_kernel_s_is_not_written(tmp_path: Path) -> None:
-    """A trigger is set by writing."""
     file = tmp_path / "memory"
     file.write_text("full avg10=0.00\n")
     assert open_trigger(file) is None

@@ -51,7 +51,6 @@ def mine(hub: FakeHub, tmp_path: Path) -> Hub:
 
 
 async def fetched(mine: Hub, *refs: ModelRef) -> list[Any]:
-    """All steps of fetching these."""
     return [step async for step in mine.fetch(await mine.plan(refs or [REF]))]
 
 
@@ -157,7 +156,6 @@ async def test_a_file_too_big_for_plain_http_is_the_librarys(
 async def test_without_xet_such_a_file_is_refused_with_the_reason(
     hub: FakeHub, mine: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library's refusal in our words."""
     monkeypatch.setattr("sparkdash.host.hub_download.OVER_HTTP", 500_000)
     monkeypatch.setattr(constants, "MAX_HTTP_DOWNLOAD_SIZE", 500_000)
     with pytest.raises(HostError, match="which the hub serves through xet only") as caught:
@@ -183,7 +181,6 @@ async def test_what_came_is_not_left_in_the_page_cache(hub: FakeHub, begun: byte
 
 
 async def test_two_programs_do_not_fetch_the_same_file(hub: FakeHub, mine: Hub, tmp_path: Path) -> None:
-    """The second is told to wait."""
     (big,) = (file for file in (await mine.plan([REF]))[0].files if file.path == SHARDS[0])
     part = tmp_path / f"hub/models--org--big/blobs/{big.sha256}.incomplete"
     part.parent.mkdir(parents=True)
@@ -218,7 +215,6 @@ async def test_a_refusal_is_one_sentence_and_what_to_do(
 
 
 async def test_a_revision_that_is_not_there(mine: Hub) -> None:
-    """It is named."""
     with pytest.raises(HostError, match="org/big has no revision v9"):
         await fetched(mine, ModelRef(hf="org/big", revision="v9"))
 

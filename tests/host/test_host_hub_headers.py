@@ -119,7 +119,6 @@ def test_all_shards_of_an_index_are_read_with_their_quantization(hub: str) -> No
     ("not a name", "weights_unknown", "cannot be the name of a model on the hub"),
 ])  # fmt: skip
 def test_what_the_hub_does_not_give_is_said_in_our_words(hub: str, name: str, code: str, told: str) -> None:
-    """No address of the hub gets into a message."""
     with pytest.raises((HostError, ProfileError), match=told) as error:
         hub_download.read_weight_headers(name, endpoint=hub)
     assert error.value.code == code

@@ -57,7 +57,6 @@ def test_steps_are_read_with_their_stage_and_the_share_that_is_over() -> None:
 
 
 def test_the_last_lines_are_kept_and_obey_nothing() -> None:
-    """A build's output is a stranger's text."""
     reader = BuildReader("localhost/a:1")
     for number in range(TAIL + 5):
         reader.feed(f"line {number}")

@@ -47,14 +47,12 @@ def journalctl(tmp_path: Path) -> Callable[[str], str]:
 
 
 async def test_a_caller_that_fails_while_it_follows_keeps_its_error(journalctl: Callable[[str], str]) -> None:
-    """An OSError of its own is not taken for one of the log."""
     with pytest.raises(OSError, match="mine"):
         async with KernelLog(journalctl("true")).follow():
             raise OSError("mine")
 
 
 async def test_lines_of_the_kernel_are_read_since_a_moment(journalctl: Callable[[str], str], tmp_path: Path) -> None:
-    """Kernel lines only, from the moment on, and no more than are of use."""
     program = journalctl(
         f"echo '{NOW - 50:.6f} spark kernel: {NO_MEMORY}'\n"
         f"echo '{NOW - 40:.6f} spark systemd[1]: {NO_MEMORY}'\n"
@@ -94,7 +92,6 @@ async def test_no_way_to_the_log_is_unknown() -> None:
 
 
 async def test_an_endless_journal_is_cut(journalctl: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read by then counts."""
     monkeypatch.setattr("sparkdash.host.kernel_log.OUTPUT_LIMIT", 100_000)
     found = await KernelLog(journalctl(f"yes '{NOW:.6f} spark kernel: {NO_MEMORY}'")).since(NOW)
     assert found is not None
@@ -104,7 +101,6 @@ async def test_an_endless_journal_is_cut(journalctl: Callable[[str], str], monke
 async def test_a_journal_is_followed_by_a_child_that_ends_with_the_block(
     journalctl: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """It lives for the length of the load."""
     fifo, pid_file = tmp_path / "fifo", tmp_path / "pid"
     os.mkfifo(fifo)
     program = journalctl(f'case "$*" in *--follow*) echo $$ > {pid_file}; exec cat {fifo};; esac')
@@ -129,7 +125,6 @@ async def first_news(tail: KernelTail) -> tuple[KernelLine, ...]:
 
 
 async def test_the_log_of_this_box_is_read_or_unknown() -> None:
-    """A follower starts at its end."""
     log = KernelLog()
     found = await log.since(0)
     async with log.follow() as tail:
@@ -187,7 +182,6 @@ def killed(container: str = ID) -> list[KernelLine]:
     ],
 )  # fmt: skip
 def test_a_line_that_matters_is_read(text: str, kind: KernelKind, told: dict[str, object]) -> None:
-    """Its kind, and what it names."""
     found = line(text)
     assert found.kind is kind
     assert {name: getattr(found, name) for name in told} == told
@@ -229,7 +223,6 @@ def test_the_two_lines_of_a_kill_are_one_finding() -> None:
 
 
 def test_a_flood_is_counted_and_not_kept() -> None:
-    """The newest lines stay."""
     found = findings(line(NO_MEMORY_LINE, float(at)) for at in range(3 * KEPT))
     assert found.count(KernelKind.DRIVER_MEMORY) == 3 * KEPT
     assert (len(found.lines), found.lines[-1].at) == (KEPT, 3 * KEPT - 1)
@@ -265,7 +258,6 @@ def test_a_kill_shortly_before_the_end_is_told_whosever_it_was() -> None:
 
 
 def test_an_unknown_xid_is_told_with_its_number() -> None:
-    """New drivers have new numbers."""
     found = line("NVRM: Xid (PCI:000f:01:00): 999, pid=5, name=python3, something new")
     assert meaning(found) == "the NVIDIA driver reported Xid 999 (not in our list)"
     assert "list of Xid errors" in advice(found)

@@ -97,7 +97,6 @@ def orphan() -> Iterator[Callable[..., int]]:
 
 
 def planted(proc: Path, pid: int, *, cgroup: str = "0::/", environ: bytes = b"", state: str = "S") -> None:
-    """A process in a /proc of the test's own."""
     folder = proc / str(pid)
     folder.mkdir(parents=True)
     (folder / "stat").write_text(f"{pid} (a b) {state} 1 {pid} {pid} {'0 ' * 15}77 0\n")
@@ -174,7 +173,6 @@ def test_the_environment_of_what_hangs_in_the_kernel_is_not_read(tmp_path: Path)
 
 
 async def test_an_orphan_is_ended(orphan: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found by its mark, ended, told."""
     monkeypatch.setattr(ending, "SCAN_S", 60.0)
     monkeypatch.setattr(leftovers, "KILLED_S", 60.0)
     pid = orphan("us/ended")

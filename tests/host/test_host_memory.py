@@ -103,7 +103,6 @@ def test_free_blocks_of_32_mib_are_counted_in_zone_normal_of_all_nodes(name: str
 
 
 def test_counters_that_a_kernel_keeps_by_zone_are_added_up() -> None:
-    """Those who were throttled are no pages."""
     found = parsed("two-nodes")
     assert (found.allocstall, found.scanned, found.reclaimed, found.refaults) == (5, 12, 9, 3)
     old = parsed("gb10-7-days")
@@ -140,7 +139,6 @@ def test_without_a_zone_normal_every_zone_but_movable_counts() -> None:
     ],
 )
 def test_a_file_of_another_shape_is_not_known(text: str) -> None:
-    """Rather than zero."""
     assert contiguity.parse_contiguity(text, "", 4096) is None
 
 
@@ -153,7 +151,6 @@ def test_no_text_whatever_raises(buddyinfo: str, vmstat: str) -> None:
 
 
 def test_a_box_without_the_file_is_not_known(tmp_path: Path) -> None:
-    """And one without /proc/vmstat has its blocks."""
     assert contiguity.read_contiguity(tmp_path) is None
     (tmp_path / "buddyinfo").write_text(recorded("gb10-fresh")[0]["/proc/buddyinfo"])
     found = contiguity.read_contiguity(tmp_path)
@@ -171,7 +168,6 @@ def test_this_kernel_tells_its_own() -> None:
 
 
 def test_watermarks_in_effect_are_added_up_over_zones() -> None:
-    """In bytes."""
     files, page = recorded("x86-6.18")
     found = contiguity.watermarks(files["/proc/zoneinfo"], page)
     assert 0 < found["min"] < found["low"] < found["high"] < GIB

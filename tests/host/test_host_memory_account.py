@@ -54,14 +54,12 @@ class FakeRuntime:
         self._hangs = hangs
 
     async def containers(self, _labels: object) -> list[ContainerInfo]:
-        """All of them."""
         if self._hangs:
             await asyncio.Event().wait()
         return self._containers
 
 
 async def no_gpu() -> GpuReading:
-    """A box without NVML."""
     return NOTHING
 
 
@@ -86,17 +84,14 @@ def add(
 
 
 def row(found: MemoryAccount, name: str) -> Holding:
-    """The holding of that name."""
     return next(one for one in found.holdings if one.name == name)
 
 
 def adds_up(found: MemoryAccount) -> bool:
-    """Each byte once."""
     return sum(one.bytes for one in found.holdings) == found.total
 
 
 def container(name: str, **changes: Any) -> ContainerInfo:
-    """A running container."""
     return ContainerInfo(**{"id": ID, "name": name, "state": ContainerState.RUNNING, **changes})
 
 
@@ -183,7 +178,6 @@ async def test_processes_that_vanish_or_are_rubbish_are_left_out(gb10_proc: Path
 
 
 async def test_a_box_that_tells_no_memory_is_an_error(tmp_path: Path) -> None:
-    """And no account of zeros."""
     with pytest.raises(HostError) as caught:
         await account_for_memory(sources(tmp_path))
     assert caught.value.code == "no_meminfo"
@@ -257,7 +251,6 @@ class BusyGpu:
         self.empty = empty
 
     async def gpu(self) -> GpuReading:
-        """Nothing, then a GB10."""
         self.empty -= 1
         return NOTHING if self.empty >= 0 else GpuReading(Gpu(name="NVIDIA GB10"), {4242: GIB})
 

@@ -49,7 +49,6 @@ GPU_BYTES = 63_931 * MIB
 
 
 def process(pid: int, anonymous: int = 0, shared: int = 0, name: str = "python3") -> ProcessMemory:
-    """One process of root's."""
     return ProcessMemory(pid, 1, name, 0, anonymous, shared)
 
 
@@ -72,7 +71,6 @@ def figures(**changes: Any) -> MemoryFigures:
 
 
 def row(found: MemoryAccount, name: str) -> Holding:
-    """The holding of that name."""
     return next(one for one in found.holdings if one.name == name)
 
 
@@ -88,7 +86,6 @@ def test_an_engine_holds_its_gpu_and_its_host_memory_in_one_row() -> None:
 
 
 def test_the_holdings_add_up_to_the_total() -> None:
-    """Each byte once."""
     found = divide_memory(figures())
     assert sum(one.bytes for one in found.holdings) == found.total == GB10["MemTotal"]
 
@@ -118,7 +115,6 @@ def test_without_nvml_the_engines_gpu_memory_is_not_guessed() -> None:
 
 
 def test_a_driver_that_tells_of_some_processes_only_does_not_count_as_telling() -> None:
-    """What it does not tell is then not called nobody's."""
     found = divide_memory(figures(gpu={}, gpu_whole=False))
     assert not found.gpu_told
     assert "NVML does not tell whose it is" in (row(found, "GPU driver or kernel").what or "")
@@ -221,7 +217,6 @@ SHORT = ID[:12]
 
 
 def one(pid: int, cgroup: str = "/", parent: int = 1, name: str = "python3", uid: int = 1000) -> ProcessMemory:
-    """One process."""
     return ProcessMemory(pid, parent, name, uid, 1, 0, cgroup=cgroup)
 
 
@@ -247,7 +242,6 @@ def test_a_container_by_its_control_group(path: str, runtime: str) -> None:
 
 
 def test_a_container_by_the_name_that_its_runtime_tells() -> None:
-    """And ours by its profile."""
     path = f"/system.slice/docker-{ID}.scope"
     theirs = KnownOwners(containers={ID: Owner(Holder.CONTAINER, "open-webui", runtime="docker", image="webui:1")})
     assert owner(path, theirs) == Owner(Holder.CONTAINER, "open-webui", runtime="docker", image="webui:1")
@@ -263,7 +257,6 @@ def test_a_container_without_a_group_of_its_own_by_its_first_one() -> None:
 
 
 def test_two_containers_of_one_name_of_two_runtimes_stay_two() -> None:
-    """Their commands differ."""
     other = "f" * 64
     known = KnownOwners(
         containers={
@@ -297,7 +290,6 @@ def test_a_dashboard_and_what_it_starts_is_ours() -> None:
     ],
 )  # fmt: skip
 def test_a_service_or_application_by_its_unit(path: str, name: str) -> None:
-    """As the user knows it."""
     assert (owner(path).kind, owner(path).name) == (Holder.UNIT, name)
 
 
@@ -322,7 +314,6 @@ def test_the_end_of_a_service_that_cuts_the_owner_off_is_not_recommended() -> No
 
 
 def test_a_name_that_steers_a_shell_or_a_terminal_gets_no_command() -> None:
-    """It is text of somebody else's."""
     for name in ("x; reboot", "$(id)", "a b", "\x1b[2J", "--all", "a\n"):
         assert remedy(Owner(Holder.CONTAINER, name, runtime="docker"), 7) is None
 

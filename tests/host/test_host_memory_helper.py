@@ -17,7 +17,6 @@ from sparkdash.host.memory.helper import MemoryHelper
 
 @pytest.fixture
 def unit(tmp_path: Path) -> Path:
-    """The installed unit."""
     file = tmp_path / helper.NAME
     file.write_text(helper.TEXT)
     return file
@@ -73,7 +72,6 @@ async def test_it_tells_why_it_did_not_run(unit: Path, tmp_path: Path) -> None:
 
 
 async def test_root_needs_no_sudo(unit: Path) -> None:
-    """Its own systemctl does."""
     sudo = Sudo(CommandResult(0, "", ""))
     sudo.go.set()
     assert (await MemoryHelper(unit, start=sudo, uid=0).run()).ok
@@ -106,7 +104,6 @@ def test_the_unit_writes_two_files_and_nothing_else() -> None:
 
 
 def test_root_gets_no_rule() -> None:
-    """It may start any unit."""
     assert [file.path for file in helper.files("root", 0)] == [helper.UNIT]
 
 

@@ -91,7 +91,6 @@ def on_disk() -> Iterator[Path]:
 
 
 def cached_file(path: Path, size: int = 4 * MIB) -> Path:
-    """A clean file whose every page is in memory."""
     path.write_bytes(os.urandom(size))
     with path.open("rb+") as opened:
         os.fsync(opened.fileno())
@@ -135,7 +134,6 @@ def file() -> Iterator[Path]:
 
 
 def cached(file: Path) -> int:
-    """Its bytes in memory."""
     with file.open("rb") as opened:
         found = page_cache.cached_bytes(opened.fileno())
     if found is None:

@@ -324,7 +324,6 @@ def test_process_ids_of_top() -> None:
     ],
 )
 def test_a_container_that_was_given_a_gpu(inspected: dict[str, Any], gpu: bool) -> None:
-    """In each way in which it can have been given."""
     (found,) = answers.containers(json.dumps([{"Id": "1", "Name": "n", **inspected}]))
     assert found.gpu is gpu
 

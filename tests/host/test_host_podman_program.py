@@ -87,7 +87,6 @@ async def test_all_images_are_asked_for_in_one_call(program: Program) -> None:
 
 
 async def test_a_runtime_that_is_ill_does_not_say_that_images_are_missing(program: Program) -> None:
-    """Its complaint is another."""
     program("podman", 'echo "Error: database is locked" >&2; exit 125')
     with pytest.raises(HostError, match="database is locked"):
         await Podman().images(["a:1"])
@@ -155,7 +154,6 @@ esac"""
 
 
 async def test_docker_stop_of_one_that_is_gone(program: Program) -> None:
-    """Gone already is success."""
     calls = program("docker", DOCKER)
     await Podman("docker").stop("n", grace_s=1.2)
     assert calls.read_text().splitlines()[-1] == "stop -t 2 n"

@@ -238,7 +238,6 @@ async def test_an_engine_that_cannot_be_written_down_is_not_started(
 
 
 async def test_a_log_that_was_taken_away_is_told(tmp_path: Path) -> None:
-    """Somebody made room."""
     runtime = Process(tmp_path)
     info = await runtime.start(spec("exit 0"))
     await runtime.wait(info.name)
@@ -249,7 +248,6 @@ async def test_a_log_that_was_taken_away_is_told(tmp_path: Path) -> None:
 
 
 async def test_the_tail_of_a_log_whose_last_line_is_open(tmp_path: Path) -> None:
-    """A last line without its newline counts as one."""
     runtime = Process(tmp_path)
     await runtime.start(spec("seq 1 30000; printf end"))
     await runtime.wait("qwen3.5-a")
@@ -293,7 +291,6 @@ async def test_a_log_keeps_its_limit_while_it_is_written(
 
 
 async def test_a_small_log_is_left_alone(tmp_path: Path) -> None:
-    """So is one that is not there."""
     log = tmp_path / "log"
     log_limit.limit_log(log)
     log.write_text("a line\n")
@@ -309,7 +306,6 @@ async def test_the_command_a_person_would_type(tmp_path: Path) -> None:
 
 
 async def test_pulling_is_done_at_once(tmp_path: Path) -> None:
-    """There is nothing to fetch."""
     assert [step.done async for step in Process(tmp_path).pull("i:1")] == [True]
     assert await Process(tmp_path).image_id("i:1") == ""
 

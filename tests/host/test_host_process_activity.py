@@ -68,7 +68,6 @@ def test_compilers_are_known_by_name(name: str, compiles: bool) -> None:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Start programs; all are gone at the test's end."""
     made: list[subprocess.Popen[bytes]] = []
 
     def begin(*argv: str) -> subprocess.Popen[bytes]:
@@ -93,7 +92,6 @@ def until(holds: Callable[[], object], limit_s: float = 20.0) -> None:
 def test_processes_that_work_use_time_and_those_that_are_stopped_are_named(
     start: Callable[..., subprocess.Popen[bytes]],
 ) -> None:
-    """A busy one and a sleeping one; then one is stopped, and goes on."""
     busy = start(sys.executable, "-c", "while True: pass")
     sleeper = start("sleep", "600")
     pids = {busy.pid, sleeper.pid}
@@ -146,7 +144,6 @@ def test_processes_that_are_gone_are_nothing(start: Callable[..., subprocess.Pop
 
 
 def proc_of(folder: Path, state: str) -> Path:
-    """A /proc with one process in that state."""
     process = folder / "proc" / "7"
     process.mkdir(parents=True)
     (process / "stat").write_bytes(VLLM.replace(b") R ", f") {state} ".encode()))

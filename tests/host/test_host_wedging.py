@@ -48,7 +48,6 @@ def course(file: Path) -> tuple[list[str], list[Vitals]]:
 
 
 def first(looks: list[Vitals]) -> tuple[float, Wedge] | None:
-    """The first sign, and when."""
     signs = Signs()
     return next(((look.at, wedge) for look in looks if (wedge := signs.see(look, LOW))), None)
 

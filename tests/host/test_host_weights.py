@@ -39,7 +39,6 @@ INDEX = json.dumps({"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}})
 
 
 def test_a_whole_snapshot_is_here_with_its_size(tmp_path: Path) -> None:
-    """The size is that of what the links lead to."""
     cached(tmp_path, {"config.json": b"{}", "a.safetensors": b"a" * 10, "b.safetensors": b"b" * 20})
     assert find_weights(ModelRef(hf="org/m"), tmp_path) == Presence("org/m", here=True, size=32)
     assert find_weights(ModelRef(hf="org/m", revision=COMMIT), tmp_path).here
@@ -71,7 +70,6 @@ def test_a_download_that_was_cut_early_is_not_here(tmp_path: Path) -> None:
 
 
 def test_a_quantisation_is_looked_for_by_name(tmp_path: Path) -> None:
-    """llama.cpp's owner/name:QUANT."""
     cached(tmp_path, {"m-Q4_K_M.gguf": b"4444"})
     assert find_weights(ModelRef(hf="org/m:Q4_K_M"), tmp_path).here
     assert find_weights(ModelRef(hf="org/m:Q8_0"), tmp_path).lacks == "no weights"
@@ -189,7 +187,6 @@ class Runtime:
 def profile(
     name: str, *, image: str | None = "a:1", weights: tuple[ModelRef, ...] = (), simulated: bool = False
 ) -> Any:
-    """What the list knows of one."""
     return ProfileSummary(
         name=name, about="", engine=EngineKind.VLLM, engine_version=None, image=image, serves=(), context=None,
         needs_bytes=None, nodes=1, cannot_run=None, nearest=None, published_decode_tok_s=None, published_note=None,
@@ -198,7 +195,6 @@ def profile(
 
 
 async def inventory(runtime: Runtime, hf_home: Path, *profiles: Any) -> Inventory:
-    """As the daemon answers."""
     supervisor = SimpleNamespace(settings=Settings(hf_home=hf_home))
     return await control_actions.stock_of_profiles(
         cast("Any", SimpleNamespace(supervisor=supervisor, parts=SimpleNamespace(runtime=runtime), others=None)),
@@ -224,7 +220,6 @@ async def test_one_call_tells_all_images_and_simulated_profiles_need_none(tmp_pa
 
 @pytest.mark.parametrize("runtime", [Runtime(None), Runtime({}, containerised=False)], ids=["ill", "plain processes"])
 async def test_what_a_runtime_does_not_tell_is_not_known(runtime: Runtime, tmp_path: Path) -> None:
-    """And is not said to be missing."""
     assert (await inventory(runtime, tmp_path, profile("p"))).stock == {"p": Stock()}
 
 

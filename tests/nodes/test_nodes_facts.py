@@ -18,7 +18,6 @@ FAST, ADDRESS = "enp1s0f1np1", "192.168.100.2"
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file with its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 

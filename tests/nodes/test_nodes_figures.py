@@ -35,7 +35,6 @@ GOOD = '{"clock": %f, "at": 5, "memory": {"total": 100, "available": 60, "free":
 
 
 async def until(holds: Callable[[], Any], limit_s: float = SOON) -> None:
-    """Wait until something holds."""
     async with asyncio.timeout(limit_s):
         while not holds():  # noqa: ASYNC110 - another process's doing
             await asyncio.sleep(0.02)
@@ -58,7 +57,6 @@ def owner() -> Iterator[str]:
 
 @pytest.fixture
 def new_engine(owner: str) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
-    """Begins a process with the mark of an engine."""
     begun = []
 
     def begin(container: str) -> subprocess.Popen[bytes]:

@@ -94,7 +94,6 @@ class Lived:
         self.changed.set()
 
     async def until(self, status: NodeStatus) -> None:
-        """Wait until the node has this state."""
         async with asyncio.timeout(20):
             while self.link.state.status is not status:
                 self.changed.clear()

@@ -31,7 +31,6 @@ ID = "ab" * 32
 
 
 def put(root: Path, files: dict[str, str]) -> Path:
-    """Write a tree of files."""
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)

@@ -20,7 +20,6 @@ WHOLE = ("refs/main=c1", "snapshots/c1/config.json", "snapshots/c1/model.safeten
 
 
 def write(folder: Path, files: Sequence[str]) -> None:
-    """Write the files of a repository."""
     for file in files:
         name, _, content = file.partition("=")
         path = folder / name
@@ -63,7 +62,6 @@ class NodesOnThisBox:
 
 
 def profile(name: str, image: str | None, *weights: ModelRef) -> ProfileSummary:
-    """A profile as the list knows it."""
     return ProfileSummary(
         name=name, about="", engine=EngineKind.VLLM, engine_version=None, image=image, serves=(), context=None,
         needs_bytes=None, nodes=1, cannot_run=None, nearest=None, published_decode_tok_s=None, published_note=None,

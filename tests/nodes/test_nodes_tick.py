@@ -22,7 +22,6 @@ GOOD: dict[str, Any] = {
 
 
 def line(**changes: Any) -> str:
-    """The good line with changes."""
     return json.dumps({**GOOD, **changes})
 
 

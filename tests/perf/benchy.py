@@ -118,7 +118,6 @@ def arguments() -> argparse.Namespace:
 
 
 def lengths(text: str) -> tuple[int, ...]:
-    """ "512,2048"."""
     return tuple(int(word) for word in text.split(","))
 
 
@@ -142,7 +141,6 @@ def benchy(args: argparse.Namespace, folder: Path, port: int, how: str) -> Figur
 
 
 def own(args: argparse.Namespace, folder: Path, port: int, how: str) -> Figures:
-    """What `sparkdash bench` says of it."""
     suite = folder / "cells.yaml"
     cells = [{"context": list(args.pp), "output": list(args.tg), "reps": args.runs}]
     suite.write_text(yaml.safe_dump({"suite": "cells", "version": 1, "about": "llama-benchy's cells", "cells": cells}))
@@ -311,7 +309,6 @@ def apart(cell: tuple[str, int, int], other: Other) -> float | None:
 
 
 def percent(share: float | None) -> str:
-    """With its sign; "-" for what is not known."""
     return "-" if share is None else f"{share:+.2%}"
 
 

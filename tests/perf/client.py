@@ -88,7 +88,6 @@ def arguments() -> argparse.Namespace:
 
 
 def row(streams: int, name: str, seen: Sequence[Seen], pieces: int) -> str:
-    """One line of the table."""
     late = [value for one in seen for value in one.late]
     read = [value for one in seen for value in one.read_late]
     told = f"{quantile(read, 0.99):.2f} ms" if read else "-"
@@ -100,7 +99,6 @@ def row(streams: int, name: str, seen: Sequence[Seen], pieces: int) -> str:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Of all values, the one below which that share lies."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
@@ -118,8 +116,6 @@ async def ours(url: str, streams: int) -> tuple[list[Stamped], list[int]]:
 
 
 async def by_aiohttp(url: str, streams: int) -> tuple[list[Stamped], list[int]]:
-    """What most clients do."""
-
     async def stream(session: aiohttp.ClientSession) -> Stamped:
         notes: Stamped = []
         async with session.post(f"{url}/v1/chat/completions", data=b"{}") as response:
@@ -138,7 +134,6 @@ CLIENTS: dict[str, Callable[[str, int], Awaitable[tuple[list[Stamped], list[int]
 
 
 def one(name: str, streams: int, pieces: int, rate: float) -> Seen:
-    """An engine and a client, each in a process of its own."""
     here, there = mp.Pipe()
     engine = mp.Process(target=serve, args=(there, streams, pieces, rate))
     engine.start()
@@ -171,7 +166,6 @@ def measure(pipe: Connection, name: str, url: str, streams: int) -> None:
 
 
 def serve(pipe: Connection, streams: int, pieces: int, rate: float) -> None:
-    """Take all requests, then step."""
     with socket.create_server(("127.0.0.1", 0), backlog=streams) as server:
         pipe.send(server.getsockname()[1])
         taken = [server.accept()[0] for _ in range(streams)]

@@ -57,7 +57,6 @@ class Row(NamedTuple):
     bound: float | None = None
 
     def text(self) -> str:
-        """Return the row of the table."""
         bound = "" if self.bound is None else f"{self.bound:g} {self.unit}"
         verdict = "" if self.bound is None else "ok" if self.value < self.bound else "OVER"
         return f"{self.what:<52} {f'{self.value:.3g} {self.unit}':>14} {bound:>14} {verdict:>5}"
@@ -69,7 +68,6 @@ def processor_s(pid: int) -> float:
 
 
 def resident_mb(pid: int) -> float:
-    """Return the resident memory of a process in MB."""
     status = Path(f"/proc/{pid}/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) * 1024 / 1e6
 
@@ -95,17 +93,14 @@ class Terminal:
         return processor_s(self.pid)
 
     def read_for(self, seconds: float) -> None:
-        """Read what is drawn for so long."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self._read(left)
 
     def press(self, key: bytes) -> None:
-        """Press a key."""
         os.write(self._tty, key)
 
     def end(self) -> None:
-        """End the program and close its terminal."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
@@ -124,7 +119,6 @@ class Terminal:
 
 @contextmanager
 def terminal(argv: tuple[str, ...], env: dict[str, str]) -> Iterator[Terminal]:
-    """Run a program in a terminal."""
     opened = Terminal(argv, env)
     try:
         yield opened
@@ -172,7 +166,6 @@ async def load(url: str) -> None:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for it."""
     end = time.monotonic() + WAIT_S
     while not condition():
         if time.monotonic() > end:
@@ -206,12 +199,10 @@ class Bench:
         self.rows: list[Row] = []
 
     def add(self, what: str, value: float, unit: str, bound: float | None = None) -> None:
-        """Keep and print a figure."""
         self.rows.append(Row(what, value, unit, bound))
         print(self.rows[-1].text(), flush=True)
 
     def run(self) -> None:
-        """Take every figure."""
         with process((sys.executable, __file__, "--serve", str(self.folder / "daemon"), self.port), {}) as daemon:
             until(self._is_up, "The daemon's first answer")
             time.sleep(UNWATCHED_S)
@@ -312,7 +303,6 @@ class Bench:
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0, help="length of each spell")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)

@@ -51,12 +51,10 @@ PROTOCOLS = (
 
 
 def is_wrong(end: str) -> bool:
-    """Is that an end which no request may have?"""
     return "WRONG" in end
 
 
 async def ask(http: httpx.AsyncClient, profile: str, rng: random.Random, tokens: int, *, leaves: bool) -> str:
-    """Ask, and say what came of it."""
     protocol, stream = rng.choice(PROTOCOLS), leaves or rng.random() < 0.6
     text = f"{rng.random()} {'word ' * rng.choice((3, 30, 300))}"
     given: Any = text if protocol.asks != "messages" else [{"role": "user", "content": text}]
@@ -132,11 +130,9 @@ class Strike:
 
     @property
     def is_over(self) -> bool:
-        """Does nothing of it go on?"""
         return self.left or (self.incident is not None and self.incident["ended_at"] is not None)
 
     def text(self, begun: float) -> str:
-        """One line."""
         head = f"{(self.at - begun) / 60:6.1f} min  {self.profile:<6}{self.fault:<18}"
         seen = self.incident
         if seen is None:
@@ -165,7 +161,6 @@ class Account:
     """Strikes that found no engine to strike."""
 
     def text(self) -> str:
-        """The whole account."""
         minutes = (time.time() - self.begun) / 60
         lines = [
             f"{minutes:.0f} minutes: {self.sent} requests sent, {self.ends.total()} over; longest {self.longest_s:.0f} s"
@@ -178,7 +173,6 @@ class Account:
         return "\n".join(lines)
 
     def wrong(self) -> Iterator[str]:
-        """What should not have been."""
         for end, count in self.ends.items():
             if is_wrong(end):
                 yield f"{count} x {end}"
@@ -210,7 +204,6 @@ def note(account: Account, seen: dict[str, Any]) -> None:
 
 
 def _same(account: Account, found: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The older state of that incident."""
     return (s.incident for s in account.strikes if s.incident and s.incident["id"] == found["id"])
 
 
@@ -272,7 +265,6 @@ async def drive(url: str, pid: int, account: Account, args: Namespace) -> None:
 
 
 async def ready(http: httpx.AsyncClient) -> None:
-    """Return once the daemon answers."""
     for _ in range(600):
         with suppress(httpx.HTTPError):
             await http.get("/health")
@@ -282,7 +274,6 @@ async def ready(http: httpx.AsyncClient) -> None:
 
 
 async def one(http: httpx.AsyncClient, account: Account, rng: random.Random, args: Namespace) -> None:
-    """One request of a random kind, to its end."""
     profile = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
     tokens = 300 if rng.random() < 0.1 else rng.randint(4, 60)
     leaves = bool(args.leaving) and rng.randrange(args.leaving) == 0
@@ -313,7 +304,6 @@ def _held(incident: dict[str, Any], profile: str, begun: float, ended: float) ->
 
 
 async def prefills(http: httpx.AsyncClient, account: Account, end: float, args: Namespace) -> None:
-    """One long prefill after another."""
     rng = random.Random(args.seed + 1)
     while time.monotonic() < end:
         await counted(http, account, "delta", rng, 8)
@@ -352,7 +342,6 @@ async def strike(http: httpx.AsyncClient, account: Account, profile: str, fault:
 
 
 async def begin(url: str, fault: str) -> None:
-    """The engine at `url` hangs from now on."""
     async with httpx.AsyncClient(base_url=url, timeout=10) as engine:
         if fault == "sigstop":
             page = (await engine.get("/metrics")).text
@@ -362,12 +351,10 @@ async def begin(url: str, fault: str) -> None:
 
 
 async def state(http: httpx.AsyncClient) -> dict[str, Any]:
-    """The daemon's snapshot."""
     return dict((await http.get("/api/state")).json())
 
 
 async def watch(http: httpx.AsyncClient, account: Account) -> None:
-    """Note memory and incidents."""
     while True:
         with suppress(httpx.HTTPError):
             seen = await state(http)
@@ -376,14 +363,12 @@ async def watch(http: httpx.AsyncClient, account: Account) -> None:
 
 
 async def until_repaired(account: Account, within_s: float) -> None:
-    """Return once no incident is open."""
     limit = time.monotonic() + within_s
     while time.monotonic() < limit and any(i["ended_at"] is None for i in account.incidents.values()):  # noqa: ASYNC110
         await asyncio.sleep(LOOK_S)
 
 
 async def tell_often(account: Account, pid: int, sizes: list[int]) -> None:
-    """The account so far, once a minute."""
     while True:
         await asyncio.sleep(60)
         sizes.append(psutil.Process(pid).memory_info().rss)

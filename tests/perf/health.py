@@ -55,7 +55,6 @@ class Asker(threading.Thread):
         self.took: dict[str, list[float]] = defaultdict(list)
 
     def run(self) -> None:
-        """Until it is over."""
         while not self.over:
             what, began = self.now, time.monotonic()
             self.line.request("GET", "/health")
@@ -134,18 +133,15 @@ def swap(port: int, name: str, patience_s: float = 60.0) -> None:
 
 
 def get(port: int, path: str) -> dict[str, dict[str, dict[str, str]]]:
-    """JSON."""
     return call(port, "GET", path)
 
 
 def post(port: int, path: str, body: dict[str, str | None]) -> None:
-    """Whether or not it is taken: podman is not well."""
     with suppress(OSError):
         call(port, "POST", path, json.dumps(body))
 
 
 def call(port: int, method: str, path: str, body: str | None = None) -> dict[str, dict[str, dict[str, str]]]:
-    """On a connection of its own."""
     line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     line.request(method, path, body, {"Content-Type": "application/json"})
     answer: dict[str, dict[str, dict[str, str]]] = json.loads(line.getresponse().read() or b"{}")
@@ -154,7 +150,6 @@ def call(port: int, method: str, path: str, body: str | None = None) -> dict[str
 
 
 def told(took: dict[str, list[float]]) -> int:
-    """The table, in milliseconds."""
     everything = [one for ones in took.values() for one in ones]
     print("| podman | answers | median ms | p99 ms | longest ms |\n|---|---:|---:|---:|---:|")
     for what, ones in {**took, "all": everything}.items():

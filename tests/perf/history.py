@@ -190,7 +190,6 @@ def kill(number: int, folder: Path) -> None:
 
 
 def main() -> None:
-    """Read the options, and run."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--days", type=int, default=30)
     options.add_argument("--every", type=int, default=5, help="seconds between samples")

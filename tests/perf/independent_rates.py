@@ -251,7 +251,6 @@ def check() -> None:
 
 
 def main() -> None:
-    """Print the tables."""
     asked = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     asked.add_argument("--runs", type=int, default=5000)
     asked.add_argument("--check", action="store_true")

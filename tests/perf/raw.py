@@ -50,7 +50,6 @@ MESSAGES = [{"role": "user", "content": "x" * 2000}]
 
 
 def chunked(data: bytes) -> bytes:
-    """One HTTP chunk."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
@@ -153,7 +152,6 @@ class Client(asyncio.Protocol):
 
 
 def request(port: int, *, stream: bool, silent: bool = False) -> bytes:
-    """What every client sends."""
     asked = {"model": "alpha", "stream": stream, "messages": MESSAGES} | ({"silent": True} if silent else {})
     body = json.dumps(asked, separators=(",", ":")).encode()
     return (
@@ -163,7 +161,6 @@ def request(port: int, *, stream: bool, silent: bool = False) -> bytes:
 
 
 async def connect(port: int, *, stream: bool, silent: bool = False) -> Client:
-    """A client that has not asked yet."""
     loop = asyncio.get_running_loop()
     _, client = await loop.create_connection(
         lambda: Client(request(port, stream=stream, silent=silent)), "127.0.0.1", port

@@ -113,7 +113,6 @@ def one_round(relay: Relay, seen: Seen, counts: list[int], args: argparse.Namesp
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and its children."""
     parent = psutil.Process(pid)
     return [parent, *parent.children(recursive=True)]
 
@@ -124,7 +123,6 @@ def cpu(pid: int) -> float:
 
 
 def schedstats(pid: int) -> Iterator[str]:
-    """Of every thread of a process and its children."""
     for process in family(pid):
         for task in Path(f"/proc/{process.pid}/task").iterdir():
             yield (task / "schedstat").read_text()

@@ -155,7 +155,6 @@ def go(program: str, engine_port: int, folder: Path) -> Relay:
 
 
 def litellm(program: str, engine_port: int, folder: Path) -> Relay:
-    """One worker, no database, no telemetry."""
     port, file = free_port(), folder / "litellm.yaml"
     file.write_text(
         "model_list: [{model_name: alpha, litellm_params: {model: hosted_vllm/alpha, "
@@ -186,14 +185,11 @@ def environment(folder: Path, engine_port: int) -> dict[str, str]:
 
 
 async def serve(pipe: Connection, port: int) -> None:
-    """Tell the port; then the work is the loop's."""
     pipe.send(port)
     await asyncio.Event().wait()
 
 
 def serve_engine(pipe: Connection, chunks: int, rate: float) -> None:
-    """The raw one."""
-
     async def run() -> None:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: raw.Engine(chunks, rate), "127.0.0.1", 0, backlog=512)

@@ -27,12 +27,10 @@ SIZES = {"alpha": 25.0, "beta": 25.0, "gamma": 70.0, "delta": 8.0}
 
 
 def catalog(pace: float) -> Catalog:
-    """The four profiles."""
     return Catalog(profiles={name: profile(name, size, pace) for name, size in SIZES.items()}, problems=())
 
 
 def profile(name: str, size: float, pace: float) -> Profile:
-    """A simulated one of that size."""
     late = {"fault": "long-prefill", "fault_after_tokens": 2} if name == "delta" else {}  # its warm-up is quick
     return Profile(
         name=name,

@@ -156,13 +156,11 @@ class Idle:
             self._waiting.append((time.monotonic(), client))
 
     def close(self) -> None:
-        """All of them."""
         for _, client in self._waiting:
             client.transport.close()
 
 
 async def one(port: int, free: dict[bool, Idle], seen: Seen, *, stream: bool) -> None:
-    """One request, on a connection of its own or one that is free."""
     begun = time.perf_counter()
     try:
         client = free[stream].pop() or await raw.connect(port, stream=stream)

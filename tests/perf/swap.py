@@ -45,7 +45,6 @@ TARGET_S = 0.5
 
 
 def main() -> None:
-    """Measure and print."""
     given = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     given.add_argument("--rounds", type=int, default=10)
     given.add_argument("--slow", action="store_true")
@@ -58,7 +57,6 @@ def main() -> None:
 
 
 async def measure(rounds: int, animal: str, folder: Path) -> None:
-    """Swaps and bare ones in turn."""
     swaps: list[Swap] = []
 
     def publish(fact: Fact) -> None:
@@ -115,7 +113,6 @@ def profile(name: str, animal: str) -> Profile:
 
 
 async def podman(*words: str) -> float:
-    """Seconds that one command took."""
     began = time.monotonic()
     done = await asyncio.create_subprocess_exec("podman", *words, stdout=-3, stderr=-3)
     await done.wait()
@@ -123,7 +120,6 @@ async def podman(*words: str) -> float:
 
 
 async def bare_stop() -> dict[str, float]:
-    """As a person would."""
     return {"stop": await podman("stop", "-t", "30", BARE), "rm": await podman("rm", "-f", BARE)}
 
 
@@ -155,14 +151,12 @@ async def bare_start(upstream: Upstream, animal: str) -> dict[str, float]:
 
 
 async def answers(upstream: Upstream, port: int) -> bool:
-    """Is it up?"""
     with suppress(Exception):
         return (await upstream.get(f"http://127.0.0.1:{port}/health", timeout_s=1)).status == 200
     return False
 
 
 LONGEST = [0.0]
-"""Seconds."""
 
 
 async def longest_wait() -> None:
@@ -174,7 +168,6 @@ async def longest_wait() -> None:
 
 
 def show(swaps: list[Swap], whole: list[float], bare: list[dict[str, float]], longest: float) -> None:
-    """The tables."""
     print(f"{len(swaps)} swaps, {len(bare)} bare ones; medians in seconds\n\nsparkdash")
     for phase in SwapPhase:
         times = [swap.stage_s[phase] for swap in swaps if phase in swap.stage_s]

@@ -77,7 +77,6 @@ def busybox_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 async def podman_ground(busybox_image: str, tmp_path: Path) -> AsyncIterator[Ground]:
-    """Real podman."""
     ground = Ground(Podman(), Podman, busybox_image, tmp_path)
     yield ground
     await _clear(ground)
@@ -85,7 +84,6 @@ async def podman_ground(busybox_image: str, tmp_path: Path) -> AsyncIterator[Gro
 
 @pytest.fixture(params=[pytest.param("podman", marks=pytest.mark.podman), "process"])
 async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ground]:
-    """Every runtime in turn."""
     if request.param == "podman":
         # by name, as only this runtime needs the image to be built
         ground = Ground(Podman(), Podman, request.getfixturevalue("busybox_image"), tmp_path)

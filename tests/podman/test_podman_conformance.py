@@ -24,7 +24,6 @@ async def heard(ground: Any, name: str, *, follow: bool = False, tail: int | Non
 
 
 async def until(ground: Any, name: str, line: str) -> None:
-    """Return once the log has that line."""
     log = ground.runtime.logs(name, follow=True)
     async for each in log:
         if each == line:
@@ -178,7 +177,6 @@ async def test_a_program_that_obeys_sigterm(ground: Any) -> None:
 
 
 async def test_a_program_is_asked_to_end_by_the_signal_that_its_spec_names(ground: Any) -> None:
-    """It ignores SIGTERM and ends on SIGINT."""
     said = ground.folder / "said"
     script = f"trap '' TERM; trap 'echo bye > {said}; exit 0' INT; echo up; {STAY}"
     spec = ground.spec(script, stop_signal="SIGINT")
@@ -249,7 +247,6 @@ async def test_a_name_that_is_not_there(ground: Any) -> None:
 
 
 async def test_the_version(ground: Any) -> None:
-    """Some version, as a number."""
     assert (await ground.runtime.version())[0].isdigit()
 
 

@@ -20,7 +20,6 @@ HOLD = "x=0123456789abcdef0123456789abcdef01234567890; i=0; while [ $i -lt 23 ];
 
 
 async def no_gpu() -> GpuReading:
-    """A box without NVML."""
     return NOTHING
 
 
@@ -32,7 +31,6 @@ async def account(ground: Any) -> MemoryAccount:
 
 
 def row(found: MemoryAccount, name: str) -> Holding:
-    """The holding of that name."""
     return next(one for one in found.holdings if one.name == name)
 
 

@@ -25,7 +25,6 @@ STAY = "sleep 300 & wait"
 
 
 def podman_children() -> list[str]:
-    """podman commands that this process has not ended."""
     found = []
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):  # another's, which ends while it is looked at
@@ -34,7 +33,6 @@ def podman_children() -> list[str]:
 
 
 async def test_images(podman_ground: Any) -> None:
-    """One that was built is here; one that nobody has is not."""
     assert await podman_ground.runtime.image_id(podman_ground.image)
     assert await podman_ground.runtime.image_id("localhost/sparkdash-test-nobody:1") is None
 

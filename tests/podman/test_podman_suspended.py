@@ -59,8 +59,6 @@ async def test_one_that_was_stopped_by_a_signal_says_goodbye(ground: Any, whom: 
 
 
 def silent(monkeypatch: pytest.MonkeyPatch, *verbs: str) -> None:
-    """From now on podman gives no answer to these."""
-
     async def call(command: list[str], *, deadline_s: float | None, **how: Any) -> CommandResult:
         if command[1] in verbs:
             raise TimeoutError

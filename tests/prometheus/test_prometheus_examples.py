@@ -24,7 +24,6 @@ SCRAPED = {"job", "instance"}
 
 @cache
 def exported() -> dict[str, set[str]]:
-    """Labels of each series by its name."""
     found: dict[str, set[str]] = {}
     for family in collect_families(scraped_state()):
         for sample in family.samples:
@@ -106,7 +105,6 @@ def test_an_alert_asks_for_what_is_exported_and_says_what_to_do(rule: dict[str, 
 
 
 def test_the_page_of_the_docs_names_every_metric_and_no_other() -> None:
-    """As Prometheus shows them, with `_total`."""
     page = (FOLDER.parent / "monitoring.md").read_text()
     table = page.partition("| metric | type |")[2].partition("\n\n")[0]
     rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]

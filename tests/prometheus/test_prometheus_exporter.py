@@ -62,7 +62,6 @@ async def test_a_page_is_made_aside_from_the_loop_and_what_happens_meanwhile_is_
 
 
 def counted(text: bytes) -> list[float]:
-    """Values of the counter of requests."""
     return [
         float(line.rpartition(b" ")[2]) for line in text.splitlines() if line.startswith(b"sparkdash_requests_total")
     ]

@@ -46,7 +46,6 @@ def samples(page: bytes) -> dict[Sample, float]:
 
 
 def value(page: dict[Sample, float], name: str, **labels: str) -> float:
-    """The one sample of that name with these labels."""
     found = [v for (of, have), v in page.items() if of == f"sparkdash_{name}" and have >= set(labels.items())]
     assert len(found) == 1, (name, labels, found)
     return found[0]

@@ -71,12 +71,10 @@ def arguments() -> argparse.Namespace:
 
 
 def lengths(text: str) -> tuple[int, ...]:
-    """ "512,2048"."""
     return tuple(int(word) for word in text.split(","))
 
 
 def command(root: Path, args: argparse.Namespace) -> tuple[str, ...]:
-    """The one command, given twice."""
     names = dict(zip(args.output, ("short", "medium", "long"), strict=False))
     suite = root / "tiny.yaml"
     suite.write_text(
@@ -94,7 +92,6 @@ def command(root: Path, args: argparse.Namespace) -> tuple[str, ...]:
 
 
 def measured_twice(daemon: Daemon, argv: tuple[str, ...]) -> int:
-    """The verdict as an exit code."""
     began = time.monotonic()
     killed(daemon, argv)
     before = closed_cells(daemon)

@@ -18,7 +18,6 @@ MIB = 1 << 20
 
 
 def layout(layers: int, tokens: int) -> dict[str, tuple[int, ...]]:
-    """Shape by name."""
     head = WIDTH // tiny_gguf.HEADS * tiny_gguf.KV_HEADS
     shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (WIDTH, tokens), "output_norm.weight": (WIDTH,)}
     for layer in range(layers):

@@ -16,7 +16,6 @@ HEADS, KV_HEADS, HEAD = 8, 2, 128
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    """Of each weight, by its name."""
     found: dict[str, tuple[int, ...]] = {
         "model.embed_tokens.weight": (VOCABULARY, HIDDEN),
         "model.norm.weight": (HIDDEN,),
@@ -35,7 +34,6 @@ def shapes() -> dict[str, tuple[int, ...]]:
 
 
 def write(tiny: Path, folder: Path) -> None:
-    """The whole model."""
     import torch
     from safetensors.torch import save_file
 

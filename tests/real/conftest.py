@@ -31,7 +31,6 @@ def tiny_profile(engine: Path, hostfs: Any) -> str:
 
 @pytest.fixture(scope="module")
 def spark(new_daemon: Callable[..., Any], tiny_profile: str) -> Iterator[Any]:
-    """A daemon on real podman that knows the tiny profile."""
     daemon = new_daemon(runtime="podman", reserve_gib=1.0, stop_grace_s=20)
     daemon.write("tiny", tiny_profile)
     return daemon.start()

@@ -44,7 +44,6 @@ def serving(config: ModelConfig, template: str) -> AnthropicServingMessages:
 
 
 async def main() -> None:
-    """Every template with every request."""
     file = DATA / "cases.json"
     cases = json.loads(file.read_text("utf-8"))
     config = ModelConfig(model=str(HERE / ".engine" / "tiny-qwen3"), tokenizer=str(DATA), max_model_len=4096)

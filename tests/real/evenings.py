@@ -66,7 +66,6 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--speed", type=float, default=40.0, help="how much faster than real the demo runs")
     parser.add_argument("--reps", type=int, default=2, help="repetitions of a cell in a launch")
@@ -144,7 +143,6 @@ def compared(text: str, published: list[str]) -> list[str]:
 
 
 def cells(row: str) -> list[str]:
-    """The texts between the bars."""
     return [cell.strip() for cell in row.strip().strip("|").split("|")]
 
 
@@ -154,7 +152,6 @@ def is_figure(text: str) -> bool:
 
 
 def without_rate(heading: str) -> str:
-    """A heading without the figure in brackets."""
     return re.sub(r"\([0-9.]+ tok/s\)", "", heading).strip()
 
 
@@ -164,7 +161,6 @@ def without_marks(line: str) -> str:
 
 
 def say(text: str) -> None:
-    """To stdout at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

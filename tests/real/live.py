@@ -58,7 +58,6 @@ LINE = re.compile(r"^([a-zA-Z_:]\w*(?::\w+)*)(?:\{(.*)\})? (\S+)$")
 
 
 def read(url: str, timeout: float = 10) -> str:
-    """A page as text."""
     with urllib.request.urlopen(url, timeout=timeout) as answer:
         return str(answer.read().decode())
 
@@ -88,7 +87,6 @@ class Page:
         self.over = threading.Event()
 
     def run(self) -> None:
-        """Read until it is over."""
         while not self.over.is_set():
             begun = time.time()
             try:
@@ -191,7 +189,6 @@ class Verdicts:
             self.rows[name].append((0.0 if told in allowed else 1.0, told in allowed, told in allowed))
 
     def print(self) -> bool:
-        """Print the table; return whether every figure holds."""
         print(f"{'figure':<34}{'samples':>8}{'in 2 %':>8}{'in the delay':>14}{'misses':>8}{'median':>9}{'worst':>9}")
         whole = True
         for name, rows in sorted(self.rows.items()):
@@ -483,7 +480,6 @@ def compared(daemon: Daemon, profile: str, names: Names, args: argparse.Namespac
 
 
 def watch(daemon: Daemon, clients: list[Client]) -> list[dict[str, Any]]:
-    """Every sample while the clients run."""
     found: dict[float, dict[str, Any]] = {}
     while any(client.is_alive() for client in clients):
         sample = daemon.state()["sample"]
@@ -494,7 +490,6 @@ def watch(daemon: Daemon, clients: list[Client]) -> list[dict[str, Any]]:
 
 
 def arguments() -> argparse.Namespace:
-    """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--streams", type=int, default=4)

@@ -78,7 +78,6 @@ def qwen3(fast: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
 
 
 def main(folder: Path) -> None:
-    """Write the model to `folder`."""
     fast = tokenizer()
     qwen3(fast).to(torch.bfloat16).save_pretrained(folder, safe_serialization=True)
     fast.save_pretrained(folder)

@@ -132,7 +132,6 @@ class Steps:
         return "completions, responses, messages"
 
     def own_routes(self) -> str:
-        """Ask as a client of Ollama does."""
         said = self._ok("/api/chat", {"model": CHAT, "messages": SAID, "stream": False, "options": {"num_predict": 8}})
         assert said["done"], said
         names = [row["name"] for row in self._daemon.get("/api/tags")["models"]]
@@ -141,7 +140,6 @@ class Steps:
         return f"/api/chat counted {said['eval_count']} tokens; /api/tags lists {len(names)}, /api/ps {running}"
 
     def lacks(self) -> str:
-        """Ask for a ranking, which Ollama has no route for."""
         status, answer = self._daemon.call("POST", "/v1/rerank", {"model": CHAT, "query": "x", "documents": ["y"]})
         assert (status, answer["error"]["code"]) == (404, "route_not_served"), answer
         return str(answer["error"]["message"])

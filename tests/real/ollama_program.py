@@ -49,7 +49,6 @@ class Ollama:
             process.wait(timeout=30)
 
     def make_models(self) -> None:
-        """Make a model that chats and one that embeds, by `ollama create`."""
         chats = tiny_gguf.gguf()
         facts = tiny_gguf.metadata
         pooled = {"llama.pooling_type": (tiny_gguf.UINT32, 1)}

@@ -38,7 +38,6 @@ def lists(parser: FlexibleArgumentParser) -> dict[str, list[str]]:
 
 
 def table(parser: FlexibleArgumentParser) -> list[dict[str, object]]:
-    """Each flag as the parser has it."""
     found = []
     for action in parser._actions:
         name = type(action).__name__

@@ -36,7 +36,6 @@ class Seen:
 
     stopped_at: float
     stream: bytes
-    """All that came of it."""
     unary: httpx.Response
     incident: dict[str, Any]
 
@@ -56,7 +55,6 @@ class Seen:
 
 
 def asks(model: str, tokens: int, *, stream: bool) -> dict[str, Any]:
-    """The body of one chat."""
     return {
         "model": model, "messages": [{"role": "user", "content": "go"}], "max_tokens": tokens, "temperature": 1,
         "ignore_eos": True, "stream": stream,
@@ -64,13 +62,11 @@ def asks(model: str, tokens: int, *, stream: bool) -> dict[str, Any]:
 
 
 def answer(spark: Any, model: str, tokens: int) -> httpx.Response:
-    """One whole chat."""
     body = asks(model, tokens, stream=False)
     return httpx.post(f"{spark.url}/v1/chat/completions", json=body, timeout=400)
 
 
 def streamed(spark: Any, model: str, begun: threading.Event) -> bytes:
-    """All of a long stream; `begun` is set with its first piece."""
     seen = b""
     body = asks(model, LONG, stream=True)
     with httpx.stream("POST", f"{spark.url}/v1/chat/completions", json=body, timeout=400) as reply:

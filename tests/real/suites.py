@@ -94,7 +94,6 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suites", nargs="*", default=SUITES, metavar="SUITE")
     parser.add_argument("--real", action="store_true", help="two real vLLMs in podman instead of simulated engines")
@@ -257,12 +256,10 @@ def fitted(name: str, args: argparse.Namespace, room: int | None) -> dict[str, A
 
 
 def listed(value: Any) -> list[int]:
-    """One length or several."""
     return value if isinstance(value, list) else [value]
 
 
 def ends(values: list[int]) -> list[int]:
-    """The first and the last."""
     return values if len(values) < 3 else [values[0], values[-1]]
 
 
@@ -273,7 +270,6 @@ def part_keys(part: dict[str, Any]) -> set[str]:
 
 
 def plain_key(cell: dict[str, Any]) -> str:
-    """A cell without its suite's name."""
     return json.dumps({word: value for word, value in cell.items() if word != "suite"}, sort_keys=True)
 
 
@@ -283,7 +279,6 @@ def planned_samples(run: Run) -> int:
 
 
 def say(text: str) -> None:
-    """To stdout at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

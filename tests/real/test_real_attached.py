@@ -34,7 +34,6 @@ def free_port(ports: tuple[int, int]) -> int:
 
 @pytest.fixture(scope="module")
 def server(llama: Path, free_port: int) -> Iterator[subprocess.Popen[str]]:
-    """The server, as its owner started it."""
     words = [llama / "bin/llama-server", "--model", llama / "tiny.gguf", "--alias", NAME, "--metrics"]
     more = ["--host", "127.0.0.1", "--port", str(free_port), "--ctx-size", "4096", "--threads", "1"]
     with subprocess.Popen([*words, *more], stderr=subprocess.PIPE, text=True) as running:
@@ -47,7 +46,6 @@ def server(llama: Path, free_port: int) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture(scope="module")
 def spark(new_daemon: Callable[..., Any], server: subprocess.Popen[str], free_port: int) -> Any:
-    """A daemon that knows the server by its address alone."""
     assert server.poll() is None
     daemon = new_daemon(runtime="process")
     daemon.write("theirs", PROFILE.format(port=free_port))
@@ -55,7 +53,6 @@ def spark(new_daemon: Callable[..., Any], server: subprocess.Popen[str], free_po
 
 
 def ask(spark: Any) -> dict[str, Any]:
-    """One chat's usage."""
     body = {"model": "theirs", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
     answer = spark.post("/v1/chat/completions", {**body, "messages": [{"role": "user", "content": PROMPT}]})
     return dict(answer["usage"])
@@ -88,7 +85,6 @@ def test_the_next_daemon_uses_it_again(spark: Any) -> None:
 
 
 def test_stop_says_that_it_goes_on(spark: Any, server: subprocess.Popen[str], free_port: int) -> None:
-    """And so it does."""
     done = spark.sparkdash("stop", "theirs")
     assert done.returncode == 0
     assert done.stdout.startswith("theirs is no longer used. The server at http://127.0.0.1:")

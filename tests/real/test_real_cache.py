@@ -76,7 +76,6 @@ def load(new_daemon: Any, llama: Path, weights: Path, mode: str, reserve_gib: fl
 
 
 def told(daemon: Any) -> list[str]:
-    """What it said of the page cache."""
     return [one["text"] for one in daemon.state()["notices"] if one["code"] == "page_cache_dropped"]
 
 
@@ -100,7 +99,6 @@ def test_what_is_mapped_stays(new_daemon: Any, llama: Path, weights: Path, cache
 def test_nothing_leaves_while_memory_is_plentiful(
     new_daemon: Any, llama: Path, weights: Path, cached: Callable[[], int]
 ) -> None:
-    """The next load is quick."""
     daemon = load(new_daemon, llama, weights, "none", 0.1)
     assert cached() > 0.9 * weights.stat().st_size
     assert told(daemon) == []

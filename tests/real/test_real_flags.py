@@ -83,11 +83,9 @@ class Parser:
         return self._ask(None)
 
     def flags(self) -> list[str]:
-        """Every spelling of each flag that it knows."""
         return self._ask("flags")
 
     def table(self) -> list[dict[str, Any]]:
-        """Each flag with its spellings, arity and choices."""
         return self._ask("table")
 
     def _ask(self, question: list[str] | str | None) -> Any:
@@ -164,7 +162,6 @@ def test_llama_server_takes_every_shipped_command_line(llama: Path) -> None:
 
 
 def test_llama_server_refuses_what_it_does_not_know(llama: Path) -> None:
-    """So that the test above would notice."""
     line = [llama / "bin/llama-server", "--spec-type", "nonsense", "--version"]
     assert subprocess.run(line, capture_output=True, timeout=60, check=False).returncode == 1
 

@@ -72,7 +72,6 @@ class StreamingClient(threading.Thread):
                     self.times.append(time.time())
 
     def seen(self, at: float) -> int:
-        """Tokens that it had read by then."""
         return bisect.bisect_right(self.times, at)
 
 

@@ -28,7 +28,6 @@ SENT: list[Any] = []
 
 
 def stream(spark: Any, model: str, tokens: int = 40) -> Any:
-    """One streamed chat; its usage."""
     import openai
 
     client: openai.OpenAI = openai.OpenAI(base_url=f"{spark.url}/v1", api_key="none", timeout=120, max_retries=0)
@@ -60,7 +59,6 @@ def counters(spark: Any, profile: str) -> dict[str, float]:
 
 
 def sampled(state: dict[str, Any], profile: str, metric: str) -> Any:
-    """A value of the last sample, or None."""
     engines = (state["sample"] or {}).get("engines", {})
     return engines.get(profile, {}).get("values", {}).get(metric)
 
@@ -175,7 +173,6 @@ def test_agents_are_answered_at_once_by_a_template_that_takes_one_system_message
 
 
 def test_stop_leaves_nothing(llama_spark: Any) -> None:
-    """`sparkdash stop --all` ends the process."""
     done = llama_spark.sparkdash("stop", "--all", "--json")
     assert done.returncode == 0, done.stderr
     assert processes(llama_spark) == []

@@ -16,7 +16,6 @@ pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.podman, pytest.mar
 
 @pytest.fixture(scope="module")
 def boxed(new_daemon: Callable[..., Any], llama: Path, hostfs: Any) -> Iterator[Any]:
-    """A daemon on real podman, one engine at a time."""
     daemon = new_daemon(runtime="podman", stop_grace_s=20, side_by_side=False, min_dwell_s=0)
     placed = {"image": hostfs.image, "mounts": hostfs.mounts(llama)}
     daemon.write("boxed", tiny_profiles.llama_document(llama, "boxed", **placed))
@@ -28,7 +27,6 @@ def boxed(new_daemon: Callable[..., Any], llama: Path, hostfs: Any) -> Iterator[
 
 
 def chat(spark: Any, model: str) -> tuple[int, Any]:
-    """One short chat's status and body."""
     body = {
         "model": model,
         "messages": [{"role": "user", "content": "spark " * 40}],
@@ -39,7 +37,6 @@ def chat(spark: Any, model: str) -> tuple[int, Any]:
 
 
 def command_of(container: str) -> list[str]:
-    """What runs in it."""
     done = subprocess.run(
         ["podman", "inspect", "--format", "{{json .Config.Cmd}}", container], capture_output=True, text=True, check=True
     )

@@ -16,7 +16,6 @@ pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.podman, pytest.mar
 
 
 def test_a_vllm_that_only_embeds_loads_and_answers(new_daemon: Callable[..., Any], engine: Path, hostfs: Any) -> None:
-    """Its server has no route for chats."""
     daemon = new_daemon(runtime="podman", reserve_gib=1.0, stop_grace_s=20)
     profile = yaml.safe_load(tiny_profiles.document(engine, hostfs, "tiny-vectors"))
     profile["args"] = {

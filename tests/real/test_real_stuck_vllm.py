@@ -36,7 +36,6 @@ def spark(new_daemon: Callable[..., Any], engine: Path, hostfs: Any) -> Iterator
 
 
 def container(spark: Any) -> str:
-    """Its only one."""
     (name,) = spark.containers()
     return str(name)
 
@@ -73,14 +72,12 @@ def core(spark: Any) -> Callable[[], object]:
 
 
 def whole(spark: Any) -> Callable[[], object]:
-    """Stops all its processes."""
     limit(spark, "0.3")
     pids = in_container(spark)
     return lambda: [os.kill(pid, signal.SIGSTOP) for pid in pids]
 
 
 def paused(spark: Any) -> Callable[[], object]:
-    """Freezes its control group."""
     name = limit(spark, "0.3")
 
     def pause() -> None:
@@ -101,7 +98,6 @@ def test_a_core_that_stops_behind_a_server_that_answers_is_named_and_replaced(sp
 
 
 def test_a_whole_container_that_is_stopped_is_named_and_replaced(spark: Any) -> None:
-    """Nothing of it answers."""
     spark.post("/api/release", {"profile": None})
     seen = stuck.stuck(spark, NAME, whole)
     seen.check(spark, NAME, named_s=stuck.STOPPED_S)

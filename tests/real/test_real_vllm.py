@@ -46,7 +46,6 @@ def client(spark: Any) -> openai.OpenAI:
 
 
 def stream(spark: Any, model: str, tokens: int = 40, temperature: float = 0) -> Any:
-    """One streamed chat; its usage."""
     chunks = client(spark).chat.completions.create(
         model=model,
         messages=[{"role": "user", "content": PROMPT}],
@@ -227,7 +226,6 @@ def test_a_requests_own_rate_is_among_its_profiles_figures(spark: Any) -> None:
 
 
 def sampled(state: dict[str, Any], profile: str, metric: str) -> Any:
-    """A value of the last sample, or None."""
     engines = (state["sample"] or {}).get("engines", {})
     return engines.get(profile, {}).get("values", {}).get(metric)
 

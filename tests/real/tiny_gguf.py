@@ -76,7 +76,6 @@ def tensors(tokens: list[str]) -> dict[str, tuple[tuple[int, ...], list[float]]]
 
 
 def metadata(tokens: list[str], merges: list[str]) -> dict[str, tuple[int, Any]]:
-    """Type and value by key."""
     kinds = [CONTROL if token in MARKS else NORMAL for token in tokens]
     return {
         "general.architecture": (STRING, "llama"),
@@ -101,13 +100,11 @@ def metadata(tokens: list[str], merges: list[str]) -> dict[str, tuple[int, Any]]
 
 
 def text(value: str) -> bytes:
-    """A string as GGUF has it: its length in bytes, then UTF-8."""
     said = value.encode()
     return struct.pack("<Q", len(said)) + said
 
 
 def packed(kind: int, value: Any) -> bytes:
-    """A value without its type."""
     if kind == ARRAY:
         inner, items = value
         return struct.pack("<IQ", inner, len(items)) + b"".join(packed(inner, item) for item in items)

@@ -50,7 +50,6 @@ def health() -> tuple[int, Any]:
 
 
 def answer(path: str, asked: dict[str, Any], form: bytes) -> tuple[int, Any]:
-    """Status and body of a POST."""
     if NAME and asked and asked.get("model") not in (NAME, None):
         return 404, {"error": {"message": f"model {asked.get('model')!r} not found, try pulling it first"}}
     match KIND, path:

@@ -22,7 +22,6 @@ from sparkdash.engines.registry import adapter_of
     (None, {"speculative": True}, None),
 ], ids=str)  # fmt: skip
 def test_it_is_told_as_the_flags_say(kind: str | None, args: dict[str, Any], told: str | None) -> None:
-    """Of a server that is not known the flags mean nothing."""
     server = {"kind": kind} if kind else {"routes": ["chat"]}
     made = {"name": "x", "engine": "generic", "image": "i", "command": ["x"], "server": server, "args": args}
     profile = Profile.model_validate(made)

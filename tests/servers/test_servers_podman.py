@@ -80,7 +80,6 @@ def test_its_image_is_built_from_the_containerfile_beside_the_profile(spark: Any
 
 
 def chat(spark: Any, model: str) -> tuple[int, Any]:
-    """A chat that is not streamed."""
     said = [{"role": "user", "content": "Count."}]
     return spark.call("POST", "/v1/chat/completions", {"model": model, "messages": said}, timeout=120)
 
@@ -101,13 +100,11 @@ def test_its_port_is_open_on_the_loopback_alone(spark: Any) -> None:
 
 
 def test_a_route_has_the_path_that_the_profile_gives_it(spark: Any) -> None:
-    """Embeddings are at /vectors there."""
     status, answer = spark.call("POST", "/v1/embeddings", {"model": "own-fixed", "input": "x"})
     assert (status, answer["data"][0]["embedding"]) == (200, [0.5, 0.25])
 
 
 def test_a_route_that_it_does_not_serve_is_refused_with_those_that_it_serves(spark: Any) -> None:
-    """The server itself is not asked."""
     status, answer = spark.call("POST", "/v1/rerank", {"model": "own-fixed", "query": "x", "documents": ["y"]})
     assert (status, answer["error"]["code"]) == (404, "route_not_served")
     assert "own-fixed does not serve /v1/rerank. It serves /v1/chat/completions, /v1/embeddings." in str(answer)
@@ -151,6 +148,5 @@ def test_a_daemon_that_was_killed_finds_its_servers_again(spark: Any) -> None:
 
 
 def test_nothing_of_a_stopped_server_is_left(spark: Any) -> None:
-    """No container, and the port is closed."""
     spark.post("/api/stop", {"profile": "own-told"}, timeout=60)
     assert spark.containers() == []

@@ -37,7 +37,6 @@ class PostOnly:
 
 
 async def tried(posts: PostOnly, **values: Any) -> None:
-    """Try an engine of this profile."""
     tools = cast(
         "Tools", SimpleNamespace(adapter=adapter_of, upstream=posts, needs=SimpleNamespace(target=lambda _: None))
     )
@@ -98,7 +97,6 @@ def test_each_trial_takes_a_good_answer_and_no_other(route: ServerRoute) -> None
 
 
 def test_the_keys_of_the_profile_go_into_the_request() -> None:
-    """A server of voices wants one that it has."""
     trial = trial_of(ServerSpec(routes=(ServerRoute.SPEECH,), ready_with={"voice": "af_bella"}), "m")
     assert trial is not None
     assert json.loads(trial.body)["voice"] == "af_bella"

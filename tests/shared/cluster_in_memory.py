@@ -36,12 +36,10 @@ class Cluster:
 
     @property
     def b(self) -> NodeInMemory:
-        """The other node that engines use."""
         return self.nodes.on["spark2"]
 
     @contextlib.asynccontextmanager
     async def kept_up(self) -> AsyncIterator[None]:
-        """Nodes are cleared as they return."""
         task = asyncio.create_task(self.runtime.upkeep.run())
         try:
             yield

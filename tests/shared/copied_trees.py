@@ -60,7 +60,6 @@ class FolderNode(SshAccess):
 
 
 def weights_copy(home: Path, cuts: Iterable[int] = (), path: str | None = None) -> WeightsCopy:
-    """Copier to such a node."""
     return WeightsCopy(FolderNode(home, cuts, path), "spark2", CopyMeter(CopyKind.WEIGHTS, "m", "spark2"))
 
 

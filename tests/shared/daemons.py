@@ -51,7 +51,6 @@ class Daemon:
         self.log = root / "daemon.log"
 
     def containers(self) -> list[str]:
-        """Names of the containers that are its own, running or not."""
         owner = paths.owner(self.root / "state")
         done = subprocess.run(
             ["podman", "ps", "--all", "--filter", f"label=sparkdash.owner={owner}", "--format", "{{.Names}}"],
@@ -64,7 +63,6 @@ class Daemon:
         _replace(self.profiles / f"{name}.yaml", text)
 
     def configure(self, change: Callable[[str], str]) -> str:
-        """Change config.toml; what it was."""
         file = self.root / "config" / "config.toml"
         before = file.read_text()
         _replace(file, change(before))
@@ -100,7 +98,6 @@ class Daemon:
         return code
 
     def end(self, *, engines: bool = True) -> int:
-        """Stop its engines and then the daemon; its exit code."""
         assert self.process is not None
         if engines and self.process.poll() is None:
             self.post("/api/stop", {"profile": None}, timeout=120)
@@ -110,7 +107,6 @@ class Daemon:
         return code
 
     def call(self, method: str, path: str, body: Any = None, timeout: float = 60) -> tuple[int, Any]:
-        """Status and JSON of one API call."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
         try:
@@ -120,19 +116,16 @@ class Daemon:
             return error.code, json.loads(error.read() or b"null")
 
     def get(self, path: str) -> Any:
-        """The JSON of a GET that must succeed."""
         status, body = self.call("GET", path)
         assert status == 200, body
         return body
 
     def post(self, path: str, body: Any, timeout: float = 60) -> Any:
-        """The JSON of a POST that must succeed."""
         status, answer = self.call("POST", path, body, timeout)
         assert status < 300, answer
         return answer
 
     def state(self) -> dict[str, Any]:
-        """The snapshot."""
         return self.get("/api/state")
 
     def until(self, holds: Callable[[dict[str, Any]], Any], timeout: float = 110) -> dict[str, Any]:
@@ -149,7 +142,6 @@ class Daemon:
         raise AssertionError("the feed ended")
 
     def sparkdash(self, *argv: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
-        """Run a sparkdash command against this daemon."""
         return programs.run(["-m", "sparkdash", *argv], env=self.env, text=True, timeout=timeout)
 
     def begin(self, *argv: str) -> subprocess.Popen[str]:

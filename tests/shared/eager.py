@@ -25,4 +25,3 @@ def _stepped(loop: Any, coro: Coroutine[Any, Any, Any], **rest: Any) -> asyncio.
 
 
 factory = getattr(asyncio, "eager_task_factory", _stepped)
-"""For `loop.set_task_factory`."""

@@ -43,7 +43,6 @@ class ExactServer:
 
     @asynccontextmanager
     async def serving(self, port: int = 0) -> AsyncIterator[str]:
-        """Serve; yields the root URL."""
         server = await asyncio.start_server(self._connection, "127.0.0.1", port)
         try:
             yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

@@ -27,7 +27,6 @@ _BIRTHS = itertools.count(1.0)
 
 
 def silent(node: str) -> HostError:
-    """The error of a node that does not answer."""
     return HostError(f"{node} does not answer.", code="node_unreachable")
 
 
@@ -43,12 +42,10 @@ class Made:
     started_at: float = field(default_factory=lambda: next(_BIRTHS))
 
     def say(self, line: str) -> None:
-        """Add a line to its log."""
         self.log.append(line)
         self.changed.set()
 
     def end(self, code: int) -> None:
-        """It ends by itself."""
         self.state, self.code = ContainerState.EXITED, code
         self.changed.set()
 
@@ -226,7 +223,6 @@ class NodesInMemory:
             self.status[name] = NodeStatus.UNREACHABLE
 
     def fix(self, name: str) -> None:
-        """The link is back."""
         self.on[name].silent = False
         self.status[name] = NodeStatus.REACHABLE
         for called in self._returned:
@@ -236,7 +232,6 @@ class NodesInMemory:
 def engine_spec(
     name: str = "sparkdash-big", nodes: tuple[str, ...] = ("local", "spark2"), port: int = 18001
 ) -> ContainerSpec:
-    """An engine on these nodes, the head on the first."""
     labels = {LABEL_OWNER: OWNER, LABEL_PROFILE: name, LABEL_FINGERPRINT: "f", LABEL_PORT: str(port)}
     head, *others = nodes
     workers = tuple(

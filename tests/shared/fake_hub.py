@@ -66,7 +66,6 @@ class FakeHub:
         self._server.server_close()
 
     def got(self, method: str, part: str) -> list[Asked]:
-        """The requests with that method and `part` in their path."""
         return [one for one in self.asked if one.method == method and part in one.path]
 
 

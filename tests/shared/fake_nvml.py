@@ -42,7 +42,6 @@ class FakeNvml:
         }
 
     def open(self) -> NvmlDevice:
-        """Open the device, as with the real library."""
         return NvmlDevice(self)
 
     def __getattr__(self, name: str) -> Any:

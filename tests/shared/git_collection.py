@@ -31,7 +31,6 @@ class GitCollection:
         self.git("init", "--quiet", "--initial-branch=main")
 
     def git(self, *words: str) -> str:
-        """Run git in the repository; its stdout."""
         done = subprocess.run(
             ["git", "-C", str(self.folder), *words],
             env={**os.environ, **_AUTHOR},
@@ -42,17 +41,14 @@ class GitCollection:
         return done.stdout.strip()
 
     def write(self, path: str, text: str) -> None:
-        """Write a file."""
         place = self.folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
 
     def recipe(self, path: str, name: str, about: str = "a model") -> None:
-        """Write a recipe."""
         self.write(path, RECIPE.format(name=name, about=about))
 
     def commit(self) -> str:
-        """Commit all that lies there; the commit."""
         self.git("add", "--all")
         self.git("commit", "--quiet", "--message", "change")
         return self.git("rev-parse", "HEAD")

@@ -60,7 +60,6 @@ class LeapingLoop(asyncio.SelectorEventLoop):
         return super().time() + self._leaping.lept
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
-        """As every loop's."""
         self._leaping.working += 1
         future = super().run_in_executor(executor, func, *args)
         future.add_done_callback(self._worked)

@@ -23,7 +23,6 @@ class LocalCommands:
         self.calls: list[Sequence[str]] = []
 
     async def run(self, argv: Sequence[str], *, deadline_s: float, stdin: bytes | None = None) -> CommandResult:
-        """Run a program to its end."""
         self._refuse()
         self.calls.append(argv)
         process = await begin_child([sys.executable, *argv[1:]], stdin=PIPE, stdout=PIPE, stderr=PIPE)

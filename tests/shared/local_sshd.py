@@ -49,12 +49,10 @@ class LocalSshd:
 
     @property
     def host_key(self) -> str:
-        """Its host key, as `ssh-ed25519 AAAA…`."""
         return " ".join((self.folder / "host.pub").read_text().split()[:2])
 
     @property
     def node(self) -> Node:
-        """This sshd as a node."""
         return Node(name="spark2", ssh=self.target, port=self.port, host_key=self.host_key)
 
     def new_host_key(self) -> None:
@@ -70,7 +68,6 @@ class LocalSshd:
         return path
 
     def start(self) -> LocalSshd:
-        """Start it, and wait until it listens."""
         config = self.folder / "sshd_config"
         config.write_text(
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.folder / 'host'}\nPidFile none\nUsePAM no\n"
@@ -106,7 +103,6 @@ class LocalSshd:
         self._process = None
 
     def close(self) -> None:
-        """End it and the agent."""
         self.stop()
         self._agent.kill()
         self._agent.wait(timeout=20)
@@ -120,7 +116,6 @@ class LocalSshd:
 def until(
     holds: Callable[[], object], timeout: float = 20, what: Callable[[], str] = lambda: "it did not come"
 ) -> None:
-    """Wait until a condition holds."""
     deadline = time.monotonic() + timeout
     while not holds():
         assert time.monotonic() < deadline, what()

@@ -25,7 +25,6 @@ FIRST_PORT, PORTS, BLOCKS = 20_000, 100, 120
 
 
 def end_killed_runs() -> None:
-    """End the runs whose own process is gone."""
     for left in PARENT.glob(f"{PREFIX}*"):
         pid, _, born = left.name.removeprefix(PREFIX).partition("-")
         if _born(int(pid)) != born:
@@ -42,7 +41,6 @@ def begin() -> Path:
 
 
 def own_podman_storage(worker: str) -> None:
-    """Have podman keep its containers and images in a storage of this worker."""
     folder = Path(os.environ[VARIABLE]) / worker
     folder.mkdir()
     roots = f'graphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'

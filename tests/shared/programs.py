@@ -47,7 +47,6 @@ class Zygote:
             self._process = subprocess.Popen(argv, env=env | READ, stdin=theirs, stdout=subprocess.DEVNULL)
 
     def ask(self, asked: dict[str, Any], *descriptors: int) -> int:
-        """One number for one request."""
         with self._one:
             socket.send_fds(self._line, [json.dumps(asked).encode()], descriptors)
             answer = self._line.recv(32)
@@ -55,7 +54,6 @@ class Zygote:
         return int(answer)
 
     def end(self) -> None:
-        """Hang up and wait for its end."""
         self._line.close()
         self._process.wait()
 

@@ -19,7 +19,6 @@ def decode_at(second: float) -> float:
 
 
 def sample(at: float, engine: str | None = "alpha") -> Sample:
-    """All figures at `at`, with one engine or none."""
     values: dict[Metric, float | None] = {
         Metric.DECODE: decode_at(at), Metric.KV_USED: 0.5 + 0.4 * math.sin(at / 300), Metric.WAITING: None,
     }  # fmt: skip

@@ -36,20 +36,16 @@ class Wire:
         await self.raw("\r\n".join(lines).encode() + b"\r\n\r\n")
 
     async def raw(self, data: bytes) -> None:
-        """Bytes as they are."""
         self.writer.write(data)
         await self.writer.drain()
 
     async def chunk(self, data: bytes) -> None:
-        """One HTTP chunk."""
         await self.raw(b"%x\r\n%b\r\n" % (len(data), data))
 
     async def end(self) -> None:
-        """The last chunk."""
         await self.raw(b"0\r\n\r\n")
 
     async def answer(self, body: bytes, status: int = 200, content_type: str = "application/json", **more: str) -> None:
-        """A whole answer with a length."""
         lines = [f"HTTP/1.1 {status} X", f"Content-Type: {content_type}", f"Content-Length: {len(body)}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in more.items()]
         await self.raw("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
@@ -60,7 +56,6 @@ class Wire:
             pass
 
     def abort(self) -> None:
-        """Reset the connection."""
         self.writer.transport.abort()
 
 
@@ -68,7 +63,6 @@ Script = Callable[[Seen, Wire], Awaitable[None]]
 
 
 async def ok(_seen: Seen, wire: Wire) -> None:
-    """The plainest answer."""
     await wire.answer(b'{"ok":true}')
 
 
@@ -123,8 +117,6 @@ async def engine_on_a_socket(script: Script = ok) -> AsyncIterator[FakeEngine]:
 
 
 def answering(body: bytes, status: int = 200, content_type: str = "application/json", **more: str) -> Script:
-    """A script of one whole answer: see `Wire.answer`."""
-
     async def script(_seen: Seen, wire: Wire) -> None:
         await wire.answer(body, status, content_type, **more)
 

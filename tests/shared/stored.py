@@ -31,7 +31,6 @@ PRAGMA user_version = 1;
 
 
 def swap(id_: str, load_s: float, *, drain_s: float = 0.0, outcome: SwapOutcome = SwapOutcome.DONE) -> Swap:
-    """Request that ended."""
     return Swap(
         id=id_,
         target="a",
@@ -48,12 +47,10 @@ def swap(id_: str, load_s: float, *, drain_s: float = 0.0, outcome: SwapOutcome 
 
 
 def asked(id_: str) -> Request:
-    """A finished request."""
     return Request(id=id_, client="c", profile="a", route="/v1", state=RequestState.DONE, started_at=1.0)
 
 
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
-    """Rows in the file."""
     database = sqlite3.connect(path)
     try:
         return database.execute(query).fetchall()
@@ -62,6 +59,5 @@ def rows(path: Path, query: str) -> list[tuple[object, ...]]:
 
 
 def load(id_: str, held: float, **facts: object) -> Weighing:
-    """Load that took `held` GiB."""
     given = {"id": id_, "at": float(id_), "measure": Measure.PROCESSES, "steady_bytes": int(held * GIB)}
     return Weighing.model_validate({**given, "peak_bytes": int((held + 1) * GIB), **facts})

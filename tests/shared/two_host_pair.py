@@ -154,7 +154,6 @@ def plug_in(hosts: TwoHosts, daemon: HostDaemon) -> None:
 
 
 def notices(daemon: HostDaemon) -> str:
-    """Text of all notices."""
     return "\n".join(each["text"] for each in daemon.state()["notices"])
 
 

@@ -52,7 +52,6 @@ class TwoHosts:
         }
 
     def up(self) -> None:
-        """Make the hosts, and the empty image on each."""
         self._script("down")
         self._script("up")
         for host in self.names:
@@ -66,7 +65,6 @@ class TwoHosts:
         self._script("down")
 
     def words(self, host: str, *argv: str, env: Mapping[str, str] | None = None) -> list[str]:
-        """Words that run `argv` on a host as its root."""
         pid = (self.folder / host / "pid").read_text().strip()
         variables = {
             "HOME": "/root", "USER": "root", "LANG": "C.UTF-8", "CONTAINERS_CONF": str(self.folder / "containers.conf"),
@@ -78,7 +76,6 @@ class TwoHosts:
     def run(
         self, host: str, *argv: str, check: bool = True, timeout: float = 60, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program on a host to its end."""
         done = subprocess.run(
             self.words(host, *argv), input=stdin, capture_output=True, text=True, timeout=timeout, check=False
         )
@@ -86,7 +83,6 @@ class TwoHosts:
         return done
 
     def containers(self, host: str) -> dict[str, str]:
-        """State of each container of a host by name."""
         listed = self.run(host, "podman", "ps", "--all", "--format", "{{.Names}} {{.State}}").stdout
         return dict(line.split(" ", 1) for line in listed.splitlines())
 
@@ -161,12 +157,10 @@ class TwoHosts:
         self.sshd(up=True, host=host)
 
     def clear_containers(self) -> None:
-        """Remove every container of all."""
         for host in self.names:
             self.clear_containers_of(host)
 
     def clear_containers_of(self, host: str) -> None:
-        """Remove every container of a host."""
         self.run(host, "podman", "rm", "--all", "--force", "--time", "0", check=False)
 
     def _script(self, *words: str) -> None:
@@ -192,7 +186,6 @@ class HostDaemon(Daemon):
         self._relay: _Relay | None = None
 
     def words(self, *argv: str) -> list[str]:
-        """Words that run this Python on its host, with the daemon's folders."""
         return self.hosts.words(self.host, sys.executable, *argv, env=self._variables)
 
     def start(self, *program: str) -> HostDaemon:
@@ -217,7 +210,6 @@ class HostDaemon(Daemon):
 
     @property
     def pid(self) -> int:
-        """Process id of the daemon as its host counts."""
         return int(self.state()["daemon"]["pid"])
 
     def kill(self) -> None:
@@ -226,7 +218,6 @@ class HostDaemon(Daemon):
         self.died()
 
     def end(self, *, engines: bool = True) -> int:
-        """Stop its engines and then the daemon; its exit code."""
         assert self.process is not None
         if self.process.poll() is None:
             if engines:
@@ -237,14 +228,12 @@ class HostDaemon(Daemon):
         return code
 
     def close(self) -> None:
-        """End the daemon if it runs, and the relay."""
         if self.process is not None and self.process.poll() is None:
             self.end()
         if self._relay is not None:
             self._relay.close()
 
     def sparkdash(self, *argv: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
-        """Run a sparkdash command on its host against this daemon."""
         words = self.words("-m", "sparkdash", *argv)
         return subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
 
@@ -253,11 +242,9 @@ class HostDaemon(Daemon):
         return subprocess.Popen(self.words("-m", "sparkdash", *argv), stderr=subprocess.PIPE, text=True)
 
     def containers(self) -> list[str]:
-        """Names of the containers of its host."""
         return list(self.hosts.containers(self.host))
 
     def add_node(self, name: str = "spark-b") -> None:
-        """Register host b."""
         done = self.sparkdash("nodes", "add", name, "--ssh", f"root@{self.hosts.address['b']}", "--yes")
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -294,7 +281,6 @@ class _Relay:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
-        """Close the port."""
         self._server.shutdown()
         self._server.server_close()
 

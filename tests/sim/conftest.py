@@ -60,7 +60,6 @@ class Child:
 
 
 def profile_of(name: str = "rehearsal", *, context: int = 8192, **sim: Any) -> Profile:
-    """A simulated profile; `sim` are SimSpec's fields."""
     return Profile(name=name, engine=EngineKind.SIM, serves=("alias",), context=context, sim=SimSpec(**sim))
 
 
@@ -77,7 +76,6 @@ async def poll(check: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], bool]], Awaitable[None]]:
-    """`poll`, for tests."""
     return poll
 
 
@@ -88,13 +86,11 @@ def virtual_clock() -> LeapingClock:
 
 @pytest.fixture
 def make_profile() -> Callable[..., Profile]:
-    """`profile_of`, for tests."""
     return profile_of
 
 
 @pytest.fixture
 def read_metrics() -> Callable[[str], Awaitable[Scrape]]:
-    """`scrape`, for tests."""
     return scrape
 
 

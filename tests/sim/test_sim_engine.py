@@ -91,7 +91,6 @@ def words(text: str) -> list[bytes]:
 
 
 def stored(cache: PrefixCache, text: str) -> None:
-    """Compute `text` and let it go."""
     tokens = words(text)
     holding = cache.take(cache.matched(tokens))
     assert cache.grow(holding, len(tokens))

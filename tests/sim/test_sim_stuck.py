@@ -110,7 +110,6 @@ async def asking(url: str, count: int = 1, **body: Any) -> AsyncIterator[list[as
 
 
 async def status(url: str, path: str, **order: Any) -> int:
-    """Of one small request; with an order it is a POST."""
     async with httpx.AsyncClient(timeout=60, verify=False) as http:
         return (await (http.post(f"{url}{path}", json=order) if order else http.get(f"{url}{path}"))).status_code
 

@@ -46,7 +46,6 @@ def test_a_name_has_as_many_folders_as_make_it_unique() -> None:
 
 
 def test_five_thousand_files_of_one_stem_have_names_of_their_own() -> None:
-    """Each has its folder before it."""
     names = collection.short_names([f"x/{number}/same.yaml" for number in range(5000)])
     assert names["x/7/same.yaml"] == "7/same"
     assert len(set(names.values())) == 5000

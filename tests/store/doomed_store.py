@@ -23,19 +23,16 @@ from sparkdash.store import Store
 
 
 def newest(database: sqlite3.Connection) -> int | None:
-    """The last second in the database."""
     (found,) = database.execute("SELECT max(start) FROM history_seconds").fetchone()
     return None if found is None else int(found)
 
 
 def record_swap(store: Store, number: int) -> None:
-    """Record a swap, and tell of it in the same breath."""
     store.record_swap(swap(str(number), 30.0), "f")
     print(f"swap {number}", flush=True)
 
 
 async def main(file: Path, first: int, every_s: float) -> None:
-    """Record for ever."""
     async with Store.opened(file, lambda _: None) as store:
         number = 0
         while True:

@@ -98,13 +98,11 @@ class Past:
         self._pending: list[SecondRow] = []
 
     def record(self, one: Sample, *, together: int = 50) -> None:
-        """Record a sample; rows are written by the dozen."""
         self._pending += self._seconds.add(one.at, measured_of(one))
         if len(self._pending) >= together:
             self.write()
 
     def write(self) -> None:
-        """Write what is pending."""
         self.database.execute("BEGIN")
         transactions.write_seconds(self.database, self._pending, self.most_bytes)
         self.database.execute("COMMIT")
@@ -119,7 +117,6 @@ class Past:
 
 @pytest.fixture
 def past(tmp_path: Path) -> Any:
-    """An empty database."""
     made = Past(tmp_path / "past.db")
     with closing(made.database):
         yield made

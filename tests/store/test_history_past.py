@@ -37,7 +37,6 @@ PAST = [
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    """Sixty requests."""
     async with Store.opened(tmp_path / "sparkdash.db", lambda _: None) as made:
         for one in PAST:
             made.record_request(one)
@@ -45,7 +44,6 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 async def ask(store: Store, **wanted: object) -> list[Request]:
-    """All pages of seven."""
     found, after = list[Request](), None
     while True:
         page = await store.history.requests(RequestSelection(**({"limit": 7} | wanted | {"after": after})))  # type: ignore[arg-type]

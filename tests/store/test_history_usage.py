@@ -49,7 +49,6 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def within_a_hundredth(told: Quantiles, values: Sequence[float]) -> None:
-    """As the answer says."""
     assert told.count == len(values)
     if values:
         for share, value in ((0.5, told.p50), (0.9, told.p90), (0.95, told.p95), (0.99, told.p99)):
@@ -57,7 +56,6 @@ def within_a_hundredth(told: Quantiles, values: Sequence[float]) -> None:
 
 
 def same(told: UsageTotals, those: Sequence[Request]) -> None:
-    """The sum of exactly those requests."""
     assert told.requests == len(those)
     assert told.errors == sum(one.state is RequestState.FAILED for one in those)
     assert told.gone == sum(one.state is RequestState.GONE for one in those)
@@ -75,7 +73,6 @@ def same(told: UsageTotals, those: Sequence[Request]) -> None:
 
 
 def compare(report: UsageReport, made: Sequence[Request], name: Callable[[Request], str]) -> None:
-    """Each group against the requests themselves."""
     groups = defaultdict(list)
     for one in made:
         groups[name(one)].append(one)

@@ -72,7 +72,6 @@ def modes(path: Path) -> list[str]:
 
 @contextmanager
 def locked(path: Path, _: Store) -> Iterator[None]:
-    """Another program is at it."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield

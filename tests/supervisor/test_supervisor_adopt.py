@@ -105,8 +105,6 @@ async def new_foreign() -> AsyncIterator[Callable[..., Awaitable[Foreign]]]:
 
 @pytest.fixture
 def far(make_profile: Any) -> Callable[..., Any]:
-    """A profile of a server that is not ours."""
-
     def make(url: str, **facts: Any) -> Any:
         return make_profile("far", engine="openai", image=None, gib=None, url=url, **{"models": {}, **facts})
 
@@ -114,7 +112,6 @@ def far(make_profile: Any) -> Callable[..., Any]:
 
 
 async def refusal(house: Any, name: str) -> EngineError:
-    """Why it is not leased."""
     (error,) = await house.clock.drive(asyncio.gather(house.ask(name).granted(), return_exceptions=True))
     assert isinstance(error, EngineError)
     return error

@@ -32,7 +32,6 @@ from sparkdash.units import GIB, MIB
 
 @pytest.fixture
 def advised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the files that the kernel was advised of."""
     names: list[str] = []
 
     def let_go(files: list[Path], _limit_s: float) -> ForgottenFiles:
@@ -298,7 +297,6 @@ OPENED: dict[Path, int] = {}
 
 
 def cached(file: Path) -> int:
-    """Its bytes in memory."""
     found = page_cache.cached_bytes(OPENED[file])
     assert found is not None
     return found
@@ -323,7 +321,6 @@ async def reader(file: Path, size: int) -> AsyncIterator[None]:
 
 
 PIDS: set[int] = set()
-"""Of the readers that run."""
 
 
 class Load:
@@ -369,7 +366,6 @@ async def shrinks(file: Path, below: int) -> None:
 
 @pytest.fixture
 async def profile(house: Any, make_profile: Any, weights: Path) -> Any:
-    """Of that file; another one runs."""
     made = make_profile("big", gib=80, models={"target": ModelRef(path=str(weights))}, args={"model": "{target}"})
     await house.open(made)
     return made

@@ -49,7 +49,6 @@ REPAIR_BEGINS = [BeginSwap("a", (), SwapCause.REPAIR), Evict("a", ())]
 
 
 def with_a_stuck(**rest: Any) -> Rig:
-    """`a` runs, served one request, and is stuck."""
     scheduler = with_a(**rest)
     feed(scheduler, arrive("held", "a"), EngineHeld("a", FROZEN))
     return scheduler
@@ -499,6 +498,5 @@ async def test_a_launch_that_was_edited_while_no_daemon_ran_is_not_parked(
 
 
 def parked(house: Any) -> dict[str, Parked]:
-    """As everybody sees it."""
     found: dict[str, Parked] = [fact.parked for fact in house.facts if isinstance(fact, ParkedChanged)][-1]
     return found

@@ -47,7 +47,6 @@ async def test_an_answer_that_the_second_question_sets_right_is_chance(
 def test_a_launch_is_another_one_with_another_image_flag_or_file(
     make_profile: Any, answers: Canaries, tmp_path: Path
 ) -> None:
-    """Then its answer is kept anew."""
     weights = tmp_path / "model" / "model.safetensors"
     weights.parent.mkdir()
     weights.write_bytes(b"w")

@@ -75,7 +75,6 @@ LEFT = (Leaving("old", "idle"),)
 
 
 def verdict_need(basis: Basis) -> Need:
-    """40 GiB."""
     return Need(basis=basis, terms=(Term(name="steady", bytes=40 * GIB, source="test"),))
 
 
@@ -117,7 +116,6 @@ def test_one_sentence_tells_what_to_expect(basis: Basis, choice: Choice, beside:
 
 
 def need(gib: float | None, basis: Basis = Basis.LEARNED, peak: float | None = None) -> Need:
-    """One term."""
     if gib is None:
         return Need()
     term = Term(name="steady", bytes=int(gib * GIB), source="test")
@@ -136,7 +134,6 @@ def ask(
     person: bool = False,
     **box: Any,
 ) -> Choice:
-    """`new` needs so much."""
     free = None if available is None else int(available * GIB)
     given = {"total": 128 * GIB, "available": free, "reserve": 10 * GIB, **box}
     return choose(Occupant("new", need(gib, basis)), there, {LOCAL: BoxMemory(**given)}, person=person)
@@ -170,7 +167,6 @@ def test_a_byte_less_and_somebody_leaves() -> None:
 def test_the_smallest_set_that_makes_room_leaves_idle_first_then_oldest_then_quickest_back(
     there: list[Occupant], leaves: tuple[str, ...]
 ) -> None:
-    """30 more are needed than there are."""
     assert ask(40, 20, *there).names == leaves
 
 

@@ -57,7 +57,6 @@ def test_the_pair_is_one_image_and_each_has_a_published_rate() -> None:
 
 
 def pid(profile: str) -> int:
-    """Of this profile's fake engine."""
     return zlib.crc32(profile.encode())
 
 
@@ -69,14 +68,12 @@ def store() -> Store:
 
 @pytest.fixture
 def kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Every load that was recorded, as it was."""
     records: list[Any] = []
     monkeypatch.setattr(store, "record_load", lambda seen, *_: records.append(seen))
     return records
 
 
 def request(profile: str, prompt: int, cached: int = 0) -> Request:
-    """One that is over."""
     return Request(
         id="r", client="curl", profile=profile, route="/v1/chat/completions", state=RequestState.DONE, started_at=0,
         prompt_tokens=prompt, cached_tokens=cached,
@@ -84,7 +81,6 @@ def request(profile: str, prompt: int, cached: int = 0) -> Request:
 
 
 async def weighed(house: Any, name: str) -> None:
-    """Bring it up, and let it be weighed."""
     await house.leased(name)
     await house.settled()
     await house.clock.rest()

@@ -57,7 +57,6 @@ class FakeGuard:
         self.refusals += lines
 
     def kills(self, profile: str, available: float = 4.2, processes: int = 3) -> None:
-        """Tells that it did."""
         self.tell(replace(self.aims(profile, available), processes=processes))
 
     def aims(self, profile: str, available: float = 4.2, wedge: Wedge | None = None) -> GuardReport:

@@ -69,7 +69,6 @@ class History:
             self.check_alive()
 
     def check_alive(self) -> None:
-        """Raise what ended the supervisor."""
         if self.house._running.done():
             raise AssertionError("the supervisor has ended") from self.house._running.exception()
 

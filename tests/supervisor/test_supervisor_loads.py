@@ -91,7 +91,6 @@ def failure_of(house: Any, name: str = "a") -> Failure:
 
 
 async def dies(house: Any, code: int = 137, *words: str) -> Failure:
-    """The engine of `a` was serving and ends."""
     container = house.runtime.of("a")
     for line in words:
         container.say(line)

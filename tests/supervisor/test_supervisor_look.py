@@ -239,7 +239,6 @@ async def test_a_thread_that_hangs_in_the_kernel_is_not_joined_by_others(
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    """A program that does nothing."""
     started = subprocess.Popen(["sleep", "600"])
     yield started
     started.kill()

@@ -186,7 +186,6 @@ MANY = settings(max_examples=tries(300), deadline=None)
 
 
 def decided(question: Any) -> tuple[Choice, list[Occupant], list[Occupant]]:
-    """Return the choice, who leaves for it, and who stays."""
     comer, there, free, count, person = question
     choice = place(comer, there, free, placements([*free], count=count, pinned=None), person=person)
     gone = [one for one in there if one.profile in choice.names]

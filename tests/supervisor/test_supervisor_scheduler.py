@@ -96,7 +96,6 @@ def test_interactive_requests_are_before_batch_in_the_line() -> None:
 
 
 def waited(house: Any, phase: SwapPhase) -> list[str]:
-    """What was waited for in this phase, each once, in its order."""
     swaps = [fact.swap for fact in house.facts if isinstance(fact, SwapChanged)]
     return list(dict.fromkeys(swap.waits_for for swap in swaps if swap.phase is phase and swap.waits_for))
 
@@ -237,7 +236,6 @@ def test_the_default_that_runs_needs_nothing() -> None:
 
 
 def defaults(house: Any) -> list[DefaultProfile | None]:
-    """What was published."""
     return [fact.default for fact in house.facts if isinstance(fact, DefaultChanged)]
 
 

@@ -314,7 +314,6 @@ class Machine(RuleBasedStateMachine):
         assert not (others | {swap.target}) & {"alone", "unknown"}, "it must not see others take memory"
 
     def moves_memory(self, swap: BeginSwap) -> bool:
-        """Does it take memory or give any back?"""
         return bool({swap.target, *swap.evict} - {None, "remote"})
 
     def memory_moves(self) -> bool:
@@ -506,7 +505,6 @@ class Machine(RuleBasedStateMachine):
         return data.draw(st.sampled_from(sorted(targets, key=str)))
 
     def there(self, target: str | None) -> set[str]:
-        """Those that are to leave for it and have not."""
         return set(self.swaps[target].evict) & (self.running | self.unstopped)
 
     def stop_those(self, target: str | None) -> None:

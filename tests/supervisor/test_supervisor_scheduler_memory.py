@@ -431,7 +431,6 @@ def test_while_memory_is_short_a_load_that_makes_room_first_may_begin() -> None:
 
 
 def new_short() -> Rig:
-    """Nothing runs, and memory is short."""
     rig = new()
     rig.shortage = SHORT
     return rig

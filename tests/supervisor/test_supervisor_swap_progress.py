@@ -23,12 +23,10 @@ STAGES = ("download", "weights", "compile", "kv", "kernels", "graphs", "warmup",
 
 
 def steps(**seconds: float) -> Steps:
-    """In this order; "_" stands for a space."""
     return tuple(Step(name=name.replace("_", " "), s=s) for name, s in seconds.items())
 
 
 def says(course: SwapEta, stage: str, at: float, fraction: float | None = None) -> None:
-    """The log tells of a stage."""
     course.heard(LoadProgress(stage=stage, fraction=fraction), at)
 
 
@@ -326,7 +324,6 @@ async def test_a_log_that_could_not_be_followed_is_followed_later(
 
 
 def shares(house: Any) -> set[float]:
-    """Every progress of a load that was published."""
     progress = [fact.engine.progress for fact in house.facts if isinstance(fact, EngineChanged)]
     return {one.fraction for one in progress if one is not None}
 

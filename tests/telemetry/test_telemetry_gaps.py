@@ -85,7 +85,6 @@ class Looks:
         return float(self.time.now - BEGAN)
 
     async def look(self) -> EngineSample:
-        """One look whose answer is the engine's at this moment."""
         self.server.text = self._truth.exposition(self.now)
         task = self.source.ask()
         if task is not None:
@@ -94,7 +93,6 @@ class Looks:
         return self.shown[-1]
 
     async def seconds(self, count: int) -> None:
-        """A look each second."""
         for _ in range(count):
             await self.look()
             self.time.now += 1.0
@@ -137,8 +135,6 @@ Watching = Callable[..., Any]
 
 @pytest.fixture
 def watching(time: Any, new_engine: Any, engine: Any) -> Watching:
-    """A true engine, and a Source that looks at it."""
-
     @asynccontextmanager
     async def begin(truth: Truth | None = None, **facts: Any) -> AsyncIterator[Looks]:
         server = await new_engine()

@@ -85,7 +85,6 @@ BOTH = (LOCAL, "spark2")
 
 
 def engine(name: str, nodes: tuple[str, ...] = (LOCAL,)) -> Engine:
-    """An engine that is ready on these nodes."""
     container = f"sparkdash-{name}"
     return Engine(
         profile=name, kind=EngineKind.VLLM, fingerprint="f", state=EngineState.READY, since=0.0, container=container,
@@ -99,7 +98,6 @@ def at_work(running: float | None = 1.0, **more: Any) -> EngineSample:
 
 
 def node(received: float | None = None, rate: float | None = 200.0, **held: int) -> NodeSample:
-    """Figures of a node with one RDMA port."""
     memory = Memory(total=128 * GIB, available=64 * GIB, free=GIB, engines=dict(held))
     link = LinkSample(name="rocep1s0f1", rdma=True, received_bytes_s=received, sent_bytes_s=0.0, rate_gbit_s=rate)
     return NodeSample(at=1.0, memory=memory, links=(link,))
@@ -122,7 +120,6 @@ def test_the_reserve_of_the_settings_holds_on_every_node() -> None:
 
 
 def share(worked: set[str], nodes: dict[str, NodeSample], **engines: Engine) -> float | None:
-    """The share of "big" after a tick."""
     samples = dict.fromkeys(engines, at_work())
     return joins.with_link_share(samples, worked, nodes, engines)["big"].get(Metric.LINK_SHARE)
 

@@ -42,7 +42,6 @@ class Engine:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, one request."""
         task = asyncio.current_task()
         assert task is not None
         self.tasks.add(task)
@@ -74,24 +73,20 @@ class Answer:
     left: asyncio.Event
 
     async def whole(self, status: int, body: dict[str, Any]) -> None:
-        """A whole answer."""
         data = json.dumps(body).encode()
         head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n"
         self.writer.write(head.encode() + b"Connection: close\r\n\r\n" + data)
         await self.writer.drain()
 
     async def begin(self) -> None:
-        """The head of a stream."""
         self.writer.write(b"HTTP/1.1 200 X\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         await self.writer.drain()
 
     async def say(self, delta: dict[str, Any], finish: str | None = None, **more: Any) -> None:
-        """One chunk of a chat."""
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
         await self._event({"choices": [choice], **more})
 
     async def counts(self, prompt: int, completion: int) -> None:
-        """The chunk of counts."""
         usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
         await self._event({"choices": [], "usage": usage})
 
@@ -104,7 +99,6 @@ class Answer:
         await self.writer.drain()
 
     async def end(self) -> None:
-        """[DONE], and the last chunk."""
         await self._chunk(b"data: [DONE]\n\n")
         self.writer.write(b"0\r\n\r\n")
         await self.writer.drain()
@@ -117,7 +111,6 @@ class Answer:
         self.left.set()
 
     def abort(self) -> None:
-        """The engine is gone."""
         self.writer.transport.abort()
 
 

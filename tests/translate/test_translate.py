@@ -24,7 +24,6 @@ FETCH = {"type": "web_search_20250305", "name": "web_search"}
 
 
 def events(text: str) -> list[dict[str, Any]]:
-    """The data of each frame."""
     return [json.loads(line[5:]) for line in text.splitlines() if line.startswith("data:")]
 
 
@@ -205,7 +204,6 @@ async def client(box: Any) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 async def test_a_response_streams_in_numbered_events(box: Any, client: openai.AsyncOpenAI) -> None:
-    """The lifecycle that the client's types know."""
     stream = await client.responses.create(model="m", input="hi", max_output_tokens=12, stream=True)
     told = [event async for event in stream]
     assert [event.sequence_number for event in told] == list(range(len(told)))
@@ -266,7 +264,6 @@ async def test_an_earlier_response_is_not_known(client: openai.AsyncOpenAI) -> N
 
 
 async def test_the_tokens_of_what_is_not_loaded_are_counted_by_a_process_of_their_own(box: Any) -> None:
-    """Nothing is loaded for it."""
     cases = json.loads((Path(__file__).parents[1] / "data" / "count" / "cases.json").read_text("utf-8"))
     body = {"model": "asleep", **cases["requests"]["system"]}
     counted = await box.client.post("/v1/messages/count_tokens", json=body)

@@ -28,8 +28,6 @@ TURNS = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
 
 
 def answering(status: int, body: dict[str, Any]) -> Any:
-    """A script that answers so."""
-
     async def script(_body: dict[str, Any], answer: Any) -> None:
         await answer.whole(status, body)
 
@@ -135,7 +133,6 @@ async def test_all_in_vain_says_why_each(box: Any) -> None:
 
 
 async def test_numbers_of_another_model_are_no_answer(box: Any) -> None:
-    """Embeddings have no fallback."""
     answer = await box.client.post("/v1/embeddings", json={"model": "far/nowhere", "input": "hi"})
     assert answer.json()["error"]["code"] == "remote_unreachable"
 

@@ -40,14 +40,12 @@ img {{ width: {wide}px; display: block }} p {{ margin: 0; font: 18px sans-serif 
 
 
 async def picture(name: str, size: tuple[int, int], theme: str) -> str:
-    """Return the screen of a state as an SVG."""
     async with shot(STATES[name], World(), ScriptedDaemon(), None if theme == "none" else theme) as on:
         await on.resize(size)
         return on.app.export_screenshot()
 
 
 def btop(size: tuple[int, int]) -> str:
-    """Return btop of this machine as an SVG."""
     tmux = ("tmux", "-L", "sparkdash-sheet")
     columns, rows = size
     begin = ["new-session", "-d", "-x", str(columns), "-y", str(rows), "env LANG=C.UTF-8 btop --utf-force"]
@@ -63,7 +61,6 @@ def btop(size: tuple[int, int]) -> str:
 
 
 def sheet(folder: Path, title: str, pictures: dict[str, str]) -> Path:
-    """Write one sheet and return its path."""
     cells = []
     for name, svg in pictures.items():
         (folder / f"{title}-{name}.svg").write_text(svg)
@@ -97,8 +94,6 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """Command line."""
-
     def size(text: str) -> tuple[int, int]:
         columns, _, rows = text.partition("x")
         return int(columns), int(rows)

@@ -131,7 +131,6 @@ async def test_a_page_that_reads_when_it_opens_is_drawn_once(
 
 
 def pages_drawn(on: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the list that each page drawn from now on is put into."""
     drawn: list[str] = []
 
     def note() -> None:

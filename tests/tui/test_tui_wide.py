@@ -125,7 +125,6 @@ async def test_several_boxes_say_which_one_has_a_request(stage: Any, box: Any) -
 
 
 def test_a_figure_beyond_its_limit_is_red_in_the_rows_of_engines_and_memory(box: Any) -> None:
-    """The card has its own; a box's memory too."""
     alert = ActiveAlert(
         figure=Metric.DECODE.value, label="decode", unit="tok/s", profile=box.gpt, node="local", value=57.9, limit=60.0,
         above=False, since=box.now - 5,

@@ -18,7 +18,6 @@ from two_hosts import SSHD, HostDaemon, TwoHosts, unique_net
 
 @pytest.fixture(scope="session")
 def hosts() -> Iterator[TwoHosts]:
-    """Hosts a and b."""
     if os.geteuid() != 0 or not (Path(SSHD).exists() and shutil.which("ip") and shutil.which("catatonit")):
         pytest.skip("two hosts need root, sshd, iproute2 and catatonit: run tests/two_hosts/setup.sh")
     made = TwoHosts(
@@ -50,7 +49,6 @@ def new_host_daemon(hosts: TwoHosts, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def daemon(hosts: TwoHosts, new_host_daemon: Callable[..., HostDaemon]) -> HostDaemon:
-    """A daemon on host a that knows host b."""
     return daemon_that_knows_b(hosts, new_host_daemon(node_silent_s=5))
 
 
@@ -67,7 +65,6 @@ def machine() -> Iterator[LocalSshd]:
 
 @pytest.fixture
 def sshd(machine: LocalSshd, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalSshd]:
-    """A running sshd that ssh has the key for."""
     for name, value in machine.variables.items():
         monkeypatch.setenv(name, value)
     machine.stop()

@@ -45,7 +45,6 @@ if __name__ == "__main__":
     answer = tiny_engine.Handler.do_POST
 
     def answer_later(handler: tiny_engine.Handler) -> None:
-        """Answer once the gate is open."""
         wait_at("warm")
         answer(handler)
 

@@ -26,7 +26,6 @@ BOXES = ("local", "spark2", "spark3", "spark4")
 
 @pytest.fixture(scope="module")
 def four(hosts: TwoHosts) -> Iterator[TwoHosts]:
-    """Where two can be had."""
     folder = Path(tempfile.mkdtemp(prefix="four", dir=os.environ[own_run.VARIABLE]))
     made = TwoHosts(folder, unique_net("5" + os.environ.get("PYTEST_XDIST_WORKER", "gw0")), NAMES)
     try:

@@ -12,8 +12,6 @@ import pytest
 
 @pytest.mark.parametrize("turns", range(5))
 def test_a_server_that_closes_while_it_accepts_leaves_no_open_transport(turns: int) -> None:
-    """In one of these turns the connection is accepted and the server closed."""
-
     async def accept_and_close() -> None:
         server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
         with socket.create_connection(server.sockets[0].getsockname()):

@@ -10,7 +10,6 @@ DAY = 1_795_132_800.0
 
 
 def seen(gib: int, **facts: object) -> Weighing:
-    """One load that counts."""
     given = {"id": str(gib), "at": DAY, "measure": Measure.PROCESSES, "steady_bytes": gib * GIB}
     return Weighing.model_validate({**given, "peak_bytes": (gib + 2) * GIB, **facts})
 

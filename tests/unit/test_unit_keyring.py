@@ -69,7 +69,6 @@ def test_two_commands_at_once_lose_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_file_is_told_with_its_place(tmp_path: Path, text: str, words: str) -> None:
-    """And what was in it is not."""
     path = tmp_path / "keys.json"
     path.write_text(text)
     path.chmod(0o600)
@@ -78,7 +77,6 @@ def test_a_damaged_file_is_told_with_its_place(tmp_path: Path, text: str, words:
 
 
 def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
-    """Whoever may write it may let himself in."""
     path = tmp_path / "keys.json"
     keyring.add_key(path, key("one"))
     path.chmod(0o620)
@@ -87,7 +85,6 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_change_on_disk_is_seen_and_a_bad_one_leaves_the_keys_of_before(tmp_path: Path) -> None:
-    """A daemon looks with every request."""
     path = tmp_path / "keys.json"
     ring = Keyring(path)
     assert ring.look() == ()
@@ -184,7 +181,6 @@ def test_nobody_else_may_touch_the_lock(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "ends"), [("90d", 90 * 86_400), ("12h", 43_200), ("30m", 1_800), (" 2W ", 1_209_600)])
 def test_a_key_ends_after_a_span(text: str, ends: float) -> None:
-    """Counted from now."""
     assert expiry(text, 1000.0) == 1000.0 + ends
 
 

@@ -84,7 +84,6 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
 def test_the_address_is_one_that_clients_can_use(host: str, shown: str) -> None:
-    """An IPv6 address stands in brackets."""
     with listen.bind_tcp(host, 0) as sock:
         assert listen.root_url(sock) == f"http://{shown}:{sock.getsockname()[1]}"
 

@@ -25,7 +25,6 @@ class Looks:
         self.accounts = MemoryAccounts(self.look, lambda: self.now)
 
     async def look(self) -> MemoryAccount:
-        """One account."""
         self.count += 1
         await self.gate.wait()
         return FOUND
@@ -44,7 +43,6 @@ async def test_all_who_ask_at_once_share_one_look() -> None:
 
 
 async def test_a_look_counts_for_a_moment_only() -> None:
-    """Then the next who asks has a new one."""
     looks = Looks()
     looks.gate.set()
     await looks.accounts.now()
@@ -57,8 +55,6 @@ async def test_a_look_counts_for_a_moment_only() -> None:
 
 
 async def test_a_look_that_fails_is_tried_again() -> None:
-    """The error goes to who asked."""
-
     async def fail() -> MemoryAccount:
         raise HostError("No.", code="memory_unread")
 

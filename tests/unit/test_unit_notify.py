@@ -18,7 +18,6 @@ from sparkdash.daemon.listeners import Notifier
 
 @pytest.fixture
 def systemd(tmp_path: Path) -> Iterator[socket.socket]:
-    """The socket that systemd would listen on."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
         door.bind(str(tmp_path / "notify"))
         door.settimeout(20)
@@ -26,7 +25,6 @@ def systemd(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def heard(door: socket.socket) -> str:
-    """The next datagram."""
     return door.recv(4096).decode()
 
 
@@ -102,7 +100,6 @@ def test_an_abstract_socket_is_understood() -> None:
 
 @pytest.mark.parametrize("address", [None, "/nowhere/notify", "relative"])
 def test_nobody_listening_is_no_error(address: str | None) -> None:
-    """Whatever the variable says."""
     Notifier(address).tell("READY=1")
 
 

@@ -18,7 +18,6 @@ from sparkdash.store import Store
 
 
 def new_bus() -> Bus:
-    """The bus of a daemon that begins."""
     info = DaemonInfo(version="1", host="h", pid=1, started_at=START, runtime="podman", url="http://h/v1")
     ticks = iter(range(START + 1, START + 1000))
     return Bus(Snapshot(seq=7, at=START, daemon=info), lambda: float(next(ticks)))

@@ -42,7 +42,6 @@ class Mount:
         self._list = Path.iterdir
 
     def listed(self, folder: Path) -> Iterator[Path]:
-        """In place of Path.iterdir."""
         if folder == self.folder:
             self.waiting += 1
             self.answers.wait(PATIENCE_S)
@@ -52,7 +51,6 @@ class Mount:
 
 @pytest.fixture
 def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mount]:
-    """A folder with the profile `far`; it answers."""
     made = Mount(write(tmp_path / "mount", "far"))
     monkeypatch.setattr(Path, "iterdir", lambda folder: made.listed(folder))
     monkeypatch.setattr(profile_files, "SILENT_S", 0.0)
@@ -165,7 +163,6 @@ async def test_an_edit_is_told_by_the_kernel(tmp_path: Path, monkeypatch: pytest
 
 
 async def test_a_kernel_that_has_no_more_to_give_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files are looked at now and then all the same."""
     monkeypatch.setattr(inotify, "_opened", lambda: None)
     with inotify.watch_folders(lambda: None) as kernel:
         assert kernel is None

@@ -64,7 +64,6 @@ def test_it_finds_what_a_started_one_finds(script: str, tmp_path: Path, leads: b
 
 
 def test_two_of_them_are_strangers(script: str) -> None:
-    """Chance is its own in each."""
     said = [run([script, "0"], text=True, stdin=subprocess.DEVNULL).stdout.splitlines()[1].split() for _ in range(2)]
     assert said[0][0] != said[1][0]
 
@@ -83,14 +82,12 @@ def test_it_is_seen_to_live_and_to_die(script: str) -> None:
 
 
 def test_what_python_reads_at_its_start_is_read(tmp_path: Path) -> None:
-    """There it is started after all."""
     (tmp_path / "optimised.py").write_text("import sys; print(sys.flags.optimize)")
     done = run([str(tmp_path / "optimised.py")], env={**os.environ, "PYTHONOPTIMIZE": "1"}, text=True)
     assert done.stdout == "1\n"
 
 
 def test_a_traceback_and_an_interrupt(tmp_path: Path) -> None:
-    """As Python itself ends then."""
     (tmp_path / "fails.py").write_text("1 / 0")
     done = run([str(tmp_path / "fails.py")], text=True)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "ZeroDivisionError: division by zero")

@@ -53,7 +53,6 @@ def test_placeholders_numbers_and_paths_are_no_secrets(name: str, value: str) ->
 
 
 def test_flags_of_engines_that_speak_of_tokens_are_no_secrets() -> None:
-    """`--stop-token` takes a token of text."""
     assert not is_secret("<eos>", "stop-token", is_secret_flag)
     assert is_secret("letmein", "api-key", is_secret_flag)
 

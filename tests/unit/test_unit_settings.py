@@ -17,7 +17,6 @@ def test_defaults_hold_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The nearer the hand, the stronger."""
     file = tmp_path / "config.toml"
     file.write_text("port = 1\nreserve_gib = 4.5\n")
     monkeypatch.setenv("SPARKDASH_PORT", "2")

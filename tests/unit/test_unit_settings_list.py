@@ -47,7 +47,6 @@ def test_a_value_is_written_as_a_person_types_it(tmp_path: Path, key: list[str],
 
 @pytest.mark.parametrize(("key", "value"), [(["guard"], "perhaps"), (["unknown"], "1"), (["port"], "99999")])
 def test_a_value_that_is_not_valid_changes_nothing(tmp_path: Path, key: list[str], value: str) -> None:
-    """And the error names the key."""
     file = tmp_path / "config.toml"
     file.write_text("# mine\n", "utf-8")
     with pytest.raises(ProfileError, match=key[0]):

@@ -61,8 +61,6 @@ async def test_speed_ups_are_read_at_the_start_and_after_each_measurement(
 
 
 async def test_runs_that_cannot_be_read_change_nothing(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was known stays."""
-
     async def fails(*, simulated: bool) -> tuple[SpeedUp, ...]:
         raise HostError(f"The runs cannot be read ({simulated}).", code="report_failed")
 

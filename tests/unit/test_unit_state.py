@@ -59,7 +59,6 @@ def test_an_engine_of_an_edited_file_is_outdated() -> None:
 
 
 def test_a_swap_is_current_until_it_ends() -> None:
-    """Then it is the newest of the past ones."""
     swap = Swap(
         id="s", target="a", evict=(), cause=SwapCause.USER, phase=SwapPhase.LOAD, started_at=0, phase_at=0
     )  # fmt: skip

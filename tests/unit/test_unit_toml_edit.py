@@ -46,7 +46,6 @@ def test_one_value_changes_and_the_rest_of_the_text_stays(
 
 
 def test_a_value_goes_below_the_head_of_a_file_without_any() -> None:
-    """The comment at the head says what the file is."""
     assert set_toml_value("# mine\n\n[sets]\n", ["a"], "1") == "# mine\na = 1\n\n[sets]\n"
     assert set_toml_value("", ["a"], '"b"') == 'a = "b"\n'
 
@@ -57,7 +56,6 @@ def test_dotted_keys_and_inline_tables_keep_their_layout(text: str, new: str) ->
 
 
 def test_a_comment_within_the_old_value_is_not_lost() -> None:
-    """The owner edits that line."""
     with pytest.raises(ProfileError) as caught:
         set_toml_value("x = [ # why\n 1 ]\n", ["x"], "2")
     assert caught.value.code == "toml_layout"

@@ -23,7 +23,6 @@ def test_token_counts_are_short(count: float | None, text: str) -> None:
 
 
 def test_unknown_is_never_zero() -> None:
-    """Every formatter shows None as a dash and zero as zero."""
     assert [units.number(None), units.percent(None), units.gib(None)] == ["-", "-", "-"]
     assert [units.number(0.0, 1), units.percent(0.0), units.gib(0)] == ["0.0", "0 %", "0.0 GiB"]
 

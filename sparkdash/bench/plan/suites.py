@@ -258,7 +258,6 @@ def suite_folders() -> tuple[Path, ...]:
 
 
 def suite_files() -> dict[str, Path]:
-    """Return every suite's file by its name, which is the suite's."""
     return {
         file.stem: file
         for folder in suite_folders()

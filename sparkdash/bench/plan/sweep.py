@@ -59,7 +59,6 @@ def is_needed(family: str) -> bool:
 
 
 def delete_sweep_file(family: str) -> bool:
-    """Delete the file. Returns whether it existed."""
     file = sweep_file_path(family)
     there = file.exists() and _is_sweeps(file)
     if there:

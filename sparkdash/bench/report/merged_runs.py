@@ -26,7 +26,6 @@ class _Filled:
 
     results: Results
     arm: str
-    """Name in that run."""
     at: datetime
 
     def samples(self, keys: set[CellKey]) -> list[RequestSample]:

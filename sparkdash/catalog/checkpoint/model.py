@@ -40,7 +40,6 @@ _ALL_SLIDING = ("mistral", "mixtral", "phi3", "starcoder2")
 
 
 def text_config(config: Config) -> Config:
-    """Return the language model's part of the configuration."""
     found: Config | None = config
     while found is not None:
         config = found

@@ -137,7 +137,6 @@ def _groups(groups: Any, names: Mapping[str, str], notes: ImportNotes) -> Iterat
 
 
 def _matrix(matrix: Any, names: Mapping[str, str], notes: ImportNotes) -> Iterator[str]:
-    """Yield a set for each combination of the matrix that names no alternatives."""
     if not isinstance(matrix, dict):
         return
     given, sets = matrix.get("vars"), matrix.get("sets")

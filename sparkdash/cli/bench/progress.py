@@ -161,7 +161,6 @@ def print_waiting(why: str) -> None:
 
 
 def cell_count(count: int) -> str:
-    """Count cells: "1 cell", "5 cells"."""
     return f"{count} cell{'' if count == 1 else 's'}"
 
 

@@ -108,7 +108,6 @@ def progress_log_text(step: WeightsProgress) -> str:
 def print_local_files(
     profile: Profile, runtime: Runtime, known: Settings, as_json: bool, *, image: bool, weights: bool
 ) -> bool:
-    """Print which files of a profile are on this box; return whether all are."""
     names = [profile.image] if image and profile.image else []
     images = local_images(runtime, names)
     models = {

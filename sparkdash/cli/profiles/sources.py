@@ -409,7 +409,6 @@ def _fetch(name: str, url: str, ref: str | None) -> tuple[Any, str]:
 
 
 def _update(source: Source, *, yes: bool, as_json: bool) -> dict[str, Any]:
-    """Update one source; return its facts for programs."""
     from sparkdash.sources import source as source_file
     from sparkdash.sources.clone import changes, pinned_clone
 

@@ -40,7 +40,6 @@ class NodesProbe:
     here: Box
     nodes: Sequence[tuple[Node, Box]]
     profiles: Callable[[], Sequence[TwoNodeProfile]]
-    """Profiles for several nodes."""
 
     async def look(self, checks: Sequence[NodeCheck]) -> tuple[PairReadings, ...]:
         """Read what these checks need; never raises for a box that cannot be asked."""
@@ -58,7 +57,6 @@ class NodesProbe:
         return tuple(pairs)
 
     def _peers(self, box: Box) -> list[str]:
-        """Addresses of all other boxes."""
         others = [each for each in (self.here, *(other for _, other in self.nodes)) if each is not box and each.facts]
         return [link.address for each in others if each.facts for link in each.facts.links if link.address]
 

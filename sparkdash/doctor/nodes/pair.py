@@ -50,7 +50,6 @@ class BoxReadings:
     """Entry of nodes.toml; None for this box."""
     facts: NodeFacts | None = None
     sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Sections of `remote_readings`."""
     problem: SparkdashError | None = None
     settings: Settings = field(default_factory=Settings)
     """Owner's settings, which hold for all boxes."""

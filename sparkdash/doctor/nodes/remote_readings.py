@@ -97,7 +97,6 @@ def hcas() -> dict[str, Any]:
 
 
 def gids(port: Path) -> list[dict[str, Any]]:
-    """GIDs of a port that are set, by index."""
     found = []
     for index in sorted(map(int, names_in(port / "gids"))):
         gid = text(port / "gids" / str(index))

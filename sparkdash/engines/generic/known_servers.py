@@ -74,7 +74,6 @@ class KnownServer:
     """Where the description was seen to work."""
 
     def variables(self, context: int | None) -> Mapping[str, str]:
-        """Return the variables of a server whose profile has this context."""
         told = {self.context_env: str(context)} if self.context_env and context else {}
         return {**self.env, **told}
 

@@ -43,7 +43,6 @@ class OriginPolicy:
 
 @lru_cache(maxsize=64)
 def is_loopback(name: str) -> bool:
-    """Whether this is a loopback address or `localhost`."""
     if name in ("localhost", "localhost."):
         return True
     try:

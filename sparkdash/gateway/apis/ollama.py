@@ -147,7 +147,6 @@ class OllamaChat:
             return problems.encode_json({"error": _fault(error)})
 
     def _translated_lines(self, piece: bytes, *, last: bool) -> bytes:
-        """Translate a piece of the event stream into Ollama's lines."""
         lines = [*self._lines.feed(piece), *(self._lines.end() if last else ())]
         out = [self._line(data.strip()) for one in lines if (data := data_of(one)) is not None]
         if last and not self._over and self._heard.reason:  # some engines omit [DONE]

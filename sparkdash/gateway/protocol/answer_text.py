@@ -16,7 +16,6 @@ from sparkdash.sse import Frames
 from sparkdash.units import MIB
 
 Parts = Iterator[tuple[str, str]]
-"""Kind and text of each part of an answer."""
 REASONING, TEXT, CALL = "reasoning", "text", "call"
 
 

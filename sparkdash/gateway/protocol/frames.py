@@ -181,7 +181,6 @@ def _responses_error(error: SparkdashError, sequence: int) -> dict[str, Any]:
 
 
 def comment_frame(text: str = "") -> bytes:
-    """Return a comment, which every client ignores."""
     return b": " + " ".join(text.split()).encode() + b"\n\n" if text else COMMENT
 
 

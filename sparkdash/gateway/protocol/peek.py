@@ -73,7 +73,6 @@ class FormScanner:
         self._kept = b"\r\n"
         """Bytes whose meaning depends on what comes; before the first boundary a line end is missing."""
         self._kept_at = -2
-        """Position of `_kept` in the form."""
         self._state = _At.PREAMBLE
         self._field: str | None = None
         """Name of the field whose content comes, where it is one that is read."""

@@ -408,7 +408,6 @@ def _theirs(text: str) -> str:
 def _engines_own(
     name: FixName, dialects: frozenset[Dialect], needle: bytes, edit: Callable[[Body, CompatTarget], Changes]
 ) -> CompatRule:
-    """Rule for the engines that name it among their fixes."""
     return CompatRule(name, dialects, needle, lambda target: target.needs(name), edit)
 
 

@@ -183,7 +183,6 @@ _GAP = re.compile(r"[\s,:]*")
 
 
 def mirror_splice(*, stream: bool, before: Splice | None) -> Splice:
-    """Return the splice that mirrors reasoning, after the splice `before`."""
     if not stream:
         return _Whole()
     return _Chunks() if before is None else _Both(before, _Chunks())

@@ -270,7 +270,6 @@ class Tap:
         """Time of the first event with text, reasoning or a tool call, by the caller's clock."""
 
     def feed(self, chunk: bytes, now: float) -> None:
-        """Store a chunk that came at `now`."""
         self._chunks.append(chunk)
         self._times.append(now)
         self.size = size = self.size + len(chunk)

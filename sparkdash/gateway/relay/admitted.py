@@ -260,7 +260,6 @@ class RequestContext:
     """Holds the body until an engine's answer begins."""
     peeked: PeekedBody
     name: str
-    """Name for the supervisor."""
     profile: Profile | None
     """Profile of `name`, if it was read; None for `auto` and for an unknown name."""
     batch: bool

@@ -320,7 +320,6 @@ def _own_headers(context: RequestContext, lease: Lease) -> Mapping[str, str]:
 
 @asynccontextmanager
 async def _open_translated(context: RequestContext, lease: Lease, body: bytes) -> AsyncIterator[EngineResponse]:
-    """Open the engine with the request as a chat."""
     deps, dialect, asked = context.deps, context.route.dialect, json.loads(body.decode("utf-8-sig"))
     chat = as_chat(context.route.path, asked)
     if chat.left_out:

@@ -92,7 +92,6 @@ class ChatAnswer:
         yield from self._finished()
 
     def whole(self, body: bytes) -> bytes:
-        """Translate an answer that is no stream."""
         for _ in self._chunk(_object(body.decode("utf-8", "replace"))):
             pass
         for _ in self._finished():

@@ -163,7 +163,6 @@ class MemoryFigures:
     gpu: Mapping[int, int] | None = None
     """GPU memory by pid; None if the driver does not report it."""
     gpu_whole: bool = True
-    """Whether `gpu` has every process on the GPU."""
     gpu_memory: GpuMemory = GpuMemory.NONE
 
 

@@ -166,7 +166,6 @@ class Uncached:
 
 
 def flush_uncached(file: Path) -> None:
-    """Flush `file` to disk and drop it from the page cache."""
     opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fdatasync(opened)

@@ -54,7 +54,6 @@ class BuildJob:
     """Profile whose file has the `build:`."""
     build: ImageBuild
     folder: Path
-    """Folder of that file."""
     digest: str
 
 

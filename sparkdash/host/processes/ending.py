@@ -48,7 +48,6 @@ async def end_processes(*looks: Births | None) -> Leftovers:
 
 
 def as_leftovers(done: dict[str, Any], *, unseen: bool) -> Leftovers:
-    """Read the answer of `leftovers.end`."""
     stuck = tuple(done["stuck"])
     return Leftovers(
         ended=tuple(done["ended"]),

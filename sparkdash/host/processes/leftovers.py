@@ -77,7 +77,6 @@ def _owner(pid: int, root: Path) -> str:
 
 
 def processes_of_engine(mark: str, container: str | None = None, root: Path = PROC) -> Births:
-    """Living processes of the engine with this mark, or in the container of this id."""
     return {pid: mine for pid, (mine, found) in _marked(root).items() if found == mark or is_in(container, pid, root)}
 
 

@@ -56,7 +56,6 @@ def stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
 
 
 def read_stats(pids: Iterable[int], proc: Path = PROC) -> dict[int, ProcessStat]:
-    """Read the stats of the processes that still exist, by pid."""
     return {pid: found for pid in pids if (found := stat(pid, proc))}
 
 

@@ -43,7 +43,6 @@ class EngineProcesses:
         self._seen: dict[int, tuple[int, bool]] = {}
         """Start of every process, and whether its examination was the last one."""
         self._of: dict[int, str] = {}
-        """Container of each process of an engine."""
         self._containers: dict[str, str] = {}
         """Names of containers by id."""
         self._full_at = float("-inf")

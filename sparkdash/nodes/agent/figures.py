@@ -197,7 +197,6 @@ class NodeFigures:
 
     @property
     def is_silent(self) -> bool:
-        """Whether no figures come now."""
         return not self._heard.is_set()
 
     def pace(self, every_s: float) -> None:

@@ -33,7 +33,6 @@ GUARD = (
 CODE = "memory_guard"
 """Code for an engine that a guard killed, on whichever node."""
 PRESSED = 0.10
-"""Pressure that is mentioned."""
 _HINT = "Give it a smaller context or KV cache, run less beside it, or set `guard_kill_gib` in config.toml."
 
 
@@ -141,7 +140,6 @@ class GuardedContainer:
 
 
 def make_lease(settings: Settings, total: int, containers: Iterable[GuardedContainer]) -> dict[str, Any]:
-    """Return the lease for a node with `total` bytes of memory."""
     if settings.guard == "off":
         return {"stop": True}
     floors = decisions.choose_floors(settings, total)

@@ -53,7 +53,6 @@ class WatchInputs:
     """Dependencies of leases and reports."""
 
     engines: Callable[[], Mapping[str, Engine]]
-    """Engines by profile."""
     settings: Callable[[], Settings]
     publish: Callable[[Fact], object]
     record_kill: Callable[[GuardKill], object] = lambda _: None
@@ -179,6 +178,5 @@ WORKER = "-worker"
 
 
 def belongs_to(head: str, container: str) -> bool:
-    """Whether a container is the head of this name or one of its workers."""
     rank = container.removeprefix(head + WORKER)
     return container == head or (rank != container and rank.isdigit())

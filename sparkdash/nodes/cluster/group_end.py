@@ -38,7 +38,6 @@ class FirstEnd:
     code: int
 
     def line(self) -> str:
-        """Return a line for the end of the engine's log."""
         host = "this box" if self.member.node == LOCAL else self.member.node
         how = "is gone" if self.code == GONE else f"ended with exit code {self.code}"
         return f"sparkdash: of this engine's containers the one on {host} was the first to end: it {how}."
@@ -199,7 +198,6 @@ class _Outage:
         return now - self.since
 
     def tell_once(self, fault: str, down_s: float, limit_s: float) -> None:
-        """Tell an outage that has lasted for TOLD_S."""
         if down_s >= TOLD_S and not self._told:
             self._tell(fault, limit_s - down_s)
             self._told = True

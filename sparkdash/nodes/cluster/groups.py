@@ -67,7 +67,6 @@ class EngineGroup:
     head: ContainerInfo
     members: EngineMembers
     state: ContainerState
-    """State of the whole engine."""
 
     def as_container(self) -> ContainerInfo:
         return self.head if self.head.state is self.state else self.head.replace(state=self.state)
@@ -85,13 +84,11 @@ class Grouped:
 
 
 def members_of(spec: ContainerSpec) -> EngineMembers:
-    """Return the containers that a start of `spec` makes."""
     parts = (spec, *spec.workers)
     return EngineMembers(tuple(Member(spec.name, part.node, part.name) for part in parts), spec.port)
 
 
 def alone(node: str, container: str) -> EngineMembers:
-    """Return a container that stands for itself."""
     return EngineMembers((Member(container, node, container),))
 
 

@@ -20,7 +20,6 @@ from sparkdash.units import gib, one_line
 CUT = "cut"
 """Code of a request that was ended on purpose: for a swap after the drain, or by a person's stop."""
 NAMED = 2
-"""Holders that a refusal names."""
 RETRY_S = 10.0
 """Seconds that a full queue asks clients to wait. Clients keep Retry-After to the second, and none waits minutes."""
 

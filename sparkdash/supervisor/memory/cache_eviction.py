@@ -204,7 +204,6 @@ class ReadFiles:
 
     @property
     def has_open(self) -> bool:
-        """Whether a file is open now."""
         return any(file.is_open for file in self._files.values())
 
     def opened(self, number: int, at: float) -> None:

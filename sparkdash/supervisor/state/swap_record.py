@@ -311,7 +311,6 @@ class SwapRecord:
     def end(
         self, outcome: SwapOutcome, failure: Failure | None, record: Callable[[Swap], object] | None = None
     ) -> Swap:
-        """End the swap: hand it to `record`, publish and return it with its outcome."""
         ended = self.swap.replace(
             waits_for=None,
             until=None,

@@ -99,7 +99,6 @@ async def _unknown_containers(tools: Tools) -> list[ContainerInfo]:
 
 
 def is_registered(tools: Tools, container: ContainerInfo) -> bool:
-    """Whether the container is now an engine's in the registry."""
     return any(engine.container == container.name for engine in tools.registry.engines.values())
 
 
@@ -182,7 +181,6 @@ def report_unadoptable(tools: Tools, container: ContainerInfo, problems: Sequenc
 
 
 def _match(catalog: Catalog, container: ContainerInfo) -> AdoptableEngine | str:
-    """Return the engine to adopt, or why the container cannot be adopted."""
     labels = container.labels
     if LABEL_HEAD in labels:
         return f"the engine that it computed for, {labels[LABEL_HEAD]}, is gone"

@@ -18,7 +18,6 @@ model: Any = OpenAILike(
 
 
 def read_note(path: str) -> str:
-    """Reads a note."""
     return Path(path).read_text()
 
 

@@ -14,7 +14,6 @@ from sparkdash.domain.container import ContainerSpec, ContainerState, Leftovers
 
 
 def pid_of(profile: str) -> int:
-    """The one process of this profile's engine."""
     return zlib.crc32(profile.encode())
 
 
@@ -77,7 +76,6 @@ def _next_answer(does: Behaviour) -> str:
 
 
 async def serve(model: str, port: int, *, empty: bool = False, does: Behaviour | None = None) -> web.AppRunner:
-    """A tiny engine on a real socket."""
     does = does or Behaviour(empty_answers=empty)
 
     async def chat(_request: web.Request) -> web.Response:

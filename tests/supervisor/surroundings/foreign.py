@@ -24,7 +24,6 @@ class Foreign:
 
     @property
     def url(self) -> str:
-        """The root."""
         return f"http://127.0.0.1:{self._port}{self._prefix}"
 
     async def start(self) -> Foreign:
@@ -41,7 +40,6 @@ class Foreign:
         return self
 
     async def end(self) -> None:
-        """Stop listening."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None

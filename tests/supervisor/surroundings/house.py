@@ -171,7 +171,6 @@ class House:
         return Asking(self, name, seen if seen is not None else [], asks)
 
     async def leased(self, name: str) -> Lease:
-        """Get a lease, use the engine, and leave."""
         asking = self.ask(name)
         lease = await self.clock.drive(asking.granted())
         await asking.leave()
@@ -205,7 +204,6 @@ class House:
         return seen
 
     def swaps(self) -> list[Swap]:
-        """Those that ended, in order."""
         return [f.swap for f in self.facts if isinstance(f, SwapChanged) and f.swap.ended_at is not None]
 
     def notices(self) -> list[Notice]:
@@ -239,13 +237,11 @@ class Asking:
         return self._lease.done()
 
     async def leave(self) -> None:
-        """The answer is complete."""
         self._go.set()
         await self.task
         await self._house.clock.rest()
 
     async def vanish(self) -> None:
-        """The client hangs up."""
         self.task.cancel()
         with suppress(asyncio.CancelledError):
             await self.task

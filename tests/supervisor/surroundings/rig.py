@@ -70,7 +70,6 @@ def new(*, limit: int = 100) -> Rig:
 
 
 def with_a(*, limit: int = 100) -> Rig:
-    """`a` runs."""
     scheduler = new(limit=limit)
     scheduler.handle(Adopted("a", "f-a"))
     return scheduler

@@ -138,7 +138,6 @@ class FakeRuntime:
         return {pid_of(self.here[name].profile)} if name in self.here else set()
 
     def kill(self, profile: str, *words: str) -> Awaitable[None]:
-        """The engine of this profile dies by itself."""
         container = self.of(profile)
         for line in words:
             container.say(line)

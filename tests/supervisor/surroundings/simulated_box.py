@@ -148,7 +148,6 @@ class Box:
         return SimpleNamespace(total=TOTAL, available=self.available, free=self.available - cache, page_cache=cache)
 
     def load(self, model: Model) -> Engine:
-        """It takes its peak, then settles."""
         ready = self.now + model.load_s
         engine = Engine(model, [(self.now, 0.0), (ready - 1, model.peak), (ready, model.steady)])
         self._take(engine)

@@ -81,7 +81,6 @@ class Box:
 
 
 async def passes(house: Any, seconds: float) -> None:
-    """Let time pass."""
     await house.clock.drive(house.clock.sleep(seconds))
 
 

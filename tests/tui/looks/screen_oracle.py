@@ -33,7 +33,6 @@ class Box(NamedTuple):
     right: int
 
     def overlaps(self, other: Box) -> bool:
-        """Whether the two share a cell."""
         return not (
             self.bottom < other.top or other.bottom < self.top or self.right < other.left or other.right < self.left
         )
@@ -59,7 +58,6 @@ class Looked:
 
 
 def faults(seen: Looked) -> list[str]:
-    """Return what is wrong with a screen, each in a line."""
     wrong = [
         f"line {y} is {cell_len(line)} cells wide"
         for y, line in enumerate(seen.lines)
@@ -133,7 +131,6 @@ def _follow(grid: Sequence[Sequence[str]], top: int, left: int) -> Box | str:
 
 
 def collisions(frames: Sequence[Box]) -> list[str]:
-    """Frames that lie over each other."""
     return [
         f"frames lie over each other: {one} and {other}"
         for number, one in enumerate(frames)
@@ -210,7 +207,6 @@ def _is_seen(name: str, text: str) -> bool:
 
 
 def bars(seen: Looked) -> list[str]:
-    """Title bar and footer that are not whole."""
     wrong = []
     title, footer = seen.lines[0].strip(), seen.lines[-1].strip()
     if not re.search(r"\d\d:\d\d$", title):

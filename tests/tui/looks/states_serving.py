@@ -232,7 +232,6 @@ def captured_long_work(box: Any) -> Any:
 
 
 def simulated(box: Any) -> Any:
-    """The demo: every figure is invented."""
     snapshot = box.snapshot()
     return snapshot.replace(daemon=snapshot.daemon.replace(simulated=True, host="spark-1 (demo)"), traffic=True,
                             engines={box.gpt: box.engine(simulated=True)})  # fmt: skip
