@@ -54,7 +54,9 @@ class LinkMeasurement(Frozen):
     size: int | None = None
     """Bytes of one message."""
     gbit_s: float | None = None
-    """Rate in 10^9 bits per second."""
+    """Rate in 10^9 bits per second, of all devices together."""
+    each_gbit_s: tuple[float, ...] = ()
+    """Rate of each device, where several sent at once."""
     latency_us: float | None = None
     """Median time of one message, one way."""
     latency_p99_us: float | None = None
@@ -90,17 +92,28 @@ def keep_run(run: LinkRun, folder: Path | None = None) -> Path:
     return path
 
 
-def kept_runs(node: str, folder: Path | None = None) -> tuple[LinkRun, ...]:
-    """Read the kept runs of a node, the oldest first."""
+def kept_runs(node: str | None = None, folder: Path | None = None) -> tuple[LinkRun, ...]:
+    """Read the kept runs of a node (None: of all), the oldest first."""
     found = []
     for path in sorted((folder or link_runs_dir()).glob("*.json")):
         try:
             run = LinkRun.model_validate_json(read_small_text(path))
         except (OSError, ValidationError, UnicodeDecodeError):
             continue
-        if run.node == node:
+        if node in (None, run.node):
             found.append(run)
     return tuple(found)
+
+
+def channel_rates() -> dict[str, float]:
+    """Return Gb/s of ib_write_bw by queue pairs and channel, of the newest run: `1/1`, `1/2`, and `1` for all."""
+    found: dict[str, float] = {}
+    for run in kept_runs()[-1:]:
+        for one in run.measurements:
+            if one.what == WRITE_BW and one.gbit_s is not None:
+                found[f"{one.streams}"] = one.gbit_s
+                found |= {f"{one.streams}/{at}": rate for at, rate in enumerate(one.each_gbit_s or (one.gbit_s,), 1)}
+    return found
 
 
 class PublishedLinkFigure(Frozen):
@@ -245,14 +258,15 @@ async def _perftest(pair: LinkPair, seconds: float, progress: Progress) -> list[
         raise NotMeasured("The link has no RDMA device on both ends.")
     await _require(pair, LinkTool.PERFTEST, (WRITE_BW, "--version"))
     steps = [(WRITE_LAT, 1, rdma[:1]), *((WRITE_BW, count, rdma[:1]) for count in STREAMS), (SEND_BW, 4, rdma[:1])]
-    steps += [(WRITE_BW, 4, rdma)] if len(rdma) > 1 else []
+    steps += [(WRITE_BW, 1, rdma), (WRITE_BW, 4, rdma)] if len(rdma) > 1 else []
     found = []
     for program, count, links in steps:
         devices = tuple(str(link.here.hca) for link in links)
         progress(f"{program}, {count} queue pairs, {' + '.join(devices)}")
         figures = await asyncio.gather(*(_on_device(pair, program, count, link, seconds) for link in links))
         rates = [each.gbit_s for each in figures if each.gbit_s is not None]
-        found.append(figures[0].replace(devices=devices, gbit_s=sum(rates) if rates else None))
+        each = tuple(rates) if len(rates) == len(links) > 1 else ()
+        found.append(figures[0].replace(devices=devices, gbit_s=sum(rates) if rates else None, each_gbit_s=each))
     return found
 
 

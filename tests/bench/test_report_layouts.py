@@ -15,6 +15,7 @@ from sparkdash.bench.report.layout import load_layout
 from sparkdash.bench.run import Arm, CellKey, Kind, Mode
 from sparkdash.cli.main import app
 from sparkdash.errors import AdmissionError
+from sparkdash.nodes.link_bench import LinkMeasurement, LinkRun, LinkTool, keep_run
 from sparkdash.paths import bench_dir
 from tests.bench.conftest import AT
 
@@ -60,7 +61,7 @@ def assert_golden(name: str, text: str) -> None:
 
 
 def test_the_report_of_a_lab(night: Callable[..., None]) -> None:
-    """Batches, weights per node and context of each model; others' published figures beside."""
+    """Batches, weights per node, context and link; others' published figures beside."""
     batches = {BATCH[1]: 17.0, BATCH[2]: 12.0, BATCH[4]: 9.0}
     alone = {BATCH[1]: 58.0}
     rates = {
@@ -69,6 +70,10 @@ def test_the_report_of_a_lab(night: Callable[..., None]) -> None:
         "gpt-oss-120b/enforce-eager": {BATCH[1]: 26.0},
     }
     night("batch", rates, provenance=dict.fromkeys(rates, VLLM), visible=0.6, hits=97)
+    sent = {"tool": LinkTool.PERFTEST, "what": "ib_write_bw", "source": "local", "target": "spark2"}
+    both = LinkMeasurement(**sent, gbit_s=26.6, each_gbit_s=(13.34, 13.26))
+    alone_first = LinkMeasurement(**sent, gbit_s=13.4)
+    keep_run(LinkRun(at=AT.timestamp(), node="spark2", measurements=(alone_first, both)))
     assert_golden("lab", exported("lab"))
 
 
@@ -90,8 +95,9 @@ def test_the_steps_of_a_build(night: Callable[..., None]) -> None:
     """In the document's order, whatever the order of measuring; a blank row names the command that fills it."""
     steps = ("qwen3.5-122b/mtp-2", "qwen3.5-122b/hybrid", "qwen3.5-122b")
     rates = {name: {LONG: rate} for name, rate in zip(steps, (51.0, 30.8, 28.3), strict=True)}
+    rates["qwen3.5-35b-a3b"] = {LONG: 112.0}
     told = {"qwen3.5-122b/mtp-2": {"kv_tokens": 355_000, "context_limit": 262_144, "image": "vllm-qwen35-v2"}}
-    night("seeds", rates, provenance=told)
+    night("seeds", rates, provenance=told, drafts={"qwen3.5-122b/mtp-2": (90, 70)})
     text = exported("steps")
     assert_golden("steps", text)
     assert "Missing: `sparkdash bench qwen3.5-122b/hybrid-mtp-2 --suite seeds`" in text

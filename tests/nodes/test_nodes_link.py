@@ -151,7 +151,8 @@ async def test_perftest_measures_each_end_with_its_own_device_and_gid_index() ->
     rdma = [each for each in run.measurements if each.tool is LinkTool.PERFTEST]
     assert rdma[-1].devices == ("rocep1s0f1", "roceP2p1s0f1")
     assert rdma[-1].gbit_s == pytest.approx(216.84)
-    assert [each.streams for each in rdma if each.what == "ib_write_bw"] == [1, 4, 8, 4]
+    assert [each.streams for each in rdma if each.what == "ib_write_bw"] == [1, 4, 8, 1, 4]
+    assert [each.each_gbit_s for each in rdma[-3:]] == [(), (108.42, 108.42), (108.42, 108.42)]
     assert rdma[0].latency_us == 1.62
     call = next(words for words in asked(here) if "ib_write_bw" in words and "-q 4" in words)
     assert "timeout -k 1 17 ib_write_bw -d rocep1s0f1 -x 3 -F" in call
@@ -229,7 +230,7 @@ async def test_a_client_that_comes_before_its_server_tries_again(monkeypatch: py
         Box(LOCAL, Early(*TOOLS), here.facts), Box("spark2", Waiting(VERSION), there.facts), NODE, quiet
     )
     assert run.missing == {}
-    assert len(run.measurements) == 12
+    assert len(run.measurements) == 13
 
 
 async def test_a_script_that_fails_is_told_with_its_last_words() -> None:

@@ -41,13 +41,16 @@ _NO_FACTS = Provenance()
 
 
 def filled_tables(
-    source: TableSource, tables: Sequence[TableLayout], published: Mapping[str, Sequence[Published]]
+    source: TableSource,
+    tables: Sequence[TableLayout],
+    published: Mapping[str, Sequence[Published]],
+    links: Mapping[str, float],
 ) -> Iterator[Block]:
     """Build each table of a layout; the commands that fill its blanks stand under it."""
     for table in tables:
         notes = Footnotes()
-        rows = [RowFiller(source, {**table.given, **row}, notes, published) for row in table.rows]
-        above = RowFiller(source, table.given, notes, published)
+        rows = [RowFiller(source, {**table.given, **row}, notes, published, links) for row in table.rows]
+        above = RowFiller(source, table.given, notes, published, links)
         cells = [[row.fill(template) for template in table.columns.values()] for row in rows]
         yield Heading(2, table.title)
         yield from _lines(above, table.above)
@@ -78,11 +81,14 @@ class RowFiller:
         given: Mapping[str, str],
         notes: Footnotes,
         published: Mapping[str, Sequence[Published]],
+        links: Mapping[str, float],
     ) -> None:
         self.source = source
         self.given = given
         self.notes = notes
+        self.links = links
         self.published = published.get(given.get("profile", ""), ())
+        self.others_published = published.get(given.get("over", ""), ())
         self.profile = given.get("profile", "")
         arm = source.report.arm(source.arm(self.profile) or "")
         self.facts = (arm.provenance if arm else None) or _NO_FACTS
@@ -91,6 +97,8 @@ class RowFiller:
     def command(self) -> str | None:
         """Return the command that measures the row; None where nothing does."""
         suite = self.given.get("suite")
+        if "command" in self.given:
+            return self.given["command"]
         if not suite or not self.profile or self.source.impossible(self.profile):
             return None
         return f"sparkdash bench {self.profile} --suite {suite}"
@@ -171,16 +179,32 @@ def _times(row: RowFiller, cell: str) -> str:
     return "" if (ratio := _ratio(row, cell)) is None else f"{ratio:.2f}x"
 
 
-def _published(row: RowFiller, which: str) -> str:
-    """Return the published figure of the row's `workload`, else the first one: `17.0`, `57 to 60`, `355K tokens`."""
-    workload = row.given.get("workload")
-    for one in row.published:
-        names = (which,) if which else (*(f"{rate}_tok_s" for rate in RATES), "tok_s")
-        values = ((name, getattr(one, name)) for name in names)
-        found = next(((name, value) for name, value in values if value is not None), None)
-        if found and workload in (None, one.workload):
-            return PUBLISHED[found[0]](found[1]) if found[0] in PUBLISHED else _range(found[1], one.upto)
-    return DASH
+def _beyond(row: RowFiller, cell: str) -> str:
+    """Return the change over the published rate of the profile `over`, in brackets: it is another box's."""
+    mine, theirs = row.figure(row.profile, cell), _find_published(row.others_published, None, "")
+    return f"({format_change(mine.median / theirs[1] - 1)})" if mine and mine.median and theirs else ""
+
+
+def _published(row: RowFiller, words: str) -> str:
+    """Return the published figure of the row's `workload`, else the first one: `17.0`, `57 to 60`, `355K tokens`.
+
+    `words`: the figure's name, and another workload than the row's.
+    """
+    which, _, workload = words.partition(" ")
+    if (found := _find_published(row.published, workload or row.given.get("workload"), which)) is None:
+        return DASH
+    name, value, upto = found
+    return PUBLISHED[name](value) if name in PUBLISHED else _range(value, upto)
+
+
+def _find_published(
+    published: Sequence[Published], workload: str | None, which: str
+) -> tuple[str, float, float | None] | None:
+    """Find the name, the value and the upper end of a figure."""
+    names = (which,) if which else (*(f"{rate}_tok_s" for rate in RATES), "tok_s")
+    fitting = (one for one in published if workload in (None, one.workload))
+    values = ((name, getattr(one, name), one.upto) for one in fitting for name in names)
+    return next((found for found in values if found[1] is not None), None)
 
 
 def _range(value: float, upto: float | None) -> str:
@@ -236,6 +260,19 @@ def _status(row: RowFiller, _: str) -> str:
     return "simulated" if report.simulated else "measured"
 
 
+def _link(row: RowFiller, which: str) -> str:
+    return f"{row.links[which]:.2f}" if which in row.links else ""
+
+
+def _accepted(row: RowFiller, cell: str) -> str:
+    """Return the share of drafted tokens that were accepted, by the engine's own counters."""
+    arm, key = row.source.arm(row.profile), row.key(cell)
+    found = next((one for one in row.source.report.speculation if (one.arm, one.key) == (arm, key)), None)
+    if found is None or not found.accepted_at:
+        return row.measured(row.source.metric, cell) and DASH
+    return format_percent(sum(found.accepted_at) / len(found.accepted_at))
+
+
 def _kv(row: RowFiller, _: str) -> str:
     return row.known(row.facts.kv_tokens and f"{tokens_text(row.facts.kv_tokens)} tokens")
 
@@ -244,6 +281,9 @@ FIELDS: Mapping[str, Callable[[RowFiller, str], str]] = {
     **{metric.value: _metric(metric) for metric in BenchMetric},
     "n": _samples,
     "gain": _gain,
+    "beyond": _beyond,
+    "accepted": _accepted,
+    "link": _link,
     "times": _times,
     "published": _published,
     "date": _date,
@@ -258,4 +298,5 @@ FIELDS: Mapping[str, Callable[[RowFiller, str], str]] = {
     "math": lambda row, _: arm_tables.math_share(row.source, row.profile, ""),
     "status": _status,
 }
-"""Names in a template, beside the texts of its row; figures take a cell, `published` a field of that name."""
+"""Names in a template, beside the texts of its row; figures take a cell, `published` a field of that name, and `link`
+the queue pairs and the channel (`1/2`)."""

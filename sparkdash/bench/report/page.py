@@ -73,6 +73,8 @@ class LocalProfiles:
     published: Mapping[str, Sequence[Published]] = field(default_factory=dict)
     weights: Mapping[str, Mapping[str, WeightFacts]] = field(default_factory=dict)
     """Weights by profile and role (target, drafter), where the headers could be read."""
+    links: Mapping[str, float] = field(default_factory=dict)
+    """Measured Gb/s of the link between two boxes, by queue pairs and channel."""
 
 
 def report_page(
@@ -112,7 +114,7 @@ def _blocks(source: TableSource, layout: Layout, local: LocalProfiles) -> Iterat
     for flag in report.flags:
         yield TextBlock((f"{'Not compared' if flag.refuses else 'Mind'} ({flag.arm}): {flag.text}",), Tone.WORSE)
     if layout.tables:
-        yield from filled_tables(source, layout.tables, local.published)
+        yield from filled_tables(source, layout.tables, local.published, local.links)
         return
     yield from _commands(source)
     for group in layout.groups:

@@ -202,6 +202,7 @@ def parse_metric(name: str) -> BenchMetric:
 def local_profiles(report: Report) -> LocalProfiles:
     from sparkdash.bench.report.page import LocalProfiles
     from sparkdash.cli.local import configured_catalog
+    from sparkdash.nodes.link_bench import channel_rates
 
     profiles = configured_catalog().profiles.values()
     measured = {arm.profile for arm in report.arms}
@@ -209,6 +210,7 @@ def local_profiles(report: Report) -> LocalProfiles:
         cannot_run={one.name: one.cannot_run for one in profiles if one.cannot_run},
         published={one.name: one.published for one in profiles if one.published},
         weights=_weights([profile for profile in profiles if profile.name in measured]),
+        links=channel_rates(),
     )
 
 
