@@ -17,10 +17,8 @@ from sparkdash.errors import UpstreamError
 from sparkdash.sse import Lines, data_of
 from sparkdash.upstream.connection import EngineConnection, EngineResponse, OutgoingBody, encode_headers
 
-CONNECT_S = 2.0
-"""Seconds for a connection on loopback; one that takes longer will not come."""
-REMOTE_CONNECT_S = 10.0
-"""Seconds for a connection elsewhere: names are looked up, packets lost, certificates exchanged."""
+CONNECT_S = 10.0
+"""Seconds for a connection: names are looked up, packets lost, certificates exchanged, and a busy box's loop is late."""
 KEPT_S = 15.0
 """Seconds (and at most as many again) for which an idle connection is kept.
 
@@ -91,12 +89,11 @@ class Pool:
         Raises:
             UpstreamError: code `engine_unreachable`.
         """
-        limit_s = CONNECT_S if origin.is_near else REMOTE_CONNECT_S
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(CONNECT_S):
                 connection = await self._connected(origin)
         except TimeoutError:
-            raise _unreachable(origin, called, f"no connection within {limit_s:g} s") from None
+            raise _unreachable(origin, called, f"no connection within {CONNECT_S:g} s") from None
         except OSError as error:
             raise _unreachable(origin, called, error.strerror or str(error)) from None
         self._open.add(connection)

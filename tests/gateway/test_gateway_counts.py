@@ -35,12 +35,6 @@ PROMPTS = [
 """The first words of them are shared by several requests, so that some are found in the prefix cache, and some are evicted."""
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A box that is so busy that its loopback takes seconds is no failure."""
-    monkeypatch.setattr("sparkdash.upstream.client.CONNECT_S", 60.0)
-
-
 class Truth:
     """The engine's own answers, by the name that each request's client goes by."""
 

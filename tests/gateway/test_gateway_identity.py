@@ -35,12 +35,6 @@ WORDS = (
 DONE = b"data: [DONE]\n\n"
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A box that is so busy that its loopback takes seconds is no failure."""
-    monkeypatch.setattr("sparkdash.upstream.client.CONNECT_S", 60.0)
-
-
 def frame(dice: random.Random) -> bytes:
     """Something that an engine might send, or anything at all."""
     newline = dice.choice((b"\n", b"\n", b"\n", b"\r\n"))
