@@ -88,7 +88,7 @@ class TensorFold(EngineAdapter):
     owned_by = "tensorfold"
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
-        """Build the container, or one with a rank for each of two nodes: rank 0 serves, and the other follows it."""
+        """Build the container, or one with a rank for each node: rank 0 serves, and the others follow it."""
         words = [
             *containers.program(profile, self.program),
             *(argv.target_model(profile).ref, "--name", profile.name, "--host", argv.HOST, "--port", str(launch.port)),

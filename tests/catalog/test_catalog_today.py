@@ -29,20 +29,21 @@ with (PUBLISHED / "autumn.csv").open() as _file:
 OURS = {
     "host", "port", "name", "served-model-name", "node-rank", "rank", "nnodes", "master", "master-addr", "master-port",
     "revision", "distributed-executor-backend", "enable-prompt-tokens-details", "disable-access-log-for-endpoints",
+    "otlp-traces-endpoint",
 }  # fmt: skip
 """Flags that sparkdash sets by itself."""
 
 READ = {"load-format", "safetensors-load-strategy", "model-loader-extra-config"}
-"""b12x needs io_uring, which the runtimes' own filters deny; instanttensor needs a patch for this draft."""
+"""vLLM's default loader is slow on a GB10; instanttensor needs a patch for this draft."""
 CHANGED = {
     "qwen3.8-flash-next": {"vision-image-tokens"},  # the build reads TENSORFOLD_IMAGE_TOKENS, which the kit sets too
     "qwen3.8-27b/tensorfold": {"drafter"},  # named, where the kit has it found
-    "qwen3.8-flash-next/sparkring": READ,
-    "qwen3.8-flash-next/sparkring-4": READ,
     "qwen3.8-flash-next/two-sparks": READ,
-    "glm-5.3-flash/sparkring": READ,
-    "glm-5.3-flash/sparkring-4": READ,
-    "mimo-v2.6-flash": READ | {"speculative-config"},  # the drafter's folder
+    "mimo-v2.6-flash": {"speculative-config"},  # the drafter's folder
+    "mimo-v2.6-flash/sparkring-4": {"speculative-config"},
+    "mimo-v2.6-flash/three-sparks": READ | {"kv-cache-dtype"},  # which needs a patch of vLLM
+    "minimax-m3": READ,
+    "qwen3.6-35b-a3b/beside": READ,
     "deepseek-v4-flash": READ,
     "deepseek-v4.1-flash": {"hf-overrides"},  # the tables' folder
 }
