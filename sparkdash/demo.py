@@ -32,7 +32,7 @@ from sparkdash.settings import Settings
 from sparkdash.units import GIB
 
 if TYPE_CHECKING:
-    from sparkdash.sim.nodes import SimulatedBoxes
+    from sparkdash.sim.box import SimulatedBoxes
 
 LOG = structlog.get_logger("sparkdash.demo")
 FIRST = "gpt-oss-120b"
@@ -93,7 +93,7 @@ def _watch(options: DemoOptions) -> int:
 
 async def _sweep(folder: Path) -> None:
     """Stop engines that outlived a killed child."""
-    from sparkdash.sim.nodes import left_runtimes
+    from sparkdash.sim.box import left_runtimes
 
     for runtime in left_runtimes(folder):
         for left in await runtime.containers({}):
@@ -217,7 +217,7 @@ async def _live(folder: Path, options: DemoOptions) -> None:
 
 
 def _boxes(folder: Path, count: int, settings: Settings) -> SimulatedBoxes:
-    from sparkdash.sim.nodes import one_box, several_boxes
+    from sparkdash.sim.box import one_box, several_boxes
 
     reserve = int(settings.reserve_gib * GIB)
     return one_box(folder) if count == 1 else several_boxes(folder, count, owner=paths.owner(), reserve=reserve)

@@ -17,7 +17,7 @@ from sparkdash.units import printable
 
 if TYPE_CHECKING:
     from sparkdash.doctor import Probe
-    from sparkdash.doctor.readings import DaemonSeen
+    from sparkdash.doctor.check import DaemonSeen
     from sparkdash.domain.node import Finding
 
 WARNED, FAILED = 1, 5
@@ -133,7 +133,7 @@ def _probe() -> Probe:
 def seen_daemon() -> DaemonSeen:
     """Return what the running daemon says of itself, or why none answers."""
     from sparkdash.client.client import Client
-    from sparkdash.doctor.readings import DaemonSeen
+    from sparkdash.doctor.check import DaemonSeen
     from sparkdash.errors import SparkdashError
 
     try:

@@ -402,7 +402,7 @@ def slow_lines(plan: Plan, profile: Profile, columns: int) -> Iterator[str]:
     from sparkdash.cli.profiles.page import wrap_beside_label
     from sparkdash.domain.phrases import start_facts
     from sparkdash.engines.registry import adapter_of
-    from sparkdash.engines.start_costs import largest_costs
+    from sparkdash.engines.start_stages import largest_costs
 
     if not plan.starts:
         yield f"No start of {plan.profile} is recorded. `sparkdash use {plan.profile}` starts it."

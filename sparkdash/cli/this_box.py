@@ -168,7 +168,7 @@ def look_at_box(model: str | None, steps: Collection[Step], ports: tuple[int, ..
     """
     from sparkdash.cli.local import box_bytes, local_stock, make_runtime, profile_summaries, profiles_without_text
     from sparkdash.discovery.look import discover
-    from sparkdash.sources.source import read_sources
+    from sparkdash.sources import read_sources
 
     known = settings.load_settings()
     profiles, _ = profile_summaries()

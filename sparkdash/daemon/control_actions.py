@@ -89,8 +89,8 @@ async def run_doctor(daemon: Daemon, names: Sequence[str]) -> Diagnosis:
         import_module, "sparkdash.doctor.nodes.examine"
     )  # 30 ms, rarely needed, and the loop must not wait
     from sparkdash import doctor
+    from sparkdash.doctor.check import DaemonSeen
     from sparkdash.doctor.nodes.examine import examine_all, with_node_names
-    from sparkdash.doctor.readings import DaemonSeen
 
     world, settings = daemon.bus.snapshot, daemon.supervisor.settings
     low_power = world.sample is not None and world.sample.low_power

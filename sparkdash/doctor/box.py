@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sparkdash.doctor.check import CheckResult, check, fail, note, ok, unknown, warn
-from sparkdash.doctor.readings import Readings
+from sparkdash.doctor.check import CheckResult, Readings, check, fail, note, ok, unknown, warn
 from sparkdash.domain.metric import Gpu
-from sparkdash.telemetry import gpu_power
+from sparkdash.telemetry.power import BUSY, CURE, describe_gpu, is_stuck
 from sparkdash.units import KIB
 
 OS_RELEASE = "/etc/os-release"
@@ -152,16 +151,16 @@ def page_size(readings: Readings) -> Iterator[CheckResult]:
 def power(readings: Readings) -> Iterator[CheckResult]:
     """Use the daemon's longer observation first; of our own readings each must show the state."""
     if readings.daemon is not None and readings.daemon.low_power:
-        yield fail("The daemon sees the GPU stuck in the low-power state (/api/state).", gpu_power.CURE)
+        yield fail("The daemon sees the GPU stuck in the low-power state (/api/state).", CURE)
         return
     if not readings.looks:
         yield unknown("NVML does not answer; see the check driver.")
         return
     last = readings.looks[-1]
-    figures = f"{gpu_power.describe_gpu(last)} (NVML)"
-    if gpu_power.is_stuck(readings.looks):
-        yield fail(f"{figures}: stuck in the low-power state.", gpu_power.CURE)
-    elif (last.utilization or 0.0) < gpu_power.BUSY:
+    figures = f"{describe_gpu(last)} (NVML)"
+    if is_stuck(readings.looks):
+        yield fail(f"{figures}: stuck in the low-power state.", CURE)
+    elif (last.utilization or 0.0) < BUSY:
         yield ok(f"{figures}; the stuck state shows only while an engine works.")
     else:
         yield ok(f"{figures}.")

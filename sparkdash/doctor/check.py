@@ -1,18 +1,228 @@
-"""Checks of the doctor: their results, the readings that they declare, the register of all, and their run.
+"""Checks of the doctor: what they read from a box, their results, the register of all, and their run.
+
+Rule: a thing that does not exist is None. A thing that exists but could not be read raises Unreadable, which makes the
+finding "unknown".
 
 Pure.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import NamedTuple, TypedDict, TypeVar, Unpack
 
 from sparkdash.catalog.catalog import nearest
-from sparkdash.doctor.readings import Readings, Unreadable
+from sparkdash.domain.memory import LoadContiguity, MemoryAccount
+from sparkdash.domain.metric import Gpu
 from sparkdash.domain.node import Finding, Status
 from sparkdash.errors import AdmissionError
+from sparkdash.host.command import CommandResult
+from sparkdash.host.kernel_lines import KernelFindings
+from sparkdash.settings import Settings
+
+T = TypeVar("T")
+
+
+class Unreadable(Exception):  # noqa: N818 - no error, but an answer
+    """Existing thing that could not be read; the message says what and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Size of a file system in bytes; `free` is what this user may still write."""
+
+    total: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Listening TCP port. `pid` and `program` are None where the kernel hides them from this user."""
+
+    port: int
+    address: str
+    pid: int | None = None
+    program: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSeen:
+    """Answer of the daemon; `problem` says why there is none, and the other fields are then None."""
+
+    address: str
+    version: str | None = None
+    pid: int | None = None
+    url: str | None = None
+    runtime: str | None = None
+    low_power: bool = False
+    """Whether the daemon sees the GPU stuck in its low-power state."""
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilesSeen:
+    """Counts of the catalog: profiles that load, problems of files, errors and warnings by the rules."""
+
+    profiles: int
+    problems: int
+    errors: int
+    warnings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Readings read from one box. Paths have `{user}`-like names filled in; units are bytes and seconds."""
+
+    settings: Settings = field(default_factory=Settings)
+    settings_problem: str | None = None
+    """Why the owner's settings are not valid; `settings` are then the defaults."""
+    machine: str = ""
+    """Output of `uname -m`."""
+    kernel: str = ""
+    """Output of `uname -r`."""
+    page_size: int = 4096
+    """Bytes of a page of memory."""
+    uid: int = 0
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Values of `{user}`, `{uid}`, `{home}`, `{hf_home}`, `{cache_dir}` and `{graphroot}`."""
+    files: Mapping[str, str | Unreadable | None] = field(default_factory=dict)
+    commands: Mapping[tuple[str, ...], CommandResult | Unreadable | None] = field(default_factory=dict)
+    disks: Mapping[str, Disk | Unreadable] = field(default_factory=dict)
+    listeners: Sequence[Listener] | Unreadable = ()
+    looks: Sequence[Gpu] = ()
+    """A few readings of the GPU, a second apart; empty without NVML."""
+    daemon: DaemonSeen | None = None
+    profiles: ProfilesSeen | Unreadable | None = None
+    account: MemoryAccount | Unreadable | None = None
+    """Account of the box's memory by holder."""
+    loads: Sequence[LoadContiguity] | Unreadable = ()
+    """Free blocks before and after the last loads, oldest first."""
+    kernel_log: KernelFindings | Unreadable | None = None
+    """Lines of the kernel's log of the last day; None where it is closed to this user."""
+
+    @property
+    def rootless(self) -> bool:
+        """Whether podman runs for an ordinary user."""
+        return self.uid != 0
+
+    def path(self, pattern: str) -> str:
+        """Fill the names of a declared path in. Raises Unreadable for a name without a known value."""
+        try:
+            return pattern.format_map(self.names)
+        except KeyError:
+            raise Unreadable(f"The place of {pattern} is not known") from None
+
+    def file(self, pattern: str) -> str | None:
+        """Text of one declared file; None if it does not exist."""
+        return require_read(self.files[self.path(pattern)])
+
+    def matching(self, pattern: str) -> dict[str, str]:
+        """Text of every file that matches a declared pattern, by path."""
+        wanted = self.path(pattern)
+        found = {path: require_read(text) for path, text in self.files.items() if fnmatchcase(path, wanted)}
+        return {path: text for path, text in sorted(found.items()) if text is not None}
+
+    def ran(self, command: tuple[str, ...]) -> CommandResult | None:
+        """Result of a declared command; None without such a program."""
+        return require_read(self.commands[command])
+
+    def disk(self, pattern: str) -> Disk:
+        """File system of a declared path."""
+        found = require_read(self.disks.get(self.path(pattern), Unreadable(f"{pattern} is not known")))
+        assert found is not None  # noqa: S101 - a disk is read or an Unreadable
+        return found
+
+    def heard(self) -> Sequence[Listener]:
+        found = require_read(self.listeners)
+        return () if found is None else found
+
+    def told_loads(self) -> Sequence[LoadContiguity]:
+        """Last loads of engines; none before a daemon has recorded any."""
+        return require_read(self.loads) or ()
+
+    def kernel_lines(self) -> KernelFindings | None:
+        """Lines of the kernel's log; None if this user may not read it."""
+        return require_read(self.kernel_log)
+
+
+def require_read(value: T | Unreadable) -> T:
+    if isinstance(value, Unreadable):
+        raise value
+    return value
+
+
+def file_system(path: str, mountinfo: str) -> str | None:
+    """Type of the file system of `path`, from /proc/self/mountinfo (proc(5)); None if it lists none."""
+    best, kind = "", None
+    for line in mountinfo.splitlines():
+        before, dash, after = line.partition(" - ")
+        words = before.split()
+        if not dash or len(words) < 5:
+            continue
+        point = words[4].replace("\\040", " ")
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, after.split()[0]
+    return kind
+
+
+COMMAND = ("podman", "info", "--format", "json")
+
+_NUMBERS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class PodmanInfo:
+    """Readings that `podman info` prints; empty text for a missing one."""
+
+    version: str
+    graph_root: str
+    graph_driver: str
+    oci_runtime: str
+    network: str
+
+
+def parse_podman_info(done: CommandResult) -> PodmanInfo | None:
+    """Parse the result of COMMAND; None if it failed or is no JSON."""
+    try:
+        found = json.loads(done.out) if not done.code else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    return PodmanInfo(
+        version=_text(found, "version", "Version"),
+        graph_root=_text(found, "store", "graphRoot"),
+        graph_driver=_text(found, "store", "graphDriverName"),
+        oci_runtime=_text(found, "host", "ociRuntime", "name"),
+        network=_text(found, "host", "networkBackend"),
+    )
+
+
+def _text(found: object, *keys: str) -> str:
+    """Text at the end of a path of keys; empty if it is missing or no text."""
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def podman_info_of(readings: Readings) -> PodmanInfo:
+    """Return podman's readings on this box. Raises Unreadable without them, which the check `podman` reports."""
+    done = readings.ran(COMMAND)
+    if done is None:
+        raise Unreadable("podman is not installed")
+    if (info := parse_podman_info(done)) is None:
+        raise Unreadable("`podman info` fails, see the check podman")
+    return info
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Parse a version: "4.9.3" -> (4, 9, 3). Keeps the first three numbers; empty without any."""
+    return tuple(int(number) for number in _NUMBERS.findall(version)[:3])
 
 
 class CheckResult(NamedTuple):

@@ -9,10 +9,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sparkdash.doctor import readings as podman_info
+from sparkdash.doctor import check as podman_info
 from sparkdash.doctor.box import MODULE, loaded_driver
-from sparkdash.doctor.check import CheckResult, check, fail, note, ok, unknown, warn
-from sparkdash.doctor.readings import Readings, Unreadable, file_system
+from sparkdash.doctor.check import CheckResult, Readings, Unreadable, check, fail, file_system, note, ok, unknown, warn
 from sparkdash.host.command import CommandResult
 from sparkdash.host.podman.answers import last_words
 from sparkdash.host.processes.leftovers import SECCOMP

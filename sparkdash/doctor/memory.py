@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from sparkdash.doctor.box import MODULE, loaded_driver
-from sparkdash.doctor.check import CheckResult, check, note, ok, unknown, warn
-from sparkdash.doctor.readings import Readings, Unreadable, require_read
+from sparkdash.doctor.check import CheckResult, Readings, Unreadable, check, note, ok, require_read, unknown, warn
 from sparkdash.domain.memory import BLOCK, Contiguity, GpuMemory, Holder, Holding, LoadContiguity, MemoryAccount
 from sparkdash.host.kernel_figures import parse_meminfo
 from sparkdash.host.memory import contiguity as host

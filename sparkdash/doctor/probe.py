@@ -20,9 +20,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from sparkdash import catalog, paths
-from sparkdash.doctor import box, containers, memory, readings, services  # noqa: F401 - in the register's order
-from sparkdash.doctor.check import Check, checks_named, judge
-from sparkdash.doctor.readings import DaemonSeen, Disk, Listener, ProfilesSeen, Readings, Unreadable
+from sparkdash.doctor import box, check, containers, memory, services  # noqa: F401 - in the register's order
+from sparkdash.doctor.check import (
+    Check,
+    DaemonSeen,
+    Disk,
+    Listener,
+    ProfilesSeen,
+    Readings,
+    Unreadable,
+    checks_named,
+    judge,
+)
 from sparkdash.domain.memory import LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.node import Finding
@@ -39,7 +48,7 @@ from sparkdash.paths import open_regular
 from sparkdash.rules import findings
 from sparkdash.settings import Settings
 from sparkdash.store import past
-from sparkdash.telemetry import gpu_power
+from sparkdash.telemetry import power
 
 READ_S = 5.0
 """Time limit of one read. All reads together take 0.1 s on an idle box."""
@@ -95,7 +104,7 @@ async def read_looks() -> list[Gpu]:
     found: list[Gpu] = []
     while (gpu := (await nvml.read()).gpu) is not None:
         found.append(gpu)
-        if len(found) == LOOKS or (gpu.utilization or 0.0) < gpu_power.BUSY:
+        if len(found) == LOOKS or (gpu.utilization or 0.0) < power.BUSY:
             break
         await asyncio.sleep(APART_S)
     return found
@@ -233,8 +242,8 @@ class Probe:
             "hf_home": self._own(self.settings.hf_home),
             "cache_dir": self._own(self.settings.cache_dir),
         }
-        done = commands.get(readings.COMMAND)
-        if isinstance(done, CommandResult) and (info := readings.parse_podman_info(done)) and info.graph_root:
+        done = commands.get(check.COMMAND)
+        if isinstance(done, CommandResult) and (info := check.parse_podman_info(done)) and info.graph_root:
             names["graphroot"] = info.graph_root
         return names
 

@@ -11,9 +11,20 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from sparkdash import __version__
-from sparkdash.doctor.check import CheckResult, check, fail, note, ok, unknown, warn
+from sparkdash.doctor.check import (
+    CheckResult,
+    Listener,
+    Readings,
+    check,
+    fail,
+    file_system,
+    note,
+    ok,
+    require_read,
+    unknown,
+    warn,
+)
 from sparkdash.doctor.containers import MOUNTS, REMOTE
-from sparkdash.doctor.readings import Listener, Readings, file_system, require_read
 from sparkdash.host.kernel_lines import KernelLine, advice, meaning
 from sparkdash.settings import Settings
 from sparkdash.units import GIB, gib

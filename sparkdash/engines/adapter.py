@@ -35,7 +35,7 @@ from sparkdash.engines.proposal import (
     plan_cache,
 )
 from sparkdash.engines.rule import Rule
-from sparkdash.engines.start_costs import Lever
+from sparkdash.engines.start_stages import Lever
 
 POOLING = frozenset({Task.EMBED, Task.RERANK})
 _ENCODERS = ("bert", "roberta", "mpnet", "gte", "t5encoder")

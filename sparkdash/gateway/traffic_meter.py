@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sparkdash.domain.metric import GatewayFigures, LiveRequest, TrafficLook
 from sparkdash.domain.request import ASIDES
 from sparkdash.gateway.protocol.tap import Tap, TokenUsage
-from sparkdash.telemetry.energy import JOULES_PER_WH, EnergyMeter, EnergyUse, Power
+from sparkdash.telemetry.power import JOULES_PER_WH, EnergyMeter, EnergyUse, Power
 
 FIRST_BYTES = 4.0
 """Bytes of a body per prompt token before anything was learned."""

@@ -9,22 +9,299 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from abc import abstractmethod
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TypeVar
 
 import structlog
 
+from sparkdash.domain import memory
+from sparkdash.domain.engine import Incident, Parked
 from sparkdash.domain.event import Fact, Level, Notice
-from sparkdash.store import rows, schema, transactions
-from sparkdash.store.past import RecordedHistory, unavailable
-from sparkdash.store.records import Records
-from sparkdash.store.transactions import MarkJournal, Rows
+from sparkdash.domain.history import measured_of
+from sparkdash.domain.memory import Footprint, GuardKill, LoadContiguity, Weighing
+from sparkdash.domain.metric import Sample
+from sparkdash.domain.request import Request
+from sparkdash.domain.swap import Start, Step, Swap, SwapOutcome, SwapPhase
+from sparkdash.store import rows, schema, transactions, usage
+from sparkdash.store.figures import SecondBuckets, SecondRow
+from sparkdash.store.past import RecentPast, RecordedHistory, unavailable
+from sparkdash.store.rows import SwapTimes, WeighedLoad
+from sparkdash.store.transactions import MarkJournal, Rows, StoredState
 from sparkdash.store.usage import UsageSums
 from sparkdash.units import GIB
+
+LEARNED_FROM = 5
+"""Swaps of one fingerprint that count: enough to outvote one cold page cache, few enough to follow a new disk."""
+CONTIGUITY_HELD = 100
+"""Loads whose contiguity stays in memory, for the verdict on the next one."""
+Steps = tuple[Step, ...]
+
+
+class Learned:
+    """Figures of the last swaps and loads by fingerprint; steps also by kin."""
+
+    def __init__(self) -> None:
+        self._took: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
+        self._steps: defaultdict[str, deque[Steps]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
+        self._images: defaultdict[str, set[str]] = defaultdict(set)
+        """Ids of the images that each kin was started with."""
+        self._starts: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
+        """The last starts of each kin, as JSON."""
+        self._loads: defaultdict[str, dict[str, Weighing]] = defaultdict(dict)
+        self._contiguity: deque[LoadContiguity] = deque(maxlen=CONTIGUITY_HELD)
+
+    @classmethod
+    def of(
+        cls, swaps: Iterable[SwapTimes], loads: Iterable[WeighedLoad], contiguity: Iterable[LoadContiguity]
+    ) -> Learned:
+        learned = cls()
+        for swap in swaps:
+            learned.learn_times(*swap)
+        for load in loads:
+            learned.learn_memory(*load)
+        learned._contiguity.extend(contiguity)
+        return learned
+
+    @property
+    def contiguity(self) -> tuple[LoadContiguity, ...]:
+        return tuple(self._contiguity)
+
+    def learn_contiguity(self, load: LoadContiguity) -> None:
+        self._contiguity.append(load)
+
+    def learn_times(
+        self, fingerprint: str, kin: str, took_s: float, steps: Steps, image_id: str | None, start: str | None
+    ) -> None:
+        self._took[fingerprint].append(took_s)
+        if image_id:
+            self._images[kin].add(image_id)
+        if start:
+            self._starts[kin].append(start)
+        for key in filter(None, (fingerprint, kin)):
+            if steps:
+                self._steps[key].append(steps)
+
+    def learn_memory(self, fingerprint: str, seen: Weighing) -> None:
+        """Add a load, complete or still running; one that does not count is ignored."""
+        loads = self._loads[fingerprint]
+        if seen.spoilt is None and seen.steady_bytes is not None:
+            loads[seen.id] = seen  # a load that is reported again keeps its position
+        for id_ in list(loads)[: -memory.LEARNED_FROM]:
+            del loads[id_]
+
+    def learn_newer(self, newer: Learned) -> None:
+        for key, times in newer._took.items():
+            self._took[key].extend(times)
+        for key, steps in newer._steps.items():
+            self._steps[key].extend(steps)
+        for kin, images in newer._images.items():
+            self._images[kin] |= images
+        for kin, starts in newer._starts.items():
+            self._starts[kin].extend(starts)
+        self._contiguity.extend(newer._contiguity)
+        for key, loads in newer._loads.items():
+            for seen in loads.values():
+                self.learn_memory(key, seen)
+
+    def expected_s(self, fingerprint: str) -> float | None:
+        """Median time of the last swaps with this launch; None before the first."""
+        times = self._took.get(fingerprint)
+        return median(times) if times else None
+
+    def steps(self, key: str) -> tuple[Steps, ...]:
+        """Steps of the last swaps of this fingerprint, or of this kin; oldest first."""
+        return tuple(self._steps.get(key, ()))
+
+    def is_first_on(self, image_id: str, kin: str) -> bool | None:
+        """Whether no swap to this kin had the image; None where earlier swaps do not tell theirs."""
+        known = self._images.get(kin)
+        return None if not kin or (known is None and kin in self._steps) else image_id not in (known or ())
+
+    def starts(self, kin: str) -> tuple[Start, ...]:
+        return tuple(map(Start.model_validate_json, reversed(self._starts.get(kin, ()))))
+
+    def footprint(self, fingerprint: str) -> Footprint | None:
+        """Memory of this launch; None before the first load that counts."""
+        return memory.learn_footprint(list(self._loads.get(fingerprint, {}).values()))
+
+
+HELD = 10_000
+"""Rows that are held until the next try; beyond it the oldest are lost."""
+SECONDS_HELD = 3_000
+"""Rows of figures that are held: ten minutes of five engines. Figures are the first to be lost on a full disk."""
+
+
+class PendingRows:
+    """Requests, usage by keys, and all other rows with their statements."""
+
+    def __init__(self) -> None:
+        self._requests: list[Request] = []
+        self._others: list[tuple[str, rows.Row]] = []
+        self._used: list[usage.Used] = []
+        self._seconds: list[SecondRow] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._requests or self._others or self._seconds)
+
+    def add_request(self, request: Request) -> None:
+        self._requests.append(request)
+
+    def add_usage(self, used: usage.Used) -> None:
+        self._used.append(used)
+
+    def add_seconds(self, seconds: list[SecondRow]) -> None:
+        self._seconds += seconds
+
+    def add(self, statement: str, row: rows.Row) -> None:
+        self._others.append((statement, row))
+
+    def add_before(self, earlier: list[tuple[str, rows.Row]]) -> None:
+        self._others[:0] = earlier
+
+    def take(self) -> Rows:
+        used = ((usage.PUT_KEY_USAGE, row) for row in usage.summed_by_key(self._used))
+        taken = self._requests, [*self._others, *used], self._seconds
+        self._requests, self._others, self._used, self._seconds = [], [], [], []
+        return taken
+
+    def put_back(self, taken: Rows) -> None:
+        requests = [*taken[0], *self._requests]
+        lost, self._requests = usage.sums_of(requests[:-HELD]), requests[-HELD:]
+        self._others = [*taken[1], *lost, *self._others][-HELD:]
+        self._seconds = [*taken[2], *self._seconds][-SECONDS_HELD:]
+
+
+FIGURES_S = 1.0
+"""Delay of further samples of a second: a sample that begins a second is written at once."""
+IDLE_FIGURES_S = 60.0
+"""Delay that collects figures into one transaction while no engine runs."""
+
+
+class Records:
+    """Records to be written, which the subclass writes."""
+
+    def __init__(self) -> None:
+        self._pending = PendingRows()
+        self._seconds = SecondBuckets()
+        self._learned = Learned()
+        self._today = usage.RecentTokens()
+        self.parked: dict[str, Parked] = {}
+        self.attached: dict[str, str] = {}
+        """Attached servers that an earlier daemon used: profile and fingerprint."""
+        self.incidents: list[Incident] = []
+        self.past = RecentPast()
+        """Requests, swaps and notices of earlier daemons; empty if the database could not be read at the start."""
+
+    def expected_s(self, fingerprint: str) -> float | None:
+        return self._learned.expected_s(fingerprint)
+
+    def steps(self, key: str) -> tuple[Steps, ...]:
+        return self._learned.steps(key)
+
+    def is_first_on(self, image_id: str, kin: str) -> bool | None:
+        return self._learned.is_first_on(image_id, kin)
+
+    def starts(self, kin: str) -> tuple[Start, ...]:
+        """Return the last starts of this kin, newest first."""
+        return self._learned.starts(kin)
+
+    def footprint(self, fingerprint: str) -> Footprint | None:
+        return self._learned.footprint(fingerprint)
+
+    def record_swap(self, swap: Swap, fingerprint: str, kin: str = "", *, whole: bool = True) -> None:
+        """Record a finished swap. `kin` is shared by launches that load alike; one not `whole` teaches nothing."""
+        took = sum(seconds for phase, seconds in swap.stage_s.items() if phase not in (SwapPhase.COPY, SwapPhase.DRAIN))
+        if swap.outcome is SwapOutcome.DONE and whole and swap.target is not None:
+            start = swap.start
+            known = (start.image_id, start.model_dump_json()) if start else (None, None)
+            self._learned.learn_times(fingerprint, kin, took, swap.steps, *known)
+        self._write(rows.PUT_SWAP, rows.swap_row(swap, fingerprint, kin, took, whole=whole))
+
+    def record_load(self, seen: Weighing, profile: str, fingerprint: str) -> None:
+        self._learned.learn_memory(fingerprint, seen)
+        self._write(rows.PUT_LOAD, rows.load_row(seen, profile, fingerprint))
+
+    @property
+    def contiguity(self) -> tuple[LoadContiguity, ...]:
+        return self._learned.contiguity
+
+    def record_contiguity(self, load: LoadContiguity) -> None:
+        self._learned.learn_contiguity(load)
+        self._write(rows.PUT_CONTIGUITY, rows.contiguity_row(load))
+
+    def record_request(self, request: Request) -> None:
+        """Record a finished request: figures and names, never content."""
+        if request.key is not None:
+            used = usage.usage_of_request(request)
+            self._today.add(used[0], used[1], used[2] + used[3])
+            self._pending.add_usage(used)
+        self._pending.add_request(request)
+        self._write_soon()
+
+    def record_sample(self, sample: Sample) -> None:
+        """Record the figures of a sample: the box's, and those of all engines."""
+        at_once = self._seconds.begins(sample.at)
+        self._pending.add_seconds(self._seconds.add(sample.at, measured_of(sample)))
+        if not sample.engines:
+            self._write_within(IDLE_FIGURES_S)
+        else:
+            self._write_within(0.0 if at_once else FIGURES_S)
+
+    def record_notice(self, notice: Notice) -> None:
+        self._write(rows.PUT_NOTICE, rows.notice_row(notice))
+
+    def tokens_on(self, day: int, key: str) -> int:
+        """Tokens that the access key has used today; `day` is today's number in UTC."""
+        return self._today.tokens(key, day)
+
+    def record_kill(self, kill: GuardKill) -> None:
+        self._write(rows.PUT_KILL, rows.kill_row(kill))
+
+    def record_incident(self, incident: Incident) -> None:
+        self._write(rows.PUT_INCIDENT, rows.incident_row(incident))
+
+    def record_parked(self, profile: str, parked: Parked | None) -> None:
+        """Record that a profile is parked and why; None ends it."""
+        if parked is None:
+            self._write(rows.END_PARKED, (profile,))
+        else:
+            self._write(rows.PUT_PARKED, rows.parked_row(profile, parked))
+
+    def record_attached(self, profile: str, fingerprint: str | None) -> None:
+        """Record that an attached server is in use; None ends it."""
+        if fingerprint is None:
+            self._write(rows.END_ATTACHED, (profile,))
+        else:
+            self._write(rows.PUT_ATTACHED, (profile, fingerprint))
+
+    def _recall(self, kept: StoredState) -> None:
+        """Take over the content of the database; what was recorded before counts as newer."""
+        self.parked, self.attached, self.incidents, self.past = kept.parked, kept.attached, kept.incidents, kept.past
+        older = Learned.of(kept.swaps, kept.loads, kept.contiguity)
+        for key, day, tokens in kept.used:
+            self._today.add(key, day, tokens)
+        older.learn_newer(self._learned)
+        self._learned = older
+
+    @abstractmethod
+    def _write(self, statement: str, row: rows.Row) -> None:
+        """Write a row at once: whoever is told of it later finds it in the past, even if the daemon is killed now."""
+
+    @abstractmethod
+    def _write_soon(self) -> None:
+        """Write the pending rows in a moment."""
+
+    @abstractmethod
+    def _write_within(self, seconds: float) -> None:
+        """Write the pending rows within `seconds`."""
+
 
 LOG = structlog.get_logger("sparkdash.store")
 T = TypeVar("T")

@@ -49,11 +49,11 @@ from sparkdash.supervisor.decide.moves import (
     Wait,
 )
 from sparkdash.supervisor.decide.scheduler import Scheduler
+from sparkdash.supervisor.incidents import Incidents
 from sparkdash.supervisor.leasing import Leasing
 from sparkdash.supervisor.memory.footprint import Footprints
 from sparkdash.supervisor.planner import Planner, SetPlanner, set_moves, set_refusal
-from sparkdash.supervisor.repair.incidents import Incidents
-from sparkdash.supervisor.repair.watch import EngineWatch
+from sparkdash.supervisor.repair import EngineWatch
 from sparkdash.supervisor.state import guarded
 from sparkdash.supervisor.state.clock import Clock
 from sparkdash.supervisor.state.registry import error_of, failure_of

@@ -27,7 +27,7 @@ from sparkdash.errors import AdmissionError, HostError, SparkdashError, Upstream
 from sparkdash.supervisor.decide import refusals
 from sparkdash.supervisor.decide.moves import STUCK, Arrive, Cut, Grant, Refuse, Wait
 from sparkdash.supervisor.probe import HeldRequests
-from sparkdash.supervisor.repair.watch import EngineWatch
+from sparkdash.supervisor.repair import EngineWatch
 from sparkdash.supervisor.state import guarded
 from sparkdash.supervisor.tools import Tools
 

@@ -33,9 +33,9 @@ from sparkdash.engines.registry import adapter
 from sparkdash.errors import SparkdashError
 from sparkdash.host.box import GpuReading, HostReader
 from sparkdash.settings import Settings
-from sparkdash.telemetry import gpu_power, joins
-from sparkdash.telemetry.gpu_power import LowPowerDetector, PowerBand
-from sparkdash.telemetry.joins import NOTHING_PASSED, total_power, with_gateway
+from sparkdash.telemetry import derive, power
+from sparkdash.telemetry.derive import NOTHING_PASSED, total_power, with_gateway
+from sparkdash.telemetry.power import LowPowerDetector, PowerBand
 from sparkdash.telemetry.source import MetricsSource, identity
 from sparkdash.telemetry.totals import EngineTotals
 from sparkdash.units import GIB
@@ -302,10 +302,10 @@ class Collector:
         if not self._power.see(self._monotonic(), reading.gpu) or reading.gpu is None:
             return
         if self._power.stuck:
-            text = f"The GPU is stuck in its low-power state ({gpu_power.describe_gpu(reading.gpu)}). {gpu_power.CURE}"
+            text = f"The GPU is stuck in its low-power state ({power.describe_gpu(reading.gpu)}). {power.CURE}"
             self._inputs.publish(Notice(level=Level.ERROR, code="low_power", text=text))
         else:
-            text = f"The GPU has left its low-power state ({gpu_power.describe_gpu(reading.gpu)})."
+            text = f"The GPU has left its low-power state ({power.describe_gpu(reading.gpu)})."
             self._inputs.publish(Notice(level=Level.INFO, code="low_power_over", text=text))
 
     def _keep_gpu(self, gpu: Gpu | None, engines: Iterable[Engine], samples: Iterable[EngineSample]) -> None:
@@ -358,13 +358,13 @@ class Collector:
 
     def _nodes(self, engines: Mapping[str, Engine]) -> dict[str, NodeSample]:
         self._inputs.pace_nodes(self._cadence())
-        return joins.with_reserve(joins.by_profile(self._inputs.nodes(), engines), self._reserve())
+        return derive.with_reserve(derive.by_profile(self._inputs.nodes(), engines), self._reserve())
 
     def _with_link(
         self, samples: dict[str, EngineSample], nodes: Mapping[str, NodeSample], engines: Mapping[str, Engine]
     ) -> dict[str, EngineSample]:
-        before, self._worked = self._worked, joins.working(engines, samples)
-        return joins.with_link_share(samples, before & self._worked, nodes, engines) if nodes else samples
+        before, self._worked = self._worked, derive.working(engines, samples)
+        return derive.with_link_share(samples, before & self._worked, nodes, engines) if nodes else samples
 
     def _weighed(self, reading: GpuReading) -> tuple[ForeignContainer, ...]:
         return tuple(

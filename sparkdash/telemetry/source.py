@@ -15,8 +15,7 @@ from sparkdash.engines import registry
 from sparkdash.engines.probes import MetricNames
 from sparkdash.errors import UpstreamError
 from sparkdash.telemetry import exposition
-from sparkdash.telemetry.derive import EngineHistory
-from sparkdash.telemetry.joins import figures_of
+from sparkdash.telemetry.derive import EngineHistory, figures_of
 from sparkdash.telemetry.reading import Reading, Slots, parse_slots, reading_of, sample_names
 from sparkdash.telemetry.totals import EngineTotals
 from sparkdash.upstream import SmallResponse, Upstream

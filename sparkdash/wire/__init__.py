@@ -5,8 +5,7 @@
 itself, without ASGI's messages, if it has `serve_channel`.
 """
 
-from sparkdash.wire.connection import ClientConnection, Shutdown, Turns
-from sparkdash.wire.connection_limit import ConnectionLimit, Crowding
+from sparkdash.wire.connection import ClientConnection, ConnectionLimit, Crowding, Shutdown, Turns
 from sparkdash.wire.request_channel import (
     RequestChannel,
     RequestHeadCache,

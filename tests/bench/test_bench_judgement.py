@@ -17,7 +17,7 @@ from sparkdash.bench.judge.metrics import BenchMetric, figures_by_launch, fixed_
 from sparkdash.bench.judge.verdict import Conclusion
 from sparkdash.bench.plan import suites
 from sparkdash.bench.report.assemble import assemble_report
-from sparkdash.bench.report.formats.markdown import render_markdown
+from sparkdash.bench.report.formats import render_markdown
 from sparkdash.bench.report.layout import derive_layout, load_layout, shipped_layouts
 from sparkdash.bench.report.page import report_page
 from sparkdash.bench.results import CellRecord, LaunchRecord, Provenance, RequestSample, Results, gather

@@ -23,8 +23,8 @@ from sparkdash.bench.plan import prompts, run_plan, suites, texts
 from sparkdash.bench.plan.prompts import PromptIndex, chat_prompt
 from sparkdash.bench.plan.run_plan import new_run
 from sparkdash.bench.plan.suites import CellGroup, Suite
+from sparkdash.bench.report import formats
 from sparkdash.bench.report.assemble import assemble_report
-from sparkdash.bench.report.formats import markdown
 from sparkdash.bench.report.page import report_page
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, CellKey, Kind, Mode, Run
@@ -134,7 +134,7 @@ def test_the_hash_of_a_suite_covers_its_corpus_and_is_the_old_one_without() -> N
 
 def test_a_report_names_the_corpus_and_the_command_that_repeats_it() -> None:
     run = corpus_run(SUITE.with_corpus("prose"))
-    page = markdown.render_markdown(report_page(assemble_report(Results(run=run))))
+    page = formats.render_markdown(report_page(assemble_report(Results(run=run))))
     assert "Corpus: prose (d62b5fdfbaa6)" in page
     assert "--suite tiny --corpus prose" in page
     assert run.corpus is not None

@@ -27,7 +27,7 @@ from sparkdash.bench.measure.voids import request_void_reason
 from sparkdash.bench.plan import prompts
 from sparkdash.bench.plan.suites import CLASSES
 from sparkdash.bench.report.assemble import assemble_report
-from sparkdash.bench.report.formats.markdown import render_markdown
+from sparkdash.bench.report.formats import render_markdown
 from sparkdash.bench.report.page import report_page
 from sparkdash.bench.results import RequestSample, Results
 from sparkdash.bench.run import Arm, CellKey

@@ -15,10 +15,9 @@ from typer.testing import CliRunner
 
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion
+from sparkdash.bench.report import formats
 from sparkdash.bench.report.assemble import add_math_scores, assemble_report, count_voids, damage_text, void_text
-from sparkdash.bench.report.formats import llama_benchy
-from sparkdash.bench.report.formats.markdown import render_markdown
-from sparkdash.bench.report.formats.terminal import print_page
+from sparkdash.bench.report.formats import print_page, render_markdown
 from sparkdash.bench.report.layout import derive_layout, load_layout, shipped_layouts
 from sparkdash.bench.report.page import LocalProfiles, report_page
 from sparkdash.bench.report.report import Report
@@ -379,7 +378,7 @@ def test_what_may_be_compared_itself_is_told(
 def test_the_csv_has_the_columns_of_llama_benchy(rehearse: Rehearse) -> None:
     """Header and names of tests are its own (0.4.0); simulated figures say so in the model's name."""
     rates = {key(2048, 32): 60.0, key(2048, 32, concurrency=4): 30.0}
-    text = llama_benchy.render_csv(rehearse(arms=[PLAIN], rates={"plain": rates}))
+    text = formats.render_csv(rehearse(arms=[PLAIN], rates={"plain": rates}))
     assert text.splitlines()[0] == (
         "model,test_name,t_s_mean,t_s_std,t_s_req_mean,t_s_req_std,peak_ts_mean,peak_ts_std,peak_ts_req_mean,"
         "peak_ts_req_std,ttfr_mean,ttfr_std,est_ppt_mean,est_ppt_std,e2e_ttft_mean,e2e_ttft_std"

@@ -10,7 +10,7 @@ import pytest
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.report.assemble import assemble_report
 from sparkdash.bench.report.conclusion import conclusion, speed_text
-from sparkdash.bench.report.formats.markdown import render_markdown
+from sparkdash.bench.report.formats import render_markdown
 from sparkdash.bench.report.page import report_page
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Mode

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import pytest
 
 from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.report import formats
 from sparkdash.bench.report.assemble import assemble_report
 from sparkdash.bench.report.charts import BETTER, NEITHER, draw_panel, scale_ticks
-from sparkdash.bench.report.formats import html
 from sparkdash.bench.report.layout import derive_layout
 from sparkdash.bench.report.page import SIMULATED, LocalProfiles, report_charts, report_page
 from sparkdash.bench.report.report import Report
@@ -57,7 +57,7 @@ def charts(found: Report) -> dict[str, Any]:
 
 def test_the_page_is_whole_small_and_asks_nobody(found: Report) -> None:
     """Its own policy forbids the browser to fetch or run anything; it stays far below a megabyte."""
-    text = html.render_html(report_page(found, None, SHELF), report_charts(found))
+    text = formats.render_html(report_page(found, None, SHELF), report_charts(found))
     assert "default-src 'none'; style-src 'unsafe-inline'" in text
     assert "<script" not in text
     assert not re.search(r"<(link|img)[^>]+(src|href)=", text)
@@ -67,7 +67,7 @@ def test_the_page_is_whole_small_and_asks_nobody(found: Report) -> None:
 
 
 def test_names_are_text_and_never_markup(found: Report) -> None:
-    text = html.render_html(report_page(found, None, SHELF), report_charts(found))
+    text = formats.render_html(report_page(found, None, SHELF), report_charts(found))
     assert "<eagle>" not in text
     assert "&lt;eagle&gt;" in text
     assert re.findall(r'<figure id="(\w+)">', text) == ["context", "differences"]

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.measure.measured_engine import MeasuredEngine
 from sparkdash.bench.report.assemble import assemble_report
-from sparkdash.bench.report.formats.markdown import render_markdown
+from sparkdash.bench.report.formats import render_markdown
 from sparkdash.bench.report.merged_runs import merge_runs, select_runs
 from sparkdash.bench.report.page import SIMULATED, report_page
 from sparkdash.bench.results import Results

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from sparkdash import __version__
-from sparkdash.doctor import Probe, examine, readings
+from sparkdash.doctor import Probe, check, examine
+from sparkdash.doctor.check import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.doctor.containers import TOOLKIT
 from sparkdash.doctor.memory import SHOWN
-from sparkdash.doctor.readings import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, LoadContiguity, MemoryAccount
 from sparkdash.domain.metric import Gpu
 from sparkdash.domain.node import Finding
@@ -201,7 +201,7 @@ def spark(tmp_path: Path) -> Spark:
     for path, text in HEALTHY.items():
         box.write(path, text)
     box.commands = {
-        readings.COMMAND: info(),
+        check.COMMAND: info(),
         SHOWN: CommandResult(0, "LoadState=loaded\nActiveState=inactive\nResult=success\nExecMainStatus=0\n", ""),
         TOOLKIT: CommandResult(0, "NVIDIA Container Toolkit CLI version 1.18.2\ncommit: x\n", ""),
     }

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sparkdash.doctor import CHECKS, readings
+from sparkdash.doctor import CHECKS, check
+from sparkdash.doctor.check import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.doctor.containers import REFRESH, TOOLKIT
 from sparkdash.doctor.memory import SHOWN
-from sparkdash.doctor.readings import DaemonSeen, Disk, Listener, ProfilesSeen
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
 from sparkdash.domain.node import Status
 from sparkdash.errors import HostError
@@ -76,20 +76,20 @@ def _driver(spark: Any, version: str) -> None:
 
 
 DEFECTS = {
-    "podman is missing": Defect(lambda s: s.commands.pop(readings.COMMAND), "podman", Status.FAIL, "not installed", "apt install podman", also=frozenset({"images", "cdi-version"})),
-    "podman is old": Defect(lambda s: s.commands.update({readings.COMMAND: box.info(version="3.4.4")}), "podman", Status.FAIL, "podman 3.4.4", "only-upgrade", also=frozenset({"cdi-version"})),
-    "podman hangs": Defect(lambda s: s.commands.update({readings.COMMAND: TimeoutError()}), "podman", Status.FAIL, "did not answer within 15 s", "reboot", also=frozenset({"images", "cdi-version"})),
-    "podman's lock is another version's": Defect(lambda s: s.commands.update({readings.COMMAND: CommandResult(125, "", "Error: failed to open 2048 locks in /libpod_rootless_lock_1000: numerical result out of range")}), "podman", Status.FAIL, "2048 locks", "rm /dev/shm/libpod_rootless_lock_1000", also=frozenset({"images", "cdi-version"})),
-    "podman without newuidmap": Defect(lambda s: s.commands.update({readings.COMMAND: CommandResult(125, "", 'Error: command required for rootless mode with multiple IDs: exec: "newuidmap": executable file not found in $PATH')}), "podman", Status.FAIL, "newuidmap", "apt install uidmap", also=frozenset({"images", "cdi-version"})),
-    "a podman that AppArmor holds back": Defect(lambda s: s.commands.update({readings.COMMAND: CommandResult(125, "", "cannot clone: Permission denied\nError: cannot re-exec process")}), "podman", Status.FAIL, "apparmor_restrict_unprivileged_userns is 1", "userns,", also=frozenset({"images", "cdi-version"})),
-    "a newer one": Defect(lambda s: s.commands.update({readings.COMMAND: CommandResult(125, "", "Error: failed to reexec: Permission denied")}), "podman", Status.FAIL, "apparmor_restrict_unprivileged_userns is 1", "reload apparmor", also=frozenset({"images", "cdi-version"})),
-    "namespaces refused without AppArmor": Defect(lambda s: (s.remove(USERNS), s.commands.update({readings.COMMAND: CommandResult(125, "", "Error: failed to reexec: Permission denied")})), "podman", Status.FAIL, "failed to reexec", "system migrate", also=frozenset({"images", "cdi-version"})),
-    "podman speaks in riddles": Defect(lambda s: s.commands.update({readings.COMMAND: CommandResult(0, "<html>", "")}), "podman", Status.FAIL, "fails: status 0", also=frozenset({"images", "cdi-version"})),
+    "podman is missing": Defect(lambda s: s.commands.pop(check.COMMAND), "podman", Status.FAIL, "not installed", "apt install podman", also=frozenset({"images", "cdi-version"})),
+    "podman is old": Defect(lambda s: s.commands.update({check.COMMAND: box.info(version="3.4.4")}), "podman", Status.FAIL, "podman 3.4.4", "only-upgrade", also=frozenset({"cdi-version"})),
+    "podman hangs": Defect(lambda s: s.commands.update({check.COMMAND: TimeoutError()}), "podman", Status.FAIL, "did not answer within 15 s", "reboot", also=frozenset({"images", "cdi-version"})),
+    "podman's lock is another version's": Defect(lambda s: s.commands.update({check.COMMAND: CommandResult(125, "", "Error: failed to open 2048 locks in /libpod_rootless_lock_1000: numerical result out of range")}), "podman", Status.FAIL, "2048 locks", "rm /dev/shm/libpod_rootless_lock_1000", also=frozenset({"images", "cdi-version"})),
+    "podman without newuidmap": Defect(lambda s: s.commands.update({check.COMMAND: CommandResult(125, "", 'Error: command required for rootless mode with multiple IDs: exec: "newuidmap": executable file not found in $PATH')}), "podman", Status.FAIL, "newuidmap", "apt install uidmap", also=frozenset({"images", "cdi-version"})),
+    "a podman that AppArmor holds back": Defect(lambda s: s.commands.update({check.COMMAND: CommandResult(125, "", "cannot clone: Permission denied\nError: cannot re-exec process")}), "podman", Status.FAIL, "apparmor_restrict_unprivileged_userns is 1", "userns,", also=frozenset({"images", "cdi-version"})),
+    "a newer one": Defect(lambda s: s.commands.update({check.COMMAND: CommandResult(125, "", "Error: failed to reexec: Permission denied")}), "podman", Status.FAIL, "apparmor_restrict_unprivileged_userns is 1", "reload apparmor", also=frozenset({"images", "cdi-version"})),
+    "namespaces refused without AppArmor": Defect(lambda s: (s.remove(USERNS), s.commands.update({check.COMMAND: CommandResult(125, "", "Error: failed to reexec: Permission denied")})), "podman", Status.FAIL, "failed to reexec", "system migrate", also=frozenset({"images", "cdi-version"})),
+    "podman speaks in riddles": Defect(lambda s: s.commands.update({check.COMMAND: CommandResult(0, "<html>", "")}), "podman", Status.FAIL, "fails: status 0", also=frozenset({"images", "cdi-version"})),
     "docker does not answer": Defect(lambda s: (s.set(runtime="docker"), s.commands.update({("docker", "version", "--format", "{{.Server.Version}}"): CommandResult(1, "", "Cannot connect to the Docker daemon")})), "podman", Status.FAIL, "Cannot connect", "systemctl start docker"),
     "no default of seccomp": Defect(lambda s: s.remove("/usr/share/containers/seccomp.json"), "io-uring", Status.NOTE, "no default seccomp profile", "apt install containers-common"),
     "a kernel without io_uring": Defect(lambda s: s.write("/proc/sys/kernel/io_uring_disabled", "2\n"), "io-uring", Status.NOTE, "The kernel refuses io_uring"),
     "images on NFS": Defect(lambda s: s.write("/proc/self/mountinfo", NFS), "images", Status.FAIL, "network file system", "graphroot =", also=frozenset({"weights"})),
-    "images are copied whole": Defect(lambda s: s.commands.update({readings.COMMAND: box.info(driver="vfs")}), "images", Status.WARN, "vfs", 'driver = "overlay"'),
+    "images are copied whole": Defect(lambda s: s.commands.update({check.COMMAND: box.info(driver="vfs")}), "images", Status.WARN, "vfs", 'driver = "overlay"'),
     "no room for images": Defect(lambda s: s.disks.update({GRAPH: Disk(900 * GIB, 3 * GIB)}), "images", Status.FAIL, "3.0 GiB of 900.0 GiB free", "image prune"),
     "little room for images": Defect(lambda s: s.disks.update({GRAPH: Disk(900 * GIB, 41 * GIB)}), "images", Status.WARN, "41.0 GiB", "image prune"),
     "no CDI spec": Defect(lambda s: s.remove(OURS), "cdi", Status.FAIL, "No CDI spec offers nvidia.com/gpu", "restart nvidia-cdi-refresh", also=frozenset({"cdi-version", "cdi-driver"})),

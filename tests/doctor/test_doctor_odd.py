@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkdash.doctor import CHECKS
-from sparkdash.doctor import readings as podman_info
-from sparkdash.doctor.check import judge
+from sparkdash.doctor import check as podman_info
+from sparkdash.doctor.check import Readings, judge
 from sparkdash.doctor.containers import SPECS
-from sparkdash.doctor.readings import Readings
 from sparkdash.domain.node import Status
 from sparkdash.host.command import CommandResult
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sparkdash.doctor import CHECKS, Probe, examine, probe
-from sparkdash.doctor import readings as podman_info
+from sparkdash.doctor import check as podman_info
+from sparkdash.doctor.check import DaemonSeen, Disk, Unreadable, file_system
 from sparkdash.doctor.containers import DOCKER, TOOLKIT
-from sparkdash.doctor.readings import DaemonSeen, Disk, Unreadable, file_system
 from sparkdash.domain.node import Status
 from sparkdash.errors import AdmissionError
 from sparkdash.host.command import CommandResult

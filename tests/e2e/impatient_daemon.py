@@ -10,8 +10,8 @@ from sparkdash import catalog, daemon, log, settings
 from sparkdash.host.box import BoxReader
 from sparkdash.host.processes.process import Process
 from sparkdash.paths import runtime_dir
+from sparkdash.supervisor import repair
 from sparkdash.supervisor.decide import judge
-from sparkdash.supervisor.repair import repair
 
 SECONDS = {
     "slow_s": 1.0, "stopped_s": 3.0, "voted_s": 60.0, "plain_s": 60.0, "young_s": 0.0, "recovery_s": 6.0,
@@ -23,7 +23,7 @@ def hurry() -> None:
     fields = judge.Thresholds.__dataclass_fields__
     given = tuple(SECONDS.get(name, each.default) for name, each in fields.items())
     judge.Thresholds.__init__.__defaults__ = given
-    repair.LOOK_EVERY_S = 0.5
+    repair.STEP_EVERY_S = 0.5
 
 
 def main() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from sparkdash.supervisor import repair
 from sparkdash.supervisor.decide.judge import Thresholds
-from sparkdash.supervisor.repair import repair
 
 ZOO = [
     # animal -> code, words of the message, is it parked at once?

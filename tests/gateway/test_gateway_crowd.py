@@ -12,7 +12,7 @@ import pytest
 
 from sparkdash import listen
 from sparkdash.daemon import listeners
-from sparkdash.wire import ConnectionLimit, Crowding, connection_limit
+from sparkdash.wire import ConnectionLimit, Crowding, connection
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -78,7 +78,7 @@ async def crowd(most: int) -> AsyncIterator[Crowd]:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Idle is whoever does nothing now."""
-    monkeypatch.setattr(connection_limit, "IDLE_S", 0.0)
+    monkeypatch.setattr(connection, "IDLE_S", 0.0)
 
 
 async def test_idle_connections_go_for_new_clients_the_longest_idle_first() -> None:
@@ -124,7 +124,7 @@ async def test_one_whose_answer_is_not_taken_yet_is_not_idle() -> None:
 
 async def test_one_that_was_just_opened_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its request may be in the socket: a burst of clients must not throw one another out."""
-    monkeypatch.setattr(connection_limit, "IDLE_S", 3600.0)
+    monkeypatch.setattr(connection, "IDLE_S", 3600.0)
     async with crowd(2) as box:
         early = [await box.connect() for _ in range(2)]
         late = await box.asks()
@@ -134,8 +134,8 @@ async def test_one_that_was_just_opened_is_not_idle(monkeypatch: pytest.MonkeyPa
 
 async def test_refused_connections_cost_no_descriptors_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that never asks is closed after a while, and beyond some they are closed at once."""
-    monkeypatch.setattr(connection_limit, "REFUSAL_S", 0.01)
-    monkeypatch.setattr(connection_limit, "REFUSALS", 1)
+    monkeypatch.setattr(connection, "REFUSAL_S", 0.01)
+    monkeypatch.setattr(connection, "REFUSALS", 1)
     async with crowd(1) as box:
         await box.asks(path="/slow")
         silent = [await box.connect() for _ in range(3)]
@@ -201,7 +201,7 @@ async def test_a_burst_closes_no_more_than_it_needs() -> None:
 
 
 async def test_what_comes_after_is_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_limit, "REPORT_S", 0.01)
+    monkeypatch.setattr(connection, "REPORT_S", 0.01)
     told = asyncio.Queue[Crowding]()
     limit, held = ConnectionLimit(1, told.put_nowait), {Held(None, None)}
     for _ in range(5):

@@ -13,7 +13,7 @@ from sparkdash.domain.request import RequestState
 from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.tap import Tap, TokenUsage
 from sparkdash.gateway.traffic_meter import MeteredRequest, TokenEstimates, TrafficMeter
-from sparkdash.telemetry.energy import GAP_S, EnergyMeter, EnergyUse, Power
+from sparkdash.telemetry.power import GAP_S, EnergyMeter, EnergyUse, Power
 
 CHAT = "/v1/chat/completions"
 ROLE = b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'

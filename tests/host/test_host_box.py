@@ -14,8 +14,8 @@ from sparkdash.domain.metric import Gpu
 from sparkdash.host.box import AGAIN_S, NOTHING, BoardPower, BoxReader, GpuReading, Nvml
 from sparkdash.host.nvml_device import NvmlDevice
 from sparkdash.host.processes import proc
-from sparkdash.telemetry.energy import Power
-from sparkdash.telemetry.joins import total_power
+from sparkdash.telemetry.derive import total_power
+from sparkdash.telemetry.power import Power
 from sparkdash.units import KIB, MIB
 
 

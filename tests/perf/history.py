@@ -36,7 +36,7 @@ from sparkdash.domain.request import RequestState
 from sparkdash.settings import Settings
 from sparkdash.store import past, schema, series, transactions
 from sparkdash.store.figures import SecondBuckets
-from sparkdash.store.records import PendingRows
+from sparkdash.store.store import PendingRows
 from sparkdash.store.transactions import MarkJournal
 from sparkdash.store.usage import UsageSums, read_usage
 from sparkdash.units import GIB

@@ -230,7 +230,7 @@ def serve_gateway(pipe: Connection, engine_port: int) -> None:
     """The real gateway on the real server, with a supervisor that grants at once."""
     from sparkdash import listen as doors
     from sparkdash.bus import Bus
-    from sparkdash.daemon.main import YOUNG
+    from sparkdash.daemon.lifecycle import YOUNG
     from sparkdash.domain.engine import Engine, EngineState
     from sparkdash.domain.profile import EngineKind, Profile
     from sparkdash.domain.state import DaemonInfo, Snapshot

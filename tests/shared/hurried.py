@@ -10,9 +10,9 @@ import runpy
 import sys
 from dataclasses import fields
 
+from sparkdash.supervisor import repair
 from sparkdash.supervisor.decide import judge
 from sparkdash.supervisor.decide.judge import Thresholds
-from sparkdash.supervisor.repair import repair
 
 
 def hurry(times: float) -> None:

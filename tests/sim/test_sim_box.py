@@ -22,8 +22,7 @@ from sparkdash.errors import HostError
 from sparkdash.host.box import HostReader
 from sparkdash.host.runtime import Nodes
 from sparkdash.nodes.cluster.node_runtimes import NodeRuntimes
-from sparkdash.sim.box import OTHER, TOTAL, SimBox
-from sparkdash.sim.nodes import SimulatedBoxes, SimulatedNodes, several_boxes
+from sparkdash.sim.box import OTHER, TOTAL, SimBox, SimulatedBoxes, SimulatedNodes, several_boxes
 from sparkdash.sim.process import ClaimFile, read_claims
 from sparkdash.units import GIB
 

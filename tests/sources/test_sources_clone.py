@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sparkdash.sources.clone import Clone
+from sparkdash.sources import Clone
 
 
 def test_a_fetch_that_is_given_up_ends_git_and_its_helpers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

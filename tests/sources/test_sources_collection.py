@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from sparkdash.sources import collection
-from sparkdash.sources.source import Source, put_source, read_sources
+from sparkdash import sources
+from sparkdash.sources import Source, put_source, read_sources
 
 RECIPE = "recipe_version: '1'\nmodel: org/alpha\ndescription: the  quick\ncommand: vllm serve {model}\n"
 
@@ -13,9 +13,9 @@ RECIPE = "recipe_version: '1'\nmodel: org/alpha\ndescription: the  quick\ncomman
 def test_a_manifest_names_the_folders_of_recipes() -> None:
     """Entries without a folder, and manifests that are no YAML, name none."""
     text = "registries:\n  - {name: a, recipes: one}\n  - {name: b, recipes: /two/}\n  - {name: c}\n  - 7\n"
-    assert collection.recipe_folders(text) == ("one/", "two/")
-    assert collection.recipe_folders("{") == ()
-    assert collection.recipe_folders(None) == ()
+    assert sources.recipe_folders(text) == ("one/", "two/")
+    assert sources.recipe_folders("{") == ()
+    assert sources.recipe_folders(None) == ()
 
 
 def test_sources_that_are_added_at_the_same_time_lose_none() -> None:
@@ -31,29 +31,29 @@ def test_sources_that_are_added_at_the_same_time_lose_none() -> None:
 def test_hidden_files_and_other_folders_are_no_candidates() -> None:
     """With folders, only what lies in them."""
     paths = ["a.yaml", "one/b.yml", ".github/c.yaml", "one/.d.yaml", "one/e.sh", "oneself/f.yaml"]
-    assert collection.candidate_paths(paths, ()) == ["a.yaml", "one/b.yml", "oneself/f.yaml"]
-    assert collection.candidate_paths(paths, ("one/",)) == ["one/b.yml"]
+    assert sources.candidate_paths(paths, ()) == ["a.yaml", "one/b.yml", "oneself/f.yaml"]
+    assert sources.candidate_paths(paths, ("one/",)) == ["one/b.yml"]
 
 
 def test_a_path_with_control_characters_is_no_candidate() -> None:
-    assert collection.candidate_paths(["a\nb.yaml", "a\x1b[31m.yaml", "ä b.yaml"], ()) == ["ä b.yaml"]
+    assert sources.candidate_paths(["a\nb.yaml", "a\x1b[31m.yaml", "ä b.yaml"], ()) == ["ä b.yaml"]
 
 
 def test_a_name_has_as_many_folders_as_make_it_unique() -> None:
     """A path that ends another one keeps its own name."""
-    names = collection.short_names(["r/a.yaml", "r/2x/b.yaml", "r/4x/b.yaml", "b.yaml"])
+    names = sources.short_names(["r/a.yaml", "r/2x/b.yaml", "r/4x/b.yaml", "b.yaml"])
     assert names == {"r/a.yaml": "a", "r/2x/b.yaml": "2x/b", "r/4x/b.yaml": "4x/b", "b.yaml": "b"}
 
 
 def test_five_thousand_files_of_one_stem_have_names_of_their_own() -> None:
-    names = collection.short_names([f"x/{number}/same.yaml" for number in range(5000)])
+    names = sources.short_names([f"x/{number}/same.yaml" for number in range(5000)])
     assert names["x/7/same.yaml"] == "7/same"
     assert len(set(names.values())) == 5000
 
 
 def test_recipes_and_own_profiles_are_told_from_other_files() -> None:
     """A workflow, a benchmark profile and a broken recipe; the broken one keeps its name."""
-    found = collection.read_entries(
+    found = sources.read_entries(
         "src",
         {
             "r/one.yaml": RECIPE,
@@ -75,7 +75,7 @@ def test_recipes_and_own_profiles_are_told_from_other_files() -> None:
 
 def test_every_word_of_a_search_must_occur() -> None:
     """In any case, in the name, model, path or description."""
-    found = collection.read_entries("src", {"r/one.yaml": RECIPE, "r/two.yaml": RECIPE.replace("alpha", "beta")})
-    assert [one.name for one in collection.matching(found, ["ORG", "beta"])] == ["two"]
-    assert [one.name for one in collection.matching(found, ["src"])] == ["one", "two"]
-    assert collection.matching(found, ["alpha", "beta"]) == []
+    found = sources.read_entries("src", {"r/one.yaml": RECIPE, "r/two.yaml": RECIPE.replace("alpha", "beta")})
+    assert [one.name for one in sources.matching(found, ["ORG", "beta"])] == ["two"]
+    assert [one.name for one in sources.matching(found, ["src"])] == ["one", "two"]
+    assert sources.matching(found, ["alpha", "beta"]) == []

@@ -20,7 +20,7 @@ from sparkdash.domain.engine import Failure, Parked
 from sparkdash.domain.event import Fact, Notice
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import Step
-from sparkdash.store import Store, past, records, schema, transactions, usage
+from sparkdash.store import Store, past, schema, transactions, usage
 from sparkdash.store import store as store_module
 from sparkdash.store.figures import SecondRow
 from sparkdash.store.transactions import AT_ONCE
@@ -193,7 +193,7 @@ async def test_figures_wait_for_the_disk_and_go_on(
 ) -> None:
     path, told = tmp_path / "s.db", asyncio.Queue[Fact]()
     monkeypatch.setattr(schema, "BUSY_S", 0.0)
-    monkeypatch.setattr(records, "FIGURES_S", 0.0)
+    monkeypatch.setattr(store_module, "FIGURES_S", 0.0)
     monkeypatch.setattr(store_module, "TOGETHER_S", 0.0)
     monkeypatch.setattr(store_module, "AGAIN_S", 0.01)
 
@@ -220,8 +220,8 @@ async def test_figures_wait_for_the_disk_and_go_on(
 
 
 def test_figures_that_wait_too_long_lose_their_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "SECONDS_HELD", 40)
-    pending = records.PendingRows()
+    monkeypatch.setattr(store_module, "SECONDS_HELD", 40)
+    pending = store_module.PendingRows()
     pending.add_request(past_request(1, START))
     pending.add_seconds([SecondRow(second, "a", "local", {}) for second in range(100)])
     pending.put_back(pending.take())
@@ -231,8 +231,8 @@ def test_figures_that_wait_too_long_lose_their_oldest(monkeypatch: pytest.Monkey
 
 
 def test_requests_that_wait_too_long_are_still_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "HELD", 2)
-    pending = records.PendingRows()
+    monkeypatch.setattr(store_module, "HELD", 2)
+    pending = store_module.PendingRows()
     for number in range(5):
         pending.add_request(past_request(number, START))
     pending.put_back(pending.take())

@@ -19,7 +19,7 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.container import LABEL_OWNER
 from sparkdash.domain.profile import Profile
 from sparkdash.host.thread import THREAD_NAME
-from sparkdash.supervisor.repair import repair
+from sparkdash.supervisor import repair
 
 
 @pytest.fixture

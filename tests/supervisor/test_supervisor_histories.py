@@ -22,8 +22,8 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
 from sparkdash.settings import Policy
+from sparkdash.supervisor import repair
 from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer, Thresholds
-from sparkdash.supervisor.repair import repair
 
 HISTORIES = int(os.environ.get("SPARKDASH_HISTORIES", "4"))
 STEPS = 150

@@ -42,7 +42,7 @@ from sparkdash.store import Store
 from sparkdash.store.schema import INCIDENTS_KEPT
 from sparkdash.supervisor import engine_end
 from sparkdash.supervisor.decide.judge import EngineSignals, HealthAnswer
-from sparkdash.supervisor.repair.incidents import Incidents
+from sparkdash.supervisor.incidents import Incidents
 from sparkdash.supervisor.state.registry import EngineRegistry
 from sparkdash.supervisor.swap import adopt
 from sparkdash.units import GIB

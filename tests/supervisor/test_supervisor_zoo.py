@@ -20,7 +20,7 @@ from sparkdash.errors import (
     UpstreamError,
 )
 from sparkdash.store import Store
-from sparkdash.supervisor.repair import watch
+from sparkdash.supervisor import repair
 from sparkdash.units import GIB, MIB
 
 DEAD = EngineDeadError("a answered 500: EngineCore encountered an issue")
@@ -43,7 +43,7 @@ async def meets(house: Any, trouble: UpstreamError) -> UpstreamError:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that calls itself dead has no time to end by itself."""
-    monkeypatch.setattr(watch, "CONFIRM_S", 0.0)
+    monkeypatch.setattr(repair, "CONFIRM_S", 0.0)
 
 
 async def test_an_engine_that_calls_itself_dead_and_stays_is_ended(house: Any, make_profile: Any, hasty: None) -> None:
@@ -147,11 +147,11 @@ async def test_an_engine_in_use_is_looked_at_and_one_at_rest_is_not(
     await house.open(make_profile("a"))
     await house.leased("a")
     before, began = does.looks, house.clock.time
-    await house.clock.drive(house.clock.sleep(10 * watch.LOOK_EVERY_S))
+    await house.clock.drive(house.clock.sleep(10 * repair.LOOK_EVERY_S))
     assert does.looks - before <= 1  # one that had begun while it was used
     asking = house.ask("a")
     lease = await house.clock.drive(asking.granted())
-    await house.clock.drive(house.clock.sleep(5 * watch.LOOK_EVERY_S))
+    await house.clock.drive(house.clock.sleep(5 * repair.LOOK_EVERY_S))
     assert does.looks > before + 2
     assert not lease.lost.done()
     does.health = 503
@@ -175,8 +175,8 @@ async def test_an_engine_that_is_slow_to_answer_a_look_is_let_be(
         raise UpstreamError("no answer within 2 s", code="engine_timeout")
 
     monkeypatch.setattr(house.upstream, "get", no_answer)
-    await house.clock.drive(house.clock.sleep(6 * watch.LOOK_EVERY_S))
-    assert len(looks) > watch.MISSES
+    await house.clock.drive(house.clock.sleep(6 * repair.LOOK_EVERY_S))
+    assert len(looks) > repair.MISSES
     assert not lease.lost.done()
     assert await house.supervisor.sickness(lease.profile, lease.url) is None
     monkeypatch.undo()
@@ -197,7 +197,7 @@ async def test_a_request_whose_engine_is_on_a_silent_node_is_told_so(house: Any,
 async def test_so_is_one_whose_connection_ended_before_its_node_was_known_to_be_silent(
     house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "CONFIRM_S", 0.05)
+    monkeypatch.setattr(repair, "CONFIRM_S", 0.05)
     nodes = SecondNode(house)
     await house.open(make_profile("a", node="spark2"), nodes=nodes)
     await house.leased("a")
@@ -422,7 +422,7 @@ async def test_trouble_with_a_dead_engine_is_known_before_the_second_try(house: 
 async def test_a_death_that_was_seen_is_waited_for_however_slow_the_runtime(
     house: Any, make_profile: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "CONFIRM_S", 0.0)
+    monkeypatch.setattr(repair, "CONFIRM_S", 0.0)
     await house.open(make_profile("a"))
     await house.leased("a")
     house.runtime.gate, broke_off = asyncio.Event(), asyncio.Event()

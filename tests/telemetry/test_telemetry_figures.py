@@ -16,8 +16,7 @@ from sparkdash.domain.profile import EngineKind
 from sparkdash.engines.registry import ATLAS, adapter
 from sparkdash.settings import Settings
 from sparkdash.telemetry import Collector, CollectorInputs, source
-from sparkdash.telemetry.derive import EngineHistory
-from sparkdash.telemetry.joins import figures_of
+from sparkdash.telemetry.derive import EngineHistory, figures_of
 from sparkdash.telemetry.reading import Reading, parse_slots
 from sparkdash.upstream import Upstream
 

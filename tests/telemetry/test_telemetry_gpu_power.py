@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.metric import Gpu
-from sparkdash.telemetry.gpu_power import (
+from sparkdash.telemetry.power import (
     GB10_LOW_W,
     LASTS_S,
     LowPowerDetector,

@@ -23,8 +23,8 @@ from sparkdash.domain.metric import (
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.phrases import step_share
 from sparkdash.domain.profile import EngineKind
-from sparkdash.telemetry import joins
-from sparkdash.telemetry.joins import with_gateway
+from sparkdash.telemetry import derive
+from sparkdash.telemetry.derive import with_gateway
 from sparkdash.units import GIB
 
 COUNTED = GatewayFigures(in_flight=3, decode_tok_s=3000.0, ttft_p50_s=0.2, requests=7, output_tokens=900)
@@ -106,14 +106,14 @@ def node(received: float | None = None, rate: float | None = 200.0, **held: int)
 def test_memory_of_a_head_and_of_a_worker_is_the_profiles() -> None:
     engines = {"big": engine("big", BOTH), "small": engine("small", ("spark2",))}
     held = {"sparkdash-big-worker1": 98 * GIB, "sparkdash-small": 4 * GIB, "sparkdash-gone": GIB, "other": 2 * GIB}
-    found = joins.by_profile({"spark2": node(**held)}, engines)["spark2"].memory
+    found = derive.by_profile({"spark2": node(**held)}, engines)["spark2"].memory
     assert found is not None
     assert found.engines == {"big": 98 * GIB, "small": 4 * GIB, "gone": GIB, "other": 2 * GIB}
 
 
 def test_the_reserve_of_the_settings_holds_on_every_node() -> None:
     silent = NodeSample(at=1.0)
-    found = joins.with_reserve({"spark2": node(), "spark3": silent}, 10 * GIB)
+    found = derive.with_reserve({"spark2": node(), "spark3": silent}, 10 * GIB)
     assert found["spark2"].memory is not None
     assert found["spark2"].memory.reserve == 10 * GIB
     assert found["spark3"] == silent
@@ -121,7 +121,7 @@ def test_the_reserve_of_the_settings_holds_on_every_node() -> None:
 
 def share(worked: set[str], nodes: dict[str, NodeSample], **engines: Engine) -> float | None:
     samples = dict.fromkeys(engines, at_work())
-    return joins.with_link_share(samples, worked, nodes, engines)["big"].get(Metric.LINK_SHARE)
+    return derive.with_link_share(samples, worked, nodes, engines)["big"].get(Metric.LINK_SHARE)
 
 
 BIG = engine("big", BOTH)
@@ -145,7 +145,7 @@ def test_nobody_can_tell_whose_traffic_it_is_when_two_engines_work() -> None:
 def test_only_engines_on_several_nodes_that_run_requests_work_on_the_link() -> None:
     engines = {"big": BIG, "idle": engine("idle", BOTH), "one": engine("one"), "new": engine("new", BOTH)}
     samples = {"big": at_work(2), "idle": at_work(0), "one": at_work(3), "new": at_work(None)}
-    assert joins.working(engines, samples) == {"big"}
+    assert derive.working(engines, samples) == {"big"}
 
 
 @pytest.mark.parametrize(

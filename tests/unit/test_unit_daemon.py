@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from sparkdash.bus import Bus
-from sparkdash.daemon import build, control_actions, main, reloading
+from sparkdash.daemon import build, control_actions, lifecycle, reloading
 from sparkdash.daemon.profile_files import FilesChange
 from sparkdash.domain.event import Level, Notice
 from sparkdash.errors import HostError
@@ -85,7 +85,7 @@ def test_streams_do_not_end_at_the_usual_limit_of_open_files(
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
-    main.raise_file_limit()
+    lifecycle.raise_file_limit()
     assert asked == ([] if then is None else [(then, hard)])
 
 

@@ -28,7 +28,7 @@ from sparkdash.errors import SparkdashError
 from sparkdash.host import command
 from sparkdash.host.flag_store import FlagStore
 from sparkdash.redaction import masked_command
-from sparkdash.telemetry.joins import total_power
+from sparkdash.telemetry.derive import total_power
 
 DIGEST_S = 5.0
 

@@ -265,7 +265,7 @@ def watch(
     if as_json:
         print_json(found)
     else:
-        from sparkdash.bench.report.formats.terminal import print_page as draw
+        from sparkdash.bench.report.formats import print_page as draw
 
         draw(watch_page(found), make_console(sys.stdout, terminal_width()))
     if found.last is not None and found.last.outlook is Outlook.SLOWER:
@@ -338,15 +338,15 @@ def _write(file: Path, text: str) -> None:
 
 def _csv(run: str | None) -> str:
     from sparkdash.bench import run_folder
-    from sparkdash.bench.report.formats import llama_benchy
+    from sparkdash.bench.report import formats
 
     if run is None:
         raise typer.BadParameter("csv describes one run; give its RUN", param_hint="RUN")
-    return llama_benchy.render_csv(run_folder.read_results(run_folder.find_run(run)))
+    return formats.render_csv(run_folder.read_results(run_folder.find_run(run)))
 
 
 def _rendered(report: Report, form: ReportFormat, layout: Layout | None, metric: str | None) -> str:
-    from sparkdash.bench.report.formats import html, markdown
+    from sparkdash.bench.report import formats
     from sparkdash.bench.report.page import report_charts, report_page
 
     if form is ReportFormat.JSON:
@@ -354,8 +354,8 @@ def _rendered(report: Report, form: ReportFormat, layout: Layout | None, metric:
     local, chosen = local_profiles(report), choose_layout(report, layout, metric)
     page = report_page(report, chosen, local)
     if form is ReportFormat.HTML:
-        return html.render_html(page, report_charts(report, chosen))
-    return markdown.render_markdown(page)
+        return formats.render_html(page, report_charts(report, chosen))
+    return formats.render_markdown(page)
 
 
 def show(
@@ -404,7 +404,7 @@ def print_finished_run(run: str) -> None:
 
 
 def _draw(report: Report, layout: Layout, *, starts: bool = True) -> None:
-    from sparkdash.bench.report.formats.terminal import print_page as draw
+    from sparkdash.bench.report.formats import print_page as draw
     from sparkdash.bench.report.page import report_page
 
     draw(

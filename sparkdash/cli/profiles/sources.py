@@ -27,9 +27,7 @@ from sparkdash.units import DASH, counted
 
 if TYPE_CHECKING:
     from sparkdash.catalog.importers.values import Imported
-    from sparkdash.sources.clone import Change
-    from sparkdash.sources.collection import Entry
-    from sparkdash.sources.source import Source
+    from sparkdash.sources import Change, Entry, Source
 
 
 HEAD = ("recipe", "model", "boxes", "about")
@@ -56,9 +54,7 @@ def search_profiles(
     """
     from dataclasses import asdict
 
-    from sparkdash.sources.clone import entries
-    from sparkdash.sources.collection import matching
-    from sparkdash.sources.source import read_sources
+    from sparkdash.sources import entries, matching, read_sources
 
     sources = read_sources()
     if not sources:
@@ -89,8 +85,7 @@ _ORIGIN = re.compile(r"^# (?:Imported from|Copied from) ([\w.-]+): (.+) at [0-9a
 def complete_entry(incomplete: str) -> list[str]:
     """Complete SOURCE/NAME from the clones in the cache; a Tab that fails stays silent."""
     from sparkdash.errors import SparkdashError
-    from sparkdash.sources.clone import Clone, entries
-    from sparkdash.sources.source import read_sources
+    from sparkdash.sources import Clone, entries, read_sources
 
     try:
         fetched = [source for source in read_sources() if Clone(source.name).has(source.commit)]
@@ -122,8 +117,7 @@ def add_profile(
     """
     from sparkdash.catalog import importers
     from sparkdash.cli.profiles.check import finding_facts, import_findings, import_line
-    from sparkdash.sources.clone import entry_text
-    from sparkdash.sources.source import find_source
+    from sparkdash.sources import entry_text, find_source
 
     source = find_source(address.partition("/")[0])
     entry, text = entry_text(source, address.partition("/")[2])
@@ -220,7 +214,7 @@ def _write(place: Path, text: str, *, yes: bool) -> bool:
 
 
 def _may_replace(place: Path, before: str, text: str, *, yes: bool) -> bool:
-    from sparkdash.sources.clone import diff_lines
+    from sparkdash.sources import diff_lines
 
     print_note("\n".join([f"{place} would change:", *diff_lines(before, text)]))
     if yes:
@@ -261,7 +255,7 @@ class SourceAction(StrEnum):
 def complete_source(incomplete: str) -> list[str]:
     """Complete the name of a source; a Tab that fails stays silent."""
     from sparkdash.errors import SparkdashError
-    from sparkdash.sources.source import read_sources
+    from sparkdash.sources import read_sources
 
     try:
         return [source.name for source in read_sources() if source.name.startswith(incomplete)]
@@ -318,9 +312,8 @@ def add_source(address: str, name: str | None = None, ref: str | None = None, *,
     """Fetch a collection and pin its newest commit."""
     import re
 
-    from sparkdash.sources import source as source_file
-    from sparkdash.sources.clone import Clone, count_recipes
-    from sparkdash.sources.source import SOURCE_NAME, Source, default_name, source_refused, source_url
+    from sparkdash import sources as source_file
+    from sparkdash.sources import SOURCE_NAME, Clone, Source, count_recipes, default_name, source_refused, source_url
 
     url, chosen = source_url(address), name or default_name(address)
     if not re.match(SOURCE_NAME, chosen):
@@ -354,8 +347,7 @@ def add_source(address: str, name: str | None = None, ref: str | None = None, *,
 
 
 def _list(*, as_json: bool) -> None:
-    from sparkdash.sources.clone import Clone
-    from sparkdash.sources.source import WELL_KNOWN, read_sources
+    from sparkdash.sources import WELL_KNOWN, Clone, read_sources
 
     known = read_sources()
     here = {source.name: Clone(source.name).has(source.commit) for source in known}
@@ -376,7 +368,7 @@ def _list(*, as_json: bool) -> None:
 
 
 def _update_all(name: str | None, *, yes: bool, as_json: bool) -> None:
-    from sparkdash.sources.source import find_source, read_sources
+    from sparkdash.sources import find_source, read_sources
 
     chosen = [find_source(name)] if name else list(read_sources())
     told = [_update(source, yes=yes, as_json=as_json) for source in chosen]
@@ -387,8 +379,7 @@ def _update_all(name: str | None, *, yes: bool, as_json: bool) -> None:
 
 
 def _remove(name: str, *, as_json: bool) -> None:
-    from sparkdash.sources.clone import Clone
-    from sparkdash.sources.source import remove_source
+    from sparkdash.sources import Clone, remove_source
 
     remove_source(name)
     Clone(name).remove()
@@ -399,7 +390,7 @@ def _remove(name: str, *, as_json: bool) -> None:
 
 
 def _fetch(name: str, url: str, ref: str | None) -> tuple[Any, str]:
-    from sparkdash.sources.clone import Clone
+    from sparkdash.sources import Clone
 
     clone, line = Clone(name), LiveLine()
     try:
@@ -409,8 +400,8 @@ def _fetch(name: str, url: str, ref: str | None) -> tuple[Any, str]:
 
 
 def _update(source: Source, *, yes: bool, as_json: bool) -> dict[str, Any]:
-    from sparkdash.sources import source as source_file
-    from sparkdash.sources.clone import changes, pinned_clone
+    from sparkdash import sources as source_file
+    from sparkdash.sources import changes, pinned_clone
 
     clone = pinned_clone(source)
     _, commit = _fetch(source.name, source.url, source.ref)

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import sparkdash.doctor.nodes.checks  # noqa: F401 - fills the register
 from sparkdash.catalog import load_catalog
-from sparkdash.doctor.check import CHECKS, CheckResult, choose_checks, refuse_unknown, results_of
-from sparkdash.doctor.nodes import box_checks, link_checks  # noqa: F401 - fill the register, in this order
+from sparkdash.doctor.check import CHECKS, CheckResult, Unreadable, choose_checks, refuse_unknown, results_of
 from sparkdash.doctor.nodes.pair import NODE_CHECKS, BoxReadings, NodeCheck, PairReadings, ReachTrial, TwoNodeProfile
 from sparkdash.doctor.probe import Probe, examine, read_within
-from sparkdash.doctor.readings import Unreadable
 from sparkdash.domain.node import LOCAL, Finding, Node, NodeFinding, Status
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.nodes.boxes import Box, ask_box, open_boxes

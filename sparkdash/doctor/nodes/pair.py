@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sparkdash.doctor.check import CheckResult
-from sparkdash.doctor.readings import Unreadable
+from sparkdash.doctor.check import CheckResult, Unreadable
 from sparkdash.domain.node import LOCAL, Node, NodeFacts
 from sparkdash.errors import SparkdashError
 from sparkdash.nodes.shared_links import SharedLink, shared_links

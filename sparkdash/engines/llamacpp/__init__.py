@@ -34,7 +34,7 @@ from sparkdash.engines.memory_terms import (
 from sparkdash.engines.probes import MetricNames, Probes
 from sparkdash.engines.proposal import SEQUENCES, KvCachePlan, MemoryBudget, Proposal
 from sparkdash.engines.rule import Hit, Rule, Severity, flag_path
-from sparkdash.engines.start_costs import Lever
+from sparkdash.engines.start_stages import Lever
 
 # /metrics is off unless asked for.
 DEFAULT_FLAGS: tuple[tuple[str, ArgValue], ...] = (("metrics", True),)

@@ -25,7 +25,7 @@ from sparkdash.engines.memory_terms import Drafting, Facts, cache_term, loaded_t
 from sparkdash.engines.probes import MetricNames, Probes
 from sparkdash.engines.proposal import SEQUENCES, SHARE, KnownImage, KvCachePlan, MemoryBudget, Proposal, cache_reason
 from sparkdash.engines.rule import Hit, Rule, Severity, flag_path
-from sparkdash.engines.start_costs import Lever
+from sparkdash.engines.start_stages import Lever
 from sparkdash.units import GIB, MIB
 
 # /metrics and cached tokens in the usage are off unless asked for; the gauges are fresher with a short interval.

@@ -22,7 +22,7 @@ from sparkdash.engines.flag_table import FlagSource, FlagSyntax
 from sparkdash.engines.memory_terms import Facts
 from sparkdash.engines.proposal import KnownImage, KvCachePlan, MemoryBudget, Proposal
 from sparkdash.engines.rule import Rule
-from sparkdash.engines.start_costs import Lever
+from sparkdash.engines.start_stages import Lever
 from sparkdash.engines.vllm import flags, memory, nodes, surface
 
 # Without it the usage of an answer does not tell how many prompt tokens came from the prefix cache.

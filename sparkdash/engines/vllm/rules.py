@@ -12,7 +12,7 @@ from sparkdash.domain.swap import Start
 from sparkdash.engines.argv import lookup, parse_size, parse_token_count
 from sparkdash.engines.memory_terms import BOX_BYTES
 from sparkdash.engines.rule import Hit, Rule, Severity, flag_path, on_several_nodes, variables
-from sparkdash.engines.start_costs import Lever
+from sparkdash.engines.start_stages import Lever
 from sparkdash.engines.vllm import flags
 from sparkdash.units import GIB
 

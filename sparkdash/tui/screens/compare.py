@@ -19,9 +19,8 @@ from textual.widget import Widget
 from sparkdash.bench.judge.judgement import ArmFigure
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion
-from sparkdash.bench.report import blocks
+from sparkdash.bench.report import blocks, formats
 from sparkdash.bench.report.blocks import format_spread, format_value
-from sparkdash.bench.report.formats import html, markdown
 from sparkdash.bench.report.page import report_charts, report_page
 from sparkdash.bench.report.report import MissingCells, Report
 from sparkdash.bench.run import CellKey, Run
@@ -375,7 +374,7 @@ class ComparePage(Page):
 
     def action_markdown(self) -> None:
         if report := self._report():
-            self.app.copy_to_clipboard(markdown.render_markdown(report_page(report)))
+            self.app.copy_to_clipboard(formats.render_markdown(report_page(report)))
             self.services.say(f"Copied {report.run.id} as Markdown.")
 
     def action_html(self) -> None:
@@ -418,7 +417,7 @@ class ComparePage(Page):
     async def _write_html(self, report: Report) -> None:
         place = Path.cwd() / f"{report.run.id}.html"
         try:
-            text = await asyncio.to_thread(lambda: html.render_html(report_page(report), report_charts(report)))
+            text = await asyncio.to_thread(lambda: formats.render_html(report_page(report), report_charts(report)))
             await asyncio.to_thread(place.write_text, text, encoding="utf-8")
         except SparkdashError as error:
             self.services.say(error.text(), bad=True)

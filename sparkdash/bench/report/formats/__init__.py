@@ -1,1 +1,0 @@
-"""Output formats of a report: Markdown, terminal, HTML, and the CSV of llama-benchy."""

@@ -1,1 +1,0 @@
-"""Watch over resident engines: deaths are noticed, stuck engines are repaired, incidents are kept."""
