@@ -164,6 +164,12 @@ def _unpinned(profile: Profile) -> Iterator[Hit]:
         yield Hit(("image",), f"the tag {tag!r} moves", "Pin it: `image: name@sha256:…` (`podman image inspect`).")
 
 
+def _keeps_nothing(profile: Profile) -> Iterator[Hit]:
+    adapter = adapter_of(profile)
+    if profile.keep_kv and not (adapter.keeps_kv and profile.nodes == 1):
+        yield Hit(("keep_kv",), f"{adapter.title} keeps no conversations", "Remove it: llama.cpp on one box does.")
+
+
 def _link(profile: Profile) -> Iterator[Hit]:
     for name in LINK_VARIABLES:
         if name in profile.env:
@@ -337,6 +343,13 @@ _GENERAL = (
         "an image that is another one tomorrow",
         "flags are image-specific: vLLM blog, 2026-06-01",
         _unpinned,
+    ),
+    Rule(
+        "keep-kv-ignored",
+        Severity.WARNING,
+        "conversations that are not kept",
+        "only llama-server's slots are saved: docs/swaps.md",
+        _keeps_nothing,
     ),
     Rule(
         "pinned-link",

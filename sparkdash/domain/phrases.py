@@ -16,7 +16,7 @@ from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
 from sparkdash.domain.profile import AUTO, Profile, ProfileSummary
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.swap import Plan, Start, Swap, SwapPhase
+from sparkdash.domain.swap import KvBack, Plan, Start, Swap, SwapPhase
 from sparkdash.units import DASH, age, bit_rate, counted, duration, gib, natural, number, percent, size
 
 
@@ -194,8 +194,14 @@ def start_facts(start: Start) -> list[str]:
         f"{size(start.disk_bytes)} read from a disk{rate}" if start.disk_bytes is not None else "",
         f"{size(start.cached_bytes)} read from the page cache" if start.cached_bytes is not None else "",
         f"{size(start.peak_bytes)} of memory at most" if start.peak_bytes is not None else "",
+        kv_back_text(start.kv_back) if start.kv_back else "",
     )
     return list(filter(None, told))
+
+
+def kv_back_text(back: KvBack) -> str:
+    """Word what came back: "100,000 tokens back in 4.0s instead of 3m10s"."""
+    return f"{back.tokens:,} tokens back in {duration(back.s)} instead of {duration(back.prefill_s)}"
 
 
 def start_text(start: Start) -> str:

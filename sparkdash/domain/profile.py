@@ -338,6 +338,13 @@ class MemoryNeed(Frozen):
         return int(sum(known) * GIB) if len(known) == len(terms) else None
 
 
+class KeepKv(Frozen):
+    """Conversations kept on disk while the engine is away."""
+
+    max_gib: float = Field(gt=0, allow_inf_nan=False)
+    """Most GiB of files."""
+
+
 class Mount(Frozen):
     """A folder or file of the host made visible to the engine."""
 
@@ -379,6 +386,8 @@ class Profile(Frozen):
     shm_size: str | None = None
     security: Literal["io_uring"] | None = None
     """`io_uring`: the container may use io_uring, as quick loaders do; podman's default refuses it to all others."""
+    keep_kv: KeepKv | None = None
+    """The KV cache of its conversations is saved when the engine leaves, and restored when it is back."""
     url: str | None = None
     """Address of an engine of kind `openai`, with or without /v1. For a `remote`: the base URL as its provider writes
     it, mostly with /v1.
@@ -462,7 +471,7 @@ class Profile(Frozen):
     @property
     def weights(self) -> tuple[ModelRef, ...]:
         """Used models at their host paths: own mounts are resolved to their source; paths in a volume are left out."""
-        found = (_on_host(ref, self.mounts) for ref in self.used_models)
+        found = (on_host(ref, self.mounts) for ref in self.used_models)
         return tuple(ref for ref in found if ref.hf or ref.ref.startswith("/"))
 
     @property
@@ -496,6 +505,8 @@ class Profile(Frozen):
             for key in ("node", "env_by_node", "ray_command", "keep_entrypoint", "security")
             if (value := getattr(self, key))
         }
+        if self.keep_kv:
+            launch["keep_kv"] = True
         if self.engine is EngineKind.SIM:  # started with it; a real engine is started with its arguments
             launch["context"] = self.context
         if self.engine is EngineKind.OPENAI and self.model_id is not None:
@@ -508,7 +519,8 @@ class Profile(Frozen):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _on_host(ref: ModelRef, mounts: tuple[Mount, ...]) -> ModelRef:
+def on_host(ref: ModelRef, mounts: tuple[Mount, ...]) -> ModelRef:
+    """Return where a path of the container is on this box."""
     path = PurePosixPath(ref.path or "")
     over = [mount for mount in mounts if ref.path and path.is_relative_to(mount.target)]
     if not over:

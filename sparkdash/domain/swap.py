@@ -70,6 +70,15 @@ class Step(Frozen):
     s: float
 
 
+class KvBack(Frozen):
+    """Conversations that were read back from the disk instead of being computed again."""
+
+    tokens: int
+    s: float
+    prefill_s: float
+    """Seconds that computing them would have taken, by the engine's own rate."""
+
+
 class Start(Frozen):
     """A start, taken apart. Bytes; None is unknown, not zero."""
 
@@ -88,6 +97,7 @@ class Start(Frozen):
     image_id: str | None = None
     first_on_image: bool | None = None
     """Whether no earlier start of this model and engine had the same image, so that its caches were empty."""
+    kv_back: KvBack | None = None
 
 
 class Swap(Frozen):

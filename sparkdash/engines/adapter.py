@@ -130,6 +130,8 @@ class EngineAdapter:
     """First version with each protocol; None: no known release has it. A protocol that is absent here is unknown, or
     as old as the engine.
     """
+    keeps_kv: bool = False
+    """Whether sparkdash has the engine save its conversations for a profile with `keep_kv`."""
     runs_on_nodes: bool = False
     """Whether sparkdash starts the engine on several nodes."""
     lists: ListArgs = NO_LISTS

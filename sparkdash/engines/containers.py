@@ -11,7 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
-from sparkdash.domain.container import LABEL_FINGERPRINT, LABEL_NODES, LABEL_PORT, LABEL_PROFILE, ContainerSpec
+from sparkdash.domain.container import (
+    LABEL_FINGERPRINT,
+    LABEL_NODES,
+    LABEL_OWNER,
+    LABEL_PORT,
+    LABEL_PROFILE,
+    ContainerSpec,
+)
 from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.profile import Mount, Profile
 from sparkdash.engines.argv import container_name, fill_placeholders
@@ -21,8 +28,11 @@ from sparkdash.errors import ProfileError
 HF_TARGET = "/sparkdash/huggingface"
 CACHE_TARGET = "/sparkdash/cache"
 """Fixed path, because an image's user and home folder are unknown."""
+KV_TARGET = "/sparkdash/kv"
 CACHES = "engines"
 """Folder of compile caches, below the folder of all caches."""
+KEPT_KV = "kv"
+"""Folder of conversations that are kept, with a folder for each daemon's owner label and each profile below."""
 
 _UNSAFE, _LONGEST = re.compile(r"[^\w.-]+"), 100
 _ID = 12
@@ -94,6 +104,17 @@ def compile_cache(profile: Profile, launch: LaunchContext) -> str:
     ref = profile.models.get("target")
     weights = f"{ref.ref}-{ref.revision[:_ID]}" if ref and ref.revision else ref.ref if ref else "any"
     return f"{launch.cache_dir}/{CACHES}/{_plain(profile.image or '')}@{image_id}@{_plain(weights.strip('/'))}"
+
+
+def kept_kv(profile: Profile, launch: LaunchContext) -> str:
+    """Return the host folder of the profile's conversations; empty for a launch that keeps none."""
+    if profile.keep_kv is None or launch.nodes:
+        return ""
+    return kept_kv_folder(profile.name, launch.cache_dir, launch.labels.get(LABEL_OWNER, ""))
+
+
+def kept_kv_folder(name: str, cache_dir: str, owner: str) -> str:
+    return f"{cache_dir}/{KEPT_KV}/{owner}/{name.replace('/', '@')}"
 
 
 def _plain(name: str) -> str:

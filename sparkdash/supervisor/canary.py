@@ -11,7 +11,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from sparkdash.domain.profile import Profile
+from sparkdash.domain.profile import ModelRef, Profile, on_host
 from sparkdash.host.local_weights import weight_files_of
 from sparkdash.paths import read_small_file, replace_file
 
@@ -24,7 +24,7 @@ class Canaries:
 
     def kept(self, profile: Profile, image_id: str, hf_home: Path, answer: str) -> str:
         """Return the first answer of this launch, which is `answer` if none is kept. Reads the disk."""
-        kept, launch = self._read(), _launch(profile, image_id, hf_home)
+        kept, launch = self._read(), launch_key(profile, image_id, hf_home)
         if (known := kept.get(profile.name)) and known["launch"] == launch:
             return str(known["answer"])
         kept[profile.name] = {"launch": launch, "answer": answer}
@@ -39,10 +39,17 @@ class Canaries:
             return {}
 
 
-def _launch(profile: Profile, image_id: str, hf_home: Path) -> str:
-    found = [profile.fingerprint, image_id]
-    for file in sorted(file for ref in profile.weights for file in weight_files_of(ref, hf_home)):
+def launch_key(profile: Profile, image_id: str, hf_home: Path, *more: str) -> str:
+    """Hash what an engine's answers depend on: flags, image, weights, files that flags name, and `more`. Reads the disk."""
+    found = [profile.fingerprint, image_id, *more]
+    weights = {file for ref in profile.weights for file in weight_files_of(ref, hf_home)}
+    for file in sorted(weights | _named_files(profile)):
         with suppress(OSError):
             seen = file.stat()
             found.append(f"{file} {seen.st_size} {seen.st_mtime_ns}")
     return hashlib.sha256("\n".join(found).encode()).hexdigest()[:24]
+
+
+def _named_files(profile: Profile) -> set[Path]:
+    paths = (value for value in profile.args.values() if isinstance(value, str) and value.startswith("/"))
+    return {Path(on_host(ModelRef(path=path), profile.mounts).ref) for path in paths}

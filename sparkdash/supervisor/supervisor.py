@@ -28,7 +28,7 @@ from sparkdash.supervisor.leasing import AnswerProgress, Lease, QueuePlace, not_
 from sparkdash.supervisor.memory.footprint import Footprints
 from sparkdash.supervisor.planner import members_of
 from sparkdash.supervisor.probe import SignalReader, sickness
-from sparkdash.supervisor.swap import adopt, stopping
+from sparkdash.supervisor.swap import adopt, kept_kv, stopping
 from sparkdash.supervisor.tools import Tools
 
 
@@ -263,6 +263,8 @@ class Supervisor:
     async def _read_weights(self) -> None:
         await self._tools.needs.read(self.catalog.profiles.values())
         self._tools.on_needs()
+        if not self.catalog.problems:  # a file that cannot be read may be of a profile that keeps some
+            await kept_kv.remove_unwanted(self._tools)
 
     def _profiles(self) -> Iterable[Profile]:
         return self.catalog.profiles.values()

@@ -57,6 +57,7 @@ def test_good_files_are_not_blamed(write: Write) -> None:
         ("load-strategy: eager", "load-strategy: lazy", 9, "mmap-loader"),
         (FP8, "max-num-seqs: 4\n  max-cudagraph-capture-size: 2048", 13, "cudagraph-capture-size"),
         (FP8, "max-num-seqs: 4\n  cudagraph-capture-sizes: [1, 2]", 13, "capture-misses-batch"),
+        ("strategy: eager", "strategy: eager\nkeep_kv: {max_gib: 8}", 14, "keep-kv-ignored"),
         ('OMP_NUM_THREADS: "4"', 'MAX_JOBS: "20"', 7, "many-compilers"),
         (FP8, "max-num-batched-tokens: 65536", 12, "max-num-batched-tokens"),
         (FP8, "trust-remote-code: true", 12, "trust-remote-code"),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.memory import Term
-from sparkdash.domain.profile import ArgValue, EngineKind, FixName, Profile
+from sparkdash.domain.profile import ArgValue, EngineKind, FixName, Mount, Profile
 from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
@@ -222,17 +222,24 @@ class LlamaCpp(EngineAdapter):
         ours=frozenset({("metrics",), ("no-mmap",), ("load-mode", "none")}),
     )
     owned_by = "llamacpp"
+    keeps_kv = True
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         model = argv.target_model(profile)
         args, flags, env = _unmapped(profile, launch.flags)
+        kept = containers.kept_kv(profile, launch)
+        if kept:
+            flags = (*flags, ("slot-save-path", containers.KV_TARGET if launch.containerised else kept))
         words = [
             *containers.program(profile, self.program),
             *("--model" if model.path else "--hf-repo", model.ref),
             *("--host", argv.HOST, "--port", str(launch.port), "--alias", profile.name),
             *argv.flag_words(argv.overlay_args((*DEFAULT_FLAGS, *flags), args), profile.models),
         ]
-        return containers.build_container(profile, launch, words, env=env)
+        spec = containers.build_container(profile, launch, words, env=env)
+        if not (kept and launch.containerised):
+            return spec
+        return spec.replace(mounts=(*spec.mounts, Mount(source=kept, target=containers.KV_TARGET, read_only=False)))
 
     def help(self, profile: Profile) -> HelpCommand | None:
         found = super().help(profile)

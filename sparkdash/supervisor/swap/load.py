@@ -171,7 +171,7 @@ class Loading:
     async def until_alive(self) -> None:
         """Wait until the engine's HTTP server answers. Raises EngineError: it ended, or stood still."""
         began = self._tools.clock.monotonic()
-        while not await self._while_it_lives(self._alive()):
+        while not await self.while_it_lives(self._alive()):
             self._tell()
             now = self._tools.clock.monotonic()
             still = now - self._moved_at
@@ -184,7 +184,7 @@ class Loading:
                 raise await self._stood_still(still)
             passed = self._tools.clock.monotonic() - began
             pause = min(max(FIRST_POLL_S, POLL_SHARE * passed), POLL_S)
-            await self._while_it_lives(self._tools.clock.sleep(pause))
+            await self.while_it_lives(self._tools.clock.sleep(pause))
 
     async def warm(self) -> str | None:
         """Have the engine do a small piece of its work, as some die at their first request; return its text, if any.
@@ -196,10 +196,10 @@ class Loading:
         if described_server(self._profile):  # Ollama and its like load the model for their first request
             limit = max(limit, settings.no_progress_s)
         try:
-            return await self._while_it_lives(try_engine(self._tools, self._profile, self._url, limit))
+            return await self.while_it_lives(try_engine(self._tools, self._profile, self._url, limit))
         except UpstreamError as error:
             # a connection that breaks off is most often the first sign of a death
-            await self._while_it_lives(self._tools.clock.sleep(POLL_S))
+            await self.while_it_lives(self._tools.clock.sleep(POLL_S))
             raise self._bad_answer(error.message.rstrip(".")) from error
 
     async def taken_apart(self) -> Start:
@@ -218,7 +218,8 @@ class Loading:
             peak_bytes=self._own.peak,
         )
 
-    async def _while_it_lives(self, work: Awaitable[T]) -> T:
+    async def while_it_lives(self, work: Awaitable[T]) -> T:
+        """Wait for work on the engine. Raises EngineError: it ended meanwhile."""
         doing = asyncio.ensure_future(work)
         try:
             await asyncio.wait({doing, self._end}, return_when=asyncio.FIRST_COMPLETED)

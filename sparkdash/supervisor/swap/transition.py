@@ -24,7 +24,7 @@ from sparkdash.domain.memory import Contiguity
 from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.phrases import copy_share, copy_wait
 from sparkdash.domain.profile import ModelRef, Profile
-from sparkdash.domain.swap import Start, SwapPhase
+from sparkdash.domain.swap import Start, Step, SwapPhase
 from sparkdash.engines import openai
 from sparkdash.engines.containers import CACHE_TARGET, LaunchContext
 from sparkdash.engines.flag_check import unlisted_flags
@@ -45,6 +45,7 @@ from sparkdash.supervisor.state.registry import HeldMemory
 from sparkdash.supervisor.state.swap_record import SwapRecord
 from sparkdash.supervisor.swap import stopping
 from sparkdash.supervisor.swap.attach import attach_server
+from sparkdash.supervisor.swap.kept_kv import KeptKv
 from sparkdash.supervisor.swap.load import Loading
 from sparkdash.supervisor.tools import Tools
 
@@ -204,6 +205,13 @@ class _Teller:
 
 CACHE_FAULTS = frozenset({"engine_crash", "no_progress", "bad_answer"})
 """Failures of a start that a torn or stale compile cache can cause; others have named causes."""
+
+
+def _keeps_conversations(tools: Tools, profile: Profile | None, nodes: Collection[str]) -> bool:
+    kept = profile is not None and profile.keep_kv is not None and tools.adapter(profile).keeps_kv
+    return kept and tuple(nodes) == (LOCAL,)
+
+
 PORT_TRIES = 3
 """Ports that a start tries, one after the other."""
 
@@ -342,6 +350,7 @@ class Transition:
         evict = self.evict
         for engine in evict:
             self.unwatch(engine.profile)
+        await asyncio.gather(*map(self._save_conversations, evict))
         # measured before the first engine gives memory back: the debts count from this figure
         held = await asyncio.gather(*(stopping.begin_stop(self.tools, engine) for engine in evict))
         self._stopping = [engine.profile for engine in evict if engine.container]
@@ -353,6 +362,13 @@ class Transition:
         for ended in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(ended, BaseException):
                 raise ended
+
+    async def _save_conversations(self, engine: Engine) -> None:
+        profile = self.tools.registry.started.get(engine.profile)
+        usable = engine.state in (EngineState.READY, EngineState.DRAINING) and engine.url
+        if profile and usable and _keeps_conversations(self.tools, profile, engine.nodes):
+            self.record.waits(f"the conversations of {profile.name} to be saved")
+            await KeptKv(self.tools, profile).save(usable)
 
     async def _end(self, engine: Engine, held: HeldMemory | None) -> None:
         try:
@@ -421,6 +437,8 @@ class Transition:
     async def _bring_up(self, target: Profile) -> None:
         tools = self.tools
         spec = engine_container(tools, target, self.nodes, self._known)
+        if _keeps_conversations(tools, target, self.nodes):
+            await KeptKv(tools, target).prepare()
         self._cache = await in_thread(lambda: self._find_cache(target, spec))
         self._enter(SwapPhase.CREATE)
         if self.scale:
@@ -510,7 +528,17 @@ class Transition:
             answer = await loading.warm()
             start = await loading.taken_apart()
             await self._compare_answer(target, loading, answer)
+            return await self._with_conversations(target, url, loading, start)
+
+    async def _with_conversations(self, target: Profile, url: str, loading: Loading, start: Start) -> Start:
+        """Restore the conversations that the profile keeps; an engine that an earlier daemon started has none."""
+        image_id = self._known.image_id
+        if image_id is None or not _keeps_conversations(self.tools, target, self.nodes):
             return start
+        began = self.tools.clock.monotonic()
+        back = await loading.while_it_lives(KeptKv(self.tools, target).restore(url, image_id))
+        step = Step(name="conversations", s=self.tools.clock.monotonic() - began)
+        return start.replace(stages=(*start.stages, step), kv_back=back)
 
     async def _compare_answer(self, target: Profile, loading: Loading, answer: str | None) -> None:
         """Report a text that differs from that of the same launch's first start, if a second one differs too."""
