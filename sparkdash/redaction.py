@@ -52,7 +52,7 @@ _FORM = re.compile(
 vLLM's log, an authorization header or a command line has its key.
 """
 _VARIABLE = re.compile(r"(?:^|_)(?:TOKEN|API_?KEY|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE)
-_FLAG = re.compile(r"api[_-]?key|(?:hf|auth|access)[_-]token|password|secret", re.IGNORECASE)
+_FLAG = re.compile(r"api[_-]?key|(?:hf|auth|access)[_-]token|^-*token$|^-*creds$|password|secret", re.IGNORECASE)
 """Name of a flag with a secret; narrower than for variables, as engines have flags such as `stop-token`."""
 _HARMLESS = re.compile(r"(?i:|none|null|empty|dummy|unused|true|false|auto|\d[\d.]*|[/~{$].*)")
 """Values that are no secret under such a name: placeholders of local servers, numbers, paths, references."""

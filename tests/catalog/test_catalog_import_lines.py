@@ -390,7 +390,7 @@ def test_flags_of_another_branch_are_named() -> None:
     )
     assert only(text)["args"] == {"gpu-memory-utilization": 0.9}
     assert "dropped: $M" in said(importers.import_profiles(text))
-    assert "without --kv-cache-memory-bytes" in said(importers.import_profiles(text))
+    assert "not --gpu-memory-utilization 0.1 --kv-cache-memory-bytes 10G" in said(importers.import_profiles(text))
 
 
 def test_quotes_in_a_compose_file_s_values_are_characters() -> None:

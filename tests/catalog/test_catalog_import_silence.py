@@ -156,7 +156,7 @@ fast) ARGS=(--speculative-config '{"method": "mtp"}' --max-num-seqs 4) ;;
 esac
 podman run img vllm serve a/b "${ARGS[@]}"
 """
-    assert "without --speculative-config" in said(importers.import_profiles(text))
+    assert "not --speculative-config" in said(importers.import_profiles(text))
 
 
 def test_the_name_that_clients_use_stays_an_alias() -> None:
@@ -241,3 +241,88 @@ def test_a_quadlet_says_all_that_its_lines_say() -> None:
     assert "gpu" not in profile
     for line in ("--device -/dev/accel", "--env-file $HOME/keys.env", "a line without a key"):
         assert line in said(imported)
+
+
+def test_the_text_of_another_branch_is_named_also_where_its_flags_are_the_same() -> None:
+    text = 'case "$1" in\n a) M=a/small; D="--seed 1" ;;\n b) M=a/big; D="--seed 2" ;;\nesac\nvllm serve $M $D\n'
+    imported = importers.import_profiles(text)
+    assert imported.profiles[0]["models"] == {"target": {"hf": "a/big"}}
+    assert "$M: is assigned more than once and the last text holds, not a/small" in said(imported)
+    assert "not --seed 1" in said(imported)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "docker run -p 80:80 ghcr.io/huggingface/text-embeddings-inference:cuda-1.9 --model-id a/b --api-key zzzsecret",
+        "docker run -p 80:80 acme/whisper:1.2 serve --lang de --api-key=zzzsecret",
+        "docker run -p 80:80 acme/whisper:1.2 serve --hf-token zzzsecret --lang de",
+    ],
+)
+def test_a_secret_among_the_words_of_any_server_is_dropped(line: str) -> None:
+    imported = importers.import_profiles(line)
+    assert "zzzsecret" not in json.dumps(imported.profiles) + said(imported)
+    assert "a secret must not be in a profile" in said(imported)
+
+
+def test_lines_of_a_compose_command_that_end_in_a_backslash_go_on() -> None:
+    text = "services:\n  a:\n    image: vllm/vllm-openai:v1\n    command: %s\n      --model a/b \\\n      --seed 5\n"
+    for style in ("|", ">"):
+        (profile,) = importers.import_profiles(text % style).profiles
+        assert (profile["models"], profile["args"]) == ({"target": {"hf": "a/b"}}, {"seed": 5})
+
+
+SERVICE = """[Unit]
+Description=Chats
+[Service]
+User=zzz
+Environment="LLAMA_ARG_CTX_SIZE=4096" CUDA_VISIBLE_DEVICES=0
+ExecStartPre=/bin/mkdir -p /x
+ExecStart=-%s
+Restart=on-failure
+"""
+
+
+def test_a_systemd_service_of_an_engine_is_read_by_its_start_line() -> None:
+    imported = importers.import_profiles(SERVICE % "/opt/b/llama-server -m %h/q.gguf \\\n  --port 8080 -ngl 99")
+    (profile,) = imported.profiles
+    assert (profile["about"], profile["models"]) == ("Chats", {"target": {"path": "~/q.gguf"}})
+    assert (profile["args"], profile["env"]) == ({"ctx-size": 4096, "n-gpu-layers": 99}, {"CUDA_VISIBLE_DEVICES": "0"})
+    for key in ("Service.User", "Service.ExecStartPre", "Service.Restart"):
+        assert key in said(imported)
+    contained = importers.import_profiles(SERVICE % "/usr/bin/docker run --gpus all vllm/vllm-openai:v1 --model a/b")
+    assert contained.profiles[0]["models"] == {"target": {"hf": "a/b"}}
+    assert "Service.Environment: is systemd's environment, not the engine's" in said(contained)
+
+
+def test_a_text_that_is_evaluated_is_read_and_python_s_own_flag_hides_no_module() -> None:
+    evaluated = importers.import_profiles('C="vllm serve a/b"\nC+=" --seed 5"\neval "$C --dtype auto"\n')
+    assert evaluated.profiles[0]["args"] == {"seed": 5, "dtype": "auto"}
+    (profile,) = importers.import_profiles("python3 -u -m vllm.entrypoints.openai.api_server --model a/b").profiles
+    assert profile["models"] == {"target": {"hf": "a/b"}}
+
+
+TOKEN, WORD = "hf_" + "Zz9" * 8, "hunter2secret"
+HOLDING = {
+    "steps": f'curl -H "Authorization: Bearer {TOKEN}" x\nhf login --token {WORD}\nvllm serve a/b',
+    "variables": f"docker run -e FOO={TOKEN} -e https_proxy=http://u:{WORD}@h:1 vllm/vllm-openai --model a/b",
+    "a line left out": f"vllm serve --api-key {WORD}\nvllm serve a/b --otlp-traces-endpoint http://u:{WORD}@h",
+    "a refusal": f"podman run -e HF_TOKEN={TOKEN} -e PASSWORD={WORD} foo --api-key {WORD}",
+    "no model": f"vllm serve --seed 5 --api-key {WORD} {TOKEN}",
+    "llama-swap": f"""models: {{a: {{cmd: llama-server -m x.gguf, env: [HF_TOKEN={TOKEN}, FOO={TOKEN}]}}}}
+peers: {{p: {{proxy: "https://u:{WORD}@x.y/v1", models: [m]}}}}""",
+    "quadlet": f"[Container]\nImage=vllm/vllm-openai\nEnvironment=FOO={TOKEN}\nPodmanArgs=--creds u:{WORD}\n"
+    f"""Exec=--model a/b --hf-overrides '{{"a": "{TOKEN}"}}'""",
+}
+
+
+@pytest.mark.parametrize("text", HOLDING.values(), ids=HOLDING)
+def test_no_import_repeats_a_secret(text: str) -> None:
+    try:
+        imported = importers.import_profiles(text)
+        told = json.dumps(imported.profiles) + said(imported)
+        assert "secret" in told or "***" in told
+    except ProfileError as error:
+        told = f"{error.message} {error.hint}"
+    assert TOKEN not in told
+    assert WORD not in told

@@ -25,7 +25,8 @@ _OF_RECIPE = {"sparkrun_version", "recipe_version", "runtime", "container", "def
 
 
 def import_profiles(text: str, name: str | None = None, folder: str | None = None) -> Imported:
-    """Import one text: a script or command line, a recipe, a llama-swap configuration, a compose file or a quadlet.
+    """Import one text: a script or command line, a recipe, a llama-swap configuration, a compose file,
+    a quadlet or a service of systemd.
 
     `name` is for a single profile. `folder` holds the text's file, for what it names beside itself.
 
@@ -41,7 +42,7 @@ def import_profiles(text: str, name: str | None = None, folder: str | None = Non
         return llama_swap.import_llama_swap(text, name)
     if keys & _OF_RECIPE:
         return sparkrun.import_sparkrun(text, name)
-    read = quadlet.import_quadlet if quadlet.is_quadlet(text) else podman_line.import_podman_line
+    read = quadlet.import_unit if quadlet.is_unit(text) else podman_line.import_podman_line
     found, kept = read(text, name), read_comments(text)
     return replace(found, profiles=({**found.profiles[0], **kept},)) if len(found.profiles) == 1 else found
 

@@ -14,6 +14,7 @@ from typing import Any
 from sparkdash.catalog.importers.values import ImportNotes, model_ref, profile_name, typed_value
 from sparkdash.domain.profile import ServerKind
 from sparkdash.engines.generic.known_servers import KNOWN, KnownServer
+from sparkdash.redaction import MASK, is_secret_flag, masked_command
 
 _IMAGES = (
     (ServerKind.ATLAS, r"avarok/(?:atlas|avarok)-gb10"),
@@ -57,6 +58,7 @@ def read_any_server(
     """
     image, entrypoint, port = container["image"], container.pop("entrypoint", []), _published_port(options)
     container.pop("names", None)
+    words = _without_secrets(words, notes)
     kind = known_container(image, [*entrypoint, *words])
     if kind is None and port is None:
         return None
@@ -73,6 +75,17 @@ def read_any_server(
     whole.pop("name", None)
     notes.note(own, "memory is not declared: without it no start is refused for want of room")
     return {key: value for key, value in whole.items() if value not in (None, [], {})}
+
+
+def _without_secrets(words: list[str], notes: ImportNotes) -> list[str]:
+    found: list[str] = []
+    for word, shown in zip(words, masked_command(words), strict=True):
+        if word == shown:
+            found.append(word)
+            continue
+        flag = found.pop() if shown == MASK and found and is_secret_flag(found[-1]) else shown
+        notes.dropped(flag, "a secret must not be in a profile; the gateway asks for keys")
+    return found
 
 
 def _own_variables(env: dict[str, str], known: KnownServer, notes: ImportNotes) -> dict[str, str]:

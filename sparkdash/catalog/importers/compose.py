@@ -8,6 +8,7 @@ Pure.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -191,7 +192,8 @@ def _words(value: Any, filled: Callable[[Any], str], notes: ImportNotes) -> list
     if not isinstance(value, str):
         return []
     quiet = ImportNotes()  # what its variables are was noted when they were filled in
-    reader = ShellReader(without_comments(filled(value)).replace("\n", " "), {}, quiet, is_joined=True)
+    text = re.sub(r"\\\s+(?=-)|\\?\n", " ", without_comments(filled(value)))
+    reader = ShellReader(text, {}, quiet, is_joined=True)
     words = [word for words in reader.commands() for word in words]
     for comment in (one for one in quiet.found if one.kind == "dropped"):
         notes.dropped(comment.what, comment.why)

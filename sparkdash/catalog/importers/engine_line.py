@@ -70,6 +70,8 @@ class EnginePart:
 def recognise_engine(words: list[str], image: str) -> tuple[EnginePart, list[str]] | None:
     """Return the engine that `words` start, with the words after its program; None without one."""
     name = _VERSION.sub("", PurePosixPath(words[0]).name) if words else ""
+    if _PYTHON.fullmatch(name) and words[1:3] == ["-u", "-m"]:  # unbuffered, as sparkdash's containers are anyway
+        words = [words[0], *words[2:]]
     if _PYTHON.fullmatch(name) and words[1:2] == ["-m"]:
         image = ""  # the module is the program, whatever the image starts by itself
     for engine in all_adapters():

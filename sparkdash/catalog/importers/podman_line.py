@@ -13,6 +13,7 @@ from sparkdash.catalog.importers.any_server import known_container, read_any_ser
 from sparkdash.catalog.importers.engine_line import EnginePart
 from sparkdash.catalog.importers.shell import Command, parse_commands
 from sparkdash.catalog.importers.values import (
+    NO_SECRETS,
     Imported,
     ImportNotes,
     aliases,
@@ -47,36 +48,13 @@ _REASONS = {
 SILENT = {"detach", "replace", "interactive", "tty", "init"}
 """Flags that an import drops without a remark."""
 _BARE = {
-    "detach",
-    "interactive",
-    "tty",
-    "init",
-    "privileged",
-    "rm",
-    "read-only",
-    "publish-all",
-    "no-healthcheck",
-    "tls-verify",
-    "replace",
-    "quiet",
-    "oom-kill-disable",
-    "no-hosts",
-}
+    "detach", "interactive", "tty", "init", "privileged", "rm", "read-only", "publish-all", "no-healthcheck",
+    "tls-verify", "replace", "quiet", "oom-kill-disable", "no-hosts",
+}  # fmt: skip
 _SHORT = {
-    "d": "detach",
-    "i": "interactive",
-    "t": "tty",
-    "v": "volume",
-    "e": "env",
-    "p": "publish",
-    "l": "label",
-    "w": "workdir",
-    "u": "user",
-    "h": "hostname",
-    "m": "memory",
-    "P": "publish-all",
-    "q": "quiet",
-}
+    "d": "detach", "i": "interactive", "t": "tty", "v": "volume", "e": "env", "p": "publish", "l": "label",
+    "w": "workdir", "u": "user", "h": "hostname", "m": "memory", "P": "publish-all", "q": "quiet",
+}  # fmt: skip
 
 
 def split_options(words: list[str], notes: ImportNotes) -> tuple[list[tuple[str, str | None]], int]:
@@ -204,10 +182,7 @@ def add_variable(value: str, made: dict[str, Any], notes: ImportNotes) -> None:
         notes.note(f"-e {name}", "taken from the daemon's environment at the start; its value was not looked up")
     elif _VARIABLE.fullmatch(name) and is_secret_variable(name):
         made["env_from"].append(name)
-        notes.dropped(
-            f"-e {name}",
-            "a secret must not be in a profile: its value was not kept, set it in the daemon's environment",
-        )
+        notes.dropped(f"-e {name}", NO_SECRETS)
     elif equals and name:
         made["env"][name] = text
     else:
@@ -280,39 +255,11 @@ RUNTIMES = ("podman", "docker", "nerdctl")
 DEFAULT_SHM = "8g"
 """Default shared memory that sparkdash gives engines other than llama.cpp."""
 
-_HARMLESS = frozenset(
-    [
-        "set",
-        "echo",
-        "printf",
-        "cd",
-        "mkdir",
-        "sleep",
-        "true",
-        "false",
-        "exit",
-        "return",
-        "trap",
-        "shift",
-        "fi",
-        "done",
-        "esac",
-        "}",
-        "wait",
-        "read",
-        "test",
-        "[",
-        "[[",
-        ":",
-        "shopt",
-        "ulimit",
-        "umask",
-        "clear",
-        "date",
-        "continue",
-        "break",
-    ]
-)
+_HARMLESS = frozenset({
+    "set", "echo", "printf", "cd", "mkdir", "sleep", "true", "false", "exit", "return", "trap", "shift", "fi",
+    "done", "esac", "}", "wait", "read", "test", "[", "[[", ":", "shopt", "ulimit", "umask", "clear", "date",
+    "continue", "break",
+})  # fmt: skip
 """Commands whose absence changes nothing for the engine."""
 _LIKELY = re.compile(r"vllm|sglang|llama|trtllm|tensorfold|podman|docker|nerdctl")
 
@@ -490,6 +437,8 @@ def _container(
 
 def _unwrap(words: list[str], notes: ImportNotes) -> Command:
     """Return the engine command inside `bash -c "…"`, when it has exactly one; its other steps are named."""
+    if words[:1] == ["eval"]:
+        words = ["sh", "-c", " ".join(words[1:])]
     flags = list(takewhile(lambda word: word.startswith("-"), words[1:]))
     is_shell = bool(words) and PurePosixPath(words[0]).name in ("bash", "sh", "dash", "zsh")
     script, arguments = words[1 + len(flags) :][:1], words[1 + len(flags) :][2:]

@@ -1,4 +1,4 @@
-"""Profiles from a quadlet: a .container unit of systemd that podman generates.
+"""Profiles from a unit of systemd: a quadlet, whose service podman generates, or a service with a start line.
 
 Owns: the unit's keys and systemd's quoting. Must not know: engines' flags. Keys as in podman-systemd.unit(5).
 Pure.
@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
 
 from sparkdash.catalog.importers import podman_line
 from sparkdash.catalog.importers.shell import Command
 from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused
 
 _UNIT = re.compile(r"^\[Container\]\s*$", re.MULTILINE)
+_SERVICE = re.compile(r"^\[Service\]\s*$.*^ExecStart\s*=", re.MULTILINE | re.DOTALL)
+_OF_SYSTEMD = "belongs to systemd; sparkdash starts and stops the engine itself"
 _WORD = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|(\S+))')
 _OPTIONS = {
     "ContainerName": "--name",
@@ -36,12 +40,48 @@ _SPECIFIERS = {"%h": "$HOME", "%%": "%", "$$": "$"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "s": " "}
 
 
-def is_quadlet(text: str) -> bool:
-    return _UNIT.search(text) is not None
+def is_unit(text: str) -> bool:
+    return bool(_UNIT.search(text) or ("<<" not in text and _SERVICE.search(text)))
 
 
-def import_quadlet(text: str, name: str | None = None) -> Imported:
-    """Import the unit as one profile. Raises ProfileError: it names no image, or starts no known engine."""
+def import_unit(text: str, name: str | None = None) -> Imported:
+    """Import a unit as one profile. Raises ProfileError: it names no image, or starts no known engine."""
+    return _import_quadlet(text, name) if _UNIT.search(text) else _import_service(text, name)
+
+
+def _import_service(text: str, name: str | None) -> Imported:
+    notes = ImportNotes()
+    start: list[str] = []
+    variables: list[str] = []
+    about = ""
+    for section, key, value in _entries(text):
+        if key == "ExecStart":
+            start = _words(value.lstrip("-@:+!"))
+        elif (section, key) == ("Service", "Environment"):
+            variables += _words(value)
+        elif key == "EnvironmentFile":
+            podman_line.note_left_out("env-file", value, notes)
+        elif (section, key) == ("Unit", "Description"):
+            about = _text(value)
+        else:
+            notes.dropped(f"{section}.{key}", _OF_SYSTEMD)
+    if start and variables and PurePosixPath(start[0]).name in podman_line.RUNTIMES:
+        notes.note("Service.Environment", "is systemd's environment, not the engine's")
+        variables = []
+    env = dict(word.partition("=")[::2] for word in variables)
+    made = podman_line.import_command(Command(start, env), notes, name, any_server=True) if start else None
+    return _imported("systemd service", made, about, notes)
+
+
+def _imported(form: str, made: dict[str, Any] | None, about: str, notes: ImportNotes) -> Imported:
+    if made is None:
+        raise import_refused("The unit's command starts no engine that sparkdash knows.")
+    if about not in ("", made["profile"]):
+        made = {"profile": made["profile"], "about": about} | made
+    return notes.imported(form, made)
+
+
+def _import_quadlet(text: str, name: str | None) -> Imported:
     notes = ImportNotes()
     words = ["podman", "run"]
     entry: list[str] = []
@@ -54,7 +94,7 @@ def import_quadlet(text: str, name: str | None = None) -> Imported:
             elif (section, key) == ("Unit", "Description"):
                 about = _text(value)
             elif (section, key) != ("Service", "TimeoutStartSec"):  # which an export of sparkdash has
-                notes.dropped(f"{section}.{key}", "belongs to systemd; sparkdash starts and stops the engine itself")
+                notes.dropped(f"{section}.{key}", _OF_SYSTEMD)
             continue
         if key == "Image":
             image = _text(value)
@@ -73,11 +113,7 @@ def import_quadlet(text: str, name: str | None = None) -> Imported:
     if not image:
         raise import_refused("The unit has no `Image=` in [Container].")
     made = podman_line.import_command(Command([*words, *entry, image, *command], {}), notes, name, any_server=True)
-    if made is None:
-        raise import_refused("The unit's command starts no engine that sparkdash knows.")
-    if about not in ("", made["profile"]):
-        made = {"profile": made["profile"], "about": about} | made
-    return notes.imported("quadlet", made)
+    return _imported("quadlet", made, about, notes)
 
 
 def _entries(text: str) -> Iterator[tuple[str, str, str]]:

@@ -13,6 +13,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from sparkdash.catalog.importers.values import MAX_COMMAND, ImportNotes, import_refused, too_long
+from sparkdash.redaction import is_secret_variable, masked
 
 ESCAPED = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
 """Text in `$'…'`, its escapes as written."""
@@ -75,15 +76,14 @@ _MAX_DEPTH = 20
 """Words inside of words, as in `${A:-${B:-x}}`."""
 
 Value = str | list[str]
-_FLAG = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*")
 
 
-def note_lost_flags(name: str, earlier: Value, later: Value, notes: ImportNotes) -> None:
-    """Name the flags of an earlier text that a later one replaces, as when each branch of a script has its own."""
+def note_lost_text(name: str, earlier: Value, later: Value, notes: ImportNotes) -> None:
+    """Name the words of an earlier text that a later one replaces, as when each branch of a script has its own."""
     before, after = (" ".join(one) if isinstance(one, list) else one for one in (earlier, later))
-    if lost := set(_FLAG.findall(before)) - set(_FLAG.findall(after)):
-        why = f"is assigned more than once and the last text holds, without {', '.join(sorted(lost))}"
-        notes.dropped(f"${name}", why)
+    lost = before if " ".join(before.split()) not in " ".join(after.split()) else ""
+    if lost and not is_secret_variable(name):
+        notes.dropped(f"${name}", f"is assigned more than once and the last text holds, not {masked(lost)}")
 
 
 class WordReader:
@@ -173,7 +173,7 @@ class WordReader:
         name = text.rstrip("+=")
         old = self._variables.get(name)
         if not text.endswith("+=") and old is not None:
-            note_lost_flags(name, old, words, self._notes)
+            note_lost_text(name, old, words, self._notes)
         self._variables[name] = [*old, *words] if text.endswith("+=") and isinstance(old, list) else words
 
     def _single(self) -> str:
@@ -441,7 +441,7 @@ def _continued(text: str, notes: ImportNotes) -> str:
     return text
 
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 _DECLARING = ("export", "readonly", "local", "declare", "typeset")
 _STEERING = ("then", "do", "else", "{", "!", "time", "command", "builtin")
 _STARTERS: dict[str, frozenset[str]] = {
@@ -457,24 +457,14 @@ _STARTERS: dict[str, frozenset[str]] = {
     "numactl": frozenset({"-m", "-N", "-C", "-i", "-l", "-p"}),
     "taskset": frozenset({"-c", "--cpu-list"}),
     "timeout": frozenset({"-k", "-s"}),
-    "uv run": frozenset(
-        {
-            "--with",
-            "--with-requirements",
-            "--python",
-            "-p",
-            "--project",
-            "--extra",
-            "--env-file",
-            "--directory",
-            "--group",
-        }
-    ),
+    "uv run": frozenset({
+        "--with", "--with-requirements", "--python", "-p", "--project", "--extra", "--env-file", "--directory", "--group",
+    }),
     "uvx": frozenset({"--with", "--from", "--python", "-p"}),
     "poetry run": frozenset(),
     "pixi run": frozenset({"-e"}),
     "conda run": frozenset({"-n", "--name", "-p"}),
-}
+}  # fmt: skip
 """Programs that start the command after them, with their flags that take a value as the next word."""
 _PLAIN_STARTERS = ("exec", "env", "nohup", "setsid")
 _BRANCHING = ("if", "elif", "for", "while", "until", "case", "function")
@@ -546,12 +536,16 @@ class _Shell:
         return Command(words, self._environment() | env)
 
     def _assign(self, assigned: list[str], *, only_here: bool) -> dict[str, str]:
-        given = {name: value for word in assigned for name, _, value in [word.partition("=")]}
+        given: dict[str, str] = {}
+        for word in assigned:
+            name, _, value = word.partition("=")
+            old = self.variables.get(name.removesuffix("+"), "")
+            given[name.removesuffix("+")] = f"{old}{value}" if name.endswith("+") and isinstance(old, str) else value
         if only_here:
             return given
         for name, value in given.items():
             if self._branches:
-                note_lost_flags(name, self.variables.get(name, ""), value, self._notes)
+                note_lost_text(name, self.variables.get(name, ""), value, self._notes)
         self.variables.update(given)
         return {}
 

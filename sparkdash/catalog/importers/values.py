@@ -11,6 +11,7 @@ from typing import Any, Literal
 from sparkdash.catalog import yaml12
 from sparkdash.domain.profile import AUTO
 from sparkdash.errors import ProfileError
+from sparkdash.redaction import is_secret, is_secret_variable, masked, masked_command, masked_values
 
 Kind = Literal["unknown", "dropped", "rewritten", "note"]
 
@@ -65,14 +66,37 @@ class ImportNotes:
         self._add("note", what, why)
 
     def imported(self, form: str, *profiles: dict[str, Any]) -> Imported:
-        return Imported(form, profiles, tuple(self.found), tuple(self.settings))
+        safe = tuple(map(self._without_secrets, profiles))
+        return Imported(form, safe, tuple(self.found), tuple(self.settings))
+
+    def _without_secrets(self, profile: dict[str, Any]) -> dict[str, Any]:
+        """Keep a variable with a secret by its name alone, and mask secrets elsewhere."""
+        env = {name: str(text) for name, text in profile.get("env", {}).items()}
+        secret = [one for one, text in env.items() if masked(text) != text or is_secret(text, one, is_secret_variable)]
+        for name in secret:
+            self.dropped(f"-e {name}", NO_SECRETS)
+        made = {key: value if key == "env" else masked_values(value) for key, value in profile.items()}
+        for key in (key for key, value in made.items() if value != profile[key]):
+            self.dropped(key, "a secret must not be in a profile: *** stands for it")
+        left = {name: text for name, text in profile.get("env", {}).items() if name not in secret}
+        made |= {"env": left, "env_from": [*profile.get("env_from", []), *secret]}
+        return {key: value for key, value in made.items() if value or key not in ("env", "env_from")}
 
     def _add(self, kind: Kind, what: str, why: str) -> None:
-        self.found[Remark(kind, what if len(what) <= 200 else what[:199] + "…", why)] = None
+        what = masked_text(what)
+        self.found[Remark(kind, what if len(what) <= 200 else what[:199] + "…", masked_text(why))] = None
+
+
+NO_SECRETS = "a secret must not be in a profile: its value was not kept, set it in the daemon's environment"
+
+
+def masked_text(text: str) -> str:
+    """Mask secrets in a text with words of a command."""
+    return masked(" ".join(masked_command(text.split(" "))))
 
 
 def import_refused(message: str, hint: str | None = None) -> ProfileError:
-    return ProfileError(message, code="import_refused", hint=hint)
+    return ProfileError(masked_text(message), code="import_refused", hint=hint)
 
 
 def parse_bounded_yaml(text: str) -> dict[str, Any]:
