@@ -3,8 +3,7 @@
 Owns: one class for each party that can solve the problem, and the shape that every renderer shares. Must not know
 headers and bodies, terminals, containers.
 
-Rule: a message says what failed and what was found; the hint says what to do. Neither carries a secret.
-Pure.
+Rule: a message says what failed and what was found; the hint says what to do. Neither carries a secret. Pure.
 """
 
 from __future__ import annotations

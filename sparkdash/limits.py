@@ -1,9 +1,7 @@
 """Limits: sizes of everything that a client may send, and how much evidence is kept.
 
 Owns: the numbers, which docs/api.md lists. Those that an owner may change are settings (`body_limit_mib`). Rule:
-every size that a client chooses is checked against a limit first, so that a request costs no more than its size.
-
-Pure.
+every size that a client chooses is checked against a limit first, so that a request costs no more than its size. Pure.
 """
 
 from __future__ import annotations

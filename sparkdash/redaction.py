@@ -1,9 +1,7 @@
 """Redaction: masks keys and tokens, found by their form or by their name.
 
 Keys have forms that engines, hubs and clouds issue; a name or a password before the host of a URL is never shown. A
-capture of requests has forms of its own (`gateway`). The standard library alone, as one-shot commands load this.
-
-Pure.
+capture of requests has forms of its own (`gateway`). The standard library alone, as one-shot commands load this. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Rules: known mistakes of well-formed profiles, each with its evidence. Those of one engine are in its folder.
 
 A rule by the flag table is an error where the engine is sure to refuse the line; a warning where the version is not
-named or the image is a fork.
-Pure.
+named or the image is a fork. Pure.
 """
 
 from __future__ import annotations

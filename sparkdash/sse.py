@@ -1,9 +1,7 @@
 """Server-sent events: their lines, frames and fields out of raw bytes.
 
 Rule: lines end at \\n, \\r or \\r\\n only (HTML standard, section 9.2.5). `str.splitlines` (and httpx's `iter_lines`)
-also cut at U+2028, U+0085 and form feeds, which a log line inside JSON may well hold.
-
-Pure.
+also cut at U+2028, U+0085 and form feeds, which a log line inside JSON may well hold. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Answer models of the control API that are no domain values.
 
-Rule: keys that a newer daemon added are ignored.
-
-Pure.
+Rule: keys that a newer daemon added are ignored. Pure.
 """
 
 from __future__ import annotations

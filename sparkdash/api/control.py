@@ -1,7 +1,4 @@
-"""The table of the control API: every route below `/api`, with the types of its parameters and of its answer.
-
-Pure.
-"""
+"""The table of the control API: every route below `/api`, with the types of its parameters and of its answer. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Request models of the control API: what each call takes in its path, its query or its body.
-
-Pure.
-"""
+"""Request models of the control API: what each call takes in its path, its query or its body. Pure."""
 
 from __future__ import annotations
 

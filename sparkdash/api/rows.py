@@ -1,7 +1,4 @@
-"""Rows of the table of the control API: a call with one answer, a document, and a stream of items.
-
-Pure.
-"""
+"""Rows of the table of the control API: a call with one answer, a document, and a stream of items. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Definition of a run: its arms, the order of its launches, its cells.
 
-Rule: None is unknown.
-Pure.
+Rule: None is unknown. Pure.
 """
 
 from __future__ import annotations

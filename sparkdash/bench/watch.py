@@ -2,8 +2,7 @@
 
 An evening is one run of one build. Evenings are no experiment, so nothing is claimed: the newest build *looks* slower,
 faster, or does not differ. Where builds have enough evenings (SPREAD_DF), their spread decides; else a change has to
-exceed what one evening cannot settle (LARGE).
-Pure.
+exceed what one evening cannot settle (LARGE). Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Catalog: every readable profile, and the problems of the others; the summary of a profile for lists.
-
-Pure.
-"""
+"""Catalog: every readable profile, and the problems of the others; the summary of a profile for lists. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Libraries for programs: the values that each is given in the code that uses it.
-
-Pure.
-"""
+"""Libraries for programs: the values that each is given in the code that uses it. Pure."""
 
 from __future__ import annotations
 

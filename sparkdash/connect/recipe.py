@@ -1,7 +1,4 @@
-"""Recipe of a client: what it is told of the gateway, and its files, variables and steps as data.
-
-Pure.
-"""
+"""Recipe of a client: what it is told of the gateway, and its files, variables and steps as data. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Findings of a look at the box, and the steps of a setup that follow from them.
-
-Pure.
-"""
+"""Findings of a look at the box, and the steps of a setup that follow from them. Pure."""
 
 from __future__ import annotations
 

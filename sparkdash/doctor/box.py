@@ -1,7 +1,4 @@
-"""Checks of the box: its kernel, machine and GPU.
-
-Pure.
-"""
+"""Checks of the box: its kernel, machine and GPU. Pure."""
 
 from __future__ import annotations
 

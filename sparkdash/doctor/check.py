@@ -1,9 +1,7 @@
 """Checks of the doctor: what they read from a box, their results, the register of all, and their run.
 
 Rule: a thing that does not exist is None. A thing that exists but could not be read raises Unreadable, which makes the
-finding "unknown".
-
-Pure.
+finding "unknown". Pure.
 """
 
 from __future__ import annotations

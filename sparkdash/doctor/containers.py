@@ -1,7 +1,4 @@
-"""Checks of what containers need: podman, the CDI description of the GPU, rights.
-
-Pure.
-"""
+"""Checks of what containers need: podman, the CDI description of the GPU, rights. Pure."""
 
 from __future__ import annotations
 

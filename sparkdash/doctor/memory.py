@@ -1,7 +1,4 @@
-"""Checks of memory: limits, holders, the helper, and large free blocks.
-
-Pure.
-"""
+"""Checks of memory: limits, holders, the helper, and large free blocks. Pure."""
 
 from __future__ import annotations
 

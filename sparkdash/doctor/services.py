@@ -1,7 +1,4 @@
-"""Checks of the kernel's log, disks, ports, the daemon and its profiles.
-
-Pure.
-"""
+"""Checks of the kernel's log, disks, ports, the daemon and its profiles. Pure."""
 
 from __future__ import annotations
 

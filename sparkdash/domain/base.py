@@ -1,7 +1,4 @@
-"""Base class and decorator of the domain's values: frozen, strict about their keys.
-
-Pure.
-"""
+"""Base class and decorator of the domain's values: frozen, strict about their keys. Pure."""
 
 from __future__ import annotations
 

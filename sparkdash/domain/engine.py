@@ -1,7 +1,4 @@
-"""Engine: one incarnation of a profile; its incidents, standstills while it held requests, and their repair.
-
-Pure.
-"""
+"""Engine: one incarnation of a profile; its incidents, standstills while it held requests, and their repair. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Events: numbered facts. A snapshot plus every later event gives the present.
 
-Facts are never lost: a reader that falls behind is told to resync. Of samples only the latest counts.
-Pure.
+Facts are never lost: a reader that falls behind is told to resync. Of samples only the latest counts. Pure.
 """
 
 from __future__ import annotations

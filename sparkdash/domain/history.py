@@ -1,7 +1,4 @@
-"""The past of the box: what can be asked for, the answers, the recorded figures, and replays of a request.
-
-Pure.
-"""
+"""The past of the box: what can be asked for, the answers, the recorded figures, and replays of a request. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Memory of the box: its account, the need and footprint of a launch, the guard's state, contiguity.
-
-Pure.
-"""
+"""Memory of the box: its account, the need and footprint of a launch, the guard's state, contiguity. Pure."""
 
 from __future__ import annotations
 

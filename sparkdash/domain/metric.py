@@ -1,7 +1,6 @@
 """Metric and Sample: one tick of telemetry.
 
-Every rate names its numerator and denominator. None is "not known", never zero.
-Pure.
+Every rate names its numerator and denominator. None is "not known", never zero. Pure.
 """
 
 from __future__ import annotations

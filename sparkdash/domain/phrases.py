@@ -1,7 +1,4 @@
-"""Phrases about swaps, engines, nodes, copies and repairs, which the command line and the screens share.
-
-Pure.
-"""
+"""Phrases about swaps, engines, nodes, copies and repairs, which the command line and the screens share. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Profile: a file's promise of how to run one model on one engine, and `server:`, which describes any other server.
 
-The catalog turns YAML into a profile, variants applied; the engine's adapter turns it into a command line.
-Pure.
+The catalog turns YAML into a profile, variants applied; the engine's adapter turns it into a command line. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Requests as people see them, their tasks and routes, and the engine that `auto` means for each.
-
-Pure.
-"""
+"""Requests as people see them, their tasks and routes, and the engine that `auto` means for each. Pure."""
 
 from __future__ import annotations
 

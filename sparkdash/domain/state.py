@@ -1,7 +1,6 @@
 """Snapshot: the whole state at event number `seq`, and its only transition, `apply`.
 
-The daemon's bus and every TUI's mirror use `apply`, so both see the same state.
-Pure.
+The daemon's bus and every TUI's mirror use `apply`, so both see the same state. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Swap: one change of residents, from the first drain to the last warm-up token.
-
-Pure.
-"""
+"""Swap: one change of residents, from the first drain to the last warm-up token. Pure."""
 
 from __future__ import annotations
 

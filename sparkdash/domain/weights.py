@@ -1,8 +1,7 @@
 """WeightFacts: size, KV cache and bytes read per token of a checkpoint, from its headers.
 
 Owns: the value and the arithmetic on it. Must not know: files, the origin of the headers, any engine's flags. Rule:
-unknown facts are None; nothing is guessed from a model's name.
-Pure.
+unknown facts are None; nothing is guessed from a model's name. Pure.
 """
 
 from __future__ import annotations

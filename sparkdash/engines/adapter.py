@@ -2,8 +2,7 @@
 
 An adapter is a stateless value: it turns a profile into a container, names the paths to probe and the metrics, reads
 the log, estimates the memory, and knows what requests its server takes. It never talks to an engine itself. An engine
-overrides what differs; what stands here holds for an engine of which nothing more is known.
-Pure.
+overrides what differs; what stands here holds for an engine of which nothing more is known. Pure.
 """
 
 from __future__ import annotations

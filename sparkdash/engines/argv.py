@@ -1,7 +1,4 @@
-"""Command lines from a profile's values, and values read from them, as all engines share them.
-
-Pure.
-"""
+"""Command lines from a profile's values, and values read from them, as all engines share them. Pure."""
 
 from __future__ import annotations
 

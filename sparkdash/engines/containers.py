@@ -1,7 +1,4 @@
-"""ContainerSpec as every started engine fills it in: name, image, mounts, caches, variables, devices, labels.
-
-Pure.
-"""
+"""ContainerSpec as every started engine fills it in: name, image, mounts, caches, variables, devices, labels. Pure."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 By the table: unknown flags, wrong values, flags given twice. A complaint is certain when the table has the very
 version, and the image is the engine's own and no fork's: its parser refuses the line. Wrong types, limits and arities
 are certain in forks too, where every version of the table agrees. A flag that `--help` does not list is never refused:
-a help text may leave out flags that its program still takes.
-Pure.
+a help text may leave out flags that its program still takes. Pure.
 """
 
 from __future__ import annotations

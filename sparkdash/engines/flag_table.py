@@ -1,8 +1,7 @@
 """Flags of one engine: as its own `--help` lists them, and as its table has them, by version.
 
 A table (`flags.json` of the engine's folder) has every flag's spellings, arity, type, choices and limits. It is read
-when first asked for. A help text is argparse's (vLLM, SGLang), click's (TensorRT-LLM) or llama.cpp's.
-Pure.
+when first asked for. A help text is argparse's (vLLM, SGLang), click's (TensorRT-LLM) or llama.cpp's. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Engine logs: the progress of a load, and the reason of a failed one.
-
-Pure.
-"""
+"""Engine logs: the progress of a load, and the reason of a failed one. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Models that a server lists at /v1/models: who serves them, and the one that is meant.
-
-Pure.
-"""
+"""Models that a server lists at /v1/models: who serves them, and the one that is meant. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Launches of one engine over several nodes: a head that serves, and workers that compute their share.
 
 Owns: the containers of all nodes, each node's variables, the devices of its link, and what such a launch needs. Must
-not know: any engine's flags but the sizes of its parallelism, how nodes are reached.
-Pure.
+not know: any engine's flags but the sizes of its parallelism, how nodes are reached. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Any server that already speaks OpenAI's API at a URL. sparkdash neither starts nor stops it.
-
-Pure.
-"""
+"""Any server that already speaks OpenAI's API at a URL. sparkdash neither starts nor stops it. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Paths and metric names by which an engine's server is watched.
-
-Pure.
-"""
+"""Paths and metric names by which an engine's server is watched. Pure."""
 
 from __future__ import annotations
 

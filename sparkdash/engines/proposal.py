@@ -1,8 +1,7 @@
 """First profile for a model that has none: flags for a GB10, each with its reason.
 
 Owns: the size of the KV cache, the image, and the reasons. The flags are the engine's own (`EngineAdapter.propose`).
-Rule: nothing is guessed. Facts that the headers lack are left to the engine, and the reason says so.
-Pure.
+Rule: nothing is guessed. Facts that the headers lack are left to the engine, and the reason says so. Pure.
 """
 
 from __future__ import annotations

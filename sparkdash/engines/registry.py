@@ -1,9 +1,7 @@
 """Adapters by engine kind, and the estimated need of a launch: a sum of terms, each with its source.
 
 An engine of kind X is the module or folder `sparkdash/engines/X`, which holds its adapter as ENGINE: the kind's line in
-`EngineKind` registers it. It is loaded when it is first asked for, as most programs meet one or two.
-
-Pure.
+`EngineKind` registers it. It is loaded when it is first asked for, as most programs meet one or two. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Remote service with OpenAI's API at a URL: a cloud, another box. Never started, stopped or watched.
-
-Pure.
-"""
+"""Remote service with OpenAI's API at a URL: a cloud, another box. Never started, stopped or watched. Pure."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ measured.
 Rule 1: bytes come from the checkpoint's own headers and the KV dtype that the engine resolved. A model's name or its
 number of parameters would overstate the ceiling up to twofold. Without these facts there is no ceiling.
 Rule 2: a measured rate above the ceiling is flagged: the engine reads fewer bits than the headers say, or the figure
-is wrong.
-Pure.
+is wrong. Pure.
 """
 
 from __future__ import annotations

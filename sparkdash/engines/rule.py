@@ -1,7 +1,6 @@
 """Rule: a known mistake, as data with a pure finder.
 
-Rules of one engine are in its folder (`EngineAdapter.rules`), those of all engines in `sparkdash.rules`.
-Pure.
+Rules of one engine are in its folder (`EngineAdapter.rules`), those of all engines in `sparkdash.rules`. Pure.
 """
 
 from __future__ import annotations

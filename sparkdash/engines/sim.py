@@ -1,7 +1,4 @@
-"""The simulated engine: vLLM's surface on sparkdash's own program, `python -m sparkdash.sim`.
-
-Pure.
-"""
+"""The simulated engine: vLLM's surface on sparkdash's own program, `python -m sparkdash.sim`. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """TensorFold's `tensorfold serve` on CUDA, v0.6: ashhart/TensorFold, read and not run.
 
 Its `/health` answers 200 as soon as it serves, with `busy` and, for a shared pool, `pool_free_tokens`; the same figures
-are read from `/metrics`. Without a limit of its own it budgets MemAvailable less a reserve.
-Pure.
+are read from `/metrics`. Without a limit of its own it budgets MemAvailable less a reserve. Pure.
 """
 
 from __future__ import annotations

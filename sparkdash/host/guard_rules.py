@@ -1,9 +1,7 @@
 """Rules of the memory guards: when memory is too short, and what the end of an engine costs.
 
 Standard library alone, Python 3.10: this box's guard runs this module, and `nodes.programs` ships it to the guards of
-other boxes. `guard_decisions` has the sources of the figures and the promise that they keep.
-
-Pure.
+other boxes. `guard_decisions` has the sources of the figures and the promise that they keep. Pure.
 """
 
 from __future__ import annotations

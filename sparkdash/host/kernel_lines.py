@@ -1,9 +1,7 @@
 """Lines of the kernel's log that explain why engines fail, and their meaning.
 
 Sources: the kernel's own message texts (mm/oom_kill.c, kernel/hung_task.c, mm/page_alloc.c), NVIDIA's list of Xid
-errors, and reports from GB10 owners. Most hangs of a GB10 leave no line at all.
-
-Pure.
+errors, and reports from GB10 owners. Most hangs of a GB10 leave no line at all. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Networks that boxes share, and the links by which they reach each other.
-
-Pure.
-"""
+"""Networks that boxes share, and the links by which they reach each other. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""RequestTotals: finished requests of the gateway as counters and histograms.
-
-Pure.
-"""
+"""RequestTotals: finished requests of the gateway as counters and histograms. Pure."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Recorded figures: cells of one figure in one bucket, the running second, and the widths of buckets.
 
 A row of the database holds one cell (count, minimum, mean, maximum) for each figure of an engine or a box. The figure's
-position says where; a row that is too short, or a count of 0, means that the figure was not measured.
-
-Pure.
+position says where; a row that is too short, or a count of 0, means that the figure was not measured. Pure.
 """
 
 from __future__ import annotations

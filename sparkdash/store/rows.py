@@ -1,7 +1,4 @@
-"""Conversion of values to rows and back: the statements and the order of the columns.
-
-Pure.
-"""
+"""Conversion of values to rows and back: the statements and the order of the columns. Pure."""
 
 from __future__ import annotations
 

@@ -3,9 +3,7 @@
 Rule 1: only measured figures are shown. Rates need two readings of the same life of an engine; absent figures are None;
         an idle engine's rate is a measured 0.
 Rule 2: a gap between two readings loses nothing. The counters on both sides are true, so their difference is the sum of
-        the gap: a window is the stretch of readings whose length is nearest to the wanted one.
-
-Pure.
+        the gap: a window is the stretch of readings whose length is nearest to the wanted one. Pure.
 """
 
 from __future__ import annotations

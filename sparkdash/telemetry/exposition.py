@@ -1,9 +1,7 @@
 """Parser for the engines' text expositions, in every dialect.
 
 prometheus_client's two parsers each refuse or garble one dialect (vLLM's Rust frontend sends OpenMetrics, the rest
-sends the classic text), so this parser keys by sample name and ignores TYPE lines.
-
-Pure.
+sends the classic text), so this parser keys by sample name and ignores TYPE lines. Pure.
 """
 
 from __future__ import annotations

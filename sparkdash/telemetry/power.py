@@ -7,9 +7,7 @@ threads 376039, 361294, 366590). Healthy under load is 2.2-2.5 GHz and 50-95 W.
 A hung kernel shows 96 % utilization, so only the power tells it from work. A GB10 idles at 3-12 W, waits in a hung
 kernel at 13-27 W, and decodes at 45 W and more (vLLM issues #40926 and #49203, model-serving-minefield). Other GPUs
 differ by a factor of ten: their limit is learnt, halfway between the idle mean and the 10th percentile of the last
-hour's decoding. None of this is verified on a GB10 of our own.
-
-Pure.
+hour's decoding. None of this is verified on a GB10 of our own. Pure.
 """
 
 from __future__ import annotations

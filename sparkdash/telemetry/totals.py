@@ -1,7 +1,4 @@
-"""EngineTotals: counts of one profile's engines since the daemon started, over all restarts, without warm-ups.
-
-Pure.
-"""
+"""EngineTotals: counts of one profile's engines since the daemon started, over all restarts, without warm-ups. Pure."""
 
 from __future__ import annotations
 

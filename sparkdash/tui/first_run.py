@@ -1,7 +1,4 @@
-"""Offers of the dashboard on a box where nothing runs, and what it asks of the look at that box.
-
-Pure.
-"""
+"""Offers of the dashboard on a box where nothing runs, and what it asks of the look at that box. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Recent figures of each engine, for the sparklines.
 
-Rule: buckets stand at fixed times, so that a bar keeps its height once the next one has begun.
-
-Pure.
+Rule: buckets stand at fixed times, so that a bar keeps its height once the next one has begun. Pure.
 """
 
 from __future__ import annotations

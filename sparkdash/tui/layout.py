@@ -1,9 +1,7 @@
 """Heights of the dashboard's panels at each size of the terminal.
 
 Rule: the heights add up to the rows there are, so that no frame is ever clipped; the rows of a load and of the engines
-beside the large one come out of the large chart, so that every panel below it keeps its place.
-
-Pure.
+beside the large one come out of the large chart, so that every panel below it keeps its place. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Lines of styled text, the only thing that panels draw.
 
-Rule: foreign text (log lines, client names) enters through `styled`, which removes control characters.
-
-Pure.
+Rule: foreign text (log lines, client names) enters through `styled`, which removes control characters. Pure.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 PURE = "Pure."
-"""Last line of the docstring of a module that does no I/O and reads no clock."""
+"""Last word of the docstring of a module that does no I/O and reads no clock."""
 # fmt: off
 IMPURE = frozenset({
     "aiohttp", "asyncio", "fastapi", "fcntl", "http.client", "http.server", "httptools", "httpx", "logging", "mmap",

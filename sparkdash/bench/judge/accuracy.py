@@ -1,7 +1,4 @@
-"""Right answers to arithmetic: the scorer, an arm's shares, and the test of one arm against another.
-
-Pure.
-"""
+"""Right answers to arithmetic: the scorer, an arm's shares, and the test of one arm against another. Pure."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Rule 1: one factor at a time. Every arm is compared with the run's baseline in the same cell, never with another cell.
 Rule 2: the more is compared in one table, the stronger the evidence for each claim must be. All cells and arms of a
-metric, and the arms over all cells, are one family, judged at the levels of `family`.
-Pure.
+metric, and the arms over all cells, are one family, judged at the levels of `family`. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The figures that arms are compared by: what each is, in words, and its values out of a run's samples.
 
 Rule: `definition` gives the formula of every column, because the same name (TPOT, ITL) has different meanings in
-different tools.
-Pure.
+different tools. Pure.
 """
 
 from __future__ import annotations

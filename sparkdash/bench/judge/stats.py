@@ -1,7 +1,6 @@
 """The statistics that a verdict rests on, each from its published formula. Uses only the standard library.
 
-Units: rates and ratios as they come; shares and levels 0..1; `alpha` is the two-sided error level.
-Pure.
+Units: rates and ratios as they come; shares and levels 0..1; `alpha` is the two-sided error level. Pure.
 """
 
 from __future__ import annotations

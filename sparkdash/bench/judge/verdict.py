@@ -4,8 +4,7 @@ Rule 1: a difference is claimed only if its interval excludes zero and it is lar
 Rule 2: `no difference > y` states what is excluded: y covers the whole interval, and is at least the detectable effect.
 A comparison that leaves more than RESOLUTION open is inconclusive.
 Rule 3: where much is compared at once each comparison has a level of its own, for the claim and for the printed
-interval. Who judges several cells gives the levels; else Holm's hold within the cell.
-Pure.
+interval. Who judges several cells gives the levels; else Holm's hold within the cell. Pure.
 """
 
 from __future__ import annotations

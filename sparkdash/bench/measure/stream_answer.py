@@ -1,7 +1,6 @@
 """Content and moments of one streamed answer, parsed from its timed pieces once it has ended.
 
-Rule: tokens are counted by the engine; chunks are never counted as tokens.
-Pure.
+Rule: tokens are counted by the engine; chunks are never counted as tokens. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Rules by which a request, a repetition of a warming engine, or a whole cell does not count.
-
-Pure.
-"""
+"""Rules by which a request, a repetition of a warming engine, or a whole cell does not count. Pure."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Rule 1: question i of a seed depends only on the bytes of SHA-256("sparkdash-math/v2|SEED|I"): big-endian 32-bit words,
 each used as `lowest + word % count`. Any language can generate the same questions, and asking for more of them changes
 none of the first.
-Rule 2: a published version never changes; a correction becomes v3. Questions and results carry the version.
-Pure.
+Rule 2: a published version never changes; a correction becomes v3. Questions and results carry the version. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Prompts of each repetition of a cell, cut to an exact number of tokens.
 
-Rule: no two prompts of a launch begin alike, so that no prefix cache knows one.
-Pure.
+Rule: no two prompts of a launch begin alike, so that no prefix cache knows one. Pure.
 """
 
 from __future__ import annotations

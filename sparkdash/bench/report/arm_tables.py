@@ -1,7 +1,4 @@
-"""Tables of one arm: context by length, batches, the cost of reasoning, its KV cache, the memory's ceiling.
-
-Pure.
-"""
+"""Tables of one arm: context by length, batches, the cost of reasoning, its KV cache, the memory's ceiling. Pure."""
 
 from __future__ import annotations
 

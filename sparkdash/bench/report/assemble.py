@@ -1,7 +1,4 @@
-"""Assembly of a report from the results of a run.
-
-Pure.
-"""
+"""Assembly of a report from the results of a run. Pure."""
 
 from __future__ import annotations
 

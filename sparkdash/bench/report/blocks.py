@@ -1,7 +1,4 @@
-"""Blocks of a report page: headings, sentences, commands, tables.
-
-Pure.
-"""
+"""Blocks of a report page: headings, sentences, commands, tables. Pure."""
 
 from __future__ import annotations
 

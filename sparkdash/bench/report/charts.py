@@ -1,8 +1,7 @@
 """Charts of a report as inline SVG: no script, no font, a few KB each, readable on a telephone.
 
 Colours of text and grid are the page's own variables, so that a panel follows its theme.
-Rule: an arm has one colour in all charts. In the chart of differences only claimed ones are coloured.
-Pure.
+Rule: an arm has one colour in all charts. In the chart of differences only claimed ones are coloured. Pure.
 """
 
 from __future__ import annotations

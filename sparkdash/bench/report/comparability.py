@@ -4,8 +4,7 @@ Rule 1: a difference in the work (suite, corpus, thinking, temperature, tokenize
 comparison: the figures remain, no difference between them is shown.
 Rule 2: a difference in the box or the build (driver, kernel, image under one name) is flagged. It may be the subject
 of the comparison, and a reader must know of it.
-Rule 3: an unknown value is neither a difference nor proof of equality. Where it matters, it is flagged.
-Pure.
+Rule 3: an unknown value is neither a difference nor proof of equality. Where it matters, it is flagged. Pure.
 """
 
 from __future__ import annotations

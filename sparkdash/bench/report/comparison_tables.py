@@ -1,7 +1,4 @@
-"""Tables of all arms together: comparison, deltas, recipe, and verdicts with their evidence.
-
-Pure.
-"""
+"""Tables of all arms together: comparison, deltas, recipe, and verdicts with their evidence. Pure."""
 
 from __future__ import annotations
 

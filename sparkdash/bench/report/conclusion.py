@@ -1,7 +1,4 @@
-"""Conclusion of a comparison in one plain sentence: the finding, and which arm to keep.
-
-Pure.
-"""
+"""Conclusion of a comparison in one plain sentence: the finding, and which arm to keep. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Report merged from many runs: the newest sample set that counts of every cell, with its run and date.
 
 Rule 1: one suite, by its hash, and simulated runs apart from real ones. Other runs are left out, and named.
-Rule 2: nights differ. The merged runs are judged as a screen: a difference is shown and never claimed.
-Pure.
+Rule 2: nights differ. The merged runs are judged as a screen: a difference is shown and never claimed. Pure.
 """
 
 from __future__ import annotations

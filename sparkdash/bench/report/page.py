@@ -1,7 +1,4 @@
-"""Page of a report: the order of its tables and the description of the measurement.
-
-Pure.
-"""
+"""Page of a report: the order of its tables and the description of the measurement. Pure."""
 
 from __future__ import annotations
 

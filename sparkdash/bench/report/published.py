@@ -1,7 +1,4 @@
-"""Published figures beside a run's own.
-
-Pure.
-"""
+"""Published figures beside a run's own. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Values of a report: the source of every format, of --json and of /api.
 
-Rates in tokens per second, times in seconds, shares 0..1; None was not measured.
-Pure.
+Rates in tokens per second, times in seconds, shares 0..1; None was not measured. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Facts of a checkpoint's model: layers and their KV cache, quantization, and the purpose of each tensor.
-
-Pure.
-"""
+"""Facts of a checkpoint's model: layers and their KV cache, quantization, and the purpose of each tensor. Pure."""
 
 from __future__ import annotations
 

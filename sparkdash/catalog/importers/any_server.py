@@ -1,7 +1,6 @@
 """Profiles with `engine: generic` from containers whose engine is none of those with a dialect.
 
-Owns: which images are known servers, and what becomes of their words. Must not know the runtime's flags.
-Pure.
+Owns: which images are known servers, and what becomes of their words. Must not know the runtime's flags. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Profiles from a compose file (docker compose, podman-compose), one for each service that starts an engine.
 
 Owns: the keys of a service. Must not know: runtimes' and engines' flags. Variables of the environment are never looked
-up. Keys as in the Compose specification.
-Pure.
+up. Keys as in the Compose specification. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Profiles from a unit of systemd: a quadlet, whose service podman generates, or a service with a start line.
 
-Owns: the unit's keys and systemd's quoting. Must not know: engines' flags. Keys as in podman-systemd.unit(5).
-Pure.
+Owns: the unit's keys and systemd's quoting. Must not know: engines' flags. Keys as in podman-systemd.unit(5). Pure.
 """
 
 from __future__ import annotations

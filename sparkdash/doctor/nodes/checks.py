@@ -1,7 +1,4 @@
-"""Checks of each node and of the link between two: what must be equal, networks, MTU, route, RDMA, firewall.
-
-Pure.
-"""
+"""Checks of each node and of the link between two: what must be equal, networks, MTU, route, RDMA, firewall. Pure."""
 
 from __future__ import annotations
 

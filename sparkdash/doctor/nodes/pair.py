@@ -1,7 +1,6 @@
 """Readings of a pair of boxes, for the checks of nodes.
 
-Rule: a section that could not be read raises Unreadable, which makes the finding "unknown".
-Pure.
+Rule: a section that could not be read raises Unreadable, which makes the finding "unknown". Pure.
 """
 
 from __future__ import annotations

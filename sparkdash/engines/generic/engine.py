@@ -1,7 +1,4 @@
-"""Any server that sparkdash starts by its profile's own description (`server:`).
-
-Pure.
-"""
+"""Any server that sparkdash starts by its profile's own description (`server:`). Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Servers that a profile names by their kind (`server: {kind: …}`), each as its own source describes it.
-
-Pure.
-"""
+"""Servers that a profile names by their kind (`server: {kind: …}`), each as its own source describes it. Pure."""
 
 from __future__ import annotations
 

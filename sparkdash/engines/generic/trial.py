@@ -1,7 +1,6 @@
 """Trials: the smallest request that proves that a server's model works, one for each route.
 
-Owns: the requests, and what an answer must contain. Must not know how they are sent, or when.
-Pure.
+Owns: the requests, and what an answer must contain. Must not know how they are sent, or when. Pure.
 """
 
 from __future__ import annotations

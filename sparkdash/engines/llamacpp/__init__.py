@@ -1,7 +1,4 @@
-"""llama.cpp's llama-server, builds of 2025 and 2026.
-
-Pure.
-"""
+"""llama.cpp's llama-server, builds of 2025 and 2026. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""SGLang, 0.5: `sglang.launch_server`.
-
-Pure.
-"""
+"""SGLang, 0.5: `sglang.launch_server`. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""TensorRT-LLM's trtllm-serve, 1.0 to 2026's main.
-
-Pure.
-"""
+"""TensorRT-LLM's trtllm-serve, 1.0 to 2026's main. Pure."""
 
 from __future__ import annotations
 

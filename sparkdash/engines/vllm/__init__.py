@@ -1,6 +1,3 @@
-"""vLLM.
-
-Pure.
-"""
+"""vLLM. Pure."""
 
 from sparkdash.engines.vllm.engine import ENGINE as ENGINE

@@ -1,7 +1,4 @@
-"""vLLM, 0.16 to 0.33: `vllm serve`.
-
-Pure.
-"""
+"""vLLM, 0.16 to 0.33: `vllm serve`. Pure."""
 
 from __future__ import annotations
 

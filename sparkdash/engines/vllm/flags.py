@@ -1,8 +1,7 @@
 """vLLM flags by version, as far as they were checked.
 
 Owns: flags in common recipes that a version refuses, with their replacements. Read in the argument parsers of the
-wheels 0.16.0 0.17.0 0.18.0 0.19.0 0.20.0 0.22.1 0.26.0 0.29.0 0.33.0. A flag that is not listed is not judged.
-Pure.
+wheels 0.16.0 0.17.0 0.18.0 0.19.0 0.20.0 0.22.1 0.26.0 0.29.0 0.33.0. A flag that is not listed is not judged. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Memory of vLLM: what its flags make it allocate, and the flags of a first profile.
-
-Pure.
-"""
+"""Memory of vLLM: what its flags make it allocate, and the flags of a first profile. Pure."""
 
 from __future__ import annotations
 

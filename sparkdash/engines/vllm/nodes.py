@@ -1,7 +1,6 @@
 """vLLM on several nodes: its own launch, one process a node (0.16 and newer), and over Ray.
 
-Owns: the flags of each rank. Must not know: containers, addresses.
-Pure.
+Owns: the flags of each rank. Must not know: containers, addresses. Pure.
 """
 
 from __future__ import annotations

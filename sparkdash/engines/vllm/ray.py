@@ -2,8 +2,7 @@
 
 Owns: joining, the wait for it, and the words that the log says about it. Must not know: engines' flags, how containers
 are run. The head's shell ends as the server itself, so that the container's state and log are the server's. A worker's
-shell ends with the raylet on its node, which gives up one minute after it lost the head (Ray 2.60).
-Pure.
+shell ends with the raylet on its node, which gives up one minute after it lost the head (Ray 2.60). Pure.
 """
 
 from __future__ import annotations

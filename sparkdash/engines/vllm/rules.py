@@ -1,7 +1,4 @@
-"""Known mistakes in vLLM's profiles: flags and variables, memory, speculation, several nodes.
-
-Pure.
-"""
+"""Known mistakes in vLLM's profiles: flags and variables, memory, speculation, several nodes. Pure."""
 
 from __future__ import annotations
 

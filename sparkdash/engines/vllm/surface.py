@@ -1,8 +1,7 @@
 """Surface of a vLLM server: metric names, start-up lines, speculation settings.
 
 Owns: what vLLM 0.11 to 0.33 and the simulated engine, which imitates it, have in common. Must not know how either is
-started.
-Pure.
+started. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Guard: which web pages may call the gateway, and under which host names it answers.
 
-Rule: an editor's or an app's own pages may call the engines, by an allow-list; no foreign page ever reaches /api.
-
-Pure.
+Rule: an editor's or an app's own pages may call the engines, by an allow-list; no foreign page ever reaches /api. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Translates the messages of Anthropic's protocol into those that chat templates take.
 
-`tests/real` compares it with the engine.
-
-Pure.
+`tests/real` compares it with the engine. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Headers: access by name, and which of them cross the gateway.
-
-Pure.
-"""
+"""Headers: access by name, and which of them cross the gateway. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Text of a whole answer: reasoning, text and tool calls, from a stream or from one JSON document.
 
-Ids and times are left out, so that equal answers have equal texts.
-
-Pure.
+Ids and times are left out, so that equal answers have equal texts. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Prepare: changes of a request's body for the engine that answers it, and what must change in the answer.
 
-Rule: where nothing applies, the engine gets the client's own bytes and the client the engine's.
-
-Pure.
+Rule: where nothing applies, the engine gets the client's own bytes and the client the engine's. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Route: what a path of the engine API means.
 
-Rule: an unknown path has no route, and the client gets a 404: probing clients take a 200 for a yes.
-
-Pure.
+Rule: an unknown path has no route, and the client gets a 404: probing clients take a 200 for a yes. Pure.
 """
 
 from __future__ import annotations

@@ -3,9 +3,7 @@
 Rule 1: a stream that needs no splice never comes here. Others cost one search per chunk, by `find`: `in` tries its
 left side as a number first, which raises and drops an error and costs many times the search.
 Rule 2: streams may be cut anywhere. Only whole frames are judged, so the first half of a frame waits for the rest; no
-client can read half a frame. Every other byte is unchanged.
-
-Pure.
+client can read half a frame. Every other byte is unchanged. Pure.
 """
 
 from __future__ import annotations

@@ -8,9 +8,7 @@ Rule 3: without the engine's own counts there is no rate.
 
 Searching bytes is sound: inside a JSON string every quote and every line end is escaped. So neither `"key":"` nor
 `event: name` with a line end behind it can occur in a text. Patterns begin with a plain word: a line end there took
-five times as long.
-
-Pure.
+five times as long. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Answers of chat completions as those of /v1/messages and /v1/responses, streamed and whole.
 
-Rule: thoughts, text and each tool call are items of their own, in the order in which they begin.
-
-Pure.
+Rule: thoughts, text and each tool call are items of their own, in the order in which they begin. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Requests of /v1/messages and /v1/responses as chat completions.
 
-Keys outside a protocol reach the engine unchanged.
-
-Pure.
+Keys outside a protocol reach the engine unchanged. Pure.
 """
 
 from __future__ import annotations

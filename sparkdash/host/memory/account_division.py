@@ -3,9 +3,7 @@
 The kernel's own figures come first: free, anonymous, page cache with shared memory in it, kernel objects. Each is
 divided among the owners of the processes. Claims that exceed the figure (pages shared between processes count in each
 of them) are scaled down, and an unclaimed rest is a row of its own. The rest of MemTotal after all kernel figures is
-memory that drivers took unreported, on a GB10 the GPU's. NVML's figures per process divide it.
-
-Pure.
+memory that drivers took unreported, on a GB10 the GPU's. NVML's figures per process divide it. Pure.
 """
 
 from __future__ import annotations

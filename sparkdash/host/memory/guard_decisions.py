@@ -8,9 +8,7 @@ use of PSI are unverified on a GB10.
 Promise, on a Spark's floors, for available memory that falls steadily from above the hold floor: at 3 GiB a second or
 less it stays above the kill floor, at 8 above FROZEN. So an engine is killed once the observed fall reaches the kill
 floor sooner than a kill after the next look would take effect. A faster fall is seen too late: only the admission
-before each start protects against it.
-
-Pure.
+before each start protects against it. Pure.
 """
 
 from __future__ import annotations

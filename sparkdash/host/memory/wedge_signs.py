@@ -10,9 +10,7 @@ Available memory alone does not announce a freeze ("wedge"), and neither does an
 * LIVELOCK: hardly any free memory, no read, no page fault and no line in the log, for minutes. A load by mmap of 90 GB
   stood so for 80 min (vllm PR 53906). A compiler is as silent, but causes tens of thousands of page faults.
 * None of them: 1.2 to 1.5 GiB free for 5 s with 7 GiB available and no line was healthy
-  (MiaAI-Lab/Qwen3.8-Flash-Next-Single-DGX-Spark PR 54), so little free memory alone is no sign.
-
-Pure.
+  (MiaAI-Lab/Qwen3.8-Flash-Next-Single-DGX-Spark PR 54), so little free memory alone is no sign. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Answers and complaints of podman and docker, as values and errors of ours.
 
-Known shapes: podman 4.3.1 as run here; 4.9 and 5 from their sources; docker from its API's documentation.
-
-Pure.
+Known shapes: podman 4.3.1 as run here; 4.9 and 5 from their sources; docker from its API's documentation. Pure.
 """
 
 from __future__ import annotations

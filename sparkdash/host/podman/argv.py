@@ -2,9 +2,7 @@
 
 Never: `--ipc=host` (podman refuses it together with `--shm-size`, and orphans would share memory), a restart policy
 (the supervisor decides what runs), `--rm` (the log of a dead engine must stay readable), `--init` (podman only
-recommends its package; every engine ends on SIGTERM by itself).
-
-Pure.
+recommends its package; every engine ends on SIGTERM by itself). Pure.
 """
 
 from __future__ import annotations

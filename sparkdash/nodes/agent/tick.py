@@ -1,8 +1,7 @@
 """Ticks: lines that a node's stream of figures sends, checked.
 
 A node may lie, or be another version: a figure outside its range is unknown (None), and a line that is no tick is
-refused whole.
-Pure.
+refused whole. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Groups: which containers on which nodes are one engine, and what state the engine is in.
 
-A silent node's list is None: nothing is concluded from what is not seen there.
-Pure.
+A silent node's list is None: nothing is concluded from what is not seen there. Pure.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Command lines of ssh: master connections, calls over them, forwarded ports.
 
 The user's own ssh_config counts for what is not named here: host names, identity files, jump hosts. Host keys are
-compared with a known_hosts file of ours alone, under the node's name, so that no other file can vouch for a box.
-
-Pure.
+compared with a known_hosts file of ours alone, under the node's name, so that no other file can vouch for a box. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Failures of ssh as errors that say what to do.
 
-ssh ends with 255 for every failure of its own. A remote command's own 255 is marked by `ssh_command.remote`.
-
-Pure.
+ssh ends with 255 for every failure of its own. A remote command's own 255 is marked by `ssh_command.remote`. Pure.
 """
 
 from __future__ import annotations

@@ -12,9 +12,7 @@ memory until boxes died. Therefore:
   unless the failure itself says when to come back. What the box lacks (an image, weights, a port) rests for two
   seconds: a start looks for it before it evicts anybody, and goes on as soon as it is there.
 * `release`, an edit that changes the launch, and a pulled image end the parking. A person's `use` is one more try: if
-  it fails, the profile is parked again at once.
-
-Pure.
+  it fails, the profile is parked again at once. Pure.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Sources: sparkring launches with 200 or more free blocks of 32 MiB and refuses with fewer (its #173: a box up for 7 days
 with 118 GiB available and none left stood at shard 8 of 11 for ten minutes; one just started has 782). Its loads fill a
 box of 121 GiB. No figure was published for smaller loads: theirs are in proportion. Unverified on a GB10 of our own.
-
 Pure.
 """
 

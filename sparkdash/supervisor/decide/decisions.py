@@ -1,7 +1,4 @@
-"""Decisions that follow from the records after every move: grants, and swaps that begin or are called off.
-
-Pure.
-"""
+"""Decisions that follow from the records after every move: grants, and swaps that begin or are called off. Pure."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ Rule 3: the smallest set that makes room leaves. Idle engines go before busy one
 quickest to reload. A pinned engine leaves only for a person.
 Rule 4: a request that is known not to fit is refused before any engine leaves. A shortage that rests on figures that
 were never measured is not known. Then room is made, and the look at the box before the start decides (`must_be_free`).
-
 Pure.
 """
 

@@ -14,9 +14,7 @@ returns answers 200 on `/health`, `/v1/models` and `/metrics` for ever.
 * An interval in which sparkdash itself was held up, or the box slept, does not count.
 
 The thresholds are those of reports about vLLM, SGLang and llama.cpp on GB10 and other boxes; none was measured on a
-GB10 by us. vLLM has no time-out of its own on one GPU; SGLang and TensorRT-LLM end themselves after 300 s.
-
-Pure.
+GB10 by us. vLLM has no time-out of its own on one GPU; SGLang and TensorRT-LLM end themselves after 300 s. Pure.
 """
 
 from __future__ import annotations

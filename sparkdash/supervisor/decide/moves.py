@@ -1,8 +1,6 @@
 """Moves and effects: the scheduler's inputs and outputs.
 
-A move is imperative or past tense (what came in); an effect is an order to the actor (what must be done).
-
-Pure.
+A move is imperative or past tense (what came in); an effect is an order to the actor (what must be done). Pure.
 """
 
 from __future__ import annotations

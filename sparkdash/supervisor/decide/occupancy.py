@@ -2,9 +2,7 @@
 
 A placement that evicts nobody goes before one that evicts. Of several the preferred one is taken: nodes where no swap
 moves memory, then those where the profile ran last, then this box, then the others in their order. Of placements that
-evict, the one whose evictions cost least. A node without a box (silent, refused) is no place.
-
-Pure.
+evict, the one whose evictions cost least. A node without a box (silent, refused) is no place. Pure.
 """
 
 from __future__ import annotations

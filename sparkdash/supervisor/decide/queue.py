@@ -8,9 +8,7 @@ Rule 2: a request does not interrupt an engine in use before it has served for i
 Rule 3: a batch request does not interrupt an engine that people or agents use at all.
 Rule 4: a request evicts an engine that somebody used only once it has waited `SETTLE_S`: what an editor sends while
         one types is given up sooner.
-Rule 5: `max_wait_s` ends all three. Nobody is refused for having waited: that would throw its place away.
-
-Pure.
+Rule 5: `max_wait_s` ends all three. Nobody is refused for having waited: that would throw its place away. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Records of the scheduler: tickets, leases, residents and pending swaps, with small questions about them.
-
-Pure.
-"""
+"""Records of the scheduler: tickets, leases, residents and pending swaps, with small questions about them. Pure."""
 
 from __future__ import annotations
 

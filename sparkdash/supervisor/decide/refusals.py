@@ -1,7 +1,4 @@
-"""Refusals: the errors that tell a request why it is not served.
-
-Pure.
-"""
+"""Refusals: the errors that tell a request why it is not served. Pure."""
 
 from __future__ import annotations
 

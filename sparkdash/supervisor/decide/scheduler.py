@@ -11,9 +11,7 @@ Here is what each move changes of the records; `decisions` has what follows afte
   not run chooses the next swap, and nobody behind it may take an engine that this swap evicts. All who wait when a swap
   is done are granted together.
 * Rule 5: an offer (a fallback, a preload) evicts nobody. The return to the default profile evicts only engines that
-  nobody has used for long, and none that is pinned.
-
-Pure.
+  nobody has used for long, and none that is pinned. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Filled charts of braille dots, two values per cell, with lines across them.
 
-Rule: unmeasured values are blank; a measured zero is the lowest dot; a line never hides a dot.
-
-Pure.
+Rule: unmeasured values are blank; a measured zero is the lowest dot; a line never hides a dot. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Texts of the dialogs: questions, errors, findings, commands.
-
-Pure.
-"""
+"""Texts of the dialogs: questions, errors, findings, commands. Pure."""
 
 from __future__ import annotations
 

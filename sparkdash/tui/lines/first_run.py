@@ -1,7 +1,4 @@
-"""Lines of a box where nothing runs: what can be done first, one key each.
-
-Pure.
-"""
+"""Lines of a box where nothing runs: what can be done first, one key each. Pure."""
 
 from __future__ import annotations
 

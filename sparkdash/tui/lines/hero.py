@@ -1,7 +1,6 @@
 """The large figure of an engine: decode rate, its chart, and the lines that it is compared with.
 
 Rule: a line is drawn only where it speaks of the same thing as the figure, one request; otherwise it stands as words.
-
 Pure.
 """
 

@@ -1,8 +1,6 @@
 """Lines about nodes: each box's memory in one frame, its GPU, and the link between the boxes.
 
-Rule: figures of a silent node are drawn dim beside their age and the reason, never as if they were of now.
-
-Pure.
+Rule: figures of a silent node are drawn dim beside their age and the reason, never as if they were of now. Pure.
 """
 
 from __future__ import annotations

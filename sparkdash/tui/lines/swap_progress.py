@@ -1,8 +1,6 @@
 """Lines of a swap under way: phases, progress bar, times, last log line, waiting requests.
 
-Rule: the bar spans the whole swap and never falls; the stage's own share stands beside it.
-
-Pure.
+Rule: the bar spans the whole swap and never falls; the stage's own share stands beside it. Pure.
 """
 
 from __future__ import annotations

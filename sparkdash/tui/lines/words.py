@@ -1,8 +1,6 @@
 """Words and glyphs of every state, shared by all panels.
 
-Rule: every state has a glyph and a word, so that nothing depends on colour.
-
-Pure.
+Rule: every state has a glyph and a word, so that nothing depends on colour. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Text of the help: every key, and the meaning of the figures.
 
-Rule: the definitions of figures come from `domain.metric`.
-
-Pure.
+Rule: the definitions of figures come from `domain.metric`. Pure.
 """
 
 from __future__ import annotations
