@@ -76,8 +76,7 @@ class Module:
 
     @property
     def is_pure(self) -> bool:
-        doc = ast.get_docstring(self.tree) or ""
-        return doc.rstrip().rpartition("\n")[2].strip() == PURE
+        return (ast.get_docstring(self.tree) or "").split()[-1:] == [PURE]
 
     def imported(self, *, types: bool) -> Iterator[tuple[str, ...]]:
         """Dotted parts of every name that is imported; `types`: with those that only the type checker loads."""
