@@ -11,7 +11,7 @@ import signal
 import string
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from importlib import import_module
@@ -22,8 +22,10 @@ from textual import events
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.command import DiscoveryHit, Hits, Provider
 from textual.keys import Keys
 from textual.screen import Screen
+from textual.system_commands import SystemCommandsProvider
 from textual.worker import WorkerCancelled, WorkerFailed
 
 from sparkdash.client import address
@@ -40,8 +42,8 @@ from sparkdash.tui.screens.dashboard import DashboardPage
 from sparkdash.tui.screens.dialog import Dialog, Palette
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.text import LinesForWidth
-from sparkdash.tui.widgets.header import PAGES
-from sparkdash.tui.widgets.panel import EngineAsked, Field, KeyAsked, LinesArrived, PageAsked, RowChosen
+from sparkdash.tui.widgets.header import PAGES, shown_key
+from sparkdash.tui.widgets.panel import EngineAsked, Field, KeyAsked, LinesArrived, PageAsked
 from sparkdash.units import natural
 
 if TYPE_CHECKING:
@@ -73,15 +75,6 @@ def end_as_hung_up() -> None:
     signal.raise_signal(signal.SIGHUP)
 
 
-WHAT = {
-    "dashboard": "Running engine, speed, memory, requests",
-    "profiles": "All profiles with their memory need; switch here",
-    "requests": "Running requests, and the recorded past",
-    "compare": "A beside B, and every measured run",
-    "logs": "An engine's log",
-    "box": "Memory of the box by holder, with what frees it",
-    "history": "Charts from minutes to months, usage, swaps and notices",
-}
 THEMES = {
     "dark": "Light text on dark",
     "light": "Dark text on light",
@@ -118,6 +111,15 @@ def _later(module: str, name: str) -> Callable[[], Page]:
     return make
 
 
+class Commands(SystemCommandsProvider):
+    """Commands of the palette, in the order in which they are yielded: Textual's own go by the alphabet."""
+
+    async def discover(self) -> Hits:
+        for name, help_text, callback, is_shown in self.app.get_system_commands(self.screen):
+            if is_shown:
+                yield DiscoveryHit(name, callback, help=help_text)
+
+
 class SparkdashApp(App[None]):
     """Dashboard of one daemon. `clock` gives Unix seconds; `paint_every_s` 0 paints every event (for tests)."""
 
@@ -136,29 +138,28 @@ class SparkdashApp(App[None]):
         "box": _later("box", "BoxPage"),
     }
     DEFAULT_MODE = "dashboard"
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {Commands}
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "page('profiles')", "switch to another profile"),
+        Binding("x", "end", "end what is under the cursor"),
+        Binding("K", "order('extend_load')", "let a stalled load go on"),
+        Binding("n", "what_to_do", "what went wrong, and what to do"),
+        Binding("f", "next_large", "make the next engine large"),
+        Binding("t", "order('flip')", "flip between A and B"),
+        Binding("A", "measure", "plan an A/B run of the marked profiles"),
+        Binding("D", "order('doctor')", "doctor: what is wrong with this box"),
+        Binding("comma", "settings", "settings: every key of config.toml"),
         *(
-            Binding(str(digit), f"page('{name}')", title, show=False)
+            Binding(str(digit), f"page('{name}')", f"page: {title}")
             for digit, (name, title) in enumerate(PAGES.items(), 1)
         ),
-        Binding("s", "page('profiles')", "switch", show=False),
-        Binding("f", "next_large", "next engine large", show=False),
-        Binding("t", "order('flip')", "flip A/B", show=False),
-        Binding("x", "order('cancel')", "cancel the swap", show=False),
-        Binding("K", "order('extend_load')", "extend a stalled load", show=False),
-        Binding("S", "order('stop')", "stop the engine", show=False),
-        Binding("T", "next_look", "next theme", show=False),
-        Binding("ctrl+t", "order('traffic')", "demo traffic", show=False),
-        Binding("D", "order('doctor')", "doctor", show=False),
-        Binding("M", "page('box')", "memory by owner", show=False),
-        Binding("A", "measure", "measure A/B", show=False),
-        Binding("comma", "settings", "settings", show=False),
-        Binding("colon", "command_palette", "palette", show=False),
-        Binding("ctrl+p", "command_palette", "palette", show=False, priority=True),
-        Binding("question_mark", "help", "help", show=False),
-        Binding("ctrl+s", "save_screen", "screenshot", show=False, priority=True),
-        Binding("q", "quit", "leave", show=False),
-        Binding("ctrl+c", "quit", "leave", show=False, priority=True),
+        Binding("T", "next_look", "next theme"),
+        Binding("ctrl+s", "save_screen", "save the screen as an SVG", priority=True),
+        Binding("question_mark", "help", "help: every key, and what the figures mean"),
+        Binding("colon", "command_palette", "palette", system=True),
+        Binding("ctrl+p", "command_palette", "palette", system=True, priority=True),
+        Binding("q", "quit", "quit; the daemon keeps serving"),
+        Binding("ctrl+c", "quit", "quit", system=True, priority=True),
     ]
 
     def __init__(
@@ -185,6 +186,8 @@ class SparkdashApp(App[None]):
         self.mirror.arrangement = self._kept.arrangement
         self.view: View = self.mirror.view()
         self.orders = Orders(self)
+        self._kept_keys: list[events.Key] = []
+        self._last_key = ""
         self.paints = 0
         self._paint_every_s = paint_every_s
         self._painted_at = 0.0
@@ -305,14 +308,38 @@ class SparkdashApp(App[None]):
 
     async def ask(self, title: str, told: LinesForWidth, *, yes: str | None = None, again: str | None = None) -> bool:
         """Show a dialog; return whether the user agreed. Call from a worker."""
-        answer = await self.push_screen_wait(Dialog(title, told, yes=yes, again=again))
+        answer: str | None = await self.push_screen_wait(Dialog(title, told, yes=yes, again=again))
         return bool(answer)
+
+    async def choose(
+        self, title: str, told: LinesForWidth, *, yes: str | None, again: str, others: Mapping[str, str]
+    ) -> str:
+        """Show a dialog; return the key that was chosen, "yes" or "". Call from a worker."""
+        dialog = Dialog(title, told, yes=yes, again=again, others=others)
+        return await self.push_screen_wait(dialog) or ""
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keep keys that come while the daemon is asked for a dialog's words; Escape gives up waiting."""
+        if isinstance(event, events.Key) and self.orders.is_thinking and event.key not in ("escape", "ctrl+c"):
+            if event.key != self._last_key:  # once more the key that asked is no answer
+                self._kept_keys.append(event)
+            return
+        if isinstance(event, events.Key):
+            self._last_key = event.key
+        await super().on_event(event)
+
+    def release_keys(self) -> None:
+        """Press the keys that waited for a dialog."""
+        self.orders.is_thinking, kept = False, self._kept_keys
+        self._kept_keys = []
+        for event in kept:
+            self.post_message(events.Key(event.key, event.character))
 
     def run_order(self, order: Coroutine[None, None, None]) -> None:
         self.run_worker(order, group="order")
 
-    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:  # noqa: ARG002 - Textual's signature
-        return palette_commands(self)
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        return palette_commands(self, screen)
 
     def action_command_palette(self) -> None:
         if not isinstance(self.screen, Palette):
@@ -360,10 +387,6 @@ class SparkdashApp(App[None]):
     def on_engine_asked(self, message: EngineAsked) -> None:
         self._make_large(message.profile)
 
-    def on_row_chosen(self, message: RowChosen) -> None:
-        if isinstance(self.screen, Page) and self.screen.title_key == "profiles":
-            self.orders.switch(message.key)
-
     def on_lines_arrived(self, _message: LinesArrived) -> None:
         self.want_paint()
 
@@ -386,6 +409,16 @@ class SparkdashApp(App[None]):
     def action_order(self, name: str) -> None:
         getattr(self.orders, name)()
 
+    def action_end(self) -> None:
+        if isinstance(self.screen, Page):
+            self.screen.end_what_is_here()
+
+    def action_what_to_do(self) -> None:
+        """Show what went wrong lately, with the remedies."""
+        from sparkdash.tui.widgets.swaps import trouble_lines
+
+        self.push_screen(Dialog("what went wrong", lambda width: trouble_lines(self.view, width)))
+
     def action_settings(self) -> None:
         from sparkdash.tui.screens.settings import SettingsPage
 
@@ -403,7 +436,7 @@ class SparkdashApp(App[None]):
 
         def begun(began: bool | None) -> None:
             if began:
-                self.say("The run begins; this page shows where it is, e ends it.")
+                self.say("The run begins; this page shows where it is, x ends it.")
                 self.action_page("compare")
 
         self.push_screen(RunStart(snapshot.toggle_a, snapshot.toggle_b), begun)
@@ -444,60 +477,53 @@ class SparkdashApp(App[None]):
             self.say(f"Copied {self.view.snapshot.daemon.url}.")
 
 
-def palette_commands(app: SparkdashApp) -> Iterator[SystemCommand]:
-    """Yield the commands that make sense in the current state."""
-    for number, (name, title) in enumerate(PAGES.items(), 1):
-        yield SystemCommand(f"Page: {title}", f"{WHAT[name]} ({number})", partial(app.action_page, name))
+def palette_commands(app: SparkdashApp, screen: Screen[Any]) -> Iterator[SystemCommand]:
+    """Yield the commands that make sense in the current state, the keys of the page first."""
+    yield from of_keys(screen)
     yield from _of_engines(app)
-    yield SystemCommand("Flip A/B", "Switch to whichever of A and B does not run (t)", app.orders.flip)
-    yield SystemCommand("Reload profiles", "Read the profile files again (r)", app.orders.reload)
     if app.view.measuring:
-        yield SystemCommand(
-            "End the measurement", "The measured cells are kept (e on the A/B page)", app.orders.end_measuring
-        )
+        yield SystemCommand("End the measurement", "The measured cells are kept", app.orders.end_measuring)
     else:
-        yield SystemCommand(
-            "Resume a measurement",
-            "Resume the newest unfinished run (r on the A/B page: the one under the cursor)",
-            app.orders.resume_run,
-        )
-    yield SystemCommand("Doctor", "What keeps engines from running on this box (D)", app.orders.doctor)
-    show_memory = partial(app.action_page, "box")
-    yield SystemCommand("Memory by owner", "Who holds the box's memory, and how to free it (M)", show_memory)
-    yield SystemCommand("Settings", "Every key of config.toml; change one (,)", app.action_settings)
-    yield SystemCommand("Measure A/B", "Plan a run of the two marked profiles, then begin it (A)", app.action_measure)
+        yield SystemCommand("Resume a measurement", "Resume the newest unfinished run", app.orders.resume_run)
     yield from _of_profiles(app)
     if app.view.snapshot and app.view.snapshot.traffic is not None:
-        yield SystemCommand("Demo traffic on or off", "The demo's own requests (ctrl+t)", app.orders.traffic)
+        yield SystemCommand("Demo traffic on or off", "The demo's own requests", app.orders.traffic)
     for name, about in THEMES.items():
         yield SystemCommand(f"Theme: {name}", f"{about} (T: the next one)", partial(app.action_look, name))
     for shown, told in ARRANGEMENTS.items():
         yield SystemCommand(f"Layout: {shown.value}", f"{told} (v: the next one)", partial(app.arrange, shown))
     yield SystemCommand("Copy the clients' URL", "The base URL for clients", app.action_copy_url)
-    yield SystemCommand("Screenshot", "Save the screen as an SVG (ctrl+s)", app.action_save_screen)
-    yield SystemCommand("Help", "Every key and the meaning of the figures (?)", app.action_help)
-    yield SystemCommand("Quit", "Quit; the daemon keeps serving (q)", app.action_quit)
+
+
+def of_keys(screen: Screen[Any]) -> Iterator[SystemCommand]:
+    """Yield what the keys do here: those of the panel and the page before those of every page."""
+    seen: set[str] = set()
+    for node, binding, enabled, _ in screen.active_bindings.values():
+        if enabled and not binding.system and binding.description not in seen:
+            seen.add(binding.description)
+            title = binding.description[:1].upper() + binding.description[1:]
+            yield SystemCommand(
+                title, f"key {shown_key(binding.key)}", partial(screen.app.run_action, binding.action, node)
+            )
 
 
 def _of_engines(app: SparkdashApp) -> Iterator[SystemCommand]:
-    if app.view.swap:
-        yield SystemCommand("Cancel the swap", "Cancel every swap under way (x)", app.orders.cancel)
-    if app.view.swap and app.view.swap.still_since is not None:
-        yield SystemCommand("Extend the stalled load", "Its limit begins anew (K)", app.orders.extend_load)
     for name in app.view.snapshot.engines if app.view.snapshot else ():
-        yield SystemCommand(f"Stop {name}", "Asks first (S)", partial(app.orders.stop, name))
+        yield SystemCommand(f"Stop {name}", "Asks first", partial(app.orders.stop, name))
 
 
 def _of_profiles(app: SparkdashApp) -> Iterator[SystemCommand]:
     verbs: tuple[tuple[str, str, Callable[[str], None]], ...] = (
         ("Switch to {}", "Asks first if that stops something", app.orders.switch),
+        ("Describe {}", "What it needs, what would leave, and why it cannot run", app.orders.describe),
         ("Mark {} as A", "The A of the A/B pair", partial(app.orders.mark, side="A")),
         ("Mark {} as B", "The B of the A/B pair", partial(app.orders.mark, side="B")),
-        ("Pull {}", "Fetch image and weights without starting anything (p)", app.orders.pull),
-        ("Pin or unpin {}", "A pinned engine stays until a person stops it (P)", app.orders.pin),
-        ("Preload {} or not", "Load it when the daemon starts (L)", app.orders.preload),
-        ("Edit {}", "Its file, in your editor; checked before it is kept (E)", app.orders.edit),
-        ("Dry run of {}", "The command that would start its engine (d)", app.orders.dry_run),
+        ("Pull {}", "Fetch image and weights without starting anything", app.orders.pull),
+        ("Release {}", "Let a parked profile start again", app.orders.release),
+        ("Pin or unpin {}", "A pinned engine stays until a person stops it", app.orders.pin),
+        ("Preload {} or not", "Load it when the daemon starts", app.orders.preload),
+        ("Edit {}", "Its file, in your editor; checked before it is kept", app.orders.edit),
+        ("Dry run of {}", "The command that would start its engine", app.orders.dry_run),
     )
     for profile in app.view.snapshot.profiles if app.view.snapshot else ():
         for title, about, action in verbs:

@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from functools import cached_property, partial
 from pathlib import Path
@@ -39,6 +39,8 @@ Side = Literal["A", "B"]
 
 
 SUFFIXES = (".yaml", ".yml")
+ASKING = ("switch", "describe", "flip")
+"""Orders that ask the daemon before their dialog opens."""
 
 
 class AppServices(Protocol):
@@ -56,6 +58,12 @@ class AppServices(Protocol):
     async def ask(
         self, title: str, told: LinesForWidth, *, yes: str | None = None, again: str | None = None
     ) -> bool: ...
+
+    async def choose(
+        self, title: str, told: LinesForWidth, *, yes: str | None, again: str, others: Mapping[str, str]
+    ) -> str: ...
+
+    def release_keys(self) -> None: ...
 
     def say(self, text: str, *, bad: bool = False) -> None: ...
 
@@ -99,13 +107,16 @@ class Orders:
     def __init__(self, host: AppServices) -> None:
         self._host = host
         self._under_way: set[object] = set()
+        self.is_thinking = False
+        """Whether the daemon is asked for what a dialog will show: keys wait for the dialog."""
 
-    def run(self, key: object, coroutine: Coroutine[None, None, None]) -> None:
+    def run(self, key: tuple[str, object], coroutine: Coroutine[None, None, None]) -> None:
         """Run an order, once: a key that is pressed again while the daemon thinks is no second question."""
         if key in self._under_way:
             coroutine.close()
         else:
             self._under_way.add(key)
+            self.is_thinking = key[0] in ASKING
             self._host.run_order(self._carried_out(key, coroutine))
 
     async def _carried_out(self, key: object, coroutine: Coroutine[None, None, None]) -> None:
@@ -117,6 +128,7 @@ class Orders:
             await self._host.ask("that did not work", partial(dialog_texts.error_lines, error))
         finally:
             self._under_way.discard(key)
+            self._host.release_keys()
 
     @cached_property
     def commands(self) -> LocalCommands:
@@ -167,7 +179,8 @@ class Orders:
         self._host.say(f"{now.run} stops; r on the A/B page resumes it")
 
     @order
-    async def why(self, name: str) -> None:
+    async def describe(self, name: str) -> None:
+        """Say what a profile needs, what would leave, and how it failed; offer the switch and the file."""
         snapshot = self._snapshot
         profile = snapshot.profile(name)
         if profile is None:
@@ -178,14 +191,40 @@ class Orders:
             await self._host.ask(f"{name} cannot run as published", partial(dialog_texts.cannot_run_lines, profile))
         else:
             plan = await self._host.daemon.plan(name=name)
-            await self._host.ask(f"what {name} needs", partial(dialog_texts.need_lines, plan, snapshot))
+            runs = plan.expected_s == 0 and not plan.evict
+            yes = None if runs or plan.fits is False else "switch"
+            await self._offer(name, partial(dialog_texts.description_lines, plan, snapshot), yes)
+
+    @order
+    async def open_swap(self, ident: str) -> None:
+        """Show how a swap went, a failure with its log; offer another try and the file."""
+        swap = next((one for one in self._snapshot.swaps if one.id == ident), None)
+        if swap is not None and swap.target is not None:
+            await self._offer(swap.target, partial(dialog_texts.swap_lines, swap), "try again")
+
+    async def _offer(self, name: str, told: LinesForWidth, yes: str | None) -> None:
+        answer = await self._host.choose(name, told, yes=yes, again="s", others={"e": "edit"})
+        if answer == "e":
+            self.edit(name)
+        elif answer:
+            self.switch(name)
+
+    def end(self, name: str | None = None) -> None:
+        """End the load or the engine of a profile; without a name the load under way, else the large engine."""
+        snapshot = self._host.view.snapshot
+        if any(name in (None, swap.target) for swap in self._host.view.swaps):
+            self.cancel()
+        elif name is not None and snapshot is not None and name not in snapshot.engines:
+            self._host.say(f"{name} does not run.")
+        else:
+            self.stop(name)
 
     @order
     async def switch(self, name: str) -> None:
         snapshot = self._snapshot
         profile = snapshot.profile(name)
         if profile and profile.cannot_run:
-            self.why(name)
+            self.describe(name)
             return
         plan = await self._host.daemon.plan(name=name)
         if plan.expected_s == 0 and not plan.evict:
@@ -242,13 +281,13 @@ class Orders:
             await self._stop_using(engine)
             return
         told = partial(dialog_texts.stop_question, engine.profile, snapshot)
-        if await self._host.ask(f"stop {engine.profile}?", told, yes="stop", again="S"):
+        if await self._host.ask(f"stop {engine.profile}?", told, yes="stop", again="x"):
             await self._host.daemon.stop(profile=engine.profile)
             self._host.say(f"{engine.profile} is stopping.")
 
     async def _stop_using(self, engine: Engine) -> None:
         told = partial(dialog_texts.stop_using_question, engine.profile, engine.url)
-        if await self._host.ask(f"stop using {engine.profile}?", told, yes="stop using it", again="S"):
+        if await self._host.ask(f"stop using {engine.profile}?", told, yes="stop using it", again="x"):
             await self._host.daemon.stop(profile=engine.profile)
             self._host.say(f"{engine.profile} is no longer used; its server keeps running.")
 
@@ -271,7 +310,7 @@ class Orders:
         if request is None:
             raise NothingToDoError("That request has ended already.")
         if await self._host.ask(
-            "end this request?", partial(dialog_texts.end_request_question, request), yes="end it", again="c"
+            "end this request?", partial(dialog_texts.end_request_question, request), yes="end it", again="x"
         ):
             await self._host.daemon.cancel_request(request_id=request_id)
             self._host.say("The request is ended; its client gets the reason.")
@@ -369,7 +408,7 @@ class Orders:
                 f"{name} ships with sparkdash, and {own} exists already.", code="file_exists", hint="Edit that file."
             )
         told = partial(dialog_texts.copy_question, name, own)
-        return own if await self._host.ask(f"edit a copy of {name}?", told, yes="copy and edit", again="E") else None
+        return own if await self._host.ask(f"edit a copy of {name}?", told, yes="copy and edit", again="e") else None
 
     async def _edited(self, name: str, file: Path, target: Path, line: int) -> None:
         with TemporaryDirectory(prefix="sparkdash-edit-") as folder:

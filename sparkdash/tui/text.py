@@ -210,6 +210,11 @@ def wrap_line(line: Line, width: int) -> list[Line]:
     return [merge_spans(row) for row in rows]
 
 
+def key_hint(key: str, word: str) -> Line:
+    """Format a key and what it does."""
+    return styled(key, Style.STRONG) + styled(f" {word}", Style.DIM)
+
+
 class EdgeText(NamedTuple):
     """Text in the upper or lower edge of a frame."""
 

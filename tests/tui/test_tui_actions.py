@@ -100,7 +100,7 @@ async def test_an_edit_is_kept_only_when_it_is_valid(stage: Any, box: Any, tmp_p
         on.daemon.files[box.gpt] = SimpleNamespace(source=f"{file}:1")
         on.app.orders.commands = commands = PretendCommands()
         monkeypatch.setattr(on.app, "edit_file", lambda draft, _line: draft.write_text(edits.pop(0), "utf-8"))
-        await on.press("2", "E")
+        await on.press("2", "e")
         await on.until(lambda: "the edit is not valid" in on.text)
         assert "✗ mine.yaml:7: engine: must be one of vllm, not 'vlm'" in on.text
         assert file.read_text("utf-8") == "engine: vllm\n"
@@ -161,7 +161,7 @@ async def test_settings_are_explained_and_a_refused_value_is_told(stage: Any, bo
         assert on.daemon.asked[-1] == ("setting", "reserve_gib", "12")
         assert "reserve_gib is 12: a change holds at once." in on.text
         await on.press("G", "enter")
-        assert "hooks is a table: E edits /c/config.toml" in on.text
+        assert "hooks is a table: e edits /c/config.toml" in on.text
         await on.press("escape")
         assert "▸" not in on.text
         assert "in flight" in on.text
@@ -176,7 +176,7 @@ async def test_the_box_page_lists_who_holds_the_memory(stage: Any, box: Any) -> 
         on.daemon.account = MemoryAccount(
             at=box.now, total=121 * GIB, available=30 * GIB, holdings=held, notes=("Some of it is counted twice.",)
         )
-        await on.press("M")
+        await on.press("7")
         assert any("gpt-oss-120b engine 78 GiB 70 GiB - 4711 me" in row for row in on.rows), on.text
         await on.press("j")
         assert "→ kill 99" in on.text
@@ -190,7 +190,7 @@ async def test_memory_by_owner_of_a_demo_is_refused(stage: Any, box: Any) -> Non
     async with stage(box.snapshot()) as on:
         why = "The demo's memory is simulated. Without a demo, `sparkdash memory` shows who holds this box's memory."
         on.daemon.refuses = AdmissionError(why, code="no_memory_account")
-        await on.press("M")
+        await on.press("7")
         assert why in " ".join(on.rows), "it is longer than the screen is wide"
 
 
@@ -233,7 +233,7 @@ async def test_config_toml_is_edited_as_a_file_and_kept_only_when_valid(
         on.daemon.address = ON_THE_BOX
         on.daemon.listed = SettingList(file=str(file), settings=())
         monkeypatch.setattr(on.app, "edit_file", lambda draft, _line: draft.write_text(edits.pop(0), "utf-8"))
-        await on.press("comma", "E")
+        await on.press("comma", "e")
         await on.until(lambda: "the edit is not valid" in on.text)
         assert file.read_text("utf-8") == "# mine\n"
         await on.press("enter")
@@ -287,3 +287,13 @@ async def test_a_key_pressed_twice_while_its_plan_is_made_asks_once(stage: Any, 
         await on.until(lambda: "flip to" in on.text)
         await on.press("escape")
         assert "flip to" not in on.text
+
+
+async def test_keys_typed_while_a_dialog_thinks_wait_for_it(stage: Any, box: Any) -> None:
+    """They are not pressed on the page below; Escape gives up waiting."""
+    async with stage(box.snapshot()) as on:
+        on.daemon.plan = gate = Gate(on.daemon.plan)
+        await on.press("2", "j", "s", "e", "enter")
+        assert on.daemon.asked == []
+        gate.opened.set()
+        await on.until(lambda: on.daemon.asked == [("use", box.coder)])

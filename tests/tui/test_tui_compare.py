@@ -115,12 +115,12 @@ async def test_a_run_shows_its_cells_with_verdicts(stage: Any, box: Any) -> None
     async with stage(box.snapshot()) as on:
         on.daemon.reports = {"20261121-200000-seeds": measured()}
         await on.press("4", "j")
-        assert "╭ eagle against plain (1/2, n) · decode tok/s ─" in on.text
+        assert "╭ eagle against plain (1/2, [ ]) · decode tok/s ─" in on.text
         assert "SIMULATED" in on.text
         assert any(row.startswith("ctx=2K long 66.5 69.2 [") and "faster +4.0 %" in row for row in on.rows)
         assert "all 6 cells: faster +4.0 %" in on.text
         assert verdict(on, "ctx=2K long").style == "good"
-        await on.press("n")
+        await on.press("right_square_bracket")
         assert verdict(on, "ctx=2K short").style == "bad"
         assert verdict(on, "ctx=2K long").style == "dim"
         assert any(row.startswith("ctx=2K long 66.5 - not measured") for row in on.rows)
@@ -209,17 +209,17 @@ def under_way(**changes: Any) -> MeasuringChanged:
 
 
 async def test_what_is_measured_now_is_seen_and_ended_and_goes_on(stage: Any, box: Any) -> None:
-    """How far, where, how long still; e asks it to stop, r has the run under the cursor go on."""
+    """How far, where, how long still; x asks it to stop, r has the run under the cursor go on."""
     async with stage(box.snapshot()) as on:
         on.daemon.reports = {RUN: measured()}
-        await on.press("4", "e")
+        await on.press("4", "x")
         assert "No measurement is running" in on.text
         await on.happen(under_way())
         assert f"╭ measuring {RUN} ─" in on.text
         assert any("42 % 15 of 36 cells about 1h12m left" in row for row in on.rows)
-        assert any("launch 2 of 4 · eagle · ctx 2K x 150" in row and "e ends it" in row for row in on.rows)
+        assert any("launch 2 of 4 · eagle · ctx 2K x 150" in row and "x ends it" in row for row in on.rows)
         assert any(RUN in row and "measuring" in row for row in on.rows)
-        await on.press("e")
+        await on.press("x")
         assert on.daemon.asked[-1] == ("end measuring",)
         await on.happen(under_way(ends=True))
         assert "is stopping" in on.text

@@ -181,8 +181,14 @@ async def test_a_warning_stays_on_the_notice_row_for_a_while(stage: Any, box: An
     async with stage(box.snapshot()) as on:
         await on.happen(Notice(level=Level.WARNING, code="foreign", text="A foreign container holds port 18002."))
         assert on.lines[22].startswith(" ⚠ A foreign container holds port 18002.")
-        await on.later(700)
-        assert not on.lines[22].strip()
+        assert on.lines[22].rstrip().endswith("n what to do")
+        (row,) = on.app.screen.query("NoticeRow")
+        assert row._lines[0][1].style == "warn"
+        await on.later(300)
+        assert row._lines[0][1].style == "dim", "it fades when it is old"
+        await on.later(400)
+        assert "foreign" not in on.lines[22]
+        assert "h history" in on.lines[22], "the keys that the footer has no room for"
 
 
 async def test_what_runs_is_whole_in_a_narrow_title(stage: Any, box: Any) -> None:
@@ -196,7 +202,7 @@ async def test_what_runs_is_whole_in_a_narrow_title(stage: Any, box: Any) -> Non
 async def test_an_answer_gives_way_to_the_error_that_follows_it(stage: Any, box: Any) -> None:
     """ "is coming up" does not stand over a failure; a later answer stands over an older error."""
     async with stage(box.snapshot(engines={})) as on:
-        await on.press("2", "j", "enter", "enter")
+        await on.press("2", "j", "s", "enter")
         assert "is starting." in on.lines[22]
         await on.later(0.5)
         await on.happen(
@@ -208,11 +214,11 @@ async def test_an_answer_gives_way_to_the_error_that_follows_it(stage: Any, box:
 
 
 async def test_problems_of_profile_files_can_all_be_read(stage: Any, box: Any) -> None:
-    """The row says what is wrong, without the folder that would fill it; n on the history has every one whole."""
+    """The row says what is wrong, without the folder that would fill it; n has every one whole."""
     folder = "/home/somebody/.config/sparkdash/profiles/of-the-spark-in-the-cellar"
     problems = tuple(f"{folder}/p{n}.yaml:3: imge: unknown key. Did you mean 'image'?" for n in range(4))
     async with stage(box.snapshot(problems=problems)) as on:
-        assert "4 problems in profile files (page 6, n): p0.yaml:3: imge: unknown" in on.lines[22]
+        assert "4 problems in profile files: p0.yaml:3: imge: unknown" in on.lines[22]
         await on.press("6", "v")
         assert "n all" in on.text
         await on.press("n")

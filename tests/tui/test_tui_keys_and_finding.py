@@ -107,7 +107,7 @@ async def test_letters_behind_a_slash_in_one_read_are_typed(stage: Any, box: Any
 
 
 @pytest.mark.parametrize(("page", "told", "not_told"), [
-    ("5", "fold the access lines", "end the request"), ("3", "end the request", "fold the access lines"),
+    ("5", "as the engine wrote them", "as a time line"), ("3", "as a time line", "as the engine wrote them"),
 ])  # fmt: skip
 async def test_help_begins_with_the_keys_of_its_page(stage: Any, box: Any, page: str, told: str, not_told: str) -> None:
     """And names the page; those of other pages are left out."""
@@ -178,7 +178,7 @@ async def test_enter_behind_the_words_of_a_command_runs_that_command(
 
     async with stage(box.snapshot()) as on:
         await on.press("colon")
-        await on.until(lambda: "Copy the clients' URL" in on.text)
+        await on.until(lambda: "Switch to another profile" in on.text)
         monkeypatch.setattr(CommandPalette, "_search_for", slow)
         for sign in "theme: light":
             on.app.post_message(events.Key({":": "colon", " ": "space"}.get(sign, sign), sign))

@@ -293,11 +293,11 @@ async def test_the_plan_of_a_profile_names_its_boxes(stage: Any, box: Any, daemo
     async with stage(two(box), size=(100, 40)) as on:
         await on.press("2", "j")
         assert "fits: yes · needs 74 GiB of 90 GiB on each · on spark-1 + spark2" in on.text
-        await on.press("w")
+        await on.press("enter")
         told = " ".join(" ".join(on.rows).split())
         assert "runs on spark-1 + spark2, the need on each" in told
         assert "available now 20.0 GiB on spark-1, 110.0 GiB on spark2" in told
-        await on.press("escape", "enter")
+        await on.press("escape", "s")
         told = " ".join(" ".join(on.rows).split())
         assert "on spark-1 + spark2" in told
         assert "needs 74 GiB on each, 90.0 GiB on spark-1, 100.0 GiB on spark2 available then" in told

@@ -16,9 +16,9 @@ from sparkdash.units import GIB
 
 
 async def test_switching_names_what_stops_and_waits_for_a_yes(stage: Any, box: Any) -> None:
-    """Enter on a profile asks; enter again switches."""
+    """s on a profile asks; enter switches."""
     async with stage(box.snapshot()) as on:
-        await on.press("2", "j", "enter")
+        await on.press("2", "j", "s")
         assert "switch to qwen3-coder-30b-nvfp4?" in on.text
         assert "stops  gpt-oss-120b: 2 requests in flight may finish" in on.text
         assert "idle for 12m34s; it frees 78.2 GiB" in on.text, "the reason, as the daemon tells it"
@@ -40,7 +40,7 @@ async def test_escape_leaves_everything_as_it_is(stage: Any, box: Any) -> None:
 async def test_nothing_stopped_is_nothing_asked(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         on.daemon.plans[box.coder] = Plan(profile=box.coder, needs_bytes=GIB, available_bytes=9 * GIB, fits=True)
-        await on.press("2", "j", "enter")
+        await on.press("2", "j", "s")
         assert on.daemon.asked == [("use", box.coder)]
 
 
@@ -49,7 +49,7 @@ async def test_a_file_that_is_broken_now_is_asked_about_and_its_last_good_versio
     async with stage(box.snapshot().model_copy(update={"problems": (broken,)})) as on:
         on.daemon.plans[box.coder] = Plan(profile=box.coder, needs_bytes=GIB, available_bytes=9 * GIB, fits=True)
         on.daemon.files[box.coder] = Profile(name=box.coder, engine=EngineKind.SIM, source="/p/coder.yaml:1")
-        await on.press("2", "j", "enter")
+        await on.press("2", "j", "s")
         assert "unknown key 'agrs'" in on.text
         assert f"{box.coder} is taken from the last" in on.text
         assert on.daemon.asked == []
@@ -62,7 +62,7 @@ async def test_what_does_not_fit_is_told_and_not_offered(stage: Any, box: Any) -
         on.daemon.plans[box.coder] = Plan(
             profile=box.coder, evict=(box.gpt,), needs_bytes=130 * GIB, available_bytes=111 * GIB, fits=False
         )
-        await on.press("2", "j", "enter")
+        await on.press("2", "j", "s")
         assert "fits   no, needs 130 GiB, 111 GiB available then" in on.text
         await on.press("enter")
         assert on.daemon.asked == []
@@ -71,14 +71,14 @@ async def test_what_does_not_fit_is_told_and_not_offered(stage: Any, box: Any) -
 async def test_what_runs_already_is_said(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         on.daemon.plans[box.gpt] = Plan(profile=box.gpt, fits=True, expected_s=0.0)
-        await on.press("2", "enter")
+        await on.press("2", "s")
         assert "gpt-oss-120b is running already." in on.text
         assert on.daemon.asked == []
 
 
 async def test_a_system_that_cannot_run_says_why(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
-        await on.press("2", "j", "j", "j", "w")
+        await on.press("2", "j", "j", "j", "enter")
         assert "mtp cannot run as published" in on.text
         assert "no MTP head in this model" in on.text
         assert "qwen3-coder-30b-nvfp4/eagle3" in on.text
@@ -86,7 +86,7 @@ async def test_a_system_that_cannot_run_says_why(stage: Any, box: Any) -> None:
         assert on.daemon.asked == []
 
 
-async def test_w_tells_what_a_profile_needs(stage: Any, box: Any) -> None:
+async def test_enter_tells_what_a_profile_needs_and_offers_the_switch(stage: Any, box: Any) -> None:
     """Term by term, with what leaves and the verdict: what `sparkdash why` says."""
     need = Need(
         basis=Basis.ESTIMATED,
@@ -101,15 +101,17 @@ async def test_w_tells_what_a_profile_needs(stage: Any, box: Any) -> None:
             profile=box.coder, evict=(box.gpt,), reasons={box.gpt: "idle"}, need=need, now_bytes=37 * GIB,
             reserve_bytes=10 * GIB, available_bytes=105 * GIB, verdict="Whether it fits is not sure.",
         )  # fmt: skip
-        await on.press("2", "j", "w")
+        await on.press("2", "j", "enter")
         for row in (
             "need -, estimated", "weights 17.0 GiB the headers of the safetensors files",
             "kv - nobody says how much", "peak 30.0 GiB while it loads", "available now 37.0 GiB", "reserve 10.0 GiB, kept free",
             "leaves gpt-oss-120b: idle", "available then 105.0 GiB, without the reserve", "Whether it fits is not sure.",
         ):  # fmt: skip
             assert any(row in line for line in on.rows), row
+        assert "⏎ s switch" in on.text
+        assert on.daemon.asked == []
         await on.press("enter")
-        assert on.daemon.asked == [], "it is only read"
+        assert f"switch to {box.coder}?" in on.text, "it stops something, which is asked about"
 
 
 async def test_a_service_elsewhere_is_neither_off_nor_started(stage: Any, box: Any) -> None:
@@ -122,7 +124,7 @@ async def test_a_service_elsewhere_is_neither_off_nor_started(stage: Any, box: A
         assert "elsewhere" in row
         assert "remote service: nothing to start" in on.text
         assert "forwarded" in on.rows, "it is whole"
-        await on.press("w")
+        await on.press("enter")
         assert "zz-far is a remote service: it needs nothing on this box." in on.text
 
 
@@ -167,7 +169,7 @@ async def test_flipping_without_a_pair_says_how_to_make_one(stage: Any, box: Any
 
 
 async def test_marking_sets_one_side(stage: Any, box: Any) -> None:
-    """a and b mark; space fills the free side; a profile is never both."""
+    """a and b mark; a profile is never both."""
     async with stage(box.snapshot(toggle_a=None, toggle_b=None)) as on:
         await on.press("2", "a")
         assert on.daemon.asked == [("toggle", box.gpt, None, False)]
@@ -176,7 +178,7 @@ async def test_marking_sets_one_side(stage: Any, box: Any) -> None:
         on.daemon.asked.clear()
         await on.press("2", "b")
         assert "gpt-oss-120b is A already" in on.text
-        await on.press("j", "space")
+        await on.press("j", "b")
         assert on.daemon.asked == [("toggle", None, box.coder, False)]
 
 
@@ -192,22 +194,23 @@ async def test_cancelling_says_who_is_refused(stage: Any, box: Any) -> None:
 async def test_stopping_tells_those_that_are_served_from_those_that_wait(stage: Any, box: Any) -> None:
     """Who waits for an engine that is stopped while it loads is refused; none of them may finish."""
     async with stage(box.swapping()) as on:
-        await on.press("S")
+        on.app.orders.stop()
+        await on.settle()
         assert "stops  qwen3-coder-30b-nvfp4: frees 17.0 GiB" in on.text
         assert "1 request waiting for it: refused" in on.text
         assert "may finish" not in on.text
 
 
 async def test_on_the_profiles_the_engine_under_the_cursor_is_stopped(stage: Any, box: Any) -> None:
-    """Of two that run; from a row on which none does, the one that S means on the other pages."""
+    """Of two that run; on a row on which none does, that is said."""
     both = {box.gpt: box.engine(), box.coder: box.engine(box.coder, ready_at=box.now - 9000)}
     async with stage(box.snapshot(engines=both)) as on:
-        await on.press("2", "j", "S")
+        await on.press("2", "j", "x")
         assert "stop qwen3-coder-30b-nvfp4?" in on.text
-        await on.press("S")
+        await on.press("x")
         assert on.daemon.asked == [("stop", box.coder)]
-        await on.press("G", "S")
-        assert "stop gpt-oss-120b?" in on.text
+        await on.press("G", "x")
+        assert "qwen3.5-122b does not run." in on.text
 
 
 async def test_one_request_is_ended(stage: Any, box: Any) -> None:
@@ -215,26 +218,20 @@ async def test_one_request_is_ended(stage: Any, box: Any) -> None:
     world = box.snapshot()
     async with stage(world) as on:
         first = next(iter(world.requests.values()))
-        await on.press("3", "c")
+        await on.press("3", "x")
         assert "end this request?" in on.text
         assert f"{first.client} at {first.profile}  {first.id}" in on.text
         assert on.daemon.asked == []
-        await on.press("c")
+        await on.press("x")
         assert on.daemon.asked == [("cancel_request", first.id)]
-        await on.press("G", "c")
+        await on.press("G", "x")
         assert "That request has ended already." in on.text
         assert len(on.daemon.asked) == 1
 
 
-async def test_cancelling_nothing_is_said(stage: Any, box: Any) -> None:
-    async with stage(box.snapshot()) as on:
-        await on.press("x")
-        assert "No swap is under way." in on.text
-
-
 async def test_stopping_names_the_engine(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
-        await on.press("S")
+        await on.press("x")
         assert "stop gpt-oss-120b?" in on.text
         await on.press("enter")
         assert on.daemon.asked == [("stop", box.gpt)]
@@ -243,7 +240,7 @@ async def test_stopping_names_the_engine(stage: Any, box: Any) -> None:
 async def test_a_server_that_is_not_ours_is_left_and_not_stopped(stage: Any, box: Any) -> None:
     studio = box.engine(kind=EngineKind.OPENAI, url="http://127.0.0.1:1234", container=None)
     async with stage(box.snapshot(engines={box.gpt: studio})) as on:
-        await on.press("S")
+        await on.press("x")
         for words in ("stop using gpt-oss-120b?", "http://127.0.0.1:1234", "keeps"):
             assert words in on.text
         await on.press("enter")
@@ -256,7 +253,7 @@ async def test_a_refusal_of_the_daemon_is_shown_whole(stage: Any, box: Any) -> N
         on.daemon.refuses = EngineError(
             "The image is not there.", hint="Pull it.", log_tail=("no such image",), evidence="/state/incidents/1"
         )
-        await on.press("2", "j", "enter", "enter")
+        await on.press("2", "j", "s", "enter")
         for words in (
             "that did not work", "The image is not there.", "→ Pull it.", "no such image", "evidence: /state/incidents/1",
         ):  # fmt: skip
@@ -307,10 +304,12 @@ async def test_a_pull_says_how_the_weights_come(stage: Any, box: Any, facts: Any
 
 async def test_the_demos_traffic_can_be_switched(stage: Any, box: Any) -> None:
     async with stage(box.snapshot(traffic=True)) as on:
-        await on.press("ctrl+t")
+        on.app.orders.traffic()
+        await on.settle()
         assert on.daemon.asked == [("traffic", False)]
     async with stage(box.snapshot(seq=500)) as on:
-        await on.press("ctrl+t")
+        on.app.orders.traffic()
+        await on.settle()
         assert "Only the demo has traffic of its own." in on.text
 
 
@@ -339,7 +338,7 @@ async def test_a_hold_of_the_memory_guard_is_told_first(stage: Any, box: Any) ->
         await on.press("2", "j")
         assert words in on.text
         on.daemon.plans[box.coder] = Plan(profile=box.coder, evict=(box.gpt,), held=words)
-        await on.press("enter")
+        await on.press("s")
         assert on.text.index(words) < on.text.index("stops")
 
 
@@ -370,7 +369,7 @@ async def test_a_doctor_that_is_not_there_is_told(stage: Any, box: Any) -> None:
 async def test_a_dialog_is_whole_in_a_narrow_terminal(stage: Any, box: Any) -> None:
     """What is to be decided is never cut: it wraps, also when the terminal shrinks below an open question."""
     async with stage(box.snapshot()) as on:
-        await on.press("2", "j", "enter")
+        await on.press("2", "j", "s")
         await on.pilot.resize_terminal(50, 30)
         await on.settle()
         assert "…" not in "".join(line for line in on.lines if line.startswith(("╭ switch", "│ stops", "│ fits")))

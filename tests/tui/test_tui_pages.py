@@ -33,7 +33,7 @@ async def test_the_profiles_are_a_tree_with_its_columns(stage: Any, box: Any) ->
         assert "A gpt-oss-120b vLLM 0.19.0 79 GiB 59.1 57.0 ● ready" in on.rows
         assert "B qwen3-coder-30b-nvfp4 vLLM 0.19.0 27 GiB 67.2 68.0 off" in on.rows
         assert "├ eagle3 eagle3 k=1 vLLM 0.19.0 28 GiB - 73.9 off" in on.rows
-        assert "└ mtp ✗ cannot run: no MTP head in this model (w why)" in on.rows
+        assert "└ mtp ✗ cannot run: no MTP head in this model (⏎ why)" in on.rows
         assert {len(line) for line in on.lines} == {80}
 
 
@@ -59,7 +59,7 @@ async def test_where_there_is_room_it_goes_to_the_reason(stage: Any, box: Any) -
     worse = box.profile("far", cannot_run=why)
     async with stage(box.snapshot(profiles=(*box.snapshot().profiles, worse)), size=(160, 30)) as on:
         await on.press("2")
-        assert f"far ✗ cannot run: {why} (w why)" in on.rows
+        assert f"far ✗ cannot run: {why} (⏎ why)" in on.rows
         assert on.lines[1].index("engine") == 3 + len("  ├ eagle3  eagle3 k=1") + 1
 
 
@@ -359,11 +359,14 @@ async def test_help_names_every_key(stage: Any, box: Any) -> None:
 async def test_the_palette_knows_every_action(stage: Any, box: Any) -> None:
     async with stage(box.snapshot(traffic=True)) as on:
         titles = [command.title for command in on.app.get_system_commands(on.app.screen)]
-        for title in ("Switch to qwen3.5-122b", "Mark gpt-oss-120b as A", "Flip A/B", "Stop gpt-oss-120b",
-                      "Reload profiles", "Demo traffic on or off", "Screenshot", "Help", "Quit", "Theme: light"):  # fmt: skip
+        for title in ("Switch to qwen3.5-122b", "Mark gpt-oss-120b as A", "Flip between A and B", "Stop gpt-oss-120b",
+                      "Release gpt-oss-120b", "Demo traffic on or off", "Save the screen as an SVG", "Theme: light"):  # fmt: skip
             assert title in titles
-        await on.press("colon", *"reload pro")
-        while "Reload profiles" not in on.text:
+        assert not any(title.startswith(("Down", "Show all")) for title in titles), "moving needs no name"
+        await on.press("2", "colon")
+        assert titles.index("Switch to another profile") < titles.index("Page: Dash"), "what is used most comes first"
+        await on.press(*"profile files again")
+        while "Read the profile files again" not in on.text:
             await on.pilot.pause()
         await on.press("enter")
         assert on.daemon.asked == [("reload",)]
@@ -414,7 +417,7 @@ async def test_the_mouse_opens_pages_and_picks_rows(stage: Any, box: Any) -> Non
         assert "╭ qwen3-coder-30b-nvfp4 ─" in on.text
         await on.pilot.click(offset=(10, 3), times=2)
         await on.settle()
-        assert "switch to qwen3-coder-30b-nvfp4?" in on.text
+        assert "⏎ s switch   e edit   esc back" in on.text
 
 
 async def test_no_colour_means_no_colour(stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,6 +208,6 @@ async def test_brackets_in_the_footer_are_keys(stage: Any, box: Any) -> None:
         await on.press("6")
         before = on.lines[1]
         foot = on.lines[39]
-        await on.pilot.click(offset=(foot.index("[ ] period") + 2, 39))
+        await on.pilot.click(offset=(foot.index("[ ] window") + 2, 39))
         await on.settle()
         assert on.lines[1] != before

@@ -7,21 +7,36 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sparkdash.domain.engine import Failure
 from sparkdash.domain.node import Diagnosis, Finding, Status
-from sparkdash.domain.phrases import now_available, plan_boxes, then_available
+from sparkdash.domain.phrases import now_available, plan_boxes, start_facts, then_available
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.swap import Plan, Swap
+from sparkdash.domain.swap import Plan, Start, Swap, SwapPhase, phases_of
 from sparkdash.errors import EngineError, ProfileError, SparkdashError
 from sparkdash.tui.lines import words
-from sparkdash.tui.text import EMPTY, Line, Style, join, pad, styled, wrap, wrap_line
+from sparkdash.tui.text import EMPTY, Line, Style, clip, join, pad, styled, wrap, wrap_line
 from sparkdash.units import counted, duration, gib, percent, size
 
+MOST_LOG = 12
+"""Lines of a failed engine's log in a dialog."""
 FACT, SIZE = 17, 12
 """Widths of a fact's label and of an amount of memory, in cells."""
 STOPS = "stops  "
 """Label of the engines that stop; every label of a question has this width."""
+
+
+def failure_rows(failure: Failure, width: int, log_lines: int = 3) -> list[Line]:
+    """Format why an engine failed, what to do, where the evidence is, and its last log lines."""
+    where = f"in {failure.phase}, " if failure.phase else ""
+    status = f" (exit {failure.exit_code})" if failure.exit_code is not None else ""
+    rows = wrap(f"✗ {where}{failure.code}{status}: {failure.message}", width, Style.BAD, limit=3)
+    if failure.hint:
+        rows += wrap(f"→ {failure.hint}", width, Style.STRONG, limit=3)
+    if failure.evidence:
+        rows += wrap(f"evidence: {failure.evidence}", width, limit=2)
+    return rows + [clip(styled(f"  {line}", Style.DIM), width) for line in failure.log_tail[-log_lines:]]
 
 
 def error_lines(error: SparkdashError, width: int) -> list[Line]:
@@ -66,6 +81,16 @@ def need_lines(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
     if plan.expected_s:
         lines += _fact("takes about", duration(plan.expected_s), room)
     return [*lines, EMPTY, *wrap(plan.verdict, width, Style.STRONG)]
+
+
+def description_lines(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
+    """Describe a profile: how its last start failed or why it is parked, then what it needs."""
+    engine, parked = snapshot.engines.get(plan.profile), snapshot.parked.get(plan.profile)
+    failure = parked.failure if parked else engine.failure if engine else None
+    profile = snapshot.profile(plan.profile)
+    about = wrap(profile.about or "", width) if profile else []
+    failed = [*failure_rows(failure, width, MOST_LOG), EMPTY] if failure else []
+    return [*about, EMPTY, *failed, *need_lines(plan, snapshot, width)]
 
 
 def _term(name: str, amount: int | None, source: str, room: int) -> list[Line]:
@@ -165,6 +190,29 @@ def _load(plan: Plan) -> Line:
     if plan.expected_s is None:
         return styled("not known yet: it has never run here", Style.STRONG)
     return styled(f"about {duration(plan.expected_s)}", Style.STRONG) + styled("; requests wait that long", Style.DIM)
+
+
+def swap_lines(swap: Swap, width: int, log_lines: int = 9) -> list[Line]:
+    """Format an ended swap: its cause, its stages, where the start spent its time, and its failure."""
+    cause = styled(
+        f"{words.CAUSES[swap.cause]}, {swap.waiting} waited for it" if swap.waiting else words.CAUSES[swap.cause],
+        Style.PLAIN,
+    )
+    *first, create, load, warm = phases_of(swap)
+    stages = [join((_stage(swap, phase) for phase in row), styled("  ")) for row in (first, (create, load, warm))]
+    start = _start(swap.start, width) if swap.start else []
+    failure = failure_rows(swap.failure, width, log_lines) if swap.failure else []
+    return [cause, *stages, *start, *failure]
+
+
+def _start(start: Start, width: int) -> list[Line]:
+    stages = ", ".join(f"{step.name} {duration(step.s)}" for step in start.stages)
+    return [*wrap(f"start: {stages}", width, Style.PLAIN), *wrap("; ".join(start_facts(start)), width, Style.DIM)]
+
+
+def _stage(swap: Swap, phase: SwapPhase) -> Line:
+    took = swap.stage_s.get(phase)
+    return styled(f"{phase} ", Style.DIM) + styled(duration(took), Style.PLAIN if took is not None else Style.DIM)
 
 
 def errors_of(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:

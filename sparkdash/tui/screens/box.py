@@ -91,10 +91,10 @@ def _about_holder(one: Holding, width: int) -> list[Line]:
 class BoxPage(Page):
     """Page of the memory by holder."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "read", "read again", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "read", "read again")]
 
     title_key = "box"
-    keys = "r read again  , settings  D doctor  / find  ? help"
+    keys = "D doctor  , settings  x end  r read again  / find  ? help"
 
     def body(self) -> Iterable[Widget]:
         yield HolderTable()
@@ -105,6 +105,11 @@ class BoxPage(Page):
 
     def action_read(self) -> None:
         self._read()
+
+    def end_what_is_here(self) -> None:
+        """End the engine under the cursor."""
+        if one := self.query_one(HolderTable).holding(self.query_one(HolderTable).cursor):
+            self.services.orders.end(one.name)
 
     def on_row_moved(self, message: RowMoved) -> None:
         detail = self.query_one(HolderDetail)

@@ -40,6 +40,7 @@ from sparkdash.tui.text import (
     frame,
     join,
     justify,
+    key_hint,
     length,
     pad,
     plain_text,
@@ -76,7 +77,7 @@ def _bar(now: Measuring) -> Line:
 def _where(now: Measuring, width: int) -> Line:
     what = styled(f" · {now.cell or now.doing}", Style.PLAIN)
     where = styled(f"launch {now.launch} of {now.launches} · ", Style.DIM) + styled(now.arm, Style.STRONG) + what
-    key = styled("is stopping", Style.WARN) if now.ends else styled("e", Style.STRONG) + styled(" ends it", Style.DIM)
+    key = styled("is stopping", Style.WARN) if now.ends else key_hint("x", "ends it")
     return justify(where, key, width) if width else EMPTY
 
 
@@ -217,7 +218,7 @@ class CellTable(Table):
     def _title(self) -> Line:
         beside = f"{self.shown_arm} against {self.report.run.baseline}" if self.report else ""
         turn = (
-            styled(f" ({self.others.index(self.shown_arm) + 1}/{len(self.others)}, n)", Style.DIM)
+            styled(f" ({self.others.index(self.shown_arm) + 1}/{len(self.others)}, [ ])", Style.DIM)
             if self.shown_arm and len(self.others) > 1
             else EMPTY
         )
@@ -289,15 +290,14 @@ class ComparePage(Page):
     """Page with the runs above and the cells of one run below."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "turn", "next arm", show=False),
-        Binding("m", "markdown", "copy as Markdown", show=False),
-        Binding("h", "html", "write the HTML page", show=False),
-        Binding("e", "app.order('end_measuring')", "end the measurement", show=False),
-        Binding("r", "resume", "go on with the run", show=False),
+        Binding("left_square_bracket,right_square_bracket", "turn", "next arm"),
+        Binding("m", "markdown", "export: copy the report as Markdown"),
+        Binding("h", "html", "export: write the report as an HTML page"),
+        Binding("r", "resume", "resume the run under the cursor"),
     ]
 
     title_key = "compare"
-    keys = "tab cells  n arm  m copy  h html  r resume  e end  t flip  ? help"
+    keys = "tab cells  [ ] arm  m copy  h html  r resume  x end  t flip  A new run  ? help"
     AUTO_FOCUS = "RunTable"
     _read: tuple[float, object] = (0.0, None)
     """Time of the last read of a report, and the daemon's event number then."""
@@ -362,6 +362,10 @@ class ComparePage(Page):
         if self._report() and len(cells.others) < 2:
             self.services.say("This run has no other arm to show.")
         cells.show_next_arm()
+
+    def end_what_is_here(self) -> None:
+        """End the measurement."""
+        self.services.orders.end_measuring()
 
     def action_resume(self) -> None:
         run = self.query_one(RunTable).chosen

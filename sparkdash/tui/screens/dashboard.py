@@ -25,7 +25,7 @@ from sparkdash.tui.widgets.compare import ComparePanel
 from sparkdash.tui.widgets.gpu import GpuRow, PowerPanel
 from sparkdash.tui.widgets.log import LogPanel
 from sparkdash.tui.widgets.memory import MemoryBar
-from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
+from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel, RowChosen
 from sparkdash.tui.widgets.profiles import ProfileTable
 from sparkdash.tui.widgets.requests import RequestTable
 from sparkdash.tui.widgets.swaps import SwapTable
@@ -36,11 +36,11 @@ class FirstRunPage(Page):
     """Page with the keys of a box where nothing runs. While an engine runs or loads the keys do nothing."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "idle_profiles", "profiles that fit", show=False),
-        Binding("a", "idle_attach", "attach the server that runs", show=False),
-        Binding("c", "idle_copy", "copy a recipe", show=False),
-        Binding("d", "idle_run('demo')", "simulated box", show=False),
-        Binding("i", "idle_run('setup')", "set this box up", show=False),
+        Binding("p", "idle_profiles", "profiles that fit"),
+        Binding("a", "idle_attach", "attach the server that runs"),
+        Binding("c", "idle_copy", "copy a recipe"),
+        Binding("d", "idle_run('demo')", "simulated box"),
+        Binding("i", "idle_run('setup')", "set this box up"),
     ]
 
     _looked = False
@@ -189,15 +189,15 @@ class DashboardPage(FirstRunPage):
     """Page of one column, or of two from TWO_COLUMNS_FROM terminal columns on."""
 
     title_key = "dashboard"
-    keys = "s switch  f large  e each  / find  [ ] window  v layout  h history  ? help"
+    keys = "s switch  x end  / find  f large  e each  ⏎ open  [ ] window  v layout  h history  ? help"
     AUTO_FOCUS = "RequestTable"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("e", "each", "each request or all", show=False),
-        Binding("left_square_bracket", "window(-1)", "shorter chart", show=False),
-        Binding("right_square_bracket", "window(1)", "longer chart", show=False),
-        Binding("h", "history", "this chart in the history", show=False),
-        Binding("v", "arrange", "layout: all, hero, rows", show=False),
+        Binding("e", "each", "large figure: each request, or all together"),
+        Binding("left_square_bracket", "window(-1)", "window: shorter"),
+        Binding("right_square_bracket", "window(1)", "window: longer"),
+        Binding("h", "history", "the large chart in the history"),
+        Binding("v", "arrange", "next layout: all panels, the large figure, or rows"),
     ]
 
     _read_at = 0.0
@@ -223,6 +223,25 @@ class DashboardPage(FirstRunPage):
         self._share(view)
         super().show(view)
         self._read_window(view)
+
+    def on_row_chosen(self, message: RowChosen) -> None:
+        """Open a swap; show a request among the requests."""
+        if self.query_one(SwapTable).has_focus:
+            self.services.orders.open_swap(message.key)
+        else:
+            self._open_request(message.key)
+
+    @work(group="request", exclusive=True)
+    async def _open_request(self, ident: str) -> None:
+        await self.app.switch_mode("requests")
+        self.app.screen.query_one(RequestTable).move_to(ident)
+
+    def end_what_is_here(self) -> None:
+        """End the request under the cursor; without one the load under way, else the large engine."""
+        if ident := self.query_one(RequestTable).cursor:
+            self.services.orders.cancel_request(ident)
+        else:
+            super().end_what_is_here()
 
     def action_each(self) -> None:
         hero = self.services.view.hero

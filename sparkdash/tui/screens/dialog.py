@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import ClassVar, Generic, TypeVar
 
@@ -17,7 +17,7 @@ from textual.worker import WorkerCancelled, WorkerFailed
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import AppServices
-from sparkdash.tui.text import EMPTY, EdgeText, Line, LinesForWidth, Style, clip, frame, join, length, styled
+from sparkdash.tui.text import EMPTY, EdgeText, Line, LinesForWidth, Style, clip, frame, join, key_hint, length, styled
 from sparkdash.tui.widgets.header import KEY_NAMES
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Field, KeyAsked, Panel
 
@@ -52,13 +52,13 @@ class DialogText(Panel):
             top = self._top = max(min(self._top, len(lines) - room), 0)
         shown = [clip(line, width - 4) for line in lines[top : top + room]]
         far = styled("j k scroll", Style.DIM) if len(lines) > room else EMPTY
-        keys = join([_hint(*pair) for pair in self._fitting(width)], styled("   "))
+        keys = join([key_hint(*pair) for pair in self._fitting(width)], styled("   "))
         return frame(shown, width, EdgeText(styled(self._title, Style.STRONG), far), EdgeText(keys))
 
     def _fitting(self, width: int) -> Sequence[tuple[str, str]]:
         """Return the keys whose hints fit into the lower edge: the first and the last one before the others."""
         shown = list(self.keys)
-        while len(shown) > 2 and length(join([_hint(*pair) for pair in shown], styled("   "))) > width - 6:
+        while len(shown) > 2 and length(join([key_hint(*pair) for pair in shown], styled("   "))) > width - 6:
             shown.pop(-2)
         return shown
 
@@ -83,10 +83,6 @@ class DialogText(Panel):
         self.redraw()
 
 
-def _hint(key: str, word: str) -> Line:
-    return styled(key, Style.STRONG) + styled(f" {word}", Style.DIM)
-
-
 class TextDialog(ModalScreen[Answer]):
     """Modal screen of one framed text, as wide as the text needs."""
 
@@ -103,6 +99,7 @@ class TextDialog(ModalScreen[Answer]):
 
     def on_mount(self) -> None:
         self.on_resize()
+        self.services.release_keys()
 
     def on_resize(self) -> None:
         self.text.styles.width = self.text.wanted(self.app.size.width)
@@ -147,6 +144,7 @@ class PlanDialog(TextDialog[Answer], Generic[Answer, Planned]):
         raise NotImplementedError
 
     def on_mount(self) -> None:
+        super().on_mount()
         self._ask()
 
     @property
@@ -200,25 +198,35 @@ class PlanDialog(TextDialog[Answer], Generic[Answer, Planned]):
             self.redraw()
 
 
-class Dialog(TextDialog[bool]):
-    """Modal dialog; its result is True only where `yes` names an action."""
+class Dialog(TextDialog[str]):
+    """Modal dialog; its result is the key that was chosen: "yes" where `yes` names an action, one of `others`, or ""."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,n,q", "answer(False)", "leave", show=False),
-        Binding("enter", "enter", "yes", show=False),
-        Binding("y", "yes", "yes", show=False),
-        Binding("j,down", "scroll_words(1)", "down", show=False),
-        Binding("k,up", "scroll_words(-1)", "up", show=False),
-        Binding("pagedown,space", f"scroll_words({PAGE})", "a page down", show=False),
-        Binding("pageup", f"scroll_words(-{PAGE})", "a page up", show=False),
-        Binding("end,G", f"scroll_words({ALL})", "to the end", show=False),
-        Binding("home,g", f"scroll_words(-{ALL})", "to the beginning", show=False),
+        Binding("escape,n,q", "answer('')", "leave"),
+        Binding("enter", "enter", "yes"),
+        Binding("y", "yes", "yes"),
+        Binding("j,down", "scroll_words(1)", "down"),
+        Binding("k,up", "scroll_words(-1)", "up"),
+        Binding("pagedown,space", f"scroll_words({PAGE})", "a page down"),
+        Binding("pageup", f"scroll_words(-{PAGE})", "a page up"),
+        Binding("end,G", f"scroll_words({ALL})", "to the end"),
+        Binding("home,g", f"scroll_words(-{ALL})", "to the beginning"),
     ]
 
-    def __init__(self, title: str, told: LinesForWidth, *, yes: str | None = None, again: str | None = None) -> None:
+    def __init__(
+        self,
+        title: str,
+        told: LinesForWidth,
+        *,
+        yes: str | None = None,
+        again: str | None = None,
+        others: Mapping[str, str] | None = None,
+    ) -> None:
         """Make a dialog. `yes` labels the action, None means only reading; `again` is another key that agrees."""
         both = f"⏎ {again}" if again else "⏎"
-        super().__init__(title, told, [(both, yes), ("esc", "back")] if yes else [("esc", "close")])
+        self._others = others or {}
+        keys = [(both, yes)] if yes else []
+        super().__init__(title, told, [*keys, *self._others.items(), ("esc", "back" if yes else "close")])
         self._yes = yes
         self._again = again
 
@@ -227,20 +235,23 @@ class Dialog(TextDialog[bool]):
         if self._again and event.character == self._again:
             event.stop()
             self.action_yes()
+        elif event.character in self._others:
+            event.stop()
+            self.dismiss(event.character)
 
     def on_click(self, event: events.Click) -> None:
         if event.widget is self:
-            self.dismiss(False)
+            self.dismiss("")
 
-    def action_answer(self, yes: bool) -> None:
-        self.dismiss(yes)
+    def action_answer(self, answer: str) -> None:
+        self.dismiss(answer)
 
     def action_enter(self) -> None:
-        self.dismiss(self._yes is not None)
+        self.dismiss("yes" if self._yes else "")
 
     def action_yes(self) -> None:
         if self._yes is not None:
-            self.dismiss(True)
+            self.dismiss("yes")
 
     def action_scroll_words(self, by: int) -> None:
         self.text.scroll(by)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from functools import partial
 from typing import ClassVar
 
 from textual import work
@@ -20,11 +19,10 @@ from sparkdash.errors import SparkdashError
 from sparkdash.tui.layout import chart_height
 from sparkdash.tui.lines.chart_window import DAY_S, ChartWindow
 from sparkdash.tui.mirror import ConnectionState, View
-from sparkdash.tui.screens.dialog import Dialog
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.chart import ChartDragged, ChartPanel, ChartSubject, ChartZoomed
-from sparkdash.tui.widgets.panel import RowMoved
-from sparkdash.tui.widgets.swaps import NoticeList, SwapDetail, SwapTable, notice_lines
+from sparkdash.tui.widgets.panel import RowChosen, RowMoved
+from sparkdash.tui.widgets.swaps import NoticeList, SwapDetail, SwapTable
 from sparkdash.tui.widgets.usage import UsageTable, many
 
 AGAIN_S, USAGE_AGAIN_S = 2.0, 15.0
@@ -36,34 +34,33 @@ FIRST = (
 )  # fmt: skip
 """Figures that come first when `f` goes through them, as far as there are records."""
 BOX = ""
+BEFORE = "\0before"
+"""Stands for the period before among the profiles to compare with."""
 
 
 class HistoryPage(Page):
     """Page with a chart above the usage of its period; `v` shows the swaps and notices instead."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left_square_bracket", "period(-1)", "shorter", show=False),
-        Binding("right_square_bracket", "period(1)", "longer", show=False),
-        Binding("plus,equals_sign", "zoom(0.5)", "zoom in", show=False),
-        Binding("minus", "zoom(2.0)", "zoom out", show=False),
-        Binding("left", "cursor(-1)", "cursor left", show=False),
-        Binding("right", "cursor(1)", "cursor right", show=False),
-        Binding("shift+left,h", "pan(-0.25)", "earlier", show=False),
-        Binding("shift+right,l", "pan(0.25)", "later", show=False),
-        Binding("0", "now", "up to now", show=False),
-        Binding("f", "figure(1)", "next figure", show=False),
-        Binding("F", "figure(-1)", "figure before", show=False),
-        Binding("o", "profile(1)", "next profile", show=False),
-        Binding("O", "over", "another profile over it", show=False),
-        Binding("p", "before", "the period before over it", show=False),
-        Binding("m", "marks", "marks", show=False),
-        Binding("b", "group", "group by", show=False),
-        Binding("v", "swaps", "swaps and notices", show=False),
-        Binding("n", "notices", "every notice", show=False),
+        Binding("left_square_bracket", "period(-1)", "window: shorter"),
+        Binding("right_square_bracket", "period(1)", "window: longer"),
+        Binding("plus,equals_sign", "zoom(0.5)", "zoom in"),
+        Binding("minus", "zoom(2.0)", "zoom out"),
+        Binding("left", "cursor(-1)", "cursor left", system=True),
+        Binding("right", "cursor(1)", "cursor right", system=True),
+        Binding("shift+left,h", "pan(-0.25)", "earlier", system=True),
+        Binding("shift+right,l", "pan(0.25)", "later", system=True),
+        Binding("0", "now", "window: up to now"),
+        Binding("f", "figure", "next figure"),
+        Binding("o", "profile(1)", "next profile"),
+        Binding("p", "over", "the period before over it, then other profiles"),
+        Binding("m", "marks", "marks of swaps and events"),
+        Binding("b", "group", "group the table by client, key, hour or day"),
+        Binding("v", "swaps", "swaps and notices"),
     ]
 
     title_key = "history"
-    keys = "[ ] period  f figure  o profile  p before  b group  v swaps  ? help"
+    keys = "[ ] window  f figure  o profile  p compare  b group  v swaps  + - zoom  ← → cursor  m marks  ? help"
     AUTO_FOCUS = "UsageTable"
 
     def __init__(self) -> None:
@@ -71,8 +68,7 @@ class HistoryPage(Page):
         self._known: FigureList | None = None
         self._subject = ChartSubject(FIRST[0], BOX)
         self._second: str | None = None
-        """Profile that is drawn over the first; None: none."""
-        self._is_before_shown = False
+        """Profile that is drawn over the first, or BEFORE; None: none."""
         self._are_marks_shown = True
         self._by: UsageGroup = "profile"
         self._read_at = self._known_at = 0.0
@@ -123,6 +119,10 @@ class HistoryPage(Page):
             detail.chosen = message.key
             detail.redraw()
 
+    def on_row_chosen(self, message: RowChosen) -> None:
+        if self.query_one("#past-swaps").display:
+            self.services.orders.open_swap(message.key)
+
     def on_chart_zoomed(self, message: ChartZoomed) -> None:
         chart = self.query_one(ChartPanel)
         self._look(chart.window.zoomed(message.factor, message.at, self.services.view.now))
@@ -151,11 +151,11 @@ class HistoryPage(Page):
     def action_cursor(self, by: int) -> None:
         self.query_one(ChartPanel).move_cursor(by, self.services.view.now)
 
-    def action_figure(self, by: int) -> None:
+    def action_figure(self) -> None:
         names = [one.name for one in self._figures()]
         if names:
-            at = names.index(self._subject.figure) if self._subject.figure in names else -by
-            self._chart(ChartSubject(names[(at + by) % len(names)], self._subject.profile))
+            at = names.index(self._subject.figure) if self._subject.figure in names else -1
+            self._chart(ChartSubject(names[(at + 1) % len(names)], self._subject.profile))
 
     def action_profile(self, by: int) -> None:
         profiles = self._profiles()
@@ -166,17 +166,11 @@ class HistoryPage(Page):
         self._chart(ChartSubject(figure, profile))
 
     def action_over(self) -> None:
-        """Draw the next other profile over this one; after the last one none."""
+        """Draw the period before over this one, then each other profile, then nothing."""
         others = [one for one in self._profiles() if one not in (BOX, self._subject.profile)]
-        choices: list[str | None] = [None, *others]
+        choices = [None, BEFORE, *others]
         at = choices.index(self._second) if self._second in choices else 0
-        self._second, self._is_before_shown = choices[(at + 1) % len(choices)], False
-        if not others:
-            self.services.say("No other profile has records.")
-        self._read()
-
-    def action_before(self) -> None:
-        self._is_before_shown, self._second = not self._is_before_shown, None
+        self._second = choices[(at + 1) % len(choices)]
         self._read()
 
     def action_marks(self) -> None:
@@ -192,9 +186,6 @@ class HistoryPage(Page):
         charts.display, swaps.display = swaps.display, not swaps.display
         self.set_focus(self.query_one(SwapTable) if swaps.display else self.query_one(UsageTable))
         self.call_after_refresh(self.show, self.services.view)
-
-    def action_notices(self) -> None:
-        self.app.push_screen(Dialog("notices", partial(notice_lines, self.services.view)))
 
     def _profiles(self) -> list[str]:
         found = {one.profile for one in self._known.subjects} if self._known else set()
@@ -251,7 +242,7 @@ class HistoryPage(Page):
 
     async def _read_second(self, begin: float, end: float) -> None:
         chart = self.query_one(ChartPanel)
-        if self._is_before_shown:
+        if self._second == BEFORE:
             length = end - begin
             chart.second = await self._series(self._subject.profile, begin - length, end - length)
             chart.second_shift_s, chart.second_name = length, "before"

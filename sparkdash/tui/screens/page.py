@@ -23,9 +23,9 @@ class Page(Screen[None]):
     """Base of the pages; the main table or log has the focus."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "find", "find", show=False),
-        Binding("escape", "show_all", "show all", show=False),
-        Binding("y", "copy", "copy the row", show=False),
+        Binding("slash", "find", "find: show only rows with a text"),
+        Binding("escape", "show_all", "show all", system=True),
+        Binding("y", "copy", "copy the row"),
     ]
     AUTO_FOCUS = "Table, LogPanel"
 
@@ -44,7 +44,7 @@ class Page(Screen[None]):
     def compose(self) -> ComposeResult:
         yield TitleBar()
         yield from self.body()
-        yield NoticeRow()
+        yield NoticeRow(self.keys)
         yield SearchField()
         yield Footer(self.title_key, self.keys)
 
@@ -66,6 +66,10 @@ class Page(Screen[None]):
     def on_screen_suspend(self) -> None:
         for log in self.query(LogPanel):
             log.stop_reading()
+
+    def end_what_is_here(self) -> None:
+        """End what is under the cursor: here the load under way, else the engine on the card."""
+        self.services.orders.end()
 
     def action_find(self) -> None:
         self.query_one(SearchField).open()
@@ -103,7 +107,7 @@ class LogsPage(Page):
     """Page of one engine's log."""
 
     title_key = "logs"
-    keys = "space hold  h l sideways  / find  tab engine  ? help"
+    keys = "space hold  [ ] engine  o raw lines  h l sideways  / find  ? help"
 
     def body(self) -> Iterable[Widget]:
         yield LogPanel()

@@ -15,7 +15,7 @@ from sparkdash.errors import SparkdashError
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import Side
 from sparkdash.tui.screens.page import Page
-from sparkdash.tui.widgets.panel import RowMoved
+from sparkdash.tui.widgets.panel import RowChosen, RowMoved
 from sparkdash.tui.widgets.profiles import ProfileDetail, ProfileTable
 from sparkdash.units import GIB
 
@@ -24,26 +24,25 @@ AGAIN_S = 5.0
 
 
 class ProfilesPage(Page):
-    """Page of all profiles; Enter and s switch to the one under the cursor."""
+    """Page of all profiles; s switches to the one under the cursor, Enter describes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "switch", "switch", show=False),
-        Binding("a", "mark('A')", "mark as A", show=False),
-        Binding("b", "mark('B')", "mark as B", show=False),
-        Binding("space", "mark_next", "mark", show=False),
-        Binding("p", "give('pull')", "pull", show=False),
-        Binding("P", "give('pin')", "pin", show=False),
-        Binding("L", "give('preload')", "preload", show=False),
-        Binding("E", "give('edit')", "edit", show=False),
-        Binding("d", "give('dry_run')", "dry run", show=False),
-        Binding("w", "give('why')", "why", show=False),
-        Binding("u", "give('release')", "release", show=False),
-        Binding("r", "app.order('reload')", "reload", show=False),
-        Binding("S", "stop", "stop", show=False),
+        Binding("s", "give('switch')", "switch to the profile"),
+        Binding("a", "mark('A')", "mark the profile as A"),
+        Binding("b", "mark('B')", "mark the profile as B"),
+        Binding("p", "give('pull')", "pull its image and weights"),
+        Binding("P", "give('pin')", "pin it, or not"),
+        Binding("L", "give('preload')", "preload it, or not"),
+        Binding("e", "give('edit')", "edit its file"),
+        Binding("d", "give('dry_run')", "dry run: the command that starts it"),
+        Binding("u", "give('release')", "release the parked profile"),
+        Binding("r", "app.order('reload')", "read the profile files again"),
     ]
 
     title_key = "profiles"
-    keys = "⏎ switch  a b mark  A measure  w why  p pull  E edit  d dry run  P pin  L preload  / find  ? help"
+    keys = (
+        "s switch  ⏎ describe  a b mark  A measure  e edit  p pull  x end  d dry run  P pin  L preload  / find  ? help"
+    )
     _asked: object = None
     """Profile, link state and state of the box for which the plan was read."""
     _listed: tuple[object, object] = (None, None)
@@ -77,28 +76,22 @@ class ProfilesPage(Page):
             self._stock()
         self._look(message.key, self.services.view)
 
-    def action_switch(self) -> None:
-        self.query_one(ProfileTable).action_choose()
+    def on_row_chosen(self, message: RowChosen) -> None:
+        self.services.orders.describe(message.key)
 
     def action_mark(self, side: Side) -> None:
         if name := self.query_one(ProfileTable).cursor:
             self.services.orders.mark(name, side)
-
-    def action_mark_next(self) -> None:
-        snapshot = self.services.view.snapshot
-        taken = snapshot is not None and snapshot.toggle_a not in (None, self.query_one(ProfileTable).cursor)
-        self.action_mark("B" if taken else "A")
 
     def action_give(self, order: str) -> None:
         """Give an order for the profile under the cursor."""
         if name := self.query_one(ProfileTable).cursor:
             getattr(self.services.orders, order)(name)
 
-    def action_stop(self) -> None:
-        """Stop the engine under the cursor; if none runs there, the engine on the card."""
-        snapshot, name = self.services.view.snapshot, self.query_one(ProfileTable).cursor
-        runs = snapshot is not None and name in snapshot.engines
-        self.services.orders.stop(name if runs else None)
+    def end_what_is_here(self) -> None:
+        """End the load or the engine under the cursor."""
+        if name := self.query_one(ProfileTable).cursor:
+            self.services.orders.end(name)
 
     def _look(self, name: str | None, view: View) -> None:
         detail = self.query_one(ProfileDetail)

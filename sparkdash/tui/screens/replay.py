@@ -213,7 +213,7 @@ WAITING, OVER = (("esc", "end the replay"),), (("⏎", "close"),)
 class TimelineDialog(Dialog):
     """Time line of one request; its result is whether it is to be replayed."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("R", "answer(True)", "replay", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("R", "answer(True)", "replay")]
 
     def __init__(self, one: Request, marks: Sequence[TimelineMark]) -> None:
         super().__init__(f"{one.client} · {one.profile} · {one.id}", partial(timeline_lines, one, marks))
@@ -224,14 +224,14 @@ class ReplayDialog(PlanDialog[None, Replay]):
     """Modal dialog that replays a request: profile, plan, both answers' figures."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,n", "leave", "leave", show=False),
-        Binding("j,down", "move(1)", "next profile", show=False),
-        Binding("k,up", "move(-1)", "profile above", show=False),
-        Binding("pagedown", "page(1)", "page down", show=False),
-        Binding("pageup", "page(-1)", "page up", show=False),
-        Binding("g,home", "go_to(0)", "first profile", show=False),
-        Binding("G,end", "go_to(-1)", "last profile", show=False),
-        Binding("enter", "begin", "replay", show=False),
+        Binding("escape,q,n", "leave", "leave"),
+        Binding("j,down", "move(1)", "next profile"),
+        Binding("k,up", "move(-1)", "profile above"),
+        Binding("pagedown", "page(1)", "page down"),
+        Binding("pageup", "page(-1)", "page up"),
+        Binding("g,home", "go_to(0)", "first profile"),
+        Binding("G,end", "go_to(-1)", "last profile"),
+        Binding("enter", "begin", "replay"),
     ]
 
     def __init__(self, request: Request, snapshot: Snapshot) -> None:

@@ -239,15 +239,14 @@ class RequestsPage(Page):
     """Page of the requests, running ones or past ones."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("c", "cancel", "end the request", show=False),
-        Binding("p", "past", "the past", show=False),
-        Binding("o", "order", "order", show=False),
-        Binding("r", "read", "read again", show=False),
-        Binding("R", "replay", "replay", show=False),
+        Binding("p", "past", "the recorded past, or the running requests"),
+        Binding("o", "order", "order of the past"),
+        Binding("r", "read", "read the past again"),
+        Binding("R", "replay", "replay the request on another profile"),
     ]
 
     title_key = "requests"
-    keys = "p past  c end it  o order  ⏎ time line  R replay  / filter  ? help"
+    keys = "p past  x end it  ⏎ time line  R replay  o order  / filter  ? help"
     AUTO_FOCUS = "RequestTable"
 
     def __init__(self) -> None:
@@ -299,7 +298,8 @@ class RequestsPage(Page):
         if message.left:
             self.set_focus(self.query_one(PastTable))
 
-    def action_cancel(self) -> None:
+    def end_what_is_here(self) -> None:
+        """End the request under the cursor."""
         request_id = self.query_one(RequestTable).cursor
         if request_id and not self._is_past:
             self.services.orders.cancel_request(request_id)

@@ -137,14 +137,14 @@ class RunStart(PlanDialog[bool, BenchPlan]):
     """Modal dialog; its result is whether a run was begun."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,n", "leave", "leave", show=False),
-        Binding("j,down", "row(1)", "next row", show=False),
-        Binding("k,up", "row(-1)", "row above", show=False),
-        Binding("l,right,space", "turn(1)", "next value", show=False),
-        Binding("h,left", "turn(-1)", "value before", show=False),
-        Binding("X", "swap_sides", "swap A and B", show=False),
-        Binding("y", "copy", "copy the command", show=False),
-        Binding("enter", "begin", "start", show=False),
+        Binding("escape,q,n", "leave", "leave"),
+        Binding("j,down", "row(1)", "next row"),
+        Binding("k,up", "row(-1)", "row above"),
+        Binding("l,right,space", "turn(1)", "next value"),
+        Binding("h,left", "turn(-1)", "value before"),
+        Binding("X", "swap_sides", "swap A and B"),
+        Binding("y", "copy", "copy the command"),
+        Binding("enter", "begin", "start"),
     ]
     pause_s = 0.4  # each plan is a process of its own
 

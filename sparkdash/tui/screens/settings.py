@@ -88,14 +88,13 @@ class SettingsPage(Page):
     """Page of all settings, opened above the others."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "read", "read again", show=False),
-        Binding("d", "default", "use the default", show=False),
-        Binding("E", "edit_file", "edit the file", show=False),
-        Binding("q", "leave", "leave", show=False),
+        Binding("r", "read", "read again"),
+        Binding("d", "default", "use the default"),
+        Binding("e", "edit_file", "edit config.toml"),
     ]
 
     title_key = "settings"
-    keys = "⏎ change  E edit file  esc back  d default  r read again  / find  ? help"
+    keys = "⏎ change  e edit file  esc back  d default  r read again  / find  ? help"
 
     def body(self) -> Iterable[Widget]:
         yield SettingTable()
@@ -120,9 +119,6 @@ class SettingsPage(Page):
         else:
             self.dismiss()
 
-    def action_leave(self) -> None:
-        self.dismiss()
-
     def action_read(self) -> None:
         self._read()
 
@@ -144,7 +140,7 @@ class SettingsPage(Page):
         found = table.setting(table.cursor)
         if found is not None and not found.editable:
             file = table.listed.file if table.listed else "config.toml"
-            self.services.say(f"{found.name} is a table: E edits {file}, which is read again at once.")
+            self.services.say(f"{found.name} is a table: e edits {file}, which is read again at once.")
             return None
         return found
 
@@ -193,7 +189,7 @@ class SettingsPage(Page):
 class ValueDialog(TextDialog[str | None]):
     """Modal dialog with a field; its result is the new value, or None."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "leave", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "leave")]
 
     def __init__(self, found: Setting, value: str, said: str | None) -> None:
         """Make a dialog. `said`: why the value before was refused."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from textual import events
 
-from sparkdash.domain.engine import Engine, EngineState, Failure
+from sparkdash.domain.engine import Engine, EngineState, LivenessState
 from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.phrases import about, estimate_text, step_share, still_text, time_left, wait_text
 from sparkdash.domain.state import DaemonInfo, Figures
@@ -14,6 +14,7 @@ from sparkdash.domain.swap import Swap
 from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines import engine_figures, words
 from sparkdash.tui.lines.charts import meter
+from sparkdash.tui.lines.dialog_texts import failure_rows
 from sparkdash.tui.lines.first_run import first_run_rows, no_profile_rows
 from sparkdash.tui.lines.hero import large_figure, percent_block
 from sparkdash.tui.lines.swap_progress import goal, swap_rows, swap_title
@@ -29,6 +30,7 @@ from sparkdash.tui.text import (
     frame,
     join,
     justify,
+    key_hint,
     length,
     pad,
     shorten_apart,
@@ -44,7 +46,8 @@ NAME = 16
 FULL_FROM = 110
 STATE = 17
 GAP = styled("  ")
-KEY_HINT = styled("f", Style.STRONG) + styled(" large", Style.DIM)
+TROUBLE_KEYS = join([key_hint("x", "stop"), key_hint("n", "what to do")], GAP)
+KEY_HINT = key_hint("f", "large")
 
 
 def others(view: View) -> list[Engine | Swap]:
@@ -227,17 +230,6 @@ def _target_boxes(view: View, swap: Swap) -> str:
     return view.boxes(target.nodes) if target else ""
 
 
-def failure_rows(failure: Failure, width: int, log_lines: int = 3) -> list[Line]:
-    where = f"in {failure.phase}, " if failure.phase else ""
-    status = f" (exit {failure.exit_code})" if failure.exit_code is not None else ""
-    rows = wrap(f"✗ {where}{failure.code}{status}: {failure.message}", width, Style.BAD, limit=3)
-    if failure.hint:
-        rows += wrap(f"→ {failure.hint}", width, Style.STRONG, limit=3)
-    if failure.evidence:
-        rows += wrap(f"evidence: {failure.evidence}", width, limit=2)
-    return rows + [clip(styled(f"  {line}", Style.DIM), width) for line in failure.log_tail[-log_lines:]]
-
-
 def _title(view: View, engine: Engine, width: int) -> Line:
     profile = view.snapshot.profile(engine.profile) if view.snapshot else None
     context = styled(words.context_length(profile.context), Style.PLAIN) if profile and profile.context else EMPTY
@@ -282,7 +274,9 @@ def _foot(engine: Engine | None, view: View) -> EdgeText:
         loaded = loaded if view.engine_age_s(engine.profile) is None else dimmed(loaded)
     name = styled(f"{engine.profile} ", Style.STRONG) if view.large_swap else EMPTY
     repaired = engine_figures.repair_summary(engine.profile, view)
-    return EdgeText(join([name + words.engine_state(engine, view), loaded, repaired], DOTS), _url(view))
+    stuck = engine.liveness is not None and engine.liveness.state is LivenessState.STUCK
+    far = TROUBLE_KEYS if stuck or engine.state is EngineState.FAILED else _url(view)
+    return EdgeText(join([name + words.engine_state(engine, view), loaded, repaired], DOTS), far)
 
 
 def _url(view: View) -> Line:

@@ -21,6 +21,7 @@ from sparkdash.tui.text import (
     clip,
     frame,
     join,
+    key_hint,
     pad,
     shorten_apart,
     styled,
@@ -159,5 +160,5 @@ class ComparePanel(Panel):
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         head = EdgeText(styled("A | B"), styled("SIMULATED", Style.WARN) if view.simulated else EMPTY)
-        foot = EdgeText(EMPTY, styled("t", Style.STRONG) + styled(" flips", Style.DIM))
+        foot = EdgeText(EMPTY, key_hint("t", "flips"))
         return frame(compare_rows(view, width - 4, self._runs), width, head, foot, height=height)

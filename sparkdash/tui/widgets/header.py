@@ -19,7 +19,7 @@ from sparkdash.tui.lines import words
 from sparkdash.tui.lines.node_lines import hosts_line
 from sparkdash.tui.lines.swap_progress import goal
 from sparkdash.tui.mirror import ConnectionState, View
-from sparkdash.tui.text import EMPTY, Line, Style, clip, join, justify, length, shorten_apart, styled
+from sparkdash.tui.text import EMPTY, Line, Style, clip, dimmed, join, justify, key_hint, length, shorten_apart, styled
 from sparkdash.tui.widgets.panel import KeyAsked, PageAsked, Panel
 from sparkdash.units import counted, number
 
@@ -29,6 +29,10 @@ RECENT_S = 600.0
 OVER_ALERT_S = 30.0
 """Seconds that it covers an alert, which may stand for hours; its figure is red meanwhile."""
 
+OLD_S = 120.0
+"""Seconds after which it is dim."""
+MORE, SHORT_MORE = GAP + key_hint("n", "what to do"), GAP + styled("n", Style.STRONG)
+
 NARROWEST_NAME = 8
 NARROWEST_HINT = 8
 """Cells of the hint that is always there."""
@@ -36,9 +40,15 @@ LEAST_FOR_RATE = 72
 
 KEY_NAMES = {
     "/": "slash", "?": "question_mark", "⏎": "enter", "esc": "escape", ",": "comma", ":": "colon",
-    "[": "left_square_bracket", "]": "right_square_bracket", "+": "plus", "-": "minus", "←": "left", "→": "right",
+    "[": "left_square_bracket", "]": "right_square_bracket", "+": "plus", "=": "equals_sign", "-": "minus", "←": "left", "→": "right",
 }  # fmt: skip
 """Keys of the hints by the names that Textual gives them, where they differ."""
+
+
+def shown_key(key: str) -> str:
+    """Return a key as the hints write it."""
+    return next((shown for shown, name in KEY_NAMES.items() if name == key), key)
+
 
 PAGES = {
     "dashboard": "Dash",
@@ -135,16 +145,54 @@ def _far(view: View) -> Line:
     return run + styled(f"{count} in flight  ", Style.PLAIN if count else Style.DIM)
 
 
-class NoticeRow(Panel):
-    """Notice row: the answer to the last key, else the latest notice, else blank."""
+class Hints(Panel):
+    """Row with hints of keys, each of which a click presses."""
+
+    def __init__(self, keys: str) -> None:
+        """Make a row. `keys` alternates key and word: "s switch  / find"."""
+        super().__init__()
+        self._keys = keys.split("  ")
+        self._key_places: list[tuple[int, int, str]] = []
+        """First cell, cell after the last, and key of each hint that is shown."""
+
+    def with_hints(self, left: Line, hints: Sequence[str], width: int) -> Line:
+        """Put the hints at the far end of a row, and remember where they are."""
+        told = join([_key(hint) for hint in hints], GAP) + styled(" ")
+        at, self._key_places = width - length(told), []
+        for hint in hints:
+            self._key_places += [(at + first, at + last, key) for first, last, key in _hint_places(hint)]
+            at += length(_key(hint) + GAP)
+        return justify(left, told, width)
+
+    def on_click(self, event: events.Click) -> None:
+        if key := next((key for first, last, key in self._key_places if first <= event.x < last), None):
+            self.post_message(KeyAsked(key))
+        else:
+            self.click_beside(event.x)
+
+    def click_beside(self, x: int) -> None:
+        """Answer a click that meets no hint."""
+
+
+class NoticeRow(Hints):
+    """Notice row: the answer to the last key, else the latest notice, else the keys that the footer has no room for."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
-        line = notice_row(view)
-        return [clip(styled(" ") + line, width)] if line else [EMPTY]
+        self._key_places = []
+        if line := notice_row(view, width - 1):
+            return [styled(" ") + line]
+        shown = fitting_hints(self._keys, width - length(page_names("", width)) - 2)
+        more = [hint for hint in self._keys if hint not in shown]
+        return [self.with_hints(EMPTY, fitting_hints(more, width - 1) if more else [], width)]
 
 
-def notice_row(view: View) -> Line:
-    return _said(view) or _happened(view, OVER_ALERT_S) or _alerts(view) or _happened(view, RECENT_S) or _problems(view)
+def notice_row(view: View, width: int) -> Line:
+    """Return what there is to say in `width` cells: trouble ends with the key that shows all of it, and fades."""
+    if said := _said(view):
+        return clip(said, width)
+    told = _happened(view, OVER_ALERT_S) or _alerts(view) or _happened(view, RECENT_S) or _problems(view)
+    more = MORE if width >= LEAST_FOR_RATE else SHORT_MORE
+    return clip(told, width - length(more)) + more if told else EMPTY
 
 
 def _said(view: View) -> Line:
@@ -177,14 +225,16 @@ def _failed(view: View, within_s: float) -> Line:
     if view.engine is not None and view.engine.state is EngineState.FAILED and view.engine.profile == last.target:
         return EMPTY  # the card shows the failure in full
     why = f"{last.failure.code}: {last.failure.message}" if last.failure else "no reason given"
-    return styled(f"✗ {last.target or 'stop'} failed, {why}", Style.BAD)
+    line = styled(f"✗ {last.target or 'stop'} failed, {why}", Style.BAD)
+    return line if view.now - (last.ended_at or 0) < OLD_S else dimmed(line)
 
 
 def _notice(view: View, within_s: float) -> Line:
     for notice in view.snapshot.notices if view.snapshot else ():
         if notice.level is not Level.INFO and notice.at is not None and view.now - notice.at < within_s:
             bad = notice.level is Level.ERROR
-            return styled(f"{'✗' if bad else '⚠'} {notice.text}", Style.BAD if bad else Style.WARN)
+            line = styled(f"{'✗' if bad else '⚠'} {notice.text}", Style.BAD if bad else Style.WARN)
+            return line if view.now - notice.at < OLD_S else dimmed(line)
     return EMPTY
 
 
@@ -194,57 +244,52 @@ def _problems(view: View) -> Line:
         return EMPTY
     place, _, what = problems[0].partition(": ")  # without the folder, which would leave no room for what is wrong
     first = f"{place.rpartition('/')[2]}: {what}"
-    return styled(f"⚠ {counted(len(problems), 'problem')} in profile files (page 6, n): {first}", Style.WARN)
+    return styled(f"⚠ {counted(len(problems), 'problem')} in profile files: {first}", Style.WARN)
 
 
-class Footer(Panel):
+class Footer(Hints):
     """Footer: the pages by their digits, and the keys of this page."""
 
     def __init__(self, page: str, keys: str) -> None:
-        """Make a footer. `page` is a key of PAGES; `keys` alternates key and word: "s switch  / find"."""
-        super().__init__()
+        """Make a footer. `page` is a key of PAGES."""
+        super().__init__(keys)
         self._page = page
-        self._keys = keys
-        self._has_names = True
-        self._key_places: list[tuple[int, int, str]] = []
-        """First cell, cell after the last, and key of each hint that is shown."""
 
     def draw(self, view: View, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one row
         """Return the footer; in a low terminal a notice takes its place."""
-        if self.is_attached and is_compact(self.app.size.height) and (told := notice_row(view)):
+        if self.is_attached and is_compact(self.app.size.height) and (told := notice_row(view, width - 1)):
             self._key_places = []
-            return [clip(styled(" ") + told, width)]
-        names = [_page_name(f"{i} ", title, name == self._page) for i, (name, title) in enumerate(PAGES.items(), 1)]
-        left = styled(" ") + join(names, styled(" "))
-        self._has_names = length(left) + NARROWEST_HINT <= width
-        if not self._has_names:
-            left = styled(f" 1-{len(PAGES)} ", Style.STRONG) + styled("pages", Style.DIM)
-        hints = self._fitting(width - length(left) - 2)
-        at = width - length(join([_key(hint) for hint in hints], GAP)) - 1
-        self._key_places = []
-        for hint in hints:
-            self._key_places += [(at + first, at + last, key) for first, last, key in _hint_places(hint)]
-            at += length(_key(hint) + GAP)
-        return [justify(left, join([_key(hint) for hint in hints], GAP) + styled(" "), width)]
+            return [styled(" ") + told]
+        left = page_names(self._page, width)
+        return [self.with_hints(left, fitting_hints(self._keys, width - length(left) - 2), width)]
 
-    def _fitting(self, room: int) -> list[str]:
-        """Return as many hints as fit; the last one, help, always does."""
-        *first, last = self._keys.split("  ")
-        while first and length(join([_key(hint) for hint in (*first, last)], GAP)) >= room:
-            first.pop()
-        return [*first, last]
-
-    def on_click(self, event: events.Click) -> None:
-        for first, last, key in self._key_places:
-            if first <= event.x < last:
-                self.post_message(KeyAsked(key))
-                return
-        end = 1 if self._has_names else self.size.width
+    def click_beside(self, x: int) -> None:
+        end = 1 if has_names(self.size.width) else self.size.width
         for i, (name, title) in enumerate(PAGES.items(), 1):
             end += len(f"{i} {title} ")
-            if event.x < end:
+            if x < end:
                 self.post_message(PageAsked(name))
                 return
+
+
+def has_names(width: int) -> bool:
+    return sum(len(f"{i} {title} ") for i, title in enumerate(PAGES.values(), 1)) + NARROWEST_HINT <= width
+
+
+def page_names(here: str, width: int) -> Line:
+    """Name the pages by their digits; in a narrow terminal only say that there are some."""
+    if not has_names(width):
+        return styled(f" 1-{len(PAGES)} ", Style.STRONG) + styled("pages", Style.DIM)
+    names = [_page_name(f"{i} ", title, name == here) for i, (name, title) in enumerate(PAGES.items(), 1)]
+    return styled(" ") + join(names, styled(" "))
+
+
+def fitting_hints(keys: Sequence[str], room: int) -> list[str]:
+    """Return as many hints as fit; the last one, help in the footer, always does."""
+    *first, last = keys
+    while first and length(join([_key(hint) for hint in (*first, last)], GAP)) >= room:
+        first.pop()
+    return [*first, last]
 
 
 def _page_name(digit: str, title: str, here: bool) -> Line:

@@ -16,7 +16,7 @@ from sparkdash.domain.engine import Engine
 from sparkdash.errors import SparkdashError
 from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.text import EMPTY, EdgeText, Line, Span, Style, clip, frame, join, strip_controls, styled
-from sparkdash.tui.widgets.panel import LinesArrived, Panel
+from sparkdash.tui.widgets.panel import LinesArrived, Walked
 from sparkdash.units import counted, natural
 
 _ACCESS = re.compile(
@@ -86,24 +86,18 @@ KEPT = 5000
 SIDE = 16
 
 
-class LogPanel(Panel, can_focus=True):
+class LogPanel(Walked):
     """Framed log of the chosen engine, else of the engine on the card."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j,down", "move(1)", "down", show=False),
-        Binding("k,up", "move(-1)", "up", show=False),
-        Binding("pagedown,ctrl+d", "page(1)", "page down", show=False),
-        Binding("pageup,ctrl+u", "page(-1)", "page up", show=False),
-        Binding("g,home", "first", "first", show=False),
-        Binding("G,end", "last", "follow", show=False),
-        Binding("right,l", f"side({SIDE})", "right", show=False),
-        Binding("left,h", f"side(-{SIDE})", "left", show=False),
-        Binding("space", "pause", "pause", show=False),
-        Binding("o", "fold", "access lines", show=False),
-        Binding("n", "next(1)", "next found", show=False),
-        Binding("N", "next(-1)", "found before", show=False),
-        Binding("tab,right_square_bracket", "engine(1)", "next engine", show=False),
-        Binding("left_square_bracket", "engine(-1)", "engine before", show=False),
+        Binding("right,l", f"side({SIDE})", "right", system=True),
+        Binding("left,h", f"side(-{SIDE})", "left", system=True),
+        Binding("space", "pause", "hold the log, or follow it"),
+        Binding("o", "fold", "fold access lines and prefixes, or show all"),
+        Binding("n", "next(1)", "next line found"),
+        Binding("N", "next(-1)", "line found before"),
+        Binding("right_square_bracket,tab", "engine(1)", "log of the next engine"),
+        Binding("left_square_bracket", "engine(-1)", "log of the engine before"),
     ]
 
     def __init__(self) -> None:
@@ -156,9 +150,6 @@ class LogPanel(Panel, can_focus=True):
         self._top = None if top >= last else max(top, 0)
         self.redraw()
 
-    def action_page(self, by: int) -> None:
-        self.action_move(by * max(self.size.height - 3, 1))
-
     def action_first(self) -> None:
         self._top = 0
         self.redraw()
@@ -193,11 +184,9 @@ class LogPanel(Panel, can_focus=True):
             self.chosen = names[(at + way) % len(names)]
             self.redraw()
 
-    def on_mouse_scroll_down(self, _event: events.MouseScrollDown) -> None:
-        self.action_move(3)
-
-    def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
-        self.action_move(-3)
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave `n` to the app while nothing is searched for."""
+        return bool(self.search) if action == "next" else super().check_action(action, parameters)
 
     def on_hide(self, _event: events.Hide) -> None:
         self.stop_reading()

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import cast
+from typing import ClassVar, cast
 
 from rich.segment import Segment
 from rich.style import Style as RichStyle
 from textual import events
+from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
@@ -187,6 +188,35 @@ class Panel(Widget):
         if not self.styles.auto_dimensions or self._wanted < 0:
             return False
         return len(self.draw(view, width, AS_TALL_AS_NEEDED)) != self._wanted
+
+
+WHEEL = 3
+"""Rows that the mouse's wheel moves."""
+
+
+class Walked(Panel, can_focus=True):
+    """Panel of rows that keys and the wheel move through."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j,down", "move(1)", "down", system=True),
+        Binding("k,up", "move(-1)", "up", system=True),
+        Binding("pagedown,ctrl+d", "page(1)", "page down", system=True),
+        Binding("pageup,ctrl+u", "page(-1)", "page up", system=True),
+        Binding("g,home", "first", "first", system=True),
+        Binding("G,end", "last", "last", system=True),
+    ]
+
+    def action_move(self, by: int) -> None:
+        raise NotImplementedError
+
+    def action_page(self, by: int) -> None:
+        self.action_move(by * max(self.size.height - 3, 1))
+
+    def on_mouse_scroll_down(self, _event: events.MouseScrollDown) -> None:
+        self.action_move(WHEEL)
+
+    def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
+        self.action_move(-WHEEL)
 
 
 def line_segments(line: Line, looks: theme.Looks) -> list[Segment]:

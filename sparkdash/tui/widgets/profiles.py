@@ -35,7 +35,7 @@ from sparkdash.tui.widgets.table import Table, TableRow, figure
 from sparkdash.units import GIB, number
 
 MARK, STATE, LEAST_NAME = 3, 17, 18
-WHY = " (w why)"
+WHY = " (⏎ why)"
 
 
 class ProfileColumn(NamedTuple):

@@ -11,9 +11,9 @@ from functools import partial
 
 from sparkdash.domain.event import Level, Notice
 from sparkdash.domain.memory import GuardKill
-from sparkdash.domain.phrases import start_facts
-from sparkdash.domain.swap import Start, Swap, SwapPhase, phases_of
+from sparkdash.domain.swap import Swap
 from sparkdash.tui.lines import words
+from sparkdash.tui.lines.dialog_texts import MOST_LOG, failure_rows, swap_lines
 from sparkdash.tui.mirror import View
 from sparkdash.tui.text import (
     EMPTY,
@@ -23,21 +23,18 @@ from sparkdash.tui.text import (
     align_right,
     clip,
     frame,
-    join,
+    key_hint,
     length,
     pad,
     shorten_apart,
     styled,
     wrap,
 )
-from sparkdash.tui.widgets.card import failure_rows
 from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Panel
 from sparkdash.tui.widgets.table import Table, TableRow
 from sparkdash.units import DASH, duration
 
 WHEN, TOOK, OUTCOME = 9, 8, 14
-MOST = 18
-"""Most lines of a failed swap's details, log included."""
 
 
 def local_time(at: float | None, now: float, here: float) -> str:
@@ -145,14 +142,14 @@ class SwapDetail(Panel):
         swaps = view.snapshot.swaps if view.snapshot else ()
         swap = next((one for one in swaps if one.id == self.chosen), None)
         if height == AS_TALL_AS_NEEDED:  # for whichever is chosen: nothing moves when another one is
-            height = max((len(_detail(one, width - 4, MOST)) for one in swaps), default=1) + 2
+            height = max((len(swap_lines(one, width - 4)) for one in swaps), default=1) + 2
         kill = next((one for one in _kills(view) if _kill_key(one) == self.chosen), None)
         if kill is not None:
             title = styled(kill.profile)
             body = wrap(f"✗ the memory guard killed {kill.profile}: {kill.reason}", width - 4, Style.BAD)
         else:
             title = _swap_name(swap, view)
-            body = _detail(swap, width - 4, height) if swap else []
+            body = swap_lines(swap, width - 4, max(height - 9, 2)) if swap else []
         return frame(body, width, EdgeText(title), height=height)
 
 
@@ -163,28 +160,6 @@ def _swap_name(swap: Swap | None, view: View) -> Line:
     return styled(swap.target or "stop") + (styled(f" on {boxes}", Style.DIM) if boxes else EMPTY)
 
 
-def _detail(swap: Swap, width: int, height: int) -> list[Line]:
-    cause = styled(
-        f"{words.CAUSES[swap.cause]}, {swap.waiting} waited for it" if swap.waiting else words.CAUSES[swap.cause],
-        Style.PLAIN,
-    )
-    *first, create, load, warm = phases_of(swap)
-    stages = [join((_stage(swap, phase) for phase in row), styled("  ")) for row in (first, (create, load, warm))]
-    start = _start(swap.start, width) if swap.start else []
-    failure = failure_rows(swap.failure, width, log_lines=max(height - 9, 2)) if swap.failure else []
-    return [cause, *stages, *start, *failure]
-
-
-def _start(start: Start, width: int) -> list[Line]:
-    stages = ", ".join(f"{step.name} {duration(step.s)}" for step in start.stages)
-    return [*wrap(f"start: {stages}", width, Style.PLAIN), *wrap("; ".join(start_facts(start)), width, Style.DIM)]
-
-
-def _stage(swap: Swap, phase: SwapPhase) -> Line:
-    took = swap.stage_s.get(phase)
-    return styled(f"{phase} ", Style.DIM) + styled(duration(took), Style.PLAIN if took is not None else Style.DIM)
-
-
 class NoticeList(Panel):
     """List of the notices, newest first, each in full as far as there is room."""
 
@@ -192,8 +167,22 @@ class NoticeList(Panel):
         told = notice_lines(view, width - 4)
         height = height or len(told) + 2
         body = told[: height - 2]
-        all_of_it = styled("n", Style.STRONG) + styled(" all", Style.DIM) if len(body) < len(told) else EMPTY
+        all_of_it = key_hint("n", "all") if len(body) < len(told) else EMPTY
         return frame(body, width, EdgeText(styled("notices")), EdgeText(EMPTY, all_of_it), height=height)
+
+
+def trouble_lines(view: View, width: int) -> list[Line]:
+    """Format what is beyond a limit, the last failed swap with its log, then every notice and broken file."""
+    snapshot = view.snapshot
+    lines = [row for one in (snapshot.alerts if snapshot else ()) for row in wrap(f"✗ {one.text}", width, Style.BAD)]
+    last = next((one for one in (snapshot.swaps if snapshot else ()) if one.failure), None)
+    if last is not None and last.failure is not None:
+        when = local_time(last.ended_at, view.now, view.here)
+        lines += [
+            styled(f"{last.target or 'stop'}, {when}", Style.STRONG),
+            *failure_rows(last.failure, width, MOST_LOG),
+        ]
+    return [*lines, *([EMPTY] if lines else []), *notice_lines(view, width)]
 
 
 def notice_lines(view: View, width: int) -> list[Line]:

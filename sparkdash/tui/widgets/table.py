@@ -30,12 +30,10 @@ from sparkdash.tui.text import (
     wrap,
 )
 from sparkdash.tui.text import plain_text as plain
-from sparkdash.tui.widgets.panel import Panel, RowChosen, RowMoved
+from sparkdash.tui.widgets.panel import RowChosen, RowMoved, Walked
 from sparkdash.units import DASH
 
 T = TypeVar("T")
-PAGE = 10
-WHEEL = 3
 
 
 Text = str | Callable[[], str]
@@ -102,17 +100,11 @@ def figure(told: str, cells: int, style: Style = Style.PLAIN) -> Line:
     return align_right(styled(told, Style.DIM if told == DASH else style), cells)
 
 
-class Table(Panel, can_focus=True):
+class Table(Walked):
     """List with a cursor. `framed` puts it in a frame with `title`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j,down", "move(1)", "down", show=False),
-        Binding("k,up", "move(-1)", "up", show=False),
-        Binding("pagedown,ctrl+d", f"move({PAGE})", "page down", show=False),
-        Binding("pageup,ctrl+u", f"move(-{PAGE})", "page up", show=False),
-        Binding("g,home", "first", "first", show=False),
-        Binding("G,end", "last", "last", show=False),
-        Binding("enter", "choose", "choose", show=False),
+        Binding("enter", "choose", "open the row under the cursor"),
     ]
 
     title = ""
@@ -207,12 +199,6 @@ class Table(Panel, can_focus=True):
             self._put(index)
             if event.chain == 2:
                 self.action_choose()
-
-    def on_mouse_scroll_down(self, _event: events.MouseScrollDown) -> None:
-        self.action_move(WHEEL)
-
-    def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
-        self.action_move(-WHEEL)
 
     def _put(self, index: int) -> None:
         if self._rows:

@@ -173,8 +173,8 @@ def world(box: Any) -> Any:
 STATES = {
     "profiles": State(world, ("2",), in_the_inventory),
     "profiles-long-names": State(long_names, ("2",)),
-    "switch-asks": State(world, ("2", "j", "enter"), shows=("switch to",)),
-    "stop-asks": State(world, ("S",)),
+    "switch-asks": State(world, ("2", "j", "s"), shows=("switch to",)),
+    "stop-asks": State(world, ("x",)),
     "dry-run": State(world, ("2", "d"), act=on_this_box, until="podman run", shows=("podman run",)),
     "requests": State(at_work, ("3",)),
     "requests-past": State(world, ("3", "p"), with_past, until="13:4"),
@@ -193,5 +193,5 @@ STATES = {
     "settings-change": State(world, ("comma", "enter"), with_settings, until="holds"),
     "help-dashboard": State(world, ("question_mark",)),
     "help-history": State(world, ("6", "question_mark")),
-    "palette": State(lambda box: serving(box, box.gpt, box.coder), ("colon",), until="Page: Dash"),
+    "palette": State(lambda box: serving(box, box.gpt, box.coder), ("colon",), until="Switch to another profile"),
 }  # fmt: skip
