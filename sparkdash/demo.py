@@ -55,6 +55,7 @@ class DemoOptions(NamedTuple):
     traffic: bool
     speed: float
     nodes: int = 1
+    topology: str = "switch"
 
 
 def run_demo(options: DemoOptions, *, headless: bool) -> int:
@@ -64,7 +65,7 @@ def run_demo(options: DemoOptions, *, headless: bool) -> int:
 
 def _watch(options: DemoOptions) -> int:
     """Run the TUI here and the daemon in a child: neither slows the other, and each ends the other."""
-    given = (f"--port={options.port}", f"--speed={options.speed}", f"--nodes={options.nodes}")
+    given = [f"--{name}={getattr(options, name)}" for name in ("port", "speed", "nodes", "topology")]
     argv = [*paths.PYTHON, "-m", "sparkdash", "demo", "--headless", *given]
     if not options.traffic:
         argv.append("--no-traffic")
@@ -181,7 +182,7 @@ async def _live(folder: Path, options: DemoOptions) -> None:
             source.switch(on=on)
 
     settings = Settings(port=options.port, runtime="process", stop_grace_s=3, cache_dir=folder / "cache")
-    boxes = _boxes(folder, options.nodes, settings)
+    boxes = _boxes(folder, options, settings)
 
     async def limit(_running: daemon.Daemon) -> None:
         await limit_logs(lambda: [file for runtime in boxes.processes for file in runtime.log_files()])
@@ -216,11 +217,14 @@ async def _live(folder: Path, options: DemoOptions) -> None:
         raise HostError(error.message, code=error.code, hint=hint) from None
 
 
-def _boxes(folder: Path, count: int, settings: Settings) -> SimulatedBoxes:
+def _boxes(folder: Path, options: DemoOptions, settings: Settings) -> SimulatedBoxes:
+    from sparkdash.domain.cluster import Topology
     from sparkdash.sim.box import one_box, several_boxes
 
-    reserve = int(settings.reserve_gib * GIB)
-    return one_box(folder) if count == 1 else several_boxes(folder, count, owner=paths.owner(), reserve=reserve)
+    if options.nodes == 1:
+        return one_box(folder)
+    reserve, topology = int(settings.reserve_gib * GIB), Topology(options.topology)
+    return several_boxes(folder, options.nodes, owner=paths.owner(), reserve=reserve, topology=topology)
 
 
 async def _left(running: daemon.Daemon) -> None:

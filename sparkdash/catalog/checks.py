@@ -12,7 +12,16 @@ from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.document import Document, KeyPath, walk_strings
 from sparkdash.catalog.schema import EXTENDS, Section, is_variant
 from sparkdash.domain.node import RANK_ARGS
-from sparkdash.domain.profile import AUTO, MOST_NODES, PLACEHOLDER, SERVER_FIGURES, Profile, ServerSpec, placeholders
+from sparkdash.domain.profile import (
+    AUTO,
+    MOST_NODES,
+    NODE_WORDS,
+    PLACEHOLDER,
+    SERVER_FIGURES,
+    Profile,
+    ServerSpec,
+    placeholders,
+)
 from sparkdash.domain.request import ROUTE_PATHS, ServerRoute
 from sparkdash.engines.generic.known_servers import described_server, known_server, server_of
 from sparkdash.engines.generic.trial import PROVABLE
@@ -132,6 +141,8 @@ def _nodes(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     elif profile.nodes > 1 and not adapter(kind).runs_on_nodes:
         text = f"sparkdash starts {kind.value} on one node only"
         yield section.problem(("nodes",), text, "Write 1, or use vLLM, SGLang or TensorFold.")
+    if profile.topologies and profile.nodes == 1:
+        yield section.problem(("topologies",), "is only for a profile of several nodes", "Remove it.")
     if profile.node is not None and (elsewhere or profile.nodes > 1):
         text = "is only for a profile that sparkdash starts on one node"
         yield section.problem(("node",), text, "Remove it.")
@@ -295,8 +306,9 @@ def _unknown_models(section: Section, profile: Profile) -> Iterator[ProfileProbl
     for key in ("args", "env", "command"):
         for path, value in walk_strings((key,), getattr(profile, key)):
             for name in PLACEHOLDER.findall(value):
-                ours = name in SERVER_PLACEHOLDERS and described_server(profile)
-                if name not in profile.models and not ours:
+                of_server = name in SERVER_PLACEHOLDERS and described_server(profile)
+                of_node = key == "env" and profile.nodes > 1 and name in NODE_WORDS
+                if name not in profile.models and not of_server and not of_node:
                     text = f"names the model {{{name}}}, which is not under `models`"
                     yield section.problem(path, text, _models(profile, name), code="unknown-name")
 

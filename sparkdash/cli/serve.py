@@ -50,7 +50,8 @@ def demo(
     port: Annotated[int | None, typer.Option(help="Port for clients; a free one by default.", min=0, max=65535)] = None,
     no_traffic: Annotated[bool, typer.Option("--no-traffic", help="Do not send the demo's own requests.")] = False,
     speed: Annotated[float, typer.Option(help="Run this many times faster than real.", min=0.1, max=1000.0)] = 1.0,
-    nodes: Annotated[int, typer.Option(help="Simulate this many Sparks in one network.", min=1, max=8)] = 1,
+    nodes: Annotated[int, typer.Option(help="Simulate this many Sparks.", min=1, max=8)] = 1,
+    topology: Annotated[str, typer.Option(help="How they are connected: switch, ring or line.")] = "switch",
 ) -> None:
     """Show everything on simulated engines.
 
@@ -62,14 +63,16 @@ def demo(
     Examples:
       sparkdash demo
       sparkdash demo --speed 5
-      sparkdash demo --nodes 2
+      sparkdash demo --nodes 4 --topology ring
       sparkdash demo --headless --port 9000 --no-traffic
       SPARKDASH_URL=http://127.0.0.1:9000 sparkdash ab A B
     """
+    if topology not in ("switch", "ring", "line"):
+        raise typer.BadParameter("switch, ring or line", param_hint="--topology")
     if not headless and not sys.stdout.isatty():
         raise typer.BadParameter("the dashboard needs a terminal; use --headless in a script")
     if not headless:
         print_opening("Starting a simulated box and its daemon; the dashboard opens in some seconds.")
     from sparkdash.demo import DemoOptions, run_demo
 
-    raise typer.Exit(run_demo(DemoOptions(port or 0, not no_traffic, speed, nodes), headless=headless))
+    raise typer.Exit(run_demo(DemoOptions(port or 0, not no_traffic, speed, nodes, topology), headless=headless))

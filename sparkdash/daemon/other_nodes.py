@@ -61,6 +61,7 @@ class OtherNodes:
         self.directory = NodeDirectory(
             NodeInputs(
                 read=partial(node_file.read_nodes, self._file),
+                topology=partial(node_file.read_topology, self._file),
                 reader=reader,
                 program=local.name,
                 hf_home=str(settings.hf_home.expanduser()),

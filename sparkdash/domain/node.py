@@ -120,6 +120,16 @@ class NodeLaunch(Frozen):
     """Link that the address belongs to; None for a launch on this node alone."""
     twins: tuple[str, ...] = ()
     """Other RDMA devices that reach every node of the launch. A QSFP port is two devices, each with half of its rate."""
+    cables: dict[str, tuple[Link, ...]] = {}
+    """Ends of the cables to each neighbour, in a ring or line; empty where `link` carries the tensors."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """RDMA devices that carry tensors, those of a port's first half before their twins in a ring or line."""
+        if self.cables:
+            found = {link.hca for links in self.cables.values() for link in links if link.hca}
+            return tuple(sorted(found, key=str.swapcase))  # rocep1s0f0 before roceP2p1s0f0
+        return (self.link.hca, *self.twins) if self.link and self.link.hca else ()
 
 
 class Status(StrEnum):

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from sparkdash.domain.base import Frozen
+from sparkdash.domain.cluster import Topology
 from sparkdash.domain.images import ImageBuild
 from sparkdash.domain.node import NODE_NAME
 from sparkdash.domain.request import ServerRoute
@@ -233,6 +234,9 @@ class SpeedUp(Frozen):
 MOST_NODES = 8
 """Most nodes that one engine of a profile can run on."""
 
+NODE_WORDS = frozenset({"hca", "gid_index", "peer_hca_map", "rank", "head"})
+"""Words of `env`, as `{hca}`, for which each node of a launch has its own value."""
+
 AUTO = "auto"
 """Name that clients use for the engine that runs now; no profile may have it."""
 
@@ -402,6 +406,8 @@ class Profile(Frozen):
     memory: MemoryNeed = MemoryNeed()
     nodes: int = Field(default=1, ge=1)
     """Nodes that one engine of the profile needs."""
+    topologies: tuple[Topology, ...] = ()
+    """How the nodes may be connected: direct, ring, line, switch. Default: all but a line."""
     node: Annotated[str, Field(pattern=NODE_NAME)] | None = None
     """Node that a profile for one node must run on; None: any."""
     env_by_node: dict[Annotated[str, Field(pattern=NODE_NAME)], dict[str, str]] = {}

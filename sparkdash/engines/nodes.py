@@ -6,11 +6,13 @@ not know: any engine's flags but the sizes of its parallelism, how nodes are rea
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Mapping, Sequence
 
 from sparkdash.domain.container import LABEL_HEAD, ContainerSpec
-from sparkdash.domain.node import RANK_ARGS, Link, NodeLaunch
-from sparkdash.domain.profile import MOST_NODES, Profile
+from sparkdash.domain.node import RANK_ARGS, NodeLaunch
+from sparkdash.domain.profile import MOST_NODES, PLACEHOLDER, Profile
 from sparkdash.engines.argv import lookup, parse_token_count
 from sparkdash.engines.containers import NO_VARIABLES, SHM_SIZE, LaunchContext, build_container
 from sparkdash.errors import ProfileError
@@ -96,34 +98,100 @@ def needs_nodes(profile: Profile, known: int) -> ProfileError:
     )
 
 
-def link_environment(node: NodeLaunch) -> dict[str, str]:
-    """Return the variables that bind NCCL, Gloo, UCX and TensorPipe to the node's link.
+def link_environment(launch: Sequence[NodeLaunch], rank: int) -> dict[str, str]:
+    """Return the variables that bind NCCL, Gloo, UCX and TensorPipe to the node's link, and NCCL to its RDMA devices.
 
     Interface names and GID indices differ from box to box, so that each node gets its own.
     """
-    link = node.link
-    if link is None:
+    node = launch[rank]
+    if node.link is None:
         return {}
     # One interface for all four: dgx-spark-playbooks@0db7c14, nvidia/vllm.
     names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "UCX_NET_DEVICES")
-    return dict.fromkeys(names, link.interface) | _rdma_environment(link, node.twins)
-
-
-def _rdma_environment(link: Link, twins: Sequence[str]) -> dict[str, str]:
-    """Variables of NCCL's RDMA transport: sparkrun@0041b8f sets the same."""
-    if link.hca is None:  # NCCL must not pick an RDMA device of another network
-        return {"NCCL_IB_DISABLE": "1"}
-    found = {"NCCL_IB_DISABLE": "0", "NCCL_IB_HCA": ",".join((link.hca, *twins))}
+    found = dict.fromkeys(names, node.link.interface)
+    if not node.devices:  # NCCL must not pick an RDMA device of another network
+        return found | {"NCCL_IB_DISABLE": "1"}
+    found |= {"NCCL_IB_DISABLE": "0", "NCCL_IB_HCA": ",".join(node.devices)}  # as sparkrun@0041b8f
+    if node.cables:
+        return found | _cabled_environment(launch)
     # NCCL chooses the first GID without it; RoCEv2 over IPv4 is 3 on most boxes, 5 on some (EXL3#47).
-    return found if link.gid_index is None else found | {"NCCL_IB_GID_INDEX": str(link.gid_index)}
+    return found | ({} if node.link.gid_index is None else {"NCCL_IB_GID_INDEX": str(node.link.gid_index)})
+
+
+def _cabled_environment(launch: Sequence[NodeLaunch]) -> dict[str, str]:
+    """Variables of a ring or line: the device is chosen by the peer's network (eugr/spark-vllm-docker@10fa84e).
+
+    No GID index: a given one switches that choice off.
+    """
+    found = {"NCCL_IB_SUBNET_AWARE_ROUTING": "1", "NCCL_IB_MERGE_NICS": "0", "NCCL_NET_PLUGIN": "none"}
+    if len(launch) > 3 and launch[0].name in launch[-1].cables:
+        # Other algorithms try boxes that share no cable. The second is of sparkring's NCCL, and nothing to others.
+        found |= {"NCCL_ALGO": "Ring", "NCCL_SWITCHLESS_RING_ONLY": "1"}
+    return found
+
+
+def peer_hca_map(launch: Sequence[NodeLaunch], rank: int, devices: Sequence[str]) -> str | None:
+    """Return by which of `devices` the rank reaches each other one: `1=0/2,2=0/3,3=1/3`. None: unknown.
+
+    Opposite boxes of a ring of four are reached by one half of the port each way round, as sparkring@008ee5d has it.
+    For three and more behind a switch nobody has published one.
+    """
+    node, count = launch[rank], len(launch)
+    if not node.cables:
+        return f"{1 - rank}={'/'.join(map(str, range(len(devices))))}" if count == 2 else None
+    places = {device: place for place, device in enumerate(devices)}
+    found = {
+        other: [places[link.hca] for link in node.cables.get(each.name, ()) if link.hca in places]
+        for other, each in enumerate(launch)
+        if other != rank
+    }
+    after, before, opposite = (rank + 1) % count, (rank - 1) % count, (rank + 2) % count
+    if count == 4 and len(found[after]) == len(found[before]) == 2:
+        first, second = (after, before) if rank < opposite else (before, after)
+        found[opposite] = [sorted(found[first])[0], sorted(found[second])[1]]
+    if not all(found.values()):
+        return None
+    return ",".join(f"{other}={'/'.join(map(str, sorted(by)))}" for other, by in sorted(found.items()))
+
+
+def _words(launch: Sequence[NodeLaunch], rank: int) -> dict[str, str | None]:
+    """Values of NODE_WORDS on the node of this rank; None: not known there."""
+    node = launch[rank]
+    links = [*itertools.chain(*node.cables.values())] or ([node.link] if node.link else [])
+    indices = {link.gid_index for link in links if link.gid_index is not None}
+    return {
+        "hca": ",".join(node.devices) or None,
+        "gid_index": str(indices.pop()) if len(indices) == 1 else None,
+        "peer_hca_map": peer_hca_map(launch, rank, node.devices) if node.devices else None,
+        "rank": str(rank),
+        "head": launch[0].address,
+    }
+
+
+def _filled(env: Mapping[str, str], profile: Profile, launch: Sequence[NodeLaunch], rank: int) -> dict[str, str]:
+    """Fill the node's words into its variables. Raises ProfileError: word_unknown."""
+    words = _words(launch, rank)
+
+    def fill(hit: re.Match[str]) -> str:
+        if hit[1] not in words:
+            return hit[0]
+        if (value := words[hit[1]]) is None:
+            raise ProfileError(
+                f"{profile.name} names {hit[0]} in `env`, which is not known for {launch[rank].name}.",
+                code="word_unknown",
+                hint="Write the value itself under `env_by_node`; `sparkdash nodes --json` shows what was found.",
+            )
+        return value
+
+    return {name: PLACEHOLDER.sub(fill, value) for name, value in env.items()}
 
 
 def _container(
     profile: Profile, launch: LaunchContext, rank: int, command: Sequence[str], env: Mapping[str, str]
 ) -> ContainerSpec:
-    node = launch.nodes[rank]
-    variables = {**link_environment(node), **env}
+    variables = {**link_environment(launch.nodes, rank), **env}
     spec = build_container(profile, launch, command, shm_size=SHM_SIZE, env=variables, rank=rank)
-    if not launch.containerised or node.link is None or node.link.hca is None:
+    spec = spec.replace(env=_filled(spec.env, profile, launch.nodes, rank))
+    if not launch.containerised or not launch.nodes[rank].devices:
         return spec
     return spec.replace(devices=(*spec.devices, RDMA_DEVICES), ulimits=(NO_LOCK_LIMIT,))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from typing import Protocol
 
+from sparkdash.domain.cluster import Cables
 from sparkdash.domain.container import ContainerInfo, ContainerSpec, Leftovers, PullProgress
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import LOCAL, NodeLaunch, NodeState
@@ -111,6 +112,11 @@ class Nodes(Protocol):
         """Last figures of the other nodes by name, and the link's of LOCAL; empty without other nodes."""
         ...
 
+    @property
+    def cables(self) -> Cables:
+        """Neighbours of each node, where nodes that can be reached are cabled to each other; else empty."""
+        ...
+
     def memory(self, node: str) -> Memory | None:
         """Return the node's memory, of LOCAL as read now; None while the node is silent or cannot be read."""
         ...
@@ -134,6 +140,7 @@ class OneNode:
     names = (LOCAL,)
     states: Mapping[str, NodeState] = {}
     samples: Mapping[str, NodeSample] = {}
+    cables: Cables = {}
 
     def __init__(self, reader: HostReader) -> None:
         self._reader = reader

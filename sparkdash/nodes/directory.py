@@ -11,6 +11,7 @@ from functools import partial
 
 import structlog
 
+from sparkdash.domain.cluster import Cables, Topology, topology_of
 from sparkdash.domain.metric import Memory, NodeSample
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeLaunch, NodeState
 from sparkdash.errors import HostError, SparkdashError
@@ -20,7 +21,7 @@ from sparkdash.nodes.agent.figures import NodeFigures
 from sparkdash.nodes.cluster.podman_over_ssh import remote_podman
 from sparkdash.nodes.link_liveness import called
 from sparkdash.nodes.node_file import NodeTable
-from sparkdash.nodes.shared_links import chosen_links, common_links, twin_devices
+from sparkdash.nodes.shared_links import cable_ends, chosen_links, common_links, find_cables, twin_devices
 from sparkdash.nodes.ssh import facts, ssh_errors
 from sparkdash.nodes.ssh.connection import NodeConnection
 from sparkdash.nodes.ssh.node_monitor import FACTS_EVERY_S, MonitorInputs, NodeMonitor
@@ -53,8 +54,8 @@ def no_common_link(offered: Mapping[str, list[Link]]) -> HostError:
     return HostError(
         f"{' and '.join(map(called, offered))} share no network ({seen}).",
         code="no_common_link",
-        hint="Give the fast link's interfaces addresses of one network on all boxes, and try again after some "
-        "seconds; docs/many-sparks.md says how.",
+        hint="Give the fast link's interfaces addresses of one network on all boxes (in a ring: those of the 10 GbE "
+        "ports), and try again after some seconds; docs/many-sparks.md says how.",
     )
 
 
@@ -98,6 +99,8 @@ class NodeInputs:
     """Called when the registry cannot be read; the nodes stay as they were."""
     figures: Callable[[NodeConnection], NodeFigures] | None = None
     """Makes the stream of a node's figures."""
+    topology: Callable[[], Topology | None] = lambda: None
+    """Reads the topology that the registry declares. Raises ProfileError."""
     local_sample: Callable[[], NodeSample | None] = lambda: None
     """Last figures of this box's links."""
 
@@ -116,6 +119,9 @@ class NodeDirectory:
         self._stale = asyncio.Event()
         """Set when the facts of this box are to be read again before their time."""
         self._running = False
+        self._declared: Topology | None = None
+        self.cables: Cables = {}
+        """Neighbours of each box, where three or more are cabled to each other."""
         self.reload()
 
     @property
@@ -173,7 +179,10 @@ class NodeDirectory:
         if links is None:
             self._read_facts_again()
             raise no_common_link(dict(zip(names, offered, strict=True)))
-        launches = (self._launch(name, known[name], link) for name, link in zip(names, links, strict=True))
+        launches = [self._launch(name, known[name], link) for name, link in zip(names, links, strict=True)]
+        if len(names) > 2 and self.cables and topology_of(names, self.cables):
+            ends = cable_ends(names, offered, self.cables)
+            return tuple(each.replace(cables=own) for each, own in zip(launches, ends, strict=True))
         twins = twin_devices(links, offered)
         return tuple(each.replace(twins=more) for each, more in zip(launches, twins, strict=True))
 
@@ -216,6 +225,7 @@ class NodeDirectory:
         """Read the registry again: new nodes are connected, removed or edited ones disconnected, silent ones tried."""
         try:
             nodes = {node.name: node for node in self._in.read()}
+            self._declared = self._in.topology()
         except SparkdashError as error:
             self._in.on_problem(error)
             return
@@ -229,6 +239,7 @@ class NodeDirectory:
             else:
                 self._add(node)
         self._monitors = {name: self._monitors[name] for name in nodes}
+        self._find_cables()
         if nodes != before:
             self._changed()
 
@@ -297,7 +308,13 @@ class NodeDirectory:
             task.add_done_callback(self._ending.discard)
 
     def _changed(self) -> None:
+        self._find_cables()
         self._in.on_change(self.states)
+
+    def _find_cables(self) -> None:
+        known = {LOCAL: self._local} | {name: monitor.state.facts for name, monitor in self._monitors.items()}
+        offered = {name: chosen_links(found.links, self._node(name)) for name, found in known.items() if found}
+        self.cables = find_cables(offered, self._declared) if len(known) > 2 else {}
 
     def _back(self, name: str) -> None:
         for callback in self._returned:

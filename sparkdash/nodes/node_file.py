@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from sparkdash import paths
+from sparkdash.domain.cluster import Topology
 from sparkdash.domain.node import LOCAL, Node
 from sparkdash.errors import AdmissionError, HostError, ProfileError
 from sparkdash.paths import lock_file, replace_file
@@ -18,7 +20,9 @@ FILE_NAME = "nodes.toml"
 _HEAD = """\
 # Other boxes that engines run on. `sparkdash nodes add` and `sparkdash nodes remove` write this file.
 # address, interface and hf_home may be written by hand: `sparkdash nodes add --help` says what they mean.
+# So may, above the tables, `topology = "ring"` (or direct, line, switch): `sparkdash doctor` holds the cables against it.
 """
+TOPOLOGY = "topology"
 
 NodeTable = tuple[Node, ...]
 
@@ -31,7 +35,8 @@ def read_nodes(path: Path) -> NodeTable:
     """Return the nodes in the file's order; () without a file. Raises ProfileError: nodes_invalid."""
     try:
         found = parse_toml(paths.read_small_text(path))
-        return tuple(_node(name, table) for name, table in found.items())
+        _topology(found)
+        return tuple(_node(name, table) for name, table in found.items() if (name, type(table)) != (TOPOLOGY, str))
     except FileNotFoundError:
         return ()
     except OSError as error:
@@ -42,6 +47,22 @@ def read_nodes(path: Path) -> NodeTable:
         raise _invalid(f"{path}: {error.title} {where}: {first['msg']}.") from None
     except ValueError as error:  # TOML or UTF-8
         raise _invalid(f"{path}: {error}.") from None
+
+
+def read_topology(path: Path) -> Topology | None:
+    """Return how the boxes are connected, as the file declares it. Raises ProfileError: nodes_invalid."""
+    read_nodes(path)
+    with suppress(FileNotFoundError):
+        return _topology(parse_toml(paths.read_small_text(path)))
+    return None
+
+
+def _topology(found: Mapping[str, object]) -> Topology | None:
+    value = found.get(TOPOLOGY)
+    declared = next((each for each in Topology if each == value), None)
+    if declared is None and value is not None and not isinstance(value, dict):  # a table is a node of that name
+        raise ValueError(f"{TOPOLOGY} is {value!r}: write one of {', '.join(Topology)}")
+    return declared
 
 
 def add_node(path: Path, node: Node) -> None:
@@ -106,8 +127,9 @@ def _node(name: str, table: object) -> Node:
 def _change(path: Path, to: Callable[[NodeTable], NodeTable]) -> NodeTable:
     try:
         with lock_file(path):
-            nodes = to(read_nodes(path))
-            replace_file(path, "\n".join([_HEAD, *map(_table, nodes)]).encode())
+            nodes, topology = to(read_nodes(path)), read_topology(path)
+            declared = [f'{TOPOLOGY} = "{topology}"\n'] if topology else []
+            replace_file(path, "\n".join([_HEAD, *declared, *map(_table, nodes)]).encode())
     except OSError as error:
         raise HostError(f"{path} cannot be written: {error.strerror}.", code="nodes_not_written") from None
     return nodes

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from typing import NamedTuple
 
+from sparkdash.domain.cluster import Cables, Topology
 from sparkdash.domain.node import Link, Node, NodeFacts
 
 FAST_GBIT_S = 25.0
 """Rate of a link that was made for tensors; a DGX Spark's other port has 10 Gb/s."""
+
+
+def is_fast(link: Link) -> bool:
+    return bool(link.hca) or (link.rate_gbit_s or 0.0) >= FAST_GBIT_S
 
 
 class SharedLink(NamedTuple):
@@ -95,6 +100,41 @@ def twin_devices(chosen: Sequence[Link], of_nodes: Sequence[Sequence[Link]]) -> 
     found = [_in_network_of(first, of_nodes[1:]) for first in of_nodes[0]]
     alike = [links for links in found if links and links != list(chosen) and all(map(_alike, links, chosen))]
     return [tuple(str(links[place].hca) for links in alike) for place in range(len(chosen))]
+
+
+def find_cables(of_nodes: Mapping[str, Sequence[Link]], declared: Topology | None = None) -> Cables:
+    """Find which nodes are cabled to each other: by networks of two, where no fast one has more.
+
+    In a declared ring or line each network of two is a cable, however slow. A node has two cages: with more neighbours
+    nothing is concluded.
+    """
+    open_chain = declared in (Topology.RING, Topology.LINE)
+    networks: dict[str, set[str]] = {}
+    for name, links in of_nodes.items():
+        for link in links:
+            if (open_chain or is_fast(link)) and (network := network_of(link)) is not None:
+                networks.setdefault(network, set()).add(name)
+    shared = [ends for ends in networks.values() if len(ends) == 2 or (len(ends) > 2 and not open_chain)]
+    if declared is Topology.SWITCH or any(len(ends) > 2 for ends in shared):
+        return {}
+    found = {name: frozenset().union(*(ends for ends in shared if name in ends)) - {name} for name in of_nodes}
+    return found if shared and all(len(near) <= 2 for near in found.values()) else {}
+
+
+def cable_ends(
+    names: Sequence[str], offered: Sequence[Sequence[Link]], cables: Cables
+) -> list[dict[str, tuple[Link, ...]]]:
+    """Return for each node its ends of the cables to its neighbours among these nodes, without a network of all."""
+    networks = [{network: link for link in links if (network := network_of(link))} for links in offered]
+    common = set(networks[0]).intersection(*networks)
+    return [
+        {
+            near: tuple(mine[network] for network in mine if network in networks[place] and network not in common)
+            for place, near in enumerate(names)
+            if near in cables.get(name, ())
+        }
+        for name, mine in zip(names, networks, strict=True)
+    ]
 
 
 def _alike(link: Link, chosen: Link) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from sparkdash.domain.cluster import Cables, Topology
 from sparkdash.domain.container import ContainerInfo, ContainerSpec, Leftovers
 from sparkdash.domain.event import NodesChanged
 from sparkdash.domain.memory import GpuMemory, Holder, Holding, MemoryAccount
@@ -24,6 +25,7 @@ from sparkdash.host.processes.process import Process
 from sparkdash.host.runtime import Runtime
 from sparkdash.nodes.cluster.cluster_runtime import ClusterRuntime
 from sparkdash.nodes.cluster.removal import PendingRemovals
+from sparkdash.nodes.shared_links import cable_ends, common_links, find_cables
 from sparkdash.sim.process import FOLDER_VARIABLE, HEAD_FOLDER_VARIABLE, MemoryClaim, read_claims
 from sparkdash.units import GIB
 
@@ -184,8 +186,12 @@ def _pressure(available: int) -> float:
 
 
 INTERFACE, HCA = "enp1s0f1np1", "rocep1s0f1"
-"""Names of the first QSFP port of a Spark and of its RDMA device."""
-ADDRESSES = "192.168.100.{}"
+"""Names of the outer QSFP port of a Spark and of its RDMA device; the inner one ends in f0np0 and f0."""
+MANAGEMENT = "enP7s7"
+"""Name of the 10 GbE port, by which the boxes of a ring find each other."""
+ADDRESSES = "192.168.{}.{}"
+COMMON = 100
+"""Number of the network of a switch; the cable behind box N of a ring has COMMON + N."""
 RATE_GBIT_S = 200.0
 SHARED_BYTES_S = 390e6
 """Traffic of a busy engine over two boxes, one direction: 3.1 Gb/s. Invented, in the size of tensor parallel 2."""
@@ -209,8 +215,10 @@ class SimulatedNodes:
         *,
         folder: Path,
         reserve: int = 0,
+        topology: Topology = Topology.SWITCH,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self._topology = topology
         self._boxes = {LOCAL: local, **others}
         self._runtimes = dict(runtimes)
         self._folder = folder
@@ -256,17 +264,25 @@ class SimulatedNodes:
             self._refuse(name)
         if names == (LOCAL,):
             return ()
-        several = len(names) > 1
+        offered = [self._offered(name) for name in names]
+        links = common_links(offered) if len(names) > 1 else None
+        ends = cable_ends(names, offered, self.cables) if len(names) > 2 and self.cables else [{}] * len(names)
         return tuple(
             NodeLaunch(
                 name=name,
-                address=self._address(name) if several else "127.0.0.1",
+                address=str(links[place].address) if links else "127.0.0.1",
                 hf_home=str(self._folder / "hf"),
                 cache_dir=str(self._folder / "cache"),
-                link=self._link(name) if several else None,
+                link=links[place] if links else None,
+                cables=ends[place],
             )
-            for name in names
+            for place, name in enumerate(names)
         )
+
+    @property
+    def cables(self) -> Cables:
+        offered = {name: self._offered(name) for name in self._boxes}
+        return find_cables(offered, self._topology) if len(offered) > 2 else {}
 
     def reachable(self, name: str) -> bool:
         return name in self._states and self._is_up(name)
@@ -317,7 +333,7 @@ class SimulatedNodes:
         facts = NodeFacts(
             hostname=f"{name} (simulated)", arch="aarch64", home="/home/simulated", uid=1000,
             runtime_version="simulated", driver="simulated", kernel="simulated", clock_offset_s=0.0,
-            links=(self._link(name),),
+            links=tuple(self._offered(name)),
         )  # fmt: skip
         return NodeState(name=name, status=NodeStatus.REACHABLE, since=self._clock(), facts=facts, link=INTERFACE)
 
@@ -352,14 +368,22 @@ class SimulatedNodes:
         self._last_links[link.name] = counted, now
         return counted
 
-    def _address(self, name: str) -> str:
-        return ADDRESSES.format(10 + list(self._boxes).index(name))
+    def _offered(self, name: str) -> list[Link]:
+        """Return the box's links: to the switch, or to the next box, to the one before, and the slow one."""
+        place, count = list(self._boxes).index(name), len(self._boxes)
+        port = Link(interface=INTERFACE, prefix=24, mtu=9000, rate_gbit_s=RATE_GBIT_S, up=True, hca=HCA, gid_index=3)
+        if self._topology in (Topology.SWITCH, Topology.DIRECT):
+            return [_numbered(port, COMMON, place)]
+        inner = port.replace(interface=INTERFACE.replace("f1np1", "f0np0"), hca=HCA.replace("f1", "f0"))
+        ends = [_numbered(port, COMMON + 1 + place, place), _numbered(inner, COMMON + 1 + (place - 1) % count, place)]
+        if self._topology is Topology.LINE:
+            ends = [end for end in ends if end.address != ADDRESSES.format(COMMON + count, 10 + place)]
+        slow = Link(interface=MANAGEMENT, prefix=24, mtu=1500, rate_gbit_s=10.0, up=True)
+        return [*ends, _numbered(slow, COMMON, place)]
 
-    def _link(self, name: str) -> Link:
-        return Link(
-            interface=INTERFACE, address=self._address(name), prefix=24, mtu=9000, rate_gbit_s=RATE_GBIT_S, up=True,
-            hca=HCA, gid_index=3,
-        )  # fmt: skip
+
+def _numbered(link: Link, network: int, place: int) -> Link:
+    return link.replace(address=ADDRESSES.format(network, 10 + place))
 
 
 class NodeProcess(Process):
@@ -405,12 +429,14 @@ def one_box(folder: Path) -> SimulatedBoxes:
     return SimulatedBoxes(runtime, SimBox(folder / CLAIMS), (runtime,))
 
 
-def several_boxes(folder: Path, count: int, *, owner: str, reserve: int) -> SimulatedBoxes:
+def several_boxes(
+    folder: Path, count: int, *, owner: str, reserve: int, topology: Topology = Topology.SWITCH
+) -> SimulatedBoxes:
     """Return the parts of this box and of spark2, spark3 and so on. `reserve`: bytes kept free on each."""
     here, local = _runtime(folder, ""), SimBox(folder / CLAIMS)
     runtimes = {name: _runtime(folder, f"-{name}") for name in (f"spark{number}" for number in range(2, count + 1))}
     others = {name: SimBox(folder / f"{CLAIMS}-{name}") for name in runtimes}
-    nodes = SimulatedNodes(local, others, runtimes, folder=folder, reserve=reserve)
+    nodes = SimulatedNodes(local, others, runtimes, folder=folder, reserve=reserve, topology=topology)
 
     def tell_pending() -> None:
         for name in others:

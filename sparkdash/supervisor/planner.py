@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from sparkdash.catalog import Catalog
+from sparkdash.domain.cluster import Cables
 from sparkdash.domain.memory import Need
 from sparkdash.domain.metric import Memory
 from sparkdash.domain.node import LOCAL, NodeState, NodeStatus
@@ -48,6 +49,9 @@ class Planner:
         nodes = self._tools.nodes
         silent = [name for name in nodes.names if name != LOCAL and not self._is_usable(name)]
         return {name: unusable_because(nodes.states.get(name)) for name in silent}
+
+    def cables(self) -> Cables:
+        return self._tools.nodes.cables
 
     def _is_usable(self, node: str) -> bool:
         state = self._tools.nodes.states.get(node)
@@ -107,6 +111,7 @@ class Planner:
             secret_at=secret_at(profile),
             nodes=profile.nodes,
             node=profile.node,
+            topologies=profile.topologies,
             pinned=policy.pinned,
             idle_ttl_s=policy.idle_ttl_s,
             limit=policy.max_concurrency,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sparkdash import catalog
-from sparkdash.domain.node import NodeLaunch
+from sparkdash.domain.node import Link, NodeLaunch
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.registry import adapter_of
@@ -78,7 +78,13 @@ def test_a_command_line_has_the_flags_of_its_source(file: Path) -> None:
 
 def _argv(profile: Profile) -> tuple[str, ...]:
     nodes = tuple(
-        NodeLaunch(name=f"spark{rank}", address=f"192.168.100.{10 + rank}", hf_home="/hf", cache_dir="/cache")
+        NodeLaunch(
+            name=f"spark{rank}",
+            address=f"192.168.100.{10 + rank}",
+            hf_home="/hf",
+            cache_dir="/cache",
+            link=Link(interface="enp1s0f1np1", hca="rocep1s0f1"),
+        )  # fmt: skip
         for rank in range(profile.nodes)
     )
     launch = LaunchContext(

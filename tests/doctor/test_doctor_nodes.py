@@ -13,7 +13,15 @@ import pytest
 from sparkdash.doctor.nodes import NODE_CHECKS, examine_nodes, node_checks_named
 from sparkdash.doctor.nodes import remote_readings as script
 from sparkdash.doctor.nodes.examine import NodesProbe, judge_pairs
-from sparkdash.doctor.nodes.pair import BoxReadings, PairReadings, ReachTrial, TwoNodeProfile, parse_rdma_ports
+from sparkdash.doctor.nodes.pair import (
+    BoxReadings,
+    ClusterReadings,
+    PairReadings,
+    ReachTrial,
+    TwoNodeProfile,
+    parse_rdma_ports,
+)
+from sparkdash.domain.cluster import Topology
 from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts, NodeFinding, Status
 from sparkdash.errors import AdmissionError, HostError
 from sparkdash.nodes.boxes import Box
@@ -81,7 +89,7 @@ def with_facts(found: PairReadings, **changes: Any) -> PairReadings:
 
 
 def judged(found: PairReadings, *names: str) -> list[NodeFinding]:
-    return list(judge_pairs([found], node_checks_named(names)))
+    return list(judge_pairs([found], ClusterReadings(), node_checks_named(names)))
 
 
 def worst(found: PairReadings, name: str) -> NodeFinding:
@@ -93,7 +101,7 @@ def worst(found: PairReadings, name: str) -> NodeFinding:
 def test_a_healthy_pair_has_nothing_to_fix() -> None:
     found = judged(pair())
     assert {each.status for each in found} == {Status.OK}, [each for each in found if each.status is not Status.OK]
-    assert {each.name for each in found} == set(NODE_CHECKS)
+    assert {each.name for each in found} == set(NODE_CHECKS) - {"topology"}
 
 
 def test_a_different_driver_names_the_measured_harm_and_upgrades_the_older_box() -> None:
@@ -262,11 +270,11 @@ def test_a_silent_node_is_one_finding_and_the_others_are_examined() -> None:
     silent = HostError("spark3 cannot be reached: no answer.", code="node_unreachable", hint="See whether it is on.")
     healthy = pair()
     dead = PairReadings(healthy.here, BoxReadings("spark3", NODE.replace(name="spark3"), problem=silent))
-    found = judge_pairs([dead, healthy], node_checks_named(()))
+    found = judge_pairs([dead, healthy], ClusterReadings(), node_checks_named(()))
     assert [(each.name, each.status, each.fix) for each in found if "spark3" in each.nodes] == [
         ("reachable", Status.FAIL, "See whether it is on.")
     ]
-    assert {each.name for each in found if "spark2" in each.nodes} == set(NODE_CHECKS)
+    assert {each.name for each in found if "spark2" in each.nodes} == set(NODE_CHECKS) - {"topology"}
 
 
 def test_a_reading_of_unforeseen_shape_hides_no_other_finding() -> None:
@@ -333,3 +341,40 @@ async def test_a_box_without_python_is_one_finding() -> None:
     assert [(each.name, each.evidence) for each in found] == [
         ("reachable", "spark2 has no python3, by which sparkdash reads what is there.")
     ]
+
+
+def in_a_ring(*names: str, cut: int | None = None, lan: bool = True) -> ClusterReadings:
+    """Boxes in a ring; `cut`: the cable behind this box is out; `lan`: the slow ports have addresses."""
+    found = []
+    for place, name in enumerate(names):
+        near = [cable for cable in (place, (place - 1) % len(names)) if cable != cut]
+        links = [FAST.replace(interface=f"e{cable}", address=f"192.168.{cable}.{place + 1}") for cable in near]
+        links += [SLOW.replace(address=f"10.0.0.{place + 1}")] if lan else []
+        node = None if name == LOCAL else NODE.replace(name=name)
+        found.append(BoxReadings(name, node, facts(f"host-{name}", tuple(links))))
+    return ClusterReadings(found)
+
+
+def test_the_topology_is_named_and_held_against_the_declared_one() -> None:
+    names = (LOCAL, "spark2", "spark3", "spark4")
+
+    def found(cluster: ClusterReadings) -> tuple[Status, str]:
+        (one,) = judge_pairs([], cluster, node_checks_named(["topology"]))
+        return one.status, one.evidence
+
+    ring = in_a_ring(*names)
+    assert found(ring) == (Status.OK, "host-local - spark2 - spark3 - spark4 make a ring.")
+    assert [(one.name, other.name) for one, other in ring.cabled()] == [
+        (LOCAL, "spark2"), (LOCAL, "spark4"), ("spark2", "spark3"), ("spark3", "spark4"),
+    ]  # fmt: skip
+    open_ring = in_a_ring(*names, cut=3)._replace(declared=Topology.RING)
+    status, words = found(open_ring)
+    assert status is Status.FAIL
+    assert words == 'nodes.toml declares `topology = "ring"`, and host-local - spark2 - spark3 - spark4 make a line.'
+    assert found(in_a_ring(*names, lan=False))[0] is Status.FAIL
+    without_own = [in_a_ring(*names, cut=3).boxes[0], *in_a_ring(*names).boxes[1:]]
+    without_own[0] = replace(without_own[0], facts=facts("host-local", without_own[0].known().links[-1:]))
+    assert found(ClusterReadings(without_own)) == (
+        Status.OK,
+        "the cables (spark2 - spark3, spark3 - spark4) do not join all boxes.",
+    )

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ WORKER = NodeLaunch(
     cache_dir="/home/two/.cache/sparkdash",
     link=Link(interface="enP2p1s0f1np1", hca="roceP2p1s0f1", gid_index=5),
 )
-BOTH = {"nodes": 2, "args": {"tensor-parallel-size": 2}}
+BOTH: dict[str, Any] = {"nodes": 2, "args": {"tensor-parallel-size": 2}}
 
 
 @pytest.fixture
@@ -174,6 +175,26 @@ def test_four_nodes_are_four_ranks_of_one_engine(profile: Make, launch: LaunchCo
     assert {_value(spec, "--master-addr") for spec in ranks} == {HEAD.address}
     assert [spec.env["NCCL_IB_HCA"] for spec in ranks] == ["rocep1s0f1", *["roceP2p1s0f1,rocep1s0f1"] * 3]
     assert len({spec.name for spec in ranks}) == 4
+
+
+def test_words_of_env_have_each_nodes_own_value(profile: Make, pair: LaunchContext) -> None:
+    """A word that nothing is known of is refused; what is no word stays, such as JSON."""
+    env = {"B12X_ROCE_HCA": "{hca}", "WHERE": "{rank} of {head}", "GID": "{gid_index}", "OTHER": '{"a": {}}'}
+    head, worker = _built(profile(**BOTH, env=env), pair)
+    names = ("B12X_ROCE_HCA", "B12X_ROCE_PEER_HCA_MAP", "WHERE", "GID", "OTHER")
+    assert [head.env[name] for name in names] == ["rocep1s0f1", "1=0", "0 of 192.168.100.10", "3", '{"a": {}}']
+    assert [worker.env[name] for name in names] == ["roceP2p1s0f1", "0=0", "1 of 192.168.100.10", "5", '{"a": {}}']
+    plain = replace(pair, nodes=(HEAD, WORKER.replace(link=Link(interface="eth0"))))
+    with pytest.raises(ProfileError, match=r"names \{hca\} in `env`, which is not known for spark2"):
+        _built(profile(**BOTH, env=env), plain)
+
+
+def test_ray_is_refused_on_a_ring_of_four_whose_order_it_does_not_keep(profile: Make, launch: LaunchContext) -> None:
+    names = ("local", "spark2", "spark3", "spark4")
+    nodes = tuple(HEAD.replace(name=name, cables={names[place - 1]: ()}) for place, name in enumerate(names))
+    made = profile(nodes=4, args={"tensor-parallel-size": 4, "distributed-executor-backend": "ray"})
+    with pytest.raises(ProfileError, match="order of the cables"):
+        adapter(made.engine).container(made, replace(launch, nodes=nodes))
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def ask(
     **where: Any,
 ) -> Choice:
     """`new` needs so much on each of `count` nodes."""
-    places = placements([*free], count=count, pinned=where.get("pinned"), last=where.get("last", ()))
+    places = placements([*free], count=count, **{"pinned": None, **where})
     return place(Occupant("new", need(gib)), there, free, places, person=person)
 
 
@@ -95,6 +95,20 @@ def test_a_cluster_of_four_runs_two_models_on_its_halves() -> None:
     assert (choice.nodes, choice.names) == (("c", "d"), ())
     assert ask(60, [], boxes(d=120, b=120, local=120), count=3).nodes == (LOCAL, "d", "b")
     assert ask(60, [engine("first", 80, LOCAL, "b")], free, count=4).names == ("first",)
+
+
+def test_on_a_ring_two_models_run_on_its_halves_and_a_third_names_whom_it_stops_on_each_box() -> None:
+    order = (LOCAL, "b", "c", "d")
+    ring = {name: frozenset({order[place - 1], order[(place + 1) % 4]}) for place, name in enumerate(order)}
+    assert ask(60, [], boxes(local=40, b=120, c=40, d=120), count=2, cables=ring).fits is False
+    half = ask(60, [engine("first", 80, LOCAL, "b")], boxes(local=40, b=40, c=120, d=120), count=2, cables=ring)
+    assert (half.nodes, half.names) == (("c", "d"), ())
+    there = [engine("first", 80, LOCAL, "b"), engine("second", 80, "c", "d")]
+    full = boxes(local=40, b=40, c=40, d=40)
+    whole = ask(100, there, full, count=4, cables=ring)
+    assert (whole.nodes, whole.names) == (order, ("first", "second"))
+    across = ask(100, [*there, engine("small", 10, "b")], full, count=2, cables=ring, last=("b", "c"))
+    assert across.names == ("first",), "one half is stopped, and not one box of each"
 
 
 def test_a_node_that_the_profile_names_is_the_only_one() -> None:

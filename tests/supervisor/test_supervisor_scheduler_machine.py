@@ -140,6 +140,9 @@ class Machine(RuleBasedStateMachine):
     def boxes(self) -> dict[str, BoxMemory]:
         return {node: self.box(node) for node in self.nodes if node not in self.silent}
 
+    def cables(self) -> dict[str, frozenset[str]]:
+        return {}
+
     def unusable(self) -> dict[str, str]:
         return dict.fromkeys(self.silent, "It does not answer.")
 

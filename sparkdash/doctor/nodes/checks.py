@@ -9,21 +9,24 @@ from sparkdash.doctor.check import CheckResult, fail, note, ok, unknown, version
 from sparkdash.doctor.containers import OLDEST
 from sparkdash.doctor.nodes.pair import (
     BoxReadings,
+    ClusterReadings,
     PairReadings,
     RdmaPort,
     ReachTrial,
     TwoNodeProfile,
     addresses_of,
     box_check,
+    cluster_check,
     pair_check,
     parse_image,
     parse_rdma_ports,
     parse_route_device,
 )
 from sparkdash.doctor.services import FULL, SCARCE
+from sparkdash.domain.cluster import Topology, groups, topology_of
 from sparkdash.domain.node import Link
 from sparkdash.host.kernel_figures import parse_meminfo
-from sparkdash.nodes.shared_links import SharedLink, crowded_networks, network_of
+from sparkdash.nodes.shared_links import SharedLink, common_links, crowded_networks, network_of
 from sparkdash.units import GIB, duration, gib, size
 
 
@@ -315,6 +318,37 @@ def _halves(box: BoxReadings) -> Iterator[CheckResult]:
             "Gb/s each.",
             box.command(f"sudo ip address add {EXAMPLE.replace('100', '101').format(host='N')} dev {bare[0]}"),
         )
+
+
+@cluster_check("topology", "The cables make what nodes.toml declares, and all boxes share a network.")
+def topology(cluster: ClusterReadings) -> Iterator[CheckResult]:
+    """Name the cables, where three or more boxes have any, and hold them against the declared topology."""
+    about, found = _connected(cluster)
+    declared = cluster.declared
+    if declared is not None and declared != found and {declared, found} != {Topology.DIRECT, Topology.SWITCH}:
+        yield fail(
+            f'nodes.toml declares `topology = "{declared}"`, and {about}.',
+            f"Check the cables, and their addresses in {NETPLAN} (two networks a cable), or correct nodes.toml.",
+        )
+    elif common_links(list(cluster.links.values())) is None:
+        yield fail(
+            f"{about}, and no network has all boxes: ranks do not find each other.",
+            "Give the 10 GbE ports (enP7s7) of all boxes addresses of one network.",
+        )
+    else:
+        yield ok(f"{about}.")
+
+
+def _connected(cluster: ClusterReadings) -> tuple[str, Topology | None]:
+    """Say how all boxes are connected; None where no engine could run on all."""
+    shown, cables = {box.name: box.shown for box in cluster.boxes}, cluster.cables
+    whole = next(iter(groups(list(shown), len(shown), cables, [*Topology])), None)
+    if whole is None:
+        pairs = ", ".join(f"{one.shown} - {other.shown}" for one, other in cluster.cabled())
+        return f"the cables ({pairs}) do not join all boxes", None
+    found = topology_of(whole, cables)
+    names = (" - " if cables else ", ").join(map(shown.__getitem__, whole))
+    return f"{names} make a {found}" if cables else f"no cables of two are seen between {names}", found
 
 
 @pair_check("mtu", f"Both ends of the link have the same MTU, {JUMBO} on a fast one.")

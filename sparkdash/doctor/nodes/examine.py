@@ -11,12 +11,21 @@ from typing import Any
 import sparkdash.doctor.nodes.checks  # noqa: F401 - fills the register
 from sparkdash.catalog import load_catalog
 from sparkdash.doctor.check import CHECKS, CheckResult, Unreadable, choose_checks, refuse_unknown, results_of
-from sparkdash.doctor.nodes.pair import NODE_CHECKS, BoxReadings, NodeCheck, PairReadings, ReachTrial, TwoNodeProfile
+from sparkdash.doctor.nodes.pair import (
+    NODE_CHECKS,
+    BoxReadings,
+    ClusterReadings,
+    NodeCheck,
+    PairReadings,
+    ReachTrial,
+    TwoNodeProfile,
+)
 from sparkdash.doctor.probe import Probe, examine, read_within
+from sparkdash.domain.cluster import Topology
 from sparkdash.domain.node import LOCAL, Finding, Node, NodeFinding, Status
 from sparkdash.errors import HostError, SparkdashError
 from sparkdash.nodes.boxes import Box, ask_box, open_boxes
-from sparkdash.nodes.node_file import nodes_file, read_nodes
+from sparkdash.nodes.node_file import nodes_file, read_nodes, read_topology
 from sparkdash.nodes.shared_links import SharedLink
 from sparkdash.settings import Settings
 
@@ -39,21 +48,25 @@ class NodesProbe:
     here: Box
     nodes: Sequence[tuple[Node, Box]]
     profiles: Callable[[], Sequence[TwoNodeProfile]]
+    declared: Topology | None = None
+    """Topology that nodes.toml declares."""
 
-    async def look(self, checks: Sequence[NodeCheck]) -> tuple[PairReadings, ...]:
+    async def look(self, checks: Sequence[NodeCheck]) -> tuple[Sequence[PairReadings], ClusterReadings]:
         """Read what these checks need; never raises for a box that cannot be asked."""
         profiles = await read_within("The profiles", self.profiles)
         sections = sorted({section for check in checks for section in check.reads})
         entries: list[tuple[Node | None, Box]] = [(None, self.here), *self.nodes]
         request = {"sections": sections, "images": _images(profiles), "runtime": self.settings.runtime}
-        here, *others = await asyncio.gather(
+        found = await asyncio.gather(
             *(self._read(node, box, {**request, "peers": self._peers(box)}) for node, box in entries)
         )
-        pairs = [PairReadings(here, other, profiles) for other in others]
+        cluster = ClusterReadings([found[0], *(each for each in found[1:] if each.problem is None)], self.declared)
+        silent = [(found[0], each) for each in found[1:] if each.problem is not None]
+        pairs = [PairReadings(one, other, profiles) for one, other in (*cluster.cabled(), *silent)]
         if any(check.connects for check in checks):
             boxes = {box.name: box for _, box in entries}
             pairs = [replace(pair, trials=await self._trials(pair, boxes)) for pair in pairs]
-        return tuple(pairs)
+        return pairs, cluster
 
     def _peers(self, box: Box) -> list[str]:
         others = [each for each in (self.here, *(other for _, other in self.nodes)) if each is not box and each.facts]
@@ -111,7 +124,7 @@ async def examine_nodes(probe: NodesProbe, names: Iterable[str] = ()) -> tuple[N
         AdmissionError: no check has that name.
     """
     chosen = node_checks_named(names)
-    return judge_pairs(await probe.look(chosen), chosen)
+    return judge_pairs(*await probe.look(chosen), chosen)
 
 
 def node_checks_named(names: Iterable[str]) -> tuple[NodeCheck, ...]:
@@ -119,20 +132,30 @@ def node_checks_named(names: Iterable[str]) -> tuple[NodeCheck, ...]:
     return choose_checks(NODE_CHECKS, names, listed_by="sparkdash doctor --list")
 
 
-def judge_pairs(pairs: Sequence[PairReadings], chosen: Sequence[NodeCheck]) -> tuple[NodeFinding, ...]:
-    """Run these checks on these pairs, without any I/O: this box first, then each node and its pairing."""
-    return tuple(_findings(pairs, chosen))
+def judge_pairs(
+    pairs: Sequence[PairReadings], cluster: ClusterReadings, chosen: Sequence[NodeCheck]
+) -> tuple[NodeFinding, ...]:
+    """Run these checks without any I/O: on each box, followed by its pairings with those before, then on all."""
+    return tuple(_findings(pairs, cluster, chosen))
 
 
-def _findings(pairs: Sequence[PairReadings], chosen: Sequence[NodeCheck]) -> Iterator[NodeFinding]:
-    if pairs:
-        yield from _of_box(pairs[0].here, chosen)
+def _findings(
+    pairs: Sequence[PairReadings], cluster: ClusterReadings, chosen: Sequence[NodeCheck]
+) -> Iterator[NodeFinding]:
+    told: set[str] = set()
     for pair in pairs:
-        yield from _of_box(pair.there, chosen)
+        for box in (pair.here, pair.there):
+            if box.name not in told:
+                told.add(box.name)
+                yield from _of_box(box, chosen)
         if pair.here.problem is None and pair.there.problem is None:
             both = (pair.here.name, pair.there.name)
             for each in chosen:
                 yield from _named(each, both, _said_of_pair(each, pair))
+    names = tuple(box.name for box in cluster.boxes)
+    for each in chosen:
+        if each.cluster is not None and (len(names) > 2 or cluster.declared):
+            yield from _named(each, names, results_of(each.cluster(cluster)))
 
 
 def _of_box(box: BoxReadings, chosen: Sequence[NodeCheck]) -> Iterator[NodeFinding]:
@@ -213,7 +236,11 @@ async def examine_registered(
     """Connect to these nodes and run the checks of nodes. Raises AdmissionError: no check has that name."""
     async with open_boxes(nodes, settings.runtime, str(settings.hf_home.expanduser())) as boxes:
         probe = NodesProbe(
-            settings=settings, here=boxes.here, nodes=boxes.nodes, profiles=_profiles_for_several(settings)
+            settings=settings,
+            here=boxes.here,
+            nodes=boxes.nodes,
+            profiles=_profiles_for_several(settings),
+            declared=read_topology(nodes_file()),
         )
         return await examine_nodes(probe, names)
 
@@ -232,8 +259,11 @@ def with_node_names(found: Iterable[NodeFinding], here: str) -> list[NodeFinding
 
 
 def _about(finding: NodeFinding, here: str) -> str:
+    if len(finding.nodes) > 2:
+        return "all"
     if len(finding.nodes) > 1:
-        return f"{finding.nodes[-1]} pair"
+        one, other = finding.nodes
+        return f"{other} pair" if one == LOCAL else f"{one}-{other} pair"
     return here if finding.nodes[0] == LOCAL else finding.nodes[0]
 
 

@@ -9,12 +9,14 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any, NamedTuple
 
 from sparkdash.doctor.check import CheckResult, Unreadable
-from sparkdash.domain.node import LOCAL, Node, NodeFacts
+from sparkdash.domain.cluster import Cables, Topology
+from sparkdash.domain.node import LOCAL, Link, Node, NodeFacts
 from sparkdash.errors import SparkdashError
-from sparkdash.nodes.shared_links import SharedLink, shared_links
+from sparkdash.nodes.shared_links import SharedLink, chosen_links, find_cables, shared_links
 from sparkdash.settings import Settings
 
 
@@ -81,7 +83,7 @@ class BoxReadings:
 
 @dataclass(frozen=True, slots=True)
 class PairReadings:
-    """Readings of this box and another one."""
+    """Readings of this box and another one, or of two neighbours by cable."""
 
     here: BoxReadings
     there: BoxReadings
@@ -116,18 +118,43 @@ class PairReadings:
         return self.profiles
 
 
+class ClusterReadings(NamedTuple):
+    """All boxes that could be asked, this one first, and how they are connected."""
+
+    boxes: Sequence[BoxReadings] = ()
+    declared: Topology | None = None
+    """Topology that nodes.toml declares."""
+
+    @property
+    def links(self) -> dict[str, list[Link]]:
+        return {box.name: chosen_links(box.facts.links, box.node) for box in self.boxes if box.facts}
+
+    @property
+    def cables(self) -> Cables:
+        return find_cables(self.links, self.declared) if len(self.links) > 2 else {}
+
+    def cabled(self) -> list[tuple[BoxReadings, BoxReadings]]:
+        """Boxes that an engine's ranks join: neighbours by cable, else this box with each other one."""
+        here, *others = self.boxes
+        if not (cables := self.cables):
+            return [(here, each) for each in others]
+        return [(one, other) for one, other in combinations(self.boxes, 2) if other.name in cables[one.name]]
+
+
 BoxLook = Callable[[BoxReadings], Iterator[CheckResult]]
 PairLook = Callable[[PairReadings], Iterator[CheckResult]]
+ClusterLook = Callable[[ClusterReadings], Iterator[CheckResult]]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCheck:
-    """Check of each box (`box`) or of each pair (`pair`), with the sections of `remote_readings` that it needs."""
+    """Check of each box, of each pair or of all, with the sections of `remote_readings` that it needs."""
 
     name: str
     about: str
     box: BoxLook | None = None
     pair: PairLook | None = None
+    cluster: ClusterLook | None = None
     reads: tuple[str, ...] = ()
     connects: bool = False
     """Whether it needs the trial of TCP connections between the boxes."""
@@ -150,6 +177,14 @@ def pair_check(
 ) -> Callable[[PairLook], PairLook]:
     def register(look: PairLook) -> PairLook:
         NODE_CHECKS[name] = NodeCheck(name, about, pair=look, reads=reads, connects=connects)
+        return look
+
+    return register
+
+
+def cluster_check(name: str, about: str) -> Callable[[ClusterLook], ClusterLook]:
+    def register(look: ClusterLook) -> ClusterLook:
+        NODE_CHECKS[name] = NodeCheck(name, about, cluster=look)
         return look
 
     return register

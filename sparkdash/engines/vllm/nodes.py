@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparkdash.domain.container import ContainerSpec
+from sparkdash.domain.node import NodeLaunch
 from sparkdash.domain.profile import Profile
 from sparkdash.engines import nodes
 from sparkdash.engines.argv import lookup
@@ -45,8 +46,17 @@ def build_containers(profile: Profile, launch: LaunchContext, command: Sequence[
     nodes.refuse_unfit(profile, launch)
     backend = lookup(profile.args, BACKEND) or NATIVE
     # Ranks tell each other this address: https://docs.vllm.ai/en/stable/serving/parallelism_scaling
-    env = [{"VLLM_HOST_IP": node.address} | _peer_map(profile, rank) for rank, node in enumerate(launch.nodes)]
+    env = [
+        {"VLLM_HOST_IP": node.address} | _peer_map(profile, launch.nodes, rank)
+        for rank, node in enumerate(launch.nodes)
+    ]
     if backend == RAY:
+        if len(launch.nodes) > 3 and launch.nodes[0].cables:
+            raise ProfileError(
+                f"{profile.name} is started over Ray, which does not keep its ranks in the order of the cables.",
+                code="nodes_unsupported",
+                hint=f"Write `{BACKEND}: mp`, or `topologies: [switch]`.",
+            )
         return nodes.build_containers(
             profile, launch, _over_ray(profile, launch, command), [_quiet(one) for one in env]
         )
@@ -59,12 +69,14 @@ def build_containers(profile: Profile, launch: LaunchContext, command: Sequence[
     )
 
 
-def _peer_map(profile: Profile, rank: int) -> dict[str, str]:
-    """Return which devices of B12X_ROCE_HCA reach the other rank of two: all, as sparkring@00157db has it."""
-    devices = profile.env.get("B12X_ROCE_HCA", "")
-    if not devices or profile.nodes != 2:
+def _peer_map(profile: Profile, launch: Sequence[NodeLaunch], rank: int) -> dict[str, str]:
+    """Return which devices of B12X_ROCE_HCA reach each other rank; two ways to the opposite one, as sparkring@008ee5d."""
+    devices = profile.env.get("B12X_ROCE_HCA", "").replace("{hca}", ",".join(launch[rank].devices))
+    found = nodes.peer_hca_map(launch, rank, devices.split(",")) if devices else None
+    if found is None:
         return {}
-    return {"B12X_ROCE_PEER_HCA_MAP": f"{1 - rank}={'/'.join(map(str, range(devices.count(',') + 1)))}"}
+    opposite = {"B12X_ROCE_OPPOSITE_PATHS": "2"} if len(launch) == 4 else {}
+    return {"B12X_ROCE_PEER_HCA_MAP": found} | opposite
 
 
 def _quiet(variables: dict[str, str]) -> dict[str, str]:

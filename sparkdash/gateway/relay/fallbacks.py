@@ -37,7 +37,9 @@ UNREACHABLE_S = 180.0
 PAUSE_S = 2.0
 """Between two attempts of it."""
 COME_BACK_S = 10.0
-_CANNOT = frozenset({"cannot_run", "does_not_fit", "pinned", "needs_two_nodes", "node_unknown", "node_unreachable"})
+_CANNOT = frozenset(
+    {"cannot_run", "does_not_fit", "pinned", "needs_two_nodes", "node_unknown", "node_unreachable", "nodes_apart"}
+)
 
 
 class RetryPlan:

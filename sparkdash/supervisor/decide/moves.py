@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sparkdash.domain.base import per_request
+from sparkdash.domain.cluster import Topology
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.request import Task
 from sparkdash.domain.swap import DefaultProfile, SwapCause
@@ -29,6 +30,7 @@ class ProfileFacts:
     """Whether the engine sizes itself by free memory while it loads, so that nothing else may take memory meanwhile."""
     nodes: int = 1
     node: str | None = None
+    topologies: tuple[Topology, ...] = ()
     cannot_run: str | None = None
     nearest: str | None = None
     secret_at: str | None = None

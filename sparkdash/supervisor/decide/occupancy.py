@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from types import MappingProxyType
 from typing import Any, Protocol
 
+from sparkdash.domain.cluster import Cables, Topology, groups
 from sparkdash.domain.memory import Basis, Need
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.request import Task
@@ -21,14 +22,22 @@ from sparkdash.supervisor.decide.fit import BoxMemory, Occupant
 from sparkdash.supervisor.decide.records import PendingSwap, SchedulerRecords, Stage
 
 Nodes = tuple[str, ...]
+NO_CABLES: Cables = MappingProxyType({})
 
 
 def placements(
-    names: Sequence[str], *, count: int, pinned: str | None, last: Nodes = (), moving: Collection[str] = ()
+    names: Sequence[str],
+    *,
+    count: int,
+    pinned: str | None,
+    last: Nodes = (),
+    moving: Collection[str] = (),
+    cables: Cables = NO_CABLES,
+    topologies: Collection[Topology] = (),
 ) -> list[Nodes]:
-    """List the sets of `count` nodes that an engine may run on, LOCAL first where it is in; the preferred set first."""
-    ordered = sorted(names, key=lambda name: name != LOCAL) if count > 1 else names
-    found = [some for some in combinations(ordered, count) if pinned is None or pinned in some]
+    """List the sets of `count` nodes that an engine may run on, each in the order of its ranks; the preferred first."""
+    alone: list[Nodes] = [(name,) for name in names if pinned in (None, name)]
+    found = alone if count == 1 else groups(names, count, cables, topologies)
     return sorted(found, key=lambda some: (not set(some).isdisjoint(moving), some != last))
 
 
@@ -68,6 +77,8 @@ class DecisionFacts(Protocol):
 
     def unusable(self) -> Mapping[str, str]: ...
 
+    def cables(self) -> Cables: ...
+
     def need(self, profile: str) -> Need:
         """Memory need of this profile's engine on each of its nodes: the running one, else the one that would come."""
         ...
@@ -105,8 +116,18 @@ class Occupancy:
         records = self._records
         known, last = records.profiles.get(comer), records.ran_on.get(comer, ())
         moving = frozenset().union(*(swap.nodes for swap in records.swaps.values()))
-        count, pinned = (known.nodes, known.node) if known else (max(1, len(last)), None)
-        return placements([*boxes], count=count, pinned=pinned, last=last, moving=moving)
+        if known is None:
+            return placements([*boxes], count=max(1, len(last)), pinned=None, last=last, moving=moving)
+        cables = self._facts.cables() if known.nodes > 1 else NO_CABLES
+        return placements(
+            [*boxes],
+            count=known.nodes,
+            pinned=known.node,
+            last=last,
+            moving=moving,
+            cables=cables,
+            topologies=known.topologies,
+        )
 
     def auto(self, task: Task | None, client: str | None) -> str | None:
         return self._records.auto(task, client, self._facts.tasks)
@@ -116,7 +137,8 @@ class Occupancy:
             return None if choice.leaving else self.hold(comer, choice)
         known = self._records.profiles.get(comer)
         if not choice.nodes and known is not None:
-            return refusals.unplaced(comer, known, [*self._facts.boxes()], self._facts.unusable())
+            usable, unusable = [*self._facts.boxes()], self._facts.unusable()
+            return refusals.unplaced(comer, known, usable, unusable, self._facts.cables())
         return refusals.no_room(comer, self._facts.need(comer), choice, self._facts.boxes())
 
     def hold(self, comer: str, choice: fit.Choice) -> SparkdashError | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sparkdash.domain.cluster import ASSUMED, Cables
 from sparkdash.domain.memory import Holding, Need
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
@@ -62,7 +63,9 @@ def holders(foreign: Sequence[Holding]) -> str | None:
     return f"Others hold memory: {named}." if named else None
 
 
-def unplaced(name: str, known: ProfileFacts, usable: Sequence[str], unusable: Mapping[str, str]) -> SparkdashError:
+def unplaced(
+    name: str, known: ProfileFacts, usable: Sequence[str], unusable: Mapping[str, str], cables: Cables
+) -> SparkdashError:
     """Build the refusal of a profile that lacks nodes; `unusable` are nodes with the reason."""
     there = [*usable, *unusable]
     if known.node is not None and known.node not in there:
@@ -78,7 +81,22 @@ def unplaced(name: str, known: ProfileFacts, usable: Sequence[str], unusable: Ma
             code="needs_two_nodes",
             hint="Add another box with `sparkdash nodes add NAME --ssh USER@HOST`.",
         )
+    if known.node is None and len(usable) >= known.nodes:
+        return _nodes_apart(name, known, unusable, cables)
     return _nodes_unreachable(name, known, unusable)
+
+
+def _nodes_apart(name: str, known: ProfileFacts, unusable: Mapping[str, str], cables: Cables) -> SparkdashError:
+    """Build the refusal of a profile for whose nodes the cables are wrong, or end at a node that is silent."""
+    pairs = sorted({tuple(sorted((one, other))) for one, near in cables.items() for other in near})
+    seen = ", ".join("-".join("this box" if end == LOCAL else end for end in pair) for pair in pairs)
+    silent = f" {' '.join(unusable.values())}" if unusable else ""
+    wanted = " or ".join(known.topologies or sorted(ASSUMED))
+    return AdmissionError(
+        f"{name} needs {known.nodes} boxes connected by {wanted}, and none are: {seen or 'a switch'}.{silent}",
+        code="nodes_apart",
+        hint="`topologies` in the profile says how its boxes may be connected; `sparkdash doctor` shows how they are.",
+    )
 
 
 def _nodes_unreachable(name: str, known: ProfileFacts, unusable: Mapping[str, str]) -> SparkdashError:

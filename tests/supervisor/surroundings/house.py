@@ -261,6 +261,7 @@ class SecondNode:
     """This box and spark2, whose memory nobody takes."""
 
     names = (LOCAL, "spark2")
+    cables: Mapping[str, frozenset[str]] = {}
     samples: Mapping[str, NodeSample] = {}
 
     def __init__(self, house: House, status: NodeStatus = NodeStatus.REACHABLE) -> None:
