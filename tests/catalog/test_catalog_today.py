@@ -84,7 +84,7 @@ def _argv(profile: Profile) -> tuple[str, ...]:
             hf_home="/hf",
             cache_dir="/cache",
             link=Link(interface="enp1s0f1np1", hca="rocep1s0f1"),
-        )  # fmt: skip
+        )
         for rank in range(profile.nodes)
     )
     launch = LaunchContext(
