@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import structlog
 
@@ -54,6 +54,8 @@ class PlannedSpan:
     children: tuple[PlannedSpan, ...] = ()
     error: str | None = None
     """Description of a failure; None for a success."""
+    traceparent: str | None = None
+    """Span of the client above it; its flag says whether the trace is recorded."""
 
 
 def plan_spans(request: Request, *, provider: str | None, swap: Swap | None) -> PlannedSpan:
@@ -68,6 +70,7 @@ def plan_spans(request: Request, *, provider: str | None, swap: Swap | None) -> 
         {key: value for key, value in _attributes(request, operation, provider) if value is not None},
         tuple(_children(request, end, swap)),
         (request.error or "error") if failed else None,
+        request.traceparent,
     )
 
 
@@ -88,6 +91,7 @@ def _attributes(request: Request, operation: str, provider: str | None) -> Itera
     yield "error.type", request.error if request.state is RequestState.FAILED else None
     yield "sparkdash.request.id", request.id
     yield "sparkdash.client", request.client
+    yield "session.id", request.session
     yield "sparkdash.client_left", True if request.state is RequestState.GONE else None
 
 
@@ -195,36 +199,38 @@ class OtlpWriter:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         # our name is the weaker one: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win
         own = Resource({"service.name": "sparkdash", "service.version": version})
         told = Resource.create()
         told = Resource({key: value for key, value in told.attributes.items() if not _is_default(key, value)})
-        self._trace = trace
+        self._trace, self._client_span = trace, TraceContextTextMapPropagator().extract
         self._provider = TracerProvider(resource=own.merge(told), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("sparkdash", version)
 
     def write(self, span: PlannedSpan) -> None:
-        self._write(span, None)
+        above = self._client_span({"traceparent": span.traceparent}) if span.traceparent else None
+        self._write(span, above, self._trace.SpanKind.SERVER)
 
     def close(self) -> None:
         """Send what is queued, and end the SDK's thread; may wait for seconds."""
         self._provider.shutdown()
 
-    def _write(self, planned: PlannedSpan, parent: object) -> None:
-        kinds, trace = self._trace.SpanKind, self._trace
+    def _write(self, planned: PlannedSpan, parent: object, kind: Any) -> None:
+        trace = self._trace
         begun = self._tracer.start_span(
             planned.name,
             context=parent,  # type: ignore[arg-type]
-            kind=kinds.SERVER if parent is None else kinds.INTERNAL,
+            kind=kind,
             attributes=dict(planned.attributes),
             start_time=int(planned.start * NS),
         )
         if planned.error is not None:
             begun.set_status(trace.Status(trace.StatusCode.ERROR, planned.error))
         for child in planned.children:
-            self._write(child, trace.set_span_in_context(begun))
+            self._write(child, trace.set_span_in_context(begun), trace.SpanKind.INTERNAL)
         begun.end(int(planned.end * NS))
 
 

@@ -107,6 +107,7 @@ class PastRequestQuery(ApiRequest):
     until: float | None = None
     profile: str | None = None
     client: str | None = None
+    session: str | None = None
     status: str | None = Field(default=None, pattern=STATUS)
     min_ttft: float | None = None
     sort: RequestOrder = "newest"

@@ -17,6 +17,7 @@ class By(StrEnum):
     PROFILE = "profile"
     CLIENT = "client"
     KEY = "key"
+    SESSION = "session"
     HOUR = "hour"
     DAY = "day"
     REQUEST = "request"
@@ -43,7 +44,8 @@ def history(
     for an hour, at 10 s for two days and at 5 minutes for two years. --json and
     --csv give everything of the period. An incident is a time in which an engine
     held requests and made no progress: how it ended, what was seen, and the folder
-    with its evidence.
+    with its evidence. A session is named by the client: X-Session-ID, or what Claude
+    Code, Codex and opencode send.
 
     \b
     Examples:
@@ -53,6 +55,7 @@ def history(
       sparkdash history --figure decode_tok_s --profile gpt-oss-120b --since 6h
       sparkdash history --by figure
       sparkdash history --by incident --since 4w
+      sparkdash history --by session --client claude-code
       sparkdash history --by request --since 30d --csv > requests.csv
     """
     import time

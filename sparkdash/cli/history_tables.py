@@ -18,7 +18,7 @@ from sparkdash.domain.history import FigureList, MarkList, Series, UsageReport, 
 from sparkdash.domain.phrases import about, end_text, output_of_request, repair_text
 from sparkdash.domain.request import Request
 from sparkdash.errors import AdmissionError
-from sparkdash.units import age, bit_rate, duration, gib, number, percent, tokens
+from sparkdash.units import DASH, age, bit_rate, duration, gib, number, percent, tokens
 
 _AGO = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhdw])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -176,6 +176,8 @@ def _csv_cell(cell: object) -> object:
 
 
 def usage_table(report: UsageReport) -> HistoryTable:
+    if report.by == "session":
+        return _session_table(report)
     rows = [_usage_row(row) for row in report.rows]
     if len(rows) > 1:
         rows.append(_usage_row(report.total))
@@ -192,6 +194,26 @@ def usage_table(report: UsageReport) -> HistoryTable:
         nothing="No request ended in this period.",
         foot=_energy(report) + WITHIN,
     )
+
+
+def _session_table(report: UsageReport) -> HistoryTable:
+    return HistoryTable(
+        document=report,
+        head=("session", "began", "took", "requests", "failed", "prompt", "cached", "out", "think", "Wh"),
+        rows=[_session_row(row) for row in report.rows],
+        align="<<>>>>>>>>",
+        least=("think", "cached", "failed", "began"),
+        raw_head=_PLAIN,
+        raw_rows=[tuple(getattr(row, name) for name in _PLAIN) for row in report.rows],
+        nothing="No request of this period named its session.",
+    )
+
+
+def _session_row(row: UsageTotals) -> tuple[str, ...]:
+    group, requests, errors, prompt, cached, out, think, *_, energy = _usage_row(row)
+    took = row.end - row.start if row.end is not None and row.start is not None else None
+    began = DASH if row.start is None else _clock(row.start)
+    return (group, began, duration(took), requests, errors, prompt, cached, out, think, energy)
 
 
 def _energy(report: UsageReport) -> str:

@@ -14,7 +14,7 @@ from sparkdash.domain.node import LOCAL
 from sparkdash.domain.request import Request
 from sparkdash.domain.swap import Plan
 
-UsageGroup = Literal["profile", "client", "key", "hour", "day"]
+UsageGroup = Literal["profile", "client", "key", "session", "hour", "day"]
 RequestOrder = Literal["newest", "ttft", "wait", "duration", "output"]
 
 MOST_POINTS = 5_000
@@ -65,6 +65,7 @@ class RequestSelection:
     until: float | None = None
     profile: str | None = None
     client: str | None = None
+    session: str | None = None
     status: str | None = None
     """done, failed, gone, or an HTTP status."""
     min_ttft: float | None = None
@@ -169,9 +170,12 @@ class UsageTotals(Frozen):
     """Requests of one group, added up."""
 
     group: str
-    """Profile, client or key; the hour ("2026-11-23 14:00") or the day ("2026-11-23"); "all" for everything."""
+    """Profile, client, key or session; the hour ("2026-11-23 14:00") or the day ("2026-11-23"); "all" for everything.
+    """
     start: float | None = None
-    """Beginning of the hour or the day; None for other groups."""
+    """Beginning of the hour, the day or the session; None for other groups."""
+    end: float | None = None
+    """End of a session's last request; None for other groups."""
     requests: int = 0
     """Ended requests, failed and abandoned ones included."""
     errors: int = 0
@@ -193,13 +197,17 @@ class UsageTotals(Frozen):
 
 
 class UsageReport(Frozen):
-    """Requests of a period, added up by group. The period is widened to whole hours."""
+    """Requests of a period, added up by group. The period is widened to whole hours. Sessions are of the requests that
+    are kept one by one, without their quantiles.
+    """
 
     since: float
     until: float
-    by: Literal["profile", "client", "key", "hour", "day"]
+    by: UsageGroup
     rows: tuple[UsageTotals, ...] = ()
-    """Hours and days in their order; other groups by their requests, most first."""
+    """Hours and days in their order; sessions by their last request, the newest first; other groups by their requests,
+    most first.
+    """
     total: UsageTotals = UsageTotals(group="all")
     busy_wh: float | None = None
     """Energy of the box in the period while requests ran; None without a sensor, and for one profile or client."""

@@ -87,6 +87,7 @@ def _filters(asked: RequestSelection) -> dict[str, tuple[str, object]]:
         "until": ("finished_at < :until", asked.until),
         "profile": ("profile = :profile", asked.profile),
         "client": ("client = :client", asked.client),
+        "session": ("session = :session", asked.session),
         "status": ("status = :status" if status and status.isdecimal() else "state = :status", status),
         "min_ttft": ("ttft_s >= :min_ttft", asked.min_ttft),
     }

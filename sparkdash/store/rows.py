@@ -22,8 +22,7 @@ WeighedLoad = tuple[str, Weighing]
 REQUEST_COLUMNS = (
     "id, at, profile, client, route, state, status, finished_at, ttft_s, prompt_tokens, cached_tokens,"
     " completion_tokens, decode_tok_s, finish_reason, error, reasoning_tokens, node, key, granted_at, stream,"
-    " energy_wh,"
-    " completion_estimate"
+    " energy_wh, completion_estimate, session"
 )
 _NAMES = [{"at": "started_at"}.get(name, name) for name in REQUEST_COLUMNS.replace(",", " ").split()]
 PUT_SWAP = "INSERT OR REPLACE INTO swaps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -111,8 +110,7 @@ def request_row(request: Request) -> Row:
     return (
         r.id, r.started_at, r.profile, r.client, r.route, str(r.state), r.status, r.finished_at, r.ttft_s,
         r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.decode_tok_s, r.finish_reason, r.error,
-        r.reasoning_tokens, r.node, r.key, r.granted_at, r.stream, r.energy_wh,
-        r.completion_estimate,
+        r.reasoning_tokens, r.node, r.key, r.granted_at, r.stream, r.energy_wh, r.completion_estimate, r.session,
     )  # fmt: skip
 
 

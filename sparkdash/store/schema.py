@@ -11,14 +11,14 @@ from sparkdash.domain.sketch import merge_packed
 from sparkdash.store.rows import REQUEST_COLUMNS, parse_request
 from sparkdash.store.usage import USAGE_TABLES, sums_of
 
-VERSION = 13
+VERSION = 14
 """Version of the schema, stored in `PRAGMA user_version`.
 
 1: swaps and requests. 2: each swap's steps, and the loads' memory. 3: usage by access key. 4: parked profiles. 5: the
 requests' reasoning tokens. 6: attached servers in use. 7: incidents of engines that stood still. 8: free memory by
 block size before and after loads. 9: each swap's nodes. 10: each request's node. 11: the history: figures, usage by
 hour, notices; whole swaps; the requests' keys, waits and energy. 12: usage without clients and keys. 13: the estimated
-output of answers that were cut off.
+output of answers that were cut off. 14: each request's session.
 """
 
 HISTORY_SINCE = 11
@@ -56,7 +56,7 @@ _TABLES = (
         state TEXT NOT NULL, status INTEGER, finished_at REAL, ttft_s REAL, prompt_tokens INTEGER,
         cached_tokens INTEGER, completion_tokens INTEGER, decode_tok_s REAL, finish_reason TEXT, error TEXT,
         reasoning_tokens INTEGER, node TEXT, key TEXT, granted_at REAL, stream INTEGER, energy_wh REAL,
-        completion_estimate INTEGER
+        completion_estimate INTEGER, session TEXT
     )""",
     "DROP INDEX IF EXISTS requests_by_time",  # of earlier releases: cost every request, and no query used it
     """CREATE TABLE IF NOT EXISTS loads (
@@ -129,6 +129,7 @@ _ADDED = {
         "ALTER TABLE requests ADD COLUMN energy_wh REAL",
     ),
     13: ("ALTER TABLE requests ADD COLUMN completion_estimate INTEGER",),
+    14: ("ALTER TABLE requests ADD COLUMN session TEXT",),
 }
 """Columns by the version that added them to an existing table; always at the end, so that rows keep their order."""
 

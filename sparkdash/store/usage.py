@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from sparkdash.domain.history import ENERGY_BUSY, ENERGY_IDLE, UsageReport, UsageSelection, UsageTotals
+from sparkdash.domain.history import ENERGY_BUSY, ENERGY_IDLE, MOST_ROWS, UsageReport, UsageSelection, UsageTotals
 from sparkdash.domain.request import ASIDES, Request, RequestState
 from sparkdash.domain.sketch import LogSketch, SketchSum
 from sparkdash.store.figures import DAY_S, HOUR_S
@@ -333,6 +333,8 @@ _OF_BOX = _OF_PROFILES._replace(hours="usage_box_hours", hours_number=BOX_HOURS)
 def read_usage(database: sqlite3.Connection, asked: UsageSelection) -> UsageReport:
     begin = int(asked.since // HOUR_S) * HOUR_S
     end = -int(-asked.until // HOUR_S) * HOUR_S
+    if asked.by == "session":
+        return _read_sessions(database, asked, begin, end)
     groups = group_rows(_rows(database, asked, _spans(database, begin, end, asked)), _grouping(asked))
     total = SummedUsage()
     if asked.by == "hour":  # days have the same requests in a twentieth of the rows
@@ -353,6 +355,47 @@ def read_usage(database: sqlite3.Connection, asked: UsageSelection) -> UsageRepo
         total=total.totals("all", None),
         busy_wh=busy,
         idle_wh=idle,
+    )
+
+
+_OF_SESSIONS = (
+    "SELECT {}, min(at), max(finished_at), count(*), total(state = 'failed'), total(state = 'gone'),"
+    " total(prompt_tokens), total(cached_tokens), total(completion_tokens), total(reasoning_tokens), sum(energy_wh)"
+    " FROM requests WHERE session IS NOT NULL AND finished_at >= ? AND finished_at < ?{}"
+)
+_BY_SESSION = " GROUP BY session ORDER BY max(rowid) DESC LIMIT ?"
+
+
+def _read_sessions(database: sqlite3.Connection, asked: UsageSelection, begin: int, end: int) -> UsageReport:
+    """Add up the requests that are kept one by one."""
+    wanted = _wanted(asked)
+    where, given = "".join(f" AND {column} = ?" for column, _ in wanted), (begin, end, *(name for _, name in wanted))
+    rows = database.execute(_OF_SESSIONS.format("session", where) + _BY_SESSION, (*given, MOST_ROWS))
+    total = database.execute(_OF_SESSIONS.format("'all'", where), given).fetchone()
+    return UsageReport(
+        since=float(begin),
+        until=float(end),
+        by="session",
+        rows=tuple(map(_session_totals, rows)),
+        total=_session_totals(total),
+    )
+
+
+def _session_totals(row: Sequence[Any]) -> UsageTotals:
+    group, start, end, *numbers, energy_wh = row
+    requests, errors, gone, prompt, cached, output, reasoning = map(int, numbers)
+    return UsageTotals(
+        group=group,
+        start=start,
+        end=end,
+        requests=requests,
+        errors=errors,
+        gone=gone,
+        prompt_tokens=prompt,
+        cached_tokens=cached,
+        output_tokens=output,
+        reasoning_tokens=reasoning,
+        energy_wh=energy_wh,
     )
 
 
@@ -421,9 +464,12 @@ def _days(database: sqlite3.Connection, period: UsageSpan, rolled: int, offset_s
 
 
 def _rows(database: sqlite3.Connection, asked: UsageSelection, spans: list[UsageSpan]) -> Iterator[UsageRow]:
-    wanted = [(column, name) for column, name in (("profile", asked.profile), ("client", asked.client)) if name]
     for span in spans:
-        yield from select_rows(database, span, wanted)
+        yield from select_rows(database, span, _wanted(asked))
+
+
+def _wanted(asked: UsageSelection) -> list[tuple[str, str]]:
+    return [(column, name) for column, name in (("profile", asked.profile), ("client", asked.client)) if name]
 
 
 PUT_KEY_USAGE = (

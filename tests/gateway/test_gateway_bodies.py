@@ -253,3 +253,29 @@ def test_only_what_would_fail_again_tells_agents_to_stop(error: SparkdashError, 
     assert (told["code"] == "invalid_request_error") is permanent
     assert error_body(error)["error"]["code"] == error.code
     assert (client_status(error) < 500) is (permanent or error.status < 500)
+
+
+TRACE = f"00-{'ab' * 16}-{'cd' * 8}-01"
+
+
+@pytest.mark.parametrize(
+    ("named", "session"),
+    [
+        ({"X-Session-ID": "s-1"}, "s-1"),
+        ({"X-Claude-Code-Session-Id": "0f8e2c0a-7a38-4b43-9a4e-6b7f0f6a3d11"}, "0f8e2c0a-7a38-4b43-9a4e-6b7f0f6a3d11"),
+        ({"session-id": "019c-new"}, "019c-new"),
+        ({"session_id": "019c-old"}, "019c-old"),
+        ({"x-session-affinity": "ses_1"}, "ses_1"),
+        ({"X-Session-ID": "a b\tc"}, None),
+        ({"X-Session-ID": "x" * 81}, None),
+        ({}, None),
+    ],
+)
+async def test_a_request_has_the_session_and_the_trace_of_its_clients_headers(
+    house: Any, named: dict[str, str], session: str | None
+) -> None:
+    """A value that is no plain word is none."""
+    body = {"model": "alpha", "messages": []}
+    await house.client.post("/v1/chat/completions", json=body, headers=named | {"traceparent": TRACE})
+    one = await house.ended()
+    assert (one.session, one.traceparent) == (session, TRACE)

@@ -11,9 +11,9 @@ import pytest
 from scripted import answering, streaming
 
 from sparkdash.domain.engine import EngineState
-from sparkdash.domain.event import EngineChanged
+from sparkdash.domain.event import EngineChanged, RequestChanged
 from sparkdash.domain.images import Inventory, Item, Stock
-from sparkdash.domain.request import RequestState
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.weights import WeightBytes, WeightFacts
 from sparkdash.errors import AdmissionError, EngineError
 from sparkdash.gateway.apis import ollama_wire
@@ -307,6 +307,26 @@ async def test_keep_alive_0_unloads_what_nobody_uses(house: Any) -> None:
     house.supervisor.gate.set()
     await waits
     assert house.supervisor.calls == [("stop", "alpha")]
+
+
+async def test_keep_alive_0_of_a_chat_unloads_after_its_answer(house: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not what another request uses; the client has its answer all the same."""
+    stopped, stop = asyncio.Event(), house.supervisor.stop
+
+    async def seen(*args: Any, **more: Any) -> None:
+        await stop(*args, **more)
+        stopped.set()
+
+    monkeypatch.setattr(house.supervisor, "stop", seen)
+    chat, running = "/v1/chat/completions", RequestState.STREAMING
+    other = Request(id="o", client="c", profile="alpha", route=chat, state=running, started_at=1.0)
+    house.bus.publish(RequestChanged(other))
+    for name in ("alpha", "beta/fast"):
+        asked = {"model": name, "messages": HELLO, "stream": False, "keep_alive": "0s"}
+        answer = await house.client.post("/api/chat", json=asked)
+        assert (answer.status_code, answer.json()["done"]) == (200, True)
+    await stopped.wait()
+    assert house.supervisor.calls == [("stop", "beta/fast")]
 
 
 async def test_log_probabilities_stand_beside_the_text(house: Any) -> None:

@@ -15,7 +15,7 @@ from stored import VERSION_1, swap
 
 from sparkdash.domain.engine import Incident
 from sparkdash.domain.event import Level, Notice
-from sparkdash.domain.history import MarkSelection, RequestSelection
+from sparkdash.domain.history import MarkSelection, RequestSelection, UsageSelection
 from sparkdash.domain.memory import GuardKill
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.swap import SwapOutcome
@@ -29,7 +29,7 @@ PAST = [
         state=RequestState.FAILED if n % 10 == 0 else RequestState.DONE, status=503 if n % 10 == 0 else 200,
         ttft_s=None if n % 10 == 0 else (n * 7 % 50) / 10, completion_tokens=n * 13 % 97,
         granted_at=START + n + (n * 11 % 30), finished_at=START + n + 40 + (n * 3 % 20), key="ann", energy_wh=0.5,
-        error="engine_failed" if n % 10 == 0 else None,
+        error="engine_failed" if n % 10 == 0 else None, session=f"s{n % 7}" if n % 5 else None,
     )
     for n in range(60)
 ]  # fmt: skip
@@ -60,6 +60,7 @@ async def test_each_filter_leaves_out_what_does_not_fit(store: Store) -> None:
     newest = PAST[::-1]
     assert await ask(store, profile="alpha") == [one for one in newest if one.profile == "alpha"]
     assert await ask(store, client="aider") == [one for one in newest if one.client == "aider"]
+    assert await ask(store, session="s3") == [one for one in newest if one.session == "s3"]
     failed = [one for one in newest if one.state is RequestState.FAILED]
     assert await ask(store, status="failed") == await ask(store, status="503") == failed
     assert await ask(store, min_ttft=3.0) == [one for one in newest if (one.ttft_s or 0) >= 3]
@@ -69,6 +70,19 @@ async def test_each_filter_leaves_out_what_does_not_fit(store: Store) -> None:
     assert await ask(store, profile="beta/fast", client="codex") == [
         one for one in newest if one.profile == "beta/fast" and one.client == "codex"
     ]
+
+
+async def test_sessions_are_added_up_over_their_own_requests_the_newest_first(store: Store) -> None:
+    asked_for = UsageSelection(by="session", since=START, until=START + 7200, client="codex")
+    report = await store.history.usage(asked_for)
+    of_codex = [one for one in PAST if one.client == "codex" and one.session]
+    assert [row.group for row in report.rows] == list(dict.fromkeys(one.session for one in of_codex[::-1]))
+    for row in (*report.rows, report.total):
+        those = [one for one in of_codex if row.group in ("all", one.session)]
+        assert (row.start, row.end) == (min(o.started_at for o in those), max(o.finished_at or 0 for o in those))
+        assert (row.requests, row.errors) == (len(those), sum(o.state is RequestState.FAILED for o in those))
+        assert row.output_tokens == sum(o.completion_tokens or 0 for o in those)
+        assert row.energy_wh == 0.5 * len(those)
 
 
 @pytest.mark.parametrize("sort", ["ttft", "wait", "duration", "output"])

@@ -58,7 +58,7 @@ async def test_a_file_of_an_older_version_keeps_its_rows(tmp_path: Path, more: s
                     reasoning_tokens=7, node="spark2", completion_estimate=5,
                 )
             )  # fmt: skip
-    assert rows(path, "PRAGMA user_version") == [(13,)]
+    assert rows(path, "PRAGMA user_version") == [(14,)]
     assert rows(path, "SELECT id, kin, steps, nodes FROM swaps") == [("1", None, None, None)]
     columns = "SELECT id, error, reasoning_tokens, node, completion_estimate FROM requests ORDER BY id"
     assert rows(path, columns) == [("r", None, None, None, None), ("s", "e", 7, "spark2", 5)]

@@ -76,6 +76,21 @@ async def test_a_collector_gets_a_span_for_each_request_with_its_parts_below_it(
     assert told == []
 
 
+async def test_a_span_comes_below_the_clients_own_and_not_at_all_where_its_trace_is_not_recorded(
+    collector: list[ExportTraceServiceRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracing, "CLOSE_S", 60.0)
+    trace, above = "ab" * 16, "cd" * 8
+    async with RequestTracer(lambda: scraped_state().snapshot, publishing([])) as tracer:
+        tracer.record(ended(traceparent=f"00-{trace}-{above}-01", session="s1"))
+        tracer.record(ended(id="r9", traceparent=f"00-{'ef' * 16}-{above}-00"))
+    spans = [span for sent in collector for group in sent.resource_spans for s in group.scope_spans for span in s.spans]
+    assert {span.trace_id.hex() for span in spans} == {trace}
+    (root,) = [span for span in spans if span.parent_span_id.hex() == above]
+    assert (root.name, root.kind) == (f"chat {ALPHA}", root.SPAN_KIND_SERVER)
+    assert {one.key: one.value.string_value for one in root.attributes}["session.id"] == "s1"
+
+
 async def test_without_its_extra_the_daemon_says_so_and_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

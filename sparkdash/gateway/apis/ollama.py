@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -334,12 +335,14 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
         return
     if word in WORDS:
         await relay_embedding(deps, exchange, body, ollama_wire.model_of(body), older=word == "embeddings")
+        await _unload_after(deps, exchange, body)
         return
     ask = ollama_wire.parse_ollama_request(body, generate=word == "generate")
     if ask.empty:
         await _load(deps, exchange, ask)
     else:
         await OllamaChat(deps, exchange, ask).relay(ask.model)
+        await _unload_after(deps, exchange, body)
 
 
 async def _body(deps: Deps, exchange: Exchange) -> dict[str, Any]:
@@ -374,10 +377,7 @@ async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:
         AdmissionError: 404 `model_not_found`; 404 `not_here`: its image or its weights are missing.
     """
     await deps.refresh()
-    wanted, _ = resolve_model(
-        name, deps.catalog(), deps.settings.model_names, deps.choices(), lambda: deps.bus.snapshot
-    )
-    wanted = permitted_name(exchange.key, wanted, deps.catalog(), lambda: deps.bus.snapshot)
+    wanted = _wanted(deps, exchange, name)
     profile = deps.catalog().find(wanted).name if wanted != AUTO else _active(deps.bus.snapshot)
     inventory = await deps.inventory(deps.bus.snapshot.profiles) if deps.inventory else Inventory()
     stock = inventory.stock.get(profile, Stock())
@@ -392,16 +392,31 @@ async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:
     await _tell(exchange, {"status": "success"})
 
 
+async def _unload_after(deps: Deps, exchange: Exchange, body: Mapping[str, Any]) -> None:
+    """Unload the model of an answered request with `keep_alive` 0, where nobody else uses it and the client may."""
+    if ollama_wire.is_unloading(body):
+        with suppress(SparkdashError):
+            await _unload(deps, exchange, _wanted(deps, exchange, ollama_wire.model_of(body)))
+
+
+async def _unload(deps: Deps, exchange: Exchange, wanted: str) -> None:
+    await unload_model(
+        deps, exchange, _active(deps.bus.snapshot) if wanted == AUTO else deps.catalog().find(wanted).name
+    )
+
+
+def _wanted(deps: Deps, exchange: Exchange, model: str) -> str:
+    wanted, _ = resolve_model(
+        model, deps.catalog(), deps.settings.model_names, deps.choices(), lambda: deps.bus.snapshot
+    )
+    return permitted_name(exchange.key, wanted, deps.catalog(), lambda: deps.bus.snapshot)
+
+
 async def _load(deps: Deps, exchange: Exchange, ask: OllamaRequest) -> None:
     deps.exclusive.admit(exchange.head.token)
-    wanted, _ = resolve_model(
-        ask.model, deps.catalog(), deps.settings.model_names, deps.choices(), lambda: deps.bus.snapshot
-    )
-    wanted = permitted_name(exchange.key, wanted, deps.catalog(), lambda: deps.bus.snapshot)
+    wanted = _wanted(deps, exchange, ask.model)
     if ask.unload:
-        await unload_model(
-            deps, exchange, _active(deps.bus.snapshot) if wanted == AUTO else deps.catalog().find(wanted).name
-        )
+        await _unload(deps, exchange, wanted)
     else:
         async with deps.supervisor.lease(wanted, request_id=deps.new_id(), on_wait=lambda _place: None):
             pass

@@ -44,8 +44,9 @@ class OllamaRequest:
     generate: bool
     """Whether this is /api/generate, whose text is called `response` and stands beside the other keys."""
     empty: bool
-    """Whether there is nothing to answer: the client only wants the model loaded, or unloaded with `keep_alive` 0."""
+    """Whether there is nothing to answer: the client only wants the model loaded, or unloaded."""
     unload: bool
+    """Whether the model is to be unloaded, after the answer if there is one."""
 
 
 def parse_ollama_request(body: Mapping[str, Any], *, generate: bool) -> OllamaRequest:
@@ -70,9 +71,11 @@ def parse_ollama_request(body: Mapping[str, Any], *, generate: bool) -> OllamaRe
     request["stream"] = stream
     if stream:
         request["stream_options"] = {"include_usage": True}
-    return OllamaRequest(
-        model, path, request, stream, generate, empty, unload=empty and body.get("keep_alive") in (0, "0")
-    )
+    return OllamaRequest(model, path, request, stream, generate, empty, unload=is_unloading(body))
+
+
+def is_unloading(body: Mapping[str, Any]) -> bool:
+    return body.get("keep_alive") in (0, "0", "0s", "0m")
 
 
 def too_deep() -> AdmissionError:

@@ -274,6 +274,7 @@ async def requests(
     page: Page,
     profile: OfProfile = None,
     client: OfClient = None,
+    session: Annotated[str | None, Query(description="Session, as the client's header names it")] = None,
     status: Annotated[str | None, Query(pattern=STATUS, description="done, failed, gone or an HTTP status")] = None,
     min_ttft: Annotated[float | None, Query(ge=0, description="Seconds to the first token, at least")] = None,
 ) -> PastRequests:
@@ -284,6 +285,7 @@ async def requests(
             until=period.until,
             profile=profile,
             client=client,
+            session=session,
             status=status,
             min_ttft=min_ttft,
             sort=page.sort,

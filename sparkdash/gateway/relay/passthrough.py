@@ -304,7 +304,7 @@ class _Relay:
         """Set while a client with keep-alives waits for a lease."""
         row = self._row = RequestRow(
             deps,
-            exchange.head.agent,
+            exchange.head,
             exchange.key.name if exchange.key else None,
             row_profile(context),
             context.route.path,

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 from sparkdash.domain.event import RequestChanged
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.gateway.deps import Deps
+from sparkdash.gateway.http.exchange import ParsedHead
+from sparkdash.gateway.http.headers import RequestHeaders
 from sparkdash.gateway.protocol.tap import Tap
 from sparkdash.limits import shown
 from sparkdash.supervisor import Lease
@@ -40,6 +42,13 @@ _CLIENTS = (
     (re.compile(r"Mozilla/"), "browser"),
 )
 _WORD = re.compile(r"[A-Za-z][\w.+-]{0,31}")
+_SESSIONS = (
+    b"x-session-id", b"x-claude-code-session-id", b"session-id", b"session_id", b"x-session-affinity",
+    b"x-opencode-session",
+)  # fmt: skip
+"""Headers that name a client's session: the common one, Claude Code's, Codex's new and old, opencode's two."""
+_SESSION = re.compile(r"[\w.:-]{1,80}", re.ASCII)
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 UNKNOWN_CLIENT = "unknown"
 _NEW: dict[str, Any] = {field.name: None for field in fields(Request)} | {"state": RequestState.WAITING}
 """Fields of a new row."""
@@ -58,6 +67,17 @@ def client_name(user_agent: str) -> str:
             return name
     word = _WORD.match(user_agent)
     return word[0].lower() if word else UNKNOWN_CLIENT
+
+
+def session_of(headers: RequestHeaders) -> str | None:
+    """Return the session that a header names; None without one, or for a value that is no plain word."""
+    named = next((headers.get(name) for name in _SESSIONS if name in headers), None)
+    return named if named is not None and _SESSION.fullmatch(named) else None
+
+
+def _trace_of(headers: RequestHeaders) -> str | None:
+    named = headers.get(b"traceparent")
+    return named if named is not None and _TRACEPARENT.fullmatch(named) else None
 
 
 def _runs_here(lease: Lease) -> bool:
@@ -79,7 +99,7 @@ class RequestRow:
     def __init__(
         self,
         deps: Deps,
-        user_agent: str,
+        head: ParsedHead,
         key: str | None,
         profile: str,
         route: str,
@@ -92,7 +112,8 @@ class RequestRow:
         self.profile = profile
         facts = self._facts = _NEW.copy()
         facts["id"] = self.id
-        facts["client"], facts["internal"] = identify_client(user_agent)
+        facts["client"], facts["internal"] = identify_client(head.agent)
+        facts["session"], facts["traceparent"] = session_of(head.headers), _trace_of(head.headers)
         facts["key"] = key
         facts["profile"] = profile
         facts["route"] = shown(route)

@@ -27,7 +27,7 @@ from sparkdash.tui.widgets.usage import UsageTable, many
 
 AGAIN_S, USAGE_AGAIN_S = 2.0, 15.0
 """Least interval between two reads of a chart that ends now, and of the usage below it."""
-GROUPS: tuple[UsageGroup, ...] = ("profile", "client", "key", "hour", "day")
+GROUPS: tuple[UsageGroup, ...] = ("profile", "client", "key", "session", "hour", "day")
 FIRST = (
     "decode_tok_s", "decode_each_tok_s", "prompt_tok_s", "ttft_p95_s", "running", "kv_used", "prefix_hit", "acceptance",
     "memory_bytes", "gpu_power_w", "memory_available_bytes", "gpu_utilization", "gpu_temperature_c",

@@ -159,6 +159,8 @@ def timeline_lines(one: Request, marks: Sequence[TimelineMark], width: int) -> l
 def _facts(one: Request, width: int) -> list[Line]:
     lines = [_fact("profile", one.profile)]
     lines.append(_fact("client", f"{one.client}{f', key {one.key}' if one.key else ''} · {one.route}"))
+    if one.session is not None:
+        lines.append(_fact("session", one.session))
     if one.energy_wh is not None:
         lines.append(_fact("energy", f"{one.energy_wh:.2f} Wh"))
     ended = f"status {number(one.status)}, {one.finish_reason or one.state.value}"
