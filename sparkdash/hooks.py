@@ -252,7 +252,7 @@ async def _spoken(process: asyncio.subprocess.Process, body: bytes) -> str:
     """Give the command its input; return the beginning of its complaints once it has ended."""
     assert process.stdin is not None  # noqa: S101 - both are pipes
     assert process.stderr is not None  # noqa: S101
-    with suppress(ConnectionError):
+    with suppress(ConnectionError, RuntimeError):  # the latter is uvloop's for a pipe whose reader is gone
         process.stdin.write(body)
         process.stdin.close()
     words = asyncio.create_task(_read(process.stderr), name="hook's words")

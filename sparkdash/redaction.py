@@ -35,9 +35,9 @@ def has_login(url: str) -> bool:
 
 
 def shown_url(url: str) -> str:
-    """Return the URL without what stands before an `@`, even where it is no URL at all."""
+    """Return the URL without what stands before an `@`, even where it is no URL at all, and without keys."""
     scheme, slashes, _ = url.rpartition("@")[0].partition("://")
-    return f"{scheme if slashes else ''}{slashes}***@{url.rpartition('@')[2]}" if "@" in url else url
+    return masked(f"{scheme if slashes else ''}{slashes}***@{url.rpartition('@')[2]}" if "@" in url else url)
 
 
 MASK = "***"
@@ -77,12 +77,17 @@ def is_secret(text: str, name: str, by_name: IsSecretName) -> bool:
 
 
 _NAMED = re.compile(
-    r"(?<![A-Za-z0-9])((?:\w+[_-])?(?:TOKEN|API[_-]?KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_\w+)?="
+    r"((?<![A-Za-z0-9])(?:\w+[_-])?(?:TOKEN|API[_-]?KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_\w+)?="
     r"|[?&](?:key|sig)=)"
     r"(?![\d.]+\b|[/~{$<*]|none\b|null\b|true\b|false\b)[^\s'\",;&\])}]{4,}",
     re.IGNORECASE,
 )
 """Value behind the name of a secret: `HF_TOKEN=…`, `--api-key=…`, `?token=…`."""
+_FLAGGED = re.compile(
+    r"((?<![\w-])--?(?:token|creds|[\w-]*(?:api[_-]?key|(?:hf|auth|access)[_-]token|password|passwd|secret)) )"
+    r"(?![-/~{$<]|none\b|null\b|true\b|false\b)[^\s'\",;&\])}]{4,}"
+)
+"""Value behind a flag for secrets, in a text with a command line in it."""
 _LOGIN = re.compile(r"(?<=://)[^\s/@:]+:[^\s/@]+(?=@)")
 _ADDRESS = re.compile(r"(https?://[^\s/?#'\"]+)/[^\s'\"]+")
 _known: set[str] = set()
@@ -97,7 +102,7 @@ def masked(text: str) -> str:
     """Replace every text that is a known secret, has the form of one, or stands behind the name of one."""
     for secret in _known:
         text = text.replace(secret, MASK)
-    return _LOGIN.sub(MASK, _NAMED.sub(rf"\1{MASK}", _FORM.sub(MASK, text)))
+    return _LOGIN.sub(MASK, _FLAGGED.sub(rf"\1{MASK}", _NAMED.sub(rf"\1{MASK}", _FORM.sub(MASK, text))))
 
 
 def masked_addresses(text: str) -> str:

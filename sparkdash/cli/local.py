@@ -30,6 +30,7 @@ from sparkdash.host.podman.podman import Podman
 from sparkdash.host.processes.process import Process
 from sparkdash.host.runtime import Runtime
 from sparkdash.nodes.node_file import nodes_file, read_nodes
+from sparkdash.rules import redact_profile
 from sparkdash.settings import Settings
 
 UNKNOWN_NODE = "SECOND_NODE"
@@ -216,7 +217,8 @@ def _startable(name: str, besides: str = "") -> Profile:
 
 
 def _managed(name: str) -> Profile:
-    profile = configured_catalog().find(name)
+    """Return a profile that sparkdash starts, without its secrets: its command is only shown."""
+    profile = redact_profile(configured_catalog().find(name))
     if not adapter_of(profile).managed:
         raise AdmissionError(
             f"{profile.name} is a server at {profile.url}, which sparkdash does not start.",

@@ -287,6 +287,19 @@ def test_check_names_flags_that_a_program_was_seen_not_to_list(sparkdash: Run, p
     assert sparkdash("profiles", "check").out == "2 profiles, no problems.\n"
 
 
+def test_a_command_that_is_shown_or_exported_has_no_secret(sparkdash: Run, profile_folder: Path) -> None:
+    token = "hf_" + "Zz9" * 8
+    held = f"max-model-len: 4096, api-key: hunter2secret, hf-overrides: {{t: {token}}}"
+    text = GOOD.replace("max-model-len: 4096", held) + f"env: {{FOO: {token}, PROXY: 'http://u:hunter2secret@h:1'}}\n"
+    (profile_folder / "small.yaml").write_text(text)
+    for words in (("use", "small", "--dry-run"), ("use", "small", "--dry-run", "--json")):
+        assert not {word for word in (token, "hunter2secret") if word in sparkdash(*words).out}
+    for form in ("podman", "quadlet"):
+        told = sparkdash("profiles", "export", "small", "--as", form).out
+        assert "4096" in told
+        assert not {word for word in (token, "hunter2secret") if word in told}
+
+
 def test_the_rules_are_listed_with_their_evidence(sparkdash: Run) -> None:
     assert "enforce-eager" in sparkdash("profiles", "check", "--rules").out
     assert "59 tok/s with, 26 without" in sparkdash("profiles", "check", "--rule", "enforce-eager").out

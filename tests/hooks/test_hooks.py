@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import typer
+import uvloop
 from aiohttp import web
 
 from sparkdash import hooks as hooks_room
@@ -204,6 +205,20 @@ async def test_a_command_ends_with_its_own_end_though_a_child_of_it_stays(tmp_pa
 async def test_a_command_that_ignores_its_input_or_shouts_is_no_trouble() -> None:
     assert await ran(command("pass")) is None
     assert await ran(command("import sys; sys.stderr.write('x' * 5_000_000)")) is None
+
+
+def test_a_command_that_has_ended_before_its_input_is_told_by_its_end() -> None:
+    """uvloop's pipe refuses a write then by another error than asyncio's."""
+
+    async def late() -> str:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec("/bin/false", stdin=pipe, stderr=pipe, start_new_session=True)
+        assert process.stdin is not None
+        process.stdin.transport.abort()
+        await process.wait()
+        return await hooks_room._spoken(process, b"{}")
+
+    assert uvloop.run(late()) == ""
 
 
 @asynccontextmanager

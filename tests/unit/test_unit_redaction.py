@@ -16,6 +16,7 @@ from sparkdash.redaction import (
     masked_command,
     masked_values,
     remember_secrets,
+    shown_url,
 )
 from sparkdash.rules import redact_profile, secret_at
 
@@ -118,6 +119,8 @@ def test_a_secret_for_one_node_is_found_and_masked_as_well() -> None:
     [
         ("not ['HF_TOKEN=anything-at-all', 'A=1']", "not ['HF_TOKEN=***', 'A=1']"),
         ("vllm serve --api-key=hunter2x --port 1", "vllm serve --api-key=*** --port 1"),
+        ("not '-x --hf-token hunter2 --creds u:hunter2'", "not '-x --hf-token *** --creds ***'"),
+        ("--stop-token <eos> --stop-token 7 --api-key-file /k", "--stop-token <eos> --stop-token 7 --api-key-file /k"),
         ("GET https://h/x?token=abcdef&n=1", "GET https://h/x?token=***&n=1"),
         ("pull https://me:letmein@registry.example/x", "pull https://***@registry.example/x"),
         ("max_tokens=4096 stop_token=/x key=1 MY_TOKEN=none", "max_tokens=4096 stop_token=/x key=1 MY_TOKEN=none"),
@@ -133,6 +136,10 @@ def test_a_secret_of_the_environment_is_masked_wherever_it_appears(monkeypatch: 
     monkeypatch.setattr(redaction, "_known", set())
     remember_secrets({"MY_API_KEY": "correct horse battery", "HOME": "/home/somebody", "SHORT_KEY": "abc"})
     assert masked("Error: correct horse battery of /home/somebody, abc") == "Error: *** of /home/somebody, abc"
+
+
+def test_an_address_is_shown_without_login_and_keys() -> None:
+    assert shown_url("https://u:pw@x.y/v1?key=hunter2") == "https://***@x.y/v1?key=***"
 
 
 def test_of_a_webhook_only_the_host_is_shown() -> None:

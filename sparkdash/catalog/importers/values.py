@@ -11,7 +11,7 @@ from typing import Any, Literal
 from sparkdash.catalog import yaml12
 from sparkdash.domain.profile import AUTO
 from sparkdash.errors import ProfileError
-from sparkdash.redaction import is_secret, is_secret_variable, masked, masked_command, masked_values
+from sparkdash.redaction import is_secret, is_secret_variable, masked, masked_values
 
 Kind = Literal["unknown", "dropped", "rewritten", "note"]
 
@@ -83,20 +83,15 @@ class ImportNotes:
         return {key: value for key, value in made.items() if value or key not in ("env", "env_from")}
 
     def _add(self, kind: Kind, what: str, why: str) -> None:
-        what = masked_text(what)
-        self.found[Remark(kind, what if len(what) <= 200 else what[:199] + "…", masked_text(why))] = None
+        what = masked(what)
+        self.found[Remark(kind, what if len(what) <= 200 else what[:199] + "…", masked(why))] = None
 
 
 NO_SECRETS = "a secret must not be in a profile: its value was not kept, set it in the daemon's environment"
 
 
-def masked_text(text: str) -> str:
-    """Mask secrets in a text with words of a command."""
-    return masked(" ".join(masked_command(text.split(" "))))
-
-
 def import_refused(message: str, hint: str | None = None) -> ProfileError:
-    return ProfileError(masked_text(message), code="import_refused", hint=hint)
+    return ProfileError(masked(message), code="import_refused", hint=hint)
 
 
 def parse_bounded_yaml(text: str) -> dict[str, Any]:
