@@ -47,6 +47,7 @@ test: engines ## what a commit needs: every unit, contract and property test, an
 
 full: engines ## every test, with a table of where the time goes; ROOMS=real,two_hosts: those folders of tests/ only
 	@sh tests/two_hosts/ray.sh
+	@sh tests/podman/docker.sh
 	@SPARKDASH_FULL=1 $(TEST_ENV) $(PYTEST) --times $(foreach room,$(subst $(,), ,$(ROOMS)),tests/$(room))
 
 engines: $(VENV)/.dev # what the tests run against: podman, two hosts, a real vLLM and llama-server, two clients

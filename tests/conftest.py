@@ -26,6 +26,7 @@ import pytest
 import structlog
 import uvloop
 from daemons import Daemon, own_folder_variables
+from docker_daemon import DockerDaemon
 from own_run import engine_ports
 from run_times import RunTimes
 from thorough import tries
@@ -228,6 +229,14 @@ class HostFs:
 @pytest.fixture(scope="session")
 def hostfs(tmp_path_factory: pytest.TempPathFactory) -> HostFs:
     return HostFs(tmp_path_factory.mktemp("image"))
+
+
+@pytest.fixture(scope="session")
+def docker_daemon() -> Iterator[DockerDaemon]:
+    """Real dockerd of this worker; a skip where there is none."""
+    made = DockerDaemon()
+    yield made
+    made.end()
 
 
 BITS = {"F8_E4M3": 8, "U8": 8, "I32": 32, "BF16": 16, "F32": 32}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 from sparkdash.catalog.catalog import nearest
 from sparkdash.domain.memory import LoadContiguity, MemoryAccount
@@ -169,6 +169,7 @@ def file_system(path: str, mountinfo: str) -> str | None:
 
 
 COMMAND = ("podman", "info", "--format", "json")
+DOCKER = ("docker", "info", "--format", "{{json .}}")
 
 _NUMBERS = re.compile(r"\d+")
 
@@ -216,6 +217,15 @@ def podman_info_of(readings: Readings) -> PodmanInfo:
     if (info := parse_podman_info(done)) is None:
         raise Unreadable("`podman info` fails, see the check podman")
     return info
+
+
+def docker_info(done: CommandResult) -> dict[str, Any]:
+    """Parse the result of DOCKER; a daemon that does not answer leaves `ServerVersion` out."""
+    try:
+        found = json.loads(done.out)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def version_numbers(version: str) -> tuple[int, ...]:

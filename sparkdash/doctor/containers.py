@@ -1,4 +1,4 @@
-"""Checks of what containers need: podman, the CDI description of the GPU, rights. Pure."""
+"""Checks of what containers need: podman or docker, the CDI description of the GPU, rights. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from sparkdash.host.podman.answers import last_words
 from sparkdash.host.processes.leftovers import SECCOMP
 from sparkdash.units import GIB, gib
 
-DOCKER = ("docker", "version", "--format", "{{.Server.Version}}")
 OLDEST = (4, 3)
 """Oldest podman that sparkdash was run with; CDI devices came with 4.1."""
 MOUNTS = "/proc/self/mountinfo"
@@ -35,24 +34,57 @@ FULL, SCARCE = 10 * GIB, 60 * GIB
     "podman",
     "The container runtime is there, new enough, and answers.",
     reads=(USERNS,),
-    runs=(podman_info.COMMAND, DOCKER),
+    runs=(podman_info.COMMAND, podman_info.DOCKER),
 )
 def runtime(readings: Readings) -> Iterator[CheckResult]:
     if readings.settings.runtime == "process":
         yield note("The settings run engines as plain processes; podman is not needed.")
     elif readings.settings.runtime == "docker":
-        yield _docker(readings)
+        yield from _docker(readings)
     else:
         yield _podman(readings)
 
 
-def _docker(readings: Readings) -> CheckResult:
-    done = readings.ran(DOCKER)
+def _docker(readings: Readings) -> Iterator[CheckResult]:
+    done = readings.ran(podman_info.DOCKER)
     if done is None:
-        return fail("The settings name docker, and it is not installed.", "sudo apt install docker.io")
-    if done.code:
-        return fail(f"docker's daemon does not answer: {_words(done)}.", "sudo systemctl start docker")
-    return ok(f"docker {done.out.strip()} (docker version).")
+        found = "The settings name docker, and it is not installed."
+        yield fail(f"{found}{_other('podman', readings)}", "sudo apt install docker.io")
+        return
+    info = podman_info.docker_info(done)
+    if not (version := info.get("ServerVersion")):
+        words = last_words(str(*(info.get("ServerErrors") or [])[:1])) or _words(done)
+        denied = "permission denied" in words
+        fix = (
+            readings.path("sudo usermod -aG docker {user}, and log in again")
+            if denied
+            else "sudo systemctl start docker"
+        )
+        yield fail(f"docker's daemon does not answer: {words}.", fix)
+        return
+    rootless = any("rootless" in str(each) for each in info.get("SecurityOptions") or ())
+    yield ok(f"docker {version}, {'rootless' if rootless else 'root'}, {info.get('Driver')} (docker info).")
+    if readings.rootless and not rootless:
+        yield warn(
+            "Engines in docker belong to root: sparkdash's memory guard, which runs as you, cannot end them.",
+            'runtime = "podman" in config.toml, or docker\'s rootless mode',
+        )
+    if not info.get("LiveRestoreEnabled"):
+        yield note(
+            "A restart or update of docker ends all engines: its live-restore is off.",
+            '"live-restore": true in /etc/docker/daemon.json; sudo systemctl reload docker',
+        )
+    if "nvidia" not in (info.get("Runtimes") or {}) and "nvidia" not in str(info.get("DiscoveredDevices")):
+        yield note(
+            "docker lists no NVIDIA runtime and no CDI device (docker info): engines may get no GPU.",
+            "sudo nvidia-ctk runtime configure --runtime=docker; sudo systemctl restart docker",
+        )
+
+
+def _other(program: str, readings: Readings) -> str:
+    """Name the program that the settings do not name, where this box has it."""
+    done = readings.ran(podman_info.DOCKER if program == "docker" else podman_info.COMMAND)
+    return "" if done is None or done.code else f' This box has {program}: runtime = "{program}" in config.toml.'
 
 
 def _podman(readings: Readings) -> CheckResult:
@@ -61,7 +93,7 @@ def _podman(readings: Readings) -> CheckResult:
     except Unreadable as why:
         return fail(f"{why}.", "podman system migrate; when that hangs too: sudo reboot")
     if done is None:
-        return fail("podman is not installed.", "sudo apt install podman")
+        return fail(f"podman is not installed.{_other('docker', readings)}", "sudo apt install podman")
     if (info := podman_info.parse_podman_info(done)) is None:
         return _failing(done, readings)
     about = f"podman {info.version}, {'rootless' if readings.rootless else 'root'}, {info.oci_runtime}, {info.network}"
@@ -97,32 +129,39 @@ def _words(done: CommandResult) -> str:
     "images",
     "There is room for images, on a file system of this box.",
     reads=(MOUNTS,),
-    runs=(podman_info.COMMAND,),
+    runs=(podman_info.COMMAND, podman_info.DOCKER),
     disks=("{graphroot}",),
 )
 def images(readings: Readings) -> Iterator[CheckResult]:
-    if readings.settings.runtime != "podman":
-        yield note(f"The folder of {readings.settings.runtime} is not checked.")
+    if (program := readings.settings.runtime) == "process":
+        yield note("The settings run engines as plain processes, which need no images.")
         return
-    info = podman_info.podman_info_of(readings)
-    kind = file_system(info.graph_root, readings.file(MOUNTS) or "")
+    if program == "docker":
+        told = podman_info.docker_info(readings.ran(podman_info.DOCKER) or CommandResult(1, "", ""))
+        root, driver = told.get("DockerRootDir"), told.get("Driver")
+        if not root:
+            raise Unreadable("`docker info` fails, see the check podman")
+    else:
+        info = podman_info.podman_info_of(readings)
+        root, driver = info.graph_root, info.graph_driver
+    kind = file_system(root, readings.file(MOUNTS) or "")
     disk = readings.disk("{graphroot}")
-    where = f"{info.graph_root} ({info.graph_driver} on {kind or 'an unknown file system'}, podman info)"
+    where = f"{root} ({driver} on {kind or 'an unknown file system'}, {program} info)"
     room = f"{gib(disk.free)} of {gib(disk.total)} free in {where}"
-    if kind in REMOTE:
+    if kind in REMOTE and program == "podman":
         yield fail(
             f"Images are on a network file system, where rootless podman cannot keep layers: {room}.",
             'graphroot = "/var/tmp/containers" under [storage] in ~/.config/containers/storage.conf',
         )
-    elif info.graph_driver == "vfs":
+    elif driver == "vfs" and program == "podman":
         yield warn(
             f"The driver vfs copies every layer whole: {room}.",
             'driver = "overlay" in ~/.config/containers/storage.conf, then podman system reset (it removes all images)',
         )
     elif disk.free < FULL:
-        yield fail(f"{room}: no image fits.", "podman image prune --all")
+        yield fail(f"{room}: no image fits.", f"{program} image prune --all")
     elif disk.free < SCARCE:
-        yield warn(f"{room}: an image has about 20 GB, and an update needs it twice.", "podman image prune")
+        yield warn(f"{room}: an image has about 20 GB, and an update needs it twice.", f"{program} image prune")
     else:
         yield ok(f"{room}.")
 

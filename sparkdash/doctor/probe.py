@@ -242,9 +242,12 @@ class Probe:
             "hf_home": self._own(self.settings.hf_home),
             "cache_dir": self._own(self.settings.cache_dir),
         }
-        done = commands.get(check.COMMAND)
-        if isinstance(done, CommandResult) and (info := check.parse_podman_info(done)) and info.graph_root:
-            names["graphroot"] = info.graph_root
+        done = commands.get(check.DOCKER if self.settings.runtime == "docker" else check.COMMAND)
+        if isinstance(done, CommandResult):
+            info = check.parse_podman_info(done)
+            root = info.graph_root if info else ""
+            if root := root or str(check.docker_info(done).get("DockerRootDir") or ""):
+                names["graphroot"] = root
         return names
 
     def _own(self, path: Path) -> str:

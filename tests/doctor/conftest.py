@@ -122,6 +122,19 @@ def info(**changes: Any) -> CommandResult:
     return CommandResult(0, json.dumps(said), "")
 
 
+def docker_info(**changes: Any) -> CommandResult:
+    """`docker info` of DGX OS's docker, shortened; any field may be changed."""
+    said = {
+        "ServerVersion": "28.3.3",
+        "Driver": "overlay2",
+        "DockerRootDir": "/var/lib/docker",
+        "LiveRestoreEnabled": True,
+        "SecurityOptions": ["name=apparmor", "name=seccomp,profile=builtin"],
+        "Runtimes": {"nvidia": {"path": "nvidia-container-runtime"}, "runc": {"path": "runc"}},
+    }
+    return CommandResult(0, json.dumps(said | changes), "")
+
+
 IDLE = Gpu(name="NVIDIA GB10", driver=DRIVER, utilization=0.0, power_w=4.2, sm_clock_mhz=208.0)
 STUCK = Gpu(name="NVIDIA GB10", driver=DRIVER, utilization=0.96, power_w=19.5, sm_clock_mhz=799.0)
 

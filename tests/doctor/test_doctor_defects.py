@@ -66,6 +66,12 @@ class Defect(NamedTuple):
     """Other checks that see the same, or can say no more."""
 
 
+def _docker(spark: Any, **changes: Any) -> None:
+    """The settings name docker, whose `docker info` is changed so."""
+    spark.set(runtime="docker")
+    spark.commands[check.DOCKER] = box.docker_info(**changes)
+
+
 def _driver(spark: Any, version: str) -> None:
     spark.write(
         "/proc/driver/nvidia/version",
@@ -85,7 +91,13 @@ DEFECTS = {
     "a newer one": Defect(lambda s: s.commands.update({check.COMMAND: CommandResult(125, "", "Error: failed to reexec: Permission denied")}), "podman", Status.FAIL, "apparmor_restrict_unprivileged_userns is 1", "reload apparmor", also=frozenset({"images", "cdi-version"})),
     "namespaces refused without AppArmor": Defect(lambda s: (s.remove(USERNS), s.commands.update({check.COMMAND: CommandResult(125, "", "Error: failed to reexec: Permission denied")})), "podman", Status.FAIL, "failed to reexec", "system migrate", also=frozenset({"images", "cdi-version"})),
     "podman speaks in riddles": Defect(lambda s: s.commands.update({check.COMMAND: CommandResult(0, "<html>", "")}), "podman", Status.FAIL, "fails: status 0", also=frozenset({"images", "cdi-version"})),
-    "docker does not answer": Defect(lambda s: (s.set(runtime="docker"), s.commands.update({("docker", "version", "--format", "{{.Server.Version}}"): CommandResult(1, "", "Cannot connect to the Docker daemon")})), "podman", Status.FAIL, "Cannot connect", "systemctl start docker"),
+    "docker does not answer": Defect(lambda s: _docker(s, ServerVersion="", ServerErrors=["Cannot connect to the Docker daemon"]), "podman", Status.FAIL, "Cannot connect", "systemctl start docker"),
+    "docker is not for this user": Defect(lambda s: _docker(s, ServerVersion="", ServerErrors=["permission denied while trying to connect"]), "podman", Status.FAIL, "permission denied", "usermod -aG docker lab"),
+    "docker's engines are root's": Defect(_docker, "podman", Status.WARN, "memory guard, which runs as you, cannot end them", "rootless mode"),
+    "docker ends its engines": Defect(lambda s: _docker(s, LiveRestoreEnabled=False), "podman", Status.NOTE, "ends all engines", "live-restore"),
+    "docker without the GPU": Defect(lambda s: _docker(s, Runtimes={"runc": {}}), "podman", Status.NOTE, "may get no GPU", "nvidia-ctk runtime configure"),
+    "podman is missing beside docker": Defect(lambda s: (_docker(s), s.set(runtime="podman"), s.commands.pop(check.COMMAND)), "podman", Status.FAIL, 'This box has docker: runtime = "docker"', "apt install podman", also=frozenset({"images", "cdi-version"})),
+    "no room for docker's images": Defect(lambda s: (_docker(s), s.disks.update({"/var/lib/docker": Disk(900 * GIB, 3 * GIB)})), "images", Status.FAIL, "no image fits", "docker image prune"),
     "no default of seccomp": Defect(lambda s: s.remove("/usr/share/containers/seccomp.json"), "io-uring", Status.NOTE, "no default seccomp profile", "apt install containers-common"),
     "a kernel without io_uring": Defect(lambda s: s.write("/proc/sys/kernel/io_uring_disabled", "2\n"), "io-uring", Status.NOTE, "The kernel refuses io_uring"),
     "images on NFS": Defect(lambda s: s.write("/proc/self/mountinfo", NFS), "images", Status.FAIL, "network file system", "graphroot =", also=frozenset({"weights"})),

@@ -12,8 +12,8 @@ import pytest
 
 from sparkdash.doctor import CHECKS, Probe, examine, probe
 from sparkdash.doctor import check as podman_info
-from sparkdash.doctor.check import DaemonSeen, Disk, Unreadable, file_system
-from sparkdash.doctor.containers import DOCKER, TOOLKIT
+from sparkdash.doctor.check import DOCKER, DaemonSeen, Disk, Unreadable, file_system
+from sparkdash.doctor.containers import TOOLKIT
 from sparkdash.domain.node import Status
 from sparkdash.errors import AdmissionError
 from sparkdash.host.command import CommandResult
@@ -86,7 +86,9 @@ async def test_other_runtimes_need_less(spark: Any, runtime: str) -> None:
     """Without podman, what is podman's own is a note or well, never a fault."""
     spark.remove("/etc/subuid")
     spark.remove("/run/cdi/nvidia.yaml")
-    spark.commands[DOCKER] = CommandResult(0, "28.3.0\n", "")
+    spark.commands[DOCKER] = CommandResult(
+        0, '{"ServerVersion": "28.3.0", "DockerRootDir": "/var/lib/docker", "SecurityOptions": ["name=rootless"]}', ""
+    )
     spark.set(runtime=runtime)
     spark.changes = {"daemon": DaemonSeen("", problem="No sparkdash daemon answers.")}
     faults = {one.name for one in await spark.examine() if one.status in (Status.WARN, Status.FAIL)}

@@ -59,10 +59,14 @@ def collection(hostfs: Any, registry: ImageRegistry, tmp_path_factory: pytest.Te
     return made
 
 
-@pytest.fixture(scope="module")
-def box(new_daemon: Callable[..., Any], hub: FakeHub, registry: ImageRegistry) -> Iterator[Any]:
-    """Folders of a user who has nothing yet; the daemon is not started."""
-    daemon = new_daemon(runtime="podman", reserve_gib=0.5, port=0, stop_grace_s=2)
+@pytest.fixture(scope="module", params=["podman", pytest.param("docker", marks=pytest.mark.full)])
+def box(
+    request: pytest.FixtureRequest, new_daemon: Callable[..., Any], hub: FakeHub, registry: ImageRegistry
+) -> Iterator[Any]:
+    """Folders of a user who has nothing yet, with podman or docker; the daemon is not started."""
+    if request.param == "docker":
+        request.getfixturevalue("docker_daemon")
+    daemon = new_daemon(runtime=request.param, reserve_gib=0.5, port=0, stop_grace_s=2)
     home = daemon.root / "home"
     home.mkdir()
     config = daemon.root / "config" / "config.toml"

@@ -56,6 +56,21 @@ def test_steps_are_read_with_their_stage_and_the_share_that_is_over() -> None:
     assert plain.fraction == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize(
+    ("lines", "step"),
+    [
+        (["Step 2/4 : RUN make", " ---> Using cache"], ("RUN make", 2, 4, True)),
+        (["#3 [internal] load build context", "#5 [stage-1 2/3] RUN echo [1/2] x"], ("RUN echo [1/2] x", 2, 3, False)),
+        (["#4 [1/3] COPY a b", "#4 sha256:73c61c6376", "#4 CACHED"], ("COPY a b", 1, 3, True)),
+    ],
+)
+def test_steps_of_dockers_builders_are_read(lines: list[str], step: tuple[str, int, int, bool]) -> None:
+    """Docker 28 with its older builder, and BuildKit of 20.10, as both printed them."""
+    reader = BuildReader("localhost/a:1")
+    *_, last = [found for line in lines if (found := reader.feed(line))]
+    assert (last.text, last.number, last.of, last.cached) == step
+
+
 def test_the_last_lines_are_kept_and_obey_nothing() -> None:
     reader = BuildReader("localhost/a:1")
     for number in range(TAIL + 5):

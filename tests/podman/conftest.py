@@ -6,8 +6,9 @@ import os
 import shutil
 import subprocess
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -61,35 +62,57 @@ class Ground:
         return fifo
 
 
+PODMAN = pytest.param("podman", marks=pytest.mark.podman)
+DOCKER = pytest.param("docker", marks=[pytest.mark.full, pytest.mark.podman])
+
+
 @pytest.fixture(scope="session")
-def busybox_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """An image of a few MB from scratch; no registry is asked."""
+def build_busybox(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """Builds an image of a few MB from scratch with a program, once a worker; no registry is asked."""
     busybox = shutil.which("busybox")
     assert busybox, "these tests need a static busybox: apt-get install busybox-static"
     folder = tmp_path_factory.mktemp("image")
     shutil.copy(busybox, folder / "busybox")
     (folder / "Containerfile").write_text(BUILD)
     image = f"localhost/sparkdash-test-busybox:{os.getpid()}"
-    subprocess.run(["podman", "build", "-q", "-t", image, str(folder)], check=True, capture_output=True, timeout=60)
-    yield image
-    subprocess.run(["podman", "rmi", "--force", image], check=True, capture_output=True, timeout=60)
+
+    @cache
+    def build(program: str) -> str:
+        words = [program, "build", "-q", "-t", image, "-f", str(folder / "Containerfile"), str(folder)]
+        subprocess.run(words, check=True, capture_output=True, timeout=60)
+        return image
+
+    return build
+
+
+@pytest.fixture(params=[PODMAN, DOCKER])
+def program(request: pytest.FixtureRequest) -> str:
+    """Podman, then docker with its daemon."""
+    if request.param == "docker":
+        request.getfixturevalue("docker_daemon")
+    return request.param
 
 
 @pytest.fixture
-async def podman_ground(busybox_image: str, tmp_path: Path) -> AsyncIterator[Ground]:
-    ground = Ground(Podman(), Podman, busybox_image, tmp_path)
+async def container_ground(program: str, build_busybox: Callable[[str], str], tmp_path: Path) -> AsyncIterator[Ground]:
+    """Real podman, then real docker."""
+    ground = Ground(Podman(program), lambda: Podman(program), build_busybox(program), tmp_path)
     yield ground
     await _clear(ground)
 
 
-@pytest.fixture(params=[pytest.param("podman", marks=pytest.mark.podman), "process"])
+@pytest.fixture(params=[PODMAN, DOCKER, "process"])
 async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ground]:
-    if request.param == "podman":
-        # by name, as only this runtime needs the image to be built
-        ground = Ground(Podman(), Podman, request.getfixturevalue("busybox_image"), tmp_path)
-    else:
+    """Every runtime in turn."""
+    name = request.param
+    if name == "process":
         folder = tmp_path / "processes"
         ground = Ground(Process(folder), lambda: Process(folder), None, tmp_path)
+    else:
+        if name == "docker":
+            request.getfixturevalue("docker_daemon")
+        # by name, as only containers need the image to be built
+        ground = Ground(Podman(name), lambda: Podman(name), request.getfixturevalue("build_busybox")(name), tmp_path)
     yield ground
     await _clear(ground)
 

@@ -1,4 +1,4 @@
-"""`sparkdash build` with a real podman and a real git: built, labelled, refused, ended, resumed."""
+"""`sparkdash build` with a real podman, a real docker and a real git: built, labelled, refused, ended, resumed."""
 
 from __future__ import annotations
 
@@ -35,6 +35,15 @@ class Home:
     folder: Path
     base: str
     prefix: str
+    program: str
+
+    def ask(self, *words: str) -> str:
+        return subprocess.run([self.program, *words], capture_output=True, text=True, timeout=60, check=False).stdout
+
+    def labels(self, image: str) -> dict[str, str]:
+        return (
+            json.loads(self.ask("image", "inspect", "--format", "{{json .Config.Labels}}", image).strip() or "{}") or {}
+        )
 
     @property
     def environment(self) -> dict[str, str]:
@@ -74,23 +83,16 @@ class Home:
 
 
 @pytest.fixture
-def home(busybox_image: str, tmp_path: Path) -> Iterator[Home]:
+def home(program: str, build_busybox: Callable[[str], str], tmp_path: Path) -> Iterator[Home]:
     """A home without shipped profiles; its images are removed at the end."""
-    made = Home(tmp_path / "home", busybox_image, f"localhost/sparkdash-test-build-{uuid.uuid4().hex[:8]}")
+    prefix = f"localhost/sparkdash-test-build-{uuid.uuid4().hex[:8]}"
+    made = Home(tmp_path / "home", build_busybox(program), prefix, program)
     made.profiles.mkdir(parents=True)
-    (made.folder / "config" / "config.toml").write_text("shipped_profiles = false\n")
+    (made.folder / "config" / "config.toml").write_text(f'shipped_profiles = false\nruntime = "{program}"\n')
     yield made
-    for image in _podman("images", "--format", "{{.Repository}}:{{.Tag}}").split():
+    for image in made.ask("images", "--format", "{{.Repository}}:{{.Tag}}").split():
         if image.startswith(made.prefix):
-            _podman("rmi", "--force", image)
-
-
-def _podman(*words: str) -> str:
-    return subprocess.run(["podman", *words], capture_output=True, text=True, timeout=60, check=False).stdout
-
-
-def _labels(image: str) -> dict[str, str]:
-    return json.loads(_podman("image", "inspect", "--format", "{{json .Labels}}", image) or "{}") or {}
+            made.ask("rmi", "--force", image)
 
 
 def _wait_for(process: subprocess.Popen[str], words: str) -> None:
@@ -117,7 +119,7 @@ def test_an_image_is_built_and_carries_where_it_is_from(home: Home) -> None:
     first, *_, last = map(json.loads, done.stdout.splitlines())
     (planned,) = first["builds"]
     assert (last["image"], last["done"], last["provenance"]["profile"]) == (home.image(), True, "a")
-    labels = _labels(home.image())
+    labels = home.labels(home.image())
     assert labels["sparkdash.build.digest"] == planned["digest"]
     assert "sparkdash.build.version" in labels
     assert "RUN echo two" in Path(last["log"]).read_text()
@@ -130,10 +132,10 @@ def test_nothing_is_built_unless_somebody_says_so(home: Home) -> None:
     home.profile(context="img")
     done = home.run("build", "a")
     assert (done.returncode, "--yes" in done.stderr) == (3, True)
-    assert "podman build of Containerfile" in done.stdout
+    assert f"{home.program} build of Containerfile" in done.stdout
     dry = home.run("build", "a", "--dry-run", "--json")
-    assert json.loads(dry.stdout)["builds"][0]["command"].startswith("podman build --layers")
-    assert _labels(home.image()) == {}
+    assert json.loads(dry.stdout)["builds"][0]["command"].startswith(f"{home.program} build --force-rm")
+    assert home.labels(home.image()) == {}
 
 
 @pytest.mark.full
@@ -141,14 +143,14 @@ def test_a_failing_step_is_shown_and_the_older_image_keeps_its_name(home: Home) 
     home.containerfile(WAITS)
     home.profile(context="img")
     assert home.run("build", "a", "--yes").returncode == 0
-    before = _labels(home.image())
+    before = home.labels(home.image())
     home.containerfile("FROM {base}\nRUN echo this compiler is missing; exit 7\n")
     done = home.run("build", "a", "--yes")
     assert done.returncode == 4
     assert "failed at step 2" in done.stderr
     assert "this compiler is missing" in done.stderr
     assert "The whole log is" in done.stderr
-    assert _labels(home.image()) == before
+    assert home.labels(home.image()) == before
 
 
 @pytest.mark.full
@@ -187,7 +189,7 @@ def test_a_full_disk_is_told_before_anything_begins(home: Home) -> None:
     done = home.run("build", "a", "--yes")
     assert done.returncode == 5
     assert "needs 90000 GiB of disk" in done.stderr.replace(",", "").replace(".0", "")
-    assert _labels(home.image()) == {}
+    assert home.labels(home.image()) == {}
 
 
 @pytest.mark.full
@@ -200,6 +202,7 @@ def test_too_little_memory_is_told_before_anything_begins(home: Home) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("program", ["podman"], indirect=True)  # docker's older builder heeds no --platform
 def test_a_result_for_another_processor_gets_no_name(home: Home) -> None:
     other = "amd64" if os.uname().machine == "aarch64" else "arm64"
     home.containerfile(f"FROM --platform=linux/{other} scratch\nCOPY Containerfile /y\n")
@@ -207,7 +210,7 @@ def test_a_result_for_another_processor_gets_no_name(home: Home) -> None:
     done = home.run("build", "a", "--yes")
     assert done.returncode == 5
     assert f"was built for {other}" in done.stderr
-    assert _labels(home.image()) == {}
+    assert home.labels(home.image()) == {}
 
 
 @pytest.fixture
@@ -251,10 +254,10 @@ def test_a_repository_is_fetched_at_its_commit_and_labelled_with_it(
     home.profile(repo=repo, commit=commit, context="docker", containerfile="Dockerfile")
     done = home.run("build", "a", "--yes")
     assert done.returncode == 0, done.stderr
-    labels = _labels(home.image())
+    labels = home.labels(home.image())
     assert labels["org.opencontainers.image.revision"] == commit
     assert labels["org.opencontainers.image.source"] == repo
-    assert "echo here" in _podman("history", "--no-trunc", "--format", "{{.CreatedBy}}", home.image())
+    assert "echo here" in home.ask("history", "--no-trunc", "--format", "{{.CreatedBy}}", home.image())
 
 
 @pytest.mark.full
@@ -262,7 +265,7 @@ def test_a_source_that_cannot_be_fetched_is_told(home: Home, repository: Callabl
     repo, _ = repository("FROM {base}\n")
     home.profile(repo=repo, commit="0" * 40, context="docker")
     done = home.run("build", "a", "--yes")
-    assert (done.returncode, "git fetch" in done.stderr) == (4, True), done.stderr
+    assert (done.returncode, "not our ref" in done.stderr) == (4, True), done.stderr
 
 
 @pytest.mark.full
@@ -289,9 +292,11 @@ def test_lists_say_what_can_be_built_what_is_built_and_what_is_older(home: Home)
 
 
 @pytest.mark.full
-def test_another_runtime_builds_nothing_and_says_so(home: Home) -> None:
+def test_a_runtime_that_cannot_build_says_so(home: Home) -> None:
+    """Plain processes have no images; docker replaces no FROM."""
     home.containerfile(WAITS)
-    home.profile(context="img")
-    (home.folder / "config" / "config.toml").write_text('shipped_profiles = false\nruntime = "docker"\n')
+    home.profile(context="img", base=home.base if home.program == "docker" else None)
+    if home.program == "podman":
+        (home.folder / "config" / "config.toml").write_text('shipped_profiles = false\nruntime = "process"\n')
     done = home.run("build", "a", "--yes")
     assert (done.returncode, 'Set runtime = "podman"' in done.stderr) == (3, True)

@@ -32,17 +32,17 @@ def memory_limit(container: ContainerInfo) -> Path:
     return found[0]
 
 
-async def test_a_container_that_was_killed_is_known_by_its_control_group(podman_ground: Any) -> None:
+async def test_a_container_that_was_killed_is_known_by_its_control_group(container_ground: Any) -> None:
     """By its id alone: after the end nobody tells which pids it had."""
     log, began = KernelLog(), time.time()
     if await log.since(began) is None:
         pytest.skip("the kernel's log is not readable here")
-    gate = podman_ground.gate("go")
-    spec = podman_ground.spec(f"read x < {gate}; while :; do x=$x$x; done")
-    container = await podman_ground.runtime.start(spec)
+    gate = container_ground.gate("go")
+    spec = container_ground.spec(f"read x < {gate}; while :; do x=$x$x; done")
+    container = await container_ground.runtime.start(spec)
     memory_limit(container).write_text(str(32 * MIB))
     await asyncio.to_thread(gate.write_text, "aaaaaaaa\n")
-    assert await podman_ground.runtime.wait(spec.name) == 137
+    assert await container_ground.runtime.wait(spec.name) == 137
     found = await log.since(began)
     assert found is not None
     line = explains(found, (), container.id)

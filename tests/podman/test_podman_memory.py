@@ -34,25 +34,25 @@ def row(found: MemoryAccount, name: str) -> Holding:
     return next(one for one in found.holdings if one.name == name)
 
 
-async def test_a_container_of_300_mib_is_named_with_its_memory(podman_ground: Any) -> None:
+async def test_a_container_of_300_mib_is_named_with_its_memory(container_ground: Any) -> None:
     """Ours by its profile, somebody else's by its name and image, with the command that frees it; all adds up."""
-    mine, theirs = podman_ground.gate("mine"), podman_ground.gate("theirs")
-    await podman_ground.runtime.start(podman_ground.spec(HOLD.format(gate=mine), name="qwen"))
-    other = podman_ground.spec(HOLD.format(gate=theirs), name="webui", labels={})
-    await podman_ground.runtime.start(other)
+    mine, theirs = container_ground.gate("mine"), container_ground.gate("theirs")
+    await container_ground.runtime.start(container_ground.spec(HOLD.format(gate=mine), name="qwen"))
+    other = container_ground.spec(HOLD.format(gate=theirs), name="webui", labels={})
+    await container_ground.runtime.start(other)
     try:
         for gate in (mine, theirs):
             assert gate.read_text() == "up\n"
         began = time.monotonic()
-        found = await account(podman_ground)
+        found = await account(container_ground)
         took = time.monotonic() - began
     finally:
-        await podman_ground.runtime.stop(other.name, grace_s=0)
+        await container_ground.runtime.stop(other.name, grace_s=0)
     assert sum(one.bytes for one in found.holdings) == found.total
     engine, webui = row(found, "qwen"), row(found, other.name)
     assert (engine.kind, engine.remedy) == (Holder.ENGINE, "sparkdash stop qwen")
-    assert (webui.kind, webui.remedy) == (Holder.CONTAINER, f"podman stop {other.name}")
-    assert webui.what == podman_ground.image
+    assert (webui.kind, webui.remedy) == (Holder.CONTAINER, f"{container_ground.runtime.name} stop {other.name}")
+    assert webui.what == container_ground.image
     assert 300 * MIB < engine.bytes < 2 * GIB
     assert 300 * MIB < webui.bytes < 2 * GIB
     assert took < 5

@@ -70,30 +70,30 @@ def silent(monkeypatch: pytest.MonkeyPatch, *verbs: str) -> None:
 
 @pytest.mark.podman
 async def test_a_podman_that_does_not_stop_it_is_not_the_only_one_who_can(
-    podman_ground: Any, monkeypatch: pytest.MonkeyPatch
+    container_ground: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its processes are killed without podman, which then removes what is dead."""
-    spec = podman_ground.spec("trap '' TERM; echo up; while :; do sleep 1; done")
-    info = await started(podman_ground, spec)
+    spec = container_ground.spec("trap '' TERM; echo up; while :; do sleep 1; done")
+    info = await started(container_ground, spec)
     killed: list[bool] = []
     silent(monkeypatch, "stop")
 
     async def before_removal() -> None:
         killed.append(psutil.pid_exists(info.pid) and psutil.Process(info.pid).status() != "zombie")
 
-    assert await podman_ground.runtime.stop(spec.name, 1, before_removal()) == Leftovers()
+    assert await container_ground.runtime.stop(spec.name, 1, before_removal()) == Leftovers()
     assert killed == [False]
-    assert await podman_ground.runtime.inspect(spec.name) is None
+    assert await container_ground.runtime.inspect(spec.name) is None
 
 
 @pytest.mark.podman
 async def test_an_engine_that_is_dead_is_not_called_alive_since_podman_does_not_answer(
-    podman_ground: Any, monkeypatch: pytest.MonkeyPatch
+    container_ground: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = podman_ground.spec("trap '' TERM; echo up; while :; do sleep 1; done")
-    info = await started(podman_ground, spec)
+    spec = container_ground.spec("trap '' TERM; echo up; while :; do sleep 1; done")
+    info = await started(container_ground, spec)
     with monkeypatch.context() as hanging:
         silent(hanging, "stop", "rm")
-        left = await podman_ground.runtime.stop(spec.name, 1)
-    assert "`podman rm` gave no answer" in left.unremoved
+        left = await container_ground.runtime.stop(spec.name, 1)
+    assert f"`{container_ground.runtime.name} rm` gave no answer" in left.unremoved
     assert not psutil.pid_exists(info.pid) or psutil.Process(info.pid).status() == "zombie"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -50,6 +51,12 @@ def own_podman_storage(worker: str) -> None:
 
 def end(folder: Path) -> None:
     """Kill every process of the run, unmount what it mounted and remove its folder. Safe to repeat."""
+    for pid in folder.glob("docker-*/pid"):  # it ends its containers, which have not inherited the run's variable
+        with contextlib.suppress(ProcessLookupError):
+            daemon = os.pidfd_open(int(pid.read_text()))
+            signal.pidfd_send_signal(daemon, signal.SIGTERM)
+            select.select([daemon], [], [], 20)
+            os.close(daemon)
     for _ in range(50):  # a process that is killed may have started another meanwhile
         if not (left := _processes_of(folder)):
             break
@@ -61,6 +68,11 @@ def end(folder: Path) -> None:
         if (conf.parent / "graph").exists() and shutil.which("podman"):
             env = {**os.environ, "CONTAINERS_STORAGE_CONF": str(conf)}
             subprocess.run(["podman", "rm", "--all", "--force", "--time", "0"], env=env, capture_output=True)
+    remove_folder(folder)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all that is mounted below it."""
     mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for place in sorted((each for each in mounted if each.startswith(f"{folder}/")), reverse=True):
         subprocess.run(["umount", "--lazy", place], capture_output=True)

@@ -65,15 +65,9 @@ async def _build(name: str, *, dry_run: bool, again: bool, yes: bool, as_json: b
 
     catalog = configured_catalog()
     found = catalog.find(name)
-    job = build_job(found, catalog.profiles)
-    if (runtime := load_settings().runtime) != "podman":
-        raise AdmissionError(
-            f"`runtime` of config.toml is {runtime}; sparkdash builds with podman.",
-            code="runtime_cannot_build",
-            hint=f'Set runtime = "podman", or build {found.image} by hand as `build:` of the profile says.',
-        )
-    box = await look_at_box()
-    here = (await local_images([job.image])).get(job.image)
+    job = build_job(found, catalog.profiles, load_settings().runtime)
+    box = await look_at_box(job.program)
+    here = (await local_images([job.image], job.program)).get(job.image)
     current = here is not None and here.provenance is not None and here.provenance.digest == job.digest
     _show(job, box, current=current and not again, as_json=as_json, dry_run=dry_run)
     if dry_run or (current and not again):
@@ -130,7 +124,7 @@ def build_facts(job: BuildJob) -> Iterator[tuple[str, str]]:
     yield "licence", build.licence or DASH
     target = f", up to its stage {build.target}" if build.target else ""
     within = f" in {build.context}" if build.context and build.repo else ""
-    yield "runs", f"podman build of {build.containerfile or 'Containerfile or Dockerfile'}{within}{target}"
+    yield "runs", f"{job.program} build of {build.containerfile or 'Containerfile or Dockerfile'}{within}{target}"
     if build.base:
         yield "", f"with {build.base} in its first FROM"
     yield from (("argument", f"{key}={value}") for key, value in build.args.items())

@@ -163,12 +163,14 @@ def _judged(
 
 def _provenance(images: Iterable[str | None]) -> dict[str, Provenance]:
     from sparkdash.host.podman.image_build import local_images
+    from sparkdash.settings import load_settings
 
     names = [*dict.fromkeys(filter(None, images))]
-    if not names:
+    runtime = load_settings().runtime
+    if not names or runtime == "process":
         return {}
     try:
-        found = asyncio.run(local_images(names))
+        found = asyncio.run(local_images(names, runtime))
     except (SparkdashError, OSError):
         return {}
     return {name: one.provenance for name, one in found.items() if one.provenance is not None}

@@ -214,7 +214,7 @@ def start_failed(program: str, spec: ContainerSpec, done: CommandResult) -> Host
         return HostError(_start_message(spec, words), code="cdi_stale", hint=_RENEW)
     for code, patterns, hint in _COMPLAINTS:
         if _any(lowered, *patterns):
-            return HostError(_start_message(spec, words), code=code, hint=hint)
+            return HostError(_start_message(spec, words), code=code, hint=hint or NO_GPU_HINTS.get(program))
     return failed(program, "run", complaint, done.code)
 
 
@@ -253,15 +253,17 @@ def name_taken(program: str, name: str) -> HostError:
     )
 
 
-NO_GPU_HINT = (
-    "Make the driver known to containers: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"
-    " (again after each driver update), then try again."
-)
+NO_GPU_HINTS = {
+    "podman": "Make the driver known to containers: `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"
+              " (again after each driver update), then try again.",
+    "docker": "Make the driver known to docker: `sudo apt install nvidia-container-toolkit`, `sudo nvidia-ctk runtime"
+              " configure --runtime=docker`, `sudo systemctl restart docker`.",
+}  # fmt: skip
 _COMPLAINTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "no_gpu_device",
         ("cdi device", "nvidia.com/gpu", "could not select device driver", "nvidia-container", "libnvidia-ml"),
-        NO_GPU_HINT,
+        "",  # of NO_GPU_HINTS
     ),
     (
         "port_in_use",
@@ -280,7 +282,12 @@ _COMPLAINTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "command_missing",
-        ("executable file not found", "attempted to invoke a command that was not found", "permission denied: unknown"),
+        (
+            "executable file not found",
+            "attempted to invoke a command that was not found",
+            "permission denied: unknown",
+            "start container process: exec: ",
+        ),
         "The image has no such program: correct `command` or `image` in the profile.",
     ),
     (

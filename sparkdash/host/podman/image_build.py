@@ -1,6 +1,6 @@
-"""Images built on this box by `build:` of a profile: looks before, `podman build`, a look at the result, its name.
+"""Images built on this box by `build:` of a profile: looks before, the build, a look at the result, its name.
 
-podman fetches a repository by itself, and continues after the last finished layer. The image's name moves only to a
+podman and docker fetch a repository by themselves, and continue after the last finished layer. The image's name moves only to a
 result that has been looked at, so a failed build leaves the older image in use.
 """
 
@@ -27,12 +27,13 @@ from sparkdash.domain.profile import Profile
 from sparkdash.errors import AdmissionError, EngineError, HostError
 from sparkdash.host import meminfo
 from sparkdash.host.command import begin_child, end_child, run_command, stdout_lines
-from sparkdash.host.podman import build_keeper
+from sparkdash.host.podman import answers, build_keeper
+from sparkdash.host.podman.argv import DOCKER, PODMAN
 from sparkdash.paths import PYTHON, read_small_file
 from sparkdash.units import GIB, gib, printable
 
 LOOK_S = 20.0
-"""Deadline of a question to podman."""
+"""Deadline of a question to podman or docker."""
 END_S = 15.0
 """Longest wait for the processes of a build that is ended."""
 LEAST_DISK = 2 * GIB
@@ -42,7 +43,11 @@ TAIL = 40
 HASHED_BYTES = 16 << 20
 """Largest file beside a profile whose content is compared; of larger ones the size is."""
 
-_STEP = re.compile(r"(?:\[(\d+)/(\d+)\] )?STEP (\d+)(?:/(\d+))?: (.*)")
+_STEP = re.compile(r"(?:\[(\d+)/(\d+)\] )?STEP (\d+)(?:/(\d+))? ?: (.*)", re.IGNORECASE)
+"""A step as podman prints it, and docker's older builder: `STEP 1/4: FROM a`, `Step 1/4 : FROM a`."""
+_BUILDKIT_STEP = re.compile(r"#\d+ \[(?:.* )?(\d+)/(\d+)\] (.*)")
+"""A step of docker's newer builder, `#5 [stage-1 2/3] RUN make`; stages go side by side and have no number."""
+_CACHED = re.compile(r"(?:-->| --->) Using cache|#\d+ CACHED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +60,12 @@ class BuildJob:
     build: ImageBuild
     folder: Path
     digest: str
+    program: str = PODMAN
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Facts of this box: its architecture in podman's word, the folder of images, and the free disk and memory."""
+    """Facts of this box: its architecture in images' word, the folder of images, and the free disk and memory."""
 
     architecture: str
     images: Path
@@ -80,7 +86,7 @@ class LocalImage:
 
 @dataclass(frozen=True, slots=True)
 class BuildStep:
-    """A step of a build. `stage` and `number` count from 1; `of` and `stages` are None where podman does not say."""
+    """A step of a build. `stage` and `number` count from 1; `of` and `stages` are None where nobody says."""
 
     image: str
     text: str
@@ -110,11 +116,11 @@ class BuiltImage:
     took_s: float
 
 
-def build_job(profile: Profile, profiles: Mapping[str, Profile]) -> BuildJob:
-    """Return the build of a profile's image.
+def build_job(profile: Profile, profiles: Mapping[str, Profile], program: str = PODMAN) -> BuildJob:
+    """Return the build of a profile's image by that program.
 
     Raises:
-        AdmissionError: nothing_to_build, build_unavailable.
+        AdmissionError: nothing_to_build, build_unavailable, runtime_cannot_build.
     """
     build = profile.build
     if profile.image is None or build is None:
@@ -129,10 +135,16 @@ def build_job(profile: Profile, profiles: Mapping[str, Profile]) -> BuildJob:
             code="build_unavailable",
             hint=f"Use {profile.nearest} instead." if profile.nearest else None,
         )
+    if program not in (PODMAN, DOCKER) or (program == DOCKER and build.base):
+        raise AdmissionError(
+            f"`runtime` of config.toml is {program}, which cannot build {profile.image}.",
+            code="runtime_cannot_build",
+            hint='Set runtime = "podman"; docker builds what has no `base` under `build:`.',
+        )
     owner = profiles.get(profile.built_by or "", profile)
     folder = Path(owner.source.rpartition(":")[0]).parent
     digest = build_digest(build, _local_files(folder, build))
-    return BuildJob(profile.image, owner.name, build, folder, digest)
+    return BuildJob(profile.image, owner.name, build, folder, digest, program)
 
 
 def current_digests(profiles: Iterable[Profile]) -> dict[str, str]:
@@ -159,19 +171,22 @@ def _local_files(folder: Path, build: ImageBuild) -> dict[str, str]:
 
 
 def build_command(job: BuildJob) -> list[str]:
-    """Return podman's command line; the image gets no name, and its id goes into a file.
+    """Return the command line; the image gets no name, and its id goes into a file.
 
     Never `--squash` or `--no-cache`: a second run continues after the last finished layer.
     """
     build = job.build
     beside = job.folder / (build.context or ".")
+    # docker looks for a Dockerfile alone
+    file = build.containerfile or ("Containerfile" if (beside / "Containerfile").is_file() and not build.repo else None)
     labels = build_labels(build, profile=job.profile, digest=job.digest, version=__version__)
     return [
-        "podman", "build", "--layers", "--force-rm",
-        "--format", "docker",  # the other one drops HEALTHCHECK, SHELL and STOPSIGNAL
+        job.program, "build", "--force-rm",
+        # podman's own format drops HEALTHCHECK, SHELL and STOPSIGNAL
+        *(["--layers", "--format", "docker"] if job.program == PODMAN else []),
         "--iidfile", str(_folder(job.image) / "image-id"),
-        # of a repository podman looks for a relative name in its checkout
-        *(["--file", str((Path() if build.repo else beside) / build.containerfile)] if build.containerfile else []),
+        # of a repository a relative name is looked for in its checkout
+        *(["--file", str((Path() if build.repo else beside) / file)] if file else []),
         *(["--target", build.target] if build.target else []),
         *(["--from", build.base] if build.base else []),
         *(word for key, value in build.args.items() for word in ("--build-arg", f"{key}={value}")),
@@ -181,30 +196,35 @@ def build_command(job: BuildJob) -> list[str]:
 
 
 def _repository(build: ImageBuild) -> str:
-    """Return podman's word for a folder of a repository: `https://host/repository.git#commit:folder`."""
+    """Return the word for a folder of a repository: `https://host/repository.git#commit:folder`."""
     address = f"{(build.repo or '').removesuffix('/').removesuffix('.git')}.git"
     return f"{address}#{build.commit}{f':{build.context}' if build.context else ''}"
 
 
-async def look_at_box() -> Box:
-    """Ask podman and the kernel. Raises HostError: runtime_missing, runtime_silent."""
-    done = await _podman("info", "--format", "{{.Host.Arch}}\n{{.Store.GraphRoot}}")
+_INFO = {PODMAN: "{{.Host.Arch}}\n{{.Store.GraphRoot}}", DOCKER: "{{.Architecture}}\n{{.DockerRootDir}}"}
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""Words of images for the kernel's, which `docker info` prints."""
+
+
+async def look_at_box(program: str = PODMAN) -> Box:
+    """Ask podman or docker, and the kernel. Raises HostError: runtime_missing, runtime_silent."""
+    done = await _ask(program, "info", "--format", _INFO[program])
     if done is None:
-        raise HostError("podman does not answer.", code="runtime_silent", hint="Run `podman info`.")
+        raise HostError(f"{program} does not answer.", code="runtime_silent", hint=f"Run `{program} info`.")
     architecture, _, folder = done.strip().partition("\n")
     free = available = None
     with suppress(OSError):
         free = shutil.disk_usage(folder).free
     with suppress(HostError):
         available = meminfo.read_memory().available
-    return Box(architecture, Path(folder), free, available)
+    return Box(_ARCHITECTURES.get(architecture, architecture), Path(folder), free, available)
 
 
-async def local_images(names: Iterable[str]) -> dict[str, LocalImage]:
+async def local_images(names: Iterable[str], program: str = PODMAN) -> dict[str, LocalImage]:
     """Find these images on this box, by the name asked for; one question for each."""
     found = {}
     for name in dict.fromkeys(names):
-        printed = await _podman("image", "inspect", name)
+        printed = await _ask(program, "image", "inspect", name)
         if printed is not None:
             with suppress(ValueError, KeyError, IndexError, TypeError):
                 found[name] = _image(name, json.loads(printed)[0])
@@ -212,21 +232,20 @@ async def local_images(names: Iterable[str]) -> dict[str, LocalImage]:
 
 
 def _image(name: str, told: Mapping[str, Any]) -> LocalImage:
-    labels = {str(key): str(value) for key, value in (told.get("Labels") or {}).items()}
+    labels = {str(key): str(value) for key, value in (told["Config"].get("Labels") or {}).items()}
     architecture = str(told["Architecture"])
     provenance = read_provenance(labels, created=told.get("Created"), architecture=architecture)
     return LocalImage(name, str(told["Id"]), architecture, int(told.get("Size") or 0), provenance)
 
 
-async def _podman(*words: str) -> str | None:
-    """Run a question; None if podman has no answer. Raises HostError: runtime_missing."""
+async def _ask(program: str, *words: str) -> str | None:
+    """Run a question; None if it has no answer. Raises HostError: runtime_missing."""
     try:
-        done = await run_command(("podman", *words), deadline_s=LOOK_S)
+        done = await run_command((program, *words), deadline_s=LOOK_S)
     except TimeoutError:
         return None
-    except FileNotFoundError:
-        hint = "Install it: sudo apt install podman."
-        raise HostError("podman is missing.", code="runtime_missing", hint=hint) from None
+    except OSError as error:
+        raise answers.not_begun(program, error) from None
     return done.out if done.code == 0 else None
 
 
@@ -243,7 +262,7 @@ def check_room(job: BuildJob, box: Box) -> None:
         raise HostError(
             f"Building {job.image} needs {gib(needed)} of disk; {gib(box.free_disk)} are free in {box.images}.",
             code="disk_full",
-            hint="`podman image prune` removes images without a name; `podman system df` shows what is large.",
+            hint=f"`{job.program} image prune` removes images without a name; `{job.program} system df` shows what is large.",
         )
     memory = int((job.build.memory_gib or 0) * GIB)
     if box.available is not None and box.available < memory:
@@ -276,7 +295,7 @@ async def build_image(job: BuildJob, box: Box) -> AsyncGenerator[BuildStep | Bui
 
 
 async def _run(job: BuildJob, command: Sequence[str], log: Path) -> AsyncIterator[BuildStep]:
-    """Run podman to its end, its output into the log. Raises EngineError: build_failed."""
+    """Run the program to its end, its output into the log. Raises EngineError: build_failed."""
     reader = BuildReader(job.image)
     with log.open("w", buffering=1) as written:
         written.write(f"$ {' '.join(command)}\n")
@@ -287,31 +306,35 @@ async def _run(job: BuildJob, command: Sequence[str], log: Path) -> AsyncIterato
                     yield step
             code = await process.wait()
     if code:
-        raise _failed(reader, code, log)
+        raise _failed(job, reader, code, log)
 
 
 async def _named(job: BuildJob, box: Box) -> LocalImage:
     """Look at the result and give it its name; another image that had it loses the name."""
     image_id = (_folder(job.image) / "image-id").read_text().strip()
-    found = (await local_images([image_id])).get(image_id)
+    found = (await local_images([image_id], job.program)).get(image_id)
     if found is None:
-        raise HostError(f"{job.image} was built and is not in podman's store.", code="build_failed")
+        raise HostError(f"{job.image} was built and is not in {job.program}'s store.", code="build_failed")
     if found.architecture != box.architecture:
         raise HostError(
             f"{job.image} was built for {found.architecture}; this box is {box.architecture}. Its name was not given.",
             code="image_architecture",
             hint=f"Name a base image for {box.architecture} with `base` under `build:` of the profile.",
         )
-    if await _podman("tag", image_id, job.image) is None:
+    if await _ask(job.program, "tag", image_id, job.image) is None:
         raise HostError(f"{job.image} was built but cannot be named {job.image}.", code="build_failed")
     return replace(found, name=job.image)
 
 
-def _failed(reader: BuildReader, code: int, log: Path) -> EngineError:
+def _failed(job: BuildJob, reader: BuildReader, code: int, log: Path) -> EngineError:
     step = reader.step
     at = f" at step {step.number}{f' of {step.of}' if step.of else ''}: {step.text}" if step.number else ""
     full = any("no space left on device" in line for line in reader.tail)
-    next_ = "`podman image prune` frees disk." if full else "A second `sparkdash build` continues after the last step."
+    next_ = (
+        f"`{job.program} image prune` frees disk."
+        if full
+        else "A second `sparkdash build` continues after the last step."
+    )
     return EngineError(
         f"The build of {step.image} failed{at}.",
         code="disk_full" if full else "build_failed",
@@ -322,7 +345,7 @@ def _failed(reader: BuildReader, code: int, log: Path) -> EngineError:
 
 
 class BuildReader:
-    """Reads the lines that `podman build` prints (podman 4 and 5)."""
+    """Reads the lines that a build prints: podman 4 and 5, docker's two builders."""
 
     def __init__(self, image: str) -> None:
         self.tail: deque[str] = deque(maxlen=TAIL)
@@ -338,7 +361,11 @@ class BuildReader:
                 self.step.image, text, int(number), int(of) if of else None, int(stage or 1), int(stages or 1)
             )
             return self.step
-        if line.startswith("--> Using cache") and not self.step.cached:
+        if found := _BUILDKIT_STEP.match(line):
+            number, of, text = found.groups()
+            self.step = BuildStep(self.step.image, text, int(number), int(of))
+            return self.step
+        if _CACHED.match(line) and not self.step.cached:
             self.step = replace(self.step, cached=True)
             return self.step
         return None

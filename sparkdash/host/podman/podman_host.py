@@ -244,7 +244,7 @@ def lacking(program: str, spec: ContainerSpec) -> HostError | None:
         return HostError(
             f"{spec.name} wants the GPU ({wanted[0]}), and no CDI spec offers it (looked in {folders}).",
             code="no_gpu_device",
-            hint=answers.NO_GPU_HINT,
+            hint=answers.NO_GPU_HINTS["podman"],
         )
     return None
 
