@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from sparkdash.cli.keys import note_change
 from sparkdash.cli.output import confirm, format_table, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 from sparkdash.cli.running_daemon import start_daemon_if_needed
@@ -60,7 +63,8 @@ def connect(
 
     The time-outs suit models that load for minutes. --write merges the configuration into the client's own files, and
     refuses if a comment would be lost. --test sends a request through the gateway as the client does; it loads a
-    model that does not run. A key comes from SPARKDASH_KEY.
+    model that does not run. A key comes from SPARKDASH_KEY; where the
+    gateway wants one and there is none, --write makes one of the client's name.
 
     \b
     Examples:
@@ -83,10 +87,11 @@ def connect(
     place = target_of(model, url, autocomplete)
     if test:
         return _test(chosen, place, as_json=as_json)
-    setup = chosen.setup(place)
     if write:
-        return _write(chosen, setup, file, place, yes=yes, as_json=as_json)
-    return _print(chosen, setup, place, as_json=as_json)
+        return _write(chosen, file, place, yes=yes, as_json=as_json, new_key=_lacks_key(place, url))
+    if _lacks_key(place, url):
+        print_note(_get_key(chosen, "connect"))
+    return _print(chosen, chosen.setup(place), place, as_json=as_json)
 
 
 def _list(recipes: list[Recipe], *, as_json: bool) -> None:
@@ -192,6 +197,21 @@ def _default_profile(runnable: list[ProfileSummary], usual: list[str]) -> Profil
     return found[0]
 
 
+def _lacks_key(place: GatewayTarget, url: str | None = None) -> bool:
+    """Whether the gateway of this box wants a key, and SPARKDASH_KEY has none."""
+    from sparkdash import keyring
+
+    elsewhere = url or os.environ.get("SPARKDASH_URL")
+    return place.key is None and not elsewhere and bool(keyring.read_keys(keyring.keys_file()))
+
+
+def _get_key(recipe: Recipe, command: str) -> str:
+    return (
+        f"The gateway wants a key: `SPARKDASH_KEY=$(sparkdash keys add {recipe.name}) sparkdash {command} {recipe.name}`"
+        " makes one."
+    )
+
+
 def _print(recipe: Recipe, setup: Setup, place: GatewayTarget, *, as_json: bool) -> None:
     from sparkdash.connect.client_setup import setup_facts, setup_page
 
@@ -201,10 +221,17 @@ def _print(recipe: Recipe, setup: Setup, place: GatewayTarget, *, as_json: bool)
         print_text(setup_page(recipe, setup, place), nl=False)
 
 
-def _write(recipe: Recipe, setup: Setup, given: Path | None, place: GatewayTarget, *, yes: bool, as_json: bool) -> None:
+def _write(
+    recipe: Recipe, given: Path | None, place: GatewayTarget, *, yes: bool, as_json: bool, new_key: bool
+) -> None:
+    """Write the client's files. `new_key`: with a key of the client's own, which is made and shown once."""
+    from sparkdash import keyring
     from sparkdash.connect import client_setup
     from sparkdash.connect.client_setup import mask_key, remaining_steps
 
+    key = keyring.Key(name=recipe.name, sha256=keyring.digest(secret := keyring.new_secret()), created_at=time.time())
+    place = replace(place, key=secret) if new_key else place
+    setup = recipe.setup(place)
     changes = [
         client_setup.plan_change(each, _path(recipe, each, given, alone=len(setup.files) == 1))
         for each in _some(recipe, setup)
@@ -214,6 +241,10 @@ def _write(recipe: Recipe, setup: Setup, given: Path | None, place: GatewayTarge
         print_note(mask_key(change.diff(), place).rstrip("\n"))
     if needed and not yes and not _agreed():
         raise typer.Exit(1)
+    if needed and new_key:
+        keyring.add_key(keyring.keys_file(), key)
+        note_change("keys add", recipe.name)
+        print_note(f"Made the key {recipe.name} for it, shown only this once: {secret}")
     written = [{"path": str(change.path), "backup": client_setup.apply_change(change)} for change in needed]
     if as_json:
         print_json({"client": recipe.name, "written": written})
@@ -324,6 +355,8 @@ def launch(
     path = _program(chosen)
     start_daemon_if_needed(profile)
     place = target_of(profile, None)
+    if _lacks_key(place):
+        print_note(_get_key(chosen, "launch"))
     start = chosen.setup(place).launch
     assert start is not None  # noqa: S101 - _program has looked
     print_note(f"{chosen.title} uses {place.model} at {place.root}.")

@@ -131,7 +131,7 @@ def _add(
         expires_at=_expiry(expires, now),
     )
     keyring.add_key(keyring.keys_file(), key)
-    _note("keys add", name)
+    note_change("keys add", name)
     if as_json:
         print_json(
             {"name": name, "key": secret, "scopes": key.scopes, "models": key.models, "expires_at": key.expires_at}
@@ -223,7 +223,7 @@ def _revoke(name: str, *, as_json: bool) -> None:
     from sparkdash import keyring, settings
 
     left = keyring.revoke_key(keyring.keys_file(), name)
-    _note("keys revoke", name)
+    note_change("keys revoke", name)
     if as_json:
         print_json({"revoked": name, "left": [key.name for key in left]})
         return
@@ -237,7 +237,7 @@ def _revoke(name: str, *, as_json: bool) -> None:
         )
 
 
-def _note(did: str, name: str) -> None:
+def note_change(did: str, name: str) -> None:
     """Record the command in the audit log, beside the changes made through the API."""
     import os
     import time

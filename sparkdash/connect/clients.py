@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
-from sparkdash.connect import libraries
+from sparkdash.connect import agents, libraries
 from sparkdash.connect.recipe import (
     LONG_MS,
     LONG_S,
@@ -138,6 +138,7 @@ def _codex(target: GatewayTarget) -> Setup:
         "model": target.model,
         "model_provider": "sparkdash",
         "model_context_window": target.context,
+        "model_supports_reasoning_summaries": True,
         "web_search": "disabled",
         "agents": {"enabled": False},
         "model_providers": {"sparkdash": provider},
@@ -150,6 +151,8 @@ def _codex(target: GatewayTarget) -> Setup:
         notes=(
             "stream_idle_timeout_ms: the default is 300 s. model_context_window: the default for an unknown model is "
             "272000 tokens.",
+            "model_supports_reasoning_summaries: without it Codex sends no model_reasoning_effort for a model that it "
+            "does not know.",
             "web_search and agents are off: gpt-oss under vLLM and SGLang refuses their tool types.",
         ),
     )
@@ -499,6 +502,7 @@ _FOUND = (
         _zed,
         "zed.dev/docs/ai/use-a-local-model (2026), crates/llama_cpp; not run here",
     ),
+    *agents.RECIPES,
     *libraries.RECIPES,
 )
 RECIPES: dict[str, Recipe] = {found.name: found for found in sorted(_FOUND, key=lambda found: found.name)}

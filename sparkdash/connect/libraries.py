@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sparkdash.connect.recipe import (
     LONG_MS,
@@ -28,6 +28,7 @@ def _code(language: Language, text: str, target: GatewayTarget) -> Snippet:
     """Fill in a program with the target's values as literals of its language; the key by its variable's name."""
     keys = {Language.PYTHON: f'os.environ["{VARIABLE}"]', Language.JAVASCRIPT: f"process.env.{VARIABLE}"}
     values: Mapping[str, str] = {
+        "ROOT": json.dumps(target.root),
         "V1": json.dumps(target.v1),
         "MODEL": json.dumps(target.model),
         "VLLM_MODEL": json.dumps(f"hosted_vllm/{target.model}"),
@@ -166,7 +167,86 @@ def _litellm(target: GatewayTarget) -> Setup:
     )
 
 
+_PYDANTIC_AI = """\
+from pydantic_ai import Agent
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+model = OpenAIChatModel(<MODEL>, provider=OpenAIProvider(base_url=<V1>, api_key=<KEY>))
+print(Agent(model, model_settings={"timeout": <LONG_S>}).run_sync("Hello").output)
+"""
+_OPENAI_AGENTS = """\
+from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
+from openai import AsyncOpenAI
+
+set_tracing_disabled(True)
+client = AsyncOpenAI(base_url=<V1>, api_key=<KEY>, timeout=<LONG_S>)
+agent = Agent(name="Assistant", model=OpenAIChatCompletionsModel(<MODEL>, openai_client=client))
+print(Runner.run_sync(agent, "Hello").final_output)
+"""
+_SMOLAGENTS = """\
+from smolagents import OpenAIModel, ToolCallingAgent
+
+model = OpenAIModel(<MODEL>, api_base=<V1>, api_key=<KEY>, client_kwargs={"timeout": <LONG_S>})
+print(ToolCallingAgent(tools=[], model=model).run("Hello"))
+"""
+_OLLAMA_PYTHON = """\
+from ollama import Client
+
+client = Client(host=<ROOT>, headers={"Authorization": "Bearer " + <KEY>}, timeout=<LONG_S>)
+print(client.chat(<MODEL>, messages=[{"role": "user", "content": "Hello"}]).message.content)
+"""
+_OLLAMA_NODE = """\
+import { Ollama } from "ollama";
+
+const client = new Ollama({ host: <ROOT>, headers: { Authorization: "Bearer " + <KEY> } });
+const answer = await client.chat({ model: <MODEL>, messages: [{ role: "user", content: "Hello" }], stream: true });
+for await (const part of answer) process.stdout.write(part.message.content);
+"""
+
+
+def _python(text: str, *notes: str) -> Callable[[GatewayTarget], Setup]:
+    """Make the set-up of a library that is for Python alone."""
+    return lambda target: Setup(env=_env(target), snippets=(_code(Language.PYTHON, text, target),), notes=notes)
+
+
+def _ollama(target: GatewayTarget) -> Setup:
+    return Setup(
+        env=_env(target),
+        snippets=(
+            _code(Language.PYTHON, _OLLAMA_PYTHON, target),
+            _code(Language.JAVASCRIPT, _OLLAMA_NODE, target),
+        ),
+        notes=(
+            f"Other programs for Ollama: OLLAMA_HOST={target.root}. They name profiles and their aliases as models.",
+            "Node gives up after 300 s without a byte; a stream is kept alive.",
+        ),
+    )
+
+
 RECIPES = (
+    Recipe("ollama", "Ollama's libraries", ClientProtocol.CHAT, _ollama, "ollama 0.6.3 (PyPI), 0.6.4 (npm)"),
+    Recipe(
+        "openai-agents",
+        "OpenAI Agents SDK",
+        ClientProtocol.CHAT,
+        _python(_OPENAI_AGENTS, "Its traces would go to OpenAI: they are switched off."),
+        "openai-agents 0.24.0",
+    ),
+    Recipe(
+        "pydantic-ai",
+        "Pydantic AI",
+        ClientProtocol.CHAT,
+        _python(_PYDANTIC_AI, "Without `timeout` it waits 600 s, three times over."),
+        "pydantic-ai-slim 2.68.0",
+    ),
+    Recipe(
+        "smolagents",
+        "smolagents",
+        ClientProtocol.CHAT,
+        _python(_SMOLAGENTS, "Without `timeout` it waits 600 s, three times over."),
+        "smolagents 1.26.0",
+    ),
     Recipe("openai", "openai for Python and Node", ClientProtocol.CHAT, _openai, "openai 3.54 (PyPI), 6.49 (npm); run"),
     Recipe("langchain", "LangChain", ClientProtocol.CHAT, _langchain, "langchain-openai 1.7.3; run"),
     Recipe("llama-index", "LlamaIndex", ClientProtocol.CHAT, _llama_index, "llama-index-llms-openai-like 0.8.1; run"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from sparkdash.connect.clients import RECIPES
 from sparkdash.discovery import look
 from sparkdash.domain.metric import Memory
 from sparkdash.errors import ProfileError
+from sparkdash.keyring import Scope, digest, keys_file, read_keys
 
 Run = Callable[..., Any]
 
@@ -92,6 +94,25 @@ def test_a_key_is_written_and_never_shown(
     assert done.code == 0
     assert "SECRET" not in done.out + done.err
     assert "sk-sparkdash-SECRET" in (home / ".claude" / "sparkdash.json").read_text()
+
+
+def test_a_client_gets_a_key_of_its_own_where_the_gateway_wants_one(
+    sparkdash: Run, nobody: None, home: Path, tmp_path: Path
+) -> None:
+    """Made when its files are written, and shown once; `connect` alone names the command."""
+    argv = ("connect", "crush", "--model", "gpt-oss-120b")
+    assert "key" not in sparkdash(*argv).err
+    sparkdash("keys", "add", "laptop")
+    assert "SPARKDASH_KEY=$(sparkdash keys add crush) sparkdash connect crush" in sparkdash(*argv).err
+    assert "crush" not in sparkdash("keys").out
+    assert sparkdash(*argv, "--write").code == 1  # nobody has agreed
+    assert "crush" not in sparkdash("keys").out
+    done = sparkdash("connect", "hermes", "--model", "gpt-oss-120b", "--write", "--yes")
+    assert done.code == 0
+    (secret,) = re.findall(r"Made the key hermes for it, shown only this once: (sk-\S+)", done.err)
+    (key,) = [each for each in read_keys(keys_file()) if each.name == "hermes"]
+    assert (key.sha256, key.scopes) == (digest(secret), (Scope.INFERENCE,))
+    assert "${SPARKDASH_KEY}" in (home / ".hermes" / "config.yaml").read_text()
 
 
 def test_what_others_cannot_write_is_said(sparkdash: Run, nobody: None, home: Path, tmp_path: Path) -> None:

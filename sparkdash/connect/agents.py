@@ -1,0 +1,195 @@
+"""Recipes of the agents that came in 2026, which take an OpenAI-compatible server of their owner's.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from sparkdash.connect.recipe import (
+    LONG_S,
+    VARIABLE,
+    ClientProtocol,
+    ConfigFile,
+    FileFormat,
+    GatewayTarget,
+    Launch,
+    Recipe,
+    Setup,
+)
+
+
+def _env(target: GatewayTarget) -> dict[str, str]:
+    return {VARIABLE: target.secret} if target.key else {}
+
+
+def _crush(target: GatewayTarget) -> Setup:
+    model = {
+        "id": target.model,
+        "name": target.model,
+        "context_window": target.context,
+        "default_max_tokens": target.output,
+        **({"supports_attachments": True} if target.sees else {}),
+    }
+    provider = {
+        "name": "sparkdash",
+        "type": "openai-compat",
+        "base_url": target.v1,
+        "api_key": f"${VARIABLE}" if target.key else target.secret,
+        "models": [model],
+    }
+    use = {"provider": "sparkdash", "model": target.model}
+    content = {"providers": {"sparkdash": provider}, "models": {"large": use, "small": use}}
+    schema = {"$schema": "https://charm.land/crush.json"}
+    return Setup(
+        files=(ConfigFile("~/.config/crush/crush.json", FileFormat.JSON, content, same="id", seed=schema),),
+        env=_env(target),
+        run="crush",
+        notes=("small is the same model, so that titles never cause a swap.",),
+    )
+
+
+def _droid(target: GatewayTarget) -> Setup:
+    model = {
+        "model": target.model,
+        "displayName": f"{target.model} (sparkdash)",
+        "baseUrl": target.v1,
+        "apiKey": f"${{{VARIABLE}}}" if target.key else target.secret,
+        "provider": "generic-chat-completion-api",
+        "maxContextLimit": target.context,
+        "maxOutputTokens": target.output,
+        **({} if target.sees else {"noImageSupport": True}),
+    }
+    return Setup(
+        files=(ConfigFile("~/.factory/settings.json", FileFormat.JSON, {"customModels": [model]}, same="displayName"),),
+        env=_env(target),
+        steps=(f"droid, then /model: {target.model} (sparkdash)",),
+        notes=("Droid wants its own login (or FACTORY_API_KEY), whatever model it uses.",),
+    )
+
+
+def _goose(target: GatewayTarget) -> Setup:
+    values = {
+        "GOOSE_PROVIDER": "openai",
+        "GOOSE_MODEL": target.model,
+        "GOOSE_FAST_MODEL": target.model,
+        "GOOSE_CONTEXT_LIMIT": str(target.context),
+        "GOOSE_MAX_TOKENS": str(target.output),
+        "OPENAI_HOST": target.root,
+        "OPENAI_BASE_PATH": "v1/chat/completions",
+        "OPENAI_TIMEOUT": str(LONG_S),
+    }
+    key = {"OPENAI_API_KEY": target.secret}
+    return Setup(
+        files=(ConfigFile("~/.config/goose/config.yaml", FileFormat.YAML, values),),
+        env=key,
+        run="goose session",
+        launch=Launch(("goose",), {**values, **key}),
+        notes=(
+            "OPENAI_HOST is without /v1: the path stands in OPENAI_BASE_PATH. The key is read from its variable or the "
+            "keyring (`goose configure`), never from the file.",
+            "OPENAI_TIMEOUT: 600 s otherwise. GOOSE_FAST_MODEL keeps small calls on the same model: no swap.",
+        ),
+    )
+
+
+def _hermes(target: GatewayTarget) -> Setup:
+    model = {
+        "provider": "custom",
+        "default": target.model,
+        "base_url": target.v1,
+        "api_key": f"${{{VARIABLE}}}" if target.key else target.secret,
+        "context_length": target.context,
+    }
+    return Setup(
+        files=(ConfigFile("~/.hermes/config.yaml", FileFormat.YAML, {"model": model}),),
+        env=_env(target),
+        run="hermes",
+        notes=("Hermes refuses a model with less than 64000 tokens of context.",),
+    )
+
+
+def _openclaw(target: GatewayTarget) -> Setup:
+    model = {
+        "id": target.model,
+        "name": target.model,
+        "reasoning": False,
+        "input": ["text", "image"] if target.sees else ["text"],
+        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
+        "contextWindow": target.context,
+        "maxTokens": target.output,
+    }
+    provider = {
+        "baseUrl": target.v1,
+        "apiKey": f"${{{VARIABLE}}}" if target.key else target.secret,
+        "api": "openai-completions",
+        "timeoutSeconds": LONG_S,
+        "models": [model],
+    }
+    primary = {"model": {"primary": f"sparkdash/{target.model}"}}
+    content = {"models": {"mode": "merge", "providers": {"sparkdash": provider}}, "agents": {"defaults": primary}}
+    return Setup(
+        files=(ConfigFile("~/.openclaw/openclaw.json", FileFormat.JSON, content, same="id"),),
+        env=_env(target),
+        run="openclaw",
+        notes=("Its gateway reads the file again by itself; a key's variable must be set where the gateway runs.",),
+    )
+
+
+def _openhands(target: GatewayTarget) -> Setup:
+    env = {
+        "LLM_MODEL": f"hosted_vllm/{target.model}",
+        "LLM_BASE_URL": target.v1,
+        "LLM_API_KEY": target.secret,
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    }
+    words = ("openhands", "--override-with-envs")
+    return Setup(
+        env=env,
+        run=" ".join(words),
+        launch=Launch(words, env),
+        notes=(
+            "Without --override-with-envs it ignores the variables. They are not stored.",
+            "`hosted_vllm/` is litellm's word for a server that takes requests as they are.",
+        ),
+    )
+
+
+def _roo(target: GatewayTarget) -> Setup:
+    eyes = ", Image Support" if target.sees else ""
+    return Setup(
+        steps=(
+            "Open Roo Code's settings (the gear), Providers.",
+            "API Provider: OpenAI Compatible",
+            f"Base URL: {target.v1}",
+            f"API Key: {target.secret}",
+            f"Model: {target.model}",
+            f"Model Configuration: Context Window Size {target.context}, Max Output Tokens {target.output}{eyes}",
+            f"VS Code's settings.json: roo-cline.apiRequestTimeout {LONG_S}",
+        ),
+        notes=("apiRequestTimeout is in seconds; the default is 600.",),
+    )
+
+
+RECIPES = (
+    Recipe("crush", "Crush", ClientProtocol.CHAT, _crush, "charmbracelet/crush, README.md, 2026; not run here"),
+    Recipe("droid", "Factory's Droid", ClientProtocol.CHAT, _droid, "docs.factory.ai/model-independence/byok, 2026"),
+    Recipe(
+        "goose",
+        "Goose",
+        ClientProtocol.CHAT,
+        _goose,
+        "aaif-goose/goose, documentation/docs/guides/environment-variables.md, 2026; not run here",
+    ),
+    Recipe(
+        "hermes",
+        "Hermes Agent",
+        ClientProtocol.CHAT,
+        _hermes,
+        "NousResearch/hermes-agent, website/docs/user-guide/configuration.md, 2026",
+    ),
+    Recipe("openclaw", "OpenClaw", ClientProtocol.CHAT, _openclaw, "docs.openclaw.ai/providers/vllm, 2026"),
+    Recipe("openhands", "OpenHands", ClientProtocol.CHAT, _openhands, "OpenHands/OpenHands-CLI, README.md, 2026"),
+    Recipe(
+        "roo", "Roo Code", ClientProtocol.CHAT, _roo, "docs.roocode.com/providers/openai-compatible, 2026; not run here"
+    ),
+)
