@@ -323,7 +323,7 @@ async def test_keep_alive_0_of_a_chat_unloads_after_its_answer(house: Any, monke
     house.bus.publish(RequestChanged(other))
     for name in ("alpha", "beta/fast"):
         asked = {"model": name, "messages": HELLO, "stream": False, "keep_alive": "0s"}
-        answer = await house.client.post("/api/chat", json=asked)
+        answer = await house.client.post("/api/chat", json=asked, headers={"connection": "close"})  # gone after it
         assert (answer.status_code, answer.json()["done"]) == (200, True)
     await stopped.wait()
     assert house.supervisor.calls == [("stop", "beta/fast")]

@@ -29,7 +29,7 @@ from sparkdash.gateway.apis.ollama_wire import (
     rfc3339,
     shape_message,
 )
-from sparkdash.gateway.apis.unloading import unload_model
+from sparkdash.gateway.apis.unloading import refuse_unloading, stop_unused, unload_model
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.channel import ClientGone, Message, Scope, replay_body
 from sparkdash.gateway.http.exchange import Exchange
@@ -333,16 +333,19 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
     if word == "pull":
         await _pull(deps, exchange, ollama_wire.model_of(body))
         return
+    unloads = ollama_wire.is_unloading(body) and await _may_unload(exchange)
     if word in WORDS:
         await relay_embedding(deps, exchange, body, ollama_wire.model_of(body), older=word == "embeddings")
-        await _unload_after(deps, exchange, body)
+        if unloads:
+            await _unload_after(deps, exchange, ollama_wire.model_of(body))
         return
     ask = ollama_wire.parse_ollama_request(body, generate=word == "generate")
     if ask.empty:
         await _load(deps, exchange, ask)
     else:
         await OllamaChat(deps, exchange, ask).relay(ask.model)
-        await _unload_after(deps, exchange, body)
+        if unloads:
+            await _unload_after(deps, exchange, ask.model)
 
 
 async def _body(deps: Deps, exchange: Exchange) -> dict[str, Any]:
@@ -378,7 +381,7 @@ async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:
     """
     await deps.refresh()
     wanted = _wanted(deps, exchange, name)
-    profile = deps.catalog().find(wanted).name if wanted != AUTO else _active(deps.bus.snapshot)
+    profile = _profile(deps, wanted)
     inventory = await deps.inventory(deps.bus.snapshot.profiles) if deps.inventory else Inventory()
     stock = inventory.stock.get(profile, Stock())
     for what, item in (("image is", stock.image), ("weights are", stock.weights)):
@@ -392,17 +395,22 @@ async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:
     await _tell(exchange, {"status": "success"})
 
 
-async def _unload_after(deps: Deps, exchange: Exchange, body: Mapping[str, Any]) -> None:
-    """Unload the model of an answered request with `keep_alive` 0, where nobody else uses it and the client may."""
-    if ollama_wire.is_unloading(body):
-        with suppress(SparkdashError):
-            await _unload(deps, exchange, _wanted(deps, exchange, ollama_wire.model_of(body)))
+async def _may_unload(exchange: Exchange) -> bool:
+    try:
+        await refuse_unloading(exchange)
+    except AdmissionError:
+        return False
+    return True
 
 
-async def _unload(deps: Deps, exchange: Exchange, wanted: str) -> None:
-    await unload_model(
-        deps, exchange, _active(deps.bus.snapshot) if wanted == AUTO else deps.catalog().find(wanted).name
-    )
+async def _unload_after(deps: Deps, exchange: Exchange, model: str) -> None:
+    """Unload the model of an answered request with `keep_alive` 0, where nobody else uses it."""
+    with suppress(SparkdashError):
+        await stop_unused(deps, _profile(deps, _wanted(deps, exchange, model)))
+
+
+def _profile(deps: Deps, wanted: str) -> str:
+    return _active(deps.bus.snapshot) if wanted == AUTO else deps.catalog().find(wanted).name
 
 
 def _wanted(deps: Deps, exchange: Exchange, model: str) -> str:
@@ -416,7 +424,7 @@ async def _load(deps: Deps, exchange: Exchange, ask: OllamaRequest) -> None:
     deps.exclusive.admit(exchange.head.token)
     wanted = _wanted(deps, exchange, ask.model)
     if ask.unload:
-        await _unload(deps, exchange, wanted)
+        await unload_model(deps, exchange, _profile(deps, wanted))
     else:
         async with deps.supervisor.lease(wanted, request_id=deps.new_id(), on_wait=lambda _place: None):
             pass

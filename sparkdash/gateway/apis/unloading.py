@@ -18,10 +18,19 @@ async def unload_model(deps: Deps, exchange: Exchange, profile: str | None) -> N
     Raises:
         AdmissionError: 403 `not_the_owner`, `scope_refused`, `whole_box_refused`; 409 `in_use`.
     """
+    await refuse_unloading(exchange)
+    await stop_unused(deps, profile)
+
+
+async def refuse_unloading(exchange: Exchange) -> None:
+    """Raises AdmissionError for a client that may not unload. To be asked while the client is still connected."""
     if (key := exchange.key) is not None:
         access.refuse_scope(key, Scope.CONTROL)
     elif not exchange.head.unix:
         await asyncio.to_thread(access.refuse_other_users, *exchange.ends())
+
+
+async def stop_unused(deps: Deps, profile: str | None) -> None:
     users = [row for row in deps.bus.snapshot.requests.values() if profile in (None, row.profile)]
     if users:
         raise AdmissionError(
