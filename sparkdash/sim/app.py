@@ -217,7 +217,7 @@ class App:
         kind = body.get("response_format")
         formatted = isinstance(kind, dict) and kind.get("type") != "text"
         run = self.engine.submit(tokens, words, limit=limit, seed=seed, formatted=formatted)
-        thinks = (self.profile.sim or SimSpec()).reasoning_tokens
+        thinks = (self.profile.sim or SimSpec()).reasoning_tokens if _may_think(body) else 0
         return GeneratedAnswer(self.engine, run, str(body.get("model")), reasoning_tokens=thinks, call=ask.orders.call)
 
     def _check_length(self, limit: int | None, prompt: int) -> None:
@@ -319,6 +319,12 @@ class App:
     def asleep(self) -> bool:
         """Whether the engine was put to sleep and has nothing left to do."""
         return self.behaviour.hang is Hang.SLEEP and not self.engine.running
+
+
+def _may_think(body: dict[str, Any]) -> bool:
+    """Whether the request leaves thinking on, in the words of the models' templates."""
+    kwargs = body.get("chat_template_kwargs")
+    return not (isinstance(kwargs, dict) and False in (kwargs.get("enable_thinking"), kwargs.get("thinking")))
 
 
 def _check_salt(body: dict[str, Any]) -> None:

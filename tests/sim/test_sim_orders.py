@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import httpx
 import pytest
 
 from sparkdash.domain.profile import Profile
@@ -139,3 +140,18 @@ CALL = OrderedCall("read_note", json.dumps(ARGUMENTS))
 def test_orders_are_of_the_last_turn_and_of_offered_tools(body: Any, turns: Any, expected: PromptOrders) -> None:
     """Nothing is called that was not offered, was called already, or belongs to an earlier turn."""
     assert read_orders(body, turns) == expected
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "thought"),
+    [({}, 5), ({"enable_thinking": True}, 5), ({"enable_thinking": False}, 0), ({"thinking": False}, 0)],
+)
+async def test_thinking_is_on_unless_the_request_says_otherwise(
+    url: str, kwargs: dict[str, bool], thought: int
+) -> None:
+    """And a short answer is all reasoning, as those of real models are."""
+    body = {"model": "rehearsal", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
+    async with httpx.AsyncClient() as client:
+        answer = await client.post(f"{url}/v1/chat/completions", json=body | {"chat_template_kwargs": kwargs})
+    said = answer.json()["choices"][0]["message"]
+    assert (bool(said["content"]), bool(said.get("reasoning"))) == (thought == 0, thought > 0)

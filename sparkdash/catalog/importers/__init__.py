@@ -13,7 +13,7 @@ from typing import Any
 
 from sparkdash.catalog import yaml12
 from sparkdash.catalog.catalog import Catalog, ProfileProblem
-from sparkdash.catalog.importers import compose, llama_swap, podman_line, quadlet, sparkrun
+from sparkdash.catalog.importers import compose, llama_presets, llama_swap, podman_line, quadlet, sparkrun
 from sparkdash.catalog.importers.kept_keys import read_comments
 from sparkdash.catalog.importers.values import Imported, Remark, import_refused
 from sparkdash.catalog.load import load_catalog
@@ -26,7 +26,7 @@ _OF_RECIPE = {"sparkrun_version", "recipe_version", "runtime", "container", "def
 
 def import_profiles(text: str, name: str | None = None, folder: str | None = None) -> Imported:
     """Import one text: a script or command line, a recipe, a llama-swap configuration, a compose file,
-    a quadlet or a service of systemd.
+    a quadlet or a service of systemd, llama.cpp's model presets.
 
     `name` is for a single profile. `folder` holds the text's file, for what it names beside itself.
 
@@ -42,7 +42,9 @@ def import_profiles(text: str, name: str | None = None, folder: str | None = Non
         return llama_swap.import_llama_swap(text, name)
     if keys & _OF_RECIPE:
         return sparkrun.import_sparkrun(text, name)
-    read = quadlet.import_unit if quadlet.is_unit(text) else podman_line.import_podman_line
+    if not (is_unit := quadlet.is_unit(text)) and llama_presets.is_presets(text):
+        return llama_presets.import_presets(text, name)
+    read = quadlet.import_unit if is_unit else podman_line.import_podman_line
     found, kept = read(text, name), read_comments(text)
     return replace(found, profiles=({**found.profiles[0], **kept},)) if len(found.profiles) == 1 else found
 
