@@ -300,6 +300,15 @@ def test_a_command_that_is_shown_or_exported_has_no_secret(sparkdash: Run, profi
         assert not {word for word in (token, "hunter2secret") if word in told}
 
 
+def test_a_mistake_in_the_list_of_nodes_is_told_once_and_not_of_each_profile(sparkdash: Run) -> None:
+    paths.config_dir().mkdir(parents=True, exist_ok=True)
+    (paths.config_dir() / "nodes.toml").write_text("[")
+    done = sparkdash("profiles", "check")
+    assert done.code != 0
+    assert done.err.count("nodes.toml") == 1
+    assert ".yaml" not in done.err
+
+
 def test_the_rules_are_listed_with_their_evidence(sparkdash: Run) -> None:
     assert "enforce-eager" in sparkdash("profiles", "check", "--rules").out
     assert "59 tok/s with, 26 without" in sparkdash("profiles", "check", "--rule", "enforce-eager").out

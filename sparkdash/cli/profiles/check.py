@@ -134,6 +134,8 @@ def _unstartable(found: Catalog, blamed: Collection[str]) -> Iterator[RuleFindin
         try:
             container_spec(profile, known)
         except ProfileError as error:
+            if error.code == "nodes_invalid":
+                raise  # of no profile, and the same for all
             if error.code == "unknown_flag" and profile.name in blamed:
                 continue
             file, _, start = profile.source.rpartition(":")
