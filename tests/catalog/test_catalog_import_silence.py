@@ -326,3 +326,8 @@ def test_no_import_repeats_a_secret(text: str) -> None:
         told = f"{error.message} {error.hint}"
     assert TOKEN not in told
     assert WORD not in told
+
+
+def test_a_profile_of_sparkdash_is_told_to_be_one() -> None:
+    with pytest.raises(ProfileError, match="is a profile of sparkdash already"):
+        importers.import_profiles("profile: a\nengine: llamacpp\nmodels: {target: {path: /m.gguf}}\n")

@@ -36,6 +36,8 @@ def import_profiles(text: str, name: str | None = None, folder: str | None = Non
     _check(text)
     text = text.removeprefix("\ufeff")
     keys = _top_keys(text)
+    if {"profile", "engine"} <= keys:
+        raise import_refused("The input is a profile of sparkdash already.", "Put it into the folder of profiles.")
     if "services" in keys:
         return compose.import_compose(text, name, folder)
     if "models" in keys:
