@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from sparkdash.catalog.catalog import Catalog, ProblemAt, ProfileProblem, nearest
 from sparkdash.catalog.document import KeyPath, walk_strings
 from sparkdash.domain.profile import Profile
-from sparkdash.engines.argv import lookup
+from sparkdash.engines.argv import lookup, parse_token_count
 from sparkdash.engines.flag_check import NOT_LISTED, FlagFault, flag_complaints
 from sparkdash.engines.memory_terms import BOX_BYTES
 from sparkdash.engines.nodes import WAYS, ways
@@ -87,15 +87,18 @@ _UNFILLED = re.compile(r"\$\{[A-Za-z_]\w*[^}]*\}|\$\(|^\$[A-Za-z_]\w*$")
 def _unfilled(profile: Profile) -> Iterator[Hit]:
     models = {name: ref.model_dump(exclude_none=True) for name, ref in profile.models.items()}
     mounts = [mount.model_dump() for mount in profile.mounts]
-    for key, value in {"image": profile.image, "models": models, "mounts": mounts, "args": profile.args}.items():
+    parts = {"image": profile.image, "models": models, "mounts": mounts, "args": profile.args, "env": profile.env}
+    for key, value in parts.items():
         for path, text in walk_strings((key,), value):
             if hit := _UNFILLED.search(text):
                 yield Hit(path, f"has {hit[0]}, which nothing fills in: no shell reads it", "Write the value itself.")
 
 
 def _devices(profile: Profile) -> Iterator[Hit]:
-    if profile.gpu and profile.nodes == 1 and (count := ways(profile)) > 1:
-        key = next(filter(None, (flag_path(profile, *names) for names in WAYS)), ("args",))
+    copies = ("data-parallel-size", "dp-size", "dp")
+    count = max(ways(profile), parse_token_count(lookup(profile.args, *copies)) or 1)
+    if profile.gpu and profile.nodes == 1 and count > 1:
+        key = next(filter(None, (flag_path(profile, *names) for names in (*WAYS, copies))), ("args",))
         text = f"asks for {count} GPUs, and one box has one"
         yield Hit(key, text, f"Remove it, or write `nodes: {count}` beside `args`.")
 
@@ -116,13 +119,18 @@ REQUEST_KEYS = (
     "system", "voice", "speed", "dimensions", "encoding_format", "size", "quality", "language", "mm_processor_kwargs",
 )  # fmt: skip
 """Keys of requests that servers take: OpenAI's and Anthropic's API, vLLM 0.32, SGLang 0.5, llama.cpp 2026."""
+_NUMBERS = REQUEST_KEYS[: REQUEST_KEYS.index("stop")] + tuple(key for key in REQUEST_KEYS if key.endswith("_penalty"))
 
 
 def _request_keys(profile: Profile) -> Iterator[Hit]:
-    given: list[tuple[KeyPath, str]] = [(("request", key), key) for key in profile.request]
-    given += [(("request_set", key), key) for key in profile.request_set]
-    given += [(("modes", mode, key), key) for mode, keys in profile.modes.items() for key in keys]
-    for path, key in given:
+    given: list[tuple[KeyPath, str, object]] = [
+        (("request", key), key, value) for key, value in profile.request.items()
+    ]
+    given += [(("request_set", key), key, value) for key, value in profile.request_set.items()]
+    given += [(("modes", mode, key), key, value) for mode, keys in profile.modes.items() for key, value in keys.items()]
+    for path, key, value in given:
+        if key in _NUMBERS and isinstance(value, str | bool):
+            yield Hit(path, "is a text, and every server wants a number", "Write a number.")
         close = [] if key in REQUEST_KEYS else get_close_matches(key, REQUEST_KEYS, n=1, cutoff=0.8)
         if close:
             yield Hit(path, "is no key that a server is known to take", f"Did you mean {close[0]}?")
@@ -331,7 +339,7 @@ _GENERAL = (
     Rule(
         "request-key",
         Severity.WARNING,
-        "a misspelt key of requests, which servers pass over in silence",
+        "a misspelt key of requests, which servers pass over in silence, or no number where they want one",
         "OpenAI's API and the engines' own request models",
         _request_keys,
     ),
