@@ -129,6 +129,8 @@ class EngineAdapter:
     """First version with each protocol; None: no known release has it. A protocol that is absent here is unknown, or
     as old as the engine.
     """
+    cached_loaders: frozenset[str] = frozenset()
+    """Values of `load-format` or `load-mode` whose loader reads through the page cache; "" where none is given."""
     keeps_kv: bool = False
     """Whether sparkdash has the engine save its conversations for a profile with `keep_kv`."""
     runs_on_nodes: bool = False
@@ -253,6 +255,11 @@ class EngineAdapter:
     def fills_page_cache(self, profile: Profile) -> bool:
         """Whether the launch fills the page cache with its weights before it reads them."""
         return False
+
+    def reads_page_cache(self, profile: Profile) -> bool:
+        """Whether weights that are in the page cache are not read from the disk again."""
+        loader = str(argv.lookup(profile.args, "load-format", "load-mode") or "")
+        return loader in self.cached_loaders and not argv.lookup(profile.args, "direct-io")
 
     # -- a first profile for a model
 

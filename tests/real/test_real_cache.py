@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import big_gguf
@@ -128,3 +129,26 @@ def test_each_shard_of_a_real_vllm_leaves_once_it_is_unmapped(new_daemon: Any, e
         assert [page_cache.cached_bytes(file) for file in opened] == [0] * big_qwen.SHARDS
         assert any("cached weights of shards were let go of while it loaded" in text for text in told(daemon))
         daemon.end()
+
+
+def test_the_next_model_is_read_ahead_while_the_one_before_it_answers(
+    new_daemon: Any, llama: Path, weights: Path, cached: Callable[[], int]
+) -> None:
+    """What was read while the old engine drained, the new one does not read from the disk again."""
+    assert cached() == 0
+    daemon = new_daemon(runtime="process", stop_grace_s=20, side_by_side=False, min_dwell_s=0, guard="off")
+    daemon.write("small", tiny_profiles.llama_document(llama, args={"ctx-size": 16384, "parallel": 1}, variants={}))
+    big = {"models": {"target": {"path": str(weights)}}, "args": {"ctx-size": 512}, "variants": {}}
+    daemon.write("big", tiny_profiles.llama_document(llama, "big", **big))
+    daemon.start()
+    ask = {"model": "small", "messages": [{"role": "user", "content": "spark"}], "max_tokens": 1000, "ignore_eos": True}
+    answering = Thread(target=daemon.post, args=("/v1/chat/completions", ask, 200))
+    answering.start()
+    daemon.until(lambda state: any(one["state"] == "prefill" for one in state["requests"].values()))
+    assert daemon.sparkdash("use", "big", timeout=200).returncode == 0
+    answering.join()
+    state = daemon.state()
+    (start,) = [swap["start"] for swap in state["swaps"] if swap["target"] == "big"]
+    assert start["disk_bytes"] < weights.stat().st_size - 64 * 1024 * 1024
+    assert any(one["code"] == "read_ahead" for one in state["notices"])
+    daemon.end()

@@ -219,6 +219,7 @@ class LlamaCpp(EngineAdapter):
         ours=frozenset({("metrics",), ("no-mmap",), ("load-mode", "none")}),
     )
     owned_by = "llamacpp"
+    cached_loaders = frozenset({"", "auto", "none", "mmap", "mlock", "mmap+mlock"})
     keeps_kv = True
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:

@@ -147,6 +147,7 @@ class Sglang(EngineAdapter):
             "Change `mem-fraction-static` or lower `context-length` in the profile, or stop what else holds memory.",
         ),
     )
+    cached_loaders = frozenset({"", "auto", "safetensors", "fastsafetensors"})
     runs_on_nodes = True
     lists = LISTS
     flag_source = FlagSource(

@@ -75,6 +75,7 @@ class Vllm(EngineAdapter):
             "Lower `gpu-memory-utilization` or `max-model-len` in the profile, or stop what else holds memory.",
         ),
     )
+    cached_loaders = frozenset({"", "auto", "safetensors", "fastsafetensors"})
     runs_on_nodes = True
     lists = flags.LISTS
     flag_source = FlagSource(

@@ -299,6 +299,11 @@ class GuardedEngines:
             return None
         return memory_low(what, available, floors)
 
+    def warns(self) -> bool:
+        """Whether available memory is under the guard's first floor now."""
+        floors = self._guard.floors if self._guard else None
+        return floors is not None and floors.level(self._reader.memory().available).rank >= GuardLevel.WARN.rank
+
     def aim(self, report: GuardReport) -> None:
         """Note, in the guard's thread, whom it kills next: a death is often seen before the loop hears of the kill."""
         victim = report.killed

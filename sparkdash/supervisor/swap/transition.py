@@ -39,6 +39,7 @@ from sparkdash.supervisor.engine_end import KILLED_S
 from sparkdash.supervisor.memory import cache_eviction, large_blocks
 from sparkdash.supervisor.memory.cache_eviction import BehindReader
 from sparkdash.supervisor.memory.footprint import FootprintMeter
+from sparkdash.supervisor.memory.read_ahead import ReadAhead
 from sparkdash.supervisor.probe import served_model, version_of
 from sparkdash.supervisor.state.clock import finish_despite_cancel
 from sparkdash.supervisor.state.registry import HeldMemory
@@ -280,14 +281,17 @@ class Transition:
             return
         if target is not None and managed:
             await self._look_ahead(target)
-        await self._drain()
-        await self._stop()
+        leaves = managed and self.evict and LOCAL in self.nodes
+        async with ReadAhead(self.tools, target) if target and leaves else nullcontext():
+            await self._drain()
+            await self._stop()
+            if target is not None and managed:
+                await self._make_room(target)
         if target is None:
             if any(engine.container for engine in self.evict):
                 self._enter(SwapPhase.RECLAIM)
                 await stopping.after_stop(self.tools, self.record.waits)
         elif managed:
-            await self._make_room(target)
             await self._bring_up_somehow(target)
         else:
             await self._reach(target)
