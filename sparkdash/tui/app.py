@@ -495,11 +495,17 @@ def palette_commands(app: SparkdashApp, screen: Screen[Any]) -> Iterator[SystemC
     yield SystemCommand("Copy the clients' URL", "The base URL for clients", app.action_copy_url)
 
 
+TEXTUALS = ("app.focus", "screen.")
+"""Actions of Textual's own keys."""
+
+
 def of_keys(screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """Yield what the keys do here: those of the panel and the page before those of every page."""
+    """Yield what the keys do here: switch and end, those of the panel and the page, those of every page."""
     seen: set[str] = set()
-    for node, binding, enabled, _ in screen.active_bindings.values():
-        if enabled and not binding.system and binding.description not in seen:
+    for node, binding, enabled, _ in sorted(
+        screen.active_bindings.values(), key=lambda one: one.binding.key not in "sx"
+    ):
+        if enabled and not (binding.system or binding.action.startswith(TEXTUALS) or binding.description in seen):
             seen.add(binding.description)
             title = binding.description[:1].upper() + binding.description[1:]
             yield SystemCommand(

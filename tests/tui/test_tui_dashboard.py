@@ -33,7 +33,7 @@ async def test_a_box_at_work_fits_80x24(stage: Any, box: Any) -> None:
         assert "each 28.9 n=2" in on.lines[6]
         assert "prompt     2140 tok/s" in on.lines[7]
         assert "ttft 0.41 s  p95 1.90 s" in on.lines[7]
-        assert "1 ████████▏─ 0.81  2 ██████▎─── 0.62  2.43 per step" in on.lines[8]
+        assert "1 ━━━━━━━━── 0.81  2 ━━━━━━──── 0.62  2.43 per step" in on.lines[8]
         assert "76 %" in on.lines[9]
         assert "209.9k of 512k  room for 2 x 128K" in on.lines[10]
         assert "available 37.4 GiB of 121.7 GiB" in on.below_card[0]

@@ -14,7 +14,9 @@ from textual.command import CommandPalette
 
 from sparkdash.tui import theme
 from sparkdash.tui.app import separate_escape
+from sparkdash.tui.lines.log_lines import log_line
 from sparkdash.tui.screens.dialog import Dialog
+from sparkdash.tui.text import plain_text
 from sparkdash.tui.widgets.log import LogRow, add_folded, drop_first
 
 OK = 'INFO:     127.0.0.1:5{:04d} - "POST /v1/chat/completions HTTP/1.1" 200 OK'
@@ -73,13 +75,38 @@ async def test_access_lines_are_folded_until_they_are_asked_for(stage: Any, box:
     async with stage(box.snapshot()) as on:
         await on.press("5")
         assert "··· 38 access lines, all 2xx ···" in on.text
-        assert "38 access lines folded, o shows them" in on.text
+        assert "38 access lines folded; o shows all as written" in on.text
         await on.press("o")
         assert "50037" in on.text
         await on.press("o", "slash", *"50020")
         assert "50020" in on.text
         await on.press("escape")
         assert "··· 38 access lines" in on.text
+
+
+VLLM = (
+    "(APIServer pid=16) INFO 11-28 20:42:30 [loggers.py:275] Engine 000: Avg prompt throughput: 739.2 tokens/s, "
+    "Avg generation throughput: 57.1 tokens/s, Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: 2.0%, "
+    "Prefix cache hit rate: 81.0%"
+)
+SGLANG = (
+    "[2026-11-28 20:42:30] Decode batch, #running-req: 2, #token: 300, gen throughput (token/s): 9.5, #queue-req: 7,"
+)
+
+
+@pytest.mark.parametrize(("line", "shown", "style"), [
+    (VLLM, "20:42:30  prompt   739 decode   57.1 tok/s run  1 wait  0 kv  2 % prefix  81 %", "plain"),
+    (SGLANG, "20:42:30               decode    9.5 tok/s run  2 wait  7", "plain"),
+    ("(EngineCore pid=3) ERROR 11-28 20:42:31 [core.py:1] out of memory", "20:42:31  ERROR out of memory", "bad"),
+    ("WARNING 11-28 20:42:31 [a.py:3] slow kernel", "20:42:31  WARNING slow kernel", "warn"),
+    ("INFO:     Application startup complete.", "          Application startup complete.", "plain"),
+    ("Loading shards: 63% 5/8", "          Loading shards: 63% 5/8", "plain"),
+])  # fmt: skip
+def test_an_engines_line_is_its_time_its_level_and_its_text(line: str, shown: str, style: str) -> None:
+    """The figures that vLLM and SGLang write every few seconds stand in columns."""
+    told = log_line(line)
+    assert plain_text(told).rstrip() == shown
+    assert told[-1].style == style
 
 
 async def test_escape_and_a_digit_that_come_together_are_two_commands(stage: Any, box: Any) -> None:

@@ -59,8 +59,17 @@ async def test_where_there_is_room_it_goes_to_the_reason(stage: Any, box: Any) -
     worse = box.profile("far", cannot_run=why)
     async with stage(box.snapshot(profiles=(*box.snapshot().profiles, worse)), size=(160, 30)) as on:
         await on.press("2")
+        assert not any(row.startswith("far ✗") for row in on.rows)
+        assert "▸ cannot run here 1" in on.rows, "one line, until it is asked for"
+        assert on.lines[1].index("context") == 3 + len("  ├ eagle3  eagle3 k=1") + 1 + 2
+        await on.press("G", "enter")
         assert f"far ✗ cannot run: {why} (⏎ why)" in on.rows
-        assert on.lines[1].index("engine") == 3 + len("  ├ eagle3  eagle3 k=1") + 1
+        await on.press("slash", *"far", "enter")
+        assert any(row.startswith("far ✗") for row in on.rows), "its section is open"
+        await on.press("escape", "G", "left", "slash", *"far", "enter")
+        assert not any(row.startswith("far ✗") for row in on.rows), "a search hides what cannot run"
+        await on.press("escape", "g", "left")
+        assert on.rows[2] == "▸ runs 1"
 
 
 async def test_what_is_on_the_box_is_seen_and_what_is_not_is_fetched(stage: Any, box: Any) -> None:
@@ -76,8 +85,8 @@ async def test_what_is_on_the_box_is_seen_and_what_is_not_is_fetched(stage: Any,
             }
         )
         await on.press("2", "j", "j")
-        first = [next(word for word in row.split() if len(word) > 1) for row in on.rows[2:5]]
-        assert first == ["gpt-oss-120b", "qwen3.5-122b", "qwen3-coder-30b-nvfp4"], "runs, is on this box, was used"
+        first = [next(word for word in row.split() if len(word) > 1) for row in on.rows[2:8]]
+        assert first == ["runs", box.gpt, "on", "qwen3.5-122b", "used", box.coder], "under their headings"
         assert "A gpt-oss-120b vLLM 0.19.0 79 GiB 59.1 57.0 ● ready" in on.rows, "what runs is here"
         assert "B qwen3-coder-30b-nvfp4 vLLM 0.19.0 27 GiB 67.2 68.0 no weights" in on.rows
         assert "├ eagle3 eagle3 k=1 vLLM 0.19.0 28 GiB - 73.9 not here" in on.rows
@@ -233,7 +242,7 @@ async def test_the_log_follows_holds_and_finds(stage: Any, box: Any) -> None:
     async with stage(box.snapshot()) as on:
         on.daemon.log[box.gpt] = lines
         await on.press("5")
-        assert "INFO line 99" in on.text
+        assert "line 99" in on.text
         assert "following" in on.lines[1]
         await on.press("slash", *"needle", "enter")
         assert "ERROR the needle red" in on.text
@@ -255,9 +264,9 @@ async def test_a_log_goes_on_when_the_daemon_is_back(stage: Any, box: Any) -> No
         await on.tell(box.lost)
         on.daemon.cut, on.daemon.log[box.gpt] = None, ["INFO before", "INFO after"]
         await on.tell(box.snapshot(seq=900))
-        assert "INFO after" in on.text
+        assert "after" in on.text
         assert "No daemon answers." not in on.text
-        assert on.text.count("INFO before") == 1
+        assert on.text.count("before") == 1
 
 
 async def test_the_log_turns_to_the_engine_that_comes_up(stage: Any, box: Any) -> None:
@@ -412,10 +421,10 @@ async def test_the_mouse_opens_pages_and_picks_rows(stage: Any, box: Any) -> Non
         await on.pilot.click(offset=(10, 23))
         await on.settle()
         assert "publ." in on.text
-        await on.pilot.click(offset=(10, 3))
+        await on.pilot.click(offset=(10, 5))
         await on.settle()
         assert "╭ qwen3-coder-30b-nvfp4 ─" in on.text
-        await on.pilot.click(offset=(10, 3), times=2)
+        await on.pilot.click(offset=(10, 5), times=2)
         await on.settle()
         assert "⏎ s switch   e edit   esc back" in on.text
 

@@ -62,7 +62,6 @@ def _row(levels: Sequence[int], base: int, line: LevelLine | None, edge: Style) 
 
 
 BARS = " ▁▂▃▄▅▆▇█"
-PARTS = " ▏▎▍▌▋▊▉█"
 
 
 def sparkline(values: Sequence[float | None], top: float, rows: int = 1) -> list[str]:
@@ -72,10 +71,9 @@ def sparkline(values: Sequence[float | None], top: float, rows: int = 1) -> list
 
 
 def meter(share: float, width: int) -> tuple[str, str]:
-    """Draw a bar of `width` cells; return its full and its empty part."""
-    eighths = round(max(0.0, min(share, 1.0)) * width * 8)
-    full, part = divmod(eighths, 8)
-    done = "█" * full + (PARTS[part] if part else "")
+    """Draw a gauge of `width` cells, unlike a sparkline; return its full and its empty part."""
+    full, half = divmod(round(max(0.0, min(share, 1.0)) * width * 2), 2)
+    done = "━" * full + "╸" * half
     return done, "─" * (width - len(done))
 
 

@@ -44,6 +44,7 @@ BY_PAGE: dict[str, Keys] = {
     "profiles": (
         ("s", "switch to the profile"),
         ("⏎", "what it needs, what would leave, why it failed or cannot run"),
+        ("←  ⏎", "fold its section; open a folded one"),
         ("a b", "mark it as A or as B"),
         ("e", "edit its file; the old one stays until the new one is valid"),
         ("p  r", "pull image and weights; read the profile files again"),

@@ -16,7 +16,7 @@ from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import Side
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.widgets.panel import RowChosen, RowMoved
-from sparkdash.tui.widgets.profiles import ProfileDetail, ProfileTable
+from sparkdash.tui.widgets.profiles import HEADING, ProfileDetail, ProfileTable
 from sparkdash.units import GIB
 
 AGAIN_S = 5.0
@@ -33,6 +33,7 @@ class ProfilesPage(Page):
         Binding("p", "give('pull')", "pull its image and weights"),
         Binding("P", "give('pin')", "pin it, or not"),
         Binding("L", "give('preload')", "preload it, or not"),
+        Binding("left", "fold", "fold the section"),
         Binding("e", "give('edit')", "edit its file"),
         Binding("d", "give('dry_run')", "dry run: the command that starts it"),
         Binding("u", "give('release')", "release the parked profile"),
@@ -65,32 +66,38 @@ class ProfilesPage(Page):
             self._noticed = noticed
             self._read_kept()
         for table in self.query(ProfileTable):
-            self._look(table.cursor, view)
+            self._look(table.profile, view)
 
     def on_screen_resume(self) -> None:
         self._listed = (None, None)
         self._read_kept()
 
-    def on_row_moved(self, message: RowMoved) -> None:
+    def on_row_moved(self, _message: RowMoved) -> None:
         if self.services.view.here - self._looked_at >= AGAIN_S:
             self._stock()
-        self._look(message.key, self.services.view)
+        self._look(self.query_one(ProfileTable).profile, self.services.view)
 
     def on_row_chosen(self, message: RowChosen) -> None:
-        self.services.orders.describe(message.key)
+        if message.key.startswith(HEADING):
+            self.query_one(ProfileTable).fold(message.key)
+        else:
+            self.services.orders.describe(message.key)
+
+    def action_fold(self) -> None:
+        self.query_one(ProfileTable).fold_here()
 
     def action_mark(self, side: Side) -> None:
-        if name := self.query_one(ProfileTable).cursor:
+        if name := self.query_one(ProfileTable).profile:
             self.services.orders.mark(name, side)
 
     def action_give(self, order: str) -> None:
         """Give an order for the profile under the cursor."""
-        if name := self.query_one(ProfileTable).cursor:
+        if name := self.query_one(ProfileTable).profile:
             getattr(self.services.orders, order)(name)
 
     def end_what_is_here(self) -> None:
         """End the load or the engine under the cursor."""
-        if name := self.query_one(ProfileTable).cursor:
+        if name := self.query_one(ProfileTable).profile:
             self.services.orders.end(name)
 
     def _look(self, name: str | None, view: View) -> None:

@@ -14,6 +14,7 @@ from textual.binding import Binding, BindingType
 
 from sparkdash.domain.engine import Engine
 from sparkdash.errors import SparkdashError
+from sparkdash.tui.lines.log_lines import TIME, level_style, log_line
 from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.text import EMPTY, EdgeText, Line, Span, Style, clip, frame, join, strip_controls, styled
 from sparkdash.tui.widgets.panel import LinesArrived, Walked
@@ -264,8 +265,11 @@ class LogPanel(Walked):
 
     def _styled(self, row: LogRow, width: int, *, here: bool) -> Line:
         if row.folded:
-            return clip(styled(row.shown(), Style.WARN if row.odd else Style.DIM), width)
-        seen, style = row.text[self._left :], _level(row.text)
+            told = styled(row.shown(), Style.WARN if row.odd else Style.FAINT)
+            return clip(styled(" " * (TIME + 2)) + told, width)
+        if self.folds and not self.search:
+            return clip(log_line(row.text, self._left), width)
+        seen, style = row.text[self._left :], level_style(row.text)
         if not self.search:
             return clip(styled(seen, style), width)
         out: list[Span] = []
@@ -291,12 +295,5 @@ class LogPanel(Walked):
         )
         over = styled(self._ended, Style.DIM) if self._ended and self.lines else EMPTY
         hidden = sum(row.lines for row in self._rows if row.folded)
-        folded = styled(f"{hidden} access lines folded, o shows them", Style.DIM) if hidden else EMPTY
+        folded = styled(f"{hidden} access lines folded; o shows all as written", Style.DIM) if hidden else EMPTY
         return EdgeText(join([search, over, folded], styled(" · ", Style.DIM)))
-
-
-def _level(line: str) -> Style:
-    head = line[:60]
-    if "ERROR" in head or "Error" in head or "CRITICAL" in head:
-        return Style.BAD
-    return Style.WARN if "WARN" in head else Style.PLAIN

@@ -32,7 +32,7 @@ from sparkdash.tui.text import (
 )
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Table, TableRow, figure
-from sparkdash.units import GIB, number
+from sparkdash.units import GIB, number, size
 
 MARK, STATE, LEAST_NAME = 3, 17, 18
 WHY = " (⏎ why)"
@@ -43,17 +43,27 @@ class ProfileColumn(NamedTuple):
 
     name: str
     cells: int
-    text: Callable[[ProfileSummary, Figures | None], str]
+    text: Callable[[ProfileSummary, Figures | None, Stock | None], str]
     figure: bool = True
 
 
 COLUMNS: tuple[ProfileColumn, ...] = (
-    ProfileColumn("engine", 15, lambda profile, _: words.engine_name(profile), figure=False),
-    ProfileColumn("needs", 8, lambda profile, _: _needs(profile)),
-    ProfileColumn("best", 7, lambda _, seen: number(seen.best if seen else None, 1)),
-    ProfileColumn("publ.", 7, lambda profile, _: number(profile.published_decode_tok_s, 1)),
+    ProfileColumn("context", 9, lambda profile, *_: words.context_length(profile.context)),
+    ProfileColumn("boxes", 7, lambda profile, *_: str(profile.nodes)),
+    ProfileColumn("on disk ", 11, lambda _, __, stock: f"{size(_bytes_here(stock))} "),
+    ProfileColumn("engine", 15, lambda profile, *_: words.engine_name(profile), figure=False),
+    ProfileColumn("needs", 8, lambda profile, *_: _needs(profile)),
+    ProfileColumn("best", 7, lambda _, seen, __: number(seen.best if seen else None, 1)),
+    ProfileColumn("publ.", 7, lambda profile, *_: number(profile.published_decode_tok_s, 1)),
 )
 """Columns that a narrow terminal omits, from the left: name and state are always whole words."""
+
+
+SECTIONS = ("runs", "on this box", "used here", "can run here", "cannot run here")
+"""Sections of the list, by rank."""
+CANNOT = SECTIONS.index("cannot run here")
+HEADING = "\0"
+"""Begins the key of a section's heading."""
 
 
 class Cells(NamedTuple):
@@ -92,53 +102,83 @@ class ProfileTable(Table):
     """Pinned profiles and families, and profiles that are loaded with the daemon; set by the page."""
     _longest_name = 0
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.folded = {CANNOT}
+        """Sections of which only the heading is shown; a search opens them, but for what cannot run."""
+
+    @property
+    def profile(self) -> str | None:
+        """Profile under the cursor; None on a heading."""
+        return None if self.cursor is None or self.cursor.startswith(HEADING) else self.cursor
+
+    def fold(self, key: str) -> None:
+        """Fold or open the section whose heading has this key."""
+        self.folded ^= {int(key.removeprefix(HEADING))}
+        self.redraw()
+
+    def fold_here(self) -> None:
+        """Fold the section of the profile under the cursor, and stand on its heading."""
+        above = [row.key for row in self._rows[: self._index() or 0] if row.key.startswith(HEADING)]
+        if self.profile and above:
+            self.cursor = above[-1]
+            self.fold(above[-1])
+
     def kept_words(self, profile: str) -> list[str]:
         pinned = profile in self.pinned or profile.partition("/")[0] in self.pinned
         return [word for word, holds in (("pinned", pinned), ("preloaded", profile in self.preload)) if holds]
 
     def head(self, width: int) -> Line:
         name, columns = cells(width, self._longest_name)
-        names = "".join(f"{one.name:{'>' if one.figure else '<'}{one.cells}}" for one in columns)
+        names = "".join(f"{one.name:>{one.cells}}" if one.figure else f"{one.name:<{one.cells}}" for one in columns)
         return styled(f"   {'profile':<{name}}{names}  state", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
         if view.snapshot is None:
             return []
-        ordered = tree(view.snapshot.profiles, partial(rank, view.snapshot, self.stock))
-        listed = [(one, branch, self.kept_words(one.name)) for one, branch in ordered]
-        self._longest_name = max((length(_name(view.snapshot, *one)) for one in listed), default=0)
-        laid = cells(width, self._longest_name)
-        return [
-            TableRow(
-                one.name,
-                partial(
-                    _line,
-                    view.snapshot,
-                    one,
-                    self.stock.get(one.name),
-                    _name(view.snapshot, one, branch, kept, laid.name - 1),
-                    laid,
-                    width,
-                ),
-                one.name,
-            )
-            for one, branch, kept in listed
-        ]
+        families = ranked_families(view.snapshot.profiles, partial(rank, view.snapshot, self.stock))
+        self._longest_name = max(
+            (length(_name(view.snapshot, *one, self.kept_words(one[0].name))) for _, rows in families for one in rows),
+            default=0,
+        )
+        out: list[TableRow] = []
+        for section, members in groupby(families, key=lambda family: family[0]):
+            rows = [row for _, family in members for row in family]
+            is_open = section not in self.folded or (bool(self.filter) and section != CANNOT)
+            if not self.filter:
+                out.append(_heading(section, len(rows), is_open=is_open))
+            out += [self._row(view.snapshot, *row, width) for row in rows] if is_open else []
+        return out
+
+    def _row(self, snapshot: Snapshot, one: ProfileSummary, branch: str, width: int) -> TableRow:
+        laid, stock = cells(width, self._longest_name), self.stock.get(one.name)
+        name = _name(snapshot, one, branch, self.kept_words(one.name), laid.name - 1)
+        return TableRow(one.name, partial(_line, snapshot, one, stock, name, laid, width), one.name)
 
 
-def tree(
-    profiles: tuple[ProfileSummary, ...], rank: Callable[[ProfileSummary], int]
-) -> list[tuple[ProfileSummary, str]]:
-    """Return the profiles with the branch before each name: families by their best rank, then by name."""
-    families = [list(group) for _, group in groupby(by_family(profiles), key=family_of)]
-    out: list[tuple[ProfileSummary, str]] = []
-    for members in sorted(families, key=lambda family: min(map(rank, family))):
-        family, last = family_of(members[0]), members[-1]
+def _heading(section: int, count: int, *, is_open: bool) -> TableRow:
+    line = styled(f" {'▾' if is_open else '▸'} {SECTIONS[section]}", Style.DIM) + styled(f"  {count}", Style.FAINT)
+    return TableRow(f"{HEADING}{section}", lambda: line, stops=not is_open)
+
+
+Family = tuple[int, list[tuple[ProfileSummary, str]]]
+
+
+def ranked_families(profiles: tuple[ProfileSummary, ...], rank: Callable[[ProfileSummary], int]) -> list[Family]:
+    """Return the families by their best rank, then by name, their members with the branch before each name.
+
+    A variant that cannot run stands with its family.
+    """
+    out: list[Family] = []
+    for family, group in groupby(by_family(profiles), key=family_of):
+        members = list(group)
         based = members[0].name == family
-        for profile in members:
-            branch = "  └ " if profile is last else "  ├ "
-            out.append((profile, branch if based and profile.name != family else ""))
-    return out
+        branches = ["  └ " if one is members[-1] else "  ├ " for one in members]
+        shown = [
+            (one, branch if based and one.name != family else "") for one, branch in zip(members, branches, strict=True)
+        ]
+        out.append((min(map(rank, members)), shown))
+    return sorted(out, key=lambda found: found[0])
 
 
 def rank(snapshot: Snapshot, stock: Mapping[str, Stock], profile: ProfileSummary) -> int:
@@ -184,7 +224,7 @@ def _line(
         return line + clip(styled(f"✗ cannot run: {profile.cannot_run}", Style.DIM), room) + styled(WHY, Style.DIM)
     seen = snapshot.figures.get(profile.name)
     for column in laid.columns:
-        told = column.text(profile, seen)
+        told = column.text(profile, seen, stock)
         line += figure(told, column.cells) if column.figure else pad(styled(told), column.cells)
     return line + styled("  ") + _state(snapshot, profile, stock)
 
@@ -214,6 +254,11 @@ def _state(snapshot: Snapshot, profile: ProfileSummary, stock: Stock | None) -> 
 def lacks(stock: Stock | None) -> list[str]:
     items = (("image", stock.image), ("weights", stock.weights)) if stock else ()
     return [name for name, item in items if item and not item.here]
+
+
+def _bytes_here(stock: Stock | None) -> int | None:
+    found = [item.size for item in (stock.image, stock.weights) if item and item.size] if stock else []
+    return sum(found) or None
 
 
 def _nodes_with_all(stock: Stock | None) -> str:

@@ -42,8 +42,14 @@ Text = str | Callable[[], str]
 class TableRow:
     """Row of a table, whose texts are made when they are first read: of hundreds of rows a screen shows a few."""
 
-    def __init__(self, key: str, line: Callable[[], Line], copy: Text = "", words: Text | None = None) -> None:
-        """Make a row. `y` copies `copy`; the filter searches `words` too, or `copy` where `words` is None."""
+    def __init__(
+        self, key: str, line: Callable[[], Line], copy: Text = "", words: Text | None = None, *, stops: bool = True
+    ) -> None:
+        """Make a row. `y` copies `copy`; the filter searches `words` too, or `copy` where `words` is None.
+
+        `stops`: whether the cursor stops there; a click chooses a row where it does not.
+        """
+        self.stops = stops
         self.key = key
         self._line = line
         self._copy = copy
@@ -97,7 +103,7 @@ def figures(columns: Sequence[Column[T]], of: T, bad: str = "") -> Line:
 
 def figure(told: str, cells: int, style: Style = Style.PLAIN) -> Line:
     """Align a figure to the right; a dash is dim."""
-    return align_right(styled(told, Style.DIM if told == DASH else style), cells)
+    return align_right(styled(told, Style.DIM if told.strip() == DASH else style), cells)
 
 
 class Table(Walked):
@@ -181,13 +187,13 @@ class Table(Walked):
         if not self._rows:
             return
         at = self._index()
-        self._put(at + by if at is not None else 0 if by > 0 else len(self._rows) - 1)
+        self._put(at + by if at is not None else 0 if by > 0 else len(self._rows) - 1, 1 if by > 0 else -1)
 
     def action_first(self) -> None:
         self._put(0)
 
     def action_last(self) -> None:
-        self._put(len(self._rows) - 1)
+        self._put(len(self._rows) - 1, -1)
 
     def action_choose(self) -> None:
         if row := self.current:
@@ -196,13 +202,20 @@ class Table(Walked):
     def on_click(self, event: events.Click) -> None:
         index = event.y - self._top + self._offset
         if event.y >= self._top and index < len(self._rows):
+            if not self._rows[index].stops:
+                self.post_message(RowChosen(self._rows[index].key))
+                return
             self._put(index)
             if event.chain == 2:
                 self.action_choose()
 
-    def _put(self, index: int) -> None:
-        if self._rows:
-            self.move_to(self._rows[max(0, min(index, len(self._rows) - 1))].key)
+    def _put(self, index: int, way: int = 1) -> None:
+        """Move the cursor to a row, or to the next one that way where it may stop, else to the one before."""
+        at = max(0, min(index, len(self._rows) - 1))
+        for row in (*self._rows[at::way], *self._rows[at::-way]):
+            if row.stops:
+                self.move_to(row.key)
+                return
 
     def _index(self) -> int | None:
         return next((i for i, row in enumerate(self._rows) if row.key == self.cursor), None)
@@ -213,7 +226,11 @@ class Table(Walked):
         The cursor of a live list that nobody has moved stays on the first row too.
         """
         if (self.live and not self._walked) or self._index() is None:
-            self.cursor = self._rows[0].key if self._rows and not self.beside else None
+            self.cursor = None if self.beside else self.first_row()
+
+    def first_row(self) -> str | None:
+        """Return the key of the row that the cursor begins on."""
+        return next((row.key for row in self._rows if row.stops), None)
 
     def _scroll(self, room: int) -> None:
         at = self._index() or 0
