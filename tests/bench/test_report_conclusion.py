@@ -9,9 +9,8 @@ import pytest
 
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.report.assemble import assemble_report
-from sparkdash.bench.report.conclusion import conclusion, speed_text
 from sparkdash.bench.report.formats import render_markdown
-from sparkdash.bench.report.page import report_page
+from sparkdash.bench.report.page import conclusion, report_page, speed_text
 from sparkdash.bench.results import Results
 from sparkdash.bench.run import Arm, Mode
 from tests.bench.conftest import key
