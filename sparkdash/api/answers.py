@@ -131,7 +131,7 @@ class CapturedText(ApiAnswer):
     body: JsonValue
     """The JSON document; null where only its length was kept."""
     answer: str | None
-    """None where the answer broke off, was too long, or came before answers were kept."""
+    """Whole answer; None where it broke off, was too long, or came before answers were kept."""
 
 
 class GatewayHealth(ApiAnswer):

@@ -166,8 +166,8 @@ class Watch(Frozen):
 def watch_profile(runs: Iterable[Results], profile: str, metric: BenchMetric) -> Watch:
     """Group the evenings of a profile by build, and compare the newest build with every earlier one.
 
-    Arms of a sweep do not count. Evenings with other work than the newest (thinking, temperature, tokenizer), of another
-    box, or simulated among real ones are left out and counted.
+    Arms of a sweep do not count. Evenings with other work than the newest (thinking, temperature, tokenizer), of
+    another box, or simulated among real ones are left out and counted.
     """
     found = sorted(
         ((evening, one.run, work) for one in runs for evening, work in _evenings(one, profile, metric)),

@@ -339,7 +339,8 @@ def launch(
         ),
     ] = None,
 ) -> None:
-    """Start CLIENT with the variables and options for sparkdash. Nothing is written: without `launch` it runs as before.
+    """Start CLIENT with the variables and options for sparkdash. Nothing is written: without `launch` it runs as
+    before.
 
     The model loads at the client's first question. A key comes from SPARKDASH_KEY. What follows `--` is the client's.
 

@@ -130,7 +130,7 @@ class Setup:
     steps: tuple[str, ...] = ()
     run: str | None = None
     launch: Launch | None = None
-    """None where the client takes its gateway from files only."""
+    """Command line of the client; None where it takes its gateway from files only."""
     notes: tuple[str, ...] = ()
     """Notes on the client's time-outs and habits."""
 

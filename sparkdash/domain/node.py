@@ -119,7 +119,7 @@ class NodeLaunch(Frozen):
     link: Link | None = None
     """Link that the address belongs to; None for a launch on this node alone."""
     twins: tuple[str, ...] = ()
-    """Other RDMA devices that reach every node of the launch. A QSFP port is two devices, each with half of its rate."""
+    """Other RDMA devices that reach every node of the launch. A QSFP port is two devices of half its rate."""
     cables: dict[str, tuple[Link, ...]] = {}
     """Ends of the cables to each neighbour, in a ring or line; empty where `link` carries the tensors."""
 

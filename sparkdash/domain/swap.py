@@ -230,7 +230,7 @@ class Plan(Frozen):
     held: str | None = None
     """Why the memory guard holds this load back now, with the figures and until when; None when it does not."""
     requests_wait: str | None = None
-    """Engines that hold a request for the profile off now, and until when; None without any. A person's `use` never waits
+    """Engines that hold a request for the profile off, and until when; None without any. A person's `use` never waits
     for that.
     """
     expected_s: float | None = None

@@ -1,6 +1,6 @@
 """Compile caches of engines on disk: a folder for each image and model, as the start of an engine mounts it.
 
-An engine's start sets its folder's time, so that what is unused can be told and removed. A folder in question is renamed
+An engine's start sets its folder's time, so that unused ones can be told and removed. A folder in question is renamed
 first: a rename is whole or not at all, and an engine that starts meanwhile makes a new one.
 """
 
@@ -19,7 +19,7 @@ _ASIDE, _GONE = ".aside", ".gone"
 
 @dataclass(frozen=True, slots=True)
 class CompileCache:
-    """What one image has compiled for one model. `image_id` and `weights` are None for folders of older versions."""
+    """Compiled files of one image for one model. `image_id` and `weights` are None for folders of older versions."""
 
     path: Path
     image: str

@@ -166,7 +166,8 @@ LOAD_S_PER_GIB = 0.08
 """Short enough for a demo, longer for larger ones; a real 120B takes minutes."""
 
 KEPT = (
-    "name", "engine_version", "serves", "args", "nodes", "topologies", "request", "modes", "published", "cannot_run", "nearest", "source"
+    "name", "engine_version", "serves", "args", "nodes", "topologies", "request", "modes", "published", "cannot_run",
+    "nearest", "source",
 )  # fmt: skip
 """Fields that a twin shares with its original. `args` stay: the simulated dialect reads speculation and batch from
 them.

@@ -40,7 +40,7 @@ class Canaries:
 
 
 def launch_key(profile: Profile, image_id: str, hf_home: Path, *more: str) -> str:
-    """Hash what an engine's answers depend on: flags, image, weights, files that flags name, and `more`. Reads the disk."""
+    """Hash what an engine's answers depend on: flags, image, weights, files that flags name, `more`. Reads the disk."""
     found = [profile.fingerprint, image_id, *more]
     weights = {file for ref in profile.weights for file in weight_files_of(ref, hf_home)}
     for file in sorted(weights | _named_files(profile)):

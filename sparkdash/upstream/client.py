@@ -18,7 +18,7 @@ from sparkdash.sse import Lines, data_of
 from sparkdash.upstream.connection import EngineConnection, EngineResponse, OutgoingBody, encode_headers
 
 CONNECT_S = 10.0
-"""Seconds for a connection: names are looked up, packets lost, certificates exchanged, and a busy box's loop is late."""
+"""Seconds for a connection: names are looked up, packets lost, certificates exchanged, a busy loop is late."""
 KEPT_S = 15.0
 """Seconds (and at most as many again) for which an idle connection is kept.
 

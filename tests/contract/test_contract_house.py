@@ -46,17 +46,17 @@ def test_no_folder_has_more_modules_than_a_reader_takes_in(modules: dict[str, ho
 
 def test_class_names_mean_one_thing(modules: dict[str, house.Module]) -> None:
     shared = house.shared_class_names(modules)
-    assert len(shared) <= 25, shared
+    assert len(shared) <= 14, shared
 
 
 def test_docstrings_name_their_thing(modules: dict[str, house.Module]) -> None:
     found = house.pronoun_docstrings(modules)
-    assert sum(map(len, found.values())) < 60, found
+    assert found == {}
 
 
 def test_lines_are_short(modules: dict[str, house.Module]) -> None:
     found = house.long_lines(modules)
-    assert sum(found.values()) < 40, found
+    assert found == {}
 
 
 def test_a_file_is_one_subject(modules: dict[str, house.Module]) -> None:
@@ -64,12 +64,17 @@ def test_a_file_is_one_subject(modules: dict[str, house.Module]) -> None:
     assert long == {}
 
 
+def test_the_head_of_a_file_is_short(modules: dict[str, house.Module]) -> None:
+    """Docstring and imports: a house of few large files has few heads."""
+    assert sum(m.head_lines for m in modules.values()) <= 0.092 * sum(m.lines for m in modules.values())
+
+
 def test_functions_are_short(modules: dict[str, house.Module]) -> None:
-    """Half of them have at most 8 lines, 95 % at most 25, and none more than 70."""
+    """Half of them have at most 7 lines, 95 % at most 21, and none more than 70."""
     functions = sorted(house.functions(modules), key=lambda each: each.lines)
     assert functions[-1].lines <= house.FUNCTION_LIMIT, functions[-1]
-    assert functions[len(functions) // 2].lines <= 8
-    assert functions[len(functions) * 95 // 100].lines <= 25
+    assert functions[len(functions) // 2].lines <= 7
+    assert functions[len(functions) * 95 // 100].lines <= 21
 
 
 def test_functions_are_simple(modules: dict[str, house.Module]) -> None:

@@ -135,13 +135,6 @@ def test_a_broken_form_names_no_model(body: bytes) -> None:
     assert peek_body(body, "multipart/form-data; boundary=b0").model is None
 
 
-def test_a_form_without_a_boundary_is_refused() -> None:
-    """It cannot be read by anyone."""
-    with pytest.raises(AdmissionError) as caught:
-        peek_body(b"x", "multipart/form-data")
-    assert caught.value.code == "invalid_form"
-
-
 @given(st.binary(max_size=200), st.sampled_from([JSON, "", "multipart/form-data; boundary=b0", "text/plain"]))
 def test_no_body_breaks_the_gateway(body: bytes, kind: str) -> None:
     """Any bytes are read, or refused as the caller's mistake."""

@@ -13,7 +13,7 @@ linear trend over the places in the order is removed where enough launches remai
 do wherever a difference may be claimed (LEAST_LAUNCHES).
 Rule 4: with speculation, arms respond differently to prompts. The small number of prompts is then another source of
 uncertainty: its variance is added. Quantiles of Student's t are nearly linear in 1 / df, so 1 / df of the sum is the
-mean of both, weighted by their shares: Cochran's rule for two variances (Cochran and Cox, Experimental Designs, 1957). By
+mean of both, weighted by their shares: Cochran's rule for two variances (Cochran and Cox, 1957). By
 Satterthwaite (1946) the sum would have more than both, and where launches happen to lie close together far too many.
 Pure.
 """

@@ -62,7 +62,7 @@ def _panel(cells: Mapping[CellKey, Fit], arm: str, base: str) -> Fit:
 
 
 def few_prompts(metric: BenchMetric) -> FewPrompts:
-    """Return the rule of this metric. An aggregate has no prompts: each repetition sends the same ones. Nor has a load."""
+    """Return the rule of this metric. Neither a load nor an aggregate has prompts: each repetition sends the same."""
 
     def told(fit: Fit, arm: str, base: str) -> str | None:
         shared = len(fit.tastes[arm].keys() & fit.tastes[base].keys())

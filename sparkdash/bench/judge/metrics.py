@@ -57,8 +57,8 @@ _DEFINITIONS = {
     "the fixed time fitted over the contexts",
     BenchMetric.TTFT: "first content or reasoning token - request sent",
     BenchMetric.TTFV: "first token outside the reasoning - request sent; without reasoning the same as ttft",
-    BenchMetric.ITL_P99: "99th percentile, in one answer, of the waits between moments at which tokens came; blank below "
-    "16 tokens",
+    BenchMetric.ITL_P99: "99th percentile, in one answer, of the waits between moments at which tokens came; blank "
+    "below 16 tokens",
     BenchMetric.AGGREGATE: "completion tokens of all concurrent requests / (last end - first start)",
     BenchMetric.LOAD: "first token - creation of the engine's container, once for each launch",
 }

@@ -18,9 +18,7 @@ from sparkdash.bench.judge.stats import holm_levels
 from sparkdash.domain.base import Frozen
 
 FLOOR = 0.005
-"""Half a per cent, below which no difference is claimed. Launches of one profile lie 0.1 to 2 % apart on the boxes that were
-published.
-"""
+"""Half a per cent, below which no difference is claimed. Launches of one profile lie 0.1 to 2 % apart, as published."""
 
 RESOLUTION = 0.05
 """A comparison that cannot exclude 5 % decides nothing: kernels for this box are told apart by 4 to 5 %."""

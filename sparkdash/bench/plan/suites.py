@@ -219,7 +219,8 @@ class Suite(_Given):
             raise ValueError("prompts and prompts_sha256 come together")
         if self.prompts is None and any(group.wants_chats for group in self.cells):
             raise ValueError(
-                "cells of captured requests want `prompts`; `sparkdash bench suites --captured NAME` writes such a suite"
+                "cells of captured requests want `prompts`; "
+                "`sparkdash bench suites --captured NAME` writes such a suite"
             )
         return self
 

@@ -1,4 +1,4 @@
-"""Page of a report: the order of its tables, the published figures beside them, its conclusion in one plain sentence. Pure."""
+"""Page of a report: its tables in order, the published figures beside them, its conclusion in a sentence. Pure."""
 
 from __future__ import annotations
 

@@ -458,7 +458,8 @@ _STARTERS: dict[str, frozenset[str]] = {
     "taskset": frozenset({"-c", "--cpu-list"}),
     "timeout": frozenset({"-k", "-s"}),
     "uv run": frozenset({
-        "--with", "--with-requirements", "--python", "-p", "--project", "--extra", "--env-file", "--directory", "--group",
+        "--with", "--with-requirements", "--python", "-p", "--project", "--extra", "--env-file", "--directory",
+        "--group",
     }),
     "uvx": frozenset({"--with", "--from", "--python", "-p"}),
     "poetry run": frozenset(),

@@ -87,7 +87,8 @@ MetricName = Annotated[
     str | None,
     typer.Option(
         "--metric",
-        help="Figure in the tables: decode, e2e (with prefill, as in published tables), prefill, ttft, ttfv, itl_p99, visible.",
+        help="Figure in the tables: decode, e2e (with prefill, as in published tables), prefill, ttft, "
+        "ttfv, itl_p99, visible.",
     ),
 ]
 

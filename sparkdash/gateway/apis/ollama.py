@@ -445,7 +445,7 @@ def _tags(deps: Deps, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _ps(deps: Deps, snapshot: Snapshot) -> dict[str, Any]:
-    """List the loaded models. Without an `idle_ttl_s` a model stays until year NEVER, as with Ollama's `keep_alive` -1."""
+    """List the loaded models. Without `idle_ttl_s` a model stays until year NEVER, as Ollama's `keep_alive` -1."""
     up = {name for name, each in snapshot.engines.items() if each.state in (EngineState.READY, EngineState.DRAINING)}
     return {
         "models": [

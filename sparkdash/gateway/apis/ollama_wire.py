@@ -1,6 +1,6 @@
 """Translates a chat between Ollama's format and OpenAI's: the request one way, the answer back.
 
-Keys without a counterpart are left out both ways (`num_ctx`, `template`, a `keep_alive` but 0: a profile decides those).
+Keys without a counterpart are left out both ways (`num_ctx`, `template`, a `keep_alive` but 0: profiles decide those).
 Source of the shapes: Ollama's docs/api.md and its Python client 0.6. Pure.
 """
 

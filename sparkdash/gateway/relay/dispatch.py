@@ -166,7 +166,7 @@ class _Attempt(NamedTuple):
     """How a request is put to an engine."""
 
     translates: bool | None
-    """None: as it is, and once more as a chat if the engine does not know its path."""
+    """Sent as a chat; None: as it is, and once more as a chat if the engine does not know its path."""
     folds: bool
     """Whether all of its instructions go into one system message."""
 

@@ -248,7 +248,7 @@ IO_URING = ("io_uring_setup", "io_uring_enter", "io_uring_register")
 
 
 def allow_io_uring(path: str, defaults: Iterable[str] = SECCOMP) -> tuple[str, str] | None:
-    """Write podman's default profile with io_uring allowed to `path`; return what cannot be read or written, and why."""
+    """Write podman's default profile with io_uring allowed to `path`; return the file that failed, and why."""
     default = next(filter(os.path.exists, defaults), SECCOMP[-1])
     try:
         profile = json.loads(Path(default).read_text())

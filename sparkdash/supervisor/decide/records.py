@@ -271,7 +271,7 @@ class Offers:
     def failed(self, target: str, facts: ProfileFacts | None) -> bool:
         """Offer the profiles again that left for a swap that failed; return whether any had left.
 
-        The target's own engine comes back as it ran before the edit of its profile. A server that is not ours does not: its
+        The target's own engine comes back as it ran before its profile's edit. A server that is not ours does not: its
         owner has said that it is elsewhere.
         """
         left = self._evicted.pop(target, {})

@@ -1,7 +1,7 @@
 """Conversations kept over a switch: llama-server's slots, saved when it leaves and restored when its profile is back.
 
 Each start proves that its engine can: a prompt of ours, saved at the launch's first start, is restored and asked again.
-Unless the engine then finds 90 % of it in its cache and answers alike, nothing else is restored, and the reason is told:
+Unless the engine then finds 90 % of it in its cache and answers alike, nothing else is restored, and the reason told:
 hybrid models report success and prefill everything. What another launch saved is removed.
 A file that is shorter than it was is never handed to the engine: llama-server (0c1e570) aborts at one.
 """
@@ -60,7 +60,7 @@ class Proof(Frozen):
 
 
 class SavedSlot(Frozen):
-    """One conversation on the disk."""
+    """Conversation on the disk."""
 
     slot: int
     tokens: int
@@ -72,7 +72,7 @@ class SavedSlot(Frozen):
 
 
 class Kept(Frozen):
-    """What is known of one launch."""
+    """Knowledge of one launch."""
 
     launch: str
     proof: Proof | None = None

@@ -199,7 +199,7 @@ class PlanDialog(TextDialog[Answer], Generic[Answer, Planned]):
 
 
 class Dialog(TextDialog[str]):
-    """Modal dialog; its result is the key that was chosen: "yes" where `yes` names an action, one of `others`, or ""."""
+    """Modal dialog; its result is the chosen key: "yes" where `yes` names an action, one of `others`, or ""."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,n,q", "answer('')", "leave"),

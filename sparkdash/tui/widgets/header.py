@@ -40,7 +40,8 @@ LEAST_FOR_RATE = 72
 
 KEY_NAMES = {
     "/": "slash", "?": "question_mark", "⏎": "enter", "esc": "escape", ",": "comma", ":": "colon",
-    "[": "left_square_bracket", "]": "right_square_bracket", "+": "plus", "=": "equals_sign", "-": "minus", "←": "left", "→": "right",
+    "[": "left_square_bracket", "]": "right_square_bracket", "+": "plus", "=": "equals_sign", "-": "minus",
+    "←": "left", "→": "right",
 }  # fmt: skip
 """Keys of the hints by the names that Textual gives them, where they differ."""
 
