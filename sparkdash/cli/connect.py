@@ -207,7 +207,8 @@ def _lacks_key(place: GatewayTarget, url: str | None = None) -> bool:
 
 def _get_key(recipe: Recipe, command: str) -> str:
     return (
-        f"The gateway wants a key: `SPARKDASH_KEY=$(sparkdash keys add {recipe.name}) sparkdash {command} {recipe.name}`"
+        f"The gateway wants a key: `SPARKDASH_KEY=$(sparkdash keys add {recipe.name}) "
+        f"sparkdash {command} {recipe.name}`"
         " makes one."
     )
 

@@ -1,7 +1,7 @@
 """Images built on this box by `build:` of a profile: looks before, the build, a look at the result, its name.
 
-podman and docker fetch a repository by themselves, and continue after the last finished layer. The image's name moves only to a
-result that has been looked at, so a failed build leaves the older image in use.
+podman and docker fetch a repository by themselves, and continue after the last finished layer. The image's name moves only to
+a result that has been looked at, so a failed build leaves the older image in use.
 """
 
 from __future__ import annotations
@@ -262,7 +262,8 @@ def check_room(job: BuildJob, box: Box) -> None:
         raise HostError(
             f"Building {job.image} needs {gib(needed)} of disk; {gib(box.free_disk)} are free in {box.images}.",
             code="disk_full",
-            hint=f"`{job.program} image prune` removes images without a name; `{job.program} system df` shows what is large.",
+            hint=f"`{job.program} image prune` removes images without a name; "
+            f"`{job.program} system df` shows what is large.",
         )
     memory = int((job.build.memory_gib or 0) * GIB)
     if box.available is not None and box.available < memory:

@@ -72,7 +72,8 @@ class RequestFilter:
         return all((figures.get(name) or 0.0) > value for name, value in self.least)
 
     def _has_words(self, one: Request) -> bool:
-        text = f"{one.id} {one.client} {one.profile} {one.route} {one.finish_reason} {one.error} {one.key} {one.session}".lower()
+        text = f"{one.id} {one.client} {one.profile} {one.route} {one.finish_reason} {one.error} "
+        text = f"{text}{one.key} {one.session}".lower()
         return all(word in text for word in self.words.lower().split())
 
 
