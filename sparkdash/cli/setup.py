@@ -10,7 +10,7 @@ import typer
 
 from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
-from sparkdash.discovery.propose import Outlook, Step
+from sparkdash.discovery.found import Outlook, Step
 from sparkdash.errors import SparkdashError
 
 if TYPE_CHECKING:

@@ -15,17 +15,9 @@ from typing import TYPE_CHECKING
 
 from sparkdash import paths, settings
 from sparkdash.cli.output import print_note, print_text
+from sparkdash.discovery.found import LLAMA_SWAP, Discovered, FoundServer, Step
 from sparkdash.discovery.look import discover
-from sparkdash.discovery.propose import (
-    LLAMA_SWAP,
-    BoxState,
-    Discovered,
-    FoundServer,
-    Proposal,
-    Step,
-    attached_profiles,
-    taken_names,
-)
+from sparkdash.discovery.propose import BoxState, Proposal, attached_profiles, taken_names
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.errors import ProfileError
 from sparkdash.paths import LARGE, PYTHON, read_small_text
@@ -34,7 +26,7 @@ from sparkdash.units import GIB
 
 if TYPE_CHECKING:
     from sparkdash.connect.recipe import GatewayTarget, Recipe
-    from sparkdash.discovery.propose import FoundServer
+    from sparkdash.discovery.found import FoundServer
     from sparkdash.domain.state import Snapshot
     from sparkdash.settings import Settings
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sparkdash.discovery.propose import LLAMA_SWAP, SPARKRUN, Discovered, FoundContainer, FoundFile, FoundServer
+from sparkdash.discovery.found import LLAMA_SWAP, SPARKRUN, Discovered, FoundContainer, FoundFile, FoundServer
 from sparkdash.domain.container import LABEL_OWNER
 from sparkdash.errors import SparkdashError
 from sparkdash.host.command import run_command

@@ -7,19 +7,8 @@ from typing import Any
 
 import pytest
 
-from sparkdash.discovery.propose import (
-    BoxState,
-    Discovered,
-    FoundContainer,
-    FoundFile,
-    FoundServer,
-    Outlook,
-    Step,
-    attached_profiles,
-    first_profile,
-    plain_name,
-    propose,
-)
+from sparkdash.discovery.found import Discovered, FoundContainer, FoundFile, FoundServer, Outlook, Step
+from sparkdash.discovery.propose import BoxState, attached_profiles, first_profile, plain_name, propose
 from sparkdash.domain.images import ImageBuild
 from sparkdash.domain.metric import Memory, Sample
 from sparkdash.domain.profile import EngineKind, ModelRef, ProfileSummary
