@@ -13,11 +13,11 @@ from difflib import get_close_matches
 
 from sparkdash.catalog.catalog import Catalog, ProblemAt, ProfileProblem, nearest
 from sparkdash.catalog.document import KeyPath, walk_strings
-from sparkdash.domain.profile import Profile
+from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.argv import lookup, parse_token_count
 from sparkdash.engines.flag_check import NOT_LISTED, FlagFault, flag_complaints
 from sparkdash.engines.memory_terms import BOX_BYTES
-from sparkdash.engines.nodes import WAYS, ways
+from sparkdash.engines.nodes import ADDRESSES, GID_INDEX, LINK_VARIABLES, WAYS, ways
 from sparkdash.engines.registry import adapter_of, all_adapters
 from sparkdash.engines.rule import Hit, Rule, Severity, flag_path, on_several_nodes, variables
 from sparkdash.redaction import is_secret, is_secret_flag, is_secret_variable, masked_values, never
@@ -34,14 +34,6 @@ MOVING = ("latest", "nightly", "main", "dev")
 """Tags that move from image to image, also as the last part of a tag."""
 RUNTIME_FLAGS = ("device", "gpus", "hooks-dir", "privileged", "network", "security-opt", "ulimit")
 """Flags of podman and docker that no engine has."""
-LINK_VARIABLES = (
-    "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include", "TP_SOCKET_IFNAME",
-    "UCX_NET_DEVICES",
-)  # fmt: skip
-"""Variables that name an interface or an RDMA device."""
-GID_INDEX = "NCCL_IB_GID_INDEX"
-ADDRESSES = ("VLLM_HOST_IP", "HOST_IP", "MASTER_ADDR", "RAY_ADDRESS")
-"""Variables with an address, which sparkdash sets for each node at a start."""
 SOCKETS = {"NCCL_IB_DISABLE": "1", "NCCL_NET": "socket"}
 """Values, in small letters, by which NCCL leaves RDMA unused."""
 
@@ -101,6 +93,23 @@ def _devices(profile: Profile) -> Iterator[Hit]:
         key = next(filter(None, (flag_path(profile, *names) for names in (*WAYS, copies))), ("args",))
         text = f"asks for {count} GPUs, and one box has one"
         yield Hit(key, text, f"Remove it, or write `nodes: {count}` beside `args`.")
+
+
+def _ranks(profile: Profile) -> Iterator[Hit]:
+    if (count := ways(profile)) != profile.nodes and adapter_of(profile).parallel_flags:
+        key = next(filter(None, (flag_path(profile, *names) for names in WAYS)), ("nodes",))
+        text = f"splits the model in {count}, and {profile.nodes} boxes have one GPU each"
+        yield Hit(key, text, f"Make tensor times pipeline parallel size {profile.nodes}, or write `nodes: {count}`.")
+
+
+def _padded(profile: Profile) -> Iterator[Hit]:
+    key = flag_path(profile, *WAYS[0])
+    size = profile.args[str(key[1])] if key else 1
+    if isinstance(size, int) and size & (size - 1) and profile.engine in (EngineKind.VLLM, EngineKind.SGLANG):
+        text = f"splits attention heads in {size}, which works only where this image pads them for this model"
+        yield Hit(
+            key or (), text, f"Use `pipeline-parallel-size: {size}`, or silence `padded-ranks` with who has run it."
+        )
 
 
 REQUEST_KEYS = (
@@ -179,13 +188,13 @@ def _keeps_nothing(profile: Profile) -> Iterator[Hit]:
 
 def _link(profile: Profile) -> Iterator[Hit]:
     for name in LINK_VARIABLES:
-        if name in profile.env:
+        if "{" not in profile.env.get(name, "{"):
             text = "is one name for all boxes, and names of interfaces differ from box to box"
             yield Hit(("env", name), text, _found_at_start(name))
 
 
 def _gid(profile: Profile) -> Iterator[Hit]:
-    if GID_INDEX in profile.env:
+    if "{" not in profile.env.get(GID_INDEX, "{"):
         text = "is one index for all boxes; it is 3 on most and 5 on some"
         yield Hit(("env", GID_INDEX), text, _found_at_start(GID_INDEX))
 
@@ -357,6 +366,21 @@ _GENERAL = (
         "conversations that are not kept",
         "only llama-server's slots are saved: docs/swaps.md",
         _keeps_nothing,
+    ),
+    Rule(
+        "ranks-mismatch",
+        Severity.ERROR,
+        "other ranks than boxes",
+        "a Spark has one GPU; vLLM and SGLang start one rank on each",
+        on_several_nodes(_ranks),
+    ),
+    Rule(
+        "padded-ranks",
+        Severity.WARNING,
+        "tensor parallel over three boxes",
+        "vLLM refuses heads that 3 does not divide; a fork that divided them wrote fluent wrong text: "
+        "colonel-otto/3x-dgx-spark-mesh-deepseek-v4-0731-flash@15abf21",
+        on_several_nodes(_padded),
     ),
     Rule(
         "pinned-link",

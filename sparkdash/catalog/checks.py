@@ -141,6 +141,13 @@ def _nodes(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     elif profile.nodes > 1 and not adapter(kind).runs_on_nodes:
         text = f"sparkdash starts {kind.value} on one node only"
         yield section.problem(("nodes",), text, "Write 1, or use vLLM, SGLang or TensorFold.")
+    flags = adapter(kind).parallel_flags
+    for way, size in profile.parallel.items():
+        if way not in flags:
+            yield section.problem(("parallel", way), f"{kind.value} has no flag for it", "Remove it.")
+        elif profile.args.get(flags[way], size) != size and not flags[way].startswith("enable-"):
+            text = f"differs from `{flags[way]}` in `args`"
+            yield section.problem(("parallel", way), text, "Give one of the two.")
     if profile.topologies and profile.nodes == 1:
         yield section.problem(("topologies",), "is only for a profile of several nodes", "Remove it.")
     if profile.node is not None and (elsewhere or profile.nodes > 1):

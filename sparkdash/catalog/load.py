@@ -18,6 +18,8 @@ from sparkdash.catalog.document import Document, read_document
 from sparkdash.catalog.schema import MOST_PROBLEMS, Section, sections, validate_section
 from sparkdash.domain.images import ImageOrigin, image_origin
 from sparkdash.domain.profile import Profile
+from sparkdash.engines.nodes import with_parallel
+from sparkdash.engines.registry import adapter_of
 from sparkdash.units import natural
 
 
@@ -151,7 +153,7 @@ def _read(path: Path) -> _File | list[ProfileProblem]:
     for section in sections(document):
         outcome = validate_section(section)
         if isinstance(outcome, Profile):
-            profiles.append((section, outcome))
+            profiles.append((section, with_parallel(outcome, adapter_of(outcome).parallel_flags)))
             problems += islice(profile_problems(section, outcome), MOST_PROBLEMS)
         else:
             problems += outcome

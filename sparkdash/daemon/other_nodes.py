@@ -84,6 +84,7 @@ class OtherNodes:
         self._engines: Callable[[], Mapping[str, Engine]] = dict
         self._cluster.watch_link = self._watch_link
         self._cluster.on_link = self._tell_link
+        self._cluster.held = self.directory.held
         self.shipper = make_shipper(settings, self._fast_address)
         self._had_others = False
         self.runtime = cast("Runtime", OwnBoxFirst(local, self._cluster, self._has_others))
@@ -137,7 +138,8 @@ class OtherNodes:
 
     def _watch_link(self, nodes: tuple[str, ...]) -> LookAtLink | None:
         try:
-            return look_at_link(self.directory.launch_on(nodes), lambda: self.directory.samples)
+            launches = self.directory.launch_on(nodes)
+            return look_at_link(launches, lambda: self.directory.samples, self.directory.reached)
         except SparkdashError:
             return None
 

@@ -406,6 +406,10 @@ class Profile(Frozen):
     memory: MemoryNeed = MemoryNeed()
     nodes: int = Field(default=1, ge=1)
     """Nodes that one engine of the profile needs."""
+    parallel: dict[Literal["tp", "pp", "dp", "ep", "dcp"], Annotated[int, Field(ge=1)]] = {}
+    """Ways to split the model, as the recipe says: tensor, pipeline, data, expert and decode context parallel. They
+    become the engine's own flags among `args`.
+    """
     topologies: tuple[Topology, ...] = ()
     """How the nodes may be connected: direct, ring, line, switch. Default: all but a line."""
     node: Annotated[str, Field(pattern=NODE_NAME)] | None = None

@@ -133,6 +133,8 @@ class EngineAdapter:
     """Values of `load-format` or `load-mode` whose loader reads through the page cache; "" where none is given."""
     keeps_kv: bool = False
     """Whether sparkdash has the engine save its conversations for a profile with `keep_kv`."""
+    parallel_flags: Mapping[str, str] = MappingProxyType({})
+    """Flags of a profile's `parallel`, such as tp: tensor-parallel-size."""
     runs_on_nodes: bool = False
     """Whether sparkdash starts the engine on several nodes."""
     lists: ListArgs = NO_LISTS

@@ -23,8 +23,32 @@ RDMA_DEVICES = "/dev/infiniband"
 NO_LOCK_LIMIT = "memlock=-1:-1"
 """RDMA pins its buffers. Under the usual limit of 8 MiB their registration fails."""
 
+LINK_VARIABLES = (
+    "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include", "TP_SOCKET_IFNAME",
+    "UCX_NET_DEVICES",
+)  # fmt: skip
+"""Variables that name an interface or an RDMA device."""
+GID_INDEX = "NCCL_IB_GID_INDEX"
+ADDRESSES = ("VLLM_HOST_IP", "HOST_IP", "MASTER_ADDR", "RAY_ADDRESS")
+"""Variables with an address, which sparkdash sets for each node at a start."""
+ROCE_DEVICES, RING_ONLY = "B12X_ROCE_HCA", "NCCL_SWITCHLESS_RING_ONLY"
+OF_EACH_NODE = frozenset(
+    {*LINK_VARIABLES, *ADDRESSES, GID_INDEX, RING_ONLY, "B12X_ROCE_PEER_HCA_MAP", "B12X_ROCE_OPPOSITE_PATHS"}
+)
+"""Variables that each rank of a recipe has its own value of, and sparkdash finds."""
+
 WAYS = (("tensor-parallel-size", "tp-size", "tp"), ("pipeline-parallel-size", "pp-size", "pp"))
 """Flags that spread weights and KV cache over devices, by their synonyms."""
+
+
+def with_parallel(profile: Profile, flags: Mapping[str, str]) -> Profile:
+    """Add the profile's `parallel` to its arguments by the engine's flags; a flag that is among them stays."""
+    sizes = {
+        flags[way]: size > 1 if flags[way].startswith("enable-") else size
+        for way, size in profile.parallel.items()
+        if way in flags
+    }
+    return profile.replace(args={**sizes, **profile.args}) if sizes else profile
 
 
 def ways(profile: Profile) -> int:
@@ -126,7 +150,7 @@ def _cabled_environment(launch: Sequence[NodeLaunch]) -> dict[str, str]:
     found = {"NCCL_IB_SUBNET_AWARE_ROUTING": "1", "NCCL_IB_MERGE_NICS": "0", "NCCL_NET_PLUGIN": "none"}
     if len(launch) > 3 and launch[0].name in launch[-1].cables:
         # Other algorithms try boxes that share no cable. The second is of sparkring's NCCL, and nothing to others.
-        found |= {"NCCL_ALGO": "Ring", "NCCL_SWITCHLESS_RING_ONLY": "1"}
+        found |= {"NCCL_ALGO": "Ring", RING_ONLY: "1"}
     return found
 
 

@@ -7,6 +7,7 @@ are read from `/metrics`. Without a limit of its own it budgets MemAvailable les
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from sparkdash.domain.container import ContainerSpec
@@ -82,6 +83,7 @@ class TensorFold(EngineAdapter):
             "Lower `context` or `parallel` in the profile to what the line names, or stop what else holds memory.",
         ),
     )
+    parallel_flags = MappingProxyType({"tp": "tp"})
     runs_on_nodes = True
     command_line = CommandLine(model=("model",), names="name", drafter="drafter")
     owned_by = "tensorfold"

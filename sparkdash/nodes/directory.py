@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -185,6 +185,19 @@ class NodeDirectory:
             return tuple(each.replace(cables=own) for each, own in zip(launches, ends, strict=True))
         twins = twin_devices(links, offered)
         return tuple(each.replace(twins=more) for each, more in zip(launches, twins, strict=True))
+
+    def reached(self, name: str, pairs: Iterable[tuple[str, str]]) -> Mapping[str, bool]:
+        """Tell which of these peers the node reaches from its own addresses, and have it go on trying them."""
+        monitor = self._monitors.get(name)
+        if monitor is None or monitor.figures is None:
+            return {}
+        monitor.figures.probe(pairs)
+        return monitor.figures.reached
+
+    def held(self, name: str) -> tuple[str, ...]:
+        """Name our containers on another node that are paused, or of which a process is stopped."""
+        figures = self._monitors[name].figures if name in self._monitors else None
+        return figures.held if figures is not None else ()
 
     def reachable(self, name: str) -> bool:
         """Whether calls to the node can be expected to succeed; True for LOCAL, False for an unknown name."""

@@ -1,67 +1,93 @@
 """Liveness of the link between the nodes of one engine: whether both ends have a carrier, and the other end answers.
 
-An engine's own time-out finds a dead link after minutes, and ssh may go over another network. The probe connects to a
-port on which nobody listens: the refusal is the answer. Where a firewall swallows it, no answer means nothing, so a
+An engine's own time-out finds a dead link after minutes, and ssh may go over another network. This box tries the others,
+and each of those the later ones. The probe connects to a port on which nobody listens: the refusal is the answer. Where a firewall swallows it, no answer means nothing, so a
 silent end counts only after it has answered once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import combinations, product
+from typing import NamedTuple
 
 from sparkdash.domain.metric import NodeSample
 from sparkdash.domain.node import LOCAL, Link, NodeLaunch
+from sparkdash.nodes.agent.remote_figures import DISCARD, PROBE_S
+from sparkdash.nodes.shared_links import network_of
 
-PROBE_S = 1.5
-"""Deadline of a probe. A link answers within milliseconds, and a first lost packet is sent again after a second."""
-DISCARD = 9
-"""TCP port of the discard protocol, which no box of today offers."""
 LookAtLink = Callable[[], Awaitable[str | None]]
 """Says what is wrong with the link; None while nothing is known to be."""
 Samples = Callable[[], Mapping[str, NodeSample]]
+Reached = Callable[[str, Sequence[tuple[str, str]]], Mapping[str, bool]]
+"""Tells which peers a node reaches, by pairs of its own and the peer's address."""
 
 
-def look_at_link(launches: Sequence[NodeLaunch], samples: Samples) -> LookAtLink:
-    """Return the look at the link of an engine on these nodes."""
-    return _EngineLink([(each.name, each.link) for each in launches if each.link is not None], samples).fault
+class _Path(NamedTuple):
+    """Ends of a link or cable between two nodes; the one at `own` tries it."""
+
+    own: str
+    peer: str
+    ends: tuple[Link, Link]
+
+    @property
+    def addresses(self) -> tuple[str, str]:
+        return str(self.ends[0].address), str(self.ends[1].address)
 
 
-class _EngineLink:
-    """Ends of the link that one engine uses."""
+def look_at_link(launches: Sequence[NodeLaunch], samples: Samples, reached: Reached = lambda *_: {}) -> LookAtLink:
+    """Return the look at the links of an engine on these nodes."""
+    return _EngineLinks(launches, samples, reached).fault
 
-    def __init__(self, ends: Sequence[tuple[str, Link]], samples: Samples) -> None:
-        self._ends = ends
-        self._samples = samples
-        self._answered: set[str] = set()
-        """Nodes that a probe has reached."""
+
+def _paths(launches: Sequence[NodeLaunch]) -> Iterator[_Path]:
+    """Yield each link of two nodes once, LOCAL first: over the common network, and every cable."""
+    for one, other in combinations(sorted(launches, key=lambda each: each.name != LOCAL), 2):
+        pairs = [(one.link, other.link), *product(one.cables.get(other.name, ()), other.cables.get(one.name, ()))]
+        for own, peer in pairs:
+            if own and peer and own.address and peer.address and network_of(own) == network_of(peer):
+                yield _Path(one.name, other.name, (own, peer))
+
+
+class _EngineLinks:
+    """Links and cables that one engine uses."""
+
+    def __init__(self, launches: Sequence[NodeLaunch], samples: Samples, reached: Reached) -> None:
+        self._paths = list(_paths(launches))
+        self._samples, self._reached = samples, reached
+        self._answered: set[_Path] = set()
+        """Paths over which the peer has answered."""
 
     async def fault(self) -> str | None:
-        """Return what is wrong with the link; None while nothing is known to be."""
+        """Return what is wrong with a link; None while nothing is known to be."""
         return self._without_carrier() or await self._without_answer()
 
     def _without_carrier(self) -> str | None:
         samples = self._samples()
-        for node, link in self._ends:
-            sample = samples.get(node)
-            ports = (each for each in sample.links if each.name in (link.interface, link.hca)) if sample else ()
-            if any(port.up is False for port in ports):
-                return f"{link.interface} of {called(node)} has no carrier"
+        for path in self._paths:
+            for node, link in zip((path.own, path.peer), path.ends, strict=True):
+                sample = samples.get(node)
+                ports = (each for each in sample.links if each.name in (link.interface, link.hca)) if sample else ()
+                if any(port.up is False for port in ports):
+                    return f"{link.interface} of {called(node)} has no carrier"
         return None
 
     async def _without_answer(self) -> str | None:
-        addresses = {node: link.address for node, link in self._ends if link.address is not None}
-        own = addresses.pop(LOCAL, None)
-        if own is None:
-            return None
-        answers = await asyncio.gather(*(_answers(own, address) for address in addresses.values()))
-        for node, answered in zip(addresses, answers, strict=True):
+        from_here = [path for path in self._paths if path.own == LOCAL]
+        answers = await asyncio.gather(*(_answers(*path.addresses) for path in from_here))
+        found: dict[_Path, bool | None] = dict(zip(from_here, answers, strict=True))
+        for node in dict.fromkeys(path.own for path in self._paths if path.own != LOCAL):
+            paths = [path for path in self._paths if path.own == node]
+            told = self._reached(node, [path.addresses for path in paths])
+            found |= {path: told.get(path.addresses[1]) for path in paths}
+        for path, answered in found.items():
             if answered:
-                self._answered.add(node)
-            elif node in self._answered:
-                link = dict(self._ends)[node]
-                return f"{link.address} ({link.interface} of {node}) does not answer on it"
+                self._answered.add(path)
+            elif answered is False and path in self._answered:
+                seen_by = "" if path.own == LOCAL else f" to {path.own}"
+                return f"{path.addresses[1]} ({path.ends[1].interface} of {path.peer}) does not answer{seen_by} on it"
         return None
 
 

@@ -106,8 +106,8 @@ AGAIN_S = 5.0
 KILLED_S = 2.0
 """Seconds in which the runtime may clear away an engine that the guard killed; it often hangs just then."""
 
-LOST = frozenset({"node_unreachable", "node_restarted", "link_down"})
-"""Codes of the error of an engine that lost one of its nodes, or the link between them."""
+LOST = frozenset({"node_unreachable", "node_restarted", "link_down", "rank_held"})
+"""Codes of the error of an engine that lost one of its nodes, the link between them, or the work of one rank."""
 REMOVED = -1000
 """Stands for the exit code of a container that is no longer there."""
 ORDERED_ENDS = frozenset({0, 128 + 2, 128 + 9, 128 + 15})

@@ -226,6 +226,22 @@ def test_ray_is_kept_where_the_recipe_names_it() -> None:
     assert "distributed-executor-backend" not in _recipe("min_nodes: 2")["args"]
 
 
+@pytest.mark.parametrize("file", ["sparkring_rank.yaml", "rank.sh"])
+def test_a_file_of_one_rank_becomes_a_profile_for_all_boxes(file: str) -> None:
+    """What its own box is called and where it is goes, each name of it told; a ring stays one."""
+    found = importers.import_profiles((DATA / file).read_text())
+    (made,) = found.profiles
+    assert (made["engine"], made["nodes"], made["args"]["tensor-parallel-size"]) == ("vllm", 4, 4)
+    env = made.get("env", {})
+    assert not {"NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "VLLM_HOST_IP", "B12X_ROCE_PEER_HCA_MAP"} & env.keys()
+    for name in ("NCCL_IB_HCA", "VLLM_HOST_IP", "--node-rank", "--headless", "/dev/infiniband"):
+        assert any(name in str(remark) and remark.kind == "dropped" for remark in found.remarks), name
+    assert not [remark for remark in found.remarks if remark.kind == "unknown"]
+    if file.startswith("sparkring"):
+        assert (made["topologies"], env["B12X_ROCE_HCA"]) == (["ring"], "{hca}")
+        assert made["command"][-2:] == ["/opt/sparkring/toolchain/toolchain.py", "serve"]
+
+
 def test_more_than_eight_nodes_stay_visible_and_cannot_run() -> None:
     """The profile says why; four are as good as two."""
     made = _recipe("min_nodes: 16", ranks=16)

@@ -157,10 +157,28 @@ RAY = "distributed-executor-backend: ray"
     ('OMP_NUM_THREADS: "4"', "NCCL_NET: Socket", 7, "nccl-without-rdma"),
     ('OMP_NUM_THREADS: "4"', 'VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS: "15"', 7, "short-step-limit"),
     (FP8, "load-format: runai_streamer", 14, "streamer-without-limit"),
+    ("nodes: 2", "nodes: 4", 11, "ranks-mismatch"),
+    ("nodes: 2\nargs:\n  tensor-parallel-size: 2\n", "nodes: 3\nparallel: {tp: 3, dcp: 1}\nargs:\n", 11, "padded-ranks"),
 ])  # fmt: skip
 def test_a_mistake_of_two_boxes_is_none_of_one(write: Write, old: str, new: str, line: int, rule: str) -> None:
     assert found(write(file=TWO.replace(old, new))) == [(line, rule)]
     assert found(write(file=GOOD.replace(old, new))) == []
+
+
+def test_a_word_that_each_node_fills_in_is_no_name_for_all(write: Write) -> None:
+    assert found(write(file=TWO.replace('OMP_NUM_THREADS: "4"', 'NCCL_IB_HCA: "{hca}"'))) == []
+
+
+def test_parallel_becomes_the_engines_own_flags_and_contradicts_none(write: Write) -> None:
+    split = GOOD.replace("args:\n", "nodes: 4\nparallel: {tp: 2, pp: 2, ep: 2, dcp: 1}\nargs:\n")
+    (profile,) = catalog.load_catalog([write(file=split)]).profiles.values()
+    assert [profile.args[flag] for flag in ("tensor-parallel-size", "pipeline-parallel-size")] == [2, 2]
+    assert profile.args["enable-expert-parallel"] is True
+    for wrong, words in (
+        (split.replace("args:\n", "args:\n  tensor-parallel-size: 4\n"), "differs from `tensor-parallel-size`"),
+        (split.replace("engine: vllm", "engine: sglang"), "sglang has no flag for it"),
+    ):
+        assert words in str(catalog.load_catalog([write(file=wrong)]).problems)
 
 
 def test_a_value_for_one_node_is_the_owners_choice_unless_it_turns_rdma_off(write: Write) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from cluster_in_memory import HEAD, LIMIT_S, OURS, WORKER, Cluster, lines, until
@@ -10,6 +11,8 @@ from fake_cluster import OWNER, Made, engine_spec
 
 from sparkdash.domain.container import ContainerInfo, ContainerState, Leftovers
 from sparkdash.errors import HostError
+from sparkdash.nodes.agent.engine_processes import is_held
+from sparkdash.nodes.cluster import group_end
 from sparkdash.nodes.cluster.group_end import GONE
 
 
@@ -244,3 +247,45 @@ async def test_nothing_starts_on_a_node_whose_runtime_gives_no_answer(cluster: C
     assert failed.value.code == "runtime_timeout"
     assert not cluster.local.here
     assert not cluster.b.here
+
+
+async def test_a_rank_that_is_paused_ends_the_engine_with_its_number_and_box(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look may meet a process that is continued at once: only the second in a row counts."""
+    monkeypatch.setattr(group_end, "RANKS_EVERY_S", 0.01)
+    looks: list[int] = []
+
+    def held(node: str) -> list[str]:
+        looks.append(len(looks))
+        return [WORKER] if node == "spark2" and looks[-1] != 1 else []
+
+    cluster.runtime.held = held
+    await cluster.runtime.start(engine_spec())
+    async with asyncio.timeout(LIMIT_S):
+        with pytest.raises(HostError, match=rf"Rank 1 on spark2 \({WORKER}\) does not move") as lost:
+            await cluster.runtime.wait(HEAD)
+    assert lost.value.code == "rank_held"
+    assert len(looks) == 4
+
+
+def test_a_stopped_process_and_a_frozen_group_are_held(tmp_path: Path) -> None:
+    proc, groups = tmp_path / "proc", tmp_path / "cgroup"
+
+    def process(pid: int, state: str, group: str) -> None:
+        (proc / str(pid)).mkdir(parents=True)
+        (proc / f"{pid}/stat").write_text(f"{pid} (vllm) {state} " + "0 " * 49)
+        (proc / f"{pid}/cgroup").write_text(group)
+
+    for name, file, text in (
+        ("v2/a", "cgroup.events", "populated 1\nfrozen 1\n"),
+        ("v2/b", "cgroup.events", "populated 1\nfrozen 0\n"),
+        ("freezer/v1", "freezer.state", "FROZEN\n"),
+    ):
+        (groups / name).mkdir(parents=True)
+        (groups / name / file).write_text(text)
+    for pid, (state, group) in enumerate(
+        [("T", "0::/v2/b\n"), ("S", "0::/v2/a\n"), ("S", "0::/v2/b\n"), ("S", "7:freezer:/v1\n1:cpu:/v1\n")], start=1
+    ):
+        process(pid, state, group)
+    assert [is_held(pid, str(proc), str(groups)) for pid in range(1, 6)] == [True, True, False, True, False]

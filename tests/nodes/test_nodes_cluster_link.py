@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Sequence
 
 import pytest
 from cluster_in_memory import HEAD, LIMIT_S, Cluster, until
@@ -13,6 +14,7 @@ from sparkdash.domain.metric import LinkSample, NodeSample
 from sparkdash.domain.node import LOCAL, Link, NodeLaunch
 from sparkdash.errors import HostError
 from sparkdash.nodes import link_liveness
+from sparkdash.nodes.agent.remote_figures import PROBE_S, Probes
 from sparkdash.nodes.cluster import group_end
 from sparkdash.nodes.link_liveness import LookAtLink, look_at_link
 
@@ -132,3 +134,44 @@ async def test_an_end_that_answered_and_falls_silent_is_a_fault_and_one_behind_a
     monkeypatch.setattr(asyncio, "open_connection", swallowed)
     assert await answering() == "127.0.0.1 (eth1 of spark2) does not answer on it"
     assert await silent() is None
+
+
+async def test_a_cable_between_two_workers_is_tried_by_one_of_them_and_its_cut_names_both() -> None:
+    """This box has no way to see it: the node tells what its own script has tried."""
+
+    def end(cable: int, place: int) -> Link:
+        return Link(interface=f"eth{cable}", address=f"10.{cable}.0.{place}", prefix=24)
+
+    places = {LOCAL: 1, "b": 2, "c": 3}
+    cables = {LOCAL: {"b": 1, "c": 3}, "b": {LOCAL: 1, "c": 2}, "c": {"b": 2, LOCAL: 3}}
+    ring = [
+        NodeLaunch(
+            name=name, address="", hf_home="", cache_dir="",
+            cables={near: (end(cable, places[name]),) for near, cable in cables[name].items()},
+        )
+        for name in places
+    ]  # fmt: skip
+    asked: list[tuple[str, list[tuple[str, str]]]] = []
+    answers = {"10.2.0.3": True}
+
+    def reached(node: str, pairs: Sequence[tuple[str, str]]) -> dict[str, bool]:
+        asked.append((node, list(pairs)))
+        return answers
+
+    look = look_at_link(ring, dict, reached)
+    assert await look() is None
+    assert asked == [("b", [("10.2.0.2", "10.2.0.3")])]
+    answers["10.2.0.3"] = False
+    assert await look() == "10.2.0.3 (eth2 of c) does not answer to b on it"
+
+
+def test_a_nodes_script_tells_which_peers_answer() -> None:
+    """A refusal is an answer; an address without a box is none, once its time is over."""
+    probes = Probes()
+    probes.wanted = [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "192.0.2.1"), ("192.0.2.7", "127.0.0.2")]
+    probes.look(0.0)
+    assert probes.look(PROBE_S) == {"127.0.0.1": True, "192.0.2.1": False, "127.0.0.2": False}
+    probes.wanted = [("127.0.0.1", "127.0.0.1")]
+    assert probes.look(10.0) == {"127.0.0.1": True}
+    probes.wanted = []
+    assert probes.look(20.0) == {}

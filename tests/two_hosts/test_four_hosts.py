@@ -103,6 +103,37 @@ def test_an_engine_ends_on_all_boxes_when_one_rank_is_killed_and_the_next_reques
     assert nodes_of(spark) == {"all": list(BOXES)}
 
 
+@pytest.mark.parametrize(("box", "host"), [(BOXES[0], NAMES[0]), (BOXES[2], NAMES[2])])
+def test_a_rank_that_is_paused_is_named_and_the_engine_ends_on_all_boxes(
+    spark: HostDaemon, four: TwoHosts, box: str, host: str
+) -> None:
+    """Neither its container nor its connection ends: the other ranks would wait for ever."""
+    up(spark, "all")
+    (container,) = four.containers(host)
+    four.run(host, "podman", "pause", container)
+    failure = until_engine(spark, "failed", name="all", limit_s=25)["failure"]
+    assert failure["code"] == "rank_held", failure
+    assert ("this box" if box == "local" else box) in failure["message"], failure
+    until_gone(four, *NAMES)
+    assert answer(spark, "all") in ("stop", "length")
+
+
+def test_a_cut_between_two_workers_is_told_although_this_box_reaches_both(spark: HostDaemon, four: TwoHosts) -> None:
+    up(spark, "all")
+    looked_s = 15.0  # a firewall may swallow the probes: only an end that has answered can fall silent
+    spark.until_state(lambda state: state["at"] - state["engines"]["all"]["ready_at"] > looked_s)
+    route = ("ip", "route", "add", "blackhole", f"{four.address['e']}/32")
+    four.run("d", *route)
+    try:
+        failure = until_engine(spark, "failed", name="all", limit_s=60)["failure"]
+    finally:
+        four.run("d", "ip", "route", "del", *route[3:])
+    assert failure["code"] == "link_down", failure
+    assert "spark4" in failure["message"], failure
+    until_gone(four, *NAMES)
+    assert spark.sparkdash("status", "--release", "all").returncode in (0, 3)
+
+
 def test_a_silent_box_ends_what_it_computes_for_and_the_other_half_goes_on(spark: HostDaemon, four: TwoHosts) -> None:
     """Its cable is pulled; the engine of the other two boxes keeps answering."""
     up(spark, "left")

@@ -15,8 +15,9 @@ from sparkdash.catalog import yaml12
 from sparkdash.catalog.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.importers import compose, llama_presets, llama_swap, podman_line, quadlet, sparkrun
 from sparkdash.catalog.importers.kept_keys import read_comments
-from sparkdash.catalog.importers.values import Imported, Remark, import_refused
+from sparkdash.catalog.importers.values import Imported, ImportNotes, Remark, import_refused
 from sparkdash.catalog.load import load_catalog
+from sparkdash.engines.nodes import OF_EACH_NODE, RING_ONLY, ROCE_DEVICES
 
 MAX_CHARACTERS = 500_000
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -34,7 +35,29 @@ def import_profiles(text: str, name: str | None = None, folder: str | None = Non
         ProfileError: `import_refused`, with what is wrong.
     """
     _check(text)
-    text = text.removeprefix("\ufeff")
+    found = _import(text.removeprefix("\ufeff"), name, folder)
+    notes = ImportNotes()
+    made = tuple(_of_all_nodes(profile, notes) for profile in found.profiles)
+    return replace(found, profiles=made, remarks=(*found.remarks, *notes.found))
+
+
+def _of_all_nodes(profile: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:
+    """Take what one rank's own box is called and where it is out of a profile for several."""
+    env = dict(profile.get("env", {}))
+    if profile.get("nodes", 1) == 1 or not env:
+        return profile
+    if env.get(RING_ONLY) == "1":
+        notes.rewritten(RING_ONLY, "as `topologies: [ring]`; take that out where it may run behind a switch")
+        profile = profile | {"topologies": ["ring"]}
+    for variable in sorted(OF_EACH_NODE & env.keys()):
+        notes.dropped(f"{variable}={env.pop(variable)}", "sparkdash finds it on each box")
+    if ROCE_DEVICES in env:
+        notes.rewritten(f"{ROCE_DEVICES}={env[ROCE_DEVICES]}", "as the word for each box's own devices")
+        env[ROCE_DEVICES] = "{hca}"
+    return {key: value for key, value in (profile | {"env": env}).items() if value != {}}
+
+
+def _import(text: str, name: str | None, folder: str | None) -> Imported:
     keys = _top_keys(text)
     if {"profile", "engine"} <= keys:
         raise import_refused("The input is a profile of sparkdash already.", "Put it into the folder of profiles.")

@@ -43,6 +43,9 @@ _WHY = {
     "expose": "sparkdash chooses the port; clients use the gateway",
     "stdin_open": "engines read no input",
     "tty": "engines read no input",
+    "platform": "every box is a GB10, and images are looked at for their processor",
+    "mem_limit": "the memory guard watches the whole box, which the GPU shares",
+    "memswap_limit": "the memory guard watches the whole box, which the GPU shares",
     "init": "every engine ends on SIGTERM by itself",
 }
 
@@ -145,7 +148,7 @@ def _options(service: str, key: str, value: Any, filled: Callable[[Any], str], n
             yield from ("--env", filled(one))
     elif key == "volumes":
         for one in value if isinstance(value, list) else ():
-            yield from _volume(one, filled)
+            yield from _volume(one, filled, notes)
     elif key == "gpus" or (key == "deploy" and "nvidia" in str(value)):
         yield "--gpus=all"
         if key == "deploy" and (others := sorted(set(_keys(value)) - _OF_GPU)):
@@ -174,9 +177,14 @@ def _scalar(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _volume(one: Any, filled: Callable[[Any], str]) -> list[str]:
+def _volume(one: Any, filled: Callable[[Any], str], notes: ImportNotes) -> list[str]:
     if not isinstance(one, dict):
         return ["--volume", filled(one)]
+    bind = one.get("bind")
+    others = [key for key in one if key not in ("type", "source", "target", "read_only", "bind")]
+    others += [f"bind.{key}" for key in bind if key != "create_host_path"] if isinstance(bind, dict) else []
+    for key in others:
+        notes.unknown(f"volumes.{key}")
     if one.get("type") == "tmpfs":
         return ["--tmpfs", filled(one.get("target", ""))]
     parts = [f"type={one.get('type', 'bind')}", f"source={filled(one.get('source', ''))}"]

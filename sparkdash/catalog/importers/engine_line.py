@@ -215,7 +215,7 @@ def _drop_reason(syntax: CommandLine, key: str, values: list[str]) -> str | None
     if key in ADDRESS_FLAGS:
         return "sparkdash sets the address itself"
     if key in RANK_ARGS:
-        return "sparkdash sets it for each node of a profile with `nodes: 2`"
+        return "sparkdash sets it for each node of a profile for several"
     if values and is_secret_variable(key.replace("-", "_")):
         return "a secret must not be in a profile; the gateway asks for keys"
     if (key, *values) in syntax.ours:

@@ -23,6 +23,7 @@ from sparkdash.catalog.importers.values import (
     typed_value,
 )
 from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES
+from sparkdash.engines.nodes import RDMA_DEVICES
 from sparkdash.errors import ProfileError
 from sparkdash.redaction import is_secret_variable, masked
 
@@ -98,7 +99,9 @@ def _short(word: str, words: list[str], index: int, options: list[tuple[str, str
 
 def note_left_out(key: str, value: str | None, notes: ImportNotes) -> None:
     """Note a flag that has no key in a profile, with the reason where one is known."""
-    if reason := _REASONS.get(key):
+    if key == "device" and value and value.startswith(RDMA_DEVICES):
+        notes.dropped(f"--{key} {value}", "a profile for several nodes gets it where the box has RDMA")
+    elif reason := _REASONS.get(key):
         what = f"--{key}" if value is None or key == "label" else f"--{key} {value}"
         notes.dropped(what, reason)
     else:

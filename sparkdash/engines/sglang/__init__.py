@@ -148,6 +148,7 @@ class Sglang(EngineAdapter):
         ),
     )
     cached_loaders = frozenset({"", "auto", "safetensors", "fastsafetensors"})
+    parallel_flags = MappingProxyType({"tp": "tp-size", "pp": "pp-size", "dp": "dp-size", "ep": "ep-size"})
     runs_on_nodes = True
     lists = LISTS
     flag_source = FlagSource(

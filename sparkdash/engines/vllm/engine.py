@@ -76,6 +76,15 @@ class Vllm(EngineAdapter):
         ),
     )
     cached_loaders = frozenset({"", "auto", "safetensors", "fastsafetensors"})
+    parallel_flags = MappingProxyType(
+        {
+            "tp": "tensor-parallel-size",
+            "pp": "pipeline-parallel-size",
+            "dp": "data-parallel-size",
+            "ep": "enable-expert-parallel",  # over all of tp and dp
+            "dcp": "decode-context-parallel-size",
+        }
+    )
     runs_on_nodes = True
     lists = flags.LISTS
     flag_source = FlagSource(
@@ -216,6 +225,8 @@ class Vllm(EngineAdapter):
             return [], words[3:]
         if name == "vllm" and words[1:2] == ["serve"]:
             return [] if words[0] == name else words[:2], words[2:]
+        if words[2:3] == ["serve"] and words[1].endswith("/sparkring/toolchain/toolchain.py"):
+            return words[:3], words[3:]
         # An image of one's own has the server for its entrypoint too: its command begins with the server's flags.
         is_own = "vllm" in image and bool(words[:1]) and words[0].startswith("--") and "--model" in words
         if is_own or re.search(r"(^|/)vllm-openai(:|@|$)", image):

@@ -70,8 +70,8 @@ def build_containers(profile: Profile, launch: LaunchContext, command: Sequence[
 
 
 def _peer_map(profile: Profile, launch: Sequence[NodeLaunch], rank: int) -> dict[str, str]:
-    """Return which devices of B12X_ROCE_HCA reach each other rank; two ways to the opposite one (sparkring@008ee5d)."""
-    devices = profile.env.get("B12X_ROCE_HCA", "").replace("{hca}", ",".join(launch[rank].devices))
+    """Return which of the ROCE_DEVICES reach each rank; two ways to the opposite one (sparkring@008ee5d)."""
+    devices = profile.env.get(nodes.ROCE_DEVICES, "").replace("{hca}", ",".join(launch[rank].devices))
     found = nodes.peer_hca_map(launch, rank, devices.split(",")) if devices else None
     if found is None:
         return {}

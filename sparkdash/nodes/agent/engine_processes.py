@@ -115,6 +115,20 @@ class EngineProcesses:
         return {int(name) for name in os.listdir(self._proc) if name.isdigit()}
 
 
+def is_held(pid: int, proc: str = PROC, groups: str = "/sys/fs/cgroup") -> bool:
+    """Whether the process is stopped by a signal, or its control group frozen, as by `podman pause`."""
+    found = stat(pid, Path(proc))
+    if found is None or found.state in "Tt":
+        return found is not None
+    for line in (read_text(f"{proc}/{pid}/cgroup") or "").splitlines():
+        _, kinds, path = line.split(":", 2)
+        if kinds == "freezer" and (read_text(f"{groups}/freezer{path}/freezer.state") or "").strip() == "FROZEN":
+            return True
+        if not kinds and "frozen 1" in (read_text(f"{groups}{path}/cgroup.events") or ""):
+            return True
+    return False
+
+
 def start_of(pid: int, root: str = PROC) -> int | None:
     """Start of a living process in clock ticks since boot; None if it has ended."""
     found = stat(pid, Path(root))

@@ -11,7 +11,7 @@ import contextlib
 import json
 import time
 from asyncio.subprocess import Process
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import structlog
@@ -154,6 +154,8 @@ BACK_OFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 STABLE_S = 60.0
 """Life of a stream after which the pauses begin with the shortest again."""
 QUESTIONS_LIMIT = 100
+PROBED_S = 60.0
+"""Time after which a peer that nobody asks about is no longer probed."""
 REPORTS_KEPT = 200
 
 
@@ -190,6 +192,12 @@ class NodeFigures:
         self._asked: dict[int, asyncio.Future[AgentTick | None]] = {}
         """Answer of each open question, by its number."""
         self._number = 0
+        self.reached: dict[str, bool] = {}
+        """Whether each peer that `probe` names answers this node; empty while the node is silent."""
+        self.held: tuple[str, ...] = ()
+        """Our containers on the node that are paused, or of which a process is stopped."""
+        self._probes: dict[tuple[str, str], float] = {}
+        """Own and peer's addresses that are to be probed, with the time when that was last asked for."""
         self._told: dict[str, None] = {}
         """Reports of the guard that were handed on, the last ones."""
         self._heard = asyncio.Event()
@@ -210,6 +218,15 @@ class NodeFigures:
         if not self.is_silent:
             self._ask()
             self._stream.allow(self._silence_s)
+
+    def probe(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Have the node try these peers from these own addresses, until it is not asked for PROBED_S."""
+        now = time.monotonic()
+        fresh = dict.fromkeys(pairs, now)
+        is_new = not fresh.keys() <= self._probes.keys()
+        self._probes = {pair: at for pair, at in (self._probes | fresh).items() if now - at < PROBED_S}
+        if is_new and not self.is_silent:
+            self._ask()
 
     async def fresh_memory(self) -> Memory:
         """Ask the node for its memory of now. Raises HostError: node_unreachable, memory_unknown."""
@@ -261,6 +278,7 @@ class NodeFigures:
         self.sample = NodeSample(at=now, memory=memory, gpu=tick.gpu, links=self._rates.add(tick.at, tick.ports))
         changed = self.is_silent or tick.guarded is not self.guarded
         self.guarded, self.reason = tick.guarded, None
+        self.held, self.reached = tick.held, tick.reached
         self._heard.set()
         self._stream.allow(self._silence_s)
         if question is not None:
@@ -305,6 +323,8 @@ class NodeFigures:
             command["lease"] = lease
         if read:
             command["read"] = list(read)
+        if self._probes:
+            command["probe"] = list(self._probes)
         self._stream.ask(command)
         return answer
 
@@ -312,6 +332,7 @@ class NodeFigures:
         was_silent, before = self.is_silent, self.reason
         self._heard.clear()
         self.guarded, self.reason = False, reason
+        self.held, self.reached = (), {}
         for answer in self._asked.values():
             _answer(answer, None)
         self._asked.clear()

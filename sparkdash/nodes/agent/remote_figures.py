@@ -2,15 +2,17 @@
 
 Runs on nodes, with the standard library of Python 3.10 alone: nothing is installed there.
 
-Lines that are read: {"every": seconds, "id": number, "lease": {…}, "read": [names of reports]}, all but `every`
-optional. Each is answered by a tick at once, with its `id`.
+Lines that are read: {"every": seconds, "id": number, "lease": {…}, "read": [names of reports], "probe": [[own address,
+peer's address], …]}, all but `every` optional. Each is answered by a tick at once, with its `id`.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
+import socket
 import sys
 import threading
 import time
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from sparkdash.host.kernel_figures import Interfaces, RdmaPorts, read_memory
 from sparkdash.host.nvml_device import NvmlDevice
 from sparkdash.host.processes.proc import host_bytes
-from sparkdash.nodes.agent.engine_processes import EngineProcesses
+from sparkdash.nodes.agent.engine_processes import EngineProcesses, is_held
 from sparkdash.nodes.agent.guard_files import GuardFolder, seconds_since_boot
 
 if TYPE_CHECKING:
@@ -77,6 +79,55 @@ class GpuReader:
             self._device = None
 
 
+DISCARD = 9
+"""TCP port of the discard protocol, which no box of today offers: its refusal is the answer of a box that is there."""
+PROBE_S = 1.5
+"""Time for the answer of a box. A link answers within milliseconds, and a first lost packet is sent again after 1 s."""
+
+
+class Probes:
+    """Which peers answer over which own address. A connection that one look begins is judged by a later one."""
+
+    def __init__(self) -> None:
+        self.wanted: list[tuple[str, str]] = []
+        self.reached: dict[str, bool] = {}
+        """Whether each peer's address answered the last time."""
+        self._open: dict[tuple[str, str], tuple[socket.socket, float]] = {}
+        self._begun_at = float("-inf")
+
+    def look(self, now: float) -> dict[str, bool]:
+        for pair, (connection, since) in list(self._open.items()):
+            if select.select([], [connection], [], 0)[1]:
+                code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                self._judge(pair, code in (0, errno.ECONNREFUSED))
+            elif now - since >= PROBE_S:
+                self._judge(pair, False)
+        if now - self._begun_at >= SCAN_S:
+            self._begun_at = now
+            for pair in self.wanted:
+                if pair not in self._open:
+                    self._begin(pair, now)
+        peers = {peer for _, peer in self.wanted}
+        self.reached = {peer: there for peer, there in self.reached.items() if peer in peers}
+        return self.reached
+
+    def _begin(self, pair: tuple[str, str], now: float) -> None:
+        connection = socket.socket(socket.AF_INET6 if ":" in pair[1] else socket.AF_INET)
+        connection.setblocking(False)
+        self._open[pair] = connection, now
+        try:
+            connection.bind((pair[0], 0))
+            code = connection.connect_ex((pair[1], DISCARD))
+        except OSError as error:
+            code = error.errno or errno.EINVAL
+        if code != errno.EINPROGRESS:
+            self._judge(pair, code in (0, errno.ECONNREFUSED))
+
+    def _judge(self, pair: tuple[str, str], there: bool) -> None:
+        self._open.pop(pair)[0].close()
+        self.reached[pair[1]] = there
+
+
 class Ticker:
     """Figures of this node. Only tests give `proc`, `sys_class`, `gpu` and `base`."""
 
@@ -91,9 +142,12 @@ class Ticker:
         self._proc = proc
         self._interfaces, self._rdma = Interfaces(proc, sys_class), RdmaPorts(sys_class)
         self._processes, self._gpu = EngineProcesses(owner, proc), gpu or GpuReader()
+        self._probes = Probes()
         self._engines: dict[str, dict[int, int]] = {}
         self._scanned_at = float("-inf")
         self._folder: GuardFolder | None = None
+        self._held: list[str] = []
+        """Containers of which a process is held, so that the other ranks wait for it."""
         self._guarded = False
         with suppress(OSError):
             self._folder = GuardFolder(owner, base)
@@ -103,6 +157,7 @@ class Ticker:
         if now - self._scanned_at >= SCAN_S:
             self._scanned_at = now
             self._engines = self._processes.scan(now)
+            self._held = [name for name, pids in self._engines.items() if any(is_held(pid, self._proc) for pid in pids)]
             self._guarded = self._folder is not None and self._folder.is_locked()
         gpu = self._gpu.read(now)
         on_gpu = gpu.pop("processes") if gpu else {}
@@ -114,12 +169,16 @@ class Ticker:
             "interfaces": self._interfaces.read(now),
             "rdma": self._rdma.read(now),
             "engines": {name: self._bytes(pids, on_gpu) for name, pids in self._engines.items()},
+            "held": self._held,
+            "reached": self._probes.look(now),
             "guarded": self._guarded,
             "kills": self._folder.kills() if self._folder else [],
         }
 
     def obey(self, command: dict[str, Any]) -> None:
-        """Write the lease, and remove reports that the daemon has read."""
+        """Write the lease, remove reports that the daemon has read, and note which peers it wants probed."""
+        pairs = command.get("probe")
+        self._probes.wanted = [(str(own), str(peer)) for own, peer in pairs or ()]
         if self._folder is None:
             return
         with suppress(OSError):

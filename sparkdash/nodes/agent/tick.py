@@ -77,6 +77,10 @@ class AgentTick(NamedTuple):
     """Memory of our engines' containers there, by name."""
     guarded: bool
     kills: tuple[GuardAct, ...]
+    held: tuple[str, ...]
+    """Our containers that are paused, or of which a process is stopped."""
+    reached: dict[str, bool]
+    """Whether each probed peer answers on its address."""
 
 
 def parse_tick(line: bytes | str) -> AgentTick:
@@ -101,6 +105,8 @@ def parse_tick(line: bytes | str) -> AgentTick:
         ports=(*_ports(found.get("interfaces"), rdma=False), *_ports(found.get("rdma"), rdma=True)),
         engines=_engines(found.get("engines")),
         guarded=found.get("guarded") is True,
+        held=tuple(name for each in _list(found.get("held"), NAMES_LIMIT) if (name := _text(each))),
+        reached={name: there is True for name, there in [*_dict(found.get("reached")).items()][:NAMES_LIMIT]},
         kills=tuple(act for each in _list(found.get("kills"), KILLS_LIMIT) if (act := _act(each))),
     )
 

@@ -29,7 +29,15 @@ from sparkdash.domain.container import (
 from sparkdash.domain.node import LOCAL
 from sparkdash.errors import HostError
 from sparkdash.host.runtime import Runtime
-from sparkdash.nodes.cluster.group_end import FirstEnd, TellLink, WatchLink, link_loss_of, wait_for_first_end
+from sparkdash.nodes.agent.engine_processes import is_held
+from sparkdash.nodes.cluster.group_end import (
+    FirstEnd,
+    TellLink,
+    WatchLink,
+    held_rank_of,
+    link_loss_of,
+    wait_for_first_end,
+)
 from sparkdash.nodes.cluster.group_logs import GroupLogs
 from sparkdash.nodes.cluster.groups import (
     EngineGroup,
@@ -113,6 +121,8 @@ class ClusterRuntime:
         """Finds the link between the nodes of an engine, to be looked at while it runs."""
         self.on_link: TellLink = lambda _head, _fault, _left_s: None
         """Told when that link is down, and when it is back."""
+        self.held: Callable[[str], Collection[str]] = lambda _node: ()
+        """Names the containers on another node of which a process is held."""
         self._logs = GroupLogs(self._runtimes, self._find)
         self.upkeep = NodeUpkeep(self._runtimes, pending, owner, self._engines, self._on_return)
         self._stopping = GroupStop(self._runtimes, pending, self.upkeep)
@@ -281,15 +291,16 @@ class ClusterRuntime:
 
         Raises:
             HostError: node_unreachable, when one of its nodes was silent for too long; node_restarted; link_down, when
-                they no longer reach each other; else as the runtime.
+                they no longer reach each other; rank_held; else as the runtime.
         """
         engine = self._engines.get(name)
         if engine is None or engine.is_local:
             return await self._local.wait(name)
-        link = None
+        losses = []
         if len(engine.members) > 1:
-            link = link_loss_of(self._runtimes, engine, self.watch_link, self.on_link, self._silent_s)
-        first = await wait_for_first_end(self._runtimes, engine, self._find, self._silent_s, link)
+            losses.append(link_loss_of(self._runtimes, engine, self.watch_link, self.on_link, self._silent_s))
+            losses.append(held_rank_of(engine, self._is_held))
+        first = await wait_for_first_end(self._runtimes, engine, self._find, self._silent_s, *losses)
         if len(engine.members) > 1:
             self._ends[name] = first
         return first.code
@@ -302,6 +313,13 @@ class ClusterRuntime:
         here = [member.container for member in engine.members if member.node == LOCAL and member.container]
         found = await asyncio.gather(*(self._local.pids(each) for each in here))
         return set().union(*found)
+
+    async def _is_held(self, member: Member) -> bool:
+        if member.node != LOCAL:
+            return member.container in self.held(member.node)
+        with suppress(HostError):
+            return any(map(is_held, await self._local.pids(member.container or member.head)))
+        return False
 
     async def _find(self, member: Member) -> str | None:
         """Find the container of a member that was not seen yet, as its node was silent."""

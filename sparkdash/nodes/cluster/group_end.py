@@ -48,22 +48,21 @@ async def wait_for_first_end(
     engine: EngineMembers,
     find: FindContainer,
     silent_s: Callable[[], float],
-    link_loss: Coroutine[Any, Any, HostError] | None = None,
+    *others: Coroutine[Any, Any, HostError],
 ) -> FirstEnd:
     """Wait until any member has ended. `find` resolves a member's container; None: there is none any more.
 
-    `link_loss` returns once the nodes no longer reach each other.
+    `others` return once the nodes no longer reach each other, or a rank is held.
 
     Raises:
         HostError: node_unreachable, when a member's node could not be reached for longer than `silent_s()`, or was
-            removed from the nodes; node_restarted; link_down.
+            removed from the nodes; node_restarted; link_down; rank_held.
     """
     nodes = {member.node for member in engine.members} - {LOCAL}
     boots = runtimes.boots(nodes)
     ends = [asyncio.ensure_future(_end_of(runtimes, member, find)) for member in engine.members]
     losses = [asyncio.ensure_future(_loss_of(runtimes, node, silent_s, boots)) for node in sorted(nodes)]
-    if link_loss is not None:
-        losses.append(asyncio.ensure_future(link_loss))
+    losses += [asyncio.ensure_future(each) for each in others]
     try:
         await asyncio.wait({*ends, *losses}, return_when=asyncio.FIRST_COMPLETED)
         if restarted := _restarted(runtimes, boots):  # its containers have ended, and this is why
@@ -138,6 +137,29 @@ def node_lost(node: str, silent_s: float, why: HostError | None) -> HostError:
         code=NODE_LOST,
         hint=f"{ways}What still runs on {node} is ended when it answers again.",
     )
+
+
+RANKS_EVERY_S = 5.0
+"""Seconds between two looks at whether a rank is held; two in a row end the engine."""
+RANK_HELD = "rank_held"
+"""Code of the error of an engine of which one rank is paused or stopped, so that the others wait for ever."""
+
+
+async def held_rank_of(engine: EngineMembers, is_held: Callable[[Member], Awaitable[bool]]) -> HostError:
+    """Return the error once one rank has been held at two looks in a row."""
+    before: set[Member] = set()
+    while True:
+        await asyncio.sleep(RANKS_EVERY_S)
+        now = {member for member in engine.members if await is_held(member)}
+        if both := sorted(now & before, key=engine.members.index):
+            rank, member = engine.members.index(both[0]), both[0]
+            return HostError(
+                f"Rank {rank} on {called(member.node)} ({member.container}) does not move: its container is paused, or "
+                "one of its processes is stopped.",
+                code=RANK_HELD,
+                hint="See who paused it; the next request starts the engine again.",
+            )
+        before = now
 
 
 LINK_EVERY_S = 2.0
