@@ -141,6 +141,14 @@ def _nodes(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     elif profile.nodes > 1 and not adapter(kind).runs_on_nodes:
         text = f"sparkdash starts {kind.value} on one node only"
         yield section.problem(("nodes",), text, "Write 1, or use vLLM, SGLang or TensorFold.")
+    if profile.node is not None and (elsewhere or profile.nodes > 1):
+        text = "is only for a profile that sparkdash starts on one node"
+        yield section.problem(("node",), text, "Remove it.")
+
+
+def _spread(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
+    """Find ways to split the model that the engine has no flag for, or two sizes for."""
+    kind = profile.engine
     flags = adapter(kind).parallel_flags
     for way, size in profile.parallel.items():
         if way not in flags:
@@ -150,9 +158,6 @@ def _nodes(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
             yield section.problem(("parallel", way), text, "Give one of the two.")
     if profile.topologies and profile.nodes == 1:
         yield section.problem(("topologies",), "is only for a profile of several nodes", "Remove it.")
-    if profile.node is not None and (elsewhere or profile.nodes > 1):
-        text = "is only for a profile that sparkdash starts on one node"
-        yield section.problem(("node",), text, "Remove it.")
 
 
 def _requests(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
@@ -335,4 +340,4 @@ def _paths(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
                 yield section.problem(("mounts", index, key), f"{path!r} is not absolute", "Begin it with /.")
 
 
-_CHECKS = (_engine_needs, _aliases, _arguments, _unknown_models, _paths, _requests, _nodes, _build)
+_CHECKS = (_engine_needs, _aliases, _arguments, _unknown_models, _paths, _requests, _nodes, _spread, _build)

@@ -169,13 +169,19 @@ def peer_hca_map(launch: Sequence[NodeLaunch], rank: int, devices: Sequence[str]
         for other, each in enumerate(launch)
         if other != rank
     }
-    after, before, opposite = (rank + 1) % count, (rank - 1) % count, (rank + 2) % count
-    if count == 4 and len(found[after]) == len(found[before]) == 2:
-        first, second = (after, before) if rank < opposite else (before, after)
-        found[opposite] = [sorted(found[first])[0], sorted(found[second])[1]]
+    if count == 4:
+        _reach_opposite(found, rank)
     if not all(found.values()):
         return None
     return ",".join(f"{other}={'/'.join(map(str, sorted(by)))}" for other, by in sorted(found.items()))
+
+
+def _reach_opposite(found: dict[int, list[int]], rank: int) -> None:
+    """Add the devices to the opposite rank of four, where each neighbour is reached by two."""
+    after, before, opposite = (rank + 1) % 4, (rank - 1) % 4, (rank + 2) % 4
+    if len(found[after]) == len(found[before]) == 2:
+        first, second = (after, before) if rank < opposite else (before, after)
+        found[opposite] = [min(found[first]), max(found[second])]
 
 
 def _words(launch: Sequence[NodeLaunch], rank: int) -> dict[str, str | None]:

@@ -75,6 +75,16 @@ class _EngineLinks:
         return None
 
     async def _without_answer(self) -> str | None:
+        for path, answered in (await self._answers()).items():
+            if answered:
+                self._answered.add(path)
+            elif answered is False and path in self._answered:
+                seen_by = "" if path.own == LOCAL else f" to {path.own}"
+                return f"{path.addresses[1]} ({path.ends[1].interface} of {path.peer}) does not answer{seen_by} on it"
+        return None
+
+    async def _answers(self) -> dict[_Path, bool | None]:
+        """Try the paths from this box, and ask the other nodes about theirs; None is not known."""
         from_here = [path for path in self._paths if path.own == LOCAL]
         answers = await asyncio.gather(*(_answers(*path.addresses) for path in from_here))
         found: dict[_Path, bool | None] = dict(zip(from_here, answers, strict=True))
@@ -82,13 +92,7 @@ class _EngineLinks:
             paths = [path for path in self._paths if path.own == node]
             told = self._reached(node, [path.addresses for path in paths])
             found |= {path: told.get(path.addresses[1]) for path in paths}
-        for path, answered in found.items():
-            if answered:
-                self._answered.add(path)
-            elif answered is False and path in self._answered:
-                seen_by = "" if path.own == LOCAL else f" to {path.own}"
-                return f"{path.addresses[1]} ({path.ends[1].interface} of {path.peer}) does not answer{seen_by} on it"
-        return None
+        return found
 
 
 def called(node: str) -> str:

@@ -108,17 +108,23 @@ def find_cables(of_nodes: Mapping[str, Sequence[Link]], declared: Topology | Non
     In a declared ring or line each network of two is a cable, however slow. A node has two cages: with more neighbours
     nothing is concluded.
     """
-    open_chain = declared in (Topology.RING, Topology.LINE)
+    is_chain = declared in (Topology.RING, Topology.LINE)
+    networks = _nodes_by_network(of_nodes, slow_ones=is_chain)
+    if declared is Topology.SWITCH or (not is_chain and any(len(ends) > 2 for ends in networks)):
+        return {}
+    shared = [ends for ends in networks if len(ends) == 2]
+    found = {name: frozenset().union(*(ends for ends in shared if name in ends)) - {name} for name in of_nodes}
+    return found if shared and all(len(near) <= 2 for near in found.values()) else {}
+
+
+def _nodes_by_network(of_nodes: Mapping[str, Sequence[Link]], *, slow_ones: bool) -> list[set[str]]:
+    """Return the nodes of each network of a fast link, or of any."""
     networks: dict[str, set[str]] = {}
     for name, links in of_nodes.items():
         for link in links:
-            if (open_chain or is_fast(link)) and (network := network_of(link)) is not None:
+            if (slow_ones or is_fast(link)) and (network := network_of(link)) is not None:
                 networks.setdefault(network, set()).add(name)
-    shared = [ends for ends in networks.values() if len(ends) == 2 or (len(ends) > 2 and not open_chain)]
-    if declared is Topology.SWITCH or any(len(ends) > 2 for ends in shared):
-        return {}
-    found = {name: frozenset().union(*(ends for ends in shared if name in ends)) - {name} for name in of_nodes}
-    return found if shared and all(len(near) <= 2 for near in found.values()) else {}
+    return list(networks.values())
 
 
 def cable_ends(

@@ -152,9 +152,14 @@ def _findings(
             both = (pair.here.name, pair.there.name)
             for each in chosen:
                 yield from _named(each, both, _said_of_pair(each, pair))
+    if len(cluster.boxes) > 2 or cluster.declared:
+        yield from _of_all(cluster, chosen)
+
+
+def _of_all(cluster: ClusterReadings, chosen: Sequence[NodeCheck]) -> Iterator[NodeFinding]:
     names = tuple(box.name for box in cluster.boxes)
     for each in chosen:
-        if each.cluster is not None and (len(names) > 2 or cluster.declared):
+        if each.cluster is not None:
             yield from _named(each, names, results_of(each.cluster(cluster)))
 
 
