@@ -429,6 +429,26 @@ async def test_the_mouse_opens_pages_and_picks_rows(stage: Any, box: Any) -> Non
         assert "⏎ s switch   e edit   esc back" in on.text
 
 
+async def test_a_click_on_a_heading_sorts_by_what_it_shows(stage: Any, box: Any) -> None:
+    """The greatest first, the least at the second click, as before at the third; dashes stay at the end."""
+    async with stage(box.snapshot(), size=(140, 30)) as on:
+        await on.press("2")
+        before = on.rows
+
+        async def clicked(heading: str) -> list[str]:
+            await on.pilot.click(offset=(on.lines[1].index(heading) + 1, 1))
+            await on.settle()
+            return [line[3:].split()[0] for line in on.lines[2:7]]
+
+        assert await clicked("needs") == ["qwen3.5-122b", box.gpt, box.eagle, box.coder, f"{box.coder}/mtp"]
+        assert "▾needs" in " ".join(on.lines[1].split())
+        assert (await clicked("needs"))[:3] == [box.coder, box.eagle, box.gpt]
+        assert (await clicked("best"))[:2] == [box.coder, box.gpt]
+        await clicked("best")
+        await clicked("best")
+        assert on.rows == before
+
+
 async def test_no_colour_means_no_colour(stage: Any, box: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With NO_COLOR set every cell has the terminal's own colours, and states are still words."""
     monkeypatch.setenv("NO_COLOR", "1")

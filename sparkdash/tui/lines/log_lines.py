@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from sparkdash.tui.text import Line, Style, join, styled
+from sparkdash.tui.text import EMPTY, Line, Style, styled
 
 _PREFIX = re.compile(
     r"(?:\([\w ]+ pid=\d+\) )?"
@@ -48,12 +48,16 @@ def log_line(text: str, left: int = 0) -> Line:
 
 def _figures(text: str) -> Line:
     """Format the figures below those of other lines; one that the engine leaves out stays blank."""
-    parts = []
-    for name, pattern, decimals, unit, cells in _FIGURES:
-        found = re.search(pattern, text)
-        told = f"{float(found[1]):.{decimals}f}{unit}" if found else ""
-        parts.append(styled(f"{name if told else '':{len(name)}} ", Style.DIM) + styled(f"{told:>{cells}}"))
-    return join(parts, styled(" "))
+    line, cells = EMPTY, 0
+    for name, pattern, decimals, unit, room in _FIGURES:
+        if found := re.search(pattern, text):
+            told = f"{float(found[1]):.{decimals}f}{unit}"
+            line += styled(f"{' ' * cells}{name} ", Style.DIM) + styled(f"{told:>{room}}")
+            cells = 0
+        else:
+            cells += len(name) + 1 + room
+        cells += 1
+    return line
 
 
 def level_style(line: str) -> Style:

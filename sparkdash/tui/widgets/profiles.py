@@ -137,6 +137,8 @@ class ProfileTable(Table):
         if view.snapshot is None:
             return []
         families = ranked_families(view.snapshot.profiles, partial(rank, view.snapshot, self.stock))
+        if self.sorted_by:  # a variant that stands by itself has its whole name
+            families = [(section, [(one, "") for one, _ in family]) for section, family in families]
         self._longest_name = max(
             (length(_name(view.snapshot, *one, self.kept_words(one[0].name))) for _, rows in families for one in rows),
             default=0,

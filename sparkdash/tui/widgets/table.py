@@ -6,6 +6,7 @@ moves in it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import ClassVar, Generic, NamedTuple, TypeVar
@@ -65,6 +66,41 @@ class TableRow:
 
     def contains(self, text: str) -> bool:
         return not text or text.lower() in f"{plain(self.line)} {_made(self._words)}".lower()
+
+
+_CELL = re.compile(r"\S+(?: (?:GiB|MiB|KiB|%))?")
+_NUMBER = re.compile(r"([\d.]+) ?(GiB|MiB|KiB|ms|[smhdkMG])?")
+_WORTH = {
+    "ms": 1e-3, "m": 60.0, "h": 3600.0, "d": 86400.0, "k": 1e3, "M": 1e6, "G": 1e9, "MiB": 2.0**-10, "KiB": 2.0**-20,
+}  # fmt: skip
+
+
+class SortedBy(NamedTuple):
+    """Order of rows by what they show below a heading, whose cells these are."""
+
+    first: int
+    last: int
+    falling: bool = True
+
+    def ordered(self, rows: list[TableRow]) -> list[TableRow]:
+        """Sort figures by their worth, units counted, and text by the alphabet; dashes stay at the end."""
+        told = {row.key: self._cell(plain(row.line)) for row in rows}
+        rows = sorted(rows, key=lambda row: _worth(told[row.key]), reverse=self.falling)
+        return sorted(rows, key=lambda row: told[row.key] == DASH)
+
+    def _cell(self, line: str) -> str:
+        below = (found for found in _CELL.finditer(line) if found.start() < self.last and found.end() > self.first)
+        return " ".join(found[0] for found in below)
+
+    def marked(self, head: str) -> str:
+        """Put an arrow beside the heading, where a space is."""
+        at = self.first - 1 if self.first and head[self.first - 1] == " " else self.last
+        return f"{head[:at]}{'▾' if self.falling else '▴'}{head[at + 1 :]}"
+
+
+def _worth(text: str) -> tuple[float, str]:
+    is_figure = text.lstrip("~")[:1].isdigit() and ":" not in text
+    return sum(float(figure) * _WORTH.get(unit, 1.0) for figure, unit in _NUMBER.findall(text) if is_figure), text
 
 
 def _made(text: Text) -> str:
@@ -129,6 +165,8 @@ class Table(Walked):
         self._rows: list[TableRow] = []
         self._top = 0
         """Screen row of the first table row, for clicks."""
+        self.sorted_by: SortedBy | None = None
+        """Set by a click on a heading."""
 
     def head(self, width: int) -> Line:
         raise NotImplementedError
@@ -154,11 +192,15 @@ class Table(Walked):
     def draw(self, view: View, width: int, height: int) -> list[Line]:
         inner = width - 4 if self.framed else width
         self._rows = [row for row in self.rows(view, inner) if row.contains(self.filter)]
+        if self.sorted_by:
+            self._rows = self.sorted_by.ordered([row for row in self._rows if row.stops])
         self._settle()
         room = height - 1 - (2 if self.framed else 0)
         self._scroll(room)
         shown = [self._styled(row, inner) for row in self._rows[self._offset : self._offset + room]]
+        shown = self._with_scrollbar(shown, inner, room)
         head, place = clip(self.head(inner), inner), self._place(room)
+        head = styled(self.sorted_by.marked(plain(head)), Style.DIM) if self.sorted_by else head
         self._top = 2 if self.framed else 1
         if self.framed and room < 1:
             return []  # a part of a frame would look like a broken screen
@@ -199,7 +241,32 @@ class Table(Walked):
         if row := self.current:
             self.post_message(RowChosen(row.key))
 
+    def _with_scrollbar(self, shown: list[Line], width: int, room: int) -> list[Line]:
+        """Draw the thumb of a scrollbar in the last cell of rows that are not all."""
+        count = len(self._rows)
+        if count <= room or room < 2:
+            return shown
+        size = max(room * room // count, 1)
+        first = round(self._offset / (count - room) * (room - size))
+        thumb = range(first, first + size)
+        return [pad(row, width - 1) + styled("▐", Style.FAINT) if at in thumb else row for at, row in enumerate(shown)]
+
+    def _sort_at(self, x: int) -> None:
+        """Sort by the heading at a cell: falling, rising at the second click, as before at the third."""
+        head = plain(self.head(self.size.width - (4 if self.framed else 0)))
+        found = next((one.span() for one in re.finditer(r"\S+", head) if one.start() <= x < one.end()), None)
+        if found is None:
+            return
+        now = self.sorted_by
+        if now is None or now[:2] != found:
+            self.sorted_by = SortedBy(*found)
+        else:
+            self.sorted_by = now._replace(falling=False) if now.falling else None
+        self.redraw()
+
     def on_click(self, event: events.Click) -> None:
+        if event.y == self._top - 1:
+            self._sort_at(event.x - (2 if self.framed else 0))
         index = event.y - self._top + self._offset
         if event.y >= self._top and index < len(self._rows):
             if not self._rows[index].stops:
