@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparkdash.cli.output import fit_table, print_fitting_table, print_json, print_note, print_text, table_width
+from sparkdash.cli.output import (
+    fit_table,
+    print_fitted,
+    print_fitting_table,
+    print_json,
+    print_note,
+    print_text,
+    table_width,
+)
 from sparkdash.cli.parameters import AsJson
 from sparkdash.units import GIB, MIB, age, one_line, size
 
@@ -59,12 +67,7 @@ def memory(
     elif as_json:
         print_json(read_account())
     else:
-        shown, left_out = account_lines(read_account(), table_width())
-        print_text("\n".join(shown))
-        if left_out:
-            print_note(
-                f"Left out to fit {table_width()} columns: {', '.join(left_out)}. Use a wider terminal or --json."
-            )
+        print_fitted(*account_lines(read_account(), table_width()))
 
 
 def read_account() -> MemoryAccount:

@@ -140,8 +140,11 @@ def make_console(stream: TextIO, columns: int | None = None) -> Console:
 
 
 def print_fitting_table(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str, least: Sequence[str]) -> None:
-    """Print the table and a note that names the columns omitted for the terminal's width."""
-    lines, left_out = fit_table(head, rows, align, least, table_width())
+    print_fitted(*fit_table(head, rows, align, least, table_width()))
+
+
+def print_fitted(lines: Sequence[str], left_out: Sequence[str]) -> None:
+    """Print a table's lines, and a note that names the columns omitted for the terminal's width."""
     print_text("\n".join(lines))
     if left_out:
         print_note(

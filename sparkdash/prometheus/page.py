@@ -27,16 +27,15 @@ Rows = Iterable[tuple[Sequence[str], float | None]]
 
 
 def gauge(name: str, documentation: str, labels: Sequence[str], rows: Rows) -> MetricFamily:
-    family = GaugeMetricFamily(f"sparkdash_{name}", documentation, labels=labels)
-    for values, figure in rows:
-        if figure is not None:
-            family.add_metric(values, figure)
-    return family
+    return _filled(GaugeMetricFamily(f"sparkdash_{name}", documentation, labels=labels), rows)
 
 
 def counter(name: str, documentation: str, labels: Sequence[str], rows: Rows) -> MetricFamily:
     """Make a counter; `name` is without `_total`."""
-    family = CounterMetricFamily(f"sparkdash_{name}", documentation, labels=labels)
+    return _filled(CounterMetricFamily(f"sparkdash_{name}", documentation, labels=labels), rows)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, rows: Rows) -> MetricFamily:
     for values, figure in rows:
         if figure is not None:
             family.add_metric(values, figure)

@@ -286,10 +286,7 @@ def start_compiler(seconds: float) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # it leaves no zombie
     if os.fork():
         return
-    os.closerange(0, 1024)
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _leave_parent()
     Path("/proc/self/comm").write_text(COMPILER)
     end = time.monotonic() + seconds
     while time.monotonic() < end and os.getppid() == parent:
@@ -514,15 +511,20 @@ async def _pause(until: float) -> None:
     await asyncio.sleep(max(0.0, until - time.monotonic()))
 
 
+def _leave_parent() -> None:
+    """Let go of what a fork shares with its parent: descriptors, and the handlers of signals."""
+    os.closerange(0, 1024)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def _fork_orphan() -> int:
     """Fork a child in the same process group that outlives its parent and holds the memory. SIGTERM ends it."""
     child = os.fork()
     if child:
         return child
-    os.closerange(0, 1024)
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _leave_parent()
     time.sleep(ORPHAN_S)
     os._exit(0)
 

@@ -318,9 +318,8 @@ async def hang(_seen: Any, wire: Any) -> None:
     await wire.client_left()
 
 
-async def test_a_lost_engine_ends_the_wait_for_its_answer(house: Any) -> None:
-    """The supervisor sees the death before the socket does: the request goes to the next engine at once."""
-    asked = asyncio.Event()
+def hanging_once(asked: asyncio.Event) -> Any:
+    """Script of an engine that never answers its first request, and any later one at once."""
 
     async def hang_once(_seen: Any, wire: Any) -> None:
         if asked.is_set():
@@ -329,7 +328,13 @@ async def test_a_lost_engine_ends_the_wait_for_its_answer(house: Any) -> None:
             asked.set()
             await wire.client_left()
 
-    house.engine.script = hang_once
+    return hang_once
+
+
+async def test_a_lost_engine_ends_the_wait_for_its_answer(house: Any) -> None:
+    """The supervisor sees the death before the socket does: the request goes to the next engine at once."""
+    asked = asyncio.Event()
+    house.engine.script = hanging_once(asked)
     call = asyncio.create_task(house.chat())
     await asked.wait()
     house.supervisor.lost.set_result(EngineError("killed by the kernel.", code="out_of_memory"))
@@ -346,15 +351,7 @@ def cut_by_a_swap() -> UpstreamError:
 async def test_a_request_that_a_swap_cuts_before_its_first_byte_is_queued_once_more(house: Any) -> None:
     """A request whose client has seen nothing waits for its engine's next turn."""
     asked = asyncio.Event()
-
-    async def hang_once(_seen: Any, wire: Any) -> None:
-        if asked.is_set():
-            await wire.answer(b"{}")
-        else:
-            asked.set()
-            await wire.client_left()
-
-    house.engine.script = hang_once
+    house.engine.script = hanging_once(asked)
     call = asyncio.create_task(house.chat())
     await asked.wait()
     house.supervisor.lost.set_result(cut_by_a_swap())

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from scripted import answering, streaming
+from scripted import answering, replaying, streaming
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import EngineChanged, RequestChanged
@@ -21,18 +21,6 @@ from sparkdash.gateway.relay import passthrough
 from sparkdash.settings import Settings
 
 HELLO = [{"role": "user", "content": "hello"}]
-
-
-def replaying(body: bytes) -> Any:
-    """A script that streams a recorded body in pieces of 100 bytes."""
-
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        for at in range(0, len(body), 100):
-            await wire.chunk(body[at : at + 100])
-        await wire.end()
-
-    return script
 
 
 async def chat(house: Any, path: str = "/api/chat", **body: Any) -> list[dict[str, Any]]:

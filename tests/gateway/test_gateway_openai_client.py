@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from scripted import replaying
 
 from sparkdash.errors import EngineError
 from sparkdash.gateway.relay import passthrough
@@ -31,18 +32,6 @@ async def client(house: Any) -> AsyncIterator[openai.AsyncOpenAI]:
     )
     async with made:
         yield made
-
-
-def replaying(body: bytes) -> Any:
-    """A script that streams a recorded body in pieces of 100 bytes."""
-
-    async def script(_seen: Any, wire: Any) -> None:
-        await wire.head()
-        for at in range(0, len(body), 100):
-            await wire.chunk(body[at : at + 100])
-        await wire.end()
-
-    return script
 
 
 async def test_a_chat_streams(house: Any, client: Any, recorded_body: Any) -> None:

@@ -136,3 +136,15 @@ def streaming(*chunks: bytes, dies: bool = False, **head: Any) -> Script:
             await wire.end()
 
     return script
+
+
+def replaying(body: bytes) -> Any:
+    """A script that streams a recorded body in pieces of 100 bytes."""
+
+    async def script(_seen: Any, wire: Any) -> None:
+        await wire.head()
+        for at in range(0, len(body), 100):
+            await wire.chunk(body[at : at + 100])
+        await wire.end()
+
+    return script

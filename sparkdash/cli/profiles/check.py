@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import typer
 
 from sparkdash import paths, settings
 from sparkdash.catalog import Catalog, ProfileProblem
 from sparkdash.catalog.catalog import nearest
 from sparkdash.cli.local import configured_catalog, container_spec, stored_flags
+from sparkdash.cli.output import print_note
 from sparkdash.cli.profiles.images import older_images
 from sparkdash.engines.flag_check import NOT_LISTED, unlisted_flags
 from sparkdash.engines.flag_table import KnownFlags
@@ -18,6 +21,7 @@ from sparkdash.engines.registry import adapter_of, all_adapters
 from sparkdash.engines.rule import Rule, Severity
 from sparkdash.errors import AdmissionError, ProfileError, SparkdashError
 from sparkdash.rules import FLAG_RULE_NAMES, RULES, UNKNOWN, RuleFinding, findings
+from sparkdash.units import counted
 
 GPUS = Path("/proc/driver/nvidia/gpus")
 """Folder with an entry for each GPU of this box."""
@@ -96,6 +100,20 @@ def import_line(finding: RuleFinding) -> str:
     """Format a finding in a profile that has no file yet: `level: profile: key: message. hint [rule]`."""
     told = finding.problem
     return f"{finding.level}: {finding.profiles[0]}: {told.key}: {told.message}. {told.hint} [{finding.rule}]"
+
+
+def end_import(told: Iterable[RuleFinding], problems: tuple[str, ...], of: str, *, as_json: bool) -> None:
+    """Print the findings of converted profiles; fail for problems, silently after a report in JSON, which has them."""
+    for one in () if as_json else told:
+        print_note(import_line(one))
+    if problems and as_json:
+        raise typer.Exit(ProfileError.exit_code)
+    if problems:
+        raise ProfileError(
+            f"{counted(len(problems), 'problem')} to fix before it loads.",
+            problems=problems,
+            hint=f"The {of} does not contain the missing values.",
+        )
 
 
 def finding_line(finding: RuleFinding) -> str:

@@ -17,7 +17,6 @@ from sparkdash.cli.output import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, ProfileName
 from sparkdash.errors import ProfileError
 from sparkdash.paths import read_small_file
-from sparkdash.units import counted
 
 if TYPE_CHECKING:
     from sparkdash.catalog.importers.values import Imported
@@ -51,7 +50,7 @@ def import_profiles(
       curl -s URL | sparkdash profiles import - --name my-model
     """
     from sparkdash.catalog import importers
-    from sparkdash.cli.profiles.check import finding_facts, import_findings, import_line
+    from sparkdash.cli.profiles.check import end_import, finding_facts, import_findings
 
     imported = _read(source, name)
     origin = "stdin" if source == STDIN else Path(source).resolve().name
@@ -67,16 +66,7 @@ def import_profiles(
         print_text("---\n".join(texts.values()), nl=False)
     if not as_json and (settings := importers.settings_text(imported)):
         print_text(settings, nl=False)
-    for one in () if as_json else told:
-        print_note(import_line(one))
-    if problems and as_json:
-        raise typer.Exit(ProfileError.exit_code)  # the report that was printed has them
-    if problems:
-        raise ProfileError(
-            f"{counted(len(problems), 'problem')} to fix before it loads.",
-            problems=problems,
-            hint="The source does not contain the missing values.",
-        )
+    end_import(told, problems, "source", as_json=as_json)
 
 
 class ExportFormat(StrEnum):

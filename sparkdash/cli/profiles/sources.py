@@ -116,7 +116,7 @@ def add_profile(
       sparkdash profiles add eugr/glm-4.7-flash-awq --dry-run
     """
     from sparkdash.catalog import importers
-    from sparkdash.cli.profiles.check import finding_facts, import_findings, import_line
+    from sparkdash.cli.profiles.check import end_import, finding_facts, import_findings
     from sparkdash.sources import entry_text, find_source
 
     source = find_source(address.partition("/")[0])
@@ -137,16 +137,7 @@ def add_profile(
         print_text("---\n".join(texts.values()), nl=False)
     else:
         _print_outcome(imported, list(texts), written, refused=bool(problems))
-    for one in () if as_json else told:
-        print_note(import_line(one))
-    if problems and as_json:
-        raise typer.Exit(ProfileError.exit_code)
-    if problems:
-        raise ProfileError(
-            f"{counted(len(problems), 'problem')} to fix before it loads.",
-            problems=problems,
-            hint="The recipe does not contain the missing values.",
-        )
+    end_import(told, problems, "recipe", as_json=as_json)
 
 
 def added_profiles() -> dict[str, tuple[str, str]]:
