@@ -284,6 +284,11 @@ def _base_url(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
 
 
 def _aliases(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
+    if profile.adapters and not adapter(profile.engine).takes_adapters:
+        text = f"{adapter(profile.engine).title} gets no LoRA adapters from sparkdash"
+        yield section.problem(
+            ("serves",), text, "vllm and llamacpp get them; give this engine its own flags in `args`."
+        )
     for index, alias in enumerate(profile.serves):
         if alias == AUTO:
             yield section.problem(

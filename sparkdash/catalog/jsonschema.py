@@ -45,6 +45,7 @@ def profile_schema() -> dict[str, Any]:
     parts["ModelRef"]["oneOf"] = [{"required": ["path"]}, {"required": ["hf"]}]
     keys = {key: schema for key, schema in made["properties"].items() if key in PROFILE_KEYS}
     _describe(keys, Profile)
+    keys["serves"]["items"] = {"type": ["string", "object"], "additionalProperties": {"type": ["string", "object"]}}
     _loosen(parts)
     variant = {key: _nullable(key, schema) for key, schema in keys.items()}
     variant[EXTENDS] = {"type": ["string", "null"], "description": "Another variant to grow out of; null: nothing."}

@@ -243,11 +243,14 @@ def _lost_nearest(files: list[_File], profiles: dict[str, Profile]) -> Iterator[
 
 
 def _expand_home(data: dict[str, Any]) -> None:
-    """Expand `~` in model paths and mount sources, in the base and every variant."""
+    """Expand `~` in the paths of models and adapters and in mount sources, in the base and every variant."""
     variants = data.get("variants")
     bodies = [data, *(variants.values() if isinstance(variants, dict) else ())]
     for body in (b for b in bodies if isinstance(b, dict)):
-        models, mounts = body.get("models"), body.get("mounts")
+        models, mounts, serves = body.get("models"), body.get("mounts"), body.get("serves")
+        for adapter in serves if isinstance(serves, list) else ():
+            for name in adapter if isinstance(adapter, dict) else ():
+                _expand(adapter, name)
         for ref in models.values() if isinstance(models, dict) else ():
             _expand(ref, "path")
         for mount in mounts if isinstance(mounts, list) else ():

@@ -169,7 +169,7 @@ NOT_INHERITED = ("serves", "published", "cannot_run", "nearest")
 MERGED = ("args", "env", "env_by_node", "request", "request_set", "modes", "memory", "sim", "silence", "server")
 """Mappings that a variant changes key by key; null removes a key. Anything else it gives replaces the base's."""
 
-_OWN_FIELDS = {"name", "source", "built_by"}
+_OWN_FIELDS = {"name", "source", "built_by", "adapters"}
 """Fields of Profile that the loader sets, and no file."""
 
 PROFILE_KEYS = tuple(key for key in Profile.model_fields if key not in _OWN_FIELDS)

@@ -375,7 +375,11 @@ class Profile(Frozen):
     models: dict[str, ModelRef] = {}
     """`target` is the served model; args name the others as "{drafter}"."""
     serves: tuple[str, ...] = ()
-    """Aliases for clients; unique over the catalog."""
+    """Aliases for clients, unique over the catalog. `{NAME: PATH}` is a LoRA adapter: requests for NAME are answered by the
+    target with it.
+    """
+    adapters: tuple[str, ...] = ()
+    """LoRA adapters of `serves`; `models` has their weights under the same names."""
     args: dict[str, ArgValue] = {}
     fork_flags: tuple[str, ...] = ()
     """Flags of `args` that only this image's fork of the engine has; `profiles check` does not judge them."""
@@ -456,6 +460,26 @@ class Profile(Frozen):
     built_by: str | None = None
     """Profile in whose file `build` stands; several profiles may use one image."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _split_adapters(cls, given: Any) -> Any:
+        """Move the paths that `serves` names to the models."""
+        items = given.get("serves") if isinstance(given, dict) else None
+        if not isinstance(items, list) or not any(isinstance(item, dict) for item in items):
+            return given
+        models = dict(given.get("models") or {})
+        found = {name: path for item in items if isinstance(item, dict) for name, path in item.items()}
+        if taken := sorted(found.keys() & models.keys()):
+            raise ValueError(f"serves: {taken[0]!r} is the name of a model already")
+        models |= {name: path if isinstance(path, dict) else {"path": path} for name, path in found.items()}
+        names = [name for item in items for name in (item if isinstance(item, dict) else [item])]
+        return given | {"serves": names, "models": models, "adapters": list(found)}
+
+    def adapter(self, name: str) -> str | None:
+        """Return the LoRA adapter that a client's name asks for, with or without a prefix and a mode."""
+        words = (name, tail := name.rsplit("/", 1)[-1], tail.rpartition(":")[0])
+        return next((one for one in self.adapters if one in words), None)
+
     def mode(self, name: str) -> str | None:
         """Return the mode that a client's name asks of this profile (`NAME:MODE`), or None."""
         written = name.rsplit("/", 1)[-1]
@@ -474,7 +498,7 @@ class Profile(Frozen):
     @property
     def used_models(self) -> tuple[ModelRef, ...]:
         """Target and every model that the command line or environment names."""
-        named = placeholders([self.args, self.env, list(self.command)]) | {"target"}
+        named = placeholders([self.args, self.env, list(self.command)]) | {"target", *self.adapters}
         return tuple(ref for name, ref in self.models.items() if name in named)
 
     @property
@@ -511,7 +535,7 @@ class Profile(Frozen):
         # likewise: nothing that ran before had these
         launch |= {
             key: value
-            for key in ("node", "env_by_node", "ray_command", "keep_entrypoint", "security")
+            for key in ("node", "adapters", "env_by_node", "ray_command", "keep_entrypoint", "security")
             if (value := getattr(self, key))
         }
         if self.keep_kv:

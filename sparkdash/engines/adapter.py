@@ -131,6 +131,8 @@ class EngineAdapter:
     """
     cached_loaders: frozenset[str] = frozenset()
     """Values of `load-format` or `load-mode` whose loader reads through the page cache; "" where none is given."""
+    takes_adapters: bool = False
+    """Whether sparkdash gives the engine LoRA adapters to answer with by name."""
     keeps_kv: bool = False
     """Whether sparkdash has the engine save its conversations for a profile with `keep_kv`."""
     parallel_flags: Mapping[str, str] = MappingProxyType({})
@@ -189,6 +191,10 @@ class EngineAdapter:
         first.
         """
         return argv.served_names(profile)
+
+    def adapter_request(self, profile: Profile, name: str) -> Mapping[str, Any]:
+        """Return the keys of a request by which the engine takes this adapter, beside its name."""
+        return {}
 
     def context(self, profile: Profile) -> int | None:
         return profile.context

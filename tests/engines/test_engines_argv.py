@@ -102,6 +102,23 @@ def test_vllm_serves_name_aliases_and_auto_on_loopback(profile: Make, launch: La
     )
 
 
+def test_adapters_are_given_to_vllm_by_name_and_to_llamacpp_by_their_place(
+    profile: Make, launch: LaunchContext
+) -> None:
+    """Beside the model's own names; their files are mounted as the model's are."""
+    keys = {"serves": ["small", {"sql": "/loras/sql.gguf"}, {"poems": {"hf": "a/poems"}}]}
+    vllm = profile(**keys, engine="vllm")
+    assert (vllm.serves, vllm.adapters) == (("small", "sql", "poems"), ("sql", "poems"))
+    words = _words(vllm, launch)
+    assert f"--served-model-name {vllm.name} small auto " in words
+    assert "--enable-lora --lora-modules sql=/loras/sql.gguf poems=a/poems" in words
+    assert "/loras" in [mount.source for mount in adapter(vllm.engine).container(vllm, launch).mounts]
+    llama = profile(**keys, engine="llamacpp")
+    assert "--lora /loras/sql.gguf,a/poems --lora-init-without-apply" in _words(llama, launch)
+    assert adapter(llama.engine).adapter_request(llama, "poems") == {"lora": [{"id": 1, "scale": 1.0}]}
+    assert vllm.fingerprint != profile(serves=["small"], engine="vllm").fingerprint
+
+
 @pytest.mark.parametrize(
     ("version", "quiet"), [("0.17.0", True), ("0.33", True), ("1.0", True), ("0.16.0", False), (None, False)]
 )

@@ -221,6 +221,7 @@ class LlamaCpp(EngineAdapter):
     owned_by = "llamacpp"
     cached_loaders = frozenset({"", "auto", "none", "mmap", "mlock", "mmap+mlock"})
     keeps_kv = True
+    takes_adapters = True
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         model = argv.target_model(profile)
@@ -228,6 +229,9 @@ class LlamaCpp(EngineAdapter):
         kept = containers.kept_kv(profile, launch)
         if kept:
             flags = (*flags, ("slot-save-path", containers.KV_TARGET if launch.containerised else kept))
+        if profile.adapters:  # loaded at scale 0; a request names its own
+            paths = ",".join(profile.models[name].ref for name in profile.adapters)
+            flags = (*flags, ("lora", paths), ("lora-init-without-apply", True))
         words = [
             *containers.program(profile, self.program),
             *("--model" if model.path else "--hf-repo", model.ref),
@@ -242,6 +246,9 @@ class LlamaCpp(EngineAdapter):
     def help(self, profile: Profile) -> HelpCommand | None:
         found = super().help(profile)
         return found and HelpCommand(found.argv, quick=True)
+
+    def adapter_request(self, profile: Profile, name: str) -> Mapping[str, Any]:
+        return {"lora": [{"id": profile.adapters.index(name), "scale": 1.0}]}
 
     def flag_of_variable(self, name: str) -> str | None:
         if not name.startswith(_OF_FLAG):

@@ -107,18 +107,23 @@ class Vllm(EngineAdapter):
         "nvcr.io/nvidia/vllm:26.04-py3", "0.19.0", "NVIDIA's build for arm64 and SM121; it holds vLLM 0.19.0"
     )
     takes_vllm_keys = True
+    takes_adapters = True
     usage_on_request = True
     tool_flag = "enable-auto-tool-choice"
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         flags.refuse_known_bad(profile)
         model = argv.target_model(profile, pinnable=True)
-        defaults = DEFAULT_FLAGS + (QUIET_FLAGS if flags.is_quiet(profile, launch.flags) else ())
+        defaults = (
+            *DEFAULT_FLAGS,
+            *(QUIET_FLAGS if flags.is_quiet(profile, launch.flags) else ()),
+            *_adapters(profile),
+        )
         words = [
             *containers.program(profile, self.program),
             model.ref,
             *("--host", argv.HOST, "--port", str(launch.port)),
-            *("--served-model-name", *self.served_names(profile)),
+            *("--served-model-name", *(one for one in self.served_names(profile) if one not in profile.adapters)),
             *(("--revision", model.revision) if model.revision else ()),
             *argv.flag_words(argv.overlay_args(defaults, profile.args), profile.models, self.lists),
         ]
@@ -240,6 +245,11 @@ def _image_limit(args: Mapping[str, ArgValue]) -> object:
         return alone
     limit = (parse_object(lookup(args, "limit-mm-per-prompt")) or {}).get("image")
     return limit.get("count") if isinstance(limit, dict) else limit
+
+
+def _adapters(profile: Profile) -> tuple[tuple[str, ArgValue], ...]:
+    named: list[object] = [f"{name}={profile.models[name].ref}" for name in profile.adapters]
+    return (("enable-lora", True), ("lora-modules", named)) if named else ()
 
 
 ENGINE = Vllm()

@@ -487,7 +487,7 @@ class _ProfileRules:
 
     @classmethod
     def of(cls, profile: Profile, target: CompatTarget) -> _ProfileRules:
-        edits = profile.request or profile.request_set or profile.request_strip or profile.modes
+        edits = profile.request or profile.request_set or profile.request_strip or profile.modes or profile.adapters
         sets_usage = _STREAM_OPTIONS in profile.request or _STREAM_OPTIONS in profile.request_set
         engine = adapter_of(profile)
         counts = engine.usage_on_request and not sets_usage
@@ -495,9 +495,11 @@ class _ProfileRules:
         return cls(bool(edits), counts, target, compat, engine.ranks_texts, profile.mirror_reasoning)
 
 
-def engine_name(peeked: PeekedBody, names: Sequence[str]) -> str | None:
-    """Return the engine's own name of the model where it differs from the client's; else None."""
-    return names[0] if names and peeked.model is not None and peeked.model not in names else None
+def engine_name(peeked: PeekedBody, names: Sequence[str], profile: Profile) -> str | None:
+    """Return the engine's own name of the model or adapter where it differs from the client's; else None."""
+    if not names or peeked.model is None or peeked.model in names:
+        return None
+    return profile.adapter(peeked.model) or names[0]
 
 
 class RequestPreparer:
@@ -527,7 +529,7 @@ class RequestPreparer:
             AdmissionError: code `invalid_json`: the body must be parsed, and is nested too deeply or has too long a
             number.
         """
-        name = engine_name(peeked, names)
+        name = engine_name(peeked, names, profile)
         if peeked.model_span is not None:
             return PreparedBody(body if name is None else rename_model(body, peeked.model_span, name))
         rules = self._rules_of(profile, version, system_first)
@@ -570,6 +572,8 @@ def _edits(peeked: PeekedBody, route: Route, profile: Profile, name: str | None,
     if route.generates:
         mode = profile.mode(peeked.model) if peeked.model else None
         put = _spelled(profile.request_set | (profile.modes[mode] if mode else {}), route.dialect)
+        if peeked.model and (adapter := profile.adapter(peeked.model)):
+            put |= adapter_of(profile).adapter_request(profile, adapter)
     if name is not None:
         put["model"] = name
     if adds_usage:

@@ -292,7 +292,7 @@ def _prepare(context: RequestContext, lease: Lease, *, folds: bool) -> PreparedB
 
 
 def _renamed_upload(upload: Upload, context: RequestContext, lease: Lease) -> UploadBody:
-    name = engine_name(context.peeked, lease.names)
+    name = engine_name(context.peeked, lease.names, lease.profile)
     return upload.replaced(context.peeked.model_span if name else None, (name or "").encode())
 
 
