@@ -244,21 +244,24 @@ def _lost_nearest(files: list[_File], profiles: dict[str, Profile]) -> Iterator[
 
 def _expand_home(data: dict[str, Any]) -> None:
     """Expand `~` in the paths of models and adapters and in mount sources, in the base and every variant."""
-    variants = data.get("variants")
-    bodies = [data, *(variants.values() if isinstance(variants, dict) else ())]
-    for body in (b for b in bodies if isinstance(b, dict)):
-        models, mounts, serves = body.get("models"), body.get("mounts"), body.get("serves")
-        for adapter in serves if isinstance(serves, list) else ():
-            for name in adapter if isinstance(adapter, dict) else ():
-                _expand(adapter, name)
-        for ref in models.values() if isinstance(models, dict) else ():
+    for body in [data, *_mappings(data.get("variants"))]:
+        for ref in _mappings(body.get("models")):
             _expand(ref, "path")
-        for mount in mounts if isinstance(mounts, list) else ():
+        for mount in _mappings(body.get("mounts")):
             _expand(mount, "source")
+        for adapter in _mappings(body.get("serves")):
+            for name in adapter:
+                _expand(adapter, name)
 
 
-def _expand(entry: Any, key: str) -> None:
-    if isinstance(entry, dict) and isinstance(entry.get(key), str) and entry[key].startswith("~"):
+def _mappings(value: Any) -> list[dict[str, Any]]:
+    """Return the mappings among the values of a mapping or the items of a list."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [item for item in items if isinstance(item, dict)]
+
+
+def _expand(entry: dict[str, Any], key: str) -> None:
+    if isinstance(entry.get(key), str) and entry[key].startswith("~"):
         entry[key] = str(Path(entry[key]).expanduser())
 
 

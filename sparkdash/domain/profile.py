@@ -465,15 +465,14 @@ class Profile(Frozen):
     def _split_adapters(cls, given: Any) -> Any:
         """Move the paths that `serves` names to the models."""
         items = given.get("serves") if isinstance(given, dict) else None
-        if not isinstance(items, list) or not any(isinstance(item, dict) for item in items):
+        found = _adapters(items) if isinstance(items, list) else {}
+        if not found:
             return given
         models = dict(given.get("models") or {})
-        found = {name: path for item in items if isinstance(item, dict) for name, path in item.items()}
         if taken := sorted(found.keys() & models.keys()):
             raise ValueError(f"serves: {taken[0]!r} is the name of a model already")
-        models |= {name: path if isinstance(path, dict) else {"path": path} for name, path in found.items()}
-        names = [name for item in items for name in (item if isinstance(item, dict) else [item])]
-        return given | {"serves": names, "models": models, "adapters": list(found)}
+        names = [name for item in items or () for name in (item if isinstance(item, dict) else [item])]
+        return given | {"serves": names, "models": models | found, "adapters": list(found)}
 
     def adapter(self, name: str) -> str | None:
         """Return the LoRA adapter that a client's name asks for, with or without a prefix and a mode."""
@@ -560,6 +559,12 @@ def on_host(ref: ModelRef, mounts: tuple[Mount, ...]) -> ModelRef:
         return ref
     mount = max(over, key=lambda one: len(one.target))
     return ref.replace(path=str(PurePosixPath(mount.source) / path.relative_to(mount.target)))
+
+
+def _adapters(serves: list[Any]) -> dict[str, Any]:
+    """Return the adapters among the aliases, with their places as `models` has them."""
+    named = [pair for item in serves if isinstance(item, dict) for pair in item.items()]
+    return {name: place if isinstance(place, dict) else {"path": place} for name, place in named}
 
 
 def placeholders(value: Any) -> set[str]:

@@ -55,24 +55,26 @@ def import_presets(text: str, name: str | None = None) -> Imported:
 
 
 def _profile(section: str, values: Mapping[str, str], notes: ImportNotes) -> dict[str, Any] | None:
-    env = {key: value for key, value in values.items() if key.isupper()}
-    words = [word for key, value in values.items() if key not in env for word in _words(key, value, notes)]
     if not _MODELS & values.keys():
         if "/" not in section:
             notes.unknown(f"[{section}]", "names no model, left out")
             return None
-        words += ["--hf-repo", section]
-    found = engine_line.recognise_engine(["llama-server", *words], "")
-    if found is None:
-        return None
+        values = {**values, "hf-repo": section}
     try:
-        engine = engine_line.read_engine_line(*found, notes, env)
-        made = podman_line.assemble_profile(engine, {"env": env}, profile_name(section), notes)
+        made = _import(values, profile_name(section), notes)
     except ProfileError as error:
         notes.unknown(f"[{section}]", f"{error.message} Left out.")
         return None
     names = aliases([section, *made.get("serves", [])], made["profile"], notes)
-    return made | ({"serves": names} if names else {})
+    return made | {"serves": names} if names else made
+
+
+def _import(values: Mapping[str, str], name: str, notes: ImportNotes) -> dict[str, Any]:
+    env = {key: value for key, value in values.items() if key.isupper()}
+    words = [word for key, value in values.items() if key not in env for word in _words(key, value, notes)]
+    found = engine_line.recognise_engine(["llama-server", *words], "")
+    assert found is not None  # noqa: S101 - it is llama-server's command
+    return podman_line.assemble_profile(engine_line.read_engine_line(*found, notes, env), {"env": env}, name, notes)
 
 
 def _words(key: str, value: str, notes: ImportNotes) -> Iterator[str]:

@@ -336,16 +336,14 @@ async def _answer(deps: Deps, exchange: Exchange) -> None:
     unloads = ollama_wire.is_unloading(body) and await _may_unload(exchange)
     if word in WORDS:
         await relay_embedding(deps, exchange, body, ollama_wire.model_of(body), older=word == "embeddings")
-        if unloads:
-            await _unload_after(deps, exchange, ollama_wire.model_of(body))
+        await _unload_after(deps, exchange, ollama_wire.model_of(body), unloads)
         return
     ask = ollama_wire.parse_ollama_request(body, generate=word == "generate")
     if ask.empty:
         await _load(deps, exchange, ask)
     else:
         await OllamaChat(deps, exchange, ask).relay(ask.model)
-        if unloads:
-            await _unload_after(deps, exchange, ask.model)
+        await _unload_after(deps, exchange, ask.model, unloads)
 
 
 async def _body(deps: Deps, exchange: Exchange) -> dict[str, Any]:
@@ -403,8 +401,10 @@ async def _may_unload(exchange: Exchange) -> bool:
     return True
 
 
-async def _unload_after(deps: Deps, exchange: Exchange, model: str) -> None:
+async def _unload_after(deps: Deps, exchange: Exchange, model: str, unloads: bool) -> None:
     """Unload the model of an answered request with `keep_alive` 0, where nobody else uses it."""
+    if not unloads:
+        return
     with suppress(SparkdashError):
         await stop_unused(deps, _profile(deps, _wanted(deps, exchange, model)))
 
