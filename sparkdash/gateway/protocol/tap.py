@@ -25,8 +25,9 @@ from sparkdash.sse import ends_frame
 
 LIMIT = 8 * 1024
 """Bytes of one object of counts."""
-IMPLAUSIBLE = 2**40
-"""Tokens that no request has: such a count is garbage, which would spoil every sum (an engine told 1e26)."""
+IMPLAUSIBLE = 100_000_000
+"""Tokens that no request has, ten times the longest context of any model: such a count is garbage, which would spoil
+every sum (an engine told 1e26)."""
 FINISH = b'"finish_reason":'
 """Key of the stop reason in OpenAI's protocols."""
 STOP = b'"stop_reason":'
