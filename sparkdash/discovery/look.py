@@ -146,7 +146,7 @@ def _models(body: bytes) -> tuple[str, ...] | None:
         listed: Any = json.loads(body)
         rows = listed["data"]
         names = tuple(row["id"] for row in rows if isinstance(row["id"], str))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, RecursionError, TypeError, KeyError):
         return None
     return None if any(row.get("owned_by") == _OWNER for row in rows) else names
 
@@ -157,7 +157,7 @@ def _ollama_marks(body: bytes) -> tuple[frozenset[str], frozenset[str]]:
         rows = [
             (row["name"], bool(row.get("remote_host")), row.get("capabilities")) for row in json.loads(body)["models"]
         ]
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
         return frozenset(), frozenset()
     mute = (name for name, _, can in rows if isinstance(can, list) and can and _WRITES not in can)
     return frozenset(name for name, elsewhere, _ in rows if elsewhere), frozenset(mute)

@@ -35,7 +35,7 @@ class Canaries:
     def _read(self) -> dict[str, dict[str, str]]:
         try:
             return dict(json.loads(read_small_file(self._file)))
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, RecursionError, TypeError):
             return {}
 
 

@@ -175,7 +175,7 @@ async def version_of(tools: Tools, profile: Profile, url: str) -> str | None:
     path = tools.adapter(profile).probes.version
     if path is None:
         return None
-    with suppress(UpstreamError, ValueError, KeyError, TypeError):
+    with suppress(UpstreamError, ValueError, RecursionError, KeyError, TypeError):
         reply = await tools.upstream.get(url + path, timeout_s=PROBE_S)
         return str(json.loads(reply.body)["version"])
     return None

@@ -261,6 +261,36 @@ async def test_a_success_that_is_no_answer_is_a_502(house: Any, body: bytes, kin
     assert (row.state, row.status, row.error) == (RequestState.FAILED, 502, "bad_answer")
 
 
+DEEP = "[" * 100_000
+CALL = {"id": "a", "type": "function", "function": {"name": "rd", "arguments": DEEP}}
+CALLING = {"choices": [{"index": 0, "message": {"role": "assistant", "tool_calls": [CALL]}, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "path", "expected"),
+    [
+        (400, '{"error":' + DEEP, "/v1/chat/completions", 400),
+        (400, '{"error":' + DEEP, "/api/chat", 400),
+        (500, '{"error":' + DEEP, "/api/generate", 500),
+        (200, json.dumps(CALLING), "/api/chat", 502),
+    ],
+)
+async def test_an_answer_that_is_nested_beyond_all_sense_is_the_engines_fault(
+    house: Any, status: int, content: str, path: str, expected: int
+) -> None:
+    """Such as a model that goes on writing brackets."""
+    house.engine.script = answering(content.encode(), status)
+    asked = {
+        "model": "alpha",
+        "stream": False,
+        "messages": [{"role": "user", "content": "x"}],
+        "prompt": "x",
+        "input": "x",
+    }
+    reply = await house.client.post(path, json=asked)
+    assert (reply.status_code, b"sparkdash itself" in reply.content) == (expected, False), reply.content[:300]
+
+
 class TestWaiting:
     """A stream that waits has its 200 and a keep-alive before any engine is there."""
 

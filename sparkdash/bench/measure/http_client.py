@@ -379,7 +379,7 @@ class BenchClient:
         answer = await _asked(self._small, "POST", self.url + path, timeout_s, self.headers, sent)
         try:
             return json.loads(answer)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise UpstreamError(f"{self.url}{path} answered {refusal_text(answer)!r}, which is not JSON.") from None
 
 

@@ -61,7 +61,7 @@ async def identify(client: BenchClient, wanted: str | None) -> UrlServer:
 async def _models(client: BenchClient) -> Mapping[str, Any]:
     try:
         cards = json.loads(await client.get("/v1/models"))
-    except ValueError:
+    except (ValueError, RecursionError):
         cards = None
     if not isinstance(cards, dict):
         raise UpstreamError(f"{client.url}/v1/models returns no model list. This is not an OpenAI-compatible server.")
@@ -72,7 +72,7 @@ async def attached_keys(client: BenchClient, model: str, engine_url: str | None)
     """Return the kind whose request keys an attached server takes: its own by its list of models, else as tried."""
     kind = EngineKind.OPENAI
     if engine_url is not None:
-        with suppress(SparkdashError, ValueError):
+        with suppress(SparkdashError, ValueError, RecursionError):
             cards = json.loads(await client.get("/v1/models", url=engine_url))
             kind = model_list.engine_kind_of(cards) if isinstance(cards, dict) else kind
     return await _taken_keys(client, model) if kind.is_external else kind
@@ -174,7 +174,7 @@ class MeasuredEngine:
             return {}
         try:
             found = json.loads(await self.client.get(path, url=self.engine_url, timeout_s=METRICS_S))
-        except (UpstreamError, ValueError):
+        except (UpstreamError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 

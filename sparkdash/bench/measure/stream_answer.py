@@ -153,7 +153,7 @@ class _Reader:
 def _parsed(data: str) -> dict[str, Any] | None:
     try:
         event = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return event if isinstance(event, dict) else None
 
@@ -181,7 +181,7 @@ def _count(value: Mapping[str, Any], key: str) -> int | None:
 def refusal_text(body: bytes) -> str:
     try:
         value: Any = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = body.decode("utf-8", "replace").strip()
     for key in ("error", "message", "detail"):
         value = (value.get(key) or value) if isinstance(value, dict) else value

@@ -82,7 +82,7 @@ def _request(line: str) -> CapturedRequest | None:
     """Return a captured request that can become a chat; None for another route, and for one too long to be kept."""
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     path, body = (entry.get("path"), entry.get("body")) if isinstance(entry, dict) else (None, None)
     if not isinstance(body, dict):
@@ -316,7 +316,7 @@ def _chats(suite: Suite, file: Path, document: Document) -> tuple[Chat, ...]:
     place = file.parent / (suite.prompts or "")
     try:
         found = tuple(json.loads(line) for line in read_small_text(place, LARGE).splitlines())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not a JSON object a line"
         raise _invalid([document.problem(("prompts",), f"{place.name} cannot be read: {why}")]) from None
     if not found or chats_digest(found) != suite.prompts_sha256:

@@ -43,7 +43,7 @@ from sparkdash.upstream import readable
 
 HEADERS = [(b"content-type", b"application/json; charset=utf-8")]
 _LINES = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-_UNREADABLE = (ValueError, TypeError, AttributeError, LookupError)
+_UNREADABLE = (ValueError, RecursionError, TypeError, AttributeError, LookupError)
 """Raised for an answer that has not the shape of OpenAI's."""
 
 
@@ -124,12 +124,12 @@ class OllamaChat:
 
     async def _send_whole(self) -> None:
         """Send an answer that is no stream, or an error with its status."""
-        status, body = self._status, self._translated(self._whole)
+        body = self._translated(self._whole)  # which may set the status
         length = (b"content-length", b"%d" % len(body))
         await self._send(
             {
                 "type": "http.response.start",
-                "status": status,
+                "status": self._status,
                 "headers": [*HEADERS, *_kept_headers(self._headers), length],
             }
         )
@@ -161,7 +161,7 @@ class OllamaChat:
             return self._end()
         try:
             chunk = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             return b""
         if not isinstance(chunk, dict) or "error" in chunk:
             return self._failed(error_text(chunk))
@@ -257,7 +257,7 @@ def _kept_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, b
 def _parsed(raw: bytes) -> Any:
     try:
         return json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"error": {"message": readable(raw)[:500]}}
 
 

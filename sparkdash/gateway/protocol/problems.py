@@ -101,7 +101,7 @@ def _engine_message(body: bytes) -> str | None:
     """Find the message in an engine's error: in `error`, as `error`, or beside it."""
     try:
         parsed: Any = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     error = parsed.get("error", parsed) if isinstance(parsed, dict) else None
     message = error.get("message") if isinstance(error, dict) else error

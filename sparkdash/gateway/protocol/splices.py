@@ -323,7 +323,7 @@ def as_results(body: bytes, ranking: Ranking) -> bytes:
         rows: Any = json.loads(body)
         best = sorted(rows, key=lambda row: -row["score"])[: ranking.most]
         results = [_result(row, with_document=ranking.with_documents) for row in best]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, RecursionError, TypeError, KeyError):
         return body
     return json.dumps({"model": ranking.model, "results": results}, ensure_ascii=False).encode()
 

@@ -85,7 +85,7 @@ def error_code(body: bytes) -> str | None:
     """Read the code of an engine's error body: its `code`, or its `type` where the code is the status."""
     try:
         error = json.loads(body)["error"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, RecursionError, KeyError, TypeError):
         return None
     if not isinstance(error, dict):
         return None
@@ -116,7 +116,7 @@ def _last(key: bytes, value: re.Pattern[bytes], data: bytes) -> re.Match[bytes] 
 def _object_at(data: bytes, start: int) -> dict[str, Any]:
     try:
         value, _ = _DECODER.raw_decode(data[start : start + LIMIT].decode("utf-8", "replace"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

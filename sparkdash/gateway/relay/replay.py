@@ -125,7 +125,7 @@ class _Answer:
     def refusal(self) -> AdmissionError:
         try:
             error = json.loads(self._refusal)["error"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, RecursionError, KeyError, TypeError):
             error = {}
         return AdmissionError(
             error.get("message", "The replay was refused."),

@@ -176,7 +176,7 @@ def _arguments(given: object) -> str:
 def _object(text: str) -> Body:
     try:
         body = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         raise BadAnswerError(f"The engine answered with no JSON object: {text[:SHOWN]}.")
@@ -392,7 +392,7 @@ def _input(item: Item) -> Any:
     """Return a call's arguments as an object; as text where the model wrote no JSON."""
     try:
         return json.loads(item.text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"arguments": item.text}
 
 

@@ -348,7 +348,7 @@ def _content(url: str, reply: SmallResponse) -> Any:
         raise engine_refused(url, reply.status, reply.body)
     try:
         return json.loads(reply.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UpstreamError(f"{url} answers no JSON", code="engine_refused") from None
 
 
