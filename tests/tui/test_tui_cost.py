@@ -6,13 +6,14 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from rich.cells import cell_len
 from textual.events import ScreenResume
 
 from sparkdash.tui import theme
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.text import EMPTY, Line, Span, Style, styled
 from sparkdash.tui.widgets import requests
-from sparkdash.tui.widgets.panel import line_segments
+from sparkdash.tui.widgets.panel import changed_cells, line_segments
 from sparkdash.tui.widgets.table import TableRow
 
 
@@ -63,6 +64,32 @@ def test_a_rows_texts_are_made_once_when_they_are_read() -> None:
     assert made == ["line", "copy"]
     assert row.contains("ROW")
     assert not row.contains("nothing")
+
+
+LINES = (
+    EMPTY, styled("12.3", Style.STRONG) + styled(" tok/s", Style.DIM), styled("12.4", Style.STRONG) + styled(" tok/s"),
+    styled("2.4 tok/s"), styled("終端 12.4"), styled("端端 12.4"), styled("  12.3 tok/s", Style.DIM), styled("aaab"),
+    styled("aabb"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("before", LINES)
+@pytest.mark.parametrize("line", LINES)
+def test_only_the_cells_that_changed_are_drawn_anew(before: Line, line: Line) -> None:
+    """What is left out of the region is the same in both rows, and nothing more than it is in it."""
+
+    def cells(row: Line) -> list[tuple[str, Style]]:
+        found = [(part, span.style) for span in row for char in span.text for part in (char, "")[: cell_len(char)]]
+        return found + [(" ", Style.PLAIN)] * (16 - len(found))
+
+    found = changed_cells(before, line, 3, 16)
+    differ = [at for at, pair in enumerate(zip(cells(before), cells(line), strict=True)) if pair[0] != pair[1]]
+    if found is None:
+        assert not differ
+        return
+    assert found.y == 3
+    assert all(found.x <= at < found.right for at in differ)
+    assert not differ or found.x >= differ[0] - 1
 
 
 def test_blanks_go_with_the_text_before_them() -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from typing import ClassVar, cast
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style as RichStyle
 from textual import events
@@ -22,7 +24,7 @@ from textual.widgets import Input
 from sparkdash.tui import theme
 from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import AppServices
-from sparkdash.tui.text import EMPTY, Line
+from sparkdash.tui.text import EMPTY, Line, length
 
 
 class Field(Input):
@@ -165,11 +167,11 @@ class Panel(Widget):
         if self._measure(view, width):
             self.refresh(layout=True)
         lines = self.draw(view, width, height)
-        rows = range(max(len(lines), len(self._lines)))
-        changed = [y for y in rows if _row(lines, y) != _row(self._lines, y)]
-        self._lines = lines
+        before, self._lines = self._lines, lines
+        rows = range(max(len(lines), len(before)))
+        changed = [found for y in rows if (found := changed_cells(_row(before, y), _row(lines, y), y, width))]
         if changed:
-            self.refresh(*(Region(0, y, width, 1) for y in changed))
+            self.refresh(*changed)
 
     def redraw(self) -> None:
         self.show(self.services.view)
@@ -217,6 +219,30 @@ class Walked(Panel, can_focus=True):
 
     def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
         self.action_move(-WHEEL)
+
+
+def changed_cells(before: Line, line: Line, y: int, width: int) -> Region | None:
+    """Return the cells of row `y` between its unchanged beginning and end: the terminal is sent these alone."""
+    if before == line:
+        return None
+    first = _same_cells(before, line, at_end=False)
+    if length(before) != length(line):
+        return Region(first, y, width - first, 1)
+    return Region(first, y, max(length(line) - _same_cells(before, line, at_end=True) - first, 1), 1)
+
+
+def _same_cells(before: Line, line: Line, *, at_end: bool) -> int:
+    """Count the cells at one end that two lines have in common."""
+    cells, way = 0, -1 if at_end else 1
+    for old, new in zip(before[::way], line[::way], strict=False):
+        if old == new:
+            cells += cell_len(new.text)
+            continue
+        if old[1:] == new[1:]:
+            pairs = zip(old.text[::way], new.text[::way], strict=False)
+            cells += sum(cell_len(a) for a, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        break
+    return cells
 
 
 def line_segments(line: Line, looks: theme.Looks) -> list[Segment]:

@@ -68,39 +68,50 @@ class TableRow:
         return not text or text.lower() in f"{plain(self.line)} {_made(self._words)}".lower()
 
 
+_WORD = re.compile(r"\S+")
 _CELL = re.compile(r"\S+(?: (?:GiB|MiB|KiB|%))?")
-_NUMBER = re.compile(r"([\d.]+) ?(GiB|MiB|KiB|ms|[smhdkMG])?")
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?) ?(GiB|MiB|KiB|ms|[smhdkMG])?")
 _WORTH = {
     "ms": 1e-3, "m": 60.0, "h": 3600.0, "d": 86400.0, "k": 1e3, "M": 1e6, "G": 1e9, "MiB": 2.0**-10, "KiB": 2.0**-20,
 }  # fmt: skip
 
 
 class SortedBy(NamedTuple):
-    """Order of rows by what they show below a heading, whose cells these are."""
+    """Order of rows by what they show below a heading."""
 
-    first: int
-    last: int
+    heading: str
     falling: bool = True
 
-    def ordered(self, rows: list[TableRow]) -> list[TableRow]:
-        """Sort figures by their worth, units counted, and text by the alphabet; dashes stay at the end."""
-        told = {row.key: self._cell(plain(row.line)) for row in rows}
+    def ordered(self, rows: list[TableRow], head: str) -> list[TableRow]:
+        """Sort figures by their worth, units counted, and text by the alphabet; rows without one stay at the end."""
+        first, last = self._place(head)
+        told = {row.key: _below(plain(row.line), first, last) for row in rows}
         rows = sorted(rows, key=lambda row: _worth(told[row.key]), reverse=self.falling)
-        return sorted(rows, key=lambda row: told[row.key] == DASH)
+        figures = any(map(_is_figure, told.values()))
+        return sorted(rows, key=lambda row: not _is_figure(told[row.key]) if figures else told[row.key] == DASH)
 
-    def _cell(self, line: str) -> str:
-        below = (found for found in _CELL.finditer(line) if found.start() < self.last and found.end() > self.first)
-        return " ".join(found[0] for found in below)
+    def _place(self, head: str) -> tuple[int, int]:
+        """Return the cells of the heading: they move with the names; none in a terminal too narrow for the column."""
+        return next((word.span() for word in _WORD.finditer(head) if word[0] == self.heading), (0, 0))
 
     def marked(self, head: str) -> str:
         """Put an arrow beside the heading, where a space is."""
-        at = self.first - 1 if self.first and head[self.first - 1] == " " else self.last
+        first, last = self._place(head)
+        at = first - 1 if first and head[first - 1] == " " else last
         return f"{head[:at]}{'▾' if self.falling else '▴'}{head[at + 1 :]}"
 
 
+def _below(line: str, first: int, last: int) -> str:
+    return " ".join(found[0] for found in _CELL.finditer(line) if found.start() < last and found.end() > first)
+
+
+def _is_figure(text: str) -> bool:
+    return text.lstrip("~")[:1].isdigit() and ":" not in text
+
+
 def _worth(text: str) -> tuple[float, str]:
-    is_figure = text.lstrip("~")[:1].isdigit() and ":" not in text
-    return sum(float(figure) * _WORTH.get(unit, 1.0) for figure, unit in _NUMBER.findall(text) if is_figure), text
+    found = _NUMBER.findall(text) if _is_figure(text) else []
+    return sum(float(figure) * _WORTH.get(unit, 1.0) for figure, unit in found), text
 
 
 def _made(text: Text) -> str:
@@ -193,7 +204,8 @@ class Table(Walked):
         inner = width - 4 if self.framed else width
         self._rows = [row for row in self.rows(view, inner) if row.contains(self.filter)]
         if self.sorted_by:
-            self._rows = self.sorted_by.ordered([row for row in self._rows if row.stops])
+            rows = [row for row in self._rows if row.stops]
+            self._rows = self.sorted_by.ordered(rows, plain(self.head(inner)))
         self._settle()
         room = height - 1 - (2 if self.framed else 0)
         self._scroll(room)
@@ -254,12 +266,12 @@ class Table(Walked):
     def _sort_at(self, x: int) -> None:
         """Sort by the heading at a cell: falling, rising at the second click, as before at the third."""
         head = plain(self.head(self.size.width - (4 if self.framed else 0)))
-        found = next((one.span() for one in re.finditer(r"\S+", head) if one.start() <= x < one.end()), None)
+        found = next((one[0] for one in _WORD.finditer(head) if one.start() <= x < one.end()), None)
         if found is None:
             return
         now = self.sorted_by
-        if now is None or now[:2] != found:
-            self.sorted_by = SortedBy(*found)
+        if now is None or now.heading != found:
+            self.sorted_by = SortedBy(found)
         else:
             self.sorted_by = now._replace(falling=False) if now.falling else None
         self.redraw()
