@@ -340,6 +340,11 @@ class Settings(BaseModel):
 
     They help to find a client's trouble, and are what people wrote: off unless needed.
     """
+    responses_mib: int = Field(default=256, ge=0)
+    """Disk for kept responses, in `responses` of the state folder; 0 keeps none.
+
+    They are what people wrote. The oldest go first.
+    """
     sample_s: float = Field(default=1.0, gt=0)
     """Seconds between two samples of the engines' figures while somebody watches."""
     body_limit_mib: int = Field(default=64, ge=1)

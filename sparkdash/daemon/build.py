@@ -79,6 +79,7 @@ def _gateway_deps(daemon: Daemon, listeners: Listeners, counter: TokenCounter, t
         used_today=lambda key: store.tokens_on(utc_day(time.time()), key),
         audit=_append_to_audit_log,
         capture=_capture(settings),
+        responses=paths.state_dir() / "responses" if settings.responses_mib else None,
         captured=lambda request_id: find_captured(paths.state_dir(), request_id),
         examine=partial(control_actions.run_doctor, daemon) if on_box else None,
         inventory=partial(control_actions.stock_of_profiles, daemon) if on_box else None,

@@ -153,6 +153,8 @@ class EngineAdapter:
     usage_on_request: bool = False
     """Whether the engine counts a stream's tokens if `stream_options.include_usage` is sent, and only then."""
     ranks_texts: bool = False
+    keeps_responses: bool = False
+    """Whether the engine finds an earlier response by `previous_response_id`."""
     memory_variables: Mapping[str, int | None] = MappingProxyType({})
     """Variables by which the engine takes memory beyond its flags: bytes of one unit of their value; None: unknown."""
     share_flags: tuple[str, ...] = ()

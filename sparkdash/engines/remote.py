@@ -31,6 +31,7 @@ class Remote(EngineAdapter):
     probes = Probes(alive="/models", models=None, chat=None)
     metrics = MetricNames(path=None, started=())
     usage_on_request = True
+    keeps_responses = True
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         raise ProfileError(

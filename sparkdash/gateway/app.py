@@ -21,6 +21,7 @@ from sparkdash.gateway.admission.access import READ, AccessControl
 from sparkdash.gateway.apis import llama_swap, ollama, pages
 from sparkdash.gateway.apis.models import model_list_handler
 from sparkdash.gateway.apis.pages import serve_metrics
+from sparkdash.gateway.apis.responses import RESPONSES, ResponseFiles, Responses
 from sparkdash.gateway.control.app import build_control_app
 from sparkdash.gateway.control.routes import set_caller
 from sparkdash.gateway.deps import Deps
@@ -130,6 +131,8 @@ class Gateway:
             clock=deps.clock,
             monotonic=deps.monotonic,
         )
+        folder = deps.responses
+        self._responses = None if folder is None else Responses(ResponseFiles(folder, deps.settings.responses_mib))
 
     @cached_property
     def control(self) -> FastAPI:
@@ -189,7 +192,8 @@ class Gateway:
 
     def _route(self, head: ParsedHead) -> MatchedRoute:
         if head.method == "POST" and is_plain(head.raw_path):
-            return _RELAYED
+            kept = self._responses if head.raw_path == RESPONSES else None
+            return _RELAYED if kept is None else MatchedRoute(kept.create, KeyScope.INFERENCE, counts=True)
         if guard.is_preflight(head.headers, head.method):
             return MatchedRoute(_answer_preflight, None, counts=False)
         if pages.wants_page(head):
@@ -215,6 +219,8 @@ class Gateway:
             return llama_swap.serve_command
         if path.startswith("/upstream/"):
             return serve_raw
+        if self._responses is not None and path.startswith(f"{RESPONSES}/"):
+            return self._responses.by_id
         return model_list_handler(head) or passthrough.relay_request
 
     async def _serve_control(self, deps: Deps, exchange: Exchange) -> None:

@@ -153,6 +153,8 @@ class Deps:
     """Writer of the capture files; may block. None: capturing is off."""
     captured: Callable[[str], CapturedRequest | None] | None = None
     """Find a captured request by its id; may block. None where nothing can have been captured."""
+    responses: Path | None = None
+    """Folder of the responses that are kept; None: none is."""
     refresh: Callable[[], Awaitable[object]] = _no_refresh
     """As `reload`, but only after an edit of a profile file; awaited before a person reads or uses the catalog."""
     examine: Callable[[Sequence[str]], Awaitable[Diagnosis]] | None = None

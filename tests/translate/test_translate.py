@@ -203,6 +203,24 @@ async def client(box: Any) -> AsyncIterator[openai.AsyncOpenAI]:
         yield made
 
 
+REQUIRED = (
+    "id object created_at completed_at status incomplete_details model previous_response_id instructions output error"
+    " tools tool_choice truncation parallel_tool_calls text top_p presence_penalty frequency_penalty top_logprobs"
+    " temperature reasoning usage max_output_tokens max_tool_calls store background service_tier metadata"
+    " safety_identifier prompt_cache_key"
+)
+"""Keys of a response by the Open Responses schema of July 2026."""
+
+
+async def test_a_response_has_every_key_of_open_responses(box: Any) -> None:
+    asked = {"model": "m", "input": "hi", "max_output_tokens": 9, "temperature": 0.5, "text": {"verbosity": "low"}}
+    told = (await box.client.post("/v1/responses", json=asked | {"tools": [FUNCTION]})).json()
+    assert set(REQUIRED.split()) <= told.keys()
+    assert (told["temperature"], told["top_p"], told["max_output_tokens"]) == (0.5, 1.0, 9)
+    assert told["text"] == {"format": {"type": "text"}, "verbosity": "low"}
+    assert {"name", "description", "parameters", "strict"} <= told["tools"][0].keys()
+
+
 async def test_a_response_streams_in_numbered_events(box: Any, client: openai.AsyncOpenAI) -> None:
     stream = await client.responses.create(model="m", input="hi", max_output_tokens=12, stream=True)
     told = [event async for event in stream]
@@ -254,13 +272,57 @@ async def test_the_official_clients_tool_round_trip(box: Any, client: openai.Asy
     assert not asked.keys() & {"store", "web_search_options", "input"}
 
 
-async def test_an_earlier_response_is_not_known(client: openai.AsyncOpenAI) -> None:
-    """Nothing is kept: an agent that is told so sends the whole conversation."""
+async def test_a_response_is_continued_and_found_by_its_id(box: Any, client: openai.AsyncOpenAI) -> None:
+    """By the official client, whole and streamed; of the engine it asks only what a chat has."""
     import openai
 
-    with pytest.raises(openai.NotFoundError) as caught:
-        await client.responses.create(model="scripted", input="hi", previous_response_id="resp_1")
-    assert caught.value.code == "previous_response_not_found"
+    box.engine.script = thinks_and_calls([])
+    first = await client.responses.create(model="scripted", input="one", stream=True)
+    first_id = [event async for event in first][-1].response.id  # type: ignore[union-attr]
+    async with client.responses.stream(model="scripted", input="two", previous_response_id=first_id) as stream:
+        second = await stream.get_final_response()
+    assert second.store is True  # type: ignore[attr-defined]
+    turns = [(turn["role"], turn["content"]) for turn in box.engine.asked[-1]["messages"]]
+    assert turns == [("user", "one"), ("assistant", "Hi there"), ("user", "two")]
+    kept = await client.responses.retrieve(second.id)
+    assert (kept.output_text, kept.previous_response_id) == ("Hi there", first_id)
+    listed = [item async for item in await client.responses.input_items.list(second.id, order="asc")]
+    assert [item.type for item in listed] == ["message", "reasoning", "message", "message"]
+    await client.responses.delete(first_id)
+    unkept = await client.responses.create(model="scripted", input="three", store=False, stream=True)
+    unkept_id = [event async for event in unkept][-1].response.id  # type: ignore[union-attr]
+    for gone in (first_id, unkept_id):
+        with pytest.raises(openai.NotFoundError) as caught:
+            await client.responses.create(model="scripted", input="four", previous_response_id=gone)
+        assert caught.value.code == "previous_response_not_found"
+
+
+async def test_a_response_in_the_background_is_polled_or_cancelled(box: Any, client: openai.AsyncOpenAI) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def script(body: dict[str, Any], answer: Any) -> None:
+        asked.set()
+        if body["messages"][-1]["content"] == "never":
+            await answer.until_left()
+            return
+        await go_on.wait()
+        message = {"role": "assistant", "content": "Done."}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        await answer.whole(200, {"id": "c", "created": 1, "model": "m", "choices": [choice]})
+
+    box.engine.script = script
+    queued = await client.responses.create(model="scripted", input="hi", background=True)
+    assert queued.status == "queued"
+    await asked.wait()
+    assert (await client.responses.retrieve(queued.id)).status in ("queued", "in_progress")
+    go_on.set()
+    await box.newest()
+    (task,) = (one for one in asyncio.all_tasks() if one.get_name() == "background response")
+    await task
+    done = await client.responses.retrieve(queued.id)
+    assert (done.id, done.status, done.background, done.output_text) == (queued.id, "completed", True, "Done.")
+    other = await client.responses.create(model="scripted", input="never", background=True)
+    assert (await client.responses.cancel(other.id)).status == "cancelled"
 
 
 async def test_the_tokens_of_what_is_not_loaded_are_counted_by_a_process_of_their_own(box: Any) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.errors import AdmissionError
+from sparkdash.gateway.apis.responses import ResponseFiles
 from sparkdash.gateway.protocol.route import find_route
 from sparkdash.gateway.translate.requests import ChatRequest, as_chat
 from sparkdash.gateway.translate.response import needs_translation
@@ -183,3 +185,14 @@ def test_a_known_server_of_an_older_version_is_asked_before_a_message_is_transla
     route = find_route("/v1/messages")
     assert route is not None
     assert needs_translation(profile, None, route) is expected
+
+
+def test_files_of_responses_are_found_by_their_owner_and_the_oldest_go_first(tmp_path: Path) -> None:
+    files = ResponseFiles(tmp_path / "responses", 1)
+    for number in range(3):
+        files.write("alice", {"response": {"id": f"resp_{number}"}, "input": ["x" * 400_000]})
+    found = [files.read(owner, f"resp_{number}") is not None for owner in ("alice", "bob") for number in range(3)]
+    assert found == [False, True, True, False, False, False]
+    files = ResponseFiles(tmp_path / "responses", 1)  # a later daemon
+    files.write("alice", {"response": {"id": "resp_3"}, "input": ["x" * 400_000]})
+    assert [files.read("alice", f"resp_{number}") is not None for number in range(4)] == [False, False, True, True]

@@ -172,6 +172,7 @@ class Sglang(EngineAdapter):
     )
     takes_vllm_keys = True
     usage_on_request = True
+    keeps_responses = True
     tool_flag = "tool-call-parser"
     memory_variables: Mapping[str, int | None] = MappingProxyType(MEMORY_VARIABLES)
     share_flags = ("mem-fraction-static",)

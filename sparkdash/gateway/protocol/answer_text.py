@@ -118,6 +118,8 @@ class KeptAnswer:
         self.request_id = request_id
         self.is_whole = False
         """Whether the answer came to its end without an error."""
+        self.own_id: str | None = None
+        """Id that the client was told before the engine's, in a /v1/responses stream that waited."""
         self._stream = False
         self._size = 0
         self._pieces: list[bytes] = []
@@ -140,3 +142,14 @@ class KeptAnswer:
         if not self.is_whole or self._size > LIMIT:
             return None
         return answer_text(b"".join(self._pieces), dialect, stream=self._stream)
+
+    def response(self) -> dict[str, Any] | None:
+        """Return the object of a whole answer of /v1/responses, with the id that the client knows; else None."""
+        if not self.is_whole or self._size > LIMIT:
+            return None
+        raw = b"".join(self._pieces)
+        try:
+            told = list(_events(raw))[-1]["response"] if self._stream else json.loads(raw)
+            return {**told, "id": self.own_id or told["id"]}
+        except (ValueError, LookupError, TypeError, RecursionError):
+            return None

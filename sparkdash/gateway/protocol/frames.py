@@ -131,25 +131,37 @@ class KeepAliveFrames:
 
 
 def response_object(response_id: str, model: str, created: int, status: str) -> dict[str, Any]:
-    """Build a response object with the keys that the SDKs' types require."""
+    """Build a response object with every key that the Open Responses schema requires, at the protocol's defaults."""
     return {
         "id": response_id,
         "object": "response",
         "created_at": created,
+        "completed_at": None,
         "status": status,
         "model": model,
         "output": [],
-        "error": None,
-        "incomplete_details": None,
-        "instructions": None,
-        "metadata": None,
-        "parallel_tool_calls": True,
-        "temperature": None,
-        "tool_choice": "auto",
         "tools": [],
-        "top_p": None,
-        "usage": None,
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "truncation": "disabled",
+        "text": {"format": {"type": "text"}},
+        "reasoning": {"effort": None, "summary": None},
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "store": False,
+        "background": False,
+        "service_tier": "default",
+        "metadata": {},
+        **dict.fromkeys(("presence_penalty", "frequency_penalty", "top_logprobs"), 0),
+        **dict.fromkeys(_UNSET),
     }
+
+
+_UNSET = (
+    "error", "incomplete_details", "instructions", "max_output_tokens", "max_tool_calls", "previous_response_id",
+    "prompt_cache_key", "safety_identifier", "usage",
+)  # fmt: skip
+"""Keys of a response that are null without a value."""
 
 
 def failure_frames(

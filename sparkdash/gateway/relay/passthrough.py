@@ -226,11 +226,17 @@ LOG = structlog.get_logger("sparkdash.gateway")
 
 
 async def relay_request(
-    deps: Deps, exchange: Exchange, route: Route | None = None, *, on_row: Callable[[RequestRow], object] | None = None
+    deps: Deps,
+    exchange: Exchange,
+    route: Route | None = None,
+    *,
+    on_row: Callable[[RequestRow], object] | None = None,
+    before: Callable[[RequestContext], Awaitable[bool]] | None = None,
 ) -> None:
     """Answer one request of the engine API.
 
-    `route`: set where the path alone does not tell it. `on_row`: gets the request's row.
+    `route`: set where the path alone does not tell it. `on_row`: gets the request's row. `before`: may change the body
+    of an admitted request, or answer it, which it says by True.
     """
     route = route or find_route(exchange.raw_path)
     if route is None:
@@ -249,6 +255,8 @@ async def relay_request(
         if route.dialect is Dialect.CHAT and peeked.model is not None and is_for_responses(body_share.body):
             raise _wrong_protocol(route)
         context = admit_request(deps, exchange, route, body_share, peeked, upload)
+        if before is not None and await before(context):
+            return
         if route.path == COUNT_TOKENS and (
             profile := profile_to_count_offline(context.name, deps.catalog(), deps.bus.snapshot)
         ):

@@ -189,6 +189,8 @@ class Reply:
         tap = self._tap = Tap(self._route.dialect, stream=stream, on_first=lambda: row.streams(now() - sent_at))
         kept = self._exchange.kept
         note = tap.feed if kept is None else kept.begin(tap.feed, stream=stream)
+        if kept is not None and self._waiting is not None:
+            kept.own_id = self._waiting.response_id
         if stream:
             row.answers(tap)
 

@@ -270,10 +270,13 @@ class MessagesAnswer(ChatAnswer):
 
 
 _ECHOED = (
-    "instructions", "max_output_tokens", "metadata", "parallel_tool_calls", "reasoning", "temperature", "text",
-    "tool_choice", "tools", "top_p", "user",
+    "frequency_penalty", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "parallel_tool_calls",
+    "presence_penalty", "prompt_cache_key", "safety_identifier", "store", "temperature", "tool_choice", "top_logprobs", "top_p",
+    "truncation", "user",
 )  # fmt: skip
 """Keys of a request that its response repeats."""
+_TOOL = dict.fromkeys(("description", "parameters", "strict"))
+"""Keys that each of its functions has."""
 
 
 class ResponsesAnswer(ChatAnswer):
@@ -342,8 +345,12 @@ class ResponsesAnswer(ChatAnswer):
         return response
 
     def _response(self, status: str) -> Body:
-        echoed = {key: self._asked[key] for key in _ECHOED if self._asked.get(key) is not None}
-        return response_object(f"resp_{self._id}", str(self._asked.get("model")), self._created, status) | echoed
+        asked = {key: value for key, value in self._asked.items() if value is not None}
+        made = response_object(f"resp_{self._id}", str(asked.get("model")), self._created, status)
+        made |= {key: asked[key] for key in _ECHOED if key in asked}
+        made |= {key: made[key] | asked[key] for key in ("reasoning", "text") if key in asked}
+        made["tools"] = [(_TOOL if tool.get("type") == "function" else {}) | tool for tool in asked.get("tools", ())]
+        return made
 
     def _item(self, item: Item, status: str) -> Body:
         is_whole = status == "completed"
