@@ -63,7 +63,7 @@ def _droid(target: GatewayTarget) -> Setup:
         files=(ConfigFile("~/.factory/settings.json", FileFormat.JSON, {"customModels": [model]}, same="displayName"),),
         env=_env(target),
         steps=(f"droid, then /model: {target.model} (sparkdash)",),
-        notes=("Droid wants its own login (or FACTORY_API_KEY), whatever model it uses.",),
+        notes=("Without a terminal: `droid exec -m MODEL`; a wrong name lists those that it has. It needs no login.",),
     )
 
 
@@ -99,12 +99,16 @@ def _hermes(target: GatewayTarget) -> Setup:
         "base_url": target.v1,
         "api_key": f"${{{VARIABLE}}}" if target.key else target.secret,
         "context_length": target.context,
+        "max_tokens": target.output,
     }
     return Setup(
         files=(ConfigFile("~/.hermes/config.yaml", FileFormat.YAML, {"model": model}),),
         env=_env(target),
         run="hermes",
-        notes=("Hermes refuses a model with less than 64000 tokens of context.",),
+        notes=(
+            "Without max_tokens it asks for an answer as long as the whole context, which engines refuse.",
+            "It wants a model with 64000 tokens of context or more.",
+        ),
     )
 
 
@@ -149,7 +153,7 @@ def _openhands(target: GatewayTarget) -> Setup:
         launch=Launch(words, env),
         notes=(
             "Without --override-with-envs it ignores the variables. They are not stored.",
-            "`hosted_vllm/` is litellm's word for a server that takes requests as they are.",
+            "It streams nothing and gives up after 300 s: have a large model loaded first (`sparkdash use`).",
         ),
     )
 
@@ -172,7 +176,13 @@ def _roo(target: GatewayTarget) -> Setup:
 
 RECIPES = (
     Recipe("crush", "Crush", ClientProtocol.CHAT, _crush, "charmbracelet/crush, README.md, 2026; not run here"),
-    Recipe("droid", "Factory's Droid", ClientProtocol.CHAT, _droid, "docs.factory.ai/model-independence/byok, 2026"),
+    Recipe(
+        "droid",
+        "Factory's Droid",
+        ClientProtocol.CHAT,
+        _droid,
+        "Droid 0.215.0, run; docs.factory.ai/model-independence/byok",
+    ),
     Recipe(
         "goose",
         "Goose",
@@ -185,10 +195,12 @@ RECIPES = (
         "Hermes Agent",
         ClientProtocol.CHAT,
         _hermes,
-        "NousResearch/hermes-agent, website/docs/user-guide/configuration.md, 2026",
+        "Hermes Agent 0.19.0, run; its website/docs/user-guide/configuration.md",
     ),
     Recipe("openclaw", "OpenClaw", ClientProtocol.CHAT, _openclaw, "docs.openclaw.ai/providers/vllm, 2026"),
-    Recipe("openhands", "OpenHands", ClientProtocol.CHAT, _openhands, "OpenHands/OpenHands-CLI, README.md, 2026"),
+    Recipe(
+        "openhands", "OpenHands", ClientProtocol.CHAT, _openhands, "OpenHands 1.16.0, run; OpenHands-CLI's README.md"
+    ),
     Recipe(
         "roo", "Roo Code", ClientProtocol.CHAT, _roo, "docs.roocode.com/providers/openai-compatible, 2026; not run here"
     ),

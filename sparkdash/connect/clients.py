@@ -138,7 +138,6 @@ def _codex(target: GatewayTarget) -> Setup:
         "model": target.model,
         "model_provider": "sparkdash",
         "model_context_window": target.context,
-        "model_supports_reasoning_summaries": True,
         "web_search": "disabled",
         "agents": {"enabled": False},
         "model_providers": {"sparkdash": provider},
@@ -151,8 +150,6 @@ def _codex(target: GatewayTarget) -> Setup:
         notes=(
             "stream_idle_timeout_ms: the default is 300 s. model_context_window: the default for an unknown model is "
             "272000 tokens.",
-            "model_supports_reasoning_summaries: without it Codex sends no model_reasoning_effort for a model that it "
-            "does not know.",
             "web_search and agents are off: gpt-oss under vLLM and SGLang refuses their tool types.",
         ),
     )
