@@ -331,3 +331,20 @@ def test_no_import_repeats_a_secret(text: str) -> None:
 def test_a_profile_of_sparkdash_is_told_to_be_one() -> None:
     with pytest.raises(ProfileError, match="is a profile of sparkdash already"):
         importers.import_profiles("profile: a\nengine: llamacpp\nmodels: {target: {path: /m.gguf}}\n")
+
+
+def test_a_line_of_a_unit_that_a_later_one_replaces_is_named() -> None:
+    text = "[Container]\nImage=vllm/vllm-openai:v1\nExec=--model a/zzz\nExec=--model c/d\n"
+    imported = importers.import_profiles(text)
+    assert imported.profiles[0]["models"] == {"target": {"hf": "c/d"}}
+    assert "Container.Exec: is given more than once; the last one holds, not --model a/zzz" in said(imported)
+
+
+def test_the_start_line_of_a_service_is_read_as_a_shell_s() -> None:
+    """Wrappers, variables of its environment, and several lines."""
+    service = "[Service]\nEnvironment=LEN=4096\nExecStart=/bin/zzz\nExecStart=/usr/bin/env A=1 nice -n 5 vllm serve a/b"
+    imported = importers.import_profiles(f"{service} --max-model-len ${{LEN}} $MORE")
+    (profile,) = imported.profiles
+    assert (profile["args"], profile["env"]) == ({"max-model-len": 4096}, {"LEN": "4096", "A": "1"})
+    for words in ("/bin/zzz", "nice -n 5", "$MORE"):
+        assert words in said(imported)

@@ -6,12 +6,13 @@ Owns: the unit's keys and systemd's quoting. Must not know: engines' flags. Keys
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
 from sparkdash.catalog.importers import podman_line
-from sparkdash.catalog.importers.shell import Command
+from sparkdash.catalog.importers.shell import Command, parse_commands
 from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused
 
 _UNIT = re.compile(r"^\[Container\]\s*$", re.MULTILINE)
@@ -50,26 +51,24 @@ def import_unit(text: str, name: str | None = None) -> Imported:
 
 def _import_service(text: str, name: str | None) -> Imported:
     notes = ImportNotes()
-    start: list[str] = []
-    variables: list[str] = []
+    lines: list[str] = []
     about = ""
     for section, key, value in _entries(text):
         if key == "ExecStart":
-            start = _words(value.lstrip("-@:+!"))
+            lines.append(_text(value.lstrip("-@:+!")))
         elif (section, key) == ("Service", "Environment"):
-            variables += _words(value)
+            lines += [f"export {shlex.quote(word)}" for word in _words(value)]
         elif key == "EnvironmentFile":
             podman_line.note_left_out("env-file", value, notes)
         elif (section, key) == ("Unit", "Description"):
             about = _text(value)
         else:
             notes.dropped(f"{section}.{key}", _OF_SYSTEMD)
-    if start and variables and PurePosixPath(start[0]).name in podman_line.RUNTIMES:
+    commands = parse_commands("\n".join(sorted(lines, key=lambda line: not line.startswith("export "))), notes)
+    if any(one.env and PurePosixPath(one.words[0]).name in podman_line.RUNTIMES for one in commands):
         notes.note("Service.Environment", "is systemd's environment, not the engine's")
-        variables = []
-    env = dict(word.partition("=")[::2] for word in variables)
-    made = podman_line.import_command(Command(start, env), notes, name, any_server=True) if start else None
-    return _imported("systemd service", made, about, notes)
+    made = podman_line.import_commands(commands, notes, name, any_server=True)
+    return _imported("systemd service", made[0] if made else None, about, notes)
 
 
 def _imported(form: str, made: dict[str, Any] | None, about: str, notes: ImportNotes) -> Imported:
@@ -95,6 +94,8 @@ def _import_quadlet(text: str, name: str | None) -> Imported:
             elif (section, key) != ("Service", "TimeoutStartSec"):  # which an export of sparkdash has
                 notes.dropped(f"{section}.{key}", _OF_SYSTEMD)
             continue
+        if before := " ".join({"Image": [image], "Exec": command, "Entrypoint": entry[1:]}.get(key, ())):
+            notes.dropped(f"Container.{key}", f"is given more than once; the last one holds, not {before}")
         if key == "Image":
             image = _text(value)
         elif key == "Exec":
