@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from thorough import tries
+from thorough import FULL, tries
 
+from sparkdash.domain.cluster import Cables, Topology, topology_of
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.request import Task
@@ -62,7 +64,18 @@ TOTAL = 128 * GIB
 MINE = 120 * GIB
 """What is available while no engine runs and others take their usual share."""
 SPARK2 = "spark2"
-SIZES = {"a": 80, "b": 60, "c": 40, "pinned": 60, "d": 15, "alone": 20, "wide": 50, "there": 30}
+SIZES = {
+    "a": 80,
+    "b": 60,
+    "c": 40,
+    "pinned": 60,
+    "d": 15,
+    "alone": 20,
+    "wide": 50,
+    "there": 30,
+    "half": 45,
+    "whole": 70,
+}
 """GiB, as learned; what is not here is not known."""
 PROFILES = {
     "a": ProfileFacts("fa", idle_ttl_s=600),
@@ -72,6 +85,8 @@ PROFILES = {
     "alone": ProfileFacts("fl", loads_alone=True),
     "pinned": ProfileFacts("fp", pinned=True),
     "wide": ProfileFacts("fw", nodes=2),
+    "half": ProfileFacts("fh", nodes=4, topologies=(Topology.LINE,)),
+    "whole": ProfileFacts("fo", nodes=8),
     "there": ProfileFacts("ft", node=SPARK2),
     "unknown": ProfileFacts("fu"),
     "remote": ProfileFacts("fr", managed=False),
@@ -79,7 +94,26 @@ PROFILES = {
 }
 NAMES = st.sampled_from(sorted(PROFILES))
 WANTED = st.sampled_from(
-    ["a", "b", "c", "d", "a", "b", "c", "d", "alone", "pinned", "unknown", "remote", "broken", "wide", "there", None]
+    [
+        "a",
+        "b",
+        "c",
+        "d",
+        "a",
+        "b",
+        "c",
+        "d",
+        "alone",
+        "pinned",
+        "unknown",
+        "remote",
+        "broken",
+        "wide",
+        "there",
+        "half",
+        "whole",
+        None,
+    ]
 )
 ERROR = EngineError("It died.", code="engine_crash")
 FROZEN = EngineError("It is stuck.", code=STUCK)
@@ -95,6 +129,7 @@ class Machine(RuleBasedStateMachine):
     """Plays the actor: carries effects out, and keeps records of its own to compare with. It is the nodes, too."""
 
     nodes: tuple[str, ...] = (LOCAL,)
+    ring: Cables = {}
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,8 +175,8 @@ class Machine(RuleBasedStateMachine):
     def boxes(self) -> dict[str, BoxMemory]:
         return {node: self.box(node) for node in self.nodes if node not in self.silent}
 
-    def cables(self) -> dict[str, frozenset[str]]:
-        return {}
+    def cables(self) -> Cables:
+        return self.ring
 
     def unusable(self) -> dict[str, str]:
         return dict.fromkeys(self.silent, "It does not answer.")
@@ -680,8 +715,36 @@ class TwoNodeMachine(Machine):
         assert "there" not in self.running or self.where["there"] == (SPARK2,)
 
 
+EIGHT = (LOCAL, SPARK2, *(f"spark{number}" for number in range(3, 9)))
+
+
+class RingMachine(Machine):
+    """Eight boxes in a ring, any of which falls silent: engines of two, four and eight beside those of one."""
+
+    nodes = EIGHT
+    ring = {name: frozenset({EIGHT[place - 1], EIGHT[(place + 1) % 8]}) for place, name in enumerate(EIGHT)}
+
+    @rule(name=st.sampled_from(EIGHT[1:]))
+    def fall_silent(self, name: str) -> None:
+        self.silent.add(name)
+
+    @precondition(lambda self: self.silent)
+    @rule()
+    def come_back(self) -> None:
+        self.silent.clear()
+
+    @invariant()
+    def ranks_follow_the_cables(self) -> None:
+        wanted = {"wide": Topology.DIRECT, "half": Topology.LINE, "whole": Topology.RING}
+        for name in wanted.keys() & self.running:
+            assert topology_of(self.where[name], self.ring) is wanted[name], self.where[name]
+
+
 PLAYED = settings(max_examples=tries(200), stateful_step_count=50, deadline=None, database=None)
 Machine.TestCase.settings = PLAYED
 TwoNodeMachine.TestCase.settings = PLAYED
+RingMachine.TestCase.settings = settings(PLAYED, max_examples=5000 if FULL else 200, stateful_step_count=30)
 TestScheduler = Machine.TestCase
 TestSchedulerOfTwoNodes = TwoNodeMachine.TestCase
+TestSchedulerOfARing = RingMachine.TestCase
+TestSchedulerOfARing.pytestmark = [pytest.mark.timeout(1800)]  # 5,000 histories
