@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given, settings
 from thorough import tries
 
+from sparkdash.domain.cluster import Topology
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.node import LOCAL
 from sparkdash.supervisor.decide.fit import BoxMemory, Choice, Occupant, choose
+from sparkdash.supervisor.decide.moves import ProfileFacts
 from sparkdash.supervisor.decide.occupancy import place, placements
+from sparkdash.supervisor.decide.refusals import unplaced
 from sparkdash.units import GIB
 
 NODES = (LOCAL, "b", "c")
@@ -109,6 +112,20 @@ def test_on_a_ring_two_models_run_on_its_halves_and_a_third_names_whom_it_stops_
     assert (whole.nodes, whole.names) == (order, ("first", "second"))
     across = ask(100, [*there, engine("small", 10, "b")], full, count=2, cables=ring, last=("b", "c"))
     assert across.names == ("first",), "one half is stopped, and not one box of each"
+
+
+def test_a_refusal_tells_wrong_cables_from_a_silent_box() -> None:
+    order = (LOCAL, "b", "c", "d")
+    ring = {name: frozenset({order[place - 1], order[(place + 1) % 4]}) for place, name in enumerate(order)}
+    three = unplaced("new", ProfileFacts("f", nodes=3), [*order], {}, ring)
+    assert (three.code, three.message) == (
+        "nodes_apart",
+        "new needs 3 boxes in a ring or behind a switch. There are the cables b-c, b-this box, c-d, d-this box.",
+    )
+    lost = unplaced("new", ProfileFacts("f", nodes=4), [*order[:3]], {"d": "It is silent."}, ring)
+    assert (lost.code, lost.status) == ("node_unreachable", 503)
+    alone = unplaced("new", ProfileFacts("f", nodes=2, topologies=(Topology.RING,)), ["a", "b"], {}, {})
+    assert alone.message == "new needs 2 boxes in a ring. There are no cables from box to box."
 
 
 def test_a_node_that_the_profile_names_is_the_only_one() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sparkdash.domain.cluster import ASSUMED, Cables
+from sparkdash.domain.cluster import ASSUMED, Cables, Topology, groups
 from sparkdash.domain.memory import Holding, Need
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.profile import Profile
@@ -81,19 +81,27 @@ def unplaced(
             code="needs_two_nodes",
             hint="Add another box with `sparkdash nodes add NAME --ssh USER@HOST`.",
         )
-    if known.node is None and len(usable) >= known.nodes:
-        return _nodes_apart(name, known, unusable, cables)
+    if known.node is None and not groups(there, known.nodes, cables, known.topologies):
+        return _nodes_apart(name, known, cables)
     return _nodes_unreachable(name, known, unusable)
 
 
-def _nodes_apart(name: str, known: ProfileFacts, unusable: Mapping[str, str], cables: Cables) -> SparkdashError:
-    """Build the refusal of a profile for whose nodes the cables are wrong, or end at a node that is silent."""
+_CONNECTED = {
+    Topology.DIRECT: "on one cable",
+    Topology.RING: "in a ring",
+    Topology.LINE: "in a line",
+    Topology.SWITCH: "behind a switch",
+}
+
+
+def _nodes_apart(name: str, known: ProfileFacts, cables: Cables) -> SparkdashError:
+    """Build the refusal of a profile for whose nodes the cables are wrong."""
     pairs = sorted({tuple(sorted((one, other))) for one, near in cables.items() for other in near})
     seen = ", ".join("-".join("this box" if end == LOCAL else end for end in pair) for pair in pairs)
-    silent = f" {' '.join(unusable.values())}" if unusable else ""
-    wanted = " or ".join(known.topologies or sorted(ASSUMED))
+    wanted = [each for each in known.topologies or sorted(ASSUMED) if each != Topology.DIRECT or known.nodes == 2]
     return AdmissionError(
-        f"{name} needs {known.nodes} boxes connected by {wanted}, and none are: {seen or 'a switch'}.{silent}",
+        f"{name} needs {known.nodes} boxes {' or '.join(map(_CONNECTED.__getitem__, wanted))}. "
+        f"There are {f'the cables {seen}' if seen else 'no cables from box to box'}.",
         code="nodes_apart",
         hint="`topologies` in the profile says how its boxes may be connected; `sparkdash doctor` shows how they are.",
     )
