@@ -55,7 +55,7 @@ class HistoryPage(Page):
         Binding("o", "profile(1)", "next profile"),
         Binding("p", "over", "the period before over it, then other profiles"),
         Binding("m", "marks", "marks of swaps and events"),
-        Binding("b", "group", "group the table by client, key, hour or day"),
+        Binding("b", "group", "group the table by client, key, session, hour or day"),
         Binding("v", "swaps", "swaps and notices"),
     ]
 

@@ -234,6 +234,7 @@ def _words(request: Request) -> str:
     told = (
         request.id,
         request.client,
+        request.session,
         request.key,
         request.profile,
         request.route,
@@ -263,6 +264,7 @@ def _detail(request: Request, view: View) -> list[Line]:
         f"{request.route}{' stream' if request.stream else ''}",
         f"status {number(request.status)}",
         f"ended by {request.finish_reason or DASH}",
+        *([f"session {request.session}"] if request.session else []),
     ]
     times = [
         f"waited {duration(max(waited, 0.0))}",
