@@ -6,11 +6,12 @@ closes the connection, which is how an engine learns to stop.
 """
 
 from sparkdash.upstream.client import SmallResponse, Upstream, engine_error_text, readable
-from sparkdash.upstream.connection import SWITCHED, EngineResponse, UpgradedEngine, encode_headers
+from sparkdash.upstream.connection import SWITCHED, EngineResponse, ResponseHead, UpgradedEngine, encode_headers
 
 __all__ = [
     "SWITCHED",
     "EngineResponse",
+    "ResponseHead",
     "SmallResponse",
     "UpgradedEngine",
     "Upstream",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -295,6 +296,25 @@ async def test_a_response_is_continued_and_found_by_its_id(box: Any, client: ope
         with pytest.raises(openai.NotFoundError) as caught:
             await client.responses.create(model="scripted", input="four", previous_response_id=gone)
         assert caught.value.code == "previous_response_not_found"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_compressed_answer_is_read(box: Any, stream: bool) -> None:
+    """No engine is asked for one; some send it."""
+
+    async def script(_body: dict[str, Any], answer: Any) -> None:
+        said = {"index": 0, "finish_reason": "stop", "delta" if stream else "message": {"content": "Packed."}}
+        whole = json.dumps({"id": "c", "choices": [said]}).encode()
+        data = gzip.compress(b"data: " + whole + b"\n\ndata: [DONE]\n\n" if stream else whole)
+        kind = b"text/event-stream" if stream else b"application/json"
+        head = b"Content-Type: %b\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n" % (kind, len(data))
+        answer.writer.write(b"HTTP/1.1 200 X\r\n" + head + b"Connection: close\r\n\r\n" + data)
+        await answer.writer.drain()
+
+    box.engine.script = script
+    answer = await box.client.post("/v1/messages", json=ASK | {"model": "scripted", "stream": stream})
+    assert "Packed." in answer.text
+    assert "content-encoding" not in answer.headers
 
 
 async def test_a_response_in_the_background_is_polled_or_cancelled(box: Any, client: openai.AsyncOpenAI) -> None:
