@@ -257,6 +257,16 @@ CLIENTS = (
         recipe=True,
         only_streams=True,
     ),
+    Client(
+        "droid",
+        command(
+            "{0.bin}/droid", "exec", "--auto", "high", "-m", "custom:{0.model}-(sparkdash)-0", "{1}",
+            tools=("Read", "file_path", f"{{0.work}}/{NOTE}"),
+        ),
+        npm=True,
+        recipe=True,
+        only_streams=True,
+    ),
     Client("llama-index", program("llama_index_python.py"), package="llama-index-llms-openai-like"),
     Client("ai-sdk", program("ai_sdk.mjs"), package="ai", npm=True),
 )  # fmt: skip
