@@ -60,7 +60,7 @@ def _docker(readings: Readings) -> Iterator[CheckResult]:
             if denied
             else "sudo systemctl start docker"
         )
-        yield fail(f"docker's daemon does not answer: {words}.", fix)
+        yield fail(f"docker's daemon does not answer: {words.rstrip('?')}.", fix)
         return
     rootless = any("rootless" in str(each) for each in info.get("SecurityOptions") or ())
     yield ok(f"docker {version}, {'rootless' if rootless else 'root'}, {info.get('Driver')} (docker info).")
