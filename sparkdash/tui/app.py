@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 from textual import events
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.app import App, SystemCommand
-from textual.binding import Binding, BindingType
+from textual.binding import ActiveBinding, Binding, BindingType
 from textual.command import DiscoveryHit, Hits, Provider
 from textual.keys import Keys
 from textual.screen import Screen
@@ -449,9 +449,17 @@ class SparkdashApp(App[None]):
         """Show the keys of the page and of every page, and the meaning of the figures."""
         from sparkdash.tui.screens import help as keys_help
 
-        page = next((screen.title_key for screen in self.screen_stack if isinstance(screen, Page)), "")
-        title = f"help: {PAGES[page]}" if page in PAGES else "help"
-        self.push_screen(Dialog(title, partial(keys_help.help_lines, page)))
+        here: list[tuple[str, str]] = []
+        everywhere: list[tuple[str, str]] = []
+        for word, found in named_keys(self.screen).items():
+            keys = " ".join(
+                dict.fromkeys(shown_key(one.binding.key) for one in found if "+" not in one.binding.key[1:])
+            )
+            if not word.startswith("page: "):
+                (everywhere if found[0].node is self else here).append((keys, word))
+        page = self.screen.title_key if isinstance(self.screen, Page) else ""
+        told = partial(keys_help.help_lines, tuple(here), tuple(everywhere))
+        self.push_screen(Dialog(f"help: {PAGES[page]}" if page in PAGES else "help", told))
 
     def action_look(self, name: str) -> None:
         self.theme = theme.NAMES[name]
@@ -499,18 +507,20 @@ TEXTUALS = ("app.focus", "screen.")
 """Actions of Textual's own keys."""
 
 
+def named_keys(screen: Screen[Any]) -> dict[str, list[ActiveBinding]]:
+    """Return the keys by what they do here: switch and end, those of the panel and the page, those of every page."""
+    found: dict[str, list[ActiveBinding]] = {}
+    for one in sorted(screen.active_bindings.values(), key=lambda one: one.binding.key not in "sx"):
+        if one.enabled and not (one.binding.system or one.binding.action.startswith(TEXTUALS)):
+            found.setdefault(one.binding.description, []).append(one)
+    return found
+
+
 def of_keys(screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """Yield what the keys do here: switch and end, those of the panel and the page, those of every page."""
-    seen: set[str] = set()
-    for node, binding, enabled, _ in sorted(
-        screen.active_bindings.values(), key=lambda one: one.binding.key not in "sx"
-    ):
-        if enabled and not (binding.system or binding.action.startswith(TEXTUALS) or binding.description in seen):
-            seen.add(binding.description)
-            title = binding.description[:1].upper() + binding.description[1:]
-            yield SystemCommand(
-                title, f"key {shown_key(binding.key)}", partial(screen.app.run_action, binding.action, node)
-            )
+    """Yield what the keys do here as commands."""
+    for told, (one, *_) in named_keys(screen).items():
+        action = partial(screen.app.run_action, one.binding.action, one.node)
+        yield SystemCommand(told[:1].upper() + told[1:], f"key {shown_key(one.binding.key)}", action)
 
 
 def _of_engines(app: SparkdashApp) -> Iterator[SystemCommand]:

@@ -134,7 +134,7 @@ async def test_letters_behind_a_slash_in_one_read_are_typed(stage: Any, box: Any
 
 
 @pytest.mark.parametrize(("page", "told", "not_told"), [
-    ("5", "as the engine wrote them", "as a time line"), ("3", "as a time line", "as the engine wrote them"),
+    ("5", "fold access lines", "replay the request"), ("3", "replay the request", "fold access lines"),
 ])  # fmt: skip
 async def test_help_begins_with_the_keys_of_its_page(stage: Any, box: Any, page: str, told: str, not_told: str) -> None:
     """And names the page; those of other pages are left out."""

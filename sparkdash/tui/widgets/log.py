@@ -91,8 +91,8 @@ class LogPanel(Walked):
     """Framed log of the chosen engine, else of the engine on the card."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,l", f"side({SIDE})", "right", system=True),
-        Binding("left,h", f"side(-{SIDE})", "left", system=True),
+        Binding("right,l", f"side({SIDE})", "scroll long lines"),
+        Binding("left,h", f"side(-{SIDE})", "scroll long lines"),
         Binding("space", "pause", "hold the log, or follow it"),
         Binding("o", "fold", "fold access lines and prefixes, or show all"),
         Binding("n", "next(1)", "next line found"),

@@ -76,6 +76,9 @@ _WORTH = {
 }  # fmt: skip
 
 
+THUMB = styled("▐", Style.FAINT)
+
+
 class SortedBy(NamedTuple):
     """Order of rows by what they show below a heading."""
 
@@ -209,8 +212,10 @@ class Table(Walked):
         self._settle()
         room = height - 1 - (2 if self.framed else 0)
         self._scroll(room)
-        shown = [self._styled(row, inner) for row in self._rows[self._offset : self._offset + room]]
-        shown = self._with_scrollbar(shown, inner, room)
+        bar = self._scrollbar(room)
+        cells = inner - 1 if bar else inner
+        shown = [self._styled(row, cells) for row in self._rows[self._offset : self._offset + room]]
+        shown = [pad(row, cells) + THUMB if at in bar else row for at, row in enumerate(shown)]
         head, place = clip(self.head(inner), inner), self._place(room)
         head = styled(self.sorted_by.marked(plain(head)), Style.DIM) if self.sorted_by else head
         self._top = 2 if self.framed else 1
@@ -253,15 +258,14 @@ class Table(Walked):
         if row := self.current:
             self.post_message(RowChosen(row.key))
 
-    def _with_scrollbar(self, shown: list[Line], width: int, room: int) -> list[Line]:
-        """Draw the thumb of a scrollbar in the last cell of rows that are not all."""
+    def _scrollbar(self, room: int) -> range:
+        """Return the screen rows of the scrollbar's thumb; none where every row is seen."""
         count = len(self._rows)
         if count <= room or room < 2:
-            return shown
+            return range(0)
         size = max(room * room // count, 1)
         first = round(self._offset / (count - room) * (room - size))
-        thumb = range(first, first + size)
-        return [pad(row, width - 1) + styled("▐", Style.FAINT) if at in thumb else row for at, row in enumerate(shown)]
+        return range(first, first + size)
 
     def _sort_at(self, x: int) -> None:
         """Sort by the heading at a cell: falling, rising at the second click, as before at the third."""
