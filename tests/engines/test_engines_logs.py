@@ -10,7 +10,7 @@ import pytest
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.profile import EngineKind
-from sparkdash.engines.logs import DETAIL
+from sparkdash.engines.logs import DETAIL, detail
 from sparkdash.engines.registry import adapter
 
 Recorded = Callable[[str], list[str]]
@@ -282,6 +282,11 @@ def test_no_secret_survives_in_a_failure() -> None:
     assert "letmein" not in text
     assert "hf_abc" not in text
     assert "bad token ***" in failure.message
+
+
+def test_a_detail_of_a_start_has_no_secret_in_it() -> None:
+    """Screens, the history and hooks repeat it."""
+    assert detail("Error: bad --password hunter2secret") == "Error: bad --password ***"
 
 
 VLLM = "(EngineCore pid=1576) INFO 11-21 02:37:08 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: "

@@ -216,7 +216,7 @@ class FakeSupervisor:
     async def _lines(self, name: str, tail: int | None, follow: bool) -> AsyncIterator[str]:
         if name == "beta/fast":
             raise HostError("podman does not answer", code="runtime_silent")
-        for line in (f"loading {name}", f"follow {follow}")[-tail if tail else 0 :]:
+        for line in (f"loading {name} --password hunter2", f"follow {follow}")[-tail if tail else 0 :]:
             yield line
 
     async def pull(self, name: str) -> AsyncIterator[PullProgress]:

@@ -132,7 +132,7 @@ async def test_logs(house: Any) -> None:
     """Lines as text, by name or alias; a runtime's failure is the last line, since the status has gone out."""
     reply = await house.client.get("/api/logs/coder?tail=1")
     assert (reply.text, reply.headers["content-type"]) == ("follow False\n", "text/plain; charset=utf-8")
-    assert (await house.client.get("/api/logs/alpha?follow=1")).text == "loading alpha\nfollow True\n"
+    assert (await house.client.get("/api/logs/alpha?follow=1")).text == "loading alpha --password ***\nfollow True\n"
     assert (await house.client.get("/api/logs/beta/fast")).text == "sparkdash: podman does not answer\n"
     assert (await house.client.get("/api/logs/nope")).status_code == 404
 

@@ -19,6 +19,7 @@ from sparkdash.gateway.http.exchange import Exchange
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.protocol.frames import event_frame
 from sparkdash.keyring import Key
+from sparkdash.redaction import masked
 
 _DEPS, _KEY = "sparkdash.deps", "sparkdash.key"
 
@@ -134,7 +135,7 @@ class FeedResponse(Response):
 
 
 async def encode_lines(lines: AsyncIterator[str], key_holds: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Encode lines until the caller's key no longer `key_holds`.
+    """Encode lines, secrets masked, until the caller's key no longer `key_holds`.
 
     A failure after the first line becomes the last line, as the status has gone out.
     """
@@ -142,7 +143,7 @@ async def encode_lines(lines: AsyncIterator[str], key_holds: Callable[[], bool])
         async for line in lines:
             if not key_holds():
                 return
-            yield line.encode("utf-8", "replace") + b"\n"
+            yield masked(line).encode("utf-8", "replace") + b"\n"
     except SparkdashError as error:
         yield f"sparkdash: {error.text()}\n".encode()
 
