@@ -151,6 +151,12 @@ def stage_text(swap: Swap) -> str:
     return swap.progress.stage + share
 
 
+def past_stages(swap: Swap) -> str:
+    """Name the ended stages of a load: "after process 12s, imports 8.2s"; empty without any."""
+    ended = [f"{step.name} {duration(step.s)}" for step in swap.start.stages] if swap.start else []
+    return f"after {', '.join(ended)}" if ended else ""
+
+
 def wait_text(swap: Swap, now: float) -> str:
     """Word the wait, such as "waits for 2 requests of a, cut in 1m40s"; empty when nothing is waited for, or the
     progress says so.

@@ -155,7 +155,9 @@ class Swap(Frozen):
     steps: tuple[Step, ...] = ()
     """Steps in order with their durations, without the drain; only of an ended swap."""
     start: Start | None = None
-    """The start of the target, once it is over; None of a start that failed or that an earlier daemon began."""
+    """The start of the target; of a load under way its ended stages alone. None of a start that failed, or that an
+    earlier daemon began.
+    """
     ended_at: float | None = None
     outcome: SwapOutcome | None = None
     failure: Failure | None = None

@@ -5,7 +5,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -54,16 +54,21 @@ class StartStages:
 
     def seconds(self, now: float) -> tuple[Step, ...]:
         """Sum the seconds of each stage until now; the stages come in the order of their beginnings."""
-        took: dict[str, float] = {}
-        for name, seconds in self._spans(now):
-            took[name] = took.get(name, 0.0) + seconds
-        return tuple(Step(name=name, s=seconds) for name, seconds in took.items())
+        return _summed([*self._marks, (now, SERVER)])
 
-    def _spans(self, now: float) -> Iterator[tuple[str, float]]:
-        ends = [*self._marks, (now, SERVER)]
-        for place, ((at, name), (until, _)) in enumerate(pairwise(ends)):
-            if until > at:
-                yield name or next(later for _, later in ends[place + 1 :] if later), until - at
+    def ended(self) -> tuple[Step, ...]:
+        """Sum the seconds of the stages before the present one."""
+        at, name = self._marks[-1]
+        return _summed([*self._marks[:-1], (at, name or SERVER)])
+
+
+def _summed(marks: list[tuple[float, str | None]]) -> tuple[Step, ...]:
+    took: dict[str, float] = {}
+    for place, ((at, name), (until, _)) in enumerate(pairwise(marks)):
+        if until > at:
+            stage = name or next(later for _, later in marks[place + 1 :] if later)
+            took[stage] = took.get(stage, 0.0) + until - at
+    return tuple(Step(name=name, s=seconds) for name, seconds in took.items())
 
 
 LARGEST = 2

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sparkdash.domain.engine import LoadProgress
 from sparkdash.domain.event import EngineChanged, SwapChanged
-from sparkdash.domain.phrases import progress_text
+from sparkdash.domain.phrases import past_stages, progress_text
 from sparkdash.domain.swap import Step, Swap, SwapPhase
 from sparkdash.errors import AdmissionError
 from sparkdash.host.processes import proc
@@ -302,6 +302,8 @@ async def test_the_log_is_shown_before_it_tells_a_stage(house: Any, make_profile
     await house.clock.drive(asking.granted())
     told = [f.engine.progress for f in house.facts if isinstance(f, EngineChanged) and f.engine.progress]
     assert list(dict.fromkeys(one.stage for one in told)) == ["start", "weights"]
+    live = [f.swap for f in house.facts if isinstance(f, SwapChanged) and f.swap.phase is SwapPhase.LOAD]
+    assert [past_stages(swap) for swap in live if swap.progress][-1] == "after imports 1.0s"
     await asking.leave()
 
 

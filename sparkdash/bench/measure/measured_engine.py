@@ -255,7 +255,7 @@ class MeasuredEngine:
         (answer,) = await self.ask_all([text], 1, salt="probe")
         if answer.error or answer.prompt_tokens is None:
             why = answer.error or "it reports no usage, so its tokens cannot be counted"
-            raise UpstreamError(f"{self.model} cannot be measured: {why}.", code="not_measurable")
+            raise UpstreamError(f"{self.model} cannot be measured: {why.rstrip('.')}.", code="not_measurable")
         return answer.prompt_tokens
 
 

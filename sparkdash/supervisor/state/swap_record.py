@@ -285,8 +285,8 @@ class SwapRecord:
         """Note a line of the engine's log; published with the next change, or HEARD_S later."""
         self._heard_at = self._clock.now()
 
-    def taken_apart(self, start: Start) -> None:
-        """Set how long each stage of the start took; published with the swap's end."""
+    def taken_apart(self, start: Start | None) -> None:
+        """Set how long each stage of the start took; published with the next change. Until the end: those so far."""
         self.swap = self.swap.replace(start=start)
 
     def extend(self) -> None:
@@ -325,6 +325,7 @@ class SwapRecord:
             ended_at=self._clock.now(),
             outcome=outcome,
             failure=failure,
+            start=self.swap.start if outcome is SwapOutcome.DONE else None,
             stage_s=self._times(),
         )
         if record is not None:

@@ -298,6 +298,8 @@ class Loading:
             return
         if self._told is not None and self._told.stage == self._latest.stage and now - self._told_at < TELL_S:
             return
+        if self._told is None or self._told.stage != self._latest.stage:
+            self._record.taken_apart(Start(stages=self._stages.ended()))
         self._told, self._told_at = self._latest, now
         self._tools.registry.progress(self._profile.name, self._latest)
         self._record.progress(self._latest)

@@ -499,6 +499,7 @@ class Transition:
         self._guard(target, found.container)
         try:
             await self._load(target, name, found.url)
+            self.record.taken_apart(None)  # nobody saw its beginning
             await self._ready(target, found.url)
         except BaseException:
             await finish_despite_cancel(self._clean_up(target, name))

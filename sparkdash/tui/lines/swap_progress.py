@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkdash.domain.phrases import estimate_text, heard_text, stage_text, still_text, time_left, wait_text
+from sparkdash.domain.phrases import (
+    estimate_text,
+    heard_text,
+    past_stages,
+    stage_text,
+    still_text,
+    time_left,
+    wait_text,
+)
 from sparkdash.domain.swap import Plan, Swap, SwapPhase, phases_of
 from sparkdash.tui.lines import words
 from sparkdash.tui.lines.charts import meter
@@ -96,6 +104,8 @@ def _phase(swap: Swap, phase: SwapPhase, place: int) -> Line:
 def _bar(swap: Swap, width: int) -> Line:
     cells = min(METER, width // 2)
     stage = styled(stage_text(swap), Style.PLAIN) if swap.progress else EMPTY
+    if past := past_stages(swap):
+        stage += styled(f"  {past}", Style.DIM)
     if swap.fraction is None:
         return styled("─" * cells, Style.FAINT) + styled("  ") + (stage or styled("no estimate yet", Style.DIM))
     done, rest = meter(swap.fraction, cells)
