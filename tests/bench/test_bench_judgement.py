@@ -347,9 +347,11 @@ def test_every_column_says_what_it_divides() -> None:
 
 
 def test_the_load_suite_judges_the_time_of_each_launch(rehearse: Rehearse) -> None:
-    """Table with a value for each launch; less is better. Other suites have none."""
+    """Table with a value for each launch; less is better, also for what a sweep recommends. Other suites have none."""
     key, took = CellKey(suite="load", context=0, output=16), {"plain": 291.0, "eagle": 66.0}
     results = rehearse(**asked(rates={arm: {key: 50.0} for arm in took}, changes={"suite": "load"}))
+    swept = tuple(arm.replace(parameters={"load-format": arm.name}) for arm in results.run.arms)
+    results = results.replace(run=results.run.replace(arms=swept))
     launches = tuple(
         one.replace(provenance=one.provenance.replace(startup_s=took[one.arm] * (1 + one.index / 1000)))
         for one in results.launches
@@ -358,6 +360,7 @@ def test_the_load_suite_judges_the_time_of_each_launch(rehearse: Rehearse) -> No
     (table,) = [table for table in report.tables if table.metric is BenchMetric.LOAD]
     (verdict,) = [one.verdict for one in table.overall]
     assert verdict.claim is Conclusion.FASTER
+    assert [(one.arm, one.runner_up and one.runner_up.arm) for one in report.advice] == [("eagle", "plain")]
     assert figures_by_launch(results, "eagle", key, BenchMetric.LOAD)
     assert derive_layout(report).metric == "load"
     assert BenchMetric.LOAD not in {table.metric for table in assemble_report(rehearse(**asked())).tables}

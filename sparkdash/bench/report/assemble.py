@@ -120,7 +120,7 @@ def assemble_report(results: Results) -> Report:
         _table(results_of_speed, decoded if metric is BenchMetric.DECODE else judged, metric, why_not)
         for metric in (metrics_of(run.suite) if speed else ())
     )
-    decode = next((table.rows for table in tables if table.metric is BenchMetric.DECODE), ())
+    main = next((table for table in tables if table.metric is main_metric(run.suite)), None)
     speculated = _speculation(results)
     return Report(
         run=run,
@@ -132,7 +132,7 @@ def assemble_report(results: Results) -> Report:
         speculation=speculated,
         hits=_hits(results),
         scores=_scores(results, apart),
-        advice=choose_values(run, decode, speculated),
+        advice=choose_values(run, main, speculated) if main else (),
         filling=estimate_missing(results),
         voids=count_voids(results),
         damaged=len(results.damaged),
@@ -264,18 +264,20 @@ def _finished(results: Results, arm: str, key: CellKey) -> list[CellRecord]:
     return [one for one in results.cells if one.arm == arm and one.key == key and one.void is None]
 
 
-def choose_values(run: Run, decode: Sequence[CellRow], speculation: Sequence[Speculation]) -> tuple[Advice, ...]:
-    """Return a recommendation for each cell with a figure of the baseline; none without a sweep."""
+def choose_values(run: Run, main: MetricTable, speculation: Sequence[Speculation]) -> tuple[Advice, ...]:
+    """Return, by the suite's main figure, a recommendation for each cell with a figure of the baseline; none without a sweep."""
     if not any(arm.parameters for arm in run.arms):
         return ()
     lengths = {(one.arm, one.key): one.acceptance_length for one in speculation}
-    found = (_choose(row, run.baseline, lengths) for row in decode)
+    found = (_choose(row, run.baseline, lengths, -1 if main.metric.less_is_better else 1) for row in main.rows)
     return tuple(one for one in found if one is not None)
 
 
-def _choose(row: CellRow, baseline: str, lengths: Mapping[tuple[str, CellKey], float]) -> Advice | None:
+def _choose(row: CellRow, baseline: str, lengths: Mapping[tuple[str, CellKey], float], better: int) -> Advice | None:
     """Return the recommendation for one cell; None without a figure of the baseline, or with no other."""
-    known = sorted((one for one in row.figures if one.median is not None), key=lambda one: -(one.median or 0.0))
+    known = sorted(
+        (one for one in row.figures if one.median is not None), key=lambda one: -better * (one.median or 0.0)
+    )
     base = next((one for one in known if one.arm == baseline), None)
     if base is None or len(known) < 2:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sparkdash.bench.judge.accuracy import AccuracyGate, AnswerQuality
 from sparkdash.bench.judge.judgement import Decomposition, Overall
-from sparkdash.bench.judge.metrics import BenchMetric
+from sparkdash.bench.judge.metrics import BenchMetric, main_metric
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
 from sparkdash.bench.plan.math_questions import Stratum
 from sparkdash.bench.report import blocks
@@ -291,15 +291,15 @@ def advice_table(source: TableSource) -> Iterator[Block]:
     report = source.report
     if not report.advice:
         return
-    words = source.words
+    words, metric = source.words, main_metric(report.run.suite)
     yield Heading(2, "Recommended")
     said = (
-        f"By decode rate; {report.run.baseline} stays where nothing is shown to be faster. "
+        f"By {'decode rate' if metric is BenchMetric.DECODE else 'the time of a load'}; {report.run.baseline} stays where nothing is shown to be faster. "
         "That the next one is slower is not claimed."
     )
     yield TextBlock((said,), Tone.DIM)
     rows = tuple(_advice_row(one, report.run.baseline, words) for one in report.advice)
-    yield Grid(head=("Cell", "Take", "tok/s", "Against the baseline", "Acceptance length", "Next"), rows=rows)
+    yield Grid(head=("Cell", "Take", metric.unit, "Against the baseline", "Acceptance length", "Next"), rows=rows)
 
 
 def _advice_row(one: Advice, baseline: str, words: dict[int, str]) -> tuple[TableCell, ...]:
