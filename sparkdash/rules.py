@@ -181,9 +181,9 @@ def _unpinned(profile: Profile) -> Iterator[Hit]:
 
 
 def _keeps_nothing(profile: Profile) -> Iterator[Hit]:
-    adapter = adapter_of(profile)
-    if profile.keep_kv and not (adapter.keeps_kv and profile.nodes == 1):
-        yield Hit(("keep_kv",), f"{adapter.title} keeps no conversations", "Remove it: llama.cpp on one box does.")
+    if profile.keep_kv and not adapter_of(profile).keeps_kv(profile):
+        hint = "Remove it: llama.cpp on one box does, without LoRA adapters."
+        yield Hit(("keep_kv",), "its engine keeps no conversations", hint)
 
 
 def _link(profile: Profile) -> Iterator[Hit]:

@@ -133,8 +133,6 @@ class EngineAdapter:
     """Values of `load-format` or `load-mode` whose loader reads through the page cache; "" where none is given."""
     takes_adapters: bool = False
     """Whether sparkdash gives the engine LoRA adapters to answer with by name."""
-    keeps_kv: bool = False
-    """Whether sparkdash has the engine save its conversations for a profile with `keep_kv`."""
     parallel_flags: Mapping[str, str] = MappingProxyType({})
     """Flags of a profile's `parallel`, such as tp: tensor-parallel-size."""
     runs_on_nodes: bool = False
@@ -264,6 +262,10 @@ class EngineAdapter:
 
     def fills_page_cache(self, profile: Profile) -> bool:
         """Whether the launch fills the page cache with its weights before it reads them."""
+        return False
+
+    def keeps_kv(self, profile: Profile) -> bool:
+        """Whether sparkdash has the engine save its conversations if the profile says `keep_kv`."""
         return False
 
     def reads_page_cache(self, profile: Profile) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from sparkdash.engines.registry import adapter_of
 from sparkdash.supervisor.swap.kept_kv import KeptKv, Proof, SavedSlot, choose, dearer, remove_unwanted
 from sparkdash.upstream import Upstream
 
@@ -216,3 +217,10 @@ def test_the_longest_conversations_are_chosen_as_far_as_they_fit() -> None:
 def test_it_is_kept_only_where_this_box_computes_longer_than_it_reads_and_writes() -> None:
     assert dearer(PROOF, 0.5) is None
     assert dearer(PROOF, 3.5) == "saving 2,000 tokens and reading them back takes 4.0s, computing them 4.0s"
+
+
+def test_an_engine_with_lora_adapters_keeps_none(make_profile: Any) -> None:
+    """A restored slot would pass for one of the model alone."""
+    plain = make_profile("a", engine="llamacpp")
+    given = plain.replace(args={"lora": "/adapter.gguf"}), plain.replace(adapters=("sql",)), plain.replace(nodes=2)
+    assert [adapter_of(each).keeps_kv(each) for each in (plain, *given)] == [True, False, False, False]

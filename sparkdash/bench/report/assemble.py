@@ -265,7 +265,7 @@ def _finished(results: Results, arm: str, key: CellKey) -> list[CellRecord]:
 
 
 def choose_values(run: Run, main: MetricTable, speculation: Sequence[Speculation]) -> tuple[Advice, ...]:
-    """Return, by the suite's main figure, a recommendation for each cell with a figure of the baseline; none without a sweep."""
+    """Return a recommendation by the suite's main figure for each cell of the baseline; none without a sweep."""
     if not any(arm.parameters for arm in run.arms):
         return ()
     lengths = {(one.arm, one.key): one.acceptance_length for one in speculation}

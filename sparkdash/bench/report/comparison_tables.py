@@ -293,8 +293,9 @@ def advice_table(source: TableSource) -> Iterator[Block]:
         return
     words, metric = source.words, main_metric(report.run.suite)
     yield Heading(2, "Recommended")
+    by = "decode rate" if metric is BenchMetric.DECODE else "the time of a load"
     said = (
-        f"By {'decode rate' if metric is BenchMetric.DECODE else 'the time of a load'}; {report.run.baseline} stays where nothing is shown to be faster. "
+        f"By {by}; {report.run.baseline} stays where nothing is shown to be faster. "
         "That the next one is slower is not claimed."
     )
     yield TextBlock((said,), Tone.DIM)

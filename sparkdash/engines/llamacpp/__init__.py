@@ -220,7 +220,6 @@ class LlamaCpp(EngineAdapter):
     )
     owned_by = "llamacpp"
     cached_loaders = frozenset({"", "auto", "none", "mmap", "mlock", "mmap+mlock"})
-    keeps_kv = True
     takes_adapters = True
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
@@ -255,6 +254,11 @@ class LlamaCpp(EngineAdapter):
             return None
         word = name.removeprefix(_OF_FLAG).lower().replace("_", "-")
         return _VARIABLES.get(word, word)
+
+    def keeps_kv(self, profile: Profile) -> bool:
+        """Not with LoRA: a slot's file does not tell which adapter its cache was computed with."""
+        profile = with_variables(profile)
+        return profile.nodes == 1 and not (profile.adapters or lookup(profile.args, "lora", "lora-scaled"))
 
     def context(self, profile: Profile) -> int | None:
         profile = with_variables(profile)

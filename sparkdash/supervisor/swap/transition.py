@@ -209,7 +209,7 @@ CACHE_FAULTS = frozenset({"engine_crash", "no_progress", "bad_answer"})
 
 
 def _keeps_conversations(tools: Tools, profile: Profile | None, nodes: Collection[str]) -> bool:
-    kept = profile is not None and profile.keep_kv is not None and tools.adapter(profile).keeps_kv
+    kept = profile is not None and profile.keep_kv is not None and tools.adapter(profile).keeps_kv(profile)
     return kept and tuple(nodes) == (LOCAL,)
 
 
