@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from sparkdash.domain.profile import EngineKind, Profile
-from sparkdash.errors import AdmissionError
+from sparkdash.errors import AdmissionError, BadAnswerError
 from sparkdash.gateway.apis.responses import ResponseFiles
-from sparkdash.gateway.protocol.route import find_route
+from sparkdash.gateway.protocol.route import Dialect, find_route
 from sparkdash.gateway.translate.requests import ChatRequest, as_chat
-from sparkdash.gateway.translate.response import needs_translation
+from sparkdash.gateway.translate.response import answer_writer, needs_translation
 
 MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
 FUNCTION = {"type": "function", "name": "w", "parameters": {"type": "object"}, "strict": True}
@@ -196,3 +196,9 @@ def test_files_of_responses_are_found_by_their_owner_and_the_oldest_go_first(tmp
     files = ResponseFiles(tmp_path / "responses", 1)  # a later daemon
     files.write("alice", {"response": {"id": "resp_3"}, "input": ["x" * 400_000]})
     assert [files.read("alice", f"resp_{number}") is not None for number in range(4)] == [False, False, True, True]
+
+
+def test_no_message_has_bytes_that_are_no_text() -> None:
+    answer = answer_writer(Dialect.MESSAGES, {}, ChatRequest())
+    with pytest.raises(BadAnswerError, match="bytes that are no text"):
+        answer.whole(b"\x1f\x8b\x08\x00rubbish")

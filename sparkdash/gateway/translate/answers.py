@@ -15,7 +15,7 @@ from sparkdash.gateway.protocol.frames import event_frame, response_object
 from sparkdash.gateway.protocol.tap import error_code
 from sparkdash.gateway.translate.requests import Body, ChatRequest
 from sparkdash.sse import Frames
-from sparkdash.upstream import engine_error_text
+from sparkdash.upstream import engine_error_text, readable
 
 DONE = "[DONE]"
 SHOWN = 200
@@ -179,7 +179,7 @@ def _object(text: str) -> Body:
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
-        raise BadAnswerError(f"The engine answered with no JSON object: {text[:SHOWN]}.")
+        raise BadAnswerError(f"The engine answered with no JSON object: {readable(text.encode())[:SHOWN]}.")
     return body
 
 
