@@ -452,9 +452,8 @@ class SparkdashApp(App[None]):
         here: list[tuple[str, str]] = []
         everywhere: list[tuple[str, str]] = []
         for word, found in named_keys(self.screen).items():
-            keys = " ".join(
-                dict.fromkeys(shown_key(one.binding.key) for one in found if "+" not in one.binding.key[1:])
-            )
+            shown = (one.binding.key for one in found)
+            keys = " ".join(shown_key(key) for key in shown if not key.startswith("shift+"))
             if not word.startswith("page: "):
                 (everywhere if found[0].node is self else here).append((keys, word))
         page = self.screen.title_key if isinstance(self.screen, Page) else ""
