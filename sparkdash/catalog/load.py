@@ -19,7 +19,7 @@ from sparkdash.catalog.schema import MOST_PROBLEMS, Section, sections, validate_
 from sparkdash.domain.images import ImageOrigin, image_origin
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.nodes import with_parallel
-from sparkdash.engines.registry import adapter_of
+from sparkdash.engines.registry import adapter
 from sparkdash.units import natural
 
 
@@ -153,7 +153,7 @@ def _read(path: Path) -> _File | list[ProfileProblem]:
     for section in sections(document):
         outcome = validate_section(section)
         if isinstance(outcome, Profile):
-            profiles.append((section, with_parallel(outcome, adapter_of(outcome).parallel_flags)))
+            profiles.append((section, with_parallel(outcome, adapter(outcome.engine).parallel_flags)))
             problems += islice(profile_problems(section, outcome), MOST_PROBLEMS)
         else:
             problems += outcome
@@ -249,9 +249,9 @@ def _expand_home(data: dict[str, Any]) -> None:
             _expand(ref, "path")
         for mount in _mappings(body.get("mounts")):
             _expand(mount, "source")
-        for adapter in _mappings(body.get("serves")):
-            for name in adapter:
-                _expand(adapter, name)
+        for served in _mappings(body.get("serves")):
+            for name in served:
+                _expand(served, name)
 
 
 def _mappings(value: Any) -> list[dict[str, Any]]:

@@ -226,7 +226,7 @@ def test_ray_is_kept_where_the_recipe_names_it() -> None:
     assert "distributed-executor-backend" not in _recipe("min_nodes: 2")["args"]
 
 
-@pytest.mark.parametrize("file", ["sparkring_rank.yaml", "rank.sh"])
+@pytest.mark.parametrize("file", ["sparkring_rank.yaml", "rank.txt"])
 def test_a_file_of_one_rank_becomes_a_profile_for_all_boxes(file: str) -> None:
     """What its own box is called and where it is goes, each name of it told; a ring stays one."""
     found = importers.import_profiles((DATA / file).read_text())
