@@ -501,7 +501,7 @@ MOST_FILES = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RecipeChange:
     """Recipe that differs between two commits."""
 
     kind: str
@@ -538,17 +538,17 @@ def entry_text(source: Source, name: str) -> tuple[Entry, str]:
     )
 
 
-def changes(clone: Clone, before: str, after: str) -> list[Change]:
+def changes(clone: Clone, before: str, after: str) -> list[RecipeChange]:
     """Return the recipes that differ between two commits of a clone, by path. Raises HostError."""
     old, new = _recipe_texts(clone, before), _recipe_texts(clone, after)
     found = []
     for path in sorted({*old, *new}):
         if path not in old:
-            found.append(Change("added", path, ()))
+            found.append(RecipeChange("added", path, ()))
         elif path not in new:
-            found.append(Change("removed", path, ()))
+            found.append(RecipeChange("removed", path, ()))
         elif old[path] != new[path]:
-            found.append(Change("changed", path, tuple(diff_lines(old[path], new[path]))))
+            found.append(RecipeChange("changed", path, tuple(diff_lines(old[path], new[path]))))
     return found
 
 

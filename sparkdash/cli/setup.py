@@ -10,16 +10,21 @@ import typer
 
 from sparkdash.cli.output import confirm, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
-from sparkdash.discovery.found import Outlook, Step
+from sparkdash.discovery.found import SetupStep, StepOutlook
 from sparkdash.errors import SparkdashError
 
 if TYPE_CHECKING:
-    from sparkdash.discovery.propose import BoxState, Proposal
+    from sparkdash.discovery.propose import BoxState, StepProposal
 
 
-ADDS_PROFILES = (Step.ATTACH, Step.IMPORT)
-STEPS = ", ".join(Step)
-MARKS = {Outlook.DONE: "done", Outlook.PROPOSED: "next", Outlook.OFFERED: "can do", Outlook.NOTHING: "-"}
+ADDS_PROFILES = (SetupStep.ATTACH, SetupStep.IMPORT)
+STEPS = ", ".join(SetupStep)
+MARKS = {
+    StepOutlook.DONE: "done",
+    StepOutlook.PROPOSED: "next",
+    StepOutlook.OFFERED: "can do",
+    StepOutlook.NOTHING: "-",
+}
 
 
 def setup(
@@ -28,10 +33,11 @@ def setup(
         typer.Option("--model", metavar="PROFILE", help="Begin with this profile.", autocompletion=complete_profile),
     ] = None,
     only: Annotated[
-        list[Step] | None, typer.Option("--only", metavar="STEP", help=f"Only this step ({STEPS}); may be repeated.")
+        list[SetupStep] | None,
+        typer.Option("--only", metavar="STEP", help=f"Only this step ({STEPS}); may be repeated."),
     ] = None,
     skip: Annotated[
-        list[Step] | None, typer.Option("--skip", metavar="STEP", help="Not this step; may be repeated.")
+        list[SetupStep] | None, typer.Option("--skip", metavar="STEP", help="Not this step; may be repeated.")
     ] = None,
     port: Annotated[
         list[int] | None,
@@ -60,13 +66,13 @@ def setup(
     from sparkdash.cli.this_box import look_at_box
     from sparkdash.discovery.propose import propose
 
-    chosen = [step for step in Step if step in (only or Step) and step not in (skip or ())]
+    chosen = [step for step in SetupStep if step in (only or SetupStep) and step not in (skip or ())]
     if not chosen:
         raise typer.BadParameter(f"--only and --skip leave no step of {STEPS}")
     if not as_json:
         print_note("Looking at this box …")
     state = _with_its_name(look_at_box(model, chosen, tuple(port or ())))
-    steps = propose(state, attaches=Step.ATTACH in chosen)
+    steps = propose(state, attaches=SetupStep.ATTACH in chosen)
     shown = [proposal for proposal in steps if proposal.step in chosen]
     if as_json:
         return print_json({"steps": shown, "found": state.discovered})
@@ -94,32 +100,32 @@ def _with_its_name(state: BoxState) -> BoxState:
     return replace(state, chosen=configured_catalog().find(state.chosen).name)
 
 
-def step_lines(steps: Sequence[Proposal]) -> list[str]:
+def step_lines(steps: Sequence[StepProposal]) -> list[str]:
     lines = []
     for number, one in enumerate(steps, 1):
         lines.append(f"{number}  {MARKS[one.outlook]:<7} {one.step.value:<12} {one.found}")
-        if one.outlook in (Outlook.PROPOSED, Outlook.OFFERED):
+        if one.outlook in (StepOutlook.PROPOSED, StepOutlook.OFFERED):
             lines += [f"{'':24}{command}" for command in one.commands]
     return lines
 
 
-def _carry_out(chosen: Sequence[Step], state: BoxState, ports: tuple[int, ...], *, yes: bool) -> None:
+def _carry_out(chosen: Sequence[SetupStep], state: BoxState, ports: tuple[int, ...], *, yes: bool) -> None:
     """Take the steps in order. The box is looked at again after each that may have added profiles."""
     from sparkdash.cli.running_daemon import reload_daemon
     from sparkdash.cli.this_box import look_at_box
     from sparkdash.discovery.propose import propose
 
-    failed: dict[Step, int] = {}
+    failed: dict[SetupStep, int] = {}
     for step in chosen:
         one = next(proposal for proposal in propose(state) if proposal.step is step)
-        if step is Step.FIRST_TOKEN and Step.MODEL in failed:
+        if step is SetupStep.FIRST_TOKEN and SetupStep.MODEL in failed:
             print_note(f"\nfirst-token: not asked for, as {' and '.join(one.subjects) or 'the model'} was not fetched.")
             continue
         if not _is_wanted(one, yes=yes):
             continue
         print_note(f"\n{step.value}: {one.found}")
         code = _take(one, state, yes=yes)
-        if code and step is not Step.BOX:  # its exit code is the doctor's, whose findings stand above
+        if code and step is not SetupStep.BOX:  # its exit code is the doctor's, whose findings stand above
             failed[step] = code
         if step in ADDS_PROFILES:
             reload_daemon()  # a later step uses the profiles just written
@@ -131,7 +137,7 @@ def _carry_out(chosen: Sequence[Step], state: BoxState, ports: tuple[int, ...], 
     print_note("\nOpen the dashboard with `sparkdash`.")
 
 
-def _take(one: Proposal, state: BoxState, *, yes: bool) -> int:
+def _take(one: StepProposal, state: BoxState, *, yes: bool) -> int:
     """Take one step; return its exit code. A failure is printed, and the next step can still be taken."""
     from sparkdash.cli.output import print_error
     from sparkdash.cli.this_box import carry_out
@@ -146,11 +152,11 @@ def _take(one: Proposal, state: BoxState, *, yes: bool) -> int:
     return 0
 
 
-def _is_wanted(one: Proposal, *, yes: bool) -> bool:
+def _is_wanted(one: StepProposal, *, yes: bool) -> bool:
     """Whether to take a step. A step with nothing to do is not asked for."""
-    if one.outlook in (Outlook.DONE, Outlook.NOTHING):
+    if one.outlook in (StepOutlook.DONE, StepOutlook.NOTHING):
         return False
     if yes:
-        return one.outlook is Outlook.PROPOSED
-    question = "Show each with its fix?" if one.step is Step.BOX else "Do it?"
-    return confirm(f"\n{one.step.value}: {one.found}. {question}", default=one.outlook is Outlook.PROPOSED)
+        return one.outlook is StepOutlook.PROPOSED
+    question = "Show each with its fix?" if one.step is SetupStep.BOX else "Do it?"
+    return confirm(f"\n{one.step.value}: {one.found}. {question}", default=one.outlook is StepOutlook.PROPOSED)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from sparkdash import paths, settings
 from sparkdash.cli.output import print_note, print_text
-from sparkdash.discovery.found import LLAMA_SWAP, Discovered, FoundServer, Step
+from sparkdash.discovery.found import LLAMA_SWAP, Discovered, FoundServer, SetupStep
 from sparkdash.discovery.look import discover
-from sparkdash.discovery.propose import BoxState, Proposal, attached_profiles, taken_names
+from sparkdash.discovery.propose import BoxState, StepProposal, attached_profiles, taken_names
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.errors import ProfileError
 from sparkdash.paths import LARGE, PYTHON, read_small_text
@@ -31,35 +31,35 @@ if TYPE_CHECKING:
     from sparkdash.settings import Settings
 
 
-def carry_out(proposal: Proposal, state: BoxState, *, yes: bool) -> None:
+def carry_out(proposal: StepProposal, state: BoxState, *, yes: bool) -> None:
     """Carry out one step. Raises SparkdashError, typer.Exit: as the command does."""
     match proposal.step:
-        case Step.BOX:
+        case SetupStep.BOX:
             _show_box(proposal)
-        case Step.ATTACH:
+        case SetupStep.ATTACH:
             _attach(proposal, state)
-        case Step.IMPORT:
+        case SetupStep.IMPORT:
             _import(proposal)
-        case Step.SOURCES:
+        case SetupStep.SOURCES:
             _add_sources(proposal)
-        case Step.MODEL:
+        case SetupStep.MODEL:
             _fetch_model(proposal, yes=yes)
-        case Step.SERVICE:
+        case SetupStep.SERVICE:
             _install_service()
-        case Step.CLIENTS:
+        case SetupStep.CLIENTS:
             _connect(proposal, state, yes=yes)
-        case Step.FIRST_TOKEN:
+        case SetupStep.FIRST_TOKEN:
             _first_token(proposal.subjects[0])
 
 
-def _show_box(proposal: Proposal) -> None:
+def _show_box(proposal: StepProposal) -> None:
     """Show the faults alone: the whole list is long, and they would scroll away."""
     from sparkdash.cli.doctor import doctor
 
     doctor(list(proposal.subjects))
 
 
-def _attach(proposal: Proposal, state: BoxState) -> None:
+def _attach(proposal: StepProposal, state: BoxState) -> None:
     for path in write_attached(state.discovered.servers, proposal.subjects, taken_names(state.profiles)):
         print_note(f"Wrote {path}")
 
@@ -88,20 +88,20 @@ def write_attached(servers: Sequence[FoundServer], files: Collection[str], taken
     return written
 
 
-def _import(proposal: Proposal) -> None:
+def _import(proposal: StepProposal) -> None:
     from sparkdash.cli.profiles.import_export import import_profiles
 
     import_profiles(proposal.subjects[0], output=paths.config_dir() / "profiles")
 
 
-def _add_sources(proposal: Proposal) -> None:
+def _add_sources(proposal: StepProposal) -> None:
     from sparkdash.cli.profiles.sources import add_source
 
     for name in proposal.subjects:
         add_source(name)
 
 
-def _fetch_model(proposal: Proposal, *, yes: bool) -> None:
+def _fetch_model(proposal: StepProposal, *, yes: bool) -> None:
     """Build the image where the step says so, which shows it and asks again, and pull the rest."""
     from sparkdash.cli.profiles.build import build
     from sparkdash.cli.profiles.pull import pull
@@ -117,7 +117,7 @@ def _install_service() -> None:
     install_service()
 
 
-def _connect(proposal: Proposal, state: BoxState, *, yes: bool) -> None:
+def _connect(proposal: StepProposal, state: BoxState, *, yes: bool) -> None:
     from sparkdash.cli.connect import connect
     from sparkdash.discovery.propose import first_profile
 
@@ -158,7 +158,7 @@ PROGRAMS = {
 """Programs of clients whose command has another name than the client."""
 
 
-def look_at_box(model: str | None, steps: Collection[Step], ports: tuple[int, ...]) -> BoxState:
+def look_at_box(model: str | None, steps: Collection[SetupStep], ports: tuple[int, ...]) -> BoxState:
     """Gather what `propose` needs for these steps; nothing is changed.
 
     `ports`: loopback ports to look at for servers, besides the usual ones.
@@ -172,7 +172,7 @@ def look_at_box(model: str | None, steps: Collection[Step], ports: tuple[int, ..
 
     known = settings.load_settings()
     profiles, _ = profile_summaries()
-    looks = bool({Step.ATTACH, Step.IMPORT, Step.SOURCES} & set(steps))
+    looks = bool({SetupStep.ATTACH, SetupStep.IMPORT, SetupStep.SOURCES} & set(steps))
     own = paths.config_dir() / "profiles"
     running, simulated = _answering()
     return BoxState(
@@ -187,9 +187,9 @@ def look_at_box(model: str | None, steps: Collection[Step], ports: tuple[int, ..
         own_files=frozenset(file.name for file in own.iterdir()) if own.is_dir() else frozenset(),
         origins=imported_files(own),
         sources=[source.name for source in read_sources()],
-        service=_service() if Step.SERVICE in steps else None,
-        clients=installed_clients(known) if Step.CLIENTS in steps else {},
-        problems=_problems(known) if Step.BOX in steps else (),
+        service=_service() if SetupStep.SERVICE in steps else None,
+        clients=installed_clients(known) if SetupStep.CLIENTS in steps else {},
+        problems=_problems(known) if SetupStep.BOX in steps else (),
         chosen=model,
     )
 

@@ -9,7 +9,7 @@ LLAMA_SWAP, SPARKRUN = "llama-swap", "sparkrun"
 """Programs whose configuration is looked for."""
 
 
-class Step(StrEnum):
+class SetupStep(StrEnum):
     """Steps of a setup, in their order."""
 
     BOX = "box"
@@ -22,7 +22,7 @@ class Step(StrEnum):
     FIRST_TOKEN = "first-token"  # noqa: S105 - a token of text
 
 
-class Outlook(StrEnum):
+class StepOutlook(StrEnum):
     """Suggestion of setup for a step."""
 
     DONE = "done"

@@ -14,7 +14,7 @@ from typing import Any
 
 from sparkdash.catalog.catalog import NO_TAG
 from sparkdash.catalog.importers.values import ImportNotes, aliases
-from sparkdash.discovery.found import LLAMA_SWAP, SPARKRUN, Discovered, FoundServer, Outlook, Step
+from sparkdash.discovery.found import LLAMA_SWAP, SPARKRUN, Discovered, FoundServer, SetupStep, StepOutlook
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.host.inventory import ProfileStock
 from sparkdash.units import counted, gib
@@ -62,11 +62,11 @@ FIRST = ("gpt-oss-20b", "gpt-oss-120b/gguf")
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class StepProposal:
     """Step of a setup: finding, proposal, and the commands that do the same."""
 
-    step: Step
-    outlook: Outlook
+    step: SetupStep
+    outlook: StepOutlook
     found: str
     commands: tuple[str, ...] = ()
     subjects: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class BoxState:
     """Profile that the owner named."""
 
 
-def propose(state: BoxState, *, attaches: bool = False) -> tuple[Proposal, ...]:
+def propose(state: BoxState, *, attaches: bool = False) -> tuple[StepProposal, ...]:
     """Return a proposal for every step, in order. `attaches`: the step attach is taken before the later ones."""
     coming = _coming_profile(state) if attaches else None
     return (
@@ -156,48 +156,56 @@ def _fetched_profile(state: BoxState) -> tuple[ProfileSummary, str] | None:
     return (smallest, "the smallest that can be pulled") if smallest else None
 
 
-def _box(state: BoxState) -> Proposal:
+def _box(state: BoxState) -> StepProposal:
     if not state.problems:
-        return Proposal(Step.BOX, Outlook.DONE, "nothing keeps engines from running", ("sparkdash doctor",))
+        return StepProposal(
+            SetupStep.BOX, StepOutlook.DONE, "nothing keeps engines from running", ("sparkdash doctor",)
+        )
     found = f"the doctor found {counted(len(state.problems), 'fault')} to repair first: {', '.join(state.problems)}"
-    return Proposal(
-        Step.BOX, Outlook.PROPOSED, found, (f"sparkdash doctor {' '.join(state.problems)}",), tuple(state.problems)
+    return StepProposal(
+        SetupStep.BOX,
+        StepOutlook.PROPOSED,
+        found,
+        (f"sparkdash doctor {' '.join(state.problems)}",),
+        tuple(state.problems),
     )
 
 
-def _attach(state: BoxState) -> Proposal:
+def _attach(state: BoxState) -> StepProposal:
     servers = state.discovered.servers
     made = dict(attached_profiles(servers, taken_names(state.profiles)))
     new = tuple(file for file in made if file not in state.own_files)
     if not made:
         others = ", ".join(f"{one.name} ({one.program})" for one in state.discovered.containers)
         found = f"no server answers; containers that run: {others}" if others else "no other server runs"
-        return Proposal(Step.ATTACH, Outlook.NOTHING, found)
+        return StepProposal(SetupStep.ATTACH, StepOutlook.NOTHING, found)
     shown = "; ".join(
         f"{one.kind} at {one.url} with {', '.join(one.models[:3])}{' …' if len(one.models) > 3 else ''}"
         for one in servers
     )
-    outlook = Outlook.PROPOSED if new else Outlook.DONE
-    return Proposal(Step.ATTACH, outlook, shown, tuple(f"a profile file {file}" for file in new), new)
+    outlook = StepOutlook.PROPOSED if new else StepOutlook.DONE
+    return StepProposal(SetupStep.ATTACH, outlook, shown, tuple(f"a profile file {file}" for file in new), new)
 
 
-def _import(state: BoxState) -> Proposal:
+def _import(state: BoxState) -> StepProposal:
     for file in state.discovered.files:
         if file.kind == LLAMA_SWAP:
-            outlook = Outlook.DONE if PurePath(file.path).name in state.origins else Outlook.PROPOSED
+            outlook = StepOutlook.DONE if PurePath(file.path).name in state.origins else StepOutlook.PROPOSED
             command = f"sparkdash profiles import {file.path} -o ~/.config/sparkdash/profiles/"
-            return Proposal(Step.IMPORT, outlook, f"a llama-swap configuration: {file.path}", (command,), (file.path,))
-    return Proposal(Step.IMPORT, Outlook.NOTHING, "no configuration of llama-swap")
+            return StepProposal(
+                SetupStep.IMPORT, outlook, f"a llama-swap configuration: {file.path}", (command,), (file.path,)
+            )
+    return StepProposal(SetupStep.IMPORT, StepOutlook.NOTHING, "no configuration of llama-swap")
 
 
-def _sources(state: BoxState) -> Proposal:
+def _sources(state: BoxState) -> StepProposal:
     if state.sources:
-        return Proposal(Step.SOURCES, Outlook.DONE, f"follows {', '.join(state.sources)}")
+        return StepProposal(SetupStep.SOURCES, StepOutlook.DONE, f"follows {', '.join(state.sources)}")
     has_sparkrun = any(file.kind == SPARKRUN for file in state.discovered.files)
     names = ("spark-arena", "eugr")
-    return Proposal(
-        Step.SOURCES,
-        Outlook.PROPOSED if has_sparkrun else Outlook.OFFERED,
+    return StepProposal(
+        SetupStep.SOURCES,
+        StepOutlook.PROPOSED if has_sparkrun else StepOutlook.OFFERED,
         "sparkrun is set up here" if has_sparkrun else "collections of other owners' recipes can be searched",
         tuple(f"sparkdash profiles sources add {name}" for name in names),
         names,
@@ -219,21 +227,23 @@ def _attachable_writers(state: BoxState) -> list[dict[str, Any]]:
     return [profile for _, profile in made if (profile["url"], profile["model_id"]) not in mute]
 
 
-def _model(state: BoxState, coming: str | None) -> Proposal:
+def _model(state: BoxState, coming: str | None) -> StepProposal:
     if coming is not None:
-        return Proposal(Step.MODEL, Outlook.NOTHING, f"nothing to fetch: a server has {coming} already")
+        return StepProposal(SetupStep.MODEL, StepOutlook.NOTHING, f"nothing to fetch: a server has {coming} already")
     if state.simulated:
-        return Proposal(Step.MODEL, Outlook.NOTHING, "nothing to fetch: the daemon that answers is simulated")
+        return StepProposal(
+            SetupStep.MODEL, StepOutlook.NOTHING, "nothing to fetch: the daemon that answers is simulated"
+        )
     chosen = first_profile(state)
     if chosen is None:
-        return Proposal(Step.MODEL, Outlook.NOTHING, _no_model(state), ("sparkdash profiles",))
+        return StepProposal(SetupStep.MODEL, StepOutlook.NOTHING, _no_model(state), ("sparkdash profiles",))
     one, why = chosen
     here = not _needs_fetching(one, state.stock) or one.name == state.running
-    outlook = Outlook.DONE if here else Outlook.PROPOSED
+    outlook = StepOutlook.DONE if here else StepOutlook.PROPOSED
     commands: tuple[str, ...] = (f"sparkdash pull {one.name}",)
     if one.build is not None and not here and not _image_here(one, state.stock):
         commands = (f"sparkdash build {one.name}", *commands)
-    return Proposal(Step.MODEL, outlook, f"{one.name}: {why}", commands, (one.name,))
+    return StepProposal(SetupStep.MODEL, outlook, f"{one.name}: {why}", commands, (one.name,))
 
 
 def _no_model(state: BoxState) -> str:
@@ -247,40 +257,51 @@ def _no_model(state: BoxState) -> str:
     return f"no profile fits into {box}{reserve}"
 
 
-def _service(state: BoxState) -> Proposal:
+def _service(state: BoxState) -> StepProposal:
     command = ("sparkdash service install",)
     if state.service is None:
-        return Proposal(
-            Step.SERVICE, Outlook.NOTHING, "no systemd of your own; `sparkdash` and `sparkdash use` start the daemon"
+        return StepProposal(
+            SetupStep.SERVICE,
+            StepOutlook.NOTHING,
+            "no systemd of your own; `sparkdash` and `sparkdash use` start the daemon",
         )
     if state.service:
-        return Proposal(Step.SERVICE, Outlook.DONE, "the daemon is a service of yours", command)
-    return Proposal(Step.SERVICE, Outlook.PROPOSED, "the daemon would start at login and after a crash", command)
+        return StepProposal(SetupStep.SERVICE, StepOutlook.DONE, "the daemon is a service of yours", command)
+    return StepProposal(
+        SetupStep.SERVICE, StepOutlook.PROPOSED, "the daemon would start at login and after a crash", command
+    )
 
 
-def _clients(state: BoxState) -> Proposal:
+def _clients(state: BoxState) -> StepProposal:
     missing = tuple(name for name, done in state.clients.items() if not done)
     if not state.clients:
-        return Proposal(
-            Step.CLIENTS, Outlook.NOTHING, "no client that can be set up was found", ("sparkdash connect --list",)
+        return StepProposal(
+            SetupStep.CLIENTS,
+            StepOutlook.NOTHING,
+            "no client that can be set up was found",
+            ("sparkdash connect --list",),
         )
     if not missing:
-        return Proposal(Step.CLIENTS, Outlook.DONE, f"set up: {', '.join(state.clients)}")
+        return StepProposal(SetupStep.CLIENTS, StepOutlook.DONE, f"set up: {', '.join(state.clients)}")
     commands = tuple(f"sparkdash connect {name} --write" for name in missing)
     found = f"found here: {', '.join(missing)}"
     if state.simulated:  # it is gone soon, and its address with it
-        return Proposal(Step.CLIENTS, Outlook.OFFERED, f"{found}; the daemon is simulated", commands, missing)
-    return Proposal(Step.CLIENTS, Outlook.PROPOSED, found, commands, missing)
+        return StepProposal(
+            SetupStep.CLIENTS, StepOutlook.OFFERED, f"{found}; the daemon is simulated", commands, missing
+        )
+    return StepProposal(SetupStep.CLIENTS, StepOutlook.PROPOSED, found, commands, missing)
 
 
-def _first_token(state: BoxState, coming: str | None) -> Proposal:
+def _first_token(state: BoxState, coming: str | None) -> StepProposal:
     chosen = first_profile(state)
     name = coming or (chosen[0].name if chosen else None)
     if name is None:
-        return Proposal(Step.FIRST_TOKEN, Outlook.NOTHING, "there is no profile to ask; `sparkdash demo` needs none")
+        return StepProposal(
+            SetupStep.FIRST_TOKEN, StepOutlook.NOTHING, "there is no profile to ask; `sparkdash demo` needs none"
+        )
     runs = name in (coming, state.running)
     found = f"asks {name} for one word" if runs else f"starts {name} and asks it for one word"
-    return Proposal(Step.FIRST_TOKEN, Outlook.PROPOSED, found, (f"sparkdash use {name}",), (name,))
+    return StepProposal(SetupStep.FIRST_TOKEN, StepOutlook.PROPOSED, found, (f"sparkdash use {name}",), (name,))
 
 
 def _can_run(one: ProfileSummary, state: BoxState) -> bool:

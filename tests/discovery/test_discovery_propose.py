@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkdash.discovery.found import Discovered, FoundContainer, FoundFile, FoundServer, Outlook, Step
+from sparkdash.discovery.found import Discovered, FoundContainer, FoundFile, FoundServer, SetupStep, StepOutlook
 from sparkdash.discovery.propose import BoxState, attached_profiles, first_profile, plain_name, propose
 from sparkdash.domain.images import ImageBuild
 from sparkdash.domain.metric import Memory, Sample
@@ -40,12 +40,12 @@ def state(*profiles: ProfileSummary, **changes: Any) -> BoxState:
     return BoxState(profiles=profiles, **(given | changes))
 
 
-def proposal(found: BoxState, step: Step) -> Any:
+def proposal(found: BoxState, step: SetupStep) -> Any:
     return next(one for one in propose(found) if one.step is step)
 
 
 def test_every_step_is_proposed_in_order() -> None:
-    assert [one.step for one in propose(state())] == list(Step)
+    assert [one.step for one in propose(state())] == list(SetupStep)
 
 
 def test_the_profile_that_the_owner_names_comes_first() -> None:
@@ -54,7 +54,7 @@ def test_the_profile_that_the_owner_names_comes_first() -> None:
     here = {"b": stock("b", image=True, weights=True)}
     assert first_profile(state(a, b, stock=here, chosen="big")) == (a, "you named it")
     assert first_profile(state(a, b, stock=here, chosen="c")) is None
-    assert "no profile is called 'c'" in proposal(state(a, b, chosen="c"), Step.MODEL).found
+    assert "no profile is called 'c'" in proposal(state(a, b, chosen="c"), SetupStep.MODEL).found
 
 
 def test_a_profile_whose_files_are_here_is_preferred_to_one_that_must_be_fetched() -> None:
@@ -90,9 +90,9 @@ def test_what_cannot_run_here_is_never_chosen(change: dict[str, Any]) -> None:
     """Too large, of unknown need, for two boxes, refused, or elsewhere."""
     found = state(summary("a", **change))
     assert first_profile(found) is None
-    assert proposal(found, Step.MODEL).outlook is Outlook.NOTHING
-    assert "120.0 GiB" in proposal(found, Step.MODEL).found
-    assert proposal(found, Step.FIRST_TOKEN).outlook is Outlook.NOTHING
+    assert proposal(found, SetupStep.MODEL).outlook is StepOutlook.NOTHING
+    assert "120.0 GiB" in proposal(found, SetupStep.MODEL).found
+    assert proposal(found, SetupStep.FIRST_TOKEN).outlook is StepOutlook.NOTHING
 
 
 def test_setup_and_the_dashboard_say_the_same_of_what_fits() -> None:
@@ -101,7 +101,7 @@ def test_setup_and_the_dashboard_say_the_same_of_what_fits() -> None:
     memory = Memory(total=120 * GIB, available=100 * GIB, free=100 * GIB, reserve=10 * GIB)
     snapshot: Any = SimpleNamespace(profiles=profiles, sample=Sample(at=0, memory=memory))
     assert fitting(snapshot) == [profiles[0]]
-    found = proposal(state(*profiles, reserve_bytes=10 * GIB), Step.MODEL).found
+    found = proposal(state(*profiles, reserve_bytes=10 * GIB), SetupStep.MODEL).found
     assert "that fit into the 120.0 GiB of this box beside the reserve of 10.0 GiB: 1, but none that can be" in found
 
 
@@ -110,10 +110,10 @@ def test_a_server_that_runs_is_attached_once() -> None:
     names = [file for file, _ in attached_profiles([OLLAMA])]
     assert names == ["qwen3-8b.yaml", "tiny.yaml"]
     found = Discovered(servers=(OLLAMA,))
-    assert proposal(state(discovered=found), Step.ATTACH).subjects == tuple(names)
+    assert proposal(state(discovered=found), SetupStep.ATTACH).subjects == tuple(names)
     one_is_here = state(discovered=found, own_files=["tiny.yaml"])
-    assert proposal(one_is_here, Step.ATTACH).subjects == ("qwen3-8b.yaml",)
-    assert proposal(state(discovered=found, own_files=names), Step.ATTACH).outlook is Outlook.DONE
+    assert proposal(one_is_here, SetupStep.ATTACH).subjects == ("qwen3-8b.yaml",)
+    assert proposal(state(discovered=found, own_files=names), SetupStep.ATTACH).outlook is StepOutlook.DONE
 
 
 def test_an_attached_model_keeps_the_name_that_clients_of_its_server_use() -> None:
@@ -128,56 +128,56 @@ def test_an_attached_model_keeps_the_name_that_clients_of_its_server_use() -> No
 def test_a_model_that_writes_no_text_is_attached_and_not_begun_with() -> None:
     """An embedding model would refuse the chat of the first token."""
     found = Discovered(servers=(FoundServer("Ollama", OLLAMA.url, ("vectors",), frozenset({"vectors"})),))
-    assert proposal(state(discovered=found), Step.ATTACH).subjects == ("vectors.yaml",)
+    assert proposal(state(discovered=found), SetupStep.ATTACH).subjects == ("vectors.yaml",)
     attached = summary("vectors", engine=EngineKind.OPENAI, image=None, weights=(), needs_bytes=0)
-    assert proposal(state(attached, discovered=found), Step.FIRST_TOKEN).outlook is Outlook.NOTHING
+    assert proposal(state(attached, discovered=found), SetupStep.FIRST_TOKEN).outlook is StepOutlook.NOTHING
     steps = propose(state(summary("gpt-oss-20b"), discovered=found), attaches=True)
-    assert next(one for one in steps if one.step is Step.FIRST_TOKEN).subjects == ("gpt-oss-20b",)
+    assert next(one for one in steps if one.step is SetupStep.FIRST_TOKEN).subjects == ("gpt-oss-20b",)
 
 
 def test_an_image_that_no_registry_has_is_built_before_the_pull() -> None:
     own = summary("own", build=ImageBuild(context="images/own"))
-    assert proposal(state(own, chosen="own"), Step.MODEL).commands == ("sparkdash build own", "sparkdash pull own")
+    assert proposal(state(own, chosen="own"), SetupStep.MODEL).commands == ("sparkdash build own", "sparkdash pull own")
     here = {"own": stock("own", image=True, weights=False)}
-    assert proposal(state(own, chosen="own", stock=here), Step.MODEL).commands == ("sparkdash pull own",)
+    assert proposal(state(own, chosen="own", stock=here), SetupStep.MODEL).commands == ("sparkdash pull own",)
 
 
 def test_a_model_that_is_served_already_is_the_first_to_be_asked() -> None:
     attached = summary("tiny", engine=EngineKind.OPENAI, image=None, weights=(), needs_bytes=0)
     found = state(summary("gpt-oss-20b"), attached, discovered=Discovered(servers=(OLLAMA,)))
-    assert proposal(found, Step.MODEL).outlook is Outlook.DONE
-    assert proposal(found, Step.FIRST_TOKEN).subjects == ("tiny",)
+    assert proposal(found, SetupStep.MODEL).outlook is StepOutlook.DONE
+    assert proposal(found, SetupStep.FIRST_TOKEN).subjects == ("tiny",)
 
 
 def test_containers_without_a_server_are_named() -> None:
     """They hold memory, although nothing can be attached."""
     found = state(discovered=Discovered(containers=(FoundContainer("docker", "vllm", "vllm/vllm-openai"),)))
-    assert proposal(found, Step.ATTACH).found == "no server answers; containers that run: vllm (docker)"
+    assert proposal(found, SetupStep.ATTACH).found == "no server answers; containers that run: vllm (docker)"
 
 
 def test_a_configuration_is_imported_once() -> None:
     """Sparkrun's makes sources a proposal; without it they are only offered."""
     files = (FoundFile("llama-swap", "/x/config.yaml"), FoundFile("sparkrun", "/x/registries.yaml"))
     found = state(discovered=Discovered(files=files))
-    assert proposal(found, Step.IMPORT).outlook is Outlook.PROPOSED
+    assert proposal(found, SetupStep.IMPORT).outlook is StepOutlook.PROPOSED
     assert (
-        proposal(state(discovered=Discovered(files=files), origins=["config.yaml"]), Step.IMPORT).outlook
-        is Outlook.DONE
+        proposal(state(discovered=Discovered(files=files), origins=["config.yaml"]), SetupStep.IMPORT).outlook
+        is StepOutlook.DONE
     )
-    assert proposal(found, Step.SOURCES).outlook is Outlook.PROPOSED
-    assert proposal(state(), Step.SOURCES).outlook is Outlook.OFFERED
-    assert proposal(state(sources=["eugr"]), Step.SOURCES).outlook is Outlook.DONE
+    assert proposal(found, SetupStep.SOURCES).outlook is StepOutlook.PROPOSED
+    assert proposal(state(), SetupStep.SOURCES).outlook is StepOutlook.OFFERED
+    assert proposal(state(sources=["eugr"]), SetupStep.SOURCES).outlook is StepOutlook.DONE
 
 
 @pytest.mark.parametrize(("service", "outlook"), [(None, "nothing"), (False, "proposed"), (True, "done")])
 def test_the_service_is_proposed_where_systemd_can_run_it(service: bool | None, outlook: str) -> None:
-    assert proposal(state(service=service), Step.SERVICE).outlook == outlook
+    assert proposal(state(service=service), SetupStep.SERVICE).outlook == outlook
 
 
 def test_only_clients_that_are_not_set_up_are_proposed() -> None:
-    assert proposal(state(clients={"codex": True, "zed": False}), Step.CLIENTS).subjects == ("zed",)
-    assert proposal(state(clients={"codex": True}), Step.CLIENTS).outlook is Outlook.DONE
-    assert proposal(state(), Step.CLIENTS).outlook is Outlook.NOTHING
+    assert proposal(state(clients={"codex": True, "zed": False}), SetupStep.CLIENTS).subjects == ("zed",)
+    assert proposal(state(clients={"codex": True}), SetupStep.CLIENTS).outlook is StepOutlook.DONE
+    assert proposal(state(), SetupStep.CLIENTS).outlook is StepOutlook.NOTHING
 
 
 @pytest.mark.parametrize(("model", "name"), [("org/Qwen3:8b", "qwen3-8b"), ("a b.C", "a-b.c"), ("///", "attached")])
@@ -190,13 +190,13 @@ def test_a_server_that_will_be_attached_saves_the_download() -> None:
     """The steps are shown as they will come: a declined attach begins with a download."""
     found = state(summary("gpt-oss-20b"), discovered=Discovered(servers=(OLLAMA,)))
     shown = {one.step: one for one in propose(found, attaches=True)}
-    assert shown[Step.MODEL].outlook is Outlook.NOTHING
-    assert shown[Step.MODEL].found == "nothing to fetch: a server has qwen3-8b already"
-    assert (shown[Step.FIRST_TOKEN].subjects, shown[Step.FIRST_TOKEN].found) == (
+    assert shown[SetupStep.MODEL].outlook is StepOutlook.NOTHING
+    assert shown[SetupStep.MODEL].found == "nothing to fetch: a server has qwen3-8b already"
+    assert (shown[SetupStep.FIRST_TOKEN].subjects, shown[SetupStep.FIRST_TOKEN].found) == (
         ("qwen3-8b",),
         "asks qwen3-8b for one word",
     )
-    assert proposal(found, Step.FIRST_TOKEN).subjects == ("gpt-oss-20b",)
+    assert proposal(found, SetupStep.FIRST_TOKEN).subjects == ("gpt-oss-20b",)
     named = state(summary("gpt-oss-20b"), discovered=Discovered(servers=(OLLAMA,)), chosen="gpt-oss-20b")
     assert propose(named, attaches=True) == propose(named)
 
@@ -206,16 +206,16 @@ def test_a_profile_that_fits_only_into_the_reserve_is_not_proposed() -> None:
     large, small = summary("gpt-oss-20b", needs_bytes=23 * GIB), summary("small", needs_bytes=5 * GIB)
     box = {"box_bytes": 24 * GIB, "reserve_bytes": 10 * GIB}
     assert first_profile(state(large, small, **box)) == (small, "the smallest that can be pulled")
-    found = proposal(state(large, **box), Step.MODEL)
-    assert found.outlook is Outlook.NOTHING
+    found = proposal(state(large, **box), SetupStep.MODEL)
+    assert found.outlook is StepOutlook.NOTHING
     assert found.found.endswith("fits into the 24.0 GiB of this box beside the reserve of 10.0 GiB")
 
 
 def test_for_a_simulated_daemon_nothing_is_fetched_and_no_client_is_changed_unasked() -> None:
     found = state(summary("gpt-oss-20b"), simulated=True, clients={"codex": False})
-    assert proposal(found, Step.MODEL).outlook is Outlook.NOTHING
-    clients = proposal(found, Step.CLIENTS)
-    assert (clients.outlook, clients.found) == (Outlook.OFFERED, "found here: codex; the daemon is simulated")
+    assert proposal(found, SetupStep.MODEL).outlook is StepOutlook.NOTHING
+    clients = proposal(found, SetupStep.CLIENTS)
+    assert (clients.outlook, clients.found) == (StepOutlook.OFFERED, "found here: codex; the daemon is simulated")
 
 
 def test_a_model_that_writes_no_text_is_no_beginning() -> None:
@@ -227,10 +227,10 @@ def test_a_model_that_writes_no_text_is_no_beginning() -> None:
 def test_an_attached_model_replaces_no_other_profile() -> None:
     """A file of the same name would hide the shipped one with all its variants."""
     shipped = (summary("qwen3-8b"), summary("qwen3-8b/many"))
-    found = proposal(state(*shipped, discovered=Discovered(servers=(OLLAMA,))), Step.ATTACH)
+    found = proposal(state(*shipped, discovered=Discovered(servers=(OLLAMA,))), SetupStep.ATTACH)
     assert "ollama-qwen3-8b.yaml" in found.subjects
     assert "qwen3-8b.yaml" not in found.subjects
     attached = summary("ollama-qwen3-8b", engine=EngineKind.OPENAI)
     again = state(*shipped, attached, discovered=Discovered(servers=(OLLAMA,)), own_files=set(found.subjects))
-    assert proposal(again, Step.ATTACH).outlook is Outlook.DONE
+    assert proposal(again, SetupStep.ATTACH).outlook is StepOutlook.DONE
     assert first_profile(again) == (attached, "a server that runs has it")

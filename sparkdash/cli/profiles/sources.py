@@ -27,7 +27,7 @@ from sparkdash.units import DASH, counted
 
 if TYPE_CHECKING:
     from sparkdash.catalog.importers.values import Imported
-    from sparkdash.sources import Change, Entry, Source
+    from sparkdash.sources import Entry, RecipeChange, Source
 
 
 HEAD = ("recipe", "model", "boxes", "about")
@@ -413,7 +413,7 @@ def _update(source: Source, *, yes: bool, as_json: bool) -> dict[str, Any]:
     return facts | {"taken": taken, "profiles": affected}
 
 
-def _is_wanted(source: Source, told: Sequence[Change], *, yes: bool, as_json: bool) -> bool:
+def _is_wanted(source: Source, told: Sequence[RecipeChange], *, yes: bool, as_json: bool) -> bool:
     if yes or not told:
         return True
     if is_interactive():
@@ -427,7 +427,7 @@ def _is_wanted(source: Source, told: Sequence[Change], *, yes: bool, as_json: bo
     )
 
 
-def _print_changes(source: Source, told: Sequence[Change], affected: Sequence[str]) -> None:
+def _print_changes(source: Source, told: Sequence[RecipeChange], affected: Sequence[str]) -> None:
     lines: list[str] = []
     for change in told:
         lines += [f"{change.kind:8} {change.path}", *(f"    {line}" for line in change.diff)]
@@ -439,7 +439,7 @@ def _print_changes(source: Source, told: Sequence[Change], affected: Sequence[st
         print_note(f"Your profile {profile} was made from a recipe that changed; `profiles add` shows the difference.")
 
 
-def _profiles_of(source: Source, told: Sequence[Change]) -> list[str]:
+def _profiles_of(source: Source, told: Sequence[RecipeChange]) -> list[str]:
     paths = {change.path for change in told}
     return [file for file, (name, path) in added_profiles().items() if name == source.name and path in paths]
 
