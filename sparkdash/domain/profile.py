@@ -375,8 +375,8 @@ class Profile(Frozen):
     models: dict[str, ModelRef] = {}
     """`target` is the served model; args name the others as "{drafter}"."""
     serves: tuple[str, ...] = ()
-    """Aliases for clients, unique over the catalog. `{NAME: PATH}` is a LoRA adapter: requests for NAME are answered by the
-    target with it.
+    """Aliases for clients, unique over the catalog. `{NAME: PATH}` is a LoRA adapter: the target answers requests for
+    NAME with it.
     """
     adapters: tuple[str, ...] = ()
     """LoRA adapters of `serves`; `models` has their weights under the same names."""

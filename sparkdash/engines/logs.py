@@ -63,7 +63,7 @@ def first_match(lines: Sequence[str], pattern: re.Pattern[str]) -> re.Match[str]
 
 
 def detail(line: str) -> str:
-    """Shorten a log line: without its time stamp, origin and secrets, at most DETAIL characters; a node's name stays."""
+    """Shorten a log line to DETAIL characters, without its time stamp, origin and secrets; a node's name stays."""
     node = _NODE.match(line)
     start = node.end() if node else 0
     text = masked(line[:start] + _PREFIX.sub("", line[start:]).strip())

@@ -1,8 +1,8 @@
 """Liveness of the link between the nodes of one engine: whether both ends have a carrier, and the other end answers.
 
-An engine's own time-out finds a dead link after minutes, and ssh may go over another network. This box tries the others,
-and each of those the later ones. The probe connects to a port on which nobody listens: the refusal is the answer. Where a firewall swallows it, no answer means nothing, so a
-silent end counts only after it has answered once.
+An engine's own time-out finds a dead link after minutes, and ssh may go over another network. This box tries the
+others, and each of those the later ones. The probe connects to a port on which nobody listens: the refusal is the
+answer. Where a firewall swallows it, no answer means nothing, so a silent end counts only after it has answered once.
 """
 
 from __future__ import annotations

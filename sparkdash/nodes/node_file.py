@@ -20,7 +20,7 @@ FILE_NAME = "nodes.toml"
 _HEAD = """\
 # Other boxes that engines run on. `sparkdash nodes add` and `sparkdash nodes remove` write this file.
 # address, interface and hf_home may be written by hand: `sparkdash nodes add --help` says what they mean.
-# So may, above the tables, `topology = "ring"` (or direct, line, switch): `sparkdash doctor` holds the cables against it.
+# So may, above the tables, `topology = "ring"` (or direct, line, switch): `sparkdash doctor` checks the cables by it.
 """
 TOPOLOGY = "topology"
 

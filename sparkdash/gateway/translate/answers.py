@@ -271,8 +271,8 @@ class MessagesAnswer(ChatAnswer):
 
 _ECHOED = (
     "frequency_penalty", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "parallel_tool_calls",
-    "presence_penalty", "prompt_cache_key", "safety_identifier", "store", "temperature", "tool_choice", "top_logprobs", "top_p",
-    "truncation", "user",
+    "presence_penalty", "prompt_cache_key", "safety_identifier", "store", "temperature", "tool_choice", "top_logprobs",
+    "top_p", "truncation", "user",
 )  # fmt: skip
 """Keys of a request that its response repeats."""
 _TOOL = dict.fromkeys(("description", "parameters", "strict"))

@@ -1,7 +1,7 @@
 """Images built on this box by `build:` of a profile: looks before, the build, a look at the result, its name.
 
-podman and docker fetch a repository by themselves, and continue after the last finished layer. The image's name moves only to
-a result that has been looked at, so a failed build leaves the older image in use.
+podman and docker fetch a repository by themselves, and continue after the last finished layer. The image's name moves
+only to a result that has been looked at, so a failed build leaves the older image in use.
 """
 
 from __future__ import annotations

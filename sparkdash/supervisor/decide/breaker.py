@@ -47,7 +47,8 @@ PASSING = frozenset(
         "container_removed", "disk_full", "does_not_fit", "engine_unreachable", "fragmented", "host_not_ready",
         "host_key_changed", "host_key_unknown", "link_down", "memory_guard", "memory_low", "memory_not_returned",
         "memory_wedging", "no_common_link", "node_login_refused", "node_restarted", "node_unknown",
-        "node_unreachable", "rank_held", "runtime_killed", "runtime_missing", "runtime_timeout", "shutting_down", "unkillable",
+        "node_unreachable", "rank_held", "runtime_killed", "runtime_missing", "runtime_timeout", "shutting_down",
+        "unkillable",
     }
 )  # fmt: skip
 
