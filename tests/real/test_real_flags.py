@@ -48,6 +48,7 @@ REFUSED = {
     "gpt-oss-120b/mxfp4-spark": "--mxfp4-backend",
     "glm-5.3-flash/sparkring": "b12x",
     "qwen3.8-flash-next/sparkring": "--gdn-decode-kernel",
+    "qwen3.8-flash-next/swift": "--gdn-decode-kernel",
     "qwen3.8-flash-next/two-sparks": "--gdn-decode-kernel",
 }
 """Profiles whose flags vLLM 0.32 refuses, with the word that it names."""

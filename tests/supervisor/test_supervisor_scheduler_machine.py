@@ -54,7 +54,7 @@ from sparkdash.supervisor.decide.moves import (
     WontStop,
 )
 from sparkdash.supervisor.decide.queue import Patience
-from sparkdash.supervisor.decide.records import OFFERED
+from sparkdash.supervisor.decide.records import OFFERED, USE
 from sparkdash.supervisor.decide.refusals import CUT
 from sparkdash.supervisor.decide.scheduler import Scheduler
 from sparkdash.units import GIB
@@ -250,8 +250,10 @@ class Machine(RuleBasedStateMachine):
         match effect:
             case Grant(id=id_, profile=profile):
                 self.granted(id_, profile)
-            case Decline(profile=profile):
+            case Decline(profile=profile) if USE not in self.scheduler.records.queue:  # else a preload was declined
                 self.wished = None if self.wished == profile else self.wished
+            case Decline():
+                pass
             case Refuse(id=id_):
                 assert id_ in self.waiting, "only one who waits is refused"
                 del self.waiting[id_]

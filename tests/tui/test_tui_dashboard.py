@@ -39,7 +39,7 @@ async def test_a_box_at_work_fits_80x24(stage: Any, box: Any) -> None:
         assert "available 37.4 GiB of 121.7 GiB" in on.below_card[0]
         assert "█ gpt-oss-120b 78.2  ▓ other 6.1  ▒ cache 21.0  ░ free 16.4  ┊ reserve 10.0" in on.below_card[2]
         assert on.below_card[4].startswith(" gpu  96 %  2.41 GHz  71 °C   62 W     pressure 0.0 %     swap 0")
-        assert on.rows[18] == "codex gpt-oss-120b 4.0s 18204 98 % 312 57.1 ▶ decodes"
+        assert on.rows[18] == "codex gpt-oss-120b 4.0s 18204 98 % 312 57.1 ▶ decodes ▐"
         assert PAGES in on.lines[23]
         assert "…" not in "".join(line for line in on.lines if "qwen3-…nvfp4" not in line)
 
@@ -67,7 +67,7 @@ async def test_a_wide_terminal_shows_requests_and_log_beside_the_dashboard(stage
 async def test_a_narrow_terminal_drops_columns_not_figures(stage: Any, box: Any) -> None:
     """At 60 columns the rate and the state are still there."""
     async with stage(box.snapshot(), size=(60, 24)) as on:
-        assert "codex gpt-oss-120b 312 57.1 ▶ decodes" in on.rows
+        assert "codex gpt-oss-120b 312 57.1 ▶ decodes ▐" in on.rows
 
 
 async def test_the_card_becomes_the_swap(stage: Any, box: Any) -> None:

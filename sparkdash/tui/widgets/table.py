@@ -213,9 +213,8 @@ class Table(Walked):
         room = height - 1 - (2 if self.framed else 0)
         self._scroll(room)
         bar = self._scrollbar(room)
-        cells = inner - 1 if bar else inner
-        shown = [self._styled(row, cells) for row in self._rows[self._offset : self._offset + room]]
-        shown = [pad(row, cells) + THUMB if at in bar else row for at, row in enumerate(shown)]
+        rows = enumerate(self._rows[self._offset : self._offset + room])
+        shown = [self._beside_bar(row, inner) if at in bar else self._styled(row, inner) for at, row in rows]
         head, place = clip(self.head(inner), inner), self._place(room)
         head = styled(self.sorted_by.marked(plain(head)), Style.DIM) if self.sorted_by else head
         self._top = 2 if self.framed else 1
@@ -266,6 +265,12 @@ class Table(Walked):
         size = max(room * room // count, 1)
         first = round(self._offset / (count - room) * (room - size))
         return range(first, first + size)
+
+    def _beside_bar(self, row: TableRow, cells: int) -> Line:
+        """Draw a row with the scrollbar's thumb, unless a figure needs the last cell."""
+        if len(plain(row.line).rstrip()) >= cells:
+            return self._styled(row, cells)
+        return pad(self._styled(row, cells - 1), cells - 1) + THUMB
 
     def _sort_at(self, x: int) -> None:
         """Sort by the heading at a cell: falling, rising at the second click, as before at the third."""
