@@ -213,8 +213,8 @@ class Table(Walked):
         room = height - 1 - (2 if self.framed else 0)
         self._scroll(room)
         bar = self._scrollbar(room)
-        rows = enumerate(self._rows[self._offset : self._offset + room])
-        shown = [self._beside_bar(row, inner) if at in bar else self._styled(row, inner) for at, row in rows]
+        seen = enumerate(self._rows[self._offset : self._offset + room])
+        shown = [self._beside_bar(row, inner) if at in bar else self._styled(row, inner) for at, row in seen]
         head, place = clip(self.head(inner), inner), self._place(room)
         head = styled(self.sorted_by.marked(plain(head)), Style.DIM) if self.sorted_by else head
         self._top = 2 if self.framed else 1
