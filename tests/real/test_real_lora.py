@@ -13,7 +13,7 @@ import pytest
 import tiny_gguf
 import tiny_profiles
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.real, pytest.mark.timeout(300)]
 RANK = 4
 
 

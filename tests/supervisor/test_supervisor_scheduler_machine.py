@@ -745,7 +745,7 @@ class RingMachine(Machine):
 PLAYED = settings(max_examples=tries(200), stateful_step_count=50, deadline=None, database=None)
 Machine.TestCase.settings = PLAYED
 TwoNodeMachine.TestCase.settings = PLAYED
-RingMachine.TestCase.settings = settings(PLAYED, max_examples=5000 if FULL else 200, stateful_step_count=30)
+RingMachine.TestCase.settings = settings(PLAYED, max_examples=5000 if FULL else 60, stateful_step_count=30)
 TestScheduler = Machine.TestCase
 TestSchedulerOfTwoNodes = TwoNodeMachine.TestCase
 TestSchedulerOfARing = RingMachine.TestCase
