@@ -228,7 +228,7 @@ def test_ray_is_kept_where_the_recipe_names_it() -> None:
 
 @pytest.mark.parametrize("file", ["sparkring_rank.yaml", "rank.txt"])
 def test_a_file_of_one_rank_becomes_a_profile_for_all_boxes(file: str) -> None:
-    """What its own box is called and where it is goes, each name of it told; a ring stays one."""
+    """Names and addresses of the recipe's own box are left out, each of them told; a ring stays a ring."""
     found = importers.import_profiles((DATA / file).read_text())
     (made,) = found.profiles
     assert (made["engine"], made["nodes"], made["args"]["tensor-parallel-size"]) == ("vllm", 4, 4)

@@ -252,7 +252,7 @@ async def test_nothing_starts_on_a_node_whose_runtime_gives_no_answer(cluster: C
 async def test_a_rank_that_is_paused_ends_the_engine_with_its_number_and_box(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One look may meet a process that is continued at once: only the second in a row counts."""
+    """A single look may meet a process that is continued at once: only the second in a row counts."""
     monkeypatch.setattr(group_end, "RANKS_EVERY_S", 0.01)
     looks: list[int] = []
 

@@ -53,7 +53,7 @@ def virtual_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 class History:
-    """One history: what the supervisor would do, and the boxes under it."""
+    """A history: the moves of the supervisor, and the boxes under it."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.chance = random.Random(seed)

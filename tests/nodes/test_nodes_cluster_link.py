@@ -137,7 +137,7 @@ async def test_an_end_that_answered_and_falls_silent_is_a_fault_and_one_behind_a
 
 
 async def test_a_cable_between_two_workers_is_tried_by_one_of_them_and_its_cut_names_both() -> None:
-    """This box has no way to see it: the node tells what its own script has tried."""
+    """The node tells what its own script has tried, as this box has no way to see it."""
 
     def end(cable: int, place: int) -> Link:
         return Link(interface=f"eth{cable}", address=f"10.{cable}.0.{place}", prefix=24)

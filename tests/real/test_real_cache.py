@@ -134,7 +134,7 @@ def test_each_shard_of_a_real_vllm_leaves_once_it_is_unmapped(new_daemon: Any, e
 def test_the_next_model_is_read_ahead_while_the_one_before_it_answers(
     new_daemon: Any, llama: Path, weights: Path, cached: Callable[[], int]
 ) -> None:
-    """What was read while the old engine drained, the new one does not read from the disk again."""
+    """Weights read while the old engine drained are not read from the disk again."""
     assert cached() == 0
     daemon = new_daemon(runtime="process", stop_grace_s=20, side_by_side=False, min_dwell_s=0, guard="off")
     daemon.write("small", tiny_profiles.llama_document(llama, args={"ctx-size": 16384, "parallel": 1}, variants={}))

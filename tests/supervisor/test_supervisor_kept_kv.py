@@ -20,7 +20,7 @@ PROOF = Proof(tokens=2000, bytes=200_000, prefill_s=4, save_s=0.5, answer="spark
 
 
 class Llama:
-    """One llama-server after another in the same place: `slots` is what the present one holds."""
+    """llama-servers in the same place, one after another: `slots` are those of the present one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -104,7 +104,7 @@ async def ground(tmp_path: Path, make_profile: Any, unused_tcp_port: int) -> Asy
 
 
 async def started(ground: Any) -> Any:
-    """What comes back at the start of the profile's next engine."""
+    """Start the profile's next engine; return what comes back."""
     ground.llama.restart()
     await ground.kept.prepare()
     return await ground.kept.restore(ground.url, "image")

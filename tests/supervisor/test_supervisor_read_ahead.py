@@ -37,7 +37,7 @@ def cached(file: Path) -> int:
 
 
 class Box:
-    """What a read-ahead asks of the supervisor; `looks` counts how often the guard was asked."""
+    """Stand-in for the tools that a read-ahead uses; `looks` counts how often the guard was asked."""
 
     def __init__(self, make_profile: Any, weights: Path, *, warns_after: int = 10**9, **profile: Any) -> None:
         given = {"engine": "llamacpp", "gpu": False, "models": {"target": {"path": str(weights)}}}

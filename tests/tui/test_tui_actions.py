@@ -290,7 +290,7 @@ async def test_a_key_pressed_twice_while_its_plan_is_made_asks_once(stage: Any, 
 
 
 async def test_keys_typed_while_a_dialog_thinks_wait_for_it(stage: Any, box: Any) -> None:
-    """They are not pressed on the page below; Escape gives up waiting."""
+    """Keys are not pressed on the page below; Escape gives up waiting."""
     async with stage(box.snapshot()) as on:
         on.daemon.plan = gate = Gate(on.daemon.plan)
         await on.press("2", "j", "s", "e", "enter")

@@ -76,7 +76,7 @@ LINES = (
 @pytest.mark.parametrize("before", LINES)
 @pytest.mark.parametrize("line", LINES)
 def test_only_the_cells_that_changed_are_drawn_anew(before: Line, line: Line) -> None:
-    """What is left out of the region is the same in both rows, and nothing more than it is in it."""
+    """Cells outside the region are the same in both rows, and the region has no more than it needs."""
 
     def cells(row: Line) -> list[tuple[str, Style]]:
         found = [(part, span.style) for span in row for char in span.text for part in (char, "")[: cell_len(char)]]
