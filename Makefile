@@ -14,7 +14,7 @@ HAS_REAL := [ "$$(uname -m)" = x86_64 ] || { echo "The real vLLM of the tests is
 # Compiled modules are kept, whatever the shell says: tests start programs by the hundred.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv demo test full engines check loops format lint types contracts unit share metrics bench browser ab clean lock
+.PHONY: help venv demo test full engines check loops format lint types contracts unit share metrics bench ab clean lock
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -48,6 +48,7 @@ test: engines ## what a commit needs: every unit, contract and property test, an
 full: engines ## every test, with a table of where the time goes; ROOMS=real,two_hosts: those folders of tests/ only
 	@sh tests/two_hosts/ray.sh
 	@sh tests/podman/docker.sh
+	@sh tests/browser/setup.sh $(BIN)/python
 	@SPARKDASH_FULL=1 $(TEST_ENV) $(PYTEST) --times $(foreach room,$(subst $(,), ,$(ROOMS)),tests/$(room))
 
 engines: $(VENV)/.dev # what the tests run against: podman, two hosts, a real vLLM and llama-server, two clients
@@ -87,10 +88,6 @@ metrics: $(VENV)/.dev ## how easy the source is to read, in figures
 
 bench: $(VENV)/.dev ## benchmarks: ratios against a peer in the same run, never part of the tests
 	@for b in tests/perf/*.py; do echo "== $$b"; $(BIN)/python $$b; done
-
-browser: $(VENV)/.dev ## the page for browsers in a real Chromium (needs Debian's chromium)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check playwright==1.65.2
-	@$(BIN)/python tests/browser/page.py
 
 ab: $(VENV)/.dev ## A/B over two real engines, killed in the middle: some ten minutes
 	@$(HAS_REAL)

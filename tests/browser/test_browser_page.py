@@ -1,0 +1,228 @@
+"""The gateway's page in a real Chromium, against a demo of its own. SPARKDASH_PICTURES names a folder for pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+if TYPE_CHECKING:  # installed for `make full` alone
+    from playwright.sync_api import Browser, Page, Request
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
+
+TARGET, SECOND = "qwen2.5-coder-7b", "gemma-3-4b"
+VIEWS = ("now", "try", "requests", "profiles", "history", "logs", "box")
+SIZES = ((390, 844), (820, 1180), (1920, 1080))
+FIRST_PAINT_BYTES = 100_000
+WAIT_MS = 60_000
+ENTRIES = "performance.getEntriesByType('resource').concat(performance.getEntriesByType('navigation'))"
+PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+
+OpenPage = Callable[..., "Page"]
+
+
+@contextmanager
+def program(*words: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Run a daemon; give its root URL."""
+    argv = [sys.executable, "-m", "sparkdash", *words]
+    merged = {**os.environ, **(env or {})}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=merged) as child:
+        try:
+            assert child.stdout is not None
+            found = next(match for line in child.stdout if (match := re.search(r"http://\S+?(?=/v1)", line)))
+            yield found[0]
+        finally:
+            child.send_signal(signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("a real browser needs chromium (sh tests/browser/setup.sh)")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with program("demo", "--headless", "--speed", "3") as root:
+        yield root
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = Path(os.environ.get("SPARKDASH_PICTURES") or tmp_path_factory.mktemp("pictures"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[OpenPage]:
+    """Open pages whose scripts may not fail."""
+    opened, errors = list[Any](), list[str]()
+
+    def open_page(url: str, size: tuple[int, int] = (1440, 900), scheme: str = "dark") -> Page:
+        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+        opened.append(context)
+        context.set_default_timeout(WAIT_MS)
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(url)
+        return page
+
+    yield open_page
+    for context in opened:
+        context.close()
+    assert not errors
+
+
+@pytest.fixture
+def page(open_page: OpenPage, url: str) -> Page:
+    """The demo's page, connected."""
+    page = open_page(url)
+    wait_until_live(page)
+    return page
+
+
+def expect(shown: Any) -> Any:
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=WAIT_MS)
+    return expect(shown)
+
+
+def wait_until_live(page: Page) -> None:
+    expect(page.locator("#link.live")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}px")
+def test_every_view_fits_and_asks_no_other_host(
+    open_page: OpenPage, url: str, pictures: Path, size: tuple[int, int], scheme: str
+) -> None:
+    """Little comes before the first paint, too."""
+    asked: list[Request] = []
+    page = open_page(url, size, scheme)
+    page.on("request", lambda request: asked.append(request))
+    wait_until_live(page)
+    page.wait_for_selector("#chart canvas")
+    entries = page.evaluate(f"{ENTRIES}.map((e) => [e.name, e.transferSize, e.startTime])")
+    painted = page.evaluate(PAINTED)
+    assert sum(taken for _, taken, start in entries if start <= painted) < FIRST_PAINT_BYTES, entries
+    for view in VIEWS:
+        page.goto(f"{url}/ui#/{view}")
+        page.wait_for_selector(f".view-{view} h2")
+        page.screenshot(path=pictures / f"{view}-{size[0]}-{scheme}.png")
+        assert page.evaluate("document.documentElement.scrollWidth") == size[0], view
+    assert {urlsplit(request.url).netloc for request in asked} == {urlsplit(url).netloc}
+
+
+def begin_switch(page: Page, name: str) -> None:
+    """Choose a model by the keyboard alone, up to the button of its plan."""
+    page.click("#switch")
+    page.fill("#find", name)
+    expect(page.locator(".models tbody tr")).to_have_count(1)
+    page.locator("[data-do=use]").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#dialog-acts .main")).to_be_visible()
+    page.locator("#dialog-acts .main").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".view-now")
+
+
+def test_a_load_that_is_cancelled_never_serves(page: Page) -> None:
+    begin_switch(page, SECOND)
+    page.click("[data-do=cancel-loads]")
+    page.click("#dialog-acts .danger")
+    page.wait_for_selector("progress", state="detached")
+    expect(page.locator("#engines article .good", has_text="serves")).to_have_count(1)
+
+
+def test_the_keyboard_alone_switches(page: Page) -> None:
+    begin_switch(page, TARGET)
+    expect(page.locator("#engines article", has_text=TARGET)).to_contain_text("serves")
+
+
+def ask(page: Page, question: str) -> None:
+    page.wait_for_selector("#send:visible")
+    page.fill("#question", question)
+    page.press("#question", "Enter")
+
+
+def test_a_chat_shows_its_rates_can_be_ended_and_compares_two_models(page: Page, url: str, pictures: Path) -> None:
+    page.goto(f"{url}/ui#/try/{TARGET}")
+    ask(page, "What is unified memory?")
+    expect(page.locator("#turns-0 .rates").first).to_contain_text("tok/s")
+    expect(page.locator("#turns-0 .rates").first).to_contain_text("TTFT")
+    ask(page, "Tell me a very long story.")
+    page.locator("#turns-0 article").nth(1).locator(".answer", has_text="simulated").wait_for()
+    page.click("#halt")
+    expect(page.locator("#turns-0 .rates").nth(1)).to_contain_text("stopped")
+    page.check("#two")
+    page.select_option("#model-1", SECOND)
+    expect(page.locator("#together")).to_contain_text(f"{SECOND} is asked after {TARGET}")
+    ask(page, "Compare yourself.")
+    expect(page.locator("#turns-1 .rates")).to_contain_text("tok/s")
+    expect(page.locator("#turns-1 .rates")).to_contain_text("with its load")
+    page.screenshot(path=pictures / "compared.png")
+
+
+def keys(*words: str, env: Mapping[str, str]) -> str:
+    argv = [sys.executable, "-m", "sparkdash", "keys", *words]
+    return subprocess.run(argv, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def test_a_key_is_asked_for_and_asked_for_again_when_it_is_revoked(open_page: OpenPage, tmp_path: Path) -> None:
+    env = {f"SPARKDASH_{name}_DIR": f"{tmp_path}/{name}" for name in ("CONFIG", "STATE", "CACHE")}
+    secrets = {name: json.loads(keys("add", name, "--scope", "control", "--json", env=env))["key"] for name in "ab"}
+    with program("serve", "--port", "0", "--runtime", "process", env=env) as url:
+        page = open_page(url)
+        page.wait_for_selector("#key:focus")
+        page.fill("#key", "sk-sparkdash-wrong")
+        page.press("#key", "Enter")
+        expect(page.locator("#key-why")).to_contain_text("key")
+        page.wait_for_selector("#key:focus")
+        page.fill("#key", secrets["a"])
+        page.press("#key", "Enter")
+        wait_until_live(page)
+        expect(page.locator("#key-form")).to_be_hidden()
+        keys("revoke", "a", env=env)
+        page.wait_for_selector("#key:focus")
+        expect(page.locator("#view")).to_be_hidden()
+        assert page.evaluate("sessionStorage.length + localStorage.length") == 0
+
+
+def test_a_page_that_nobody_looks_at_leaves_the_feed_and_returns_to_it(browser: Browser, url: str) -> None:
+    page = browser.new_context().new_page()
+    page.clock.install()
+    page.goto(url)
+    page.wait_for_selector("#link.live")
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/api/events"), timeout=WAIT_MS):
+        show(page, hidden=True)
+        page.clock.fast_forward(31_000)
+    expect(page.locator("#link.lost")).to_be_attached()
+    page.clock.run_for(30_000)
+    assert page.locator("#link.live").count() == 0
+    show(page, hidden=False)
+    wait_until_live(page)
+
+
+def show(page: Page, *, hidden: bool) -> None:
+    told = json.dumps(hidden)
+    page.evaluate(f"Object.defineProperty(document, 'hidden', {{ value: {told}, configurable: true }})")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
