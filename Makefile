@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes
 # podman as a small machine needs it (tests/podman/containers.conf says why)
 TEST_ENV := CONTAINERS_CONF=$(CURDIR)/tests/podman/containers.conf
-# Side by side, as tests/conftest.py groups them: they wait so much that two cores carry four.
-JOBS ?= 4
+# Side by side, as tests/conftest.py groups them: they wait so much that two cores carry six (468 s; four: 587 s).
+JOBS ?= 6
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadscope --no-loadscope-reorder
 # The lock of the real engine holds Intel's libraries: elsewhere it ends in pip's words about them.
 HAS_REAL := [ "$$(uname -m)" = x86_64 ] || { echo "The real vLLM of the tests is for x86_64, and this is $$(uname -m): make unit runs what needs neither it nor podman."; exit 1; }
