@@ -1,14 +1,10 @@
-"""Recipes of the agents that came in 2026, which take an OpenAI-compatible server of their owner's.
-
-Pure.
-"""
+"""Recipes of the agents that came in 2026, which take an OpenAI-compatible server of their owner's. Pure."""
 
 from __future__ import annotations
 
 from sparkdash.connect.recipe import (
     LONG_S,
     VARIABLE,
-    ClientProtocol,
     ConfigFile,
     FileFormat,
     GatewayTarget,
@@ -16,10 +12,6 @@ from sparkdash.connect.recipe import (
     Recipe,
     Setup,
 )
-
-
-def _env(target: GatewayTarget) -> dict[str, str]:
-    return {VARIABLE: target.secret} if target.key else {}
 
 
 def _crush(target: GatewayTarget) -> Setup:
@@ -42,7 +34,7 @@ def _crush(target: GatewayTarget) -> Setup:
     schema = {"$schema": "https://charm.land/crush.json"}
     return Setup(
         files=(ConfigFile("~/.config/crush/crush.json", FileFormat.JSON, content, same="id", seed=schema),),
-        env=_env(target),
+        env=target.env,
         run="crush",
         notes=("small is the same model, so that titles never cause a swap.",),
     )
@@ -61,7 +53,7 @@ def _droid(target: GatewayTarget) -> Setup:
     }
     return Setup(
         files=(ConfigFile("~/.factory/settings.json", FileFormat.JSON, {"customModels": [model]}, same="displayName"),),
-        env=_env(target),
+        env=target.env,
         steps=(f"droid, then /model: {target.model} (sparkdash)",),
         notes=("Without a terminal: `droid exec -m MODEL`; a wrong name lists those that it has. It needs no login.",),
     )
@@ -103,7 +95,7 @@ def _hermes(target: GatewayTarget) -> Setup:
     }
     return Setup(
         files=(ConfigFile("~/.hermes/config.yaml", FileFormat.YAML, {"model": model}),),
-        env=_env(target),
+        env=target.env,
         run="hermes",
         notes=(
             "Without max_tokens it asks for an answer as long as the whole context, which engines refuse.",
@@ -133,7 +125,7 @@ def _openclaw(target: GatewayTarget) -> Setup:
     content = {"models": {"mode": "merge", "providers": {"sparkdash": provider}}, "agents": {"defaults": primary}}
     return Setup(
         files=(ConfigFile("~/.openclaw/openclaw.json", FileFormat.JSON, content, same="id"),),
-        env=_env(target),
+        env=target.env,
         run="openclaw",
         notes=("Its gateway reads the file again by itself; a key's variable must be set where the gateway runs.",),
     )
@@ -146,11 +138,10 @@ def _openhands(target: GatewayTarget) -> Setup:
         "LLM_API_KEY": target.secret,
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     }
-    words = ("openhands", "--override-with-envs")
     return Setup(
         env=env,
-        run=" ".join(words),
-        launch=Launch(words, env),
+        run="openhands --override-with-envs",
+        launch=Launch(("openhands", "--override-with-envs"), env),
         notes=(
             "Without --override-with-envs it ignores the variables. They are not stored.",
             "It streams nothing and gives up after 300 s: have a large model loaded first (`sparkdash use`).",
@@ -159,7 +150,6 @@ def _openhands(target: GatewayTarget) -> Setup:
 
 
 def _roo(target: GatewayTarget) -> Setup:
-    eyes = ", Image Support" if target.sees else ""
     return Setup(
         steps=(
             "Open Roo Code's settings (the gear), Providers.",
@@ -167,7 +157,8 @@ def _roo(target: GatewayTarget) -> Setup:
             f"Base URL: {target.v1}",
             f"API Key: {target.secret}",
             f"Model: {target.model}",
-            f"Model Configuration: Context Window Size {target.context}, Max Output Tokens {target.output}{eyes}",
+            f"Model Configuration: Context Window Size {target.context}, Max Output Tokens {target.output}"
+            + (", Image Support" if target.sees else ""),
             f"VS Code's settings.json: roo-cline.apiRequestTimeout {LONG_S}",
         ),
         notes=("apiRequestTimeout is in seconds; the default is 600.",),
@@ -175,33 +166,16 @@ def _roo(target: GatewayTarget) -> Setup:
 
 
 RECIPES = (
-    Recipe("crush", "Crush", ClientProtocol.CHAT, _crush, "charmbracelet/crush, README.md, 2026; not run here"),
-    Recipe(
-        "droid",
-        "Factory's Droid",
-        ClientProtocol.CHAT,
-        _droid,
-        "Droid 0.215.0, run; docs.factory.ai/model-independence/byok",
-    ),
+    Recipe("crush", "Crush", _crush, "charmbracelet/crush, README.md, 2026; not run here"),
+    Recipe("droid", "Factory's Droid", _droid, "Droid 0.215.0, run; docs.factory.ai/model-independence/byok"),
     Recipe(
         "goose",
         "Goose",
-        ClientProtocol.CHAT,
         _goose,
         "aaif-goose/goose, documentation/docs/guides/environment-variables.md, 2026; not run here",
     ),
-    Recipe(
-        "hermes",
-        "Hermes Agent",
-        ClientProtocol.CHAT,
-        _hermes,
-        "Hermes Agent 0.19.0, run; its website/docs/user-guide/configuration.md",
-    ),
-    Recipe("openclaw", "OpenClaw", ClientProtocol.CHAT, _openclaw, "docs.openclaw.ai/providers/vllm, 2026"),
-    Recipe(
-        "openhands", "OpenHands", ClientProtocol.CHAT, _openhands, "OpenHands 1.16.0, run; OpenHands-CLI's README.md"
-    ),
-    Recipe(
-        "roo", "Roo Code", ClientProtocol.CHAT, _roo, "docs.roocode.com/providers/openai-compatible, 2026; not run here"
-    ),
+    Recipe("hermes", "Hermes Agent", _hermes, "Hermes Agent 0.19.0, run; its website/docs/user-guide/configuration.md"),
+    Recipe("openclaw", "OpenClaw", _openclaw, "docs.openclaw.ai/providers/vllm, 2026"),
+    Recipe("openhands", "OpenHands", _openhands, "OpenHands 1.16.0, run; OpenHands-CLI's README.md"),
+    Recipe("roo", "Roo Code", _roo, "docs.roocode.com/providers/openai-compatible, 2026; not run here"),
 )

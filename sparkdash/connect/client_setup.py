@@ -15,9 +15,6 @@ from sparkdash.connect.recipe import MASK, ConfigFile, GatewayTarget, Language, 
 from sparkdash.errors import HostError
 from sparkdash.paths import LARGE, read_small_text, replace_file
 
-_REMARK = {Language.PYTHON: "#", Language.JAVASCRIPT: "//"}
-"""Comment marker of each language."""
-
 
 def mask_key(text: str, target: GatewayTarget) -> str:
     return text.replace(target.key, MASK) if target.key else text
@@ -26,13 +23,9 @@ def mask_key(text: str, target: GatewayTarget) -> str:
 def setup_page(recipe: Recipe, setup: Setup, target: GatewayTarget) -> str:
     lines = [f"{recipe.title}: {target.model} at {target.root}", ""]
     for file in setup.files:
-        lines += [f"# {file.path or 'its configuration file'}", _whole(file)]
+        lines += [f"# {file.path or 'its configuration file'}", merge_file("", file)]
     after = remaining_steps(setup, target)
     return mask_key("\n".join(lines) + ("\n" if setup.files and after else "") + after, target)
-
-
-def _whole(file: ConfigFile) -> str:
-    return merge_file("", file)
 
 
 def remaining_steps(setup: Setup, target: GatewayTarget) -> str:
@@ -44,7 +37,7 @@ def _rest(setup: Setup, target: GatewayTarget) -> Iterator[str]:
     if setup.env:
         yield ""
     for snippet in setup.snippets:
-        yield f"{_REMARK[snippet.language]} {snippet.language}"
+        yield f"{'#' if snippet.language is Language.PYTHON else '//'} {snippet.language}"
         yield snippet.text
     yield from (f"{number}. {step}" for number, step in enumerate(setup.steps, 1))
     if setup.steps:
@@ -58,7 +51,10 @@ def _rest(setup: Setup, target: GatewayTarget) -> Iterator[str]:
 
 
 def setup_facts(recipe: Recipe, setup: Setup, target: GatewayTarget) -> dict[str, Any]:
-    files = [{"path": file.path, "format": file.format, "text": mask_key(_whole(file), target)} for file in setup.files]
+    files = [
+        {"path": file.path, "format": file.format, "text": mask_key(merge_file("", file), target)}
+        for file in setup.files
+    ]
     return {
         "client": recipe.name,
         "title": recipe.title,

@@ -74,12 +74,12 @@ _CLAUDE_FILE = "~/.claude/sparkdash.json"
 
 
 def _claude_code(target: GatewayTarget) -> Setup:
-    models = ("OPUS", "SONNET", "FABLE")
+
     env = {
         "ANTHROPIC_BASE_URL": target.root,
         "ANTHROPIC_AUTH_TOKEN": target.secret,
         "ANTHROPIC_MODEL": target.model,
-        **{f"ANTHROPIC_DEFAULT_{name}_MODEL": target.model for name in models},
+        **{f"ANTHROPIC_DEFAULT_{name}_MODEL": target.model for name in ("OPUS", "SONNET", "FABLE")},
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": "auto",
         "CLAUDE_CODE_SUBAGENT_MODEL": "inherit",
         "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",
@@ -144,9 +144,9 @@ def _codex(target: GatewayTarget) -> Setup:
     }
     return Setup(
         files=(ConfigFile("~/.codex/sparkdash.config.toml", FileFormat.TOML, content),),
-        env={VARIABLE: target.secret} if target.key else {},
+        env=target.env,
         run="codex --profile sparkdash",
-        launch=Launch(("codex", *_codex_options(content)), {VARIABLE: target.secret} if target.key else {}),
+        launch=Launch(("codex", *_codex_options(content)), target.env),
         notes=(
             "stream_idle_timeout_ms: the default is 300 s. model_context_window: the default for an unknown model is "
             "272000 tokens.",
@@ -176,7 +176,19 @@ def _continue_dev(target: GatewayTarget) -> Setup:
         "defaultCompletionOptions": {"contextLength": target.context, "maxTokens": target.output},
         "requestOptions": {"timeout": LONG_MS},
     }
-    models = [model, *([] if target.autocomplete is None else [_continue_autocomplete(target, target.autocomplete)])]
+    models: list[dict[str, object]] = [model]
+    if target.autocomplete is not None:
+        models.append(
+            {
+                "name": f"sparkdash {target.autocomplete} (autocomplete)",
+                "provider": "openai",
+                "model": target.autocomplete,
+                "apiBase": target.v1,
+                "apiKey": target.secret,
+                "roles": ["autocomplete"],
+                "requestOptions": {"headers": {"X-Sparkdash-Priority": "autocomplete"}},
+            }
+        )
     head = {"name": "Local", "version": "1.0.0", "schema": "v1"}
     hole = "Continue marks the cursor in the way of the model that it reads from the name, such as qwen and coder."
     return Setup(
@@ -187,18 +199,6 @@ def _continue_dev(target: GatewayTarget) -> Setup:
             *([hole] if target.autocomplete else []),
         ),
     )
-
-
-def _continue_autocomplete(target: GatewayTarget, model: str) -> dict[str, object]:
-    return {
-        "name": f"sparkdash {model} (autocomplete)",
-        "provider": "openai",
-        "model": model,
-        "apiBase": target.v1,
-        "apiKey": target.secret,
-        "roles": ["autocomplete"],
-        "requestOptions": {"headers": {"X-Sparkdash-Priority": "autocomplete"}},
-    }
 
 
 def _copilot_cli(target: GatewayTarget) -> Setup:
@@ -235,10 +235,6 @@ def _jetbrains(target: GatewayTarget) -> Setup:
     )
 
 
-_LIBRECHAT_HEAD = {"version": "1.3.0"}
-"""Version of the format, not of LibreChat, which exits at its start when the file has none."""
-
-
 def _librechat(target: GatewayTarget) -> Setup:
     endpoint = {
         "name": "sparkdash",
@@ -249,9 +245,10 @@ def _librechat(target: GatewayTarget) -> Setup:
         "titleModel": "auto",
         "modelDisplayLabel": "sparkdash",
     }
+    head = {"version": "1.3.0"}  # of the format, not of LibreChat, which exits at its start when the file has none
     return Setup(
-        files=(ConfigFile(None, FileFormat.YAML, {"endpoints": {"custom": [endpoint]}}, seed=_LIBRECHAT_HEAD),),
-        env={VARIABLE: target.secret} if target.key else {},
+        files=(ConfigFile(None, FileFormat.YAML, {"endpoints": {"custom": [endpoint]}}, seed=head),),
+        env=target.env,
         notes=(
             "titleModel `auto` is whatever runs, so titles never cause a swap.",
             "In a container, 127.0.0.1 is the container itself. Run it with the host's network, or give sparkdash "
@@ -314,17 +311,12 @@ def _opencode(target: GatewayTarget) -> Setup:
     }
     name = f"sparkdash/{target.model}"
     schema = {"$schema": "https://opencode.ai/config.json"}
-    content = {
-        "provider": {"sparkdash": provider},
-        "model": name,
-        "small_model": name,
-    }
-    env = {VARIABLE: target.secret} if target.key else {}
+    content = {"provider": {"sparkdash": provider}, "model": name, "small_model": name}
     return Setup(
         files=(ConfigFile("~/.config/opencode/opencode.json", FileFormat.JSON, content, seed=schema),),
-        env=env,
+        env=target.env,
         run=f"opencode -m {name}",
-        launch=Launch(("opencode",), {"OPENCODE_CONFIG_CONTENT": json.dumps(content), **env}),
+        launch=Launch(("opencode",), {"OPENCODE_CONFIG_CONTENT": json.dumps(content), **target.env}),
         notes=(
             "small_model is the same model: opencode asks for title and answer at once, and two models would swap.",
             "Some versions always give up after 300 s of silence. sparkdash sends bytes every 5 s while a model loads.",
@@ -360,11 +352,7 @@ def _qwen_code(target: GatewayTarget) -> Setup:
         "baseUrl": target.v1,
         "generationConfig": {"timeout": LONG_MS, "maxRetries": 1, "contextWindowSize": target.context},
     }
-    content = {
-        "env": {VARIABLE: target.secret},
-        "modelProviders": {"openai": [model]},
-        "model": {"name": target.model},
-    }
+    content = {"env": {VARIABLE: target.secret}, "modelProviders": {"openai": [model]}, "model": {"name": target.model}}
     return Setup(
         files=(ConfigFile("~/.qwen/settings.json", FileFormat.JSON, content, same="id"),),
         run="qwen --auth-type openai",
@@ -421,83 +409,61 @@ def _zed(target: GatewayTarget) -> Setup:
 
 
 _FOUND = (
-    Recipe(
-        "aider",
-        "aider",
-        ClientProtocol.CHAT,
-        _aider,
-        "aider 0.86.2; aider.chat/docs/config/options, adv-model-settings",
-    ),
+    Recipe("aider", "aider", _aider, "aider 0.86.2; aider.chat/docs/config/options, adv-model-settings"),
     Recipe(
         "claude-code",
         "Claude Code",
-        ClientProtocol.MESSAGES,
         _claude_code,
         "Claude Code 2.1.329, measured against a recording server; code.claude.com/docs/en/settings",
+        ClientProtocol.MESSAGES,
     ),
-    Recipe(
-        "cline", "Cline", ClientProtocol.CHAT, _cline, "Cline 3.0.65; docs.cline.bot/provider-config/openai-compatible"
-    ),
+    Recipe("cline", "Cline", _cline, "Cline 3.0.65; docs.cline.bot/provider-config/openai-compatible"),
     Recipe(
         "codex",
         "Codex",
-        ClientProtocol.RESPONSES,
         _codex,
         "Codex 0.169.0, measured against a recording server; developers.openai.com/codex/config-advanced",
+        ClientProtocol.RESPONSES,
     ),
-    Recipe("continue", "Continue", ClientProtocol.CHAT, _continue_dev, "Continue 1.5.47; docs.continue.dev/reference"),
+    Recipe("continue", "Continue", _continue_dev, "Continue 1.5.47; docs.continue.dev/reference"),
     Recipe(
         "copilot-cli",
         "GitHub Copilot CLI",
-        ClientProtocol.CHAT,
         _copilot_cli,
         "Copilot CLI 1.0.102, run against sparkdash; its `copilot help providers`",
     ),
     Recipe(
         "jetbrains",
         "JetBrains AI Assistant",
-        ClientProtocol.CHAT,
         _jetbrains,
         "jetbrains.com/help/ai-assistant/use-custom-models (2026); not run here",
     ),
     Recipe(
         "librechat",
         "LibreChat",
-        ClientProtocol.CHAT,
         _librechat,
         "librechat.ai/docs/configuration/librechat_yaml/object_structure/custom_endpoint (2026), "
         "librechat-data-provider 0.8.524; not run here",
     ),
-    Recipe("llm", "llm", ClientProtocol.CHAT, _llm, "llm 0.36; llm.datasette.io/en/stable/other-models.html"),
+    Recipe("llm", "llm", _llm, "llm 0.36; llm.datasette.io/en/stable/other-models.html"),
     Recipe(
-        "open-webui",
-        "Open WebUI",
-        ClientProtocol.CHAT,
-        _open_webui,
-        "Open WebUI 0.12.4, its env.py and routers/openai.py; not run here",
+        "open-webui", "Open WebUI", _open_webui, "Open WebUI 0.12.4, its env.py and routers/openai.py; not run here"
     ),
-    Recipe("opencode", "opencode", ClientProtocol.CHAT, _opencode, "opencode 1.18.33; opencode.ai/docs/config"),
-    Recipe("pi", "pi", ClientProtocol.CHAT, _pi, "pi 0.73.1; packages/coding-agent/docs/models.md and settings.md"),
-    Recipe(
-        "qwen-code",
-        "Qwen Code",
-        ClientProtocol.CHAT,
-        _qwen_code,
-        "qwen-code 0.15.10; docs/users/configuration/model-providers.md",
-    ),
+    Recipe("opencode", "opencode", _opencode, "opencode 1.18.33; opencode.ai/docs/config"),
+    Recipe("pi", "pi", _pi, "pi 0.73.1; packages/coding-agent/docs/models.md and settings.md"),
+    Recipe("qwen-code", "Qwen Code", _qwen_code, "qwen-code 0.15.10; docs/users/configuration/model-providers.md"),
     Recipe(
         "vscode",
         "VS Code (Copilot Chat)",
-        ClientProtocol.CHAT,
         _vscode,
         "code.visualstudio.com/docs, language models, 2026-07; not run here",
     ),
     Recipe(
         "zed",
         "Zed",
-        ClientProtocol.ROUTER,
         _zed,
         "zed.dev/docs/ai/use-a-local-model (2026), crates/llama_cpp; not run here",
+        ClientProtocol.ROUTER,
     ),
     *agents.RECIPES,
     *libraries.RECIPES,

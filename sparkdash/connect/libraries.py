@@ -9,7 +9,6 @@ from sparkdash.connect.recipe import (
     LONG_MS,
     LONG_S,
     VARIABLE,
-    ClientProtocol,
     GatewayTarget,
     Language,
     Recipe,
@@ -17,7 +16,6 @@ from sparkdash.connect.recipe import (
     Snippet,
 )
 
-_JS_HEADERS = '{ "X-Sparkdash-Keep-Alive": "whitespace" }'
 _JS_NOTE = (
     "Node's fetch always gives up after 300 s without a byte. The header makes sparkdash send white space before a "
     "whole answer while a model loads (docs/requests.md). Streams are kept alive in any case."
@@ -36,15 +34,23 @@ def _code(language: Language, text: str, target: GatewayTarget) -> Snippet:
         "CONTEXT": str(target.context),
         "LONG_S": str(LONG_S),
         "LONG_MS": str(LONG_MS),
-        "HEADERS": _JS_HEADERS,
+        "HEADERS": '{ "X-Sparkdash-Keep-Alive": "whitespace" }',
     }
     for word, value in values.items():
         text = text.replace(f"<{word}>", value)
     return Snippet(language, ("import os\n\n" if "os.environ" in text else "") + text)
 
 
-def _env(target: GatewayTarget) -> dict[str, str]:
-    return {VARIABLE: target.secret} if target.key else {}
+def _library(programs: Mapping[Language, str], *notes: str) -> Callable[[GatewayTarget], Setup]:
+    def setup(target: GatewayTarget) -> Setup:
+        snippets = tuple(_code(language, text, target) for language, text in programs.items())
+        return Setup(env=target.env, snippets=snippets, notes=notes)
+
+    return setup
+
+
+def _python(text: str, *notes: str) -> Callable[[GatewayTarget], Setup]:
+    return _library({Language.PYTHON: text}, *notes)
 
 
 _OPENAI_PYTHON = """\
@@ -68,34 +74,12 @@ console.log(answer.choices[0].message.content);
 """
 
 
-def _openai(target: GatewayTarget) -> Setup:
-    return Setup(
-        env=_env(target),
-        snippets=(
-            _code(Language.PYTHON, _OPENAI_PYTHON, target),
-            _code(Language.JAVASCRIPT, _OPENAI_NODE, target),
-        ),
-        notes=("Python waits 600 s without `timeout`, and posts the request twice more.", _JS_NOTE),
-    )
-
-
 _LANGCHAIN = """\
 from langchain_openai import ChatOpenAI
 
 model = ChatOpenAI(base_url=<V1>, api_key=<KEY>, model=<MODEL>)
 print(model.invoke("Hello").text)
 """
-
-
-def _langchain(target: GatewayTarget) -> Setup:
-    return Setup(
-        env=_env(target),
-        snippets=(_code(Language.PYTHON, _LANGCHAIN, target),),
-        notes=(
-            "It has no time-out of its own.",
-            "OpenAIEmbeddings needs check_embedding_ctx_length=False, or it fetches OpenAI's tokenizer.",
-        ),
-    )
 
 
 _LLAMA_INDEX = """\
@@ -114,14 +98,6 @@ print(model.complete("Hello"))
 """
 
 
-def _llama_index(target: GatewayTarget) -> Setup:
-    return Setup(
-        env=_env(target),
-        snippets=(_code(Language.PYTHON, _LLAMA_INDEX, target),),
-        notes=("Without `timeout` it waits 60 s, four times over.", "It takes an unknown model to have 3900 tokens."),
-    )
-
-
 _AI_SDK = """\
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText } from "ai";
@@ -136,10 +112,6 @@ const sparkdash = createOpenAICompatible({
 const { text } = await generateText({ model: sparkdash(<MODEL>), prompt: "Hello" });
 console.log(text);
 """
-
-
-def _ai_sdk(target: GatewayTarget) -> Setup:
-    return Setup(env=_env(target), snippets=(_code(Language.JAVASCRIPT, _AI_SDK, target),), notes=(_JS_NOTE,))
 
 
 _LITELLM = """\
@@ -158,7 +130,7 @@ print(answer.choices[0].message.content)
 
 def _litellm(target: GatewayTarget) -> Setup:
     return Setup(
-        env={"LITELLM_LOCAL_MODEL_COST_MAP": "True", **_env(target)},
+        env={"LITELLM_LOCAL_MODEL_COST_MAP": "True", **target.env},
         snippets=(_code(Language.PYTHON, _LITELLM, target),),
         notes=(
             "`hosted_vllm/` passes requests on as they are; `openai/` changes some.",
@@ -205,51 +177,69 @@ for await (const part of answer) process.stdout.write(part.message.content);
 """
 
 
-def _python(text: str, *notes: str) -> Callable[[GatewayTarget], Setup]:
-    """Make the set-up of a library that is for Python alone."""
-    return lambda target: Setup(env=_env(target), snippets=(_code(Language.PYTHON, text, target),), notes=notes)
-
-
 def _ollama(target: GatewayTarget) -> Setup:
-    return Setup(
-        env=_env(target),
-        snippets=(
-            _code(Language.PYTHON, _OLLAMA_PYTHON, target),
-            _code(Language.JAVASCRIPT, _OLLAMA_NODE, target),
-        ),
-        notes=(
-            f"Other programs for Ollama: OLLAMA_HOST={target.root}. They name profiles and their aliases as models.",
-            "Node gives up after 300 s without a byte; a stream is kept alive.",
-        ),
-    )
+    return _library(
+        {Language.PYTHON: _OLLAMA_PYTHON, Language.JAVASCRIPT: _OLLAMA_NODE},
+        f"Other programs for Ollama: OLLAMA_HOST={target.root}. They name profiles and their aliases as models.",
+        "Node gives up after 300 s without a byte; a stream is kept alive.",
+    )(target)
 
 
 RECIPES = (
-    Recipe("ollama", "Ollama's libraries", ClientProtocol.CHAT, _ollama, "ollama 0.6.3 (PyPI), 0.6.4 (npm)"),
+    Recipe("ollama", "Ollama's libraries", _ollama, "ollama 0.6.3 (PyPI), 0.6.4 (npm)"),
     Recipe(
         "openai-agents",
         "OpenAI Agents SDK",
-        ClientProtocol.CHAT,
         _python(_OPENAI_AGENTS, "Its traces would go to OpenAI: they are switched off."),
         "openai-agents 0.24.0",
     ),
     Recipe(
         "pydantic-ai",
         "Pydantic AI",
-        ClientProtocol.CHAT,
         _python(_PYDANTIC_AI, "Without `timeout` it waits 600 s, three times over."),
         "pydantic-ai-slim 2.68.0",
     ),
     Recipe(
         "smolagents",
         "smolagents",
-        ClientProtocol.CHAT,
         _python(_SMOLAGENTS, "Without `timeout` it waits 600 s, three times over."),
         "smolagents 1.26.0",
     ),
-    Recipe("openai", "openai for Python and Node", ClientProtocol.CHAT, _openai, "openai 3.54 (PyPI), 6.49 (npm); run"),
-    Recipe("langchain", "LangChain", ClientProtocol.CHAT, _langchain, "langchain-openai 1.7.3; run"),
-    Recipe("llama-index", "LlamaIndex", ClientProtocol.CHAT, _llama_index, "llama-index-llms-openai-like 0.8.1; run"),
-    Recipe("ai-sdk", "AI SDK", ClientProtocol.CHAT, _ai_sdk, "ai 7.0.173, @ai-sdk/openai-compatible 3.0.92; run"),
-    Recipe("litellm", "LiteLLM", ClientProtocol.CHAT, _litellm, "litellm 1.103.7; run"),
+    Recipe(
+        "openai",
+        "openai for Python and Node",
+        _library(
+            {Language.PYTHON: _OPENAI_PYTHON, Language.JAVASCRIPT: _OPENAI_NODE},
+            "Python waits 600 s without `timeout`, and posts the request twice more.",
+            _JS_NOTE,
+        ),
+        "openai 3.54 (PyPI), 6.49 (npm); run",
+    ),
+    Recipe(
+        "langchain",
+        "LangChain",
+        _python(
+            _LANGCHAIN,
+            "It has no time-out of its own.",
+            "OpenAIEmbeddings needs check_embedding_ctx_length=False, or it fetches OpenAI's tokenizer.",
+        ),
+        "langchain-openai 1.7.3; run",
+    ),
+    Recipe(
+        "llama-index",
+        "LlamaIndex",
+        _python(
+            _LLAMA_INDEX,
+            "Without `timeout` it waits 60 s, four times over.",
+            "It takes an unknown model to have 3900 tokens.",
+        ),
+        "llama-index-llms-openai-like 0.8.1; run",
+    ),
+    Recipe(
+        "ai-sdk",
+        "AI SDK",
+        _library({Language.JAVASCRIPT: _AI_SDK}, _JS_NOTE),
+        "ai 7.0.173, @ai-sdk/openai-compatible 3.0.92; run",
+    ),
+    Recipe("litellm", "LiteLLM", _litellm, "litellm 1.103.7; run"),
 )

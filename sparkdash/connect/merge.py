@@ -26,7 +26,7 @@ _TRAILING = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
 
 def parse_jsonc(text: str) -> Any:
     try:
-        return json.loads(_TRAILING.sub(_string, _blank(text)))
+        return json.loads(_TRAILING.sub(lambda found: found[1] or "", _blank(text)))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -40,17 +40,9 @@ def is_plain(text: str) -> bool:
     return True
 
 
-def first_brace(text: str) -> int:
-    return _blank(text).index("{")
-
-
 def _blank(text: str) -> str:
     """Blank comments with spaces, so that every other character keeps its position."""
     return _TOKEN.sub(lambda found: found[1] or re.sub(r"[^\n]", " ", found[2]), text)
-
-
-def _string(found: re.Match[str]) -> str:
-    return found[1] or ""
 
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -98,7 +90,8 @@ def merge_file(old: str, file: ConfigFile) -> str:
     wanted = merge_values(before, file.content, file.same)
     if wanted == before:
         return old
-    for candidate in _CANDIDATES[file.format](old, before, wanted, file):
+    candidates = {FileFormat.JSON: _json, FileFormat.TOML: _toml, FileFormat.YAML: _yaml}[file.format]
+    for candidate in candidates(old, before, wanted, file):
         if _holds(candidate, wanted, file):
             return candidate
     raise _refused("it has comments, or is laid out in a way, that would be lost", file)
@@ -175,7 +168,7 @@ def _json(old: str, before: Any, wanted: Any, _file: ConfigFile) -> Iterator[str
     elif isinstance(wanted, Mapping) and all(wanted[key] == value for key, value in before.items()):
         new = {key: value for key, value in wanted.items() if key not in before}
         body = json.dumps(new, indent=width, ensure_ascii=False)[1:].rstrip("}").rstrip()
-        at = first_brace(old) + 1
+        at = _blank(old).index("{") + 1
         yield old[:at] + body + ("," if before else "") + old[at:]
 
 
@@ -223,9 +216,6 @@ def _changed(old: str, key: str, value: object) -> str:
     """Replace a top-level scalar; only where the line has no comment."""
     line = as_yaml({key: value}).rstrip("\n")
     return re.sub(rf"^{re.escape(key)}:[ \t]*[^#\n]*$", lambda _: line, old, count=1, flags=re.MULTILINE)
-
-
-_CANDIDATES = {FileFormat.JSON: _json, FileFormat.TOML: _toml, FileFormat.YAML: _yaml}
 
 
 def _refused(why: str, file: ConfigFile) -> AdmissionError:

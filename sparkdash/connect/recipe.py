@@ -10,8 +10,6 @@ from typing import Any
 LONG_S = 1800
 """Time-out for clients in seconds: a large model loads in up to 15 minutes, and may have to wait for its turn."""
 LONG_MS = LONG_S * 1000
-DUMMY = "sparkdash"
-"""Key sent where the gateway requires none: most clients refuse to run without."""
 MASK = "YOUR_SPARKDASH_KEY"
 """Text printed in place of a key."""
 VARIABLE = "SPARKDASH_KEY"
@@ -44,8 +42,13 @@ class GatewayTarget:
 
     @property
     def secret(self) -> str:
-        """Key to configure: the access key, or a dummy."""
-        return self.key or DUMMY
+        """Key to configure: the access key, or a dummy, as most clients refuse to run without."""
+        return self.key or "sparkdash"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Variable with the key; none where the gateway requires none."""
+        return {VARIABLE: self.key} if self.key else {}
 
     @property
     def context(self) -> int:
@@ -96,7 +99,7 @@ class ConfigFile:
 
 
 class Language(StrEnum):
-    """Programming language of a snippet."""
+    """Language of a snippet."""
 
     PYTHON = "python"
     JAVASCRIPT = "javascript"
@@ -141,6 +144,6 @@ class Recipe:
 
     name: str
     title: str
-    protocol: ClientProtocol
     setup: Callable[[GatewayTarget], Setup]
     source: str
+    protocol: ClientProtocol = ClientProtocol.CHAT
