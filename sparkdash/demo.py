@@ -1,9 +1,7 @@
-"""`sparkdash demo`: the whole product on a simulated box.
+"""`sparkdash demo`: the whole product on a simulated box, with simulated twins of the profiles that ship.
 
-Every profile that ships becomes its simulated twin, engines are processes, the box is `sim.box`, and a little traffic
-keeps the screens alive. Every figure is marked SIMULATED. Rule: it uses folders of its own and never touches the
-owner's daemon, containers or records. Only runs of the bench, which `sparkdash ab` keeps among the owner's, are shared:
-it shows the simulated ones.
+Rule: it uses folders of its own and never touches the owner's daemon, containers or records. Only runs of the bench,
+which `sparkdash ab` keeps among the owner's, are shared.
 """
 
 from __future__ import annotations
@@ -74,14 +72,9 @@ def _watch(options: DemoOptions) -> int:
         tempfile.TemporaryDirectory(prefix="sparkdash-demo-", ignore_cleanup_errors=True) as folder,
     ):
         child = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
             env={**os.environ, LEASH: folder},
-        )
+        )  # fmt: skip
         try:
             from sparkdash.tui.app import run_dashboard as run_tui  # its import runs beside the child's start
 

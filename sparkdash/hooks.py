@@ -25,7 +25,7 @@ from sparkdash.domain.event import (
     Notice,
     SwapChanged,
 )
-from sparkdash.domain.memory import Guard, GuardKill
+from sparkdash.domain.memory import Guard
 from sparkdash.domain.node import NodeState, NodeStatus
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapOutcome
@@ -36,7 +36,6 @@ from sparkdash.units import duration
 from sparkdash.upstream import Upstream, encode_headers
 
 _LOST = frozenset({NodeStatus.UNREACHABLE, NodeStatus.REFUSED})
-_SERVED = frozenset({EngineState.READY, EngineState.DRAINING})
 
 
 class HookEvent(Frozen):
@@ -88,7 +87,13 @@ class HookEventFinder:
     def _of_guard(self, guard: Guard, at: float) -> list[HookEvent]:
         new = [kill for kill in guard.kills if kill.at not in self._kills]
         self._kills.update(kill.at for kill in new)
-        return [self._of_kill(kill, at) for kill in new]
+        return [
+            self._event(
+                HookEventKind.KILLED, at, kill.profile, f"The memory guard killed {kill.profile}: {kill.reason}",
+                available_bytes=kill.available,
+            )
+            for kill in new
+        ]  # fmt: skip
 
     def _of_engine(self, engine: Engine, at: float) -> list[HookEvent]:
         name, before = engine.profile, self._states.get(engine.profile)
@@ -102,10 +107,14 @@ class HookEventFinder:
                 return []
             facts = {"url": engine.url, "load_s": engine.load_s, "nodes": list(engine.nodes)}
             return [self._event(HookEventKind.READY, at, name, f"{name} is ready on {self._host}.", **facts)]
-        if engine.state is EngineState.FAILED and before in _SERVED:
-            why = _why(engine)
+        if engine.state is EngineState.FAILED and before in (EngineState.READY, EngineState.DRAINING):
+            failure = engine.failure
+            why = failure.message if failure else "the reason is not known."
             text = why if why.startswith(f"{name} died") else f"{name} died: {why}"
-            return [self._event(HookEventKind.DIED, at, name, text, **_failure(engine))]
+            facts = {}
+            if failure:
+                facts = {"code": failure.code, "hint": failure.hint_for(name), "exit_code": failure.exit_code}
+            return [self._event(HookEventKind.DIED, at, name, text, **facts)]
         return []
 
     def _of_swap(self, swap: Swap, at: float) -> list[HookEvent]:
@@ -121,25 +130,10 @@ class HookEventFinder:
             return [self._event(HookEventKind.SWAP, at, swap.target, f"{'; '.join(came + left)}.", **facts)]
         if swap.outcome is SwapOutcome.FAILED and swap.target is not None and swap.failure is not None:
             failure = swap.failure
-            hint = failure.hint_for(swap.target)
+            facts |= {"code": failure.code, "hint": failure.hint_for(swap.target), "phase": failure.phase}
             text = f"{swap.target} did not come up: {failure.message}"
-            return [
-                self._event(
-                    HookEventKind.FAILED,
-                    at,
-                    swap.target,
-                    text,
-                    **facts,
-                    code=failure.code,
-                    hint=hint,
-                    phase=failure.phase,
-                )
-            ]
+            return [self._event(HookEventKind.FAILED, at, swap.target, text, **facts)]
         return []
-
-    def _of_kill(self, kill: GuardKill, at: float) -> HookEvent:
-        text = f"The memory guard killed {kill.profile}: {kill.reason}"
-        return self._event(HookEventKind.KILLED, at, kill.profile, text, available_bytes=kill.available)
 
     def _of_nodes(self, nodes: dict[str, NodeState], at: float) -> list[HookEvent]:
         before, self._nodes = self._nodes, {name: node.status for name, node in nodes.items()}
@@ -168,17 +162,6 @@ class HookEventFinder:
         ]  # fmt: skip
 
 
-def _why(engine: Engine) -> str:
-    return engine.failure.message if engine.failure else "the reason is not known."
-
-
-def _failure(engine: Engine) -> dict[str, Any]:
-    failure = engine.failure
-    if failure is None:
-        return {}
-    return {"code": failure.code, "hint": failure.hint_for(engine.profile), "exit_code": failure.exit_code}
-
-
 def example_event(kind: HookEventKind, host: str, at: float) -> HookEvent:
     """Build an event for trying a hook; its details say that it is one."""
     return HookEvent(
@@ -195,7 +178,6 @@ PASSED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "XDG_RUNTIME_DIR", "D
 """Variables that programs need to find others, and to show something on the desktop."""
 WORDS = 500
 """Bytes of a failing command's words, or of a webhook's answer, that are kept."""
-END_LOOK_S = 0.05
 _JSON = encode_headers([(b"Content-Type", b"application/json"), (b"User-Agent", b"sparkdash-hook")])
 
 
@@ -259,16 +241,12 @@ async def _spoken(process: asyncio.subprocess.Process, body: bytes) -> str:
     try:
         # in Python 3.11 `wait` would also wait for children that hold the pipe
         while process.returncode is None:  # noqa: ASYNC110 - no event tells the end alone
-            await asyncio.sleep(END_LOOK_S)
-        _kill_group(process.pid)  # a child that stays would hold the pipe open
+            await asyncio.sleep(0.05)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # a child that stays would hold the pipe open
         return (await words).decode("utf-8", "replace").strip()
     finally:
         words.cancel()
-
-
-def _kill_group(leader: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(leader, signal.SIGKILL)
 
 
 async def _read(stream: asyncio.StreamReader) -> bytes:

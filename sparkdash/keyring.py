@@ -27,7 +27,6 @@ from sparkdash.units import MIB
 PREFIX = "sk-sparkdash-"
 """Begins with `sk-`, as some clients require; the rest lets a scanner of repositories name the origin."""
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-RANDOM_BYTES = 32
 _SPAN = re.compile(r"([1-9]\d{0,4})([mhdw])")
 _UNIT_S = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -91,7 +90,7 @@ def expiry(text: str, now: float) -> float:
 
 def new_secret() -> str:
     """Make a secret of 256 random bits."""
-    return PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+    return PREFIX + secrets.token_urlsafe(32)
 
 
 def digest(secret: str) -> str:
@@ -109,7 +108,6 @@ def matching(keys: Iterable[Key], presented: str) -> Key | None:
 
 
 FILE_NAME = "keys.json"
-OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 GONE_S = 0.5
 """Absence of the file after which its keys no longer count: some editors remove the file for a moment, and without keys
 every client would be let in.
@@ -192,7 +190,7 @@ def _read(path: Path) -> Keys | None:
         text = read_small_file(path)
     except FileNotFoundError:
         return None
-    if mode & OTHERS_WRITE:
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise _unusable(f"Others may write to {path}, and could give themselves keys.", f"chmod 600 {path}")
     try:
         return _File.model_validate_json(text).keys
@@ -270,13 +268,12 @@ def _unusable(
     return ProfileError(what, code="keys_invalid", hint=hint)
 
 
-AUDIT_FILE = "audit.jsonl"
 LIMIT = 8 * MIB
 """Size at which the file becomes `audit.jsonl.old`, so that twice as much is kept."""
 
 
 def audit_file() -> Path:
-    return paths.state_dir() / AUDIT_FILE
+    return paths.state_dir() / "audit.jsonl"
 
 
 def append_entry(path: Path, entry: Mapping[str, object], *, limit: int = LIMIT) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -26,8 +27,6 @@ from sparkdash.wire import ClientConnection, ConnectionLimit, RequestHeadCache, 
 SOCKET_NAME = "daemon.sock"
 BACKLOG = 4096
 """Connections that the kernel queues while a restart takes seconds; capped by net.core.somaxconn, mostly 4,096."""
-
-
 GRACE_S = 3
 """Seconds for which a stop waits for answers that are under way."""
 OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP
@@ -36,8 +35,6 @@ LINGER_S = 0.5
 """Seconds for which a kept connection may bring one more request after the stop, where the next daemon takes over the
 sockets. A busy agent or load generator uses each connection sooner, and is told that it closes.
 """
-
-
 KEPT_FILES = 48
 """Descriptors kept for everything but clients and their engine connections: the daemon's own (25), podman's pipes, the
 database's files.
@@ -178,7 +175,7 @@ def bind_tcp(host: str, port: int) -> socket.socket:
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
-        in_use = isinstance(error, OSError) and "in use" in str(error).lower()
+        in_use = error.errno == errno.EADDRINUSE
         raise HostError(
             f"sparkdash cannot listen on {host}:{port}: {error.strerror}.",
             code="port_in_use" if in_use else "cannot_listen",

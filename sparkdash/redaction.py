@@ -11,14 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-SCHEMES = frozenset({"http", "https"})
-
 
 def is_server(url: str) -> bool:
-    """Return whether a server can be at this URL.
-
-    It has http or https, a host that a network may have, an existing port, and no query, fragment or space.
-    """
+    """Whether a URL has http or https, a host that a network may have, an existing port, and no query or space."""
     try:
         parts = urlsplit(url)
         wrong = parts.port == 0  # asking for the port is what reads it
@@ -26,11 +21,11 @@ def is_server(url: str) -> bool:
     except ValueError:  # brackets without an end, no port at all, or a name that no network has
         return False
     whole = not (parts.query or parts.fragment) and url.isprintable() and " " not in url
-    return parts.scheme in SCHEMES and bool(parts.hostname) and whole and not wrong
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and whole and not wrong
 
 
 def has_login(url: str) -> bool:
-    """Return whether a URL contains a login before its host."""
+    """Whether a URL contains a login before its host."""
     return "@" in urlsplit(url).netloc
 
 

@@ -146,15 +146,13 @@ def _request_keys(profile: Profile) -> Iterator[Hit]:
 
 
 def _ipc(profile: Profile) -> Iterator[Hit]:
-    path = flag_path(profile, "ipc", "shm-size")
-    if path:
+    if path := flag_path(profile, "ipc", "shm-size"):
         text = "podman's, not the engine's; podman refuses --ipc=host together with --shm-size"
         yield Hit(path, text, "Remove it; shared memory is `shm_size: 8g`, beside args.")
 
 
 def _restart(profile: Profile) -> Iterator[Hit]:
-    path = flag_path(profile, "restart")
-    if path:
+    if path := flag_path(profile, "restart"):
         yield Hit(path, "a restart policy would start an engine behind sparkdash's back", "Remove it.")
 
 
@@ -218,39 +216,19 @@ def _sockets(profile: Profile) -> Iterator[Hit]:
             yield Hit(path, text, "Remove it: sparkdash turns RDMA on where both boxes have it.")
 
 
-FLAG_RULES = (
-    Rule(
-        UNKNOWN,
-        Severity.ERROR,
-        "a flag that this version of the engine does not have",
-        FLAG_EVIDENCE,
-        _finder(FlagFault.UNKNOWN),
-        yields=True,
-    ),
-    Rule(
-        "flag-value",
-        Severity.ERROR,
-        "a value of the wrong type, outside the range, or none of the choices",
-        FLAG_EVIDENCE,
-        _finder(FlagFault.VALUE),
-        yields=True,
-    ),
-    Rule(
-        "flag-twice",
-        Severity.WARNING,
-        "two spellings of one flag",
-        FLAG_EVIDENCE,
-        _finder(FlagFault.TWICE),
-        yields=True,
-    ),
-    Rule(
-        "flag-deprecated",
-        Severity.WARNING,
-        "a flag that the engine will drop",
-        FLAG_EVIDENCE,
-        _finder(FlagFault.DEPRECATED),
-        yields=True,
-    ),
+FLAG_RULES = tuple(
+    Rule(name, level, about, FLAG_EVIDENCE, _finder(fault), yields=True)
+    for name, level, fault, about in (
+        (UNKNOWN, Severity.ERROR, FlagFault.UNKNOWN, "a flag that this version of the engine does not have"),
+        (
+            "flag-value",
+            Severity.ERROR,
+            FlagFault.VALUE,
+            "a value of the wrong type, outside the range, or none of the choices",
+        ),
+        ("flag-twice", Severity.WARNING, FlagFault.TWICE, "two spellings of one flag"),
+        ("flag-deprecated", Severity.WARNING, FlagFault.DEPRECATED, "a flag that the engine will drop"),
+    )
 )
 FLAG_RULE_NAMES = frozenset(rule.name for rule in FLAG_RULES)
 
@@ -287,12 +265,9 @@ def _secrets(profile: Profile) -> Iterator[Hit]:
         for path, text in walk_strings((key,), getattr(profile, key)):
             name = next((part for part in reversed(path[1:]) if isinstance(part, str)), "")
             if is_secret(text, name, by_name):
-                yield Hit(path, "looks like a secret", _by_reference(path))
-
-
-def _by_reference(path: KeyPath) -> str:
-    name = path[-1] if path[0] in ("env", "env_by_node") else "NAME"
-    return f"Write `env_from: [{name}]`, set it in the daemon's environment, and revoke this one."
+                variable = path[-1] if path[0] in ("env", "env_by_node") else "NAME"
+                hint = f"Write `env_from: [{variable}]`, set it in the daemon's environment, and revoke this one."
+                yield Hit(path, "looks like a secret", hint)
 
 
 _GENERAL = (
@@ -466,18 +441,15 @@ def _judge(profile: Profile, problem_at: ProblemAt) -> Iterator[tuple[str, Sever
 
 def _hits(profile: Profile) -> list[tuple[Rule, Hit]]:
     """Find violations; a rule that yields stays silent where another one names the same place."""
-    found = [(rule, hit) for rule in _applied(profile) for hit in rule.find(profile)]
+    rules = (*_GENERAL, *adapter_of(profile).rules())
+    applied = [rule for rule in rules if rule.name not in profile.silence and rule.applies(profile)]
+    found = [(rule, hit) for rule in applied for hit in rule.find(profile)]
     named = {(hit.path, _level(rule, hit)) for rule, hit in found if not rule.yields}
 
     def is_named(rule: Rule, hit: Hit) -> bool:
         return not named.isdisjoint({(hit.path, Severity.ERROR), (hit.path, _level(rule, hit))})
 
     return [(rule, hit) for rule, hit in found if not (rule.yields and is_named(rule, hit))]
-
-
-def _applied(profile: Profile) -> list[Rule]:
-    rules = (*_GENERAL, *adapter_of(profile).rules())
-    return [rule for rule in rules if rule.name not in profile.silence and rule.applies(profile)]
 
 
 def _level(rule: Rule, hit: Hit) -> Severity:

@@ -22,8 +22,6 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from sparkdash import paths
 from sparkdash.errors import ProfileError
 
-MOST_ALERTS = 32
-
 
 class Alert(BaseModel):
     """Limit of a figure, in the figure's own unit: seconds, shares of 0..1, bytes, tok/s."""
@@ -56,9 +54,6 @@ class Alert(BaseModel):
 
     def watches(self, profile: str) -> bool:
         return not self.profiles or any(fnmatchcase(profile, one) for one in self.profiles)
-
-
-MOST_HOOKS = 32
 
 
 class HookEventKind(StrEnum):
@@ -296,9 +291,9 @@ class Settings(BaseModel):
     """Named sets of profiles that run side by side: `sparkdash use --set NAME`."""
     history: HistorySettings = HistorySettings()
     """Limits of what the daemon records."""
-    hooks: Annotated[tuple[Hook, ...], Field(max_length=MOST_HOOKS)] = ()
+    hooks: Annotated[tuple[Hook, ...], Field(max_length=32)] = ()
     """Commands and webhooks that are told of events, each a table `[[hooks]]`."""
-    alerts: Annotated[tuple[Alert, ...], Field(max_length=MOST_ALERTS)] = ()
+    alerts: Annotated[tuple[Alert, ...], Field(max_length=32)] = ()
     """Limits of figures, each a table `[[alerts]]`: beyond one, the figure turns red and hooks for `alert` run."""
     min_dwell_s: float = Field(default=30.0, ge=0)
     """Seconds for which an engine in use serves before a request for another one interrupts it.
@@ -465,7 +460,7 @@ def _validated(values: Mapping[str, Any], origin: Mapping[str, str]) -> Settings
 def _invalid(error: ValidationError, origin: Mapping[str, str]) -> ProfileError:
     """Word the wrong keys and values, each with its origin: a file, a variable or an option."""
     found = error.errors(include_url=False)
-    problems = tuple(f"{origin[str(e['loc'][0])]}: {_place(e['loc'])}{_word(e)}" for e in found)
+    problems = tuple(f"{origin[str(e['loc'][0])]}: {'.'.join(map(str, e['loc']))}: {_word(e)}" for e in found)
     unknown = [e["loc"] for e in found if e["type"] == "extra_forbidden"]
     return ProfileError(
         f"The settings are not valid: {problems[0]}.",
@@ -502,10 +497,6 @@ def _table_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for part in get_args(annotation) if (found := _table_in(part))), None)
-
-
-def _place(loc: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, loc)) + ": "
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Profile sources: git collections of recipes and profiles, read at a pinned commit.
 
-Owns: the list of sources, their clones, and what each holds. Must not know: profiles in use, the daemon. Nothing in a
-clone is checked out or run: files are read out of the object database.
+Nothing in a clone is checked out or run: files are read out of the object database.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError
 
@@ -33,9 +32,7 @@ from sparkdash.settings import parse_toml
 from sparkdash.units import natural
 
 SOURCE_NAME = r"^[a-z0-9][a-z0-9.-]{0,39}$"
-_SCHEMES = ("https", "http", "ssh", "git", "file")
 _SCP = re.compile(r"^(?:[\w.-]+@)?[\w.-]+:(?!//)[^\s]+$")
-SHORT_COMMIT = 10
 
 WELL_KNOWN = {
     "spark-arena": "https://github.com/spark-arena/recipe-registry",
@@ -59,7 +56,7 @@ class Source(Frozen):
 
     @property
     def short_commit(self) -> str:
-        return self.commit[:SHORT_COMMIT]
+        return self.commit[:10]
 
 
 def source_url(given: str) -> str:
@@ -73,22 +70,17 @@ def source_url(given: str) -> str:
     if given.startswith("/") or (_SCP.match(given) and "://" not in given):
         return given
     parts = urlsplit(given)
-    if parts.scheme not in _SCHEMES or not (parts.netloc or parts.scheme == "file"):
+    if parts.scheme not in ("https", "http", "ssh", "git", "file") or not (parts.netloc or parts.scheme == "file"):
         raise source_refused(
             f"{given!r} is not the address of a git repository.",
             f"Give https://…, USER@HOST:PATH, an absolute path, or one of {', '.join(WELL_KNOWN)}.",
         )
-    if _has_secret(parts):
+    if parts.password or (parts.username and parts.scheme.startswith("http")):  # an ssh address has a user
         raise source_refused(
             "The address holds a password or token, which would be kept in a file.",
             "Leave it out, and let git's credential helper or an ssh key log in.",
         )
     return given
-
-
-def _has_secret(parts: SplitResult) -> bool:
-    """Whether the address holds a password or token; the user of an ssh address is none."""
-    return bool(parts.password or (parts.username and parts.scheme.startswith("http")))
 
 
 def default_name(given: str) -> str:
@@ -109,9 +101,7 @@ def source_refused(message: str, hint: str | None = None) -> ProfileError:
 
 
 FILE_NAME = "sources.toml"
-_HEAD = """\
-# Collections that profiles can be added from. `sparkdash profiles sources` writes this file.
-"""
+_HEAD = "# Collections that profiles can be added from. `sparkdash profiles sources` writes this file.\n"
 
 
 def sources_file() -> Path:
@@ -236,7 +226,9 @@ def candidate_paths(paths: Iterable[str], folders: Sequence[str]) -> list[str]:
 
 
 def read_entries(source: str, texts: Mapping[str, str]) -> list[Entry]:
-    found = {path: text for path, text in texts.items() if _OWN.search(text) or _is_recipe(text)}
+    found = {
+        path: text for path, text in texts.items() if _OWN.search(text) or (_RECIPE.search(text) and _RUNS.search(text))
+    }
     names = short_names(found)
     entries = [_entry(source, names[path], path, text) for path, text in found.items()]
     return sorted(entries, key=lambda entry: natural(entry.name))
@@ -261,10 +253,6 @@ def matching(entries: Iterable[Entry], words: Sequence[str]) -> list[Entry]:
         for entry in entries
         if all(word in f"{entry.address} {entry.path} {entry.model} {entry.about}".casefold() for word in wanted)
     ]
-
-
-def _is_recipe(text: str) -> bool:
-    return bool(_RECIPE.search(text) and _RUNS.search(text))
 
 
 def _entry(source: str, name: str, path: str, text: str) -> Entry:
@@ -517,9 +505,7 @@ def entries(source: Source) -> list[Entry]:
 
 
 def entry_text(source: Source, name: str) -> tuple[Entry, str]:
-    """Return an entry and its text.
-
-    `name`: its short name, or its path in the repository.
+    """Return an entry, by its short name or its path in the repository, and its text.
 
     Raises:
         ProfileError: entry_unknown, with the nearest names.
@@ -562,10 +548,6 @@ def count_recipes(clone: Clone, commit: str) -> int:
 
 def _recipe_texts(clone: Clone, commit: str) -> dict[str, str]:
     files = {file.path: file for file in clone.files(commit)}
-    manifest = _text(clone, files.get(MANIFEST))
+    manifest = next((text for _, text in clone.texts([files[MANIFEST]])), None) if MANIFEST in files else None
     paths = candidate_paths(files, recipe_folders(manifest))
     return {file.path: text for file, text in clone.texts([files[path] for path in paths[:MOST_FILES]])}
-
-
-def _text(clone: Clone, file: TreeFile | None) -> str | None:
-    return next((text for _, text in clone.texts([file])), None) if file else None

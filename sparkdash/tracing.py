@@ -203,10 +203,11 @@ class OtlpWriter:
 
         # our name is the weaker one: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win
         own = Resource({"service.name": "sparkdash", "service.version": version})
-        told = Resource.create()
-        told = Resource({key: value for key, value in told.attributes.items() if not _is_default(key, value)})
+        told = dict(Resource.create().attributes)
+        if str(told.get("service.name")).startswith("unknown_service"):
+            del told["service.name"]
         self._trace, self._client_span = trace, TraceContextTextMapPropagator().extract
-        self._provider = TracerProvider(resource=own.merge(told), shutdown_on_exit=False)
+        self._provider = TracerProvider(resource=own.merge(Resource(told)), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("sparkdash", version)
 
@@ -232,7 +233,3 @@ class OtlpWriter:
         for child in planned.children:
             self._write(child, trace.set_span_in_context(begun), trace.SpanKind.INTERNAL)
         begun.end(int(planned.end * NS))
-
-
-def _is_default(key: str, value: object) -> bool:
-    return key == "service.name" and str(value).startswith("unknown_service")

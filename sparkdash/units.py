@@ -32,7 +32,6 @@ _CONTROLS = (
 )
 _STEERS = re.compile(f"[{_CONTROLS}]")
 _STEERS_OR_BREAKS = re.compile(rf"[\t\n{_CONTROLS}]")
-_BEYOND = 0xFFFF
 
 
 def printable(text: str) -> str:
@@ -47,7 +46,7 @@ def one_line(text: str) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     code = ord(found[0])
-    if code <= _BEYOND:
+    if code <= 0xFFFF:
         return f"\\u{code:04x}"
     high, low = divmod(code - 0x10000, 0x400)
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
@@ -58,8 +57,6 @@ MIB = 1024**2
 GIB = 1024**3
 
 DASH = "-"
-
-
 _SHORT = ((999.5e6, 1e9, "G"), (999.5e3, 1e6, "M"), (999.5, 1e3, "k"))
 """Least value that is written with a unit, the unit, and its letter."""
 

@@ -56,20 +56,17 @@ NO_LIMIT = None
 """Limit of an order that is answered once it is carried out: the owner's settings say how long a drain may take."""
 
 
-def _feed_reader() -> EventReader[Snapshot | Event]:
-    return EventReader({"snapshot": read_snapshot, "fact": read_event})
-
-
-def _pull_reader() -> EventReader[PullProgress]:
-    return EventReader({"progress": partial(read_answer, TypeAdapter(PullProgress))})
-
-
 class ControlApi:
     """Every call. A client that inherits this class has them as methods, which take keyword arguments."""
 
     state = Call("GET", "/api/state", NoParameters, Snapshot, "Everything that is known now")
     events = Stream(
-        "GET", "/api/events", FeedPosition, _feed_reader, "The feed: a snapshot, then facts", silence_s=FEED_S
+        "GET",
+        "/api/events",
+        FeedPosition,
+        lambda: EventReader[Snapshot | Event]({"snapshot": read_snapshot, "fact": read_event}),
+        "The feed: a snapshot, then facts",
+        silence_s=FEED_S,
     )
     profiles = Call("GET", "/api/profiles", NoParameters, ProfileList, "The catalog")
     profile = Call("GET", "/api/profiles/{name:path}", ProfileName, Profile, "One whole profile, by name or alias")
@@ -201,7 +198,13 @@ class ControlApi:
     change_setting = Call(
         "POST", "/api/settings", SettingBody, SettingList, "Change one setting of config.toml, or remove it"
     )
-    pull = Stream("POST", "/api/pull-image", PullBody, _pull_reader, "Fetch a profile's image")
+    pull = Stream(
+        "POST",
+        "/api/pull-image",
+        PullBody,
+        lambda: EventReader({"progress": partial(read_answer, TypeAdapter(PullProgress))}),
+        "Fetch a profile's image",
+    )
     reload = Call("POST", "/api/reload", NoParameters, ProfileList, "Read the profiles again")
     traffic = Call("POST", "/api/traffic", TrafficBody, Done, "Switch the demo's own traffic")
     shutdown = Call("POST", "/api/shutdown", ShutdownBody, Done, "End the daemon", status=202)

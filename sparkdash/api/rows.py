@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_UNKNOWN_KIND = "union_tag_invalid"
 _SNAPSHOT = TypeAdapter(Snapshot)
 
 
@@ -65,7 +64,9 @@ def read_event(content: str) -> Event:
     try:
         return EVENT.validate_json(content, extra="ignore")
     except ValidationError as error:
-        if any(problem["type"] != _UNKNOWN_KIND for problem in error.errors(include_url=False, include_input=False)):
+        if any(
+            problem["type"] != "union_tag_invalid" for problem in error.errors(include_url=False, include_input=False)
+        ):
             raise
         told = json.loads(content)
         return Event(seq=told["seq"], at=told["at"], fact=Withheld())
@@ -178,7 +179,9 @@ class Row(Generic[P]):
         try:
             rest = self.request(*args, **kwargs).model_dump(mode="json", exclude_unset=True)
         except ValidationError as error:
-            raise AdmissionError(f"{self.path}: {_first_problem(error)}.", code="invalid_request") from None
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = f"{self.path}: {'.'.join(map(str, first['loc']))}"
+            raise AdmissionError(f"{where}: {first['msg']}.", code="invalid_request") from None
 
         def filled(part: re.Match[str]) -> str:
             return quote(str(rest.pop(part["name"])), safe="/" if part["slashes"] else "")
@@ -188,16 +191,8 @@ class Row(Generic[P]):
             return HttpCall(self.method, target, rest)
         query = {name: int(value) if isinstance(value, bool) else value for name, value in rest.items()}
         given = {name: value for name, value in query.items() if value is not None}
-        return HttpCall(self.method, f"{target}?{_encoded(given)}" if given else target, None)
-
-
-def _first_problem(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-
-
-def _encoded(query: Mapping[str, object]) -> str:
-    return urlencode(query, doseq=True, quote_via=quote, safe="")
+        encoded = urlencode(given, doseq=True, quote_via=quote, safe="")
+        return HttpCall(self.method, f"{target}?{encoded}" if given else target, None)
 
 
 class Call(Row[P], Generic[P, T]):
@@ -224,7 +219,7 @@ class Call(Row[P], Generic[P, T]):
         self.silence_s = silence_s
 
     def read(self, content: bytes) -> T:
-        """Read the answer; raises as `tolerance.read_answer`."""
+        """Read the answer; raises as `read_answer`."""
         return read_answer(TypeAdapter(self.answer), content)
 
     @overload
@@ -241,7 +236,6 @@ class DocumentCall(Call[P, bytes]):
     """Route whose answer is JSON of a shape that only its readers know."""
 
     def read(self, content: bytes) -> bytes:
-        """Return the answer as it came."""
         return content
 
 

@@ -75,6 +75,7 @@ def connect(
       sparkdash connect continue --autocomplete qwen2.5-coder-7b --write
       sparkdash connect zed --url http://spark.lan:8484 --json
     """
+    from sparkdash.connect.client_setup import setup_facts, setup_page
     from sparkdash.connect.clients import RECIPES, find_recipe
 
     if listed:
@@ -91,16 +92,17 @@ def connect(
         return _write(chosen, file, place, yes=yes, as_json=as_json, new_key=_lacks_key(place, url))
     if _lacks_key(place, url):
         print_note(_get_key(chosen, "connect"))
-    return _print(chosen, chosen.setup(place), place, as_json=as_json)
+    if as_json:
+        return print_json(setup_facts(chosen, chosen.setup(place), place))
+    return print_text(setup_page(chosen, chosen.setup(place), place), nl=False)
 
 
 def _list(recipes: list[Recipe], *, as_json: bool) -> None:
     if as_json:
         print_json([{"name": r.name, "title": r.title, "protocol": r.protocol, "source": r.source} for r in recipes])
     else:
-        print_text(
-            "\n".join(format_table(("client", "", "protocol"), [(r.name, r.title, r.protocol) for r in recipes], "<<<"))
-        )
+        rows = [(r.name, r.title, r.protocol) for r in recipes]
+        print_text("\n".join(format_table(("client", "", "protocol"), rows, "<<<")))
 
 
 def target_of(model: str | None, url: str | None, autocomplete: str | None = None) -> GatewayTarget:
@@ -206,20 +208,8 @@ def _lacks_key(place: GatewayTarget, url: str | None = None) -> bool:
 
 
 def _get_key(recipe: Recipe, command: str) -> str:
-    return (
-        f"The gateway wants a key: `SPARKDASH_KEY=$(sparkdash keys add {recipe.name}) "
-        f"sparkdash {command} {recipe.name}`"
-        " makes one."
-    )
-
-
-def _print(recipe: Recipe, setup: Setup, place: GatewayTarget, *, as_json: bool) -> None:
-    from sparkdash.connect.client_setup import setup_facts, setup_page
-
-    if as_json:
-        print_json(setup_facts(recipe, setup, place))
-    else:
-        print_text(setup_page(recipe, setup, place), nl=False)
+    typed = f"SPARKDASH_KEY=$(sparkdash keys add {recipe.name}) sparkdash {command} {recipe.name}"
+    return f"The gateway wants a key: `{typed}` makes one."
 
 
 def _write(

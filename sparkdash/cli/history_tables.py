@@ -33,11 +33,7 @@ class AskedPeriod(NamedTuple):
 
 
 def parse_period(since: str, until: str, now: float) -> AskedPeriod:
-    """Parse both ends.
-
-    Raises:
-        AdmissionError: code `period_invalid`.
-    """
+    """Parse both ends. Raises AdmissionError: code `period_invalid`."""
     begin, end = parse_moment(since, now), parse_moment(until, now)
     if begin >= end:
         raise AdmissionError(
@@ -68,8 +64,6 @@ def parse_moment(text: str, now: float) -> float:
 _SKETCHED = ("wait_s", "ttft_s", "decode_tok_s")
 _PLAIN = tuple(name for name in UsageTotals.model_fields if name not in _SKETCHED)
 _QUANTILES = tuple((name, share) for name in _SKETCHED for share in ("p50", "p90", "p95", "p99"))
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""First characters of a formula."""
 WITHIN = "Quantiles are within 1 %."
 
 
@@ -172,7 +166,7 @@ def _csv_cell(cell: object) -> object:
     """Return a cell for CSV; a text that a spreadsheet would take for a formula, such as a client's word, is quoted."""
     if cell is None:
         return ""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 def usage_table(report: UsageReport) -> HistoryTable:
@@ -190,7 +184,13 @@ def usage_table(report: UsageReport) -> HistoryTable:
         align="<" + ">" * (len(head) - 1),
         least=("Wh", "think", "wait p95", "waited", "cached", "p95", "prompt", "failed"),
         raw_head=(*_PLAIN, *(f"{name}_{share}" for name, share in _QUANTILES)),
-        raw_rows=[_raw_usage(row) for row in report.rows],
+        raw_rows=[
+            (
+                *(getattr(row, name) for name in _PLAIN),
+                *(getattr(getattr(row, name), share) for name, share in _QUANTILES),
+            )
+            for row in report.rows
+        ],
         nothing="No request ended in this period.",
         foot=_energy(report) + WITHIN,
     )
@@ -220,11 +220,6 @@ def _energy(report: UsageReport) -> str:
     if report.busy_wh is None or report.idle_wh is None:
         return ""
     return f"Energy: {report.busy_wh:.1f} Wh while requests ran, {report.idle_wh:.1f} Wh while none ran. "
-
-
-def _raw_usage(row: UsageTotals) -> tuple[object, ...]:
-    plain = (getattr(row, name) for name in _PLAIN)
-    return (*plain, *(getattr(getattr(row, name), share) for name, share in _QUANTILES))
 
 
 def _usage_row(row: UsageTotals) -> tuple[str, ...]:

@@ -36,8 +36,6 @@ from sparkdash.settings import Settings
 UNKNOWN_NODE = "SECOND_NODE"
 """Name of a worker's node where no other node was added."""
 
-EXPLAINED = "Words such as ADDRESS_OF_… stand for what sparkdash finds on each node at a start."
-
 
 def planned_nodes(profile: Profile, known: Settings, others: tuple[Node, ...]) -> tuple[NodeLaunch, ...]:
     """Return the nodes that a launch of the profile would have; () for this box alone."""
@@ -45,17 +43,14 @@ def planned_nodes(profile: Profile, known: Settings, others: tuple[Node, ...]) -
         return () if profile.node in (None, LOCAL) else (_other(profile.node, others, alone=True),)
     workers = [node.name for node in others][: profile.nodes - 1]
     workers += [UNKNOWN_NODE] * (profile.nodes - 1 - len(workers))
-    return (_local(known), *(_other(name, others) for name in workers))
-
-
-def _local(known: Settings) -> NodeLaunch:
-    return NodeLaunch(
+    here = NodeLaunch(
         name=LOCAL,
         address=f"ADDRESS_OF_{LOCAL}",
         hf_home=str(known.hf_home.expanduser()),
         cache_dir=str(known.cache_dir.expanduser()),
         link=_link(LOCAL, None),
     )
+    return (here, *(_other(name, others) for name in workers))
 
 
 def _other(name: str | None, others: tuple[Node, ...], *, alone: bool = False) -> NodeLaunch:
@@ -88,14 +83,6 @@ def local_images(runtime: Runtime, names: Iterable[str]) -> Mapping[str, Image]:
     return asyncio.run(inventory.image_presence(runtime, names))
 
 
-class NodeCommand(NamedTuple):
-    """Command that starts an engine's container on one node."""
-
-    node: str
-    argv: list[str]
-    shell: str
-
-
 class EngineCommand(NamedTuple):
     """Command that starts an engine: the runtime's argv, and the same as shell text."""
 
@@ -106,7 +93,7 @@ class EngineCommand(NamedTuple):
     cannot_run: str | None
     """Reason why the profile cannot run; None if it can."""
     nodes: list[dict[str, object]] = []
-    """NodeCommand of each node, the serving one first; empty for this box alone."""
+    """`node`, `argv` and `shell` of each node, the serving one first; empty for this box alone."""
 
 
 def configured_catalog(places: Sequence[Path] | None = None) -> Catalog:
@@ -142,12 +129,8 @@ def _place(place: Path) -> Catalog:
     if not place.is_file():
         return load_catalog([place])
     folder = load_catalog([place.parent])
-    mine = {name: profile for name, profile in folder.profiles.items() if _file(profile) == str(place)}
+    mine = {name: one for name, one in folder.profiles.items() if one.source.rpartition(":")[0] == str(place)}
     return Catalog(mine, tuple(problem for problem in folder.problems if problem.file == str(place)), folder.problem_at)
-
-
-def _file(profile: Profile) -> str:
-    return profile.source.rpartition(":")[0]
 
 
 def estimate_need(profile: Profile) -> Need:
@@ -186,12 +169,16 @@ def engine_command(name: str, *, anyway: bool = False) -> EngineCommand:
     known = settings.load_settings()
     profile = _managed(name) if anyway else _startable(name, "`--anyway` prints its command anyway.")
     runtime = make_runtime(known)
-    spec = container_spec(profile, known, image_id=_image_id(runtime, profile))
+    image_id = None
+    with suppress(HostError):
+        image_id = asyncio.run(runtime.image_id(profile.image)) if profile.image and runtime.containerised else None
+    spec = container_spec(profile, known, image_id=image_id)
     argv = runtime.command(spec)
     commands = [(one.node, runtime.command(one)) for one in (spec, *spec.workers)]
-    nodes = [NodeCommand(node, words, shell(words))._asdict() for node, words in commands]
-    placed = nodes if spec.workers or spec.node != LOCAL else []
-    return EngineCommand(profile.name, known.runtime, argv, shell(argv), profile.cannot_run, placed)
+    nodes: list[dict[str, object]] = []
+    if spec.workers or spec.node != LOCAL:
+        nodes = [{"node": node, "argv": words, "shell": shell(words)} for node, words in commands]
+    return EngineCommand(profile.name, known.runtime, argv, shell(argv), profile.cannot_run, nodes)
 
 
 def export_spec(name: str) -> tuple[Profile, ContainerSpec]:
@@ -225,12 +212,6 @@ def _managed(name: str) -> Profile:
             code="not_managed",
         )
     return profile
-
-
-def _image_id(runtime: Runtime, profile: Profile) -> str | None:
-    with suppress(HostError):
-        return asyncio.run(runtime.image_id(profile.image)) if profile.image and runtime.containerised else None
-    return None
 
 
 def make_runtime(known: Settings) -> Runtime:

@@ -86,13 +86,9 @@ def _profile(name: str) -> tuple[Profile, Snapshot | None]:
             code="other_box",
             hint=f"Run `sparkdash nodes copy {name}` on {world.daemon.host}.",
         )
-    return _needing(profile), world
-
-
-def _needing(profile: Profile) -> Profile:
     if why := profile.fetches_nothing:
         raise AdmissionError(f"There is nothing to copy for {profile.name}: {why}.", code="nothing_to_copy")
-    return profile
+    return profile, world
 
 
 def _node(to: str | None) -> str:
@@ -136,7 +132,7 @@ async def _copied(
 
     show = _Shown(as_json)
     plan = await shipper.plan(profile, node, image=image, weights=weights, on_progress=show.step)
-    show.clear()
+    show.line.clear()
     if dry:
         _print_plan(plan, as_json)
         return
@@ -148,7 +144,7 @@ async def _copied(
     async with aclosing(shipper.copy(profile, plan)) as reports:
         async for report in reports:
             show.step(report)
-    show.clear()
+    show.line.clear()
     if as_json and not plan.missing:
         print_json_line({"profile": plan.profile, "node": node, "missing_bytes": 0, "done": True})
 
@@ -157,7 +153,7 @@ def _print_plan(plan: CopyPlan, as_json: bool) -> None:
     if as_json:
         print_json({**plan.model_dump(mode="json"), "missing_bytes": plan.missing_bytes})
         return
-    rows = [(item.kind.value, item.name, size(item.bytes) if item.bytes else "-", _fate(item)) for item in plan.items]
+    rows = [(item.kind.value, item.name, size(item.bytes) if item.bytes else DASH, _fate(item)) for item in plan.items]
     print_text("\n".join(format_table(("needs", "which", "size", f"to {plan.node}"), rows, "<<><")))
 
 
@@ -175,7 +171,7 @@ class _Shown:
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
-        self._line = LiveLine()
+        self.line = LiveLine()
         self._last: tuple[object, ...] = ()
 
     def step(self, report: CopyProgress) -> None:
@@ -187,18 +183,15 @@ class _Shown:
             if now != self._last:
                 print_json_line(report)
         elif report.done:
-            self._line.clear()
+            self.line.clear()
             print_text(copied_text(report))
         else:
             full = int(BAR * (share or 0.0))
             bar = f"{'█' * full}{'░' * (BAR - full)}"
             tenth = f" {percent(int(10 * share) / 10)}" if share is not None else ""
             words = copy_line(report)
-            self._line.draw(f"{report.name}  {bar}  {words}", f"{report.name}: {report.step}{tenth}")
+            self.line.draw(f"{report.name}  {bar}  {words}", f"{report.name}: {report.step}{tenth}")
         self._last = now
-
-    def clear(self) -> None:
-        self._line.clear()
 
 
 HEAD = ("test", "from", "streams", "size", "Gb/s", "MB/s", "time")
@@ -267,7 +260,6 @@ def _keep(run: LinkRun) -> None:
 
 
 def _last(node: str) -> LinkRun:
-    from sparkdash.errors import AdmissionError
     from sparkdash.nodes.link_bench import kept_runs
 
     if not (runs := kept_runs(node)):

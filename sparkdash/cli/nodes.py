@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from sparkdash.domain.node import Link, Node, NodeFacts, NodeState
 
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
-EQUAL_S = 0.5
-"""Difference of clocks below which they count as equal; the reading itself takes some of it."""
 HEAD = ("name", "ssh", "state", "link", "rate", "podman", "driver", "host key")
 LEAST = ("host key", "driver", "podman", "rate", "link")
 """Columns that a narrow terminal omits, first to last."""
@@ -53,8 +51,6 @@ def complete_node(incomplete: str) -> list[str]:
 
 
 NodeName = Annotated[str, typer.Argument(metavar="NAME", help="The node's name.", autocompletion=complete_node)]
-
-
 MaybeNodeName = Annotated[
     str | None, typer.Argument(metavar="NAME", help="A node's name.", autocompletion=complete_node)
 ]
@@ -206,8 +202,9 @@ def add(
 
     from sparkdash import settings
     from sparkdash.cli.running_daemon import reload_daemon
-    from sparkdash.domain.node import NODE_NAME
+    from sparkdash.domain.node import NODE_NAME, Node
     from sparkdash.nodes import node_file
+    from sparkdash.nodes.ssh.ssh_command import fingerprint as print_of
 
     if not re.match(NODE_NAME, name):
         raise typer.BadParameter("up to 31 small letters, digits and dashes", param_hint="NAME")
@@ -215,16 +212,12 @@ def add(
     node_file.refuse_taken_name(name, node_file.read_nodes(path))
     key, seen_port = asyncio.run(_first_sight(name, ssh, port))
     _accept(name, ssh, key, fingerprint, yes=yes)
-    from sparkdash.domain.node import Node as NewNode
-
-    node = NewNode(
-        name=name, ssh=ssh, port=seen_port, host_key=key, address=address, interface=interface, hf_home=hf_home
-    )
+    node = Node(name=name, ssh=ssh, port=seen_port, host_key=key, address=address, interface=interface, hf_home=hf_home)
     facts = asyncio.run(_log_in(node, settings.load_settings().runtime))
     node_file.add_node(path, node)
     told = reload_daemon()
     if as_json:
-        print_json({"node": node, "fingerprint": _fingerprint(key), "facts": facts})
+        print_json({"node": node, "fingerprint": print_of(key), "facts": facts})
         return
     print_text(_facts_text(facts))
     print_note(f"Added {name}." + ("" if told else " The daemon uses it from its next start."))
@@ -239,8 +232,9 @@ async def _first_sight(name: str, target: str, port: int | None) -> tuple[str, i
 
 def _accept(name: str, target: str, key: str, wanted: str | None, *, yes: bool) -> None:
     from sparkdash.errors import HostError
+    from sparkdash.nodes.ssh.ssh_command import fingerprint
 
-    shown = _fingerprint(key)
+    shown = fingerprint(key)
     if wanted is not None:
         if wanted.removeprefix("SHA256:").rstrip("=") != shown.removeprefix("SHA256:"):
             raise HostError(
@@ -263,12 +257,6 @@ def _accept(name: str, target: str, key: str, wanted: str | None, *, yes: bool) 
         raise typer.Exit(1)
 
 
-def _fingerprint(key: str) -> str:
-    from sparkdash.nodes.ssh.ssh_command import fingerprint
-
-    return fingerprint(key)
-
-
 async def _log_in(node: Node, runtime: str) -> NodeFacts:
     """Read the facts of the node over its first connection. Raises HostError."""
     from sparkdash.nodes.ssh.connection import NodeConnection
@@ -288,7 +276,7 @@ def _facts_text(facts: NodeFacts) -> str:
         ("podman", facts.runtime_version or "not found: engines need it"),
         ("driver", f"{facts.driver or DASH}, CUDA {facts.cuda or DASH}"),
         ("disk", f"{size(facts.disk_free)} free" if facts.disk_free is not None else DASH),
-        ("clock", DASH if offset is None else f"{offset:+.1f} s" if abs(offset) >= EQUAL_S else "equal"),
+        ("clock", DASH if offset is None else f"{offset:+.1f} s" if abs(offset) >= 0.5 else "equal"),
         *(("link", _link_text(link)) for link in facts.links),
     ]
     return "\n".join(f"{label:8} {text}" for label, text in rows)

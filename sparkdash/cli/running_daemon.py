@@ -11,6 +11,7 @@ def start_daemon_if_needed(profile: str | None = None) -> None:
     Raises:
         DaemonError: it does not serve, or the owner named an address where nothing answers.
     """
+    from sparkdash import paths
     from sparkdash.client import launch
 
     def tell() -> None:
@@ -20,7 +21,7 @@ def start_daemon_if_needed(profile: str | None = None) -> None:
             check_name(profile)
         from sparkdash.cli.output import print_note  # the dashboard's start seldom needs it
 
-        print_note(f"No daemon runs: starting one in the background; its log: {launch.log_file()}")
+        print_note(f"No daemon runs: starting one in the background; its log: {paths.daemon_log()}")
 
     launch.ensure_daemon(starting=tell)
 

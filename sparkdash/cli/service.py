@@ -8,11 +8,11 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from shlex import join, quote
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -22,9 +22,6 @@ from sparkdash.cli.parameters import AsJson, Yes
 from sparkdash.errors import DaemonError, HostError
 from sparkdash.paths import PYTHON, read_small_file, read_small_text
 from sparkdash.units import DASH
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class ServiceAction(StrEnum):
@@ -106,7 +103,8 @@ def _install_helper(user: str | None, *, root: Path | None, yes: bool, force: bo
     written = helper.install(files, root or Path("/"), force=force)
     print_note(f"Wrote {' and '.join(written)}.")
     if root is None:
-        print_note(f"{name} can test it (the kernel drops its caches): {join(_start(uid))}")
+        start = helper.START if uid == 0 else ("sudo", "-n", *helper.START)
+        print_note(f"{name} can test it (the kernel drops its caches): {join(start)}")
 
 
 def _uninstall_helper(*, root: Path | None, force: bool, dry_run: bool) -> None:
@@ -153,12 +151,6 @@ def _hand_over(*words: str) -> None:
     raise HostError("This needs root. Nothing was changed.", code="needs_root", hint=f"Type: {command}")
 
 
-def _start(uid: int) -> tuple[str, ...]:
-    from sparkdash.host.memory.helper import START
-
-    return START if uid == 0 else ("sudo", "-n", *START)
-
-
 def _ask(question: str, *, yes: bool) -> None:
     if yes:
         return
@@ -192,7 +184,11 @@ def install_service(
     else:
         _run(steps)
         print_note("The daemon runs. `sparkdash status` shows it; `journalctl --user -u sparkdash -f` follows its log.")
-    return _linger_hint()
+    if systemd.lingers() is False:
+        print_note(
+            "The daemon ends with your last logout. `loginctl enable-linger` starts it at boot and keeps it running."
+        )
+    return None
 
 
 def uninstall_service(*, force: bool = False, dry_run: bool = False) -> None:
@@ -223,13 +219,14 @@ def _status(*, as_json: bool) -> None:
     path = _path()
     written = read_small_text(path) if path.exists() else None
     known, problem = _unit_properties()
+    lingers = systemd.lingers()
     program = None if written is None else systemd.program(written)
     facts = {
         "unit": str(path),
         "program": program,
         "written": written is not None,
         "ours": written is not None and systemd.ours(written),
-        "lingers": systemd.lingers(),
+        "lingers": lingers,
         "systemd": known,
         "problem": problem,
     }
@@ -238,9 +235,10 @@ def _status(*, as_json: bool) -> None:
     whose = "" if not written else "" if systemd.ours(written) else "  (not written by sparkdash)"
     print_text(f"unit      {path if written else DASH}{whose}")
     if program:
-        print_text(f"program   {program}{_lost(program)}")
+        gone = "" if Path(program).exists() else "  no longer exists: `sparkdash service install` writes the unit again"
+        print_text(f"program   {program}{gone}")
     print_text(f"state     {_state(known)}")
-    print_text(f"lingers   {_yes_or_no(systemd.lingers())}")
+    print_text(f"lingers   {DASH if lingers is None else 'yes' if lingers else 'no'}")
     if problem:
         print_note(problem)
     return None
@@ -264,14 +262,6 @@ def _state(known: dict[str, str] | None) -> str:
     if known.get("ActiveState") == "active":
         words.append(f"pid {known.get('MainPID')}, {known.get('NRestarts')} restarts, {known.get('StatusText')}")
     return ", ".join(words)
-
-
-def _lost(program: str) -> str:
-    return "" if Path(program).exists() else "  no longer exists: `sparkdash service install` writes the unit again"
-
-
-def _yes_or_no(fact: bool | None) -> str:
-    return DASH if fact is None else "yes" if fact else "no"
 
 
 def _path() -> Path:
@@ -339,15 +329,6 @@ def _write(path: Path, text: str) -> None:
         fresh.replace(path)
     except OSError as error:
         raise HostError(f"{path} cannot be written: {error.strerror}.", code="folder_unusable") from None
-
-
-def _linger_hint() -> None:
-    from sparkdash.host.systemd import lingers
-
-    if lingers() is False:
-        print_note(
-            "The daemon ends with your last logout. `loginctl enable-linger` starts it at boot and keeps it running."
-        )
 
 
 _COMPLETIONS = (".bash_completions/sparkdash.sh", ".zfunc/_sparkdash", ".config/fish/completions/sparkdash.fish")

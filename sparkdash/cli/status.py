@@ -25,7 +25,7 @@ from sparkdash.cli.output import (
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, ProfileName, Yes, complete_profile
 from sparkdash.cli.use import announce_plan
 from sparkdash.errors import AdmissionError
-from sparkdash.units import age, duration, gib, percent
+from sparkdash.units import age, duration, gib, number, percent, tokens
 
 if TYPE_CHECKING:
     from sparkdash.client.client import Client
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from sparkdash.domain.swap import Plan
 
 
-REDRAWS_PER_S = 4
 EVERY = "all"
-NOTHING = "No profile is parked."
 
 
 def status(
@@ -76,11 +74,7 @@ def status(
 
     with Client() as client:
         world = client.state()
-    if as_json:
-        print_json(world)
-    else:
-        print_text(_text(world))
-    return None
+    return print_json(world) if as_json else print_text(_text(world))
 
 
 def _release(profile: str, *, as_json: bool) -> None:
@@ -96,7 +90,7 @@ def _release(profile: str, *, as_json: bool) -> None:
     elif released:
         print_text(f"Released: {', '.join(released)}.")
     else:
-        print_text(NOTHING if profile == EVERY else f"{name} was not parked.")
+        print_text("No profile is parked." if profile == EVERY else f"{name} was not parked.")
 
 
 def _text(world: Snapshot) -> str:
@@ -128,7 +122,7 @@ def _canvas(as_json: bool) -> Iterator[Callable[[Snapshot], None]]:
         console = make_console(sys.stdout)
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         try:
-            with Live(console=console, refresh_per_second=REDRAWS_PER_S) as live:
+            with Live(console=console, refresh_per_second=4) as live:
                 yield lambda world: live.update(Text(_text(world)))
         finally:
             console.show_cursor()  # however early the end comes
@@ -156,7 +150,6 @@ def evidence_of(world: Snapshot, profile: str) -> str | None:
 
 
 def failure_rows(world: Snapshot, profile: str) -> Iterator[tuple[str, str]]:
-    """Yield label and text of each line: failure, remedy, evidence folder."""
     failure, engine = failure_of(world, profile), world.engines.get(profile)
     if failure is not None:
         when = f"{age(max(0.0, world.at - engine.since))} ago: " if engine is not None and engine.failure else ""
@@ -296,19 +289,18 @@ def _print_replay(done: Replay) -> None:
 
 def _request_row(row: Request, world: Snapshot) -> tuple[str, ...]:
     from sparkdash.domain.phrases import about, figures_of_request, request_phase, wait_reason, waiting_on
-    from sparkdash.units import age, number, tokens
 
     figures, why = figures_of_request(row, world.sample), wait_reason(row, world)
     why = why and f" {why}"
     place = f" #{row.position}" if row.position is not None else ""
     engine = world.engines.get(row.profile) if row.finished_at is None else None
     stuck = waiting_on(engine.liveness, world.at) if engine is not None else ""
+    phase = request_phase(row, world.sample, world.at, timed=False)
     return (
         row.id,
         row.client,
         row.profile,
-        row.error
-        or f"{request_phase(row, world.sample, world.at, timed=False)}{place}{f', {stuck}' if stuck else why}",
+        row.error or f"{phase}{place}{f', {stuck}' if stuck else why}",
         age((row.finished_at or world.at) - row.started_at),
         about(tokens(figures.prompt), estimated=figures.prompt_estimated),
         about(tokens(figures.output), estimated=figures.output_estimated),
@@ -347,12 +339,12 @@ def why(
         world = client.state()
         known = client.profile(name=profile) if slow and not as_json else None
         others = [] if as_json or slow or plan.fits or not plan.needs_bytes else _others(client)
+    columns = shutil.get_terminal_size().columns
     if as_json:
         print_json(plan)
     elif known is not None:
-        print_text("\n".join(slow_lines(plan, known, shutil.get_terminal_size().columns)))
+        print_text("\n".join(slow_lines(plan, known, columns)))
     else:
-        columns = shutil.get_terminal_size().columns
         print_text("\n".join([*why_lines(plan, world, columns, others), *stuck_lines(plan.profile, world, columns)]))
 
 
@@ -368,7 +360,6 @@ def _others(client: Client) -> list[str]:
 
 
 def why_lines(plan: Plan, world: Snapshot, columns: int, others: Sequence[str] = ()) -> Iterator[str]:
-    """Format the plan: guard hold, memory terms, boxes, leaving engines, verdict, other holders."""
     from sparkdash.cli.profiles.page import need_lines, wrap_beside_label
     from sparkdash.domain.phrases import now_available, plan_boxes, then_available
 
@@ -393,8 +384,8 @@ def why_lines(plan: Plan, world: Snapshot, columns: int, others: Sequence[str] =
     if plan.requests_wait:
         yield from wrap_beside_label(_why_row("requests wait", ""), plan.requests_wait, columns)
     yield plan.verdict
-    for number, one in enumerate(others):
-        yield from wrap_beside_label(_why_row("" if number else "others hold", ""), one, columns)
+    for index, one in enumerate(others):
+        yield from wrap_beside_label(_why_row("" if index else "others hold", ""), one, columns)
 
 
 def slow_lines(plan: Plan, profile: Profile, columns: int) -> Iterator[str]:
@@ -412,8 +403,8 @@ def slow_lines(plan: Plan, profile: Profile, columns: int) -> Iterator[str]:
     yield f"{plan.profile}: its last start took {duration(whole)}"
     for step in newest.stages:
         yield _why_row(step.name, f"{step.s:7.1f} s  {percent(step.s / whole if whole else None):>5}")
-    for number, fact in enumerate(start_facts(newest)):
-        yield _why_row("" if number else "seen", fact)
+    for index, fact in enumerate(start_facts(newest)):
+        yield _why_row("" if index else "seen", fact)
     for cost in largest_costs(adapter_of(profile).levers(), profile, plan.starts):
         saving = f" About {duration(cost.saves_s)} less." if cost.saves_s is not None else ""
         source = f" ({cost.source})" if cost.source else ""

@@ -1,4 +1,4 @@
-"""Text of `sparkdash status`, and the line of a swap under way: a Snapshot in, lines out."""
+"""Text of `sparkdash status`, and the line of a swap under way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from textwrap import fill
 
 from sparkdash.cli.output import LiveLine, format_table
-from sparkdash.domain.container import ForeignContainer
 from sparkdash.domain.engine import Engine, EngineState, Liveness
 from sparkdash.domain.event import Measuring, Notice
 from sparkdash.domain.memory import Guard
@@ -124,7 +123,9 @@ def _memory_rows(world: Snapshot) -> Iterator[str]:
         return
     yield status_row("memory", _memory(memory) + _age(world))
     for each in memory.strangers:
-        yield from wrapped_rows("others", _foreign_line(each))
+        takes = ", ".join([gib(each.bytes), *(["a GPU"] if each.gpu else []), *(f"port {port}" for port in each.ports)])
+        text = f"{each.name} ({each.image or 'no image'}) has {takes}; not started by sparkdash, left alone"
+        yield from wrapped_rows("others", text)
 
 
 def _gpu_rows(sample: Sample, gpu: Gpu) -> Iterator[str]:
@@ -158,11 +159,6 @@ def _age(world: Snapshot) -> str:
     return f"  ({duration(old)} ago)" if old > STALE_S else ""
 
 
-def _foreign_line(each: ForeignContainer) -> str:
-    takes = [gib(each.bytes), *(["a GPU"] if each.gpu else []), *(f"port {port}" for port in each.ports)]
-    return f"{each.name} ({each.image or 'no image'}) has {', '.join(takes)}; not started by sparkdash, left alone"
-
-
 def _memory(memory: Memory) -> str:
     held = [size for size in memory.engines.values() if size is not None]
     engines = gib(sum(held)) if held or not memory.engines else DASH
@@ -182,9 +178,6 @@ def _gpu(gpu: Gpu) -> str:
         f"{percent(gpu.utilization)}  {number(gpu.power_w, 0, ' W')}  {number(gpu.temperature_c, 0, ' °C')}  "
         f"{number(gpu.sm_clock_mhz, 0, ' MHz')}"
     )
-
-
-SHOWN_NOTICES = 3
 
 
 def status_lines(world: Snapshot) -> Iterator[str]:
@@ -220,7 +213,7 @@ def _notices(world: Snapshot) -> Iterator[str]:
     for notice in world.notices:  # what was told again has its last time alone
         if notice.at is None or notice.at >= world.daemon.started_at:  # `history` has those of earlier daemons
             newest.setdefault(notice.text, notice)
-    for notice in list(newest.values())[:SHOWN_NOTICES]:
+    for notice in list(newest.values())[:3]:
         ago = f" ({time_since(notice.at, world)} ago)" if notice.at is not None else ""
         yield from wrapped_rows(notice.level, notice.text + ago)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -56,9 +56,12 @@ def _announce_set(plan: SetPlan, world: Snapshot) -> None:
         f"{gib(plan.reserve_bytes)}."
     )
     for name in plan.evict:
-        engine = world.engines.get(name)
-        busy = f", which serves {engine.in_flight} request(s)" if engine and engine.in_flight else ""
-        print_note(f"{name} leaves{busy}.")
+        print_note(f"{name} leaves{_busy_text(name, world)}.")
+
+
+def _busy_text(name: str, world: Snapshot) -> str:
+    engine = world.engines.get(name)
+    return f", which serves {engine.in_flight} request(s)" if engine and engine.in_flight else ""
 
 
 def use(
@@ -117,7 +120,6 @@ def use(
 
 
 def _check_words(profile: str | None, name_of_set: str | None, *, toggle: bool, marks: bool) -> None:
-    """Refuse words that say nothing, or two things at once."""
     if name_of_set is not None and (profile or marks):
         raise typer.BadParameter("--set stands alone", param_hint="--set")
     if not (profile or marks or name_of_set is not None):
@@ -132,6 +134,7 @@ def _check_words(profile: str | None, name_of_set: str | None, *, toggle: bool, 
 
 def _print_command(name: str, *, anyway: bool, as_json: bool) -> None:
     from sparkdash.cli.local import engine_command
+    from sparkdash.domain.node import LOCAL
 
     planned = engine_command(name, anyway=anyway)
     if planned.cannot_run:
@@ -139,24 +142,14 @@ def _print_command(name: str, *, anyway: bool, as_json: bool) -> None:
     if as_json:
         print_json(planned._asdict())
     elif planned.nodes:
-        _print_by_node(planned.nodes)
+        for one in planned.nodes:  # all of it is a shell's text
+            print_text(f"# on {'this box' if one['node'] == LOCAL else one['node']}\n{one['shell']}")
+        print_note("Words such as ADDRESS_OF_… stand for what sparkdash finds on each node at a start.")
     else:
         print_text(planned.shell)
 
 
-def _print_by_node(commands: list[dict[str, object]]) -> None:
-    """Print each node's command under a comment with its name; all of it is a shell's text."""
-    from sparkdash.cli.local import EXPLAINED
-    from sparkdash.domain.node import LOCAL
-
-    for one in commands:
-        print_text(f"# on {'this box' if one['node'] == LOCAL else one['node']}")
-        print_text(str(one["shell"]))
-    print_note(EXPLAINED)
-
-
 async def _use_set(name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
-    """Switch to a set: print the sum and what leaves, confirm, bring the members up, wait, report."""
     from sparkdash.client.client import AsyncClient
 
     async with AsyncClient() as client:
@@ -201,6 +194,8 @@ async def _use(
 
 
 async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as_json: bool) -> None:
+    from sparkdash.client.follow import until_ready
+
     world = await client.state()
     plan = await client.plan(name=name)
     if not _is_name_of(name, plan.profile, world):
@@ -213,9 +208,10 @@ async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as
     if ask and plan.evict and is_interactive() and not confirm("Go on?"):
         raise typer.Abort
     if wait:
-        return _done(plan, await _up(client, plan.profile), as_json=as_json)
-    plan = await client.use(profile=plan.profile)
-    return _begun(plan, as_json=as_json)
+        with _progress(plan.profile, "the swap continues. `sparkdash cancel` cancels it") as show:
+            world = await until_ready(client, plan.profile, show)
+        return _done(plan, world, as_json=as_json)
+    return _begun(await client.use(profile=plan.profile), as_json=as_json)
 
 
 async def note_broken_file(client: AsyncClient, name: str) -> None:
@@ -245,23 +241,6 @@ def _warn(plan: Plan, world: Snapshot) -> None:
             print_note(f"warning: {text}")
 
 
-async def _up(client: AsyncClient, name: str) -> Snapshot:
-    import asyncio
-
-    from sparkdash.cli.status_page import SwapProgressLine
-    from sparkdash.client.follow import until_ready
-
-    progress = SwapProgressLine(name)
-    try:
-        return await until_ready(client, name, progress.show)
-    except asyncio.CancelledError:
-        progress.clear()
-        print_note("No longer waiting; the swap continues. `sparkdash cancel` cancels it.")
-        raise
-    finally:
-        progress.clear()
-
-
 def _other(world: Snapshot) -> str:
     """Return whichever of A and B neither runs nor is starting."""
     if world.toggle_a is None or world.toggle_b is None:
@@ -276,13 +255,14 @@ def _other(world: Snapshot) -> str:
 
 
 def announce_plan(plan: Plan, world: Snapshot) -> None:
-    """Print which engines leave for a profile, and whether it fits."""
     from sparkdash.domain.phrases import plan_boxes, then_available
 
     if plan.held:
         print_note(plan.held)
     for name in plan.evict:
-        _announce_leaving(name, plan, world)
+        print_note(f"{plan.profile} replaces {name if name != plan.profile else 'itself'}{_busy_text(name, world)}.")
+        if reason := plan.reasons.get(name):
+            print_note(f"  {name}: {reason}.")
     if plan.beside and plan.expected_s != 0:
         print_note(f"It runs beside {', '.join(plan.beside)}.")
     if plan.fits is False and plan.available_bytes is None:  # no node for it: the refusal that follows says why
@@ -298,20 +278,12 @@ def announce_plan(plan: Plan, world: Snapshot) -> None:
         print_note(f"It takes about {duration(plan.expected_s)}.")
 
 
-def _announce_leaving(name: str, plan: Plan, world: Snapshot) -> None:
-    engine = world.engines.get(name)
-    busy = f", which serves {engine.in_flight} request(s)" if engine and engine.in_flight else ""
-    print_note(f"{plan.profile} replaces {name if name != plan.profile else 'itself'}{busy}.")
-    if reason := plan.reasons.get(name):
-        print_note(f"  {name}: {reason}.")
-
-
 def _begun(plan: Plan, *, as_json: bool) -> None:
     if as_json:
-        return print_json({"profile": plan.profile, "ready": False, "plan": plan})
-    left = f", replacing {', '.join(plan.evict)}" if plan.evict else ""
-    print_text(f"{plan.profile} is starting{left}. `sparkdash status --watch` shows its progress.")
-    return None
+        print_json({"profile": plan.profile, "ready": False, "plan": plan})
+    else:
+        left = f", replacing {', '.join(plan.evict)}" if plan.evict else ""
+        print_text(f"{plan.profile} is starting{left}. `sparkdash status --watch` shows its progress.")
 
 
 def _runs_already(plan: Plan, world: Snapshot, *, as_json: bool) -> None:
@@ -319,22 +291,18 @@ def _runs_already(plan: Plan, world: Snapshot, *, as_json: bool) -> None:
         return _done(plan, world, as_json=True)
     engine = world.engines[plan.profile]
     mark = " (SIMULATED)" if engine.simulated else ""
-    print_text(
-        f"{plan.profile} is running already, ready for {duration(world.at - (engine.ready_at or world.at))}{mark}."
-    )
-    return None
+    ready = duration(world.at - (engine.ready_at or world.at))
+    return print_text(f"{plan.profile} is running already, ready for {ready}{mark}.")
 
 
 def _done(plan: Plan, world: Snapshot, *, as_json: bool) -> None:
     engine = world.engines[plan.profile]
+    url = world.daemon.url
     if as_json:
-        return print_json(
-            {"profile": plan.profile, "ready": True, "plan": plan, "engine": engine, "url": world.daemon.url}
-        )
+        return print_json({"profile": plan.profile, "ready": True, "plan": plan, "engine": engine, "url": url})
     took = f" after {duration(engine.load_s)}" if engine.load_s is not None else ""
     mark = " (SIMULATED)" if engine.simulated else ""
-    print_text(f"{plan.profile} is ready at {world.daemon.url}{took}{mark}.")
-    return None
+    return print_text(f"{plan.profile} is ready at {url}{took}{mark}.")
 
 
 def stop(
@@ -465,16 +433,11 @@ async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: b
         print_text("No engine is running.")
     if absent:
         print_text(f"{', '.join(sorted(absent, key=natural))} is not running.")
-    _print_stopped(stopped, foreign, wait=wait)
-
-
-def _print_stopped(stopped: list[str], foreign: Mapping[str, str | None], *, wait: bool) -> None:
     if stopped:
         print_text(f"{', '.join(stopped)} {'has stopped' if wait else 'is stopping'}.")
-    for name in sorted(foreign, key=natural):
-        print_text(
-            f"{name} is no longer used. The server at {foreign[name]} keeps running: sparkdash did not start it."
-        )
+    for each in sorted(foreign, key=natural):
+        text = f"{each} is no longer used. The server at {foreign[each]} keeps running: sparkdash did not start it."
+        print_text(text)
 
 
 def _meant(world: Snapshot, running: set[str], profile: str | None) -> set[str]:

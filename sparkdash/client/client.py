@@ -67,8 +67,7 @@ T = TypeVar("T")
 
 
 class Client(ControlApi):
-    """Client of the daemon at `url`, behind the socket `uds`, or where `address.find_daemon` says. Use it as a context
-    manager.
+    """Client of the daemon at `url`, behind the socket `uds`, or where `address.find_daemon` says.
 
     Every method of the table raises SparkdashError; DaemonError when no daemon answers.
     """
@@ -87,7 +86,7 @@ class Client(ControlApi):
         self._connection.close()
 
     def health(self) -> bool:
-        """Return whether a daemon answers; never raise."""
+        """Whether a daemon answers; never raise."""
         return is_serving(self.address)
 
     def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -114,11 +113,7 @@ class Client(ControlApi):
 
 
 class AsyncClient(ControlApi):
-    """Client of the daemon at `url`, behind the socket `uds`, or where `address.find_daemon` says.
-
-    Use it as an async context manager. Every method of the table raises SparkdashError; DaemonError when no daemon
-    answers.
-    """
+    """`Client` whose calls are awaited."""
 
     def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
         self.address = address.resolve(url, uds)

@@ -31,16 +31,8 @@ from sparkdash.errors import (
 LINK_LOST = frozenset({"daemon_unreachable", "daemon_silent", "daemon_hung_up"})
 """Codes of a daemon that may come back; any other DaemonError stays after another attempt."""
 
-FAILED_STREAM = 503
-"""Status of an error that comes in a stream, after the status of the answer."""
 UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 """OpenSSL's word for an authority that is not trusted, in every HTTP library's error."""
-_BY_STATUS: dict[int, type[SparkdashError]] = {
-    422: ProfileError,
-    500: SparkdashError,
-    502: UpstreamError,
-    504: UpstreamError,
-}
 
 
 def error_from_answer(status: int, body: bytes, address: Address) -> SparkdashError:
@@ -76,7 +68,8 @@ def _build(status: int, message: str, envelope: dict[str, Any]) -> SparkdashErro
     if "problems" in envelope:
         problems, findings = _items(envelope, "problems"), _items(envelope, "findings")
         return ProfileError(message, problems=problems, findings=findings, **common)
-    return _BY_STATUS.get(status, AdmissionError if status < 500 else HostError)(message, **common)
+    known = {422: ProfileError, 500: SparkdashError, 502: UpstreamError, 504: UpstreamError}
+    return known.get(status, AdmissionError if status < 500 else HostError)(message, **common)
 
 
 def _items(envelope: dict[str, Any], key: str) -> tuple[Any, ...]:
@@ -128,18 +121,15 @@ def reading_answer(address: Address) -> Iterator[None]:
             hint="Install the same version on both sides, then `sparkdash stop --daemon` and `sparkdash serve` there.",
         ) from None
     except StreamError as error:
-        raise error_from_answer(FAILED_STREAM, error.envelope.encode(), address) from None
+        raise error_from_answer(503, error.envelope.encode(), address) from None
     except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "its answer"
         raise DaemonError(
-            f"The daemon at {address} is of another version: {_first(error)}.",
+            f"The daemon at {address} is of another version: {where}: {first['msg']}.",
             code="daemon_version",
             hint="Restart it: `sparkdash stop --daemon`, then `sparkdash serve`.",
         ) from None
-
-
-def _first(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'its answer'}: {first['msg']}"
 
 
 CONNECT_S = 3.0
@@ -233,7 +223,7 @@ FIRST_ERROR_STATUS = 400
 
 
 def is_serving(address: Address) -> bool:
-    """Return whether a daemon answers at this address; never raise."""
+    """Whether a daemon answers at this address; never raise."""
     connection = DaemonConnection(address)
     try:
         with connection.exchange(HEALTH, HEALTH_S) as reply:

@@ -11,7 +11,7 @@ from sparkdash.api.requests import Cause
 from sparkdash.client.client import AsyncClient
 from sparkdash.client.connection import LINK_LOST
 from sparkdash.domain.engine import Engine, EngineState, Failure
-from sparkdash.domain.event import Event, Notice, SampleTaken
+from sparkdash.domain.event import Event, SampleTaken
 from sparkdash.domain.state import Snapshot, apply
 from sparkdash.domain.swap import Swap, SwapOutcome
 from sparkdash.errors import AdmissionError, DaemonError, EngineError
@@ -187,13 +187,10 @@ def _raise_failed(start: Snapshot, world: Snapshot, members: Sequence[str]) -> N
     for member in members:
         if ended := _ended(start, world, member):
             _judge(member, ended)
-    if declined := _declined(start, world, members):
-        raise AdmissionError(declined.text, code=declined.code)
-
-
-def _declined(start: Snapshot, world: Snapshot, members: Sequence[str]) -> Notice | None:
-    new = (notice for notice in world.notices if notice.at is not None and notice.at > start.at)
-    return next((one for one in new if one.code == "not_preloaded" and one.profile in members), None)
+    for notice in world.notices:
+        is_new = notice.at is not None and notice.at > start.at
+        if is_new and notice.code == "not_preloaded" and notice.profile in members:
+            raise AdmissionError(notice.text, code=notice.code)
 
 
 async def until_stopped(client: AsyncClient, name: str | None, show: Show) -> None:

@@ -28,10 +28,6 @@ LOG_LIMIT = 8 * 1024**2
 """Bytes after which the log of earlier runs is moved aside, once."""
 
 
-def log_file() -> Path:
-    return paths.daemon_log()
-
-
 def ensure_daemon(
     *, command: Sequence[str] = COMMAND, deadline_s: float = 30.0, starting: Callable[[], None] = lambda: None
 ) -> subprocess.Popen[bytes] | None:
@@ -120,7 +116,7 @@ def _start(command: Sequence[str], deadline_s: float) -> subprocess.Popen[bytes]
         out = log.open("ab")
     except OSError as error:
         raise DaemonError(
-            f"The daemon was not started: its log {log_file()} cannot be written: {error.strerror}.",
+            f"The daemon was not started: its log {paths.daemon_log()} cannot be written: {error.strerror}.",
             code="folder_unusable",
             hint="Remove it, make its folder writable, or name another with SPARKDASH_STATE_DIR.",
         ) from None
@@ -147,7 +143,7 @@ def _serves() -> bool:
 
 def _fresh_log() -> tuple[Path, int]:
     """Return the log and the bytes of earlier runs in it. Raises OSError, also for a pipe or a device."""
-    log, size = log_file(), 0
+    log, size = paths.daemon_log(), 0
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists():
         with open_regular(log) as file:

@@ -104,14 +104,11 @@ def _events(chunks: Iterator[bytes]) -> Iterator[Mapping[str, Any]]:
             if frame.data == "[DONE]":
                 return
             event = json.loads(frame.data)
-            _failed(event)
+            error = event.get("error") or (event.get("response") or {}).get("error")
+            if isinstance(error, Mapping):
+                code = str(error.get("reason") or error.get("code"))
+                raise UpstreamError(str(error.get("message") or error), code=code)
             yield event
-
-
-def _failed(event: Mapping[str, Any]) -> None:
-    error = event.get("error") or (event.get("response") or {}).get("error")
-    if isinstance(error, Mapping):
-        raise UpstreamError(str(error.get("message") or error), code=str(error.get("reason") or error.get("code")))
 
 
 def _is_cut(event: Mapping[str, Any]) -> bool:

@@ -165,7 +165,7 @@ def _codex_options(settings: Mapping[str, object], above: str = "") -> Iterator[
 
 
 def _continue_dev(target: GatewayTarget) -> Setup:
-    model = {
+    model: dict[str, object] = {
         "name": f"sparkdash {target.model}",
         "provider": "openai",
         "model": target.model,
@@ -176,7 +176,7 @@ def _continue_dev(target: GatewayTarget) -> Setup:
         "defaultCompletionOptions": {"contextLength": target.context, "maxTokens": target.output},
         "requestOptions": {"timeout": LONG_MS},
     }
-    models: list[dict[str, object]] = [model]
+    models = [model]
     if target.autocomplete is not None:
         models.append(
             {

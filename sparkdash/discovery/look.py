@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +16,19 @@ from sparkdash.host.command import run_command
 from sparkdash.paths import open_regular
 from sparkdash.upstream import Upstream
 
-_PODMAN_PATIENCE_S = 5.0
 _ENGINE = re.compile(
     r"vllm|sglang|llama[-.]?(?:server|cpp|swap)|trtllm|tensorrt|tensorfold|ollama"
     r"|\bnim\b|tabby|infinity|text-embeddings",
     re.I,
 )
-_COMMANDS = {"podman": ["podman", "ps", "--format", "json"], "docker": ["docker", "ps", "--format", "{{json .}}"]}
 
 
 async def find_containers() -> tuple[FoundContainer, ...]:
     """Return the engines' containers of podman and docker; none of a program that is missing or does not answer."""
     found: list[FoundContainer] = []
-    for program, argv in _COMMANDS.items():
+    for program, form in (("podman", "json"), ("docker", "{{json .}}")):
         try:
-            done = await run_command(argv, deadline_s=_PODMAN_PATIENCE_S)
+            done = await run_command([program, "ps", "--format", form], deadline_s=5.0)
         except (OSError, TimeoutError):
             continue
         if done.code == 0:
@@ -72,16 +70,12 @@ PLACES = {
 
 
 def find_files() -> tuple[FoundFile, ...]:
-    return tuple(_find())
-
-
-def _find() -> Iterator[FoundFile]:
+    found = []
     for kind, places in PLACES.items():
-        for place in map(Path, places):
-            path = place.expanduser()
-            if _is_readable(path):
-                yield FoundFile(kind, str(path))
-                break
+        readable = (path for path in (Path(place).expanduser() for place in places) if _is_readable(path))
+        if path := next(readable, None):
+            found.append(FoundFile(kind, str(path)))
+    return tuple(found)
 
 
 def _is_readable(path: Path) -> bool:
@@ -107,11 +101,8 @@ PORTS = {
 PATIENCE_S = 1.5
 """Longest wait for one server's list of models, in seconds."""
 MOST_MODELS = 20
-MODELS_PATH = "/v1/models"
 OLLAMA_PATH = "/api/tags"
 """Ollama's own list, which says what each model can do and whether it runs elsewhere."""
-_OWNER = "sparkdash"
-_WRITES = "completion"
 
 
 async def find_servers(ports: Iterable[int] = tuple(PORTS), *, besides: int | None = None) -> tuple[FoundServer, ...]:
@@ -123,7 +114,7 @@ async def find_servers(ports: Iterable[int] = tuple(PORTS), *, besides: int | No
 
 async def _ask(upstream: Upstream, port: int) -> FoundServer | None:
     url = f"http://127.0.0.1:{port}"
-    models = _models(await _read(upstream, url + MODELS_PATH))
+    models = _models(await _read(upstream, url + "/v1/models"))
     if models is None:
         return None
     elsewhere, mute = _ollama_marks(await _read(upstream, url + OLLAMA_PATH))
@@ -148,7 +139,7 @@ def _models(body: bytes) -> tuple[str, ...] | None:
         names = tuple(row["id"] for row in rows if isinstance(row["id"], str))
     except (ValueError, RecursionError, TypeError, KeyError):
         return None
-    return None if any(row.get("owned_by") == _OWNER for row in rows) else names
+    return None if any(row.get("owned_by") == "sparkdash" for row in rows) else names
 
 
 def _ollama_marks(body: bytes) -> tuple[frozenset[str], frozenset[str]]:
@@ -159,7 +150,7 @@ def _ollama_marks(body: bytes) -> tuple[frozenset[str], frozenset[str]]:
         ]
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
         return frozenset(), frozenset()
-    mute = (name for name, _, can in rows if isinstance(can, list) and can and _WRITES not in can)
+    mute = (name for name, _, can in rows if isinstance(can, list) and can and "completion" not in can)
     return frozenset(name for name, elsewhere, _ in rows if elsewhere), frozenset(mute)
 
 

@@ -1,8 +1,4 @@
-"""Proposals for the first hour: which steps `sparkdash setup` takes, and why.
-
-Owns: the steps, their order, and the choice of a first profile. Must not know: how a step is carried out, or printing.
-Pure.
-"""
+"""Proposals for the first hour: which steps `sparkdash setup` takes, in which order, and why. Pure."""
 
 from __future__ import annotations
 
@@ -158,17 +154,11 @@ def _fetched_profile(state: BoxState) -> tuple[ProfileSummary, str] | None:
 
 def _box(state: BoxState) -> StepProposal:
     if not state.problems:
-        return StepProposal(
-            SetupStep.BOX, StepOutlook.DONE, "nothing keeps engines from running", ("sparkdash doctor",)
-        )
+        found = "nothing keeps engines from running"
+        return StepProposal(SetupStep.BOX, StepOutlook.DONE, found, ("sparkdash doctor",))
     found = f"the doctor found {counted(len(state.problems), 'fault')} to repair first: {', '.join(state.problems)}"
-    return StepProposal(
-        SetupStep.BOX,
-        StepOutlook.PROPOSED,
-        found,
-        (f"sparkdash doctor {' '.join(state.problems)}",),
-        tuple(state.problems),
-    )
+    command = f"sparkdash doctor {' '.join(state.problems)}"
+    return StepProposal(SetupStep.BOX, StepOutlook.PROPOSED, found, (command,), tuple(state.problems))
 
 
 def _attach(state: BoxState) -> StepProposal:
@@ -192,9 +182,8 @@ def _import(state: BoxState) -> StepProposal:
         if file.kind == LLAMA_SWAP:
             outlook = StepOutlook.DONE if PurePath(file.path).name in state.origins else StepOutlook.PROPOSED
             command = f"sparkdash profiles import {file.path} -o ~/.config/sparkdash/profiles/"
-            return StepProposal(
-                SetupStep.IMPORT, outlook, f"a llama-swap configuration: {file.path}", (command,), (file.path,)
-            )
+            found = f"a llama-swap configuration: {file.path}"
+            return StepProposal(SetupStep.IMPORT, outlook, found, (command,), (file.path,))
     return StepProposal(SetupStep.IMPORT, StepOutlook.NOTHING, "no configuration of llama-swap")
 
 
@@ -203,13 +192,10 @@ def _sources(state: BoxState) -> StepProposal:
         return StepProposal(SetupStep.SOURCES, StepOutlook.DONE, f"follows {', '.join(state.sources)}")
     has_sparkrun = any(file.kind == SPARKRUN for file in state.discovered.files)
     names = ("spark-arena", "eugr")
-    return StepProposal(
-        SetupStep.SOURCES,
-        StepOutlook.PROPOSED if has_sparkrun else StepOutlook.OFFERED,
-        "sparkrun is set up here" if has_sparkrun else "collections of other owners' recipes can be searched",
-        tuple(f"sparkdash profiles sources add {name}" for name in names),
-        names,
-    )
+    outlook = StepOutlook.PROPOSED if has_sparkrun else StepOutlook.OFFERED
+    found = "sparkrun is set up here" if has_sparkrun else "collections of other owners' recipes can be searched"
+    commands = tuple(f"sparkdash profiles sources add {name}" for name in names)
+    return StepProposal(SetupStep.SOURCES, outlook, found, commands, names)
 
 
 def _coming_profile(state: BoxState) -> str | None:
@@ -231,9 +217,8 @@ def _model(state: BoxState, coming: str | None) -> StepProposal:
     if coming is not None:
         return StepProposal(SetupStep.MODEL, StepOutlook.NOTHING, f"nothing to fetch: a server has {coming} already")
     if state.simulated:
-        return StepProposal(
-            SetupStep.MODEL, StepOutlook.NOTHING, "nothing to fetch: the daemon that answers is simulated"
-        )
+        found = "nothing to fetch: the daemon that answers is simulated"
+        return StepProposal(SetupStep.MODEL, StepOutlook.NOTHING, found)
     chosen = first_profile(state)
     if chosen is None:
         return StepProposal(SetupStep.MODEL, StepOutlook.NOTHING, _no_model(state), ("sparkdash profiles",))
@@ -260,35 +245,26 @@ def _no_model(state: BoxState) -> str:
 def _service(state: BoxState) -> StepProposal:
     command = ("sparkdash service install",)
     if state.service is None:
-        return StepProposal(
-            SetupStep.SERVICE,
-            StepOutlook.NOTHING,
-            "no systemd of your own; `sparkdash` and `sparkdash use` start the daemon",
-        )
+        found = "no systemd of your own; `sparkdash` and `sparkdash use` start the daemon"
+        return StepProposal(SetupStep.SERVICE, StepOutlook.NOTHING, found)
     if state.service:
         return StepProposal(SetupStep.SERVICE, StepOutlook.DONE, "the daemon is a service of yours", command)
-    return StepProposal(
-        SetupStep.SERVICE, StepOutlook.PROPOSED, "the daemon would start at login and after a crash", command
-    )
+    found = "the daemon would start at login and after a crash"
+    return StepProposal(SetupStep.SERVICE, StepOutlook.PROPOSED, found, command)
 
 
 def _clients(state: BoxState) -> StepProposal:
     missing = tuple(name for name, done in state.clients.items() if not done)
     if not state.clients:
-        return StepProposal(
-            SetupStep.CLIENTS,
-            StepOutlook.NOTHING,
-            "no client that can be set up was found",
-            ("sparkdash connect --list",),
-        )
+        found = "no client that can be set up was found"
+        return StepProposal(SetupStep.CLIENTS, StepOutlook.NOTHING, found, ("sparkdash connect --list",))
     if not missing:
         return StepProposal(SetupStep.CLIENTS, StepOutlook.DONE, f"set up: {', '.join(state.clients)}")
     commands = tuple(f"sparkdash connect {name} --write" for name in missing)
     found = f"found here: {', '.join(missing)}"
     if state.simulated:  # it is gone soon, and its address with it
-        return StepProposal(
-            SetupStep.CLIENTS, StepOutlook.OFFERED, f"{found}; the daemon is simulated", commands, missing
-        )
+        found += "; the daemon is simulated"
+        return StepProposal(SetupStep.CLIENTS, StepOutlook.OFFERED, found, commands, missing)
     return StepProposal(SetupStep.CLIENTS, StepOutlook.PROPOSED, found, commands, missing)
 
 
@@ -296,9 +272,8 @@ def _first_token(state: BoxState, coming: str | None) -> StepProposal:
     chosen = first_profile(state)
     name = coming or (chosen[0].name if chosen else None)
     if name is None:
-        return StepProposal(
-            SetupStep.FIRST_TOKEN, StepOutlook.NOTHING, "there is no profile to ask; `sparkdash demo` needs none"
-        )
+        found = "there is no profile to ask; `sparkdash demo` needs none"
+        return StepProposal(SetupStep.FIRST_TOKEN, StepOutlook.NOTHING, found)
     runs = name in (coming, state.running)
     found = f"asks {name} for one word" if runs else f"starts {name} and asks it for one word"
     return StepProposal(SetupStep.FIRST_TOKEN, StepOutlook.PROPOSED, found, (f"sparkdash use {name}",), (name,))
@@ -310,10 +285,6 @@ def _can_run(one: ProfileSummary, state: BoxState) -> bool:
 
 def _fits(one: ProfileSummary, state: BoxState) -> bool:
     return one.fits_idle_box(state.box_bytes, state.reserve_bytes)
-
-
-def _is_elsewhere(one: ProfileSummary) -> bool:
-    return one.engine.is_external or one.engine.is_simulated
 
 
 def _can_be_pulled(one: ProfileSummary) -> bool:
@@ -331,12 +302,10 @@ def _image_here(one: ProfileSummary, stock: Mapping[str, ProfileStock]) -> bool:
 
 
 def _needs_fetching(one: ProfileSummary, stock: Mapping[str, ProfileStock]) -> bool:
-    if _is_elsewhere(one):
+    if one.engine.is_external or one.engine.is_simulated:
         return False
-    found = stock.get(one.name)
     image = one.image is not None and not _image_here(one, stock)
-    weights = bool(one.weights) and not (found and found.weights and found.weights.here)
-    return image or weights
+    return image or (bool(one.weights) and not _weights_here(one, stock))
 
 
 def _strongest(profiles: Sequence[ProfileSummary]) -> ProfileSummary:

@@ -415,7 +415,7 @@ def test_it_starts_the_daemon_that_is_missing_and_says_so_before(
     for words in (("gpt-oss-120b",), ("--set", "day")):
         done = sparkdash("use", *words)
         assert done.code == 7
-        assert done.err.startswith(f"No daemon runs: starting one in the background; its log: {launch.log_file()}\n")
+        assert done.err.startswith(f"No daemon runs: starting one in the background; its log: {paths.daemon_log()}\n")
 
 
 def test_a_name_for_several_is_told_with_what_it_means(sparkdash: Run, daemon: FakeDaemon) -> None:

@@ -40,7 +40,7 @@ def port(monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int) -> int:
 def test_a_daemon_that_serves_is_left_alone(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARKDASH_URL", daemon.url)
     assert launch.ensure_daemon(command=["false"]) is None
-    assert not launch.log_file().exists()
+    assert not paths.daemon_log().exists()
 
 
 @pytest.mark.usefixtures("port")
@@ -49,7 +49,7 @@ def test_it_is_started_in_a_session_of_its_own() -> None:
     process = launch.ensure_daemon(command=[sys.executable, "-c", SERVES])
     assert process is not None
     assert process.poll() is None
-    assert launch.log_file().read_text() == "serving True\n"
+    assert paths.daemon_log().read_text() == "serving True\n"
     process.kill()
     process.wait()
 
@@ -57,11 +57,11 @@ def test_it_is_started_in_a_session_of_its_own() -> None:
 @pytest.mark.usefixtures("port")
 def test_one_that_dies_tells_its_last_words() -> None:
     """The error carries this run's last log lines only, and where the log is."""
-    launch.log_file().write_text("from an earlier run\n")
+    paths.daemon_log().write_text("from an earlier run\n")
     with pytest.raises(launch.DaemonStartError, match="ended at once, with status 3") as caught:
         launch.ensure_daemon(command=["sh", "-c", "echo port in use >&2; exit 3"])
     assert caught.value.log_tail == ("port in use",)
-    assert str(launch.log_file()) in str(caught.value.hint)
+    assert str(paths.daemon_log()) in str(caught.value.hint)
     assert (caught.value.code, caught.value.exit_code) == ("daemon_not_started", 7)
 
 
@@ -78,16 +78,16 @@ def test_where_the_owner_named_an_address_nothing_is_started(monkeypatch: pytest
     monkeypatch.setenv("SPARKDASH_URL", f"http://127.0.0.1:{port}")
     with pytest.raises(DaemonError, match="No sparkdash daemon answers"):
         launch.ensure_daemon(command=["false"])
-    assert not launch.log_file().exists()
+    assert not paths.daemon_log().exists()
 
 
 def test_a_long_log_is_moved_aside(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     monkeypatch.setattr(launch, "LOG_LIMIT", 10)
-    launch.log_file().write_text("more than ten bytes\n")
+    paths.daemon_log().write_text("more than ten bytes\n")
     with pytest.raises(launch.DaemonStartError):
         launch.ensure_daemon(command=["sh", "-c", "echo new; exit 1"])
-    assert launch.log_file().read_text() == "new\n"
-    assert launch.log_file().with_suffix(".log.old").read_text() == "more than ten bytes\n"
+    assert paths.daemon_log().read_text() == "new\n"
+    assert paths.daemon_log().with_suffix(".log.old").read_text() == "more than ten bytes\n"
 
 
 @pytest.mark.usefixtures("port")
@@ -105,7 +105,7 @@ def test_a_log_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("what", ["a device", "a named pipe"])
 def test_a_log_that_is_no_file_is_named_and_nothing_starts(what: str) -> None:
     """Opening a pipe waited for a reader, and the last lines of /dev/zero were read until memory ended."""
-    log = launch.log_file()
+    log = paths.daemon_log()
     if what == "a device":
         log.symlink_to("/dev/zero")
     else:
@@ -134,7 +134,7 @@ def test_beside_a_daemon_that_does_not_answer_no_other_is_started() -> None:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(DaemonError, match="No sparkdash daemon answers"):
             launch.ensure_daemon(command=["false"], deadline_s=0)
-        assert not launch.log_file().exists()
+        assert not paths.daemon_log().exists()
         threading.Timer(0.1, fcntl.flock, (held, fcntl.LOCK_UN)).start()
         with pytest.raises(launch.DaemonStartError):  # it ended: now another may be started
             launch.ensure_daemon(command=["false"], deadline_s=30)
