@@ -59,8 +59,11 @@ def _list_hooks(*, as_json: bool) -> None:
     if as_json:
         print_json({"hooks": [_row(hook) for hook in known]})
         return
-    lines = (f"{hook.name}: {', '.join(hook.on)}{_of(hook)}; {duration(hook.timeout_s)} at most" for hook in known)
-    print_text("\n".join(lines) or f"There are no hooks. {NONE}")
+    for hook in known:
+        of = f" of {', '.join(hook.profiles)}" if hook.profiles else ""
+        print_text(f"{hook.name}: {', '.join(hook.on)}{of}; {duration(hook.timeout_s)} at most")
+    if not known:
+        print_text(f"There are no hooks. {NONE}")
 
 
 def _try_hooks(event: str, *, as_json: bool) -> None:
@@ -111,7 +114,3 @@ def _row(hook: Hook) -> dict[str, Any]:
         "profiles": list(hook.profiles),
         "timeout_s": hook.timeout_s,
     }
-
-
-def _of(hook: Hook) -> str:
-    return f" of {', '.join(hook.profiles)}" if hook.profiles else ""

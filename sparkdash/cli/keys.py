@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -110,7 +112,6 @@ def _add(
     *,
     as_json: bool,
 ) -> None:
-    import time
 
     from sparkdash import keyring
     from sparkdash.keyring import NAME, Key, Scope, digest, new_secret
@@ -184,7 +185,6 @@ def _list(*, as_json: bool) -> None:
 
 def _usage(names: list[str]) -> dict[str, KeyUsage]:
     import sqlite3
-    import time
 
     from sparkdash import paths
     from sparkdash.store import usage
@@ -207,16 +207,9 @@ def _row(key: Key, used: KeyUsage | None) -> tuple[str, ...]:
         today = used.prompt_tokens_today + used.completion_tokens_today
         figures = (str(used.requests), tokens(used.prompt_tokens), tokens(used.completion_tokens), tokens(today))
     classes = [word for word in ("batch", "autocomplete") if getattr(key, word)]
-    sides = ", ".join([*key.scopes, *classes, *_ending(key)])
+    ends = [] if key.expires_at is None else [f"until {_moment(key.expires_at)}"]
+    sides = ", ".join([*key.scopes, *classes, *(["expired"] if key.has_expired(time.time()) else ends)])
     return (key.name, sides, ", ".join(key.models) or "all", *limits, *figures)
-
-
-def _ending(key: Key) -> list[str]:
-    import time
-
-    if key.expires_at is None:
-        return []
-    return ["expired" if key.has_expired(time.time()) else f"until {_moment(key.expires_at)}"]
 
 
 def _revoke(name: str, *, as_json: bool) -> None:
@@ -239,8 +232,6 @@ def _revoke(name: str, *, as_json: bool) -> None:
 
 def note_change(did: str, name: str) -> None:
     """Record the command in the audit log, beside the changes made through the API."""
-    import os
-    import time
 
     from sparkdash import keyring
 

@@ -34,8 +34,6 @@ _FILES = (
 Command: TypeAlias = Any
 """Command of click, of which typer may carry its own copy."""
 
-_SEE = "podman(1), podman-build(1), systemctl(1)"
-
 
 def share_files(app: typer.Typer) -> dict[str, str]:
     scripts = {
@@ -50,7 +48,7 @@ def man_page(root: Command) -> str:
         '.\\" Written by `python -m sparkdash.cli.manual`; do not edit.',
         f'.TH SPARKDASH 1 "" "sparkdash {__version__}" "User Commands"',
         ".SH NAME",
-        f"sparkdash \\- {_roff(_first_line(root))}",
+        f"sparkdash \\- {_roff(root.help.strip().splitlines()[0].rstrip('.'))}",
         ".SH SYNOPSIS",
         ".B sparkdash",
         "[\\fIOPTIONS\\fR] [\\fICOMMAND\\fR] [\\fIARGS\\fR]",
@@ -63,7 +61,7 @@ def man_page(root: Command) -> str:
     for words, command in _commands(root, ("sparkdash",)):
         lines += [f".SS {_roff(' '.join(words))}", *_usage(command, words), *_help(command), *_options(command, words)]
     lines += [".SH EXIT STATUS", *_pairs((str(code), text) for code, text in exit_codes())]
-    lines += [".SH FILES", *_pairs(_FILES), ".SH SEE ALSO", _SEE]
+    lines += [".SH FILES", *_pairs(_FILES), ".SH SEE ALSO", "podman(1), podman-build(1), systemctl(1)"]
     return "\n".join(lines) + "\n"
 
 
@@ -112,10 +110,6 @@ def exit_codes() -> Iterator[tuple[int, str]]:
     }
     yield from sorted((named | {2: f"wrong usage, or {named[2]}"}).items())
     yield 130, "ended by Ctrl-C"
-
-
-def _first_line(command: Command) -> str:
-    return (command.help or "").strip().splitlines()[0].rstrip(".")
 
 
 def _roff(text: str) -> str:

@@ -24,7 +24,6 @@ from sparkdash.units import GIB, MIB, age, one_line, size
 if TYPE_CHECKING:
     from sparkdash.domain.memory import Holding, MemoryAccount
     from sparkdash.host.compile_caches import CompileCache
-    from sparkdash.host.memory.account import Sources
 
 SMALL = 16 * MIB
 HIDDEN = 256 * MIB
@@ -88,32 +87,29 @@ def read_account() -> MemoryAccount:
             raise
         import asyncio
 
-        from sparkdash.host.memory.account import account_for_memory
+        from sparkdash import paths, settings
+        from sparkdash.cli.local import make_runtime
+        from sparkdash.host.box import BoxReader
+        from sparkdash.host.memory.account import Sources, account_for_memory
 
-        return asyncio.run(account_for_memory(_sources()))
+        runtime = make_runtime(settings.load_settings())
+        return asyncio.run(account_for_memory(Sources(runtime=runtime, gpu=BoxReader().gpu, owner=paths.owner())))
 
 
 def account_lines(found: MemoryAccount, columns: int) -> tuple[list[str], list[str]]:
     """Return the lines of the page and the titles of omitted columns."""
-    listed, folded = _folded(found)
-    rows = [*map(_row, listed), *folded]
+    large = [one for one in found.holdings if one.bytes >= SMALL or one.kind.value in ("engine", "free")]
+    small = [one for one in found.holdings if one not in large]
+    rows = [*map(_row, large)]
+    if small:
+        rows.append((size(sum(one.bytes for one in small)), f"{len(small)} smaller", *[""] * (len(HEAD) - 2)))
     used = [i for i in range(len(HEAD)) if any(row[i] for row in rows)]
     head, align = [HEAD[i] for i in used], "".join(ALIGN[i] for i in used)
     dropped = [title for title in DROPPED if title in head]
     held, left_out = fit_table(head, [[row[i] for i in used] for row in rows], align, dropped, columns)
-    return [_head(found), "", *held, *_tail(found)], left_out
-
-
-def _folded(found: MemoryAccount) -> tuple[list[Holding], list[tuple[str, ...]]]:
-    large = [one for one in found.holdings if one.bytes >= SMALL or one.kind.value in ("engine", "free")]
-    small = [one for one in found.holdings if one not in large]
-    rest = sum(one.bytes for one in small)
-    return large, [(size(rest), f"{len(small)} smaller", *[""] * (len(HEAD) - 2))] if small else []
-
-
-def _head(found: MemoryAccount) -> str:
     swap = f", {size(found.swap_used)} in swap" if found.swap_used else ""
-    return f"{size(found.total)} in all, {size(found.available)} available{swap}"
+    first = f"{size(found.total)} in all, {size(found.available)} available{swap}"
+    return [first, "", *held, *_tail(found)], left_out
 
 
 def _row(one: Holding) -> tuple[str, ...]:
@@ -155,18 +151,6 @@ def largest_holders(found: MemoryAccount) -> Iterator[str]:
         )
 
 
-def _sources() -> Sources:
-    from sparkdash import paths, settings
-    from sparkdash.cli.local import make_runtime
-    from sparkdash.host.box import BoxReader
-    from sparkdash.host.memory.account import Sources
-
-    return Sources(runtime=make_runtime(settings.load_settings()), gpu=BoxReader().gpu, owner=paths.owner())
-
-
-CACHE_HEAD = ("image", "id", "model", "size", "last start", "")
-
-
 def _show_caches(prune: str | None, *, dry_run: bool, as_json: bool) -> None:
     """List the engines' compile caches of this box, and remove those without a start for `prune`.
 
@@ -185,7 +169,9 @@ def _show_caches(prune: str | None, *, dry_run: bool, as_json: bool) -> None:
         print_json(told)
         return
     shown = old if prune else found
-    print_fitting_table(CACHE_HEAD, [_cache_row(one) for one in shown], "<<<>><", ("id",))
+    print_fitting_table(
+        ("image", "id", "model", "size", "last start", ""), [_cache_row(one) for one in shown], "<<<>><", ("id",)
+    )
     for path, why in stay.items():
         if why:
             print_note(f"{path} stays: {why}.")

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -50,21 +50,14 @@ def fit_table(
     rows = [("", *row[1:]) if name else row for name, row in zip(apart, rows, strict=True)]
     left_out: list[str] = []
     while True:
-        lines = _format_without(left_out, head, rows, align)
+        kept = [i for i, title in enumerate(head) if title not in left_out]
+        shown = [[row[i] for i in kept] for row in rows]
+        lines = format_table([head[i] for i in kept], shown, "".join(align[i] for i in kept))
         spare = [title for title in least if title not in left_out]
         if not spare or max(map(len, lines)) <= columns:
             named = zip(("", *apart), lines, strict=True)
             return [line for pair in named for line in pair[not pair[0] :]], left_out
         left_out.append(spare[0])
-
-
-def _format_without(
-    left_out: Collection[str], head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str
-) -> list[str]:
-    kept = [i for i, title in enumerate(head) if title not in left_out]
-    return format_table(
-        [head[i] for i in kept], [[row[i] for i in kept] for row in rows], "".join(align[i] for i in kept)
-    )
 
 
 def wrap_last_column(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str, columns: int) -> list[str]:

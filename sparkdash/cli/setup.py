@@ -16,8 +16,6 @@ from sparkdash.errors import SparkdashError
 if TYPE_CHECKING:
     from sparkdash.discovery.propose import BoxState, StepProposal
 
-
-ADDS_PROFILES = (SetupStep.ATTACH, SetupStep.IMPORT)
 STEPS = ", ".join(SetupStep)
 MARKS = {
     StepOutlook.DONE: "done",
@@ -127,7 +125,7 @@ def _carry_out(chosen: Sequence[SetupStep], state: BoxState, ports: tuple[int, .
         code = _take(one, state, yes=yes)
         if code and step is not SetupStep.BOX:  # its exit code is the doctor's, whose findings stand above
             failed[step] = code
-        if step in ADDS_PROFILES:
+        if step in (SetupStep.ATTACH, SetupStep.IMPORT):
             reload_daemon()  # a later step uses the profiles just written
             state = look_at_box(state.chosen, chosen, ports)
     if failed:

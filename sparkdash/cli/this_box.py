@@ -25,9 +25,7 @@ from sparkdash.tui.first_run import BoxFindings, RunningServer
 from sparkdash.units import GIB
 
 if TYPE_CHECKING:
-    from sparkdash.connect.recipe import GatewayTarget, Recipe
     from sparkdash.discovery.found import FoundServer
-    from sparkdash.domain.state import Snapshot
     from sparkdash.settings import Settings
 
 
@@ -35,28 +33,30 @@ def carry_out(proposal: StepProposal, state: BoxState, *, yes: bool) -> None:
     """Carry out one step. Raises SparkdashError, typer.Exit: as the command does."""
     match proposal.step:
         case SetupStep.BOX:
-            _show_box(proposal)
+            from sparkdash.cli.doctor import doctor
+
+            doctor(list(proposal.subjects))  # the faults alone: the whole list is long, and they would scroll away
         case SetupStep.ATTACH:
             _attach(proposal, state)
         case SetupStep.IMPORT:
-            _import(proposal)
+            from sparkdash.cli.profiles.import_export import import_profiles
+
+            import_profiles(proposal.subjects[0], output=paths.config_dir() / "profiles")
         case SetupStep.SOURCES:
-            _add_sources(proposal)
+            from sparkdash.cli.profiles.sources import add_source
+
+            for name in proposal.subjects:
+                add_source(name)
         case SetupStep.MODEL:
             _fetch_model(proposal, yes=yes)
         case SetupStep.SERVICE:
-            _install_service()
+            from sparkdash.cli.service import install_service
+
+            install_service()
         case SetupStep.CLIENTS:
             _connect(proposal, state, yes=yes)
         case SetupStep.FIRST_TOKEN:
             _first_token(proposal.subjects[0])
-
-
-def _show_box(proposal: StepProposal) -> None:
-    """Show the faults alone: the whole list is long, and they would scroll away."""
-    from sparkdash.cli.doctor import doctor
-
-    doctor(list(proposal.subjects))
 
 
 def _attach(proposal: StepProposal, state: BoxState) -> None:
@@ -88,19 +88,6 @@ def write_attached(servers: Sequence[FoundServer], files: Collection[str], taken
     return written
 
 
-def _import(proposal: StepProposal) -> None:
-    from sparkdash.cli.profiles.import_export import import_profiles
-
-    import_profiles(proposal.subjects[0], output=paths.config_dir() / "profiles")
-
-
-def _add_sources(proposal: StepProposal) -> None:
-    from sparkdash.cli.profiles.sources import add_source
-
-    for name in proposal.subjects:
-        add_source(name)
-
-
 def _fetch_model(proposal: StepProposal, *, yes: bool) -> None:
     """Build the image where the step says so, which shows it and asks again, and pull the rest."""
     from sparkdash.cli.profiles.build import build
@@ -111,18 +98,11 @@ def _fetch_model(proposal: StepProposal, *, yes: bool) -> None:
     pull(proposal.subjects[0])
 
 
-def _install_service() -> None:
-    from sparkdash.cli.service import install_service
-
-    install_service()
-
-
 def _connect(proposal: StepProposal, state: BoxState, *, yes: bool) -> None:
     from sparkdash.cli.connect import connect
     from sparkdash.discovery.propose import first_profile
 
     chosen = first_profile(state)
-
     for name in proposal.subjects:
         connect(name, model=chosen[0].name if chosen else None, write=True, yes=yes)
 
@@ -130,10 +110,12 @@ def _connect(proposal: StepProposal, state: BoxState, *, yes: bool) -> None:
 def _first_token(profile: str) -> None:
     """Start the daemon if needed, swap to the profile, and ask it for one word."""
     from sparkdash.cli.use import use
+    from sparkdash.client.client import Client
     from sparkdash.client.trial import attempt, what_it_said
 
     use(profile)
-    world = asyncio.run(_world())
+    with Client() as client:
+        world = client.state()
     key = os.environ.get("SPARKDASH_KEY", "").strip() or None
     trial = attempt(world.daemon.url.removesuffix("/v1"), key, "chat", profile)
     simulated = " (SIMULATED)" if world.active and world.active.simulated else ""
@@ -141,20 +123,8 @@ def _first_token(profile: str) -> None:
     print_text(f"Clients use {world.daemon.url} with the model {profile!r}.")
 
 
-async def _world() -> Snapshot:
-    from sparkdash.client.client import AsyncClient
-
-    async with AsyncClient() as client:
-        return await client.state()
-
-
 _IMPORTED = re.compile(r"^# Imported from (\S+) \(")
-PROGRAMS = {
-    "claude-code": "claude",
-    "copilot-cli": "copilot",
-    "qwen-code": "qwen",
-    "vscode": "code",
-}
+PROGRAMS = {"claude-code": "claude", "copilot-cli": "copilot", "qwen-code": "qwen", "vscode": "code"}
 """Programs of clients whose command has another name than the client."""
 
 
@@ -254,26 +224,19 @@ def installed_clients(known: Settings) -> Mapping[str, bool]:
     from sparkdash.connect.recipe import GatewayTarget
 
     target = GatewayTarget(f"http://127.0.0.1:{known.port}", "auto", None, None, sees=False)
-    return {name: _names_gateway(recipe, target) for name, recipe in RECIPES.items() if _is_here(recipe, target)}
+    found = {}
+    for name, recipe in RECIPES.items():
+        files = [file.path for file in recipe.setup(target).files]
+        if files and None not in files and shutil.which(PROGRAMS.get(name, name)):
+            found[name] = any(_holds(Path(str(path)).expanduser(), target.root) for path in files)
+    return found
 
 
-def _is_here(recipe: Recipe, target: GatewayTarget) -> bool:
-    files = recipe.setup(target).files
-    return bool(files) and all(file.path for file in files) and _is_installed(recipe.name)
-
-
-def _is_installed(client: str) -> bool:
-    return shutil.which(PROGRAMS.get(client, client)) is not None
-
-
-def _names_gateway(recipe: Recipe, target: GatewayTarget) -> bool:
-    for file in recipe.setup(target).files:
-        try:
-            if target.root in read_small_text(Path(str(file.path)).expanduser(), LARGE):
-                return True
-        except (OSError, UnicodeDecodeError):
-            continue
-    return False
+def _holds(file: Path, text: str) -> bool:
+    try:
+        return text in read_small_text(file, LARGE)
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 class ThisBox:

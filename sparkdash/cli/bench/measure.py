@@ -116,7 +116,6 @@ def host_facts(world: Snapshot | None) -> Host:
 
 START_S, START_S_PER_GIB = 60.0, 6.0
 """Start of an engine that was never seen: published starts take 5 to 15 minutes for 70 to 115 GB."""
-EARLIER_RUNS = 30
 
 
 async def arm_speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -> dict[str, KnownSpeeds]:
@@ -162,19 +161,14 @@ def _launch_s(results: Results, name: str) -> float | None:
 
 def _earlier(run: Run, arm: Arm) -> Iterator[tuple[Results, str]]:
     """Yield earlier runs of the arm's profile, newest first, with its name there."""
-    for place in islice(run_folder.list_runs(), EARLIER_RUNS):
+    for place in islice(run_folder.list_runs(), 30):
         with contextlib.suppress(AdmissionError):
             found = run_folder.read_run(place)
-            if name := _name_in(found, run, arm):
-                yield run_folder.read_results(place), name
-
-
-def _name_in(found: Run, run: Run, arm: Arm) -> str | None:
-    if found.simulated is not run.simulated or found.model != run.model:
-        return None
-    return next(
-        (one.name for one in found.arms if (one.profile, one.parameters) == (arm.profile, arm.parameters)), None
-    )
+            if found.simulated is not run.simulated or found.model != run.model:
+                continue
+            named = (one for one in found.arms if (one.profile, one.parameters) == (arm.profile, arm.parameters))
+            if one := next(named, None):
+                yield run_folder.read_results(place), one.name
 
 
 @asynccontextmanager
@@ -464,7 +458,6 @@ async def _run(
             await stack.enter_async_context(
                 box_lease.hold_box(client, holder, headers, pulse, shares=wish.share, waits=progress.print_waiting)
             )
-        if client is not None:
             measured = {arm.profile for arm in run.arms}
             stack.push_async_callback(restore_box, client, await client.state(), measured)
         stack.enter_context(run_folder.keep_if_launched(run))

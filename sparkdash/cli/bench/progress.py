@@ -14,7 +14,7 @@ from sparkdash.bench.plan import run_plan, suites
 from sparkdash.bench.plan.suites import Suite
 from sparkdash.bench.report import assemble
 from sparkdash.bench.results import Results
-from sparkdash.bench.run import Arm, CellKey, Kind, Mode, Run
+from sparkdash.bench.run import CellKey, Kind, Mode, Run
 from sparkdash.cli.output import LiveLine, print_note, terminal_width
 from sparkdash.domain.event import Measuring
 from sparkdash.domain.state import Snapshot
@@ -84,7 +84,9 @@ def print_plan(
         print_wrapped(f"Prompts are cut from the corpus {run.corpus.text}.")
     letters = arm_letters(arm.name for arm in run.arms)
     for arm in run.arms:
-        print_wrapped(f"  {letters[arm.name]}  {_arm_text(arm, run)}")
+        is_baseline = arm.name == run.baseline and len(run.arms) > 1
+        note = f"  (cannot run: {arm.impossible})" if arm.impossible else "  (the baseline)" if is_baseline else ""
+        print_wrapped(f"  {letters[arm.name]}  {arm.name}{note}")
     launches = run_plan.launches_left(results)
     order = " ".join(letters[run.order[index].arm] for index in launches)
     print_wrapped(f"  {order}: {_launch_count(len(launches), run)}; {cell_count(len(gaps))} to measure")
@@ -119,12 +121,6 @@ def _expected_text(expected_s: float | None, sources: set[str], *, estimated: bo
     about = "~" if estimated else "about "
     mark = "; ~ is an estimate, which the first launch corrects" if estimated else ""
     return f"Expected time: {about}{duration(expected_s)}, from decode rates {' and '.join(sorted(sources))}{mark}."
-
-
-def _arm_text(arm: Arm, run: Run) -> str:
-    if arm.impossible:
-        return f"{arm.name}  (cannot run: {arm.impossible})"
-    return f"{arm.name}  (the baseline)" if arm.name == run.baseline and len(run.arms) > 1 else arm.name
 
 
 def _launch_count(count: int, run: Run) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,8 +24,6 @@ from sparkdash.cli.parameters import AsJson, complete_profile
 from sparkdash.errors import AdmissionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from sparkdash.bench.judge.metrics import BenchMetric
     from sparkdash.bench.report.layout import Layout
     from sparkdash.bench.report.page import LocalProfiles
@@ -91,14 +89,10 @@ MetricName = Annotated[
         "ttfv, itl_p99, visible.",
     ),
 ]
-
-
 MathRun = Annotated[
     str | None,
     typer.Option("--math", metavar="RUN", help="Add the right answers of this run of the suite math to the tables."),
 ]
-
-
 Matrix = Annotated[
     bool, typer.Option("--matrix", help="Merge all runs of a suite: of each cell the newest that counts.")
 ]

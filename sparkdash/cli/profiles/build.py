@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
-from contextlib import aclosing
+from collections.abc import Iterator
+from contextlib import aclosing, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,6 +60,7 @@ def build(
 
 async def _build(name: str, *, dry_run: bool, again: bool, yes: bool, as_json: bool) -> None:
     from sparkdash.cli.local import configured_catalog
+    from sparkdash.client.client import Client
     from sparkdash.host.podman.image_build import build_job, local_images, look_at_box
     from sparkdash.settings import load_settings
 
@@ -74,7 +75,8 @@ async def _build(name: str, *, dry_run: bool, again: bool, yes: bool, as_json: b
         return
     _ask(job, yes=yes)
     await _run(job, box, as_json=as_json)
-    _release(found.name)
+    with suppress(SparkdashError), Client() as client:  # a daemon may try it again; without one nobody is told
+        client.release(profile=found.name)
     if not as_json:
         _next(found)
 
@@ -90,6 +92,7 @@ def _next(found: Profile) -> None:
 
 
 def _show(job: BuildJob, box: Box, *, current: bool, as_json: bool, dry_run: bool) -> None:
+    from sparkdash.cli.profiles.page import wrap_beside_label
     from sparkdash.host.podman.image_build import build_command, is_interrupted
 
     if as_json:
@@ -99,19 +102,14 @@ def _show(job: BuildJob, box: Box, *, current: bool, as_json: bool, dry_run: boo
         return print_json(document) if dry_run else print_json_line(document)
     facts = {"earlier": "a build that was interrupted or failed; its finished steps are kept"}
     shown = [*build_facts(job), *(facts.items() if is_interrupted(job.image) else ())]
-    lines = [job.image, *_page(shown, box, terminal_width())]
+    disk, memory = f"{gib(box.free_disk)} of disk free in {box.images}", f"{gib(box.available)} of memory available"
+    lines = [job.image]
+    for label, text in (*shown, ("this box", f"{box.architecture}; {disk}; {memory}")):
+        lines += wrap_beside_label(f"  {label:<{LABEL}}", text, terminal_width())
     print_text("\n".join(lines))
     if current:
         print_text(f"{job.image} is here and up to date. `--again` builds it nevertheless.")
     return None
-
-
-def _page(facts: Iterable[tuple[str, str]], box: Box, columns: int) -> Iterator[str]:
-    from sparkdash.cli.profiles.page import wrap_beside_label
-
-    disk, memory = f"{gib(box.free_disk)} of disk free in {box.images}", f"{gib(box.available)} of memory available"
-    for label, text in (*facts, ("this box", f"{box.architecture}; {disk}; {memory}")):
-        yield from wrap_beside_label(f"  {label:<{LABEL}}", text, columns)
 
 
 def build_facts(job: BuildJob) -> Iterator[tuple[str, str]]:
@@ -178,29 +176,9 @@ def step_text(step: BuildStep) -> str:
 
 def _report(made: BuiltImage, *, as_json: bool) -> None:
     if as_json:
-        image = made.image
-        return print_json_line(
-            {
-                "image": image.name,
-                "id": image.id,
-                "size": image.size,
-                "architecture": image.architecture,
-                "provenance": image.provenance,
-                "log": str(made.log),
-                "took_s": round(made.took_s, 1),
-                "done": True,
-            }
-        )
-    print_text(f"{made.image.name} is built, {size(made.image.size)}, after {duration(made.took_s)}. Log: {made.log}")
-    return None
-
-
-def _release(name: str) -> None:
-    """Tell a daemon that the profile may be tried again; without one there is nothing to tell."""
-    from sparkdash.client.client import Client
-
-    try:
-        with Client() as client:
-            client.release(profile=name)
-    except SparkdashError:
-        return
+        facts = {name: getattr(made.image, name) for name in ("id", "size", "architecture", "provenance")}
+        end = {"log": str(made.log), "took_s": round(made.took_s, 1), "done": True}
+        print_json_line({"image": made.image.name, **facts, **end})
+    else:
+        took = duration(made.took_s)
+        print_text(f"{made.image.name} is built, {size(made.image.size)}, after {took}. Log: {made.log}")

@@ -59,7 +59,11 @@ def _told(rule: Rule) -> dict[str, str]:
 def check_catalog(found: Catalog) -> list[RuleFinding]:
     """Return every finding: load failures first, then errors, then warnings."""
     listed = _listed_flags(found)
-    told = [one for one in _findings_here(found) if not _is_judged_by_help(one, listed)]
+    told = [
+        one
+        for one in _findings_here(found)
+        if one.rule != UNKNOWN or not listed.keys() >= set(one.profiles)  # `--help` judges what the table lacks
+    ]
     errors = [one for one in told if one.level is Severity.ERROR]
     blamed = frozenset(name for one in errors for name in one.profiles)
     return [
@@ -96,16 +100,10 @@ def start_warnings(name: str) -> list[str]:
     return [finding_line(one) for one in _findings_here(alone) if one.level is Severity.ERROR]
 
 
-def import_line(finding: RuleFinding) -> str:
-    """Format a finding in a profile that has no file yet: `level: profile: key: message. hint [rule]`."""
-    told = finding.problem
-    return f"{finding.level}: {finding.profiles[0]}: {told.key}: {told.message}. {told.hint} [{finding.rule}]"
-
-
 def end_import(told: Iterable[RuleFinding], problems: tuple[str, ...], of: str, *, as_json: bool) -> None:
     """Print the findings of converted profiles; fail for problems, silently after a report in JSON, which has them."""
     for one in () if as_json else told:
-        print_note(import_line(one))
+        print_note(f"{one.level}: {one.profiles[0]}: {told_text(one)}")
     if problems and as_json:
         raise typer.Exit(ProfileError.exit_code)
     if problems:
@@ -114,6 +112,12 @@ def end_import(told: Iterable[RuleFinding], problems: tuple[str, ...], of: str, 
             problems=problems,
             hint=f"The {of} does not contain the missing values.",
         )
+
+
+def told_text(finding: RuleFinding) -> str:
+    """Format a finding in a profile that has no file yet: `key: message. hint [rule]`."""
+    problem = finding.problem
+    return f"{problem.key}: {problem.message}. {problem.hint} [{finding.rule}]"
 
 
 def finding_line(finding: RuleFinding) -> str:
@@ -184,7 +188,9 @@ def _beyond_the_file(found: Catalog) -> Iterator[RuleFinding]:
             problem = problem_at(("key_env",), f"{profile.key_env} is not set in this environment", hint)
             told.setdefault(("key-missing", problem), []).append(name)
         for index, other in enumerate(profile.fallbacks):
-            if not _is_known(found, other):
+            try:
+                found.find(other)
+            except AdmissionError:
                 hint = "This fallback is skipped. Name a profile or an alias."
                 problem = problem_at(("fallbacks", index), f"no profile is called {other!r}", hint)
                 told.setdefault(("unknown-fallback", problem), []).append(name)
@@ -197,11 +203,6 @@ def _listed_flags(found: Catalog) -> dict[str, KnownFlags]:
     known = settings.load_settings()
     answers = {name: stored_flags(profile, known) for name, profile in found.profiles.items() if not profile.cannot_run}
     return {name: answer for name, answer in answers.items() if answer is not None}
-
-
-def _is_judged_by_help(finding: RuleFinding, listed: Mapping[str, KnownFlags]) -> bool:
-    """Whether each profile's own program was asked about the flag that the table calls unknown."""
-    return finding.rule == UNKNOWN and all(name in listed for name in finding.profiles)
 
 
 def _not_listed(found: Catalog, listed: Mapping[str, KnownFlags]) -> Iterator[RuleFinding]:
@@ -227,11 +228,3 @@ def _images(found: Catalog) -> Iterator[RuleFinding]:
         text = f"{profile.image} on this box is older than this"
         problem = found.problem_at[profile.name](("build",), text, hint)
         yield RuleFinding("image-older", Severity.WARNING, problem, (profile.name,))
-
-
-def _is_known(found: Catalog, name: str) -> bool:
-    try:
-        found.find(name)
-    except AdmissionError:
-        return False
-    return True

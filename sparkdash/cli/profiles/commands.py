@@ -137,7 +137,9 @@ def _check(path: Sequence[Path], *, as_json: bool) -> None:
     from sparkdash.engines.rule import Severity
     from sparkdash.rules import RULES
 
-    _must_exist(path)
+    for place in path:
+        if not place.expanduser().exists():
+            raise ProfileError(f"{place}: no such folder or file.", code="unreadable")
     found = configured_catalog(path)
     told = check_catalog(found)
     findings = tuple(map(finding_facts, told))
@@ -158,15 +160,10 @@ def _check(path: Sequence[Path], *, as_json: bool) -> None:
         facts = {"profiles": list(found.profiles), "problems": [], "warnings": warnings, "findings": findings}
         print_json(facts | {"images": {name: one.state for name, one in images.items()}})
     else:
-        print_text(f"{counted(len(found.profiles), 'profile')}, no problems{_and_warnings(len(warnings))}.")
+        more = f"; {counted(len(warnings), 'warning')}" if warnings else ""
+        print_text(f"{counted(len(found.profiles), 'profile')}, no problems{more}.")
         if told_images := count_images(images.values()):
             print_note(f"Images: {told_images}. `sparkdash profiles` names each.")
-
-
-def _must_exist(paths: Sequence[Path]) -> None:
-    for path in paths:
-        if not path.expanduser().exists():
-            raise ProfileError(f"{path}: no such folder or file.", code="unreadable")
 
 
 _RULES = "`sparkdash profiles check --rule NAME` shows the evidence of a rule; `silence: {NAME: reason}` overrules it."
@@ -183,10 +180,6 @@ def _print_rules(name: str | None, *, as_json: bool) -> None:
     else:
         rows = [(rule["name"], rule["level"], rule["about"]) for rule in told]
         print_text("\n".join(format_table(("rule", "level", "finds"), rows, "<<<")))
-
-
-def _and_warnings(count: int) -> str:
-    return f"; {counted(count, 'warning')}" if count else ""
 
 
 def _known() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...], Snapshot | None]:

@@ -57,7 +57,9 @@ class WeightsFetch:
                 async for step in steps:
                     share = int(100 * step.came_bytes / step.total_bytes) if step.total_bytes else 100
                     if not self._as_json:
-                        line.draw(progress_text(step), progress_log_text(step))
+                        # a log gets one line every ten percent
+                        plain = f"weights {share // 10 * 10} % of {size(step.total_bytes)}"
+                        line.draw(progress_text(step), plain)
                     elif share != told or step.done:
                         print_json_line({"weights": [one.repo for one in self._plan], **asdict(step)})
                     told = share
@@ -97,12 +99,6 @@ def progress_text(step: WeightsProgress) -> str:
     left = f"  {duration(step.eta_s)} left" if step.eta_s is not None else ""
     came = f"{size(step.came_bytes)} of {size(step.total_bytes)}"
     return f"weights  {percent(share):>5}  {'█' * full}{'░' * (BAR - full)}  {came}{rate}{left}"
-
-
-def progress_log_text(step: WeightsProgress) -> str:
-    """Format progress for a log: one line every ten percent."""
-    tenth = int(10 * step.came_bytes / step.total_bytes) if step.total_bytes else 10
-    return f"weights {10 * tenth} % of {size(step.total_bytes)}"
 
 
 def print_local_files(

@@ -13,15 +13,6 @@ from sparkdash.errors import SparkdashError
 from sparkdash.host.inventory import ProfileStock
 from sparkdash.units import DASH, gib, number, size
 
-ORIGINS = {
-    ImageState.TO_PULL: ImageOrigin.PULL,
-    ImageState.TO_BUILD: ImageOrigin.BUILD,
-    ImageState.NOT_TO_BE_HAD: ImageOrigin.NONE,
-}
-
-SHORT = 12
-"""Digits of a commit that are shown."""
-
 
 @dataclass(frozen=True, slots=True)
 class ProfileImage:
@@ -38,7 +29,12 @@ def image_cell(one: ProfileImage | None, bytes_here: int | None) -> str:
         return DASH
     if one.state in (ImageState.BUILT, ImageState.PULLED, ImageState.OLDER):
         return size(bytes_here) + (", older" if one.state is ImageState.OLDER else "")
-    return ORIGINS[one.state].value if one.state in ORIGINS else DASH
+    how = {
+        ImageState.TO_PULL: ImageOrigin.PULL,
+        ImageState.TO_BUILD: ImageOrigin.BUILD,
+        ImageState.NOT_TO_BE_HAD: ImageOrigin.NONE,
+    }
+    return how[one.state].value if one.state in how else DASH
 
 
 def count_images(images: Iterable[ProfileImage]) -> str:
@@ -68,7 +64,7 @@ def image_words(profile: ImageUser, one: ProfileImage) -> str | None:
 
 def _came_from(known: Provenance) -> str:
     source = f" from {known.source}" if known.source else ""
-    commit = f"@{known.revision[:SHORT]}" if known.revision else ""
+    commit = f"@{known.revision[:12]}" if known.revision else ""
     day = f" on {known.created[:10]}" if known.created else ""
     version = f" by sparkdash {known.version}" if known.version else ""
     return f"{source}{commit}{day}{version}"

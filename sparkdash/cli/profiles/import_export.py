@@ -6,7 +6,6 @@ Reads the given file or stdin and writes the result; the formats are the catalog
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -115,14 +114,11 @@ def _read(source: str, name: str | None) -> Imported:
     if source == STDIN:
         return importers.import_profiles(_text(sys.stdin.buffer.read(MAX_BYTES), "stdin"), name)
     path = Path(source).expanduser()
-    return importers.import_profiles(_file(path), name, str(path.resolve().parent))
-
-
-def _file(path: Path) -> str:
     try:
-        return _text(read_small_file(path, MAX_BYTES), str(path))
+        text = _text(read_small_file(path, MAX_BYTES), str(path))
     except OSError as error:
         raise ProfileError(f"{path} cannot be read: {error.strerror}.", code="import_refused") from None
+    return importers.import_profiles(text, name, str(path.resolve().parent))
 
 
 def _text(data: bytes, what: str) -> str:
@@ -149,7 +145,11 @@ def _write(texts: dict[str, str], output: Path, *, force: bool) -> None:
             hint="Give a folder.",
         )
     places = {output / f"{name}.yaml" if folder else output: text for name, text in texts.items()}
-    _must_be_free(places, force=force)
+    taken = [str(place) for place in places if place.exists()]
+    if taken and not force:
+        raise ProfileError(
+            f"Files exist already: {', '.join(taken)}.", code="import_refused", hint="Use --force to overwrite."
+        )
     for place, text in places.items():
         try:
             if folder:
@@ -158,11 +158,3 @@ def _write(texts: dict[str, str], output: Path, *, force: bool) -> None:
         except OSError as error:
             raise ProfileError(f"{place} cannot be written: {error.strerror}.", code="import_refused") from None
         print_note(f"Wrote {place}")
-
-
-def _must_be_free(places: Iterable[Path], *, force: bool) -> None:
-    taken = [str(place) for place in places if place.exists()]
-    if taken and not force:
-        raise ProfileError(
-            f"Files exist already: {', '.join(taken)}.", code="import_refused", hint="Use --force to overwrite."
-        )

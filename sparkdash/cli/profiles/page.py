@@ -1,7 +1,4 @@
-"""Text of `profiles show`: a Profile and its Need in, lines out.
-
-Rule: unknown values are "-", and no figure is ever cut: a wide table becomes blocks. Pure.
-"""
+"""Text of `profiles show`. No figure is ever cut: a wide table becomes blocks. Pure."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from sparkdash.catalog import importers, yaml12
 from sparkdash.catalog.importers.values import profile_name
 from sparkdash.cli import local
+from sparkdash.cli.profiles.check import told_text
 from sparkdash.cli.profiles.page import need_lines
 from sparkdash.domain.memory import Need
 from sparkdash.domain.profile import EngineKind, Profile
@@ -19,7 +20,7 @@ from sparkdash.engines.proposal import MemoryBudget, OwnerChoices
 from sparkdash.engines.registry import adapter, estimate_launch
 from sparkdash.engines.rule import Severity
 from sparkdash.errors import ProfileError
-from sparkdash.rules import RuleFinding, findings
+from sparkdash.rules import findings
 from sparkdash.settings import Settings
 from sparkdash.units import DASH, GIB, gib, tokens
 
@@ -40,10 +41,7 @@ class CheckedProposal(NamedTuple):
 def propose_checked(
     name: str, ref: dict[str, str], facts: WeightFacts, engine: EngineKind, wish: OwnerChoices, known: Settings
 ) -> CheckedProposal:
-    """Propose a profile for this box.
-
-    `name` is the profile's name, or the model's, from which one is made. `ref` is the profile's reference to the
-    model.
+    """Propose a profile for this box. `name`: the profile's, or the model's, from which one is made.
 
     Raises:
         ProfileError: no image is known and none was given, or no valid profile can be made.
@@ -78,16 +76,10 @@ def _tried(name: str, text: str) -> tuple[Profile, tuple[str, ...]]:
     """
     found = importers.load_imported({name: text})
     told = findings(found)
-    wrong = (*map(str, found.problems), *(_told(one) for one in told if one.level is Severity.ERROR))
+    wrong = (*map(str, found.problems), *(told_text(one) for one in told if one.level is Severity.ERROR))
     if wrong:
         raise ProfileError(f"No valid profile can be made for {name}.", problems=wrong)
-    return found.profiles[name], tuple(_told(one) for one in told if one.level is Severity.WARNING)
-
-
-def _told(finding: RuleFinding) -> str:
-    """Format a finding without its file, which does not exist yet."""
-    problem = finding.problem
-    return f"{problem.key}: {problem.message}. {problem.hint} [{finding.rule}]"
+    return found.profiles[name], tuple(told_text(one) for one in told if one.level is Severity.WARNING)
 
 
 def _short(need: Need, box: MemoryBudget) -> Iterator[str]:

@@ -19,16 +19,12 @@ if TYPE_CHECKING:
     from sparkdash.domain.state import Snapshot
     from sparkdash.host.runtime import Runtime
 
-ImageOnly = Annotated[bool, typer.Option("--image-only", help="Do not fetch the weights.")]
-WeightsOnly = Annotated[bool, typer.Option("--weights-only", help="Do not fetch the image.")]
-Offline = Annotated[bool, typer.Option("--offline", help="Fetch nothing; list missing files.")]
-
 
 def pull(
     profile: ProfileName,
-    image_only: ImageOnly = False,
-    weights_only: WeightsOnly = False,
-    offline: Offline = False,
+    image_only: Annotated[bool, typer.Option("--image-only", help="Do not fetch the weights.")] = False,
+    weights_only: Annotated[bool, typer.Option("--weights-only", help="Do not fetch the image.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Fetch nothing; list missing files.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fetch the image and the weights that a profile needs.
@@ -44,9 +40,17 @@ def pull(
       sparkdash pull gpt-oss-120b --weights-only
       sparkdash pull gpt-oss-120b --offline
     """
+    from sparkdash.cli.local import find_profile
+
     if image_only and weights_only:
         raise typer.BadParameter("--image-only and --weights-only together leave nothing to fetch.")
-    order = _order(profile, image=not weights_only, weights=not image_only, as_json=as_json)
+    found, world = find_profile(profile)
+    if why := found.fetches_nothing:
+        raise AdmissionError(f"There is nothing to fetch for {found.name}: {why}.", code="nothing_to_pull")
+    if found.cannot_run:
+        hint = f"Pull {found.nearest} instead." if found.nearest else None
+        raise AdmissionError(f"{found.name} cannot run: {found.cannot_run}.", code="cannot_run", hint=hint)
+    order = PullJob(found, not weights_only, not image_only, as_json, world)
     if offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         _look(order)
     else:
@@ -63,25 +67,6 @@ class PullJob:
     as_json: bool
     world: Snapshot | None
     """State of the daemon; None where none answers."""
-
-
-def _order(name: str, *, image: bool, weights: bool, as_json: bool) -> PullJob:
-    from sparkdash.cli.local import find_profile
-
-    profile, world = find_profile(name)
-    _check(profile)
-    return PullJob(profile, image, weights, as_json, world)
-
-
-def _check(profile: Profile) -> None:
-    if why := profile.fetches_nothing:
-        raise AdmissionError(f"There is nothing to fetch for {profile.name}: {why}.", code="nothing_to_pull")
-    if profile.cannot_run:
-        raise AdmissionError(
-            f"{profile.name} cannot run: {profile.cannot_run}.",
-            code="cannot_run",
-            hint=f"Pull {profile.nearest} instead." if profile.nearest else None,
-        )
 
 
 def _look(order: PullJob) -> None:
@@ -105,9 +90,8 @@ def _fetch(order: PullJob) -> None:
     weights = None
     if order.weights and order.profile.weights:
         _must_be_here(order)
-        weights = WeightsFetch(
-            order.profile, load_settings(), order.as_json
-        )  # whether it fits is known before anything comes
+        # whether it fits is known before anything comes
+        weights = WeightsFetch(order.profile, load_settings(), order.as_json)
     if order.image:
         _fetch_image(order)
     if weights is not None:

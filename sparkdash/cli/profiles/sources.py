@@ -167,7 +167,8 @@ def _converted(source: Source, entry: Entry, text: str, name: str | None) -> tup
                 hint="Write a profile that extends it, if you want another name.",
             )
         return None, {_own_name(text): f"# Copied from {origin}.\n{text}"}
-    imported = importers.import_profiles(text, name or _plain(entry.name.rpartition("/")[2]))
+    stem = re.sub(r"[^a-z0-9.]+", "-", entry.name.rpartition("/")[2].lower()).strip("-.") or "imported"
+    imported = importers.import_profiles(text, name or stem)
     return imported, {one["profile"]: importers.yaml_text(one, imported, origin) for one in imported.profiles}
 
 
@@ -180,10 +181,6 @@ def _own_name(text: str) -> str:
             f"The source's profile has the name {found!r}, which cannot be a file.", code="import_refused"
         )
     return found
-
-
-def _plain(stem: str) -> str:
-    return re.sub(r"[^a-z0-9.]+", "-", stem.lower()).strip("-.") or "imported"
 
 
 def _write(place: Path, text: str, *, yes: bool) -> bool:
@@ -301,8 +298,6 @@ def sources(
 
 def add_source(address: str, name: str | None = None, ref: str | None = None, *, as_json: bool = False) -> None:
     """Fetch a collection and pin its newest commit."""
-    import re
-
     from sparkdash import sources as source_file
     from sparkdash.sources import SOURCE_NAME, Clone, Source, count_recipes, default_name, source_refused, source_url
 
@@ -402,7 +397,8 @@ def _update(source: Source, *, yes: bool, as_json: bool) -> dict[str, Any]:
         if not as_json:
             print_text(f"{source.name}: nothing new since {source.updated_at} ({source.short_commit}).")
         return facts | {"taken": True, "profiles": []}
-    affected = _profiles_of(source, told)
+    changed = {(source.name, change.path) for change in told}
+    affected = [file for file, origin in added_profiles().items() if origin in changed]
     if not as_json:
         _print_changes(source, told, affected)
     taken = _is_wanted(source, told, yes=yes, as_json=as_json)
@@ -437,11 +433,6 @@ def _print_changes(source: Source, told: Sequence[RecipeChange], affected: Seque
         print_note(f"{len(lines) - DIFF_LINES} more lines; --json has all of them.")
     for profile in affected:
         print_note(f"Your profile {profile} was made from a recipe that changed; `profiles add` shows the difference.")
-
-
-def _profiles_of(source: Source, told: Sequence[RecipeChange]) -> list[str]:
-    paths = {change.path for change in told}
-    return [file for file, (name, path) in added_profiles().items() if name == source.name and path in paths]
 
 
 def _today() -> str:
