@@ -38,7 +38,6 @@ class Subscription:
         self._wake.set()
 
     def offer(self, event: Event) -> None:
-        """Queue an event. The bus calls it, on its loop."""
         if self._ended or (not self.samples and isinstance(event.fact, SampleTaken)):
             return
         if isinstance(event.fact, SampleTaken) and self._queue and isinstance(self._queue[-1].fact, SampleTaken):

@@ -1,7 +1,4 @@
-"""Errors that a person or a client meets.
-
-Owns: one class for each party that can solve the problem, and the shape that every renderer shares. Must not know
-headers and bodies, terminals, containers.
+"""Errors that a person or a client meets: one class for each party that can solve the problem.
 
 Rule: a message says what failed and what was found; the hint says what to do. Neither carries a secret. Pure.
 """

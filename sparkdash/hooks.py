@@ -182,11 +182,7 @@ _JSON = encode_headers([(b"Content-Type", b"application/json"), (b"User-Agent", 
 
 
 async def run_hook(hook: Hook, event: HookEvent, upstream: Upstream) -> None:
-    """Run a hook for an event, within its time limit.
-
-    Raises:
-        HostError: code `hook_failed`: it cannot be run, failed, or took too long.
-    """
+    """Run a hook for an event. Raises HostError `hook_failed`: it cannot be run, failed, or took too long."""
     body = event.model_dump_json().encode()
     try:
         async with asyncio.timeout(hook.timeout_s):

@@ -75,10 +75,7 @@ class Key(Frozen):
 def expiry(text: str, now: float) -> float:
     """Parse the end of a key's life: `90d`, `12h`, `30m` or `2w` from `now` (Unix seconds), or a day as `2027-03-01`.
 
-    A date means its first second, in local time.
-
-    Raises:
-        ValueError: the text is neither, or names a time that has passed.
+    A date means its first second, in local time. Raises ValueError, also for a time that has passed.
     """
     if found := _SPAN.fullmatch(text.strip().lower()):
         return now + int(found[1]) * _UNIT_S[found[2]]
@@ -172,11 +169,7 @@ class Keyring:
 
 
 def read_keys(path: Path) -> Keys:
-    """Read the keys in this file; none if it does not exist.
-
-    Raises:
-        ProfileError: code `keys_invalid`: the file cannot be read, is invalid, or may be written by other users.
-    """
+    """Read the keys in this file; none if it does not exist. Raises ProfileError `keys_invalid`."""
     try:
         return _read(path) or ()
     except OSError as error:
@@ -201,12 +194,7 @@ def _read(path: Path) -> Keys | None:
 
 
 def add_key(path: Path, key: Key) -> None:
-    """Add a key to the file.
-
-    Raises:
-        AdmissionError: code `key_exists`: another key has that name.
-        ProfileError, HostError: the file cannot be read or written.
-    """
+    """Raises AdmissionError `key_exists`; ProfileError, HostError: the file cannot be read or written."""
 
     def with_it(keys: Keys) -> Keys:
         if any(each.name == key.name for each in keys):
@@ -221,12 +209,7 @@ def add_key(path: Path, key: Key) -> None:
 
 
 def revoke_key(path: Path, name: str) -> Keys:
-    """Remove a key from the file; return the remaining keys.
-
-    Raises:
-        AdmissionError: code `key_not_found`.
-        ProfileError, HostError: the file cannot be read or written.
-    """
+    """Return the remaining keys. Raises AdmissionError `key_not_found`; ProfileError, HostError as `add_key`."""
 
     def without_it(keys: Keys) -> Keys:
         left = tuple(each for each in keys if each.name != name)

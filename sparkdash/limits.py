@@ -1,8 +1,4 @@
-"""Limits: sizes of everything that a client may send, and how much evidence is kept.
-
-Owns: the numbers, which docs/api.md lists. Those that an owner may change are settings (`body_limit_mib`). Rule:
-every size that a client chooses is checked against a limit first, so that a request costs no more than its size. Pure.
-"""
+"""Limits of everything that a client may send, as docs/api.md lists them, and how much evidence is kept. Pure."""
 
 from __future__ import annotations
 

@@ -118,11 +118,9 @@ class Server(uvicorn.Server):
 
     @property
     def linger_s(self) -> float:
-        """Seconds for which kept connections may bring one more request after `stop`."""
         return self._closing.linger_s
 
     async def stopping(self) -> None:
-        """Wait until `stop` was called."""
         await self._stop.wait()
 
     @contextmanager
@@ -161,11 +159,7 @@ class Server(uvicorn.Server):
 
 
 def bind_tcp(host: str, port: int) -> socket.socket:
-    """Open a listening TCP socket; port 0 takes a free one.
-
-    Raises:
-        HostError: code `port_in_use`, or `cannot_listen` with the system's reason.
-    """
+    """Open a listening TCP socket; port 0 takes a free one. Raises HostError: `port_in_use`, `cannot_listen`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sends small pieces at once only through a socket that says that it is TCP
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -196,11 +190,7 @@ def root_url(sock: socket.socket, tls: Tls | None = None) -> str:
 
 
 def bind_unix(path: Path) -> socket.socket:
-    """Open a listening unix socket for this user alone. A stale one is replaced: the daemon's lock is held.
-
-    Raises:
-        HostError: code `cannot_listen`.
-    """
+    """Open a listening unix socket for this user alone; a stale one is replaced. Raises HostError `cannot_listen`."""
     path.unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     old = os.umask(0o177)
@@ -237,11 +227,7 @@ def _lock_file(folder: Path) -> IO[str]:
 def hold_daemon_lock(folder: Path) -> Iterator[Callable[[str], None]]:
     """Hold the folder's lock while the daemon lives, and give a function that writes the holder's name into the file.
 
-    The name is for a second daemon's message; a full disk loses only the name.
-
-    Raises:
-        DaemonError: another daemon holds the lock; the message names its pid and address.
-        HostError: the folder cannot be made or written.
+    The name is for a second daemon's message; a full disk loses only the name. Raises DaemonError, HostError.
     """
     with _lock_file(folder) as file:
         try:

@@ -71,11 +71,7 @@ def sources_dir() -> Path:
 
 
 def owner(state: Path | None = None) -> str:
-    """Return the label of a daemon's containers, a hash of its state folder: two daemons on one box never adopt each
-    other's.
-
-    `state`: the folder; None: this user's.
-    """
+    """Return the label of a daemon's containers, by its state folder: two daemons never adopt each other's."""
     return hashlib.sha256(str((state or state_dir()).resolve()).encode()).hexdigest()[:12]
 
 
@@ -90,9 +86,7 @@ def runtime_dir() -> Path:
 
 
 def shipped_profiles() -> Path:
-    """Return the folder of the profiles that come with sparkdash: inside the wheel, or beside the package in a
-    checkout.
-    """
+    """Return the folder of the shipped profiles: inside the wheel, or beside the package in a checkout."""
     package = Path(__file__).resolve().parent
     bundled = package / "_profiles"
     return bundled if bundled.is_dir() else package.parent / "profiles"

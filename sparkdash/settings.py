@@ -144,7 +144,6 @@ def set_toml_value(text: str, path: Sequence[str], value: str | None) -> str:
 
 
 def _put(tables: Any, path: Sequence[str], value: Any) -> Any:
-    """Set the value at `path`, or remove it (None); return the old one."""
     *above, key = path
     for name in above:
         if name not in tables and value is None:
@@ -382,7 +381,6 @@ class Settings(BaseModel):
 
     @property
     def beyond_loopback(self) -> bool:
-        """Whether other boxes can reach the port."""
         if self.host == "localhost":
             return False
         try:

@@ -60,11 +60,7 @@ class Source(Frozen):
 
 
 def source_url(given: str) -> str:
-    """Return the git address that `given` means: a well-known name, an address, or a folder.
-
-    Raises:
-        ProfileError: source_refused: not an address, or one with a password.
-    """
+    """Return the git address that `given` means: a well-known name, an address, or a folder. Raises ProfileError."""
     if given in WELL_KNOWN:
         return WELL_KNOWN[given]
     if given.startswith("/") or (_SCP.match(given) and "://" not in given):
@@ -319,10 +315,7 @@ class Clone:
     def fetch(self, url: str, ref: str | None, report: Callable[[str], None]) -> str:
         """Fetch the newest commit of `ref` (None: the default branch), without history; return the commit.
 
-        `report` gets git's progress, as "Receiving objects 43 %".
-
-        Raises:
-            HostError: git_missing, source_unreachable, cache_not_written.
+        `report` gets git's progress, as "Receiving objects 43 %". Raises HostError.
         """
         self._prepare()
         argv = ["fetch", "--depth", "1", "--no-tags", "--progress", "--force", "--end-of-options", url]
@@ -385,7 +378,6 @@ class Clone:
             raise HostError(f"{self._folder} cannot be made: {_last_line(made.stderr)}.", code="cache_not_written")
 
     def _watch(self, words: list[str], url: str, report: Callable[[str], None]) -> None:
-        """Run git and report its progress lines, which end in a carriage return."""
         with self._begin(words) as child:
             assert child.stderr is not None  # noqa: S101 - a pipe, made by `_begin`
             said = ""
@@ -505,12 +497,7 @@ def entries(source: Source) -> list[Entry]:
 
 
 def entry_text(source: Source, name: str) -> tuple[Entry, str]:
-    """Return an entry, by its short name or its path in the repository, and its text.
-
-    Raises:
-        ProfileError: entry_unknown, with the nearest names.
-        HostError: the clone cannot be read or fetched.
-    """
+    """Return an entry, by its short name or its path, and its text. Raises ProfileError `entry_unknown`, HostError."""
     texts = _recipe_texts(pinned_clone(source), source.commit)
     known = read_entries(source.name, texts)
     for entry in known:

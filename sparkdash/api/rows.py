@@ -34,12 +34,7 @@ class OtherVersion(Exception):  # noqa: N818 - the client that knows the address
 
 
 def read_answer(adapter: TypeAdapter[T], content: bytes | str) -> T:
-    """Read an answer without the fields that this version does not know.
-
-    Raises:
-        pydantic.ValidationError: the answer has another type.
-        OtherVersion: it is the state of a daemon with another major version.
-    """
+    """Read an answer without unknown fields. Raises ValidationError, or OtherVersion for another major version's state."""
     try:
         read = adapter.validate_json(content, extra="ignore")
     except ValidationError:
@@ -51,16 +46,11 @@ def read_answer(adapter: TypeAdapter[T], content: bytes | str) -> T:
 
 
 def read_snapshot(content: str) -> Snapshot:
-    """Read a snapshot of the feed; raises as `read_answer`."""
     return read_answer(_SNAPSHOT, content)
 
 
 def read_event(content: str) -> Event:
-    """Read an event of the feed; a fact of a kind that this version does not know becomes `Withheld`.
-
-    Raises:
-        pydantic.ValidationError: a known fact cannot be read.
-    """
+    """Read an event; a fact of an unknown kind becomes `Withheld`. Raises ValidationError for a known one that cannot be read."""
     try:
         return EVENT.validate_json(content, extra="ignore")
     except ValidationError as error:
@@ -131,7 +121,7 @@ class EventReader(Generic[T]):
         self._parsers = parsers
 
     def feed(self, chunk: bytes) -> Iterator[T]:
-        """Yield the items that `chunk` completes. Raises StreamError at an error event."""
+        """Raises StreamError at an error event."""
         for frame in self._frames.feed(chunk):
             if frame.name == "error":
                 raise StreamError(frame.data)
@@ -171,11 +161,7 @@ class Row(Generic[P]):
         self.request = request
 
     def prepare(self, *args: P.args, **kwargs: P.kwargs) -> HttpCall:
-        """Build the request. Parameters that the caller left out are left out.
-
-        Raises:
-            AdmissionError: code `invalid_request`, as the daemon would answer: a parameter is beyond its limits.
-        """
+        """Build the request, without what the caller left out. Raises AdmissionError `invalid_request`: beyond its limits."""
         try:
             rest = self.request(*args, **kwargs).model_dump(mode="json", exclude_unset=True)
         except ValidationError as error:
@@ -219,7 +205,6 @@ class Call(Row[P], Generic[P, T]):
         self.silence_s = silence_s
 
     def read(self, content: bytes) -> T:
-        """Read the answer; raises as `read_answer`."""
         return read_answer(TypeAdapter(self.answer), content)
 
     @overload

@@ -106,11 +106,7 @@ def _list(recipes: list[Recipe], *, as_json: bool) -> None:
 
 
 def target_of(model: str | None, url: str | None, autocomplete: str | None = None) -> GatewayTarget:
-    """Return what a client is configured for: the model that is named, else the one that runs or is begun with.
-
-    Raises:
-        SparkdashError: no profile can run, or none has that name, or the one for `autocomplete` does not fit beside it.
-    """
+    """Return what a client is configured for: the model that is named, else the one that runs or is begun with."""
     from sparkdash.client.address import at_url, find_daemon
     from sparkdash.client.client import Client
     from sparkdash.connect.recipe import GatewayTarget
@@ -200,7 +196,6 @@ def _default_profile(runnable: list[ProfileSummary], usual: list[str]) -> Profil
 
 
 def _lacks_key(place: GatewayTarget, url: str | None = None) -> bool:
-    """Whether the gateway of this box wants a key, and SPARKDASH_KEY has none."""
     from sparkdash import keyring
 
     elsewhere = url or os.environ.get("SPARKDASH_URL")
@@ -356,7 +351,7 @@ def launch(
 
 
 def _program(recipe: Recipe) -> str:
-    """Return the path of the client's program. Raises AdmissionError: not_launchable, client_missing."""
+    """Raises AdmissionError: not_launchable, client_missing."""
     from sparkdash.connect.clients import RECIPES
     from sparkdash.connect.recipe import GatewayTarget
     from sparkdash.errors import AdmissionError

@@ -82,7 +82,6 @@ def doctor(
 
 
 def check_lines(told: Sequence[dict[str, str]]) -> Iterator[str]:
-    """Format the list of checks in 80 columns."""
     first = max(len(each["name"]) for each in told) + 2
     for each in told:
         head, *rest = wrap(each["about"], 80 - first)
@@ -128,7 +127,6 @@ def _probe() -> Probe:
 
 
 def seen_daemon() -> DaemonSeen:
-    """Return what the running daemon says of itself, or why none answers."""
     from sparkdash.client.client import Client
     from sparkdash.doctor.check import DaemonSeen
     from sparkdash.errors import SparkdashError

@@ -33,7 +33,6 @@ class AskedPeriod(NamedTuple):
 
 
 def parse_period(since: str, until: str, now: float) -> AskedPeriod:
-    """Parse both ends. Raises AdmissionError: code `period_invalid`."""
     begin, end = parse_moment(since, now), parse_moment(until, now)
     if begin >= end:
         raise AdmissionError(
@@ -241,7 +240,6 @@ def _usage_row(row: UsageTotals) -> tuple[str, ...]:
 
 
 def series_table(series: Series) -> HistoryTable:
-    """Tabulate a figure by bucket; gaps are "-"."""
     buckets = list(zip(series.start, series.min, series.mean, series.max, series.count, strict=True))
     unit = series.unit
     return HistoryTable(
@@ -312,7 +310,6 @@ def event_table(found: MarkList) -> HistoryTable:
 
 
 def incident_table(found: IncidentList, now: float) -> HistoryTable:
-    """Stuck engines, newest first, and the mean time to repair over all that are kept."""
     repairs = [f"{repair_text(found.repairs.every)}."] if found.repairs.every is not None else []
     several = found.repairs.by_profile if len(found.repairs.by_profile) > 1 else {}
     return HistoryTable(

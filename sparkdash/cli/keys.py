@@ -155,7 +155,6 @@ def _expiry(text: str | None, now: float) -> float | None:
 
 
 def _moment(unix_s: float) -> str:
-    """Format Unix seconds as local time, to the minute."""
     from datetime import datetime
 
     return datetime.fromtimestamp(unix_s).astimezone().strftime("%Y-%m-%d %H:%M")
@@ -231,8 +230,6 @@ def _revoke(name: str, *, as_json: bool) -> None:
 
 
 def note_change(did: str, name: str) -> None:
-    """Record the command in the audit log, beside the changes made through the API."""
-
     from sparkdash import keyring
 
     entry = {"at": round(time.time(), 3), "who": f"uid {os.getuid()}", "from": None, "did": did, "said": {"name": name}}

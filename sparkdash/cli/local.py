@@ -38,7 +38,7 @@ UNKNOWN_NODE = "SECOND_NODE"
 
 
 def planned_nodes(profile: Profile, known: Settings, others: tuple[Node, ...]) -> tuple[NodeLaunch, ...]:
-    """Return the nodes that a launch of the profile would have; () for this box alone."""
+    """Return the nodes of a launch of the profile; () for this box alone."""
     if profile.nodes == 1:
         return () if profile.node in (None, LOCAL) else (_other(profile.node, others, alone=True),)
     workers = [node.name for node in others][: profile.nodes - 1]
@@ -107,7 +107,7 @@ def configured_catalog(places: Sequence[Path] | None = None) -> Catalog:
 
 
 def find_profile(name: str) -> tuple[Profile, Snapshot | None]:
-    """Return the profile of that name with the daemon's state; where none answers, from the files and None."""
+    """Return the profile with the daemon's state; where none answers, from the files and None."""
     from sparkdash.client.client import Client
 
     try:
@@ -147,25 +147,18 @@ def box_bytes() -> int | None:
 
 
 def profile_summaries() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...]]:
-    """Return the summary of every profile, and the problems of files that were left out."""
     found = configured_catalog()
     shown = tuple(summarize(profile, adapter_of(profile)) for profile in found.profiles.values())
     return shown, tuple(map(str, found.problems))
 
 
 def profiles_without_text() -> frozenset[str]:
-    """Return the profiles that are known to write no text: speech, embeddings, pictures."""
     known = {name: adapter_of(profile).tasks(profile, None) for name, profile in configured_catalog().profiles.items()}
     return frozenset(name for name, tasks in known.items() if tasks is not None and Task.GENERATE not in tasks)
 
 
 def engine_command(name: str, *, anyway: bool = False) -> EngineCommand:
-    """Build the command that starts the profile's engine, as the daemon would on its first free port.
-
-    Raises:
-        AdmissionError: the profile does not exist, is not started by sparkdash, or cannot run and `anyway` is False.
-        ProfileError: the profile lacks something, or the settings are not valid.
-    """
+    """Build the command that starts the profile's engine, as the daemon would. Raises AdmissionError, ProfileError."""
     known = settings.load_settings()
     profile = _managed(name) if anyway else _startable(name, "`--anyway` prints its command anyway.")
     runtime = make_runtime(known)
@@ -228,12 +221,9 @@ def stored_flags(profile: Profile, known: Settings) -> KnownFlags | None:
 def container_spec(
     profile: Profile, known: Settings, *, kept_flags: bool = True, image_id: str | None = None
 ) -> ContainerSpec:
-    """Build the profile's container as the daemon would on its first free port.
+    """Build the profile's container as the daemon would on its first free port. Raises ProfileError.
 
     Without `kept_flags` the program counts as unknown.
-
-    Raises:
-        ProfileError: the engine's dialect refuses the profile.
     """
     launch = LaunchContext(
         port=known.engine_ports[0],

@@ -34,7 +34,6 @@ from sparkdash.cli.profiles import commands as profiles
 
 
 def home() -> None:
-    """Open the dashboard, starting a daemon if needed; without a terminal, print the status."""
     if not sys.stdout.isatty():
         from sparkdash.cli.status import status
 

@@ -1,7 +1,6 @@
 """Man page and shell completions, made from the commands' own help.
 
-`python -m sparkdash.cli.manual` writes them into `share/` of a checkout, from where they go into the wheel. A test
-compares them, so neither drifts from `--help`.
+`python -m sparkdash.cli.manual` writes them into `share/` of a checkout, from where they go into the wheel.
 """
 
 from __future__ import annotations

@@ -70,11 +70,7 @@ def memory(
 
 
 def read_account() -> MemoryAccount:
-    """Read the daemon's memory account, or this box's own when no daemon answers.
-
-    Raises:
-        SparkdashError: the daemon refuses, or /proc reveals too little.
-    """
+    """Read the daemon's memory account, or this box's own when no daemon answers."""
     from sparkdash.client.client import Client
     from sparkdash.errors import DaemonError
 
@@ -152,11 +148,7 @@ def largest_holders(found: MemoryAccount) -> Iterator[str]:
 
 
 def _show_caches(prune: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """List the engines' compile caches of this box, and remove those without a start for `prune`.
-
-    Raises:
-        SparkdashError: the runtime does not tell what its containers have mounted, or `prune` is no time.
-    """
+    """List the engines' compile caches of this box, and remove those without a start for `prune`."""
     from sparkdash.cli.history_tables import parse_moment
     from sparkdash.host.compile_caches import remove
 

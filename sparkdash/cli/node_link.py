@@ -282,7 +282,6 @@ def _print(run: LinkRun, as_json: bool) -> None:
 
 
 def run_lines(run: LinkRun, columns: int, widest: int | None = None) -> Iterator[str]:
-    """Format a run for a terminal of so many columns, its table at most `widest`, with the published figures."""
     from sparkdash.domain.node import LOCAL
     from sparkdash.nodes.link_bench import WHY_PUBLISHED_IS_LOW
 
@@ -304,7 +303,6 @@ def run_lines(run: LinkRun, columns: int, widest: int | None = None) -> Iterator
 
 
 def _published() -> Iterator[str]:
-    """Format each figure with its conditions, and its source below."""
     from sparkdash.nodes.link_bench import PUBLISHED_LINK_FIGURES
 
     figures = [f"{each.value} {each.unit}" for each in PUBLISHED_LINK_FIGURES]

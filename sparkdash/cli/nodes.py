@@ -57,12 +57,7 @@ MaybeNodeName = Annotated[
 
 
 def chosen_nodes(name: str | None) -> tuple[Node, ...]:
-    """Nodes of that name, or all.
-
-    Raises:
-        AdmissionError: node_unknown; no_nodes, when there is none at all.
-        ProfileError: nodes_invalid.
-    """
+    """Return the nodes of that name, or all. Raises AdmissionError: node_unknown, no_nodes."""
     from sparkdash.errors import AdmissionError
     from sparkdash.nodes.node_file import nodes_file, read_nodes
 
@@ -84,11 +79,7 @@ def chosen_nodes(name: str | None) -> tuple[Node, ...]:
 
 
 def one_node(name: str | None) -> Node:
-    """Return the node of that name, or the only one.
-
-    Raises:
-        AdmissionError: as `chosen_nodes`; node_unclear, when there are several and none was named.
-    """
+    """Return the node of that name, or the only one. Raises AdmissionError: node_unknown, no_nodes, node_unclear."""
     from sparkdash.errors import AdmissionError
 
     found = chosen_nodes(name)
@@ -258,7 +249,6 @@ def _accept(name: str, target: str, key: str, wanted: str | None, *, yes: bool) 
 
 
 async def _log_in(node: Node, runtime: str) -> NodeFacts:
-    """Read the facts of the node over its first connection. Raises HostError."""
     from sparkdash.nodes.ssh.connection import NodeConnection
     from sparkdash.nodes.ssh.facts import read_facts
 

@@ -26,10 +26,7 @@ LEAST_WORDS = 30
 
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str) -> list[str]:
-    """Format rows as aligned lines, the head first; `align` has one of < and > per column.
-
-    Cells are never wrapped.
-    """
+    """Format rows as aligned lines, the head first; `align` has one of < and > per column. Cells are never wrapped."""
     rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     return [
@@ -101,14 +98,12 @@ def print_json(value: object) -> None:
 
 
 def print_json_line(value: object) -> None:
-    """Print one JSON document on one line, for streams of documents."""
     from pydantic_core import to_json
 
     print_text(to_json(value).decode())
 
 
 def print_note(text: str) -> None:
-    """Print a note to stderr, outside of any pipe."""
     typer.echo(printable(text), err=True)
 
 
@@ -151,7 +146,6 @@ def table_width() -> int:
 
 
 def terminal_width() -> int:
-    """Return the terminal's columns; 80 without a terminal."""
     return shutil.get_terminal_size((80, 24)).columns
 
 
@@ -161,11 +155,8 @@ def is_interactive() -> bool:
 
 
 def confirm(question: str, *, default: bool = False) -> bool:
-    """Ask a yes/no question; Ctrl-C ends the command with exit code 130, the end of the input means no.
-
-    The default SIGINT handler is restored meanwhile: an event loop's own would defer Ctrl-C and leave the question
-    open.
-    """
+    """Ask a yes/no question; Ctrl-C ends the command with exit code 130, the end of the input means no."""
+    # an event loop's own handler would defer Ctrl-C and leave the question open
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return _answer(f"{printable(question)} [{'Y/n' if default else 'y/N'}]", default=default)
@@ -178,7 +169,6 @@ def confirm(question: str, *, default: bool = False) -> bool:
 
 
 def _answer(question: str, *, default: bool) -> bool:
-    """Ask until the answer is y, n or nothing, which is the default."""
     while True:
         said = str(typer.prompt(question, default="", show_default=False, err=True)).strip().lower()
         if said in ("", "y", "yes", "n", "no"):

@@ -7,9 +7,6 @@ def start_daemon_if_needed(profile: str | None = None) -> None:
     """Return once a daemon serves; where none does, say that one is started, and start it.
 
     `profile`: what it is started for; an unknown name starts none and raises AdmissionError.
-
-    Raises:
-        DaemonError: it does not serve, or the owner named an address where nothing answers.
     """
     from sparkdash import paths
     from sparkdash.client import launch
@@ -27,10 +24,7 @@ def start_daemon_if_needed(profile: str | None = None) -> None:
 
 
 def reload_daemon() -> bool:
-    """Have a running daemon read the profiles and nodes again; False without a daemon.
-
-    The daemon finds changed profile files by itself a moment later; a command that uses them at once cannot wait.
-    """
+    """Have a running daemon read the profiles and nodes again, which it does by itself later; False without one."""
     from sparkdash.client.client import Client
     from sparkdash.errors import DaemonError
 

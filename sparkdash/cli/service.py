@@ -120,7 +120,6 @@ def _uninstall_helper(*, root: Path | None, force: bool, dry_run: bool) -> None:
 
 
 def _refuse_misplaced(helper: bool, **given: object) -> None:
-    """Raise HostError for helper options without --helper and daemon options with it."""
     for option, value in given.items():
         if value:
             other = "does not go with" if helper else "needs"
@@ -245,7 +244,6 @@ def _status(*, as_json: bool) -> None:
 
 
 def _unit_properties() -> tuple[dict[str, str] | None, str | None]:
-    """Return the unit's properties, or None and the reason why systemd does not answer."""
     from sparkdash.host import systemd
 
     try:

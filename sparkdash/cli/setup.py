@@ -84,11 +84,7 @@ def setup(
 
 
 def _with_its_name(state: BoxState) -> BoxState:
-    """Put the profile's own name for the one that the owner named.
-
-    Raises:
-        AdmissionError: `model_not_found`, with the nearest names.
-    """
+    """Put the profile's own name for the one that the owner named. Raises AdmissionError `model_not_found`."""
     from sparkdash.cli.local import configured_catalog
     from sparkdash.discovery.propose import attached_profiles, first_profile, taken_names
 

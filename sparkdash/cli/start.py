@@ -1,7 +1,6 @@
-"""Console script of `sparkdash`: opens the dashboard without the command line, or runs the command line.
+"""Console script of `sparkdash`: opens the dashboard, or runs the command line.
 
-Rule: next to nothing is imported before them, and no command
-before the dashboard: loading the command line takes as long as the dashboard itself.
+Rule: no command is imported before the dashboard: loading the command line takes as long as the dashboard itself.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ COMPLETION = "_SPARKDASH_COMPLETE"
 
 
 def main() -> None:
-    """Run the console script."""
     on_terminal = sys.stdout.isatty() and sys.stderr.isatty()
     if len(sys.argv) > 1 or not on_terminal or COMPLETION in os.environ:
         from sparkdash.cli.main import main as run_command_line

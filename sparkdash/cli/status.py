@@ -133,7 +133,6 @@ RECENT_S = 86_400.0
 
 
 def failure_of(world: Snapshot, profile: str) -> Failure | None:
-    """Return the current failure of a failed engine or a parked profile."""
     engine, parked = world.engines.get(profile), world.parked.get(profile)
     if engine is not None and engine.failure is not None:
         return engine.failure
@@ -389,7 +388,6 @@ def why_lines(plan: Plan, world: Snapshot, columns: int, others: Sequence[str] =
 
 
 def slow_lines(plan: Plan, profile: Profile, columns: int) -> Iterator[str]:
-    """Format the newest start of the plan: its stages, what it read, and how its two longest stages get shorter."""
     from sparkdash.cli.profiles.page import wrap_beside_label
     from sparkdash.domain.phrases import start_facts
     from sparkdash.engines.registry import adapter_of
@@ -413,7 +411,6 @@ def slow_lines(plan: Plan, profile: Profile, columns: int) -> Iterator[str]:
 
 
 def stuck_lines(profile: str, world: Snapshot, columns: int) -> Iterator[str]:
-    """Format the last failure, its evidence, and the state of a stuck engine."""
     from sparkdash.cli.profiles.page import wrap_beside_label
     from sparkdash.domain.phrases import is_told, repair_text, state_text, step_text
 

@@ -65,11 +65,7 @@ def _attach(proposal: StepProposal, state: BoxState) -> None:
 
 
 def write_attached(servers: Sequence[FoundServer], files: Collection[str], taken: Collection[str]) -> list[Path]:
-    """Write those of the servers' profiles that `files` names into the owner's folder; return the new ones.
-
-    Raises:
-        ProfileError: code `unreadable`, a file cannot be written.
-    """
+    """Write those of the servers' profiles that `files` names into the owner's folder; return the new ones."""
     from sparkdash.catalog import yaml12
 
     folder = paths.config_dir() / "profiles"
@@ -129,13 +125,7 @@ PROGRAMS = {"claude-code": "claude", "copilot-cli": "copilot", "qwen-code": "qwe
 
 
 def look_at_box(model: str | None, steps: Collection[SetupStep], ports: tuple[int, ...]) -> BoxState:
-    """Gather what `propose` needs for these steps; nothing is changed.
-
-    `ports`: loopback ports to look at for servers, besides the usual ones.
-
-    Raises:
-        ProfileError: the settings or the list of sources cannot be read.
-    """
+    """Gather what `propose` needs for these steps. `ports`: loopback ports to look at, besides the usual ones."""
     from sparkdash.cli.local import box_bytes, local_stock, make_runtime, profile_summaries, profiles_without_text
     from sparkdash.discovery.look import discover
     from sparkdash.sources import read_sources
@@ -203,7 +193,6 @@ def _service() -> bool | None:
 
 
 def _problems(known: Settings) -> tuple[str, ...]:
-    """Return the names of the doctor's findings that keep engines from running."""
     import logging
 
     from sparkdash import log
@@ -270,10 +259,7 @@ class ThisBox:
         return await asyncio.to_thread(_recipe, client, model)
 
     def run_command(self, command: str) -> None:
-        """Run `sparkdash COMMAND` in this terminal until it ends; Ctrl+C ends the command alone.
-
-        What it printed stays until Enter is pressed; a demo that ended well has printed nothing to read.
-        """
+        """Run `sparkdash COMMAND` in this terminal; Ctrl+C ends it alone. A demo that ended well prints nothing."""
         print_note(f"sparkdash {command} starts here; the dashboard comes back when it ends.")
         before = signal.signal(signal.SIGINT, lambda *_: None)  # a function, unlike SIG_IGN, is not inherited
         try:

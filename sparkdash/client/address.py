@@ -27,11 +27,7 @@ class Address:
 
 
 def at_url(url: str) -> Address:
-    """Return the address that an owner wrote, without a `/v1` at its end.
-
-    Raises:
-        DaemonError: code `daemon_url_invalid`.
-    """
+    """Return the address that an owner wrote, without a `/v1` at its end. Raises DaemonError `daemon_url_invalid`."""
     if not can_connect(url):
         raise DaemonError(
             f"{redaction.shown_url(url)!r} is not a URL of a daemon.",
@@ -42,7 +38,6 @@ def at_url(url: str) -> Address:
 
 
 def can_connect(url: str) -> bool:
-    """Return whether every client of ours can send requests to this URL."""
     return redaction.is_server(url) and ((url.isascii() and "xn--" not in url.lower()) or _is_known_abroad(url))
 
 
@@ -65,11 +60,7 @@ def at_socket(uds: Path) -> Address:
 
 
 def resolve(url: str | None, uds: Path | None) -> Address:
-    """Return the address of the daemon behind `uds` or at `url`; without either, that of `find_daemon`.
-
-    Raises:
-        DaemonError, ProfileError: as `at_url` and `find_daemon`.
-    """
+    """Return the address behind `uds` or at `url`; without either, that of `find_daemon`. Raises as these do."""
     if uds is not None:
         return at_socket(uds)
     return find_daemon() if url is None else at_url(url)

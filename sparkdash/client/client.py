@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 
 def timeouts(silence_s: float | None) -> httpx.Timeout:
-    """Return the limits of a call whose answer may pause for `silence_s`; None: for ever."""
     import httpx
 
     return httpx.Timeout(30.0, connect=CONNECT_S, read=silence_s)
@@ -48,7 +47,6 @@ def new_client(at: Address) -> httpx.AsyncClient:
 
 @contextmanager
 def speaking_to(address: Address) -> Iterator[None]:
-    """Raise whatever goes wrong on the way to the daemon and back as a DaemonError."""
     import httpx
 
     try:

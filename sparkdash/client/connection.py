@@ -150,11 +150,7 @@ class DaemonConnection:
 
     @contextmanager
     def exchange(self, request: HttpCall, silence_s: float | None) -> Iterator[HTTPResponse]:
-        """Send a request and give its answer; the body is read inside. `silence_s`: the longest pause; None: any.
-
-        Raises:
-            DaemonError: as `envelope` words it.
-        """
+        """Send a request and give its answer; the body is read inside. `silence_s`: the longest pause; None: any."""
         self._open()
         self._connection.sock.settimeout(silence_s)
         content, headers = None, self._headers

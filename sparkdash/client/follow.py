@@ -56,11 +56,8 @@ async def follow_feed(
 ) -> AsyncGenerator[Snapshot | Event | None, None]:
     """Yield a snapshot, then events, for ever; None when the link is lost, also when there was none at first.
 
-    After None the feed goes on where it was (events only) if the daemon still knows, else with a snapshot. `pause`
-    waits between attempts.
-
-    Raises:
-        DaemonError: what answers is no daemon, or one of another version.
+    After None the feed goes on where it was (events only) if the daemon still knows, else with a snapshot. Raises
+    DaemonError: what answers is no daemon, or one of another version.
     """
     position, delay, lost_reported = _FeedPosition(), FIRST_DELAY_S, False
     while True:
@@ -110,12 +107,7 @@ Show = Callable[[Snapshot], None]
 
 
 async def state_changes(client: AsyncClient) -> AsyncGenerator[Snapshot, None]:
-    """Yield every state of the daemon from now on; close it after use. A lost link is an error here: a command must
-    not hang.
-
-    Raises:
-        DaemonError: no daemon, or it went away.
-    """
+    """Yield every state of the daemon from now on. Raises DaemonError for a lost link: a command must not hang."""
     await client.state()  # says better than a silent feed why there is no daemon
     async with aclosing(follow_state(client)) as changes:
         async for world in changes:
@@ -158,10 +150,7 @@ async def until_ready(client: AsyncClient, name: str, show: Show, cause: Cause =
 
 
 async def until_set_ready(client: AsyncClient, name: str, members: Sequence[str], show: Show) -> Snapshot:
-    """Switch to a set of profiles, and wait until all of its members answer.
-
-    Raises as `until_ready`; AdmissionError: a member was not started, with the daemon's reason.
-    """
+    """Switch to a set of profiles, and wait until all of its members answer. Raises as `until_ready`."""
     async with aclosing(state_changes(client)) as changes:
         start = await anext(changes)
         plan = await client.use_set(name=name)
@@ -194,20 +183,12 @@ def _raise_failed(start: Snapshot, world: Snapshot, members: Sequence[str]) -> N
 
 
 async def until_stopped(client: AsyncClient, name: str | None, show: Show) -> None:
-    """Stop one engine, or all, and wait until it is gone, however long its drain takes.
-
-    Raises:
-        HostError: it would not stop.
-        DaemonError: the daemon went away, or says nothing any more.
-    """
+    """Stop one engine, or all, and wait until it is gone, however long its drain takes."""
     await _carried_out(client, partial(client.stop, profile=name), show)
 
 
 async def until_cancelled(client: AsyncClient, show: Show) -> None:
-    """Cancel the swaps under way, and wait until what they began is cleaned away.
-
-    Raises DaemonError: the daemon went away.
-    """
+    """Cancel the swaps under way, and wait until what they began is cleaned away."""
     await _carried_out(client, client.cancel, show)
 
 
@@ -219,10 +200,7 @@ async def until_silent(client: AsyncClient, show: Show) -> None:
 
 
 async def _carried_out(client: AsyncClient, order: Callable[[], Coroutine[None, None, object]], show: Show) -> None:
-    """Wait for an order that the daemon answers only once it is carried out, which may take minutes.
-
-    Meanwhile the feed shows the progress and that the daemon still lives.
-    """
+    """Wait for an order that takes minutes; meanwhile the feed shows the progress and that the daemon still lives."""
     async with aclosing(state_changes(client)) as changes:
         show(await anext(changes))
         answer, watch = asyncio.create_task(order()), asyncio.create_task(_shown(changes, show))

@@ -31,13 +31,9 @@ LOG_LIMIT = 8 * 1024**2
 def ensure_daemon(
     *, command: Sequence[str] = COMMAND, deadline_s: float = 30.0, starting: Callable[[], None] = lambda: None
 ) -> subprocess.Popen[bytes] | None:
-    """Return once a daemon serves, starting one when none does. The process outlives us; None when one served already.
+    """Return once a daemon serves, starting one when none does (`starting` is called before); None: one served already.
 
-    `starting` is called before one is started.
-
-    Raises:
-        DaemonError: it ended, or does not serve within the deadline; a DaemonStartError with its last log lines. Or the
-            owner named an address (SPARKDASH_URL) where nothing answers: there nothing is started.
+    Raises DaemonError: it does not serve within the deadline, or nothing answers at an address that the owner named.
     """
     where = find_daemon()
     if is_serving(where):
@@ -59,11 +55,7 @@ def _ask_state() -> None:
 
 
 def _comes_up(deadline_s: float) -> bool:
-    """Wait for a daemon that is there and does not answer: it begins, or it hangs. False: there is none.
-
-    Raises:
-        DaemonError: it does not answer within the deadline; a second one beside it could not start.
-    """
+    """Wait for a daemon that is there and does not answer. False: there is none. Raises DaemonError at the deadline."""
     limit, lock = time.monotonic() + deadline_s, paths.runtime_dir() / LOCK_NAME
     while _locked(lock):
         if _serves():
@@ -77,9 +69,7 @@ def _comes_up(deadline_s: float) -> bool:
 def wait_ended(client: Client, *, deadline_s: float = 300.0) -> None:
     """Return once the daemon does not answer any more and, on this box, the next one can start (its lock is free).
 
-    Raises:
-        DaemonError: it has not ended within the deadline (draining and stopping engines may take minutes), or its lock
-            cannot be read.
+    Draining and stopping engines may take minutes. Raises DaemonError at the deadline.
     """
     limit = time.monotonic() + deadline_s
     lock = paths.runtime_dir() / LOCK_NAME

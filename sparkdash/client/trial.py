@@ -76,7 +76,6 @@ def attempt(root: str, key: str | None, protocol: Protocol, model: str) -> Trial
 
 
 def what_it_said(trial: TrialAnswer) -> str:
-    """Return a sentence for the answer's first words."""
     if not trial.text.strip():
         return f"{trial.model} was still thinking after {MOST_TOKENS} tokens, and its engine does not show thoughts."
     return f"{trial.model} said: {' '.join(trial.text.split())[:60]}"

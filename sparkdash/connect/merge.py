@@ -1,8 +1,6 @@
 """Merge of settings into a client's file, with the owner's own content preserved.
 
-Rule: text is added or replaced only where it holds no comment. The result is parsed again, and must hold exactly the
-old content plus the new settings. A merge that cannot guarantee this is refused, and the owner edits the file by hand.
-Pure.
+Rule: the result is parsed again, and must hold exactly the old content plus the new settings; else it is refused. Pure.
 """
 
 from __future__ import annotations
@@ -173,7 +171,6 @@ def _json(old: str, before: Any, wanted: Any, _file: ConfigFile) -> Iterator[str
 
 
 def _toml(old: str, _before: Any, wanted: Any, file: ConfigFile) -> Iterator[str]:
-    """Rewrite a file that holds nothing of its owner's."""
     if wanted == file.content and "#" not in old:
         yield render_content(file.content, file.format)
 
@@ -193,14 +190,12 @@ def _yaml(old: str, before: Any, wanted: Any, _file: ConfigFile) -> Iterator[str
 
 
 def _edited(lines: str, key: str, old: Any, new: Any) -> str:
-    """Replace a top-level value where that can be done in place; otherwise return the text as it is."""
     if _is_list(new):
         return _longer(lines, key, new[len(old) :]) if len(new) > len(old) else lines
     return lines if isinstance(new, Mapping) else _changed(lines, key, new)
 
 
 def _longer(old: str, key: str, items: list[Any]) -> str:
-    """Append items to a top-level list, indented like the existing ones."""
     found = re.search(rf"^{re.escape(key)}:[ \t]*(#.*)?\n((?:[ \t]*(?:#.*)?\n|[ \t]+.*\n|-.*\n)*)", old, re.MULTILINE)
     if found is None:
         return old
@@ -213,7 +208,7 @@ def _longer(old: str, key: str, items: list[Any]) -> str:
 
 
 def _changed(old: str, key: str, value: object) -> str:
-    """Replace a top-level scalar; only where the line has no comment."""
+    """Only where the line has no comment."""
     line = as_yaml({key: value}).rstrip("\n")
     return re.sub(rf"^{re.escape(key)}:[ \t]*[^#\n]*$", lambda _: line, old, count=1, flags=re.MULTILINE)
 

@@ -155,7 +155,6 @@ def _ollama_marks(body: bytes) -> tuple[frozenset[str], frozenset[str]]:
 
 
 async def discover(*, own_port: int, further_ports: tuple[int, ...] = ()) -> Discovered:
-    """Look for other programs' models; `own_port` is the gateway's."""
     servers, containers, files = await asyncio.gather(
         find_servers((*PORTS, *further_ports), besides=own_port), find_containers(), asyncio.to_thread(find_files)
     )

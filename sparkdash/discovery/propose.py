@@ -39,7 +39,7 @@ def attached_profiles(
 
 
 def taken_names(profiles: Iterable[ProfileSummary]) -> frozenset[str]:
-    """Return the names that no attached server may get: those of all other profiles, aliases included."""
+    """Names that no attached server may get: those of all other profiles, aliases included."""
     others = [one for one in profiles if one.engine.is_remote or not one.engine.is_external]
     return frozenset(one.name.partition("/")[0] for one in others).union(*(one.serves for one in others))
 
@@ -124,7 +124,6 @@ def first_profile(state: BoxState) -> tuple[ProfileSummary, str] | None:
 
 
 def _served_profile(state: BoxState) -> tuple[ProfileSummary, str] | None:
-    """Choose a profile that answers without a load of ours."""
     by_name = {one.name: one for one in state.profiles}
     if state.running in by_name:
         return by_name[state.running], "it runs already"

@@ -22,7 +22,6 @@ MOST, OUTPUT = 20, 256
 
 
 def _capture(name: str, file: Path | None, most: int, output: int) -> None:
-    """Make a suite of captured requests. Raises AdmissionError, HostError."""
     from sparkdash import paths
     from sparkdash.bench.plan import suites as kept
     from sparkdash.catalog import yaml12
@@ -83,7 +82,6 @@ def _chats(requests: Sequence[CapturedRequest]) -> tuple[tuple[Chat, ...], int]:
 
 
 def _must_be_free(name: str, suite: dict[str, Any]) -> None:
-    """Refuse a name that is invalid or belongs to a suite of another origin."""
     from pydantic import ValidationError
 
     from sparkdash.bench.plan import suites
@@ -113,7 +111,6 @@ class RunByDefault(TyperGroup):
     """Command group in which `bench PROFILE` means `bench run PROFILE`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert `run` before an argument that names no command."""
         if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
             args = ["run", *args]
         return super().parse_args(ctx, args)

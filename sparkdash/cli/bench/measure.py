@@ -119,7 +119,6 @@ START_S, START_S_PER_GIB = 60.0, 6.0
 
 
 async def arm_speeds(run: Run, client: AsyncClient | None, world: Snapshot | None) -> dict[str, KnownSpeeds]:
-    """Return the known speed of each arm and the time that its start takes."""
     seen: dict[str, KnownSpeeds] = {}
     if client is not None and world is not None:
         starts: dict[str, float | None] = {}
@@ -142,7 +141,6 @@ def _completed(run: Run, arm: Arm, known: KnownSpeeds, world: Snapshot | None) -
 
 
 def _measured_before(run: Run, arm: Arm, known: KnownSpeeds) -> KnownSpeeds:
-    """Take over what the newest earlier run measured of the arm."""
     for results, name in _earlier(run, arm):
         rates = [rate for one in results.samples if one.arm == name and (rate := one.decode_tok_s)]
         if rates:
@@ -160,7 +158,6 @@ def _launch_s(results: Results, name: str) -> float | None:
 
 
 def _earlier(run: Run, arm: Arm) -> Iterator[tuple[Results, str]]:
-    """Yield earlier runs of the arm's profile, newest first, with its name there."""
     for place in islice(run_folder.list_runs(), 30):
         with contextlib.suppress(AdmissionError):
             found = run_folder.read_run(place)
@@ -173,13 +170,9 @@ def _earlier(run: Run, arm: Arm) -> Iterator[tuple[Results, str]]:
 
 @asynccontextmanager
 async def sweep_arms(client: AsyncClient, profile_name: str, asked_for: str) -> AsyncIterator[tuple[Arm, ...]]:
-    """Yield the arms of a sweep, with their profiles written to a file that the daemon has read.
+    """Yield the arms of a sweep, whose profiles' file the daemon has read; it is removed when the run never began.
 
-    The file is removed when the run never began, however the context is left.
-
-    Raises:
-        AdmissionError: `sweep_invalid`; `sweep_unread`: the daemon reads profiles from another folder; `sweep_taken`.
-        HostError: `sweep_unwritable`.
+    Raises AdmissionError: sweep_invalid, sweep_unread, sweep_taken; HostError: sweep_unwritable.
     """
     from sparkdash.catalog import yaml12
     from sparkdash.catalog.catalog import nearest
@@ -201,17 +194,13 @@ async def sweep_arms(client: AsyncClient, profile_name: str, asked_for: str) -> 
 
 
 def missing_sweep(arms: Sequence[Arm], world: Snapshot) -> tuple[str, str] | None:
-    """Return profile and NAME=VALUES of a sweep whose profiles the daemon no longer has; else None.
-
-    Another sweep of the same flag overwrites the file of the first.
-    """
+    """Return profile and NAME=VALUES of a sweep whose profiles are gone: another of the same flag overwrote its file."""
     asked = sweep.sweep_of(arms)
     gone = any(world.profile(arm.profile) is None for arm in arms)
     return asked if asked and gone else None
 
 
 async def remove_sweep_profiles(client: AsyncClient | None, arms: Sequence[Arm]) -> None:
-    """Remove the profiles of a finished or never begun sweep and stop their engines."""
     families = {arm.profile.split("/", 1)[0] for arm in arms if arm.swept}
     gone = [family for family in families if sweep.delete_sweep_file(family)]
     if gone and client is not None:
@@ -237,8 +226,7 @@ async def _read(client: AsyncClient, arms: Sequence[Arm], file: Path) -> None:
 def run_to_resume(run: Run, profiles: Mapping[str, ProfileSummary], *, fresh: bool) -> Path | None:
     """Return the folder of the newest unfinished run with the same question, and say so; None: begin a new one.
 
-    Another unfinished run of the same arms and suite is named with the command that completes it. Neither is a run
-    whose suite or profiles were edited since: no command completes it.
+    Runs whose suite or profiles were edited since are passed over: no command completes them.
     """
     left = [(place, other) for place, other in _unfinished(run) if not _edited(place, other, profiles)]
     same = next((place for place, other in left if run_plan.is_same_question(other, run)), None)
@@ -257,7 +245,6 @@ def run_to_resume(run: Run, profiles: Mapping[str, ProfileSummary], *, fresh: bo
 
 
 def _unfinished(run: Run) -> Iterator[tuple[Path, Run]]:
-    """Yield the unfinished runs of the same arms and suite, newest first."""
     for place in run_folder.list_runs():
         with contextlib.suppress(AdmissionError):
             other = run_folder.read_run(place)
@@ -272,7 +259,6 @@ def _edited(place: Path, run: Run, profiles: Mapping[str, ProfileSummary]) -> bo
 
 
 def _differences(run: Run, other: Run) -> str:
-    """Name what makes another question of two runs of the same arms and suite."""
     words = {
         "suite_hash": "the suite's content", "mode": "the mode", "seed": "the seed", "target": "the way",
         "reps": "the repetitions", "order": "the order of launches", "cells": "the cells",
@@ -370,7 +356,6 @@ async def _go_on(place: Path, *, share: bool, ask: bool, as_json: bool) -> None:
 
 
 def _refuse_edited(results: Results, world: Snapshot | None) -> None:
-    """Raise AdmissionError, before anything is stopped, where a profile was edited since the run launched it."""
     launched = {one.arm: one.provenance.fingerprint for one in results.launches}
     for arm in results.run.arms:
         now = world.profile(arm.profile) if world and arm.name in launched else None
@@ -381,7 +366,6 @@ def _refuse_edited(results: Results, world: Snapshot | None) -> None:
 async def _work(
     results: Results, client: AsyncClient | None, world: Snapshot | None, suite: suites.Suite, wish: MeasureOptions
 ) -> None:
-    """Print the plan, ask for confirmation, measure the missing cells and print the results."""
     place = paths.bench_dir() / results.run.id
     run, gaps = results.run, results.gaps()
     speeds = await arm_speeds(run, client, world)
@@ -477,7 +461,6 @@ async def _run(
 
 
 def _ending() -> Callable[[], None]:
-    """Return a function that ends the current task as Ctrl-C would."""
     main = asyncio.current_task()
 
     def end() -> None:

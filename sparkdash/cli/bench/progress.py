@@ -29,7 +29,6 @@ def plan_document(
     expected_s: float | None,
     world: Snapshot | None,
 ) -> BenchPlan:
-    """Describe what is left to measure of a run, the time for it, and what else could be measured."""
     run, gaps = results.run, results.gaps()
     known = {arm.name: speeds.get(arm.name, run_plan.KnownSpeeds()) for arm in run.arms}
     return BenchPlan(
@@ -65,7 +64,7 @@ BAR = 20
 
 
 def arm_letters(names: Iterable[str]) -> dict[str, str]:
-    """Assign each name a short mark: A to Z, then AA, AB and so on, like the columns of a spreadsheet."""
+    """Assign each name a mark: A to Z, then AA, AB and so on."""
     marks = ("".join(each) for size in itertools.count(1) for each in itertools.product(ascii_uppercase, repeat=size))
     return dict(zip(names, marks, strict=False))
 
@@ -77,7 +76,6 @@ def print_plan(
     expected_s: float | None,
     world: Snapshot | None,
 ) -> None:
-    """Print the plan: arms, order, cells to measure, engines that are stopped, expected time."""
     run, gaps = results.run, results.gaps()
     print_wrapped(f"{suite.suite} v{suite.version} ({suite.hash[:10]}): {cell_count(len(run.cells))}. {suite.about}")
     if run.corpus is not None:
@@ -131,7 +129,6 @@ def _launch_count(count: int, run: Run) -> str:
 
 
 def print_wrapped(text: str) -> None:
-    """Print a note wrapped at spaces; continuation lines keep the indent."""
     plain = text.lstrip()
     indent = " " * (len(text) - len(plain))
     for line in wrap(
@@ -141,7 +138,6 @@ def print_wrapped(text: str) -> None:
 
 
 def uncounted_text(results: Results) -> str:
-    """Say how many samples do not count and why, and how many lines of the records are damaged; empty without any."""
     told = (assemble.void_text(assemble.count_voids(results)), assemble.damage_text(len(results.damaged)))
     return "; ".join(text for text in told if text)
 
@@ -152,7 +148,6 @@ def print_uncounted(results: Results) -> None:
 
 
 def print_waiting(why: str) -> None:
-    """Explain that another run holds the box and how long this one waits."""
     print_wrapped(f"{why} Waiting for it, {LAPSE_S:.0f} s at most.")
 
 

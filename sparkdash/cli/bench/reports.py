@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 
 def print_runs(found: Iterable[Results]) -> None:
-    """Print the runs as a table; on a terminal, lines are cut at its width."""
     from sparkdash.cli.bench.progress import uncounted_text
 
     listed = list(found)
@@ -103,7 +102,7 @@ MatrixSuite = Annotated[
 
 
 def read_report(run: str, math: str | None = None) -> Report:
-    """Assemble the report of a run; `math` adds the right answers of another. Raises AdmissionError."""
+    """`math` adds the right answers of another run. Raises AdmissionError."""
     from sparkdash.bench import run_folder
     from sparkdash.bench.plan.suites import is_measurable
     from sparkdash.bench.report.assemble import add_math_scores, assemble_report
@@ -157,7 +156,6 @@ def _chosen_runs(known: Sequence[Run], suites: Sequence[str | None], *, simulate
 def _asked_report(
     run: str | None, layout: Layout | None, math: str | None, *, matrix: bool, suite: str | None, simulated: bool
 ) -> Report:
-    """Read one run; with --matrix, or a layout and no RUN, merge the runs of a suite, or of the layout's suites."""
     if run is not None and matrix:
         raise typer.BadParameter("--matrix reads all runs of a suite; give --suite instead of a RUN", param_hint="RUN")
     if run is not None:
@@ -166,7 +164,6 @@ def _asked_report(
 
 
 def choose_layout(report: Report, layout: Layout | None, metric: str | None) -> Layout:
-    """Return the layout, or derive one from the report. Raises AdmissionError."""
     from sparkdash.bench.report.layout import derive_layout
 
     layout = layout or derive_layout(report)
@@ -180,7 +177,6 @@ def _named_layout(name: str | None) -> Layout | None:
 
 
 def parse_metric(name: str) -> BenchMetric:
-    """Return the metric of that name. Raises AdmissionError."""
     from sparkdash.bench.judge.metrics import BenchMetric
     from sparkdash.errors import AdmissionError
 
@@ -210,7 +206,6 @@ def local_profiles(report: Report) -> LocalProfiles:
 
 
 def _weights(profiles: Sequence[Profile]) -> dict[str, dict[str, WeightFacts]]:
-    """Read the weight facts of each profile from the headers of its weights on this box."""
     from sparkdash import settings
     from sparkdash.catalog.checkpoint import weights
     from sparkdash.domain.weights import WeightFacts

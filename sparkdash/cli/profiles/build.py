@@ -82,7 +82,6 @@ async def _build(name: str, *, dry_run: bool, again: bool, yes: bool, as_json: b
 
 
 def _next(found: Profile) -> None:
-    """Name the next command: the weights, or the start."""
     from sparkdash.host.local_weights import find_weights
     from sparkdash.settings import load_settings
 

@@ -28,16 +28,11 @@ GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 def all_rules() -> list[dict[str, str]]:
-    """Describe every rule as text by label."""
     return [_told(rule) for rule in RULES.values()]
 
 
 def one_rule(name: str) -> list[dict[str, str]]:
-    """Describe one rule, as a list of one.
-
-    Raises:
-        AdmissionError: no rule has that name; the hint offers the nearest names.
-    """
+    """Describe one rule, as a list of one. Raises AdmissionError, with the nearest names."""
     if name not in RULES:
         close = nearest(name, RULES)
         hint = f"Did you mean {' or '.join(close)}?" if close else "`sparkdash profiles check --rules` lists them."
@@ -85,7 +80,6 @@ def _findings_here(found: Catalog) -> list[RuleFinding]:
 
 
 def import_findings(made: Catalog) -> list[RuleFinding]:
-    """Return what the engines' flag tables say of imported profiles."""
     return [one for one in findings(made) if one.rule in FLAG_RULE_NAMES]
 
 
@@ -126,10 +120,7 @@ def finding_line(finding: RuleFinding) -> str:
 
 
 def finding_facts(finding: RuleFinding) -> dict[str, Any]:
-    """Return a finding for programs.
-
-    `code` is the rule's name or the loader's code; line and column count from 1.
-    """
+    """Return a finding for programs; line and column count from 1."""
     problem = finding.problem
     return {
         "code": finding.rule,
@@ -199,14 +190,12 @@ def _beyond_the_file(found: Catalog) -> Iterator[RuleFinding]:
 
 
 def _listed_flags(found: Catalog) -> dict[str, KnownFlags]:
-    """Return the flags that profiles' programs list in `--help`, without programs that no daemon has asked."""
     known = settings.load_settings()
     answers = {name: stored_flags(profile, known) for name, profile in found.profiles.items() if not profile.cannot_run}
     return {name: answer for name, answer in answers.items() if answer is not None}
 
 
 def _not_listed(found: Catalog, listed: Mapping[str, KnownFlags]) -> Iterator[RuleFinding]:
-    """Yield flags that a profile's program does not list in `--help`."""
     containerised = settings.load_settings().runtime != "process"
     missing: dict[ProfileProblem, list[str]] = {}
     for name, flags in listed.items():
@@ -221,7 +210,6 @@ def _not_listed(found: Catalog, listed: Mapping[str, KnownFlags]) -> Iterator[Ru
 
 
 def _images(found: Catalog) -> Iterator[RuleFinding]:
-    """Yield images on this box that are older than their `build:`."""
     own = [one for one in found.profiles.values() if one.build is not None and one.built_by == one.name]
     for profile in older_images(own, found.profiles):
         hint = f"`sparkdash build {profile.name}` builds it again."

@@ -208,7 +208,6 @@ def _image(profile: Profile) -> ProfileImage:
 
 
 def _here(summaries: Sequence[ProfileSummary], world: Snapshot | None) -> dict[str, ProfileStock]:
-    """Return the images and weights on this box, by profile; empty for a remote or simulated daemon."""
     from sparkdash import settings
     from sparkdash.cli import local
 

@@ -22,11 +22,7 @@ BAR = 20
 
 
 class WeightsFetch:
-    """Download of a profile's weights. The constructor asks the hub for their size and checks the disk space.
-
-    Raises:
-        HostError: as `Hub.plan`, and disk_full.
-    """
+    """Download of a profile's weights. The constructor asks the hub for their size and checks the disk space."""
 
     def __init__(self, profile: Profile, known: Settings, as_json: bool) -> None:
         self._profile = profile
@@ -39,9 +35,7 @@ class WeightsFetch:
         self._hub.check_space(self._plan)
 
     def run(self) -> None:
-        """Fetch the weights with a bar. Raises HostError like `Hub.fetch`, and weights_missing if they stay
-        incomplete.
-        """
+        """Raises HostError like `Hub.fetch`, and weights_missing if they stay incomplete."""
         if self._plan:
             try:
                 asyncio.run(self._fetch())

@@ -24,7 +24,6 @@ class ProfileImage:
 
 
 def image_cell(one: ProfileImage | None, bytes_here: int | None) -> str:
-    """Format a table's cell: the size of an image that is here, else how it is got."""
     if one is None:
         return DASH
     if one.state in (ImageState.BUILT, ImageState.PULLED, ImageState.OLDER):
@@ -111,7 +110,6 @@ def _programs_in_images() -> set[str]:
 
 
 def catalog_images(profiles: Mapping[str, Profile]) -> dict[str, ProfileImage]:
-    """Judge the image of each profile of a catalog that is started here; empty where no runtime answers."""
     from sparkdash.cli.local import local_images, make_runtime
     from sparkdash.settings import load_settings
 

@@ -126,11 +126,7 @@ def _engine(chosen: EngineChoice | None, facts: WeightFacts) -> EngineChoice:
 
 
 def _write(made: CheckedProposal) -> Path:
-    """Write the profile to the owner's folder under a free name.
-
-    Raises:
-        ProfileError: `profile_exists`: a file or profile of that name exists.
-    """
+    """Write the profile to the owner's folder. Raises ProfileError `profile_exists`."""
     from sparkdash import paths
     from sparkdash.cli.local import configured_catalog
 

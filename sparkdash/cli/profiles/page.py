@@ -41,7 +41,6 @@ RATES = ("decode_tok_s", "prefill_tok_s", "e2e_tok_s", "aggregate_tok_s", "tok_s
 def profile_lines(
     profile: Profile, need: Need | None, columns: int, image: ProfileImage | None = None
 ) -> Iterator[str]:
-    """Format the whole page for a terminal of `columns`. `need` None: not computed; `image` None: not looked at."""
     yield profile.name
     if profile.about:
         yield from wrap_beside_label("  ", profile.about, columns)
@@ -58,7 +57,6 @@ def profile_lines(
 
 
 def need_lines(need: Need, columns: int) -> Iterator[str]:
-    """Format a need: its total, its basis, and a line for each term."""
     yield f"  {'need':<{LABEL}}{gib(need.total_bytes)}, {need.basis.value}"
     for term in need.terms:
         yield from wrap_beside_label(f"    {term.name:<{TERM}}{gib(term.bytes):>{SIZE}}  ", term.source, columns)
@@ -67,7 +65,6 @@ def need_lines(need: Need, columns: int) -> Iterator[str]:
 
 
 def published_lines(rows: tuple[Published, ...], columns: int) -> Iterator[str]:
-    """Format every published figure with workload, source and note: a table, or blocks where it is too wide."""
     given = [name for name in FIGURES if any(getattr(row, name) is not None for row in rows)]
     head = ("published workload", *(FIGURES[name][0] for name in given), "source")
     body = [(row.workload, *(_figure(row, name) for name in given), _sourced(row)) for row in rows]

@@ -41,11 +41,7 @@ class CheckedProposal(NamedTuple):
 def propose_checked(
     name: str, ref: dict[str, str], facts: WeightFacts, engine: EngineKind, wish: OwnerChoices, known: Settings
 ) -> CheckedProposal:
-    """Propose a profile for this box. `name`: the profile's, or the model's, from which one is made.
-
-    Raises:
-        ProfileError: no image is known and none was given, or no valid profile can be made.
-    """
+    """Propose a profile for this box. `name`: the profile's, or the model's, from which one is made."""
     box = MemoryBudget(local.box_bytes() or BOX_BYTES, int(known.reserve_gib * GIB))
     proposal = adapter(engine).propose(_name(name), ref, facts, box, wish)
     if "image" not in proposal.profile and known.runtime != "process":
@@ -69,11 +65,7 @@ def _name(text: str) -> str:
 
 
 def _tried(name: str, text: str) -> tuple[Profile, tuple[str, ...]]:
-    """Load the text through the catalog; return the profile and the rules' warnings.
-
-    Raises:
-        ProfileError: the profile is not valid; every problem is named.
-    """
+    """Load the text through the catalog; return the profile and the rules' warnings. Raises ProfileError."""
     found = importers.load_imported({name: text})
     told = findings(found)
     wrong = (*map(str, found.problems), *(told_text(one) for one in told if one.level is Severity.ERROR))

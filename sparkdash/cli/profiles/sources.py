@@ -155,7 +155,6 @@ def added_profiles() -> dict[str, tuple[str, str]]:
 
 
 def _converted(source: Source, entry: Entry, text: str, name: str | None) -> tuple[Imported | None, dict[str, str]]:
-    """Return the import's result (None for a profile, which is copied) and the files' texts by profile."""
     from sparkdash.catalog import importers
 
     origin = f"{source.name}: {entry.path} at {source.commit}"
@@ -297,7 +296,6 @@ def sources(
 
 
 def add_source(address: str, name: str | None = None, ref: str | None = None, *, as_json: bool = False) -> None:
-    """Fetch a collection and pin its newest commit."""
     from sparkdash import sources as source_file
     from sparkdash.sources import SOURCE_NAME, Clone, Source, count_recipes, default_name, source_refused, source_url
 
