@@ -442,7 +442,7 @@ def _judge(profile: Profile, problem_at: ProblemAt) -> Iterator[tuple[str, Sever
 def _hits(profile: Profile) -> list[tuple[Rule, Hit]]:
     """Find violations; a rule that yields stays silent where another one names the same place."""
     rules = (*_GENERAL, *adapter_of(profile).rules())
-    applied = [rule for rule in rules if rule.name not in profile.silence and rule.applies(profile)]
+    applied = filter(lambda rule: rule.name not in profile.silence and rule.applies(profile), rules)
     found = [(rule, hit) for rule in applied for hit in rule.find(profile)]
     named = {(hit.path, _level(rule, hit)) for rule, hit in found if not rule.yields}
 

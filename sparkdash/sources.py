@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, ValidationError
 
@@ -71,12 +71,17 @@ def source_url(given: str) -> str:
             f"{given!r} is not the address of a git repository.",
             f"Give https://…, USER@HOST:PATH, an absolute path, or one of {', '.join(WELL_KNOWN)}.",
         )
-    if parts.password or (parts.username and parts.scheme.startswith("http")):  # an ssh address has a user
+    if _has_secret(parts):
         raise source_refused(
             "The address holds a password or token, which would be kept in a file.",
             "Leave it out, and let git's credential helper or an ssh key log in.",
         )
     return given
+
+
+def _has_secret(parts: SplitResult) -> bool:
+    """Whether the address holds a password or token; the user of an ssh address is none."""
+    return bool(parts.password or (parts.username and parts.scheme.startswith("http")))
 
 
 def default_name(given: str) -> str:

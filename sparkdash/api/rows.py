@@ -34,7 +34,7 @@ class OtherVersion(Exception):  # noqa: N818 - the client that knows the address
 
 
 def read_answer(adapter: TypeAdapter[T], content: bytes | str) -> T:
-    """Read an answer without unknown fields. Raises ValidationError, or OtherVersion for another major version's state."""
+    """Read an answer without unknown fields. Raises ValidationError, or OtherVersion: another major version."""
     try:
         read = adapter.validate_json(content, extra="ignore")
     except ValidationError:
@@ -50,7 +50,7 @@ def read_snapshot(content: str) -> Snapshot:
 
 
 def read_event(content: str) -> Event:
-    """Read an event; a fact of an unknown kind becomes `Withheld`. Raises ValidationError for a known one that cannot be read."""
+    """Read an event; a fact of an unknown kind becomes `Withheld`. Raises ValidationError for a known one."""
     try:
         return EVENT.validate_json(content, extra="ignore")
     except ValidationError as error:
@@ -161,7 +161,7 @@ class Row(Generic[P]):
         self.request = request
 
     def prepare(self, *args: P.args, **kwargs: P.kwargs) -> HttpCall:
-        """Build the request, without what the caller left out. Raises AdmissionError `invalid_request`: beyond its limits."""
+        """Build the request, without what the caller left out. Raises AdmissionError `invalid_request`."""
         try:
             rest = self.request(*args, **kwargs).model_dump(mode="json", exclude_unset=True)
         except ValidationError as error:

@@ -94,21 +94,25 @@ def finding_lines(*groups: Sequence[Finding], columns: int) -> Iterator[str]:
     for number, found in enumerate(filter(None, groups)):
         if number:
             yield ""
-        first = max(len(one.name) for one in found) + 2
-        room = columns - MARK - first
-        for one in found:
-            status = one.status.value
-            mark = style_text(f"{status:<{MARK}}", COLOURS[status], bold=status == "fail")
-            head, *rest = wrap(printable(one.evidence), room, break_long_words=False, break_on_hyphens=False)
-            yield f"{mark}{one.name:<{first}}{head}"
-            yield from (" " * (MARK + first) + row for row in rest)
-            if one.fix:  # never broken: it is there to be copied
-                yield " " * MARK + style_text(f"fix: {one.fix}", bold=True)
+        yield from _group_lines(found, columns)
     counts = Counter(one.status.value for found in groups for one in found)
     yield ""
     yield ", ".join(
         style_text(f"{counts[status]} {status}", COLOURS[status]) for status in reversed(COLOURS) if counts[status]
     )
+
+
+def _group_lines(found: Sequence[Finding], columns: int) -> Iterator[str]:
+    first = max(len(one.name) for one in found) + 2
+    room = columns - MARK - first
+    for one in found:
+        status = one.status.value
+        mark = style_text(f"{status:<{MARK}}", COLOURS[status], bold=status == "fail")
+        head, *rest = wrap(printable(one.evidence), room, break_long_words=False, break_on_hyphens=False)
+        yield f"{mark}{one.name:<{first}}{head}"
+        yield from (" " * (MARK + first) + row for row in rest)
+        if one.fix:  # never broken: it is there to be copied
+            yield " " * MARK + style_text(f"fix: {one.fix}", bold=True)
 
 
 def _probe() -> Probe:

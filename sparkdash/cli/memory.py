@@ -94,18 +94,25 @@ def read_account() -> MemoryAccount:
 
 def account_lines(found: MemoryAccount, columns: int) -> tuple[list[str], list[str]]:
     """Return the lines of the page and the titles of omitted columns."""
-    large = [one for one in found.holdings if one.bytes >= SMALL or one.kind.value in ("engine", "free")]
-    small = [one for one in found.holdings if one not in large]
-    rows = [*map(_row, large)]
-    if small:
-        rows.append((size(sum(one.bytes for one in small)), f"{len(small)} smaller", *[""] * (len(HEAD) - 2)))
+    rows = [*_rows(found)]
     used = [i for i in range(len(HEAD)) if any(row[i] for row in rows)]
     head, align = [HEAD[i] for i in used], "".join(ALIGN[i] for i in used)
     dropped = [title for title in DROPPED if title in head]
     held, left_out = fit_table(head, [[row[i] for i in used] for row in rows], align, dropped, columns)
+    return [_head(found), "", *held, *_tail(found)], left_out
+
+
+def _rows(found: MemoryAccount) -> Iterator[tuple[str, ...]]:
+    large = [one for one in found.holdings if one.bytes >= SMALL or one.kind.value in ("engine", "free")]
+    small = [one.bytes for one in found.holdings if one not in large]
+    yield from map(_row, large)
+    if small:
+        yield (size(sum(small)), f"{len(small)} smaller", *[""] * (len(HEAD) - 2))
+
+
+def _head(found: MemoryAccount) -> str:
     swap = f", {size(found.swap_used)} in swap" if found.swap_used else ""
-    first = f"{size(found.total)} in all, {size(found.available)} available{swap}"
-    return [first, "", *held, *_tail(found)], left_out
+    return f"{size(found.total)} in all, {size(found.available)} available{swap}"
 
 
 def _row(one: Holding) -> tuple[str, ...]:

@@ -234,10 +234,9 @@ def _status(*, as_json: bool) -> None:
     whose = "" if not written else "" if systemd.ours(written) else "  (not written by sparkdash)"
     print_text(f"unit      {path if written else DASH}{whose}")
     if program:
-        gone = "" if Path(program).exists() else "  no longer exists: `sparkdash service install` writes the unit again"
-        print_text(f"program   {program}{gone}")
+        print_text(f"program   {program}{_lost(program)}")
     print_text(f"state     {_state(known)}")
-    print_text(f"lingers   {DASH if lingers is None else 'yes' if lingers else 'no'}")
+    print_text(f"lingers   {_yes_or_no(lingers)}")
     if problem:
         print_note(problem)
     return None
@@ -260,6 +259,14 @@ def _state(known: dict[str, str] | None) -> str:
     if known.get("ActiveState") == "active":
         words.append(f"pid {known.get('MainPID')}, {known.get('NRestarts')} restarts, {known.get('StatusText')}")
     return ", ".join(words)
+
+
+def _lost(program: str) -> str:
+    return "" if Path(program).exists() else "  no longer exists: `sparkdash service install` writes the unit again"
+
+
+def _yes_or_no(fact: bool | None) -> str:
+    return DASH if fact is None else "yes" if fact else "no"
 
 
 def _path() -> Path:

@@ -194,7 +194,7 @@ async def sweep_arms(client: AsyncClient, profile_name: str, asked_for: str) -> 
 
 
 def missing_sweep(arms: Sequence[Arm], world: Snapshot) -> tuple[str, str] | None:
-    """Return profile and NAME=VALUES of a sweep whose profiles are gone: another of the same flag overwrote its file."""
+    """Return profile and NAME=VALUES of a sweep whose profiles are gone: another sweep overwrote its file."""
     asked = sweep.sweep_of(arms)
     gone = any(world.profile(arm.profile) is None for arm in arms)
     return asked if asked and gone else None

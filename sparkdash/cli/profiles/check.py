@@ -54,11 +54,7 @@ def _told(rule: Rule) -> dict[str, str]:
 def check_catalog(found: Catalog) -> list[RuleFinding]:
     """Return every finding: load failures first, then errors, then warnings."""
     listed = _listed_flags(found)
-    told = [
-        one
-        for one in _findings_here(found)
-        if one.rule != UNKNOWN or not listed.keys() >= set(one.profiles)  # `--help` judges what the table lacks
-    ]
+    told = [one for one in _findings_here(found) if not _is_judged_by_help(one, listed)]
     errors = [one for one in told if one.level is Severity.ERROR]
     blamed = frozenset(name for one in errors for name in one.profiles)
     return [
@@ -193,6 +189,11 @@ def _listed_flags(found: Catalog) -> dict[str, KnownFlags]:
     known = settings.load_settings()
     answers = {name: stored_flags(profile, known) for name, profile in found.profiles.items() if not profile.cannot_run}
     return {name: answer for name, answer in answers.items() if answer is not None}
+
+
+def _is_judged_by_help(finding: RuleFinding, listed: Mapping[str, KnownFlags]) -> bool:
+    """Whether each profile's own program was asked about the flag that the table calls unknown."""
+    return finding.rule == UNKNOWN and all(name in listed for name in finding.profiles)
 
 
 def _not_listed(found: Catalog, listed: Mapping[str, KnownFlags]) -> Iterator[RuleFinding]:

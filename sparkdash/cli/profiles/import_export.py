@@ -6,6 +6,7 @@ Reads the given file or stdin and writes the result; the formats are the catalog
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -145,11 +146,7 @@ def _write(texts: dict[str, str], output: Path, *, force: bool) -> None:
             hint="Give a folder.",
         )
     places = {output / f"{name}.yaml" if folder else output: text for name, text in texts.items()}
-    taken = [str(place) for place in places if place.exists()]
-    if taken and not force:
-        raise ProfileError(
-            f"Files exist already: {', '.join(taken)}.", code="import_refused", hint="Use --force to overwrite."
-        )
+    _must_be_free(places, force=force)
     for place, text in places.items():
         try:
             if folder:
@@ -158,3 +155,11 @@ def _write(texts: dict[str, str], output: Path, *, force: bool) -> None:
         except OSError as error:
             raise ProfileError(f"{place} cannot be written: {error.strerror}.", code="import_refused") from None
         print_note(f"Wrote {place}")
+
+
+def _must_be_free(places: Iterable[Path], *, force: bool) -> None:
+    taken = [str(place) for place in places if place.exists()]
+    if taken and not force:
+        raise ProfileError(
+            f"Files exist already: {', '.join(taken)}.", code="import_refused", hint="Use --force to overwrite."
+        )

@@ -395,8 +395,7 @@ def _update(source: Source, *, yes: bool, as_json: bool) -> dict[str, Any]:
         if not as_json:
             print_text(f"{source.name}: nothing new since {source.updated_at} ({source.short_commit}).")
         return facts | {"taken": True, "profiles": []}
-    changed = {(source.name, change.path) for change in told}
-    affected = [file for file, origin in added_profiles().items() if origin in changed]
+    affected = _profiles_of(source, told)
     if not as_json:
         _print_changes(source, told, affected)
     taken = _is_wanted(source, told, yes=yes, as_json=as_json)
@@ -431,6 +430,11 @@ def _print_changes(source: Source, told: Sequence[RecipeChange], affected: Seque
         print_note(f"{len(lines) - DIFF_LINES} more lines; --json has all of them.")
     for profile in affected:
         print_note(f"Your profile {profile} was made from a recipe that changed; `profiles add` shows the difference.")
+
+
+def _profiles_of(source: Source, told: Sequence[RecipeChange]) -> list[str]:
+    changed = {(source.name, change.path) for change in told}
+    return [file for file, origin in added_profiles().items() if origin in changed]
 
 
 def _today() -> str:
