@@ -40,8 +40,6 @@ POOLING = frozenset({Task.EMBED, Task.RERANK})
 _ENCODERS = ("bert", "roberta", "mpnet", "gte", "t5encoder")
 """Parts of the `model_type` of models that only encode text."""
 NO_FIXES: frozenset[FixName] = frozenset()
-
-
 _BARE = re.compile(
     r"(enable|disable|no)-.*|trust-remote-code|enforce-eager|async-scheduling|jinja|metrics|mlock|cont-batching"
     r"|embedding|verbose"
@@ -187,9 +185,7 @@ class EngineAdapter:
         return HelpCommand((*words, "--help"), quick=False)
 
     def served_names(self, profile: Profile) -> tuple[str, ...]:
-        """List every model name that the engine accepts: the profile's name and its aliases. The warm-up uses the
-        first.
-        """
+        """List the model names that the engine accepts; the warm-up uses the first."""
         return argv.served_names(profile)
 
     def adapter_request(self, profile: Profile, name: str) -> Mapping[str, Any]:
@@ -213,15 +209,11 @@ class EngineAdapter:
     # -- its log
 
     def read_log(self, line: str) -> LoadProgress | None:
-        """Read the progress that one line of the start-up log reports, or None. `line` has no newline or carriage
-        return.
-        """
+        """Read the progress that one line of the start-up log (without its end) reports, or None."""
         return logs.match_progress(line, self.phrases)
 
     def kv_dtype(self, lines: Sequence[str]) -> str | None:
-        """Read the KV cache's element type, as the engine resolved it, from its start-up log; None when it is not
-        there.
-        """
+        """Read the KV cache's element type, as the engine resolved it; None when the log does not tell it."""
         return None
 
     def loaded_gib(self, lines: Sequence[str]) -> float | None:
@@ -238,12 +230,7 @@ class EngineAdapter:
         """Return the need that no estimate precedes; None for an engine that has to be estimated."""
         return None
 
-    def memory_terms(
-        self,
-        profile: Profile,
-        facts: memory_terms.Facts,
-        box_bytes: int | None,
-    ) -> Iterator[Term]:
+    def memory_terms(self, profile: Profile, facts: memory_terms.Facts, box_bytes: int | None) -> Iterator[Term]:
         """Yield weights, drafter and kv, or utilization alone, as the engine allocates them."""
         if memory_terms.TARGET in profile.models:
             yield memory_terms.weights_term(profile, facts, mtp=False)

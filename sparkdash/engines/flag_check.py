@@ -46,14 +46,6 @@ class ValueComplaint:
     path: tuple[str | int, ...] = ()
 
 
-def value_complaint(
-    table: FlagTable, facts: FlagFacts, places: Sequence[int], value: ArgValue, *, negated: bool
-) -> ValueComplaint | None:
-    """Return why none of the versions at `places` takes the value; None when one does, or it cannot be told."""
-    found = [_at(table, facts, place, value, negated=negated) for place in places]
-    return found[-1] if found and all(found) else None
-
-
 def _at(table: FlagTable, facts: FlagFacts, place: int, value: ArgValue, *, negated: bool) -> ValueComplaint | None:
     takes = facts.takes(place)
     if takes in ("none", "toggle"):
@@ -133,9 +125,7 @@ def _range(limits: dict[str, float]) -> str:
 
 
 def _is_among(facts: FlagFacts, choices: Sequence[str], value: Any) -> bool:
-    text = str(value)
-    if isinstance(value, bool):
-        text = str(value).lower()
+    text = str(value).lower() if isinstance(value, bool) else str(value)
     if text in choices:
         return True
     return facts.folds and text.lower().replace("-", "_") in {one.lower().replace("-", "_") for one in choices}
@@ -267,17 +257,18 @@ class _Judge:
         if not here:
             yield self._absent(key, facts)
             return
+        yield from self._deprecated(key, facts, here)
         if dot and self._nests:
             value = _nested(path, value)
-        yield from self._deprecated(key, facts, here)
         negated = head.replace("_", "-").startswith("no-") and not _is_spelling(self._table, facts, head)
-        if found := value_complaint(self._table, facts, here, value, negated=negated):
-            yield self._of_value(key, facts, found)
+        found = [_at(self._table, facts, place, value, negated=negated) for place in here]
+        if found[-1] and all(found):  # no version that may be meant takes it
+            yield self._of_value(key, facts, found[-1])
 
     def _of_value(self, key: str, facts: FlagFacts, found: ValueComplaint) -> FlagComplaint:
         """Word a complaint about the value: of an abbreviated flag it is the abbreviation that is wrong."""
         head = key.partition(".")[0]
-        if self._is_abbreviated(head):
+        if self._table.normal(f"--{head}" if len(head) > 1 else f"-{head}") not in self._table.by_word:
             text = f"{self._engine} has no such flag, and takes it for {facts.name}"
             return FlagComplaint(FlagFault.UNKNOWN, (key,), text, self._hint(head), self._certain)
         message = found.message.replace("{engine}", self._engine)
@@ -299,9 +290,8 @@ class _Judge:
         if (facts := self._table.by_word.get(short)) is not None and len(key) > 1:
             text = f"{self._engine} has no --{key}, only {short}"
             return FlagComplaint(FlagFault.UNKNOWN, (key,), text, f"Write {facts.name}.", self._certain)
-        return FlagComplaint(
-            FlagFault.UNKNOWN, (key,), f"{self._engine} has no such flag", self._hint(key), self._certain
-        )
+        text = f"{self._engine} has no such flag"
+        return FlagComplaint(FlagFault.UNKNOWN, (key,), text, self._hint(key), self._certain)
 
     @cached_property
     def _known(self) -> dict[str, str]:
@@ -318,16 +308,10 @@ class _Judge:
         hint = f"Did you mean {close}?" if close else "Remove it."
         return hint if self._certain else f"{hint} A flag of a fork belongs under `fork_flags`."
 
-    def _is_abbreviated(self, head: str) -> bool:
-        return self._table.normal(f"--{head}" if len(head) > 1 else f"-{head}") not in self._table.by_word
-
     def _absent(self, key: str, facts: FlagFacts) -> FlagComplaint:
         when = ", ".join(nearby(facts, self._table)) if facts.present else "removed"
-        verb = (
-            "does not have it"
-            if facts.present and min(facts.present) > max(self._versions.places)
-            else "no longer has it"
-        )
+        is_later = facts.present and min(facts.present) > max(self._versions.places)
+        verb = "does not have it" if is_later else "no longer has it"
         hint = f"Write {facts.instead}." if facts.instead else "Remove it, or correct `engine_version`."
         return FlagComplaint(FlagFault.UNKNOWN, (key,), f"{self._engine} {verb} ({when})", hint, self._certain)
 
@@ -339,6 +323,12 @@ class _Judge:
 
 def _is_spelling(table: FlagTable, facts: FlagFacts, head: str) -> bool:
     return table.normal(f"--{head}") in {table.normal(word) for word in facts.spellings}
+
+
+def _nested(path: str, value: ArgValue) -> ArgValue:
+    for part in reversed(path.split(".")):
+        value = {part.rstrip("+"): value}
+    return value
 
 
 _SAME = (
@@ -366,13 +356,6 @@ def _nearest(key: str, known: Mapping[str, str]) -> str | None:
     return known[close[0]] if close else None
 
 
-def _nested(path: str, value: ArgValue) -> ArgValue:
-    made = value
-    for part in reversed(path.split(".")):
-        made = {part.rstrip("+"): made}
-    return made
-
-
 class UnlistedFlag(NamedTuple):
     """Flag of a profile that its program does not list."""
 
@@ -391,14 +374,10 @@ def unlisted_flags(profile: Profile, known: KnownFlags) -> tuple[UnlistedFlag, .
         return ()
     engine = adapter_of(profile)
     abbreviated = engine.flag_source is None or engine.flag_source.syntax.abbreviates
-    given = [key for key, value in profile.args.items() if value is not None and value is not False and len(key) > 1]
-    return tuple(
-        UnlistedFlag(key, _instead(key, known, engine.renamed_flags))
-        for key in given
-        if not known.takes(f"--{key}", abbreviated=abbreviated)
-    )
-
-
-def _instead(key: str, known: KnownFlags, renamed: Mapping[str, tuple[str, str]]) -> str | None:
-    name, words = renamed.get(key.replace("_", "-"), (None, None))
-    return words if name and known.has(name) else known.nearest(f"--{key}")
+    found = []
+    for key, value in profile.args.items():
+        if value is None or value is False or len(key) == 1 or known.takes(f"--{key}", abbreviated=abbreviated):
+            continue
+        name, words = engine.renamed_flags.get(key.replace("_", "-"), (None, None))
+        found.append(UnlistedFlag(key, words if name and known.has(name) else known.nearest(f"--{key}")))
+    return tuple(found)

@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from sparkdash.domain.container import LABEL_HEAD, LABEL_NODES, ContainerSpec
 from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec
 from sparkdash.engines import containers
-from sparkdash.engines.adapter import Counting, EngineAdapter, HelpCommand
+from sparkdash.engines.adapter import HelpCommand
 from sparkdash.engines.containers import LaunchContext
-from sparkdash.engines.vllm import surface
+from sparkdash.engines.vllm.surface import VllmSurface
 from sparkdash.paths import PYTHON
 from sparkdash.units import GIB
 
 MODULE = "sparkdash.sim"
 
 
-class Sim(EngineAdapter):
+class Sim(VllmSurface):
     """Adapter of the simulation, which looks like vLLM."""
 
     kind = EngineKind.SIM
     title = "sim"
     program = (*PYTHON, "-m", MODULE)
-    probes = surface.PROBES
-    death_words = surface.DEATH_WORDS
-    metrics = surface.METRICS
-    phrases = surface.PHRASES
-    follows: Mapping[str, str] = MappingProxyType(surface.FOLLOWS)
-    compiled_line = surface.COMPILED
-    weights_line = surface.WEIGHTS_LINE
     runs_on_nodes = True
     owned_by = "sparkdash-sim"
-    takes_vllm_keys = True
-    usage_on_request = True
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
         """Build the process of the simulation; the process runtime needs no GPU for it."""
@@ -48,26 +36,17 @@ class Sim(EngineAdapter):
     def help(self, profile: Profile) -> HelpCommand | None:
         return None
 
-    def context(self, profile: Profile) -> int | None:
-        return surface.context(profile.args) or profile.context
-
     def speculation(self, profile: Profile) -> str | None:
         """Describe the speculation of the imitated profile; else the number of simulated draft positions."""
         depth = len(profile.sim.acceptance) if profile.sim else 0
         imitated = profile.sim.speculation if profile.sim else None
-        return imitated or surface.speculation(profile.args) or (f"simulated k={depth}" if depth else None)
+        return imitated or super().speculation(profile) or (f"simulated k={depth}" if depth else None)
 
     def fixed_need(self, profile: Profile) -> Need | None:
         if profile.memory.total_bytes is not None:
             return None
         size = int((profile.sim or SimSpec()).memory_gib * GIB)
         return Need(basis=Basis.DECLARED, terms=(Term(name="steady", bytes=size, source="sim.memory_gib: simulated"),))
-
-    def count_request(self, model: str, content: str) -> Counting | None:
-        return surface.count_request(model, content)
-
-    def tokenize_request(self, model: str, text: str) -> Counting | None:
-        return surface.tokenize_request(model, text)
 
 
 def _placed(head: ContainerSpec, launch: LaunchContext) -> ContainerSpec:

@@ -11,7 +11,7 @@ from sparkdash.domain.request import Task
 from sparkdash.domain.weights import Attention, KvLayers, Unread, WeightBytes, WeightFacts
 from sparkdash.engines.memory_terms import OVERHEAD_BYTES
 from sparkdash.engines.registry import adapter_of, estimate_launch
-from sparkdash.engines.vllm.memory import HOST_BYTES, LOADER_BYTES
+from sparkdash.engines.vllm.engine import HOST_BYTES, LOADER_BYTES
 from sparkdash.units import GIB
 
 BOX = 127_600_748 * 1024

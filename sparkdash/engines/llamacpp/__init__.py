@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.memory import Term
@@ -35,13 +35,7 @@ from sparkdash.engines.start_stages import Lever
 
 # /metrics is off unless asked for.
 DEFAULT_FLAGS: tuple[tuple[str, ArgValue], ...] = (("metrics", True),)
-# Mapped files load ten times slower on a Spark (224 s against 22 s). Builds of autumn 2026 have --load-mode, older ones
-# --no-mmap, and each refuses the other's flag. A build whose flags are unknown gets both as variables: it ignores the
-# one that it does not know.
-UNMAPPED_ENV = {"LLAMA_ARG_LOAD_MODE": "none", "LLAMA_ARG_NO_MMAP": "1"}
 
-UNMAPPED_FLAGS: tuple[tuple[str, ArgValue], ...] = (("load-mode", "none"), ("no-mmap", True))
-"""Flags against mapping, newest first."""
 STEP = 512
 """Default of --ubatch-size (llama.cpp's common.h)."""
 
@@ -58,16 +52,6 @@ PHRASES = (
 
 # The target's cache is made before a drafter's.
 KV = re.compile(r"llama_kv_cache\w*: size = .*\bK \((\w+)\): .*\bV \((\w+)\):")
-
-_LISTS = ListArgs(
-    repeated=frozenset(
-        {
-            "control-vector", "control-vector-scaled", "lora", "lora-scaled", "override-kv", "override-tensor",
-            "override-tensor-draft",
-        }
-    )
-)  # fmt: skip
-"""Flags of llama-server that builds up to autumn 2025 take once per value; later ones want commas in one value."""
 
 _SHORT = {
     "m": "model",
@@ -153,10 +137,6 @@ _VARIABLES = {
 }  # fmt: skip
 """Flags whose variables, after LLAMA_ARG_, have another name (llama.cpp's common/arg.cpp, `set_env`)."""
 _OF_FLAG = "LLAMA_ARG_"
-_ON = ("on", "enabled", "true", "1")
-"""Values by which a variable switches a flag without a value on (llama.cpp's is_truthy)."""
-_TOWER = ("mmproj", "mmproj-url")
-"""Flags for a separate vision tower. A tower that llama.cpp fetches itself comes with the model."""
 
 
 class LlamaCpp(EngineAdapter):
@@ -200,7 +180,15 @@ class LlamaCpp(EngineAdapter):
             "Lower `ctx-size` or `parallel` in the profile, or stop what else holds memory.",
         ),
     )
-    lists = _LISTS
+    # Builds up to autumn 2025 take them once per value; later ones want commas in one value.
+    lists = ListArgs(
+        repeated=frozenset(
+            {
+                "control-vector", "control-vector-scaled", "lora", "lora-scaled", "override-kv", "override-tensor",
+                "override-tensor-draft",
+            }
+        )
+    )  # fmt: skip
     flag_source = FlagSource(
         __file__,
         "llama.cpp",
@@ -328,7 +316,10 @@ class LlamaCpp(EngineAdapter):
         profile = with_variables(profile)
         if lookup(profile.args, "no-mmproj"):
             return False
-        return bool(lookup(profile.args, *_TOWER)) or (None if lookup(profile.args, "hf-repo") else False)
+        # A tower that llama.cpp fetches itself comes with the model.
+        return bool(lookup(profile.args, "mmproj", "mmproj-url")) or (
+            None if lookup(profile.args, "hf-repo") else False
+        )
 
     def needs_fixes(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[FixName]:
         """Older builds refuse the tool types that newer ones skip."""
@@ -357,7 +348,8 @@ def with_variables(profile: Profile) -> Profile:
     found: dict[str, ArgValue] = {}
     for name, text in profile.env.items():
         if flag := ENGINE.flag_of_variable(name):
-            found[flag] = text.lower() in _ON if ENGINE.is_bare_flag(flag) else text
+            is_on = text.lower() in ("on", "enabled", "true", "1")  # llama.cpp's is_truthy
+            found[flag] = is_on if ENGINE.is_bare_flag(flag) else text
     return profile.replace(args=argv.overlay_args(found.items(), _long(profile.args))) if found else profile
 
 
@@ -378,41 +370,34 @@ def _ggml(profile: Profile, *flags: str) -> float | None:
     return GGML_BITS.get(str(lookup(profile.args, *flags) or "f16").lower())
 
 
-class _Unmapped(NamedTuple):
-    """Arguments and variables that make llama-server read its files instead of mapping them."""
+def _unmapped(
+    profile: Profile, known: KnownFlags | None
+) -> tuple[dict[str, ArgValue], tuple[tuple[str, ArgValue], ...], Mapping[str, str]]:
+    """Return the arguments, further flags and variables by which llama-server reads its files and does not map them.
 
-    args: dict[str, ArgValue]
-    """Profile's own arguments, without those that `flags` replace."""
-    flags: tuple[tuple[str, ArgValue], ...] = ()
-    env: Mapping[str, str] = containers.NO_VARIABLES
-
-
-def _unmapped(profile: Profile, known: KnownFlags | None) -> _Unmapped:
-    given = _with_hyphens(profile)
-    as_given = _Unmapped(dict(profile.args))
-    if "load-mode" in given or "mmap" in given or given.get("no-mmap") is False:
-        return as_given
+    Mapped files load ten times slower on a Spark (224 s against 22 s). Builds of autumn 2026 have --load-mode, older
+    ones --no-mmap, and each refuses the other's flag. A build whose flags are unknown gets both as variables: it
+    ignores the one that it does not know.
+    """
+    args, nothing = dict(profile.args), containers.NO_VARIABLES
+    given = lookup(args, "no-mmap")
+    if lookup(args, "load-mode", "mmap") is not None or given is False:
+        return args, (), nothing
     if known is None:
-        return as_given if "no-mmap" in given else as_given._replace(env=UNMAPPED_ENV)
-    flag = next((flag for flag in UNMAPPED_FLAGS if known.has(flag[0])), None)
-    return as_given if flag is None else _Unmapped(_without_no_mmap(profile), (flag,))
-
-
-def _with_hyphens(profile: Profile) -> dict[str, ArgValue]:
-    return {key.replace("_", "-"): value for key, value in profile.args.items() if value is not None}
-
-
-def _without_no_mmap(profile: Profile) -> dict[str, ArgValue]:
-    return {key: value for key, value in profile.args.items() if key.replace("_", "-") != "no-mmap"}
+        return args, (), {"LLAMA_ARG_LOAD_MODE": "none", "LLAMA_ARG_NO_MMAP": "1"} if given is None else nothing
+    newest_first: tuple[tuple[str, ArgValue], ...] = (("load-mode", "none"), ("no-mmap", True))
+    flag = next((flag for flag in newest_first if known.has(flag[0])), None)
+    if flag is None:
+        return args, (), nothing
+    return {key: value for key, value in args.items() if key.replace("_", "-") != "no-mmap"}, (flag,), nothing
 
 
 def _maps(profile: Profile) -> Iterator[Hit]:
     mode = str(lookup(profile.args, "load-mode") or "")
     if lookup(profile.args, "no-mmap") is False or lookup(profile.args, "mmap") is True or mode.startswith("mmap"):
         path = flag_path(profile, "load-mode", "mmap", "no-mmap") or ()
-        yield Hit(
-            path, "mapped files load ten times slower on a Spark", "Remove it: sparkdash makes llama.cpp read them."
-        )
+        text = "mapped files load ten times slower on a Spark"
+        yield Hit(path, text, "Remove it: sparkdash makes llama.cpp read them.")
 
 
 RULES = (

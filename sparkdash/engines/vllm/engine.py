@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
 from types import MappingProxyType
 
 from sparkdash.domain.container import ContainerSpec
@@ -12,15 +13,35 @@ from sparkdash.domain.profile import ApiProtocol, ArgValue, EngineKind, FixName,
 from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
-from sparkdash.engines.adapter import NO_FIXES, POOLING, CommandLine, Counting, EngineAdapter, HelpCommand, Prompting
-from sparkdash.engines.argv import lookup, parse_object
+from sparkdash.engines.adapter import NO_FIXES, POOLING, CommandLine, HelpCommand, Prompting
+from sparkdash.engines.argv import lookup, parse_object, parse_share, parse_size, parse_token_count, version_pair
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_table import FlagSource, FlagSyntax
-from sparkdash.engines.memory_terms import Facts
-from sparkdash.engines.proposal import KnownImage, KvCachePlan, MemoryBudget, Proposal
+from sparkdash.engines.memory_terms import (
+    OVERHEAD_BYTES,
+    TARGET,
+    Drafting,
+    Facts,
+    cache_term,
+    loaded_terms,
+    overhead_term,
+    share_term,
+)
+from sparkdash.engines.proposal import (
+    SEQUENCES,
+    SHARE,
+    STEP,
+    KnownImage,
+    KvCachePlan,
+    MemoryBudget,
+    Proposal,
+    cache_reason,
+)
 from sparkdash.engines.rule import Rule
 from sparkdash.engines.start_stages import Lever
-from sparkdash.engines.vllm import flags, memory, nodes, surface
+from sparkdash.engines.vllm import flags, nodes
+from sparkdash.engines.vllm.surface import PHRASES, VllmSurface
+from sparkdash.units import GIB, gib
 
 # Without it the usage of an answer does not tell how many prompt tokens came from the prefix cache.
 DEFAULT_FLAGS = (("enable-prompt-tokens-details", True),)
@@ -48,7 +69,33 @@ _OTHER_COMMANDS = ("bench", "chat", "complete", "collect-env", "run-batch", "lau
 """Commands of `vllm` that serve nothing (0.32, entrypoints/cli)."""
 
 
-class Vllm(EngineAdapter):
+SHARES = ((0, 20), 0.92, 0.90)
+"""Default of --gpu-memory-utilization: from that version on, and before (read in the wheels 0.16.0 to 0.33.0)."""
+MEMORY_VARIABLES = {
+    "LMCACHE_MAX_LOCAL_CPU_SIZE": GIB,
+    "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE": 1,
+    "VLLM_MM_INPUT_CACHE_GIB": 2 * GIB,  # once in the API server, once in the engine
+}
+"""Variables that allocate memory beside the share (vLLM's envs.py, 0.9 to 0.32; LMCache's configuration)."""
+BLOCK = 16
+"""Tokens per KV block without --block-size: vLLM's default on CUDA."""
+HOST_BYTES = int(5.6 * GIB)
+"""Memory beyond the share that vLLM counts: its host side and CUDA graphs on a GB10
+(GLM-5.3-Flash-EXL3-2x-DGX-Sparks#118).
+"""
+LOADER_BYTES = int(4.4 * GIB)
+"""Memory that the instanttensor loader keeps: 15.0 against 10.6 GiB of KV cache
+(GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204).
+"""
+FAST_LOADER = (0, 22)
+"""Version from which fastsafetensors is among its dependencies."""
+READ = "Read, since a Spark copies slowly out of mapped files (vcruz305/vllm-exl3 PR#28)."
+"""Reason for the eager strategy."""
+FAST_LOADER_SHARE = 0.8
+"""Share of the memory above which that loader runs out of it (eugr/spark-vllm-docker)."""
+
+
+class Vllm(VllmSurface):
     """Adapter of `vllm serve`."""
 
     kind = EngineKind.VLLM
@@ -58,14 +105,8 @@ class Vllm(EngineAdapter):
         {ApiProtocol.RESPONSES: (0, 10), ApiProtocol.MESSAGES: (0, 11, 1)}
     )
     program = ("vllm", "serve")
-    probes = surface.PROBES
-    death_words = surface.DEATH_WORDS
-    metrics = surface.METRICS
     metric_prefix = "vllm:"
-    weights_line = surface.WEIGHTS_LINE
-    phrases = (*nodes.PHRASES, *surface.PHRASES)
-    follows: Mapping[str, str] = MappingProxyType(surface.FOLLOWS)
-    compiled_line = surface.COMPILED
+    phrases = (*nodes.PHRASES, *PHRASES)
     causes = (
         logs.cause(
             "out_of_memory",
@@ -106,9 +147,7 @@ class Vllm(EngineAdapter):
     known_image = KnownImage(
         "nvcr.io/nvidia/vllm:26.04-py3", "0.19.0", "NVIDIA's build for arm64 and SM121; it holds vLLM 0.19.0"
     )
-    takes_vllm_keys = True
     takes_adapters = True
-    usage_on_request = True
     tool_flag = "enable-auto-tool-choice"
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
@@ -135,12 +174,6 @@ class Vllm(EngineAdapter):
         found = super().help(profile)
         return found and HelpCommand((*found.argv[:-1], "--help=all"), quick=False)
 
-    def context(self, profile: Profile) -> int | None:
-        return surface.context(profile.args) or profile.context
-
-    def speculation(self, profile: Profile) -> str | None:
-        return surface.speculation(profile.args)
-
     def rules(self) -> tuple[Rule, ...]:
         from sparkdash.engines.vllm.rules import RULES
 
@@ -157,19 +190,47 @@ class Vllm(EngineAdapter):
         hit = logs.first_match(lines, CONFIG)
         return hit and (hit["model"] if hit["kv"] == "auto" else hit["kv"])
 
-    memory_variables: Mapping[str, int | None] = MappingProxyType(memory.MEMORY_VARIABLES)
+    memory_variables: Mapping[str, int | None] = MappingProxyType(MEMORY_VARIABLES)
 
     def memory_terms(self, profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
-        return memory.memory_terms(profile, facts, box_bytes)
+        """Terms of vLLM: ceil(total x share) (`request_memory` in v1/worker/utils.py).
+
+        --kv-cache-memory-bytes sizes the cache by itself.
+        """
+        size = parse_size(lookup(profile.args, "kv-cache-memory-bytes"))
+        blocks = parse_token_count(lookup(profile.args, "num-gpu-blocks-override"))
+        if size is not None:
+            kv = Term(name="kv", bytes=size, source="--kv-cache-memory-bytes")
+        elif blocks is not None:
+            kv = _blocks(profile, facts, blocks)
+        elif not profile.gpu:
+            kv = _cpu_cache(profile)
+        else:
+            yield _share(profile, box_bytes)
+            return
+        yield from loaded_terms(profile, facts, _drafting(profile))
+        yield kv
 
     def loader_terms(self, profile: Profile) -> Iterator[Term]:
-        return memory.loader_terms(profile)
+        if lookup(profile.args, "load-format") == "instanttensor":
+            source = "load-format instanttensor: 4.4 GiB on a GB10 (GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204)"
+            yield Term(name="loader", bytes=LOADER_BYTES, source=source)
 
     def overhead(self, profile: Profile, *, is_shared: bool) -> Term:
-        return memory.overhead(profile, is_shared=is_shared)
+        """Term beyond weights and cache: less where vLLM counts a share, which holds part of it."""
+        if is_shared and profile.gpu:
+            source = "host side and CUDA graphs, not in the share: GLM-5.3-Flash-EXL3-2x-DGX-Sparks#118"
+            return Term(name="overhead", bytes=HOST_BYTES, source=source)
+        return overhead_term(profile, measured=True)
 
     def sizes_by_free_memory(self, profile: Profile) -> bool:
-        return memory.sizes_by_free_memory(profile)
+        """Whether vLLM sizes its cache by free memory.
+
+        It subtracts the fall of free memory between its start and its profiling from its KV cache, unless
+        --kv-cache-memory-bytes sets the cache's size (v1/worker/gpu_worker.py, `determine_available_memory`). It aborts
+        when free memory grew.
+        """
+        return profile.gpu and parse_size(lookup(profile.args, "kv-cache-memory-bytes")) is None
 
     def fills_page_cache(self, profile: Profile) -> bool:
         """Whether it prefetches: --safetensors-load-strategy=prefetch (weight_utils.py, 0.32)."""
@@ -178,7 +239,24 @@ class Vllm(EngineAdapter):
     def propose_flags(
         self, proposal: Proposal, facts: WeightFacts, cache: KvCachePlan | None, box: MemoryBudget
     ) -> None:
-        memory.propose(proposal, facts, cache, box)
+        _propose_memory(proposal, facts, cache, box)
+        why = "NVIDIA's recipes for a Spark; a cache sized in bytes switches vLLM's own limits off, so keep it at 16 or less."
+        proposal.arg("max-num-seqs", SEQUENCES, why)
+        why = "A prompt is computed in steps of so many tokens. Larger steps take memory that nobody has counted."
+        proposal.arg("max-num-batched-tokens", STEP, why)
+        _propose_backend(proposal, facts)
+        _propose_loader(proposal, facts, box)
+        if facts.mtp:
+            proposal.profile["variants"] = {
+                "mtp": {
+                    "about": f"{proposal.profile['about']}, drafting with its own MTP layers",
+                    "args": {"speculative-config": {"method": "mtp", "num_speculative_tokens": 2}},
+                }
+            }
+            proposal.reasons["variants",] = (
+                f"The headers show an MTP head ({gib(facts.bytes.draft)}). Measure it against the base: "
+                "where a token reads few experts, drafting may cost more than it gains."
+            )
 
     def tasks(self, profile: Profile, target: WeightFacts | None) -> frozenset[Task] | None:
         pools = any(lookup(profile.args, flag) in words for flag, words in _POOLS.items())
@@ -219,12 +297,6 @@ class Vllm(EngineAdapter):
     def takes_tool_type(self, kind: object, *, harmony: bool) -> bool:
         return kind in _HARMONY_TOOLS if harmony else kind != "namespace"
 
-    def count_request(self, model: str, content: str) -> Counting | None:
-        return surface.count_request(model, content)
-
-    def tokenize_request(self, model: str, text: str) -> Counting | None:
-        return surface.tokenize_request(model, text)
-
     def recognise(self, words: Sequence[str], name: str, image: str) -> tuple[Sequence[str], Sequence[str]] | None:
         if words[1:3] == ["-m", "vllm.entrypoints.openai.api_server"]:
             return [], words[3:]
@@ -250,6 +322,79 @@ def _image_limit(args: Mapping[str, ArgValue]) -> object:
 def _adapters(profile: Profile) -> tuple[tuple[str, ArgValue], ...]:
     named: list[object] = [f"{name}={profile.models[name].ref}" for name in profile.adapters]
     return (("enable-lora", True), ("lora-modules", named)) if named else ()
+
+
+def _share(profile: Profile, box: int | None) -> Term:
+    flag = "gpu-memory-utilization"
+    if (given := lookup(profile.args, flag)) is not None:
+        return share_term(flag, parse_share(given), box)
+    found, (since, new, old) = version_pair(profile.engine_version), SHARES
+    if found is None:
+        return Term(name="utilization", source=f"--{flag} is not given, and its default depends on the version of vLLM")
+    return share_term(f"{flag}'s default", new if found >= since else old, box)
+
+
+def _blocks(profile: Profile, facts: Facts, blocks: int) -> Term:
+    target = facts.get(TARGET)
+    if isinstance(target, WeightFacts) and (target.hybrid or not all(layers.value_elements for layers in target.kv)):
+        return Term(name="kv", source="vLLM sizes the blocks of hybrid and MLA models by rules of its own")
+    size = parse_token_count(lookup(profile.args, "block-size")) or BLOCK
+    return cache_term(profile, facts, blocks * size, f"num-gpu-blocks-override {blocks} x {size}")
+
+
+def _cpu_cache(profile: Profile) -> Term:
+    text = profile.env.get("VLLM_CPU_KVCACHE_SPACE", "")
+    if text.isdecimal():
+        return Term(name="kv", bytes=int(text) * GIB, source="VLLM_CPU_KVCACHE_SPACE, in GiB")
+    return Term(name="kv", source="VLLM_CPU_KVCACHE_SPACE is not given")
+
+
+def _drafting(profile: Profile) -> Drafting:
+    config = parse_object(lookup(profile.args, "speculative-config")) or {}
+    model = config.get("model") or lookup(profile.args, "spec-model")
+    return Drafting(
+        str(config.get("method") or lookup(profile.args, "spec-method") or ""), str(model) if model else None
+    )
+
+
+def _propose_memory(proposal: Proposal, facts: WeightFacts, cache: KvCachePlan | None, box: MemoryBudget) -> None:
+    if cache is None:
+        if facts.context:
+            proposal.arg("max-model-len", facts.context, "The model's own.")
+        why = "vLLM takes this share whole: the configuration does not tell a token's KV size."
+        proposal.arg(
+            "gpu-memory-utilization", SHARE, f"{why} More is rarely free on a Spark (vllm-project/recipes PR#632)."
+        )
+        return
+    proposal.arg("max-model-len", cache.context, cache.why)
+    proposal.arg("kv-cache-memory-bytes", f"{cache.bytes // GIB}G", cache_reason(facts, cache))
+    share = min(SHARE, ceil(100 * (facts.bytes.total + cache.bytes + OVERHEAD_BYTES) / box.total) / 100)
+    why = "The same need as a share of the box: vLLM starts only while that much is free. It sizes nothing."
+    proposal.arg("gpu-memory-utilization", share, why)
+
+
+def _propose_backend(proposal: Proposal, facts: WeightFacts) -> None:
+    if facts.architecture == "gpt_oss":
+        why = "gpt-oss has attention sinks, which FLASH_ATTN lacks on a GB10 (vLLM 0.33.0, fa_utils.py)."
+        proposal.arg("attention-backend", "TRITON_ATTN", why)
+    elif (facts.kv_dtype or "").startswith("fp8"):
+        why = "The checkpoint asks for an fp8 KV cache, which FLASH_ATTN lacks on a GB10 (vLLM 0.33.0, fa_utils.py)."
+        proposal.arg("attention-backend", "FLASHINFER", why)
+
+
+def _propose_loader(proposal: Proposal, facts: WeightFacts, box: MemoryBudget) -> None:
+    left = f"{facts.quantization}, as the checkpoint itself says" if facts.quantization else "none"
+    note = f"No `quantization` is given: vLLM finds it out ({left})."
+    found = version_pair(proposal.profile.get("engine_version"))
+    why = "2 minutes instead of 9 for 122B in int4 (NVIDIA forum t/361819 post 29)."
+    fits = facts.bytes.total <= FAST_LOADER_SHARE * box.total
+    if fits and found and found >= FAST_LOADER:
+        proposal.arg("load-format", "fastsafetensors", why)
+    else:
+        proposal.arg("safetensors-load-strategy", "eager", READ)
+        if fits:
+            note += f" Where the image has the fastsafetensors package, write `load-format: fastsafetensors`: {why}"
+    proposal.reasons["args",] = note
 
 
 ENGINE = Vllm()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.swap import Start
 from sparkdash.engines.argv import lookup, parse_size, parse_token_count
 from sparkdash.engines.memory_terms import BOX_BYTES
 from sparkdash.engines.rule import Hit, Rule, Severity, flag_path, on_several_nodes, variables
@@ -32,9 +31,6 @@ WITHOUT_MTP = ("qwen3-30b", "qwen3-coder-30b", "qwen3-235b")
 """Names of qwen3_moe checkpoints, which have no MTP head."""
 HYBRID = ("qwen3.5", "qwen3.6", "qwen3-next")
 """Names of models that mix gated-delta-net layers with attention."""
-MONITOR = "RAY_memory_monitor_refresh_ms"
-STEP_LIMIT = "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"
-COMPILERS = ("MAX_JOBS", "FLASHINFER_NVCC_THREADS")
 MOST_COMPILERS = 4
 LEAST_STEP_S = 40
 """Shortest limit of a step that a healthy pair kept to; its first request takes the longest."""
@@ -50,18 +46,10 @@ def _speculative(profile: Profile) -> Iterator[Hit]:
         yield Hit(flag_path(profile, *wrong) or (), text, f"Write `{flags.rewrite(profile)}`.")
 
 
-def _too_new(profile: Profile) -> Iterator[Hit]:
-    for name in flags.too_new(profile):
-        yield Hit(flag_path(profile, name) or (), f"vLLM {profile.engine_version} does not have it yet", _absent())
-
-
-def _removed(profile: Profile) -> Iterator[Hit]:
-    for name in flags.removed(profile):
-        yield Hit(flag_path(profile, name) or (), f"vLLM {profile.engine_version} no longer has it", _absent())
-
-
-def _absent() -> str:
-    return "Remove it, or correct `engine_version` if the image holds another one."
+def _of_other_version(profile: Profile, names: list[str], verb: str) -> Iterator[Hit]:
+    hint = "Remove it, or correct `engine_version` if the image holds another one."
+    for name in names:
+        yield Hit(flag_path(profile, name) or (), f"vLLM {profile.engine_version} {verb}", hint)
 
 
 def _dead_env(profile: Profile) -> Iterator[Hit]:
@@ -72,11 +60,9 @@ def _dead_env(profile: Profile) -> Iterator[Hit]:
 
 
 def _old_env(profile: Profile) -> Iterator[Hit]:
-    if "VLLM_ATTENTION_BACKEND" in profile.env:
-        value = profile.env["VLLM_ATTENTION_BACKEND"]
-        yield Hit(
-            ("env", "VLLM_ATTENTION_BACKEND"), "vLLM ignores it", f"Write `attention-backend: {value}` under args."
-        )
+    name = "VLLM_ATTENTION_BACKEND"
+    if name in profile.env:
+        yield Hit(("env", name), "vLLM ignores it", f"Write `attention-backend: {profile.env[name]}` under args.")
 
 
 def _eager(profile: Profile) -> Iterator[Hit]:
@@ -136,19 +122,15 @@ def _high(profile: Profile) -> Iterator[Hit]:
 def _kv(profile: Profile) -> Iterator[Hit]:
     size = parse_size(lookup(profile.args, "kv-cache-memory-bytes"))
     if size is not None and size > BOX_BYTES:
-        path = flag_path(profile, "kv-cache-memory-bytes") or ()
-        yield Hit(
-            path, f"{size / GIB:.0f} GiB of KV cache, and a box has {BOX_BYTES / GIB:.1f}", "Write `10G` for 10 GiB."
-        )
+        text = f"{size / GIB:.0f} GiB of KV cache, and a box has {BOX_BYTES / GIB:.1f}"
+        yield Hit(flag_path(profile, "kv-cache-memory-bytes") or (), text, "Write `10G` for 10 GiB.")
 
 
 def _small_unit(profile: Profile) -> Iterator[Hit]:
     value = lookup(profile.args, "kv-cache-memory-bytes")
-    if isinstance(value, str) and value[-1:] in ("k", "m", "g", "t") and parse_size(value):
-        text = f"{value!r} counts in thousands: {(parse_size(value) or 0) / GIB:.2f} GiB"
-        yield Hit(
-            flag_path(profile, "kv-cache-memory-bytes") or (), text, f"Write `{_binary(value)}`, which counts in 1024s."
-        )
+    if isinstance(value, str) and value[-1:] in ("k", "m", "g", "t") and (size := parse_size(value)):
+        text, hint = f"{value!r} counts in thousands: {size / GIB:.2f} GiB", f"Write `{_binary(value)}`"
+        yield Hit(flag_path(profile, "kv-cache-memory-bytes") or (), text, f"{hint}, which counts in 1024s.")
 
 
 def _binary(value: str) -> str:
@@ -186,9 +168,8 @@ def _method(profile: Profile) -> str:
 
 def _dflash(profile: Profile) -> Iterator[Hit]:
     if _method(profile) == "dflash":
-        yield Hit(
-            _path(profile), f"vLLM {profile.engine_version} has no dflash", "Use 0.20 or newer, or method eagle3."
-        )
+        text = f"vLLM {profile.engine_version} has no dflash"
+        yield Hit(_path(profile), text, "Use 0.20 or newer, or method eagle3.")
 
 
 def _headless(profile: Profile) -> Iterator[Hit]:
@@ -213,8 +194,7 @@ def _many(profile: Profile) -> Iterator[Hit]:
 
 
 def _alias(profile: Profile) -> Iterator[Hit]:
-    name = _method(profile)
-    if name.endswith("_mtp"):
+    if (name := _method(profile)).endswith("_mtp"):
         yield Hit(_path(profile), f"method {name} is an old name of mtp", "Write `method: mtp`.")
 
 
@@ -231,14 +211,14 @@ def _monitor(profile: Profile) -> Iterator[Hit]:
     if lookup(profile.args, "distributed-executor-backend") != "ray":
         return
     for path, name, value in variables(profile):
-        if name == MONITOR and value.strip() != "0":
+        if name == "RAY_memory_monitor_refresh_ms" and value.strip() != "0":
             text = "lets Ray kill at 95 % of a memory that the engine fills on purpose"
             yield Hit(path, text, "Remove it: sparkdash sets 0, and its own guard watches each box.")
 
 
 def _step_limit(profile: Profile) -> Iterator[Hit]:
     for path, name, value in variables(profile):
-        if name == STEP_LIMIT and value.strip().isdecimal() and int(value) < LEAST_STEP_S:
+        if name == "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS" and value.strip().isdecimal() and int(value) < LEAST_STEP_S:
             text = f"{value.strip()} s end the first request of a healthy pair"
             yield Hit(path, text, f"Write {LEAST_STEP_S} or more, or remove it (300).")
 
@@ -253,7 +233,11 @@ def _mapped(profile: Profile) -> Iterator[Hit]:
 
 def _compilers(profile: Profile) -> Iterator[Hit]:
     for path, name, value in variables(profile):
-        if name in COMPILERS and value.strip().isdecimal() and int(value) > MOST_COMPILERS:
+        if (
+            name in ("MAX_JOBS", "FLASHINFER_NVCC_THREADS")
+            and value.strip().isdecimal()
+            and int(value) > MOST_COMPILERS
+        ):
             text = f"{value.strip()} compilers at a first start take the memory that the weights need"
             yield Hit(path, text, f'Write "{MOST_COMPILERS}" or less.')
 
@@ -267,25 +251,21 @@ def _streamer(profile: Profile) -> Iterator[Hit]:
 
 RULES = (
     Rule(
-        "speculative-flags",
-        Severity.ERROR,
-        "speculation is one JSON value, --speculative-config",
-        WHEELS,
-        _speculative,
+        "speculative-flags", Severity.ERROR, "speculation is one JSON value, --speculative-config", WHEELS, _speculative
     ),
     Rule(
         "flag-too-new",
         Severity.ERROR,
         "a flag such as moe-backend (from 0.17) that this vLLM lacks",
         WHEELS,
-        _too_new,
+        lambda profile: _of_other_version(profile, flags.too_new(profile), "does not have it yet"),
     ),
     Rule(
         "flag-removed",
         Severity.ERROR,
         "a flag such as swap-space (until 0.17) that this vLLM lost",
         WHEELS,
-        _removed,
+        lambda profile: _of_other_version(profile, flags.removed(profile), "no longer has it"),
     ),
     Rule(
         "dead-env",
@@ -450,22 +430,6 @@ RULES = (
 )
 
 
-def _is_mapped(profile: Profile, _start: Start) -> bool:
-    return any(_mapped(profile))
-
-
-def _is_cold(_profile: Profile, start: Start) -> bool:
-    return start.first_on_image is True
-
-
-def _profiles_kv(profile: Profile, _start: Start) -> bool:
-    return lookup(profile.args, "kv-cache-memory-bytes") is None
-
-
-def _captures_by_default(profile: Profile, _start: Start) -> bool:
-    return lookup(profile.args, "cudagraph-capture-sizes") is None
-
-
 LEVERS = (
     Lever(
         "weights",
@@ -474,7 +438,7 @@ LEVERS = (
         "164 GiB on two Sparks by instanttensor, GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204",
         291.0,
         66.0,
-        _is_mapped,
+        lambda profile, _start: any(_mapped(profile)),
     ),
     Lever(
         "compile",
@@ -489,7 +453,7 @@ LEVERS = (
         "Write `kv-cache-memory-bytes:` with the size that its log names as available for the KV cache: then nothing "
         "is measured.",
         "vllm#44881",
-        applies=_profiles_kv,
+        applies=lambda profile, _start: lookup(profile.args, "kv-cache-memory-bytes") is None,
     ),
     Lever(
         "kernels",
@@ -497,12 +461,12 @@ LEVERS = (
         "FlashInfer's tuning, vllm PR#55671",
         416.0,
         110.0,
-        _is_cold,
+        lambda _profile, start: start.first_on_image is True,
     ),
     Lever(
         "graphs",
         "Write a short `cudagraph-capture-sizes:`, up to `max-num-seqs` x tokens per step.",
         "2 to 17 s by their number, vllm#47456 #20264",
-        applies=_captures_by_default,
+        applies=lambda profile, _start: lookup(profile.args, "cudagraph-capture-sizes") is None,
     ),
 )

@@ -1,21 +1,16 @@
-"""Surface of a vLLM server: metric names, start-up lines, speculation settings.
-
-Owns: what vLLM 0.11 to 0.33 and the simulated engine, which imitates it, have in common. Must not know how either is
-started. Pure.
-"""
+"""Surface of a vLLM server: metric names, start-up lines, speculation settings. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 
-from sparkdash.domain.profile import ArgValue
-from sparkdash.engines.adapter import Counting
+from sparkdash.domain.profile import Profile
+from sparkdash.engines.adapter import Counting, EngineAdapter
 from sparkdash.engines.argv import lookup, parse_object, parse_token_count
 from sparkdash.engines.logs import phrase
 from sparkdash.engines.probes import MetricNames, Probes
-
-PROBES = Probes(alive="/health", version="/version")
 
 # EngineDeadError of V1; AsyncEngineDeadError and MQEngineDeadError of V0. The API server answers with them for up to
 # two seconds, then it exits.
@@ -72,11 +67,7 @@ PHRASES = (
     phrase("compile", r"Warming up model for the compilation|Dynamo bytecode transform time: [\d.]+ s"),
     phrase("compile", r"Compiling a graph for compile range .* takes [\d.]+ s"),
     phrase("compile", r"Directly load (?:the compiled graph|AOT compilation)|saved AOT compiled function"),
-    phrase(
-        "compile",
-        r"torch\.compile(?: and initial profiling run)? (?:takes|took) (?P<took>[\d.]+) s in total",
-        1.0,
-    ),
+    phrase("compile", r"torch\.compile(?: and initial profiling run)? (?:takes|took) (?P<took>[\d.]+) s in total", 1.0),
     phrase("kv", r"Initial profiling/warmup run took (?P<took>[\d.]+) s"),
     phrase("kv", r"Available KV cache memory: [\d.]+ GiB"),
     phrase("kv", r"(?:GPU|CPU|GPU \+ host) KV cache size: [\d,]+ tokens", 1.0),
@@ -89,31 +80,36 @@ PHRASES = (
     phrase("ready", r"Application startup complete\.", 1.0),
 )
 
-FOLLOWS = {"kv": "kernels"}
-"""Silent stages: between the size of the KV cache and the graphs it warms its kernels up."""
-COMPILED = re.compile(r"(?P<cached>Directly load )|Compiling a graph for|saved AOT compiled function")
-"""Lines that tell of compiled graphs: taken from the cache, else made anew."""
-WEIGHTS_LINE = re.compile(r"Model loading took ([\d.]+) GiB")
 
+class VllmSurface(EngineAdapter):
+    """What vLLM 0.11 to 0.33 and the simulated engine, which imitates it, have in common."""
 
-def context(args: Mapping[str, ArgValue]) -> int | None:
-    return parse_token_count(lookup(args, "max-model-len"))
+    probes = Probes(alive="/health", version="/version")
+    death_words = DEATH_WORDS
+    metrics = METRICS
+    phrases = PHRASES
+    # Between the size of the KV cache and the graphs it warms its kernels up without a line.
+    follows: Mapping[str, str] = MappingProxyType({"kv": "kernels"})
+    compiled_line = re.compile(r"(?P<cached>Directly load )|Compiling a graph for|saved AOT compiled function")
+    weights_line = re.compile(r"Model loading took ([\d.]+) GiB")
+    takes_vllm_keys = True
+    usage_on_request = True
 
+    def context(self, profile: Profile) -> int | None:
+        return parse_token_count(lookup(profile.args, "max-model-len")) or profile.context
 
-def speculation(args: Mapping[str, ArgValue]) -> str | None:
-    """Describe `--speculative-config`, or since 0.22 `--spec-method` and `--spec-tokens`, as "eagle3 k=1"."""
-    config = parse_object(lookup(args, "speculative-config")) or {}
-    method = config.get("method") or lookup(args, "spec-method")
-    depth = config.get("num_speculative_tokens") or lookup(args, "spec-tokens")
-    if not method:
-        return None
-    return f"{method} k={depth}" if depth else str(method)
+    def speculation(self, profile: Profile) -> str | None:
+        """Describe `--speculative-config`, or since 0.22 `--spec-method` and `--spec-tokens`, as "eagle3 k=1"."""
+        config = parse_object(lookup(profile.args, "speculative-config")) or {}
+        method = config.get("method") or lookup(profile.args, "spec-method")
+        depth = config.get("num_speculative_tokens") or lookup(profile.args, "spec-tokens")
+        if not method:
+            return None
+        return f"{method} k={depth}" if depth else str(method)
 
+    def count_request(self, model: str, content: str) -> Counting | None:
+        body = {"model": model, "messages": [{"role": "user", "content": content}]}
+        return Counting("/tokenize", body, templated=True)
 
-def count_request(model: str, content: str) -> Counting:
-    body = {"model": model, "messages": [{"role": "user", "content": content}]}
-    return Counting("/tokenize", body, templated=True)
-
-
-def tokenize_request(model: str, text: str) -> Counting:
-    return Counting("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False}, templated=False)
+    def tokenize_request(self, model: str, text: str) -> Counting | None:
+        return Counting("/tokenize", {"model": model, "prompt": text, "add_special_tokens": False}, templated=False)
