@@ -159,11 +159,10 @@ def summarize(
     sees: bool | None = None,
     speed_up: SpeedUp | None = None,
 ) -> ProfileSummary:
-    """Summarize a profile for a list.
+    """Summarize a profile for a list, with its best published decode rate, else whole-request rate.
 
-    `need`: the known need of a launch; None: the declared one. `sees`: whether the model reads images, None while
-    unknown. `speed_up`: measured of a profile of this name; it counts while the profile is as it was measured. The rate
-    is the best published decode rate. With whole-request rates alone, the best of those counts, and the note says so.
+    `need`: the known need of a launch; None: the declared one. `sees`: whether the model reads images; None: unknown.
+    `speed_up` counts while the profile is as it was measured.
     """
     rate, note = _best(profile.published)
     known = known_server(profile)

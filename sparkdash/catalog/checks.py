@@ -93,22 +93,16 @@ _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
 _SPELLING = "Use letters, digits, dots, hyphens and underscores, beginning with a letter or digit."
 
 
-def document_problems(document: Document) -> list[ProfileProblem]:
+def document_problems(document: Document) -> Iterator[ProfileProblem]:
     name = document.data.get("profile")
-    problems: list[ProfileProblem] = []
     if name is None:
-        problems.append(
-            document.problem((), "'profile' is missing", "Begin the file with `profile: NAME`.", code="missing")
-        )
+        yield document.problem((), "'profile' is missing", "Begin the file with `profile: NAME`.", code="missing")
     elif not isinstance(name, str) or not _NAME.fullmatch(name):
-        problems.append(
-            document.problem(("profile",), f"{name!r} is no name for a profile", _SPELLING, code="wrong-name")
-        )
+        yield document.problem(("profile",), f"{name!r} is no name for a profile", _SPELLING, code="wrong-name")
     elif name == AUTO:
-        problems.append(
-            document.problem(("profile",), "'auto' is reserved", "It means whatever runs now.", code="reserved-name")
-        )
-    return problems + list(_variants(document))
+        hint = "It means whatever runs now."
+        yield document.problem(("profile",), "'auto' is reserved", hint, code="reserved-name")
+    yield from _variants(document)
 
 
 def profile_problems(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
@@ -180,15 +174,13 @@ def _variants(document: Document) -> Iterator[ProfileProblem]:
     if variants is None:
         return
     if not isinstance(variants, dict):
-        yield document.problem(
-            ("variants",), "must map names to what they change", "Write `variants: {NAME: {args: …}}`."
-        )
+        hint = "Write `variants: {NAME: {args: …}}`."
+        yield document.problem(("variants",), "must map names to what they change", hint)
         return
     for name, body in variants.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            yield document.problem(
-                ("variants", name), f"{name!r} is no name for a variant", _SPELLING, code="wrong-name"
-            )
+            text = f"{name!r} is no name for a variant"
+            yield document.problem(("variants", name), text, _SPELLING, code="wrong-name")
         if body is not None and not isinstance(body, dict):
             yield document.problem(("variants", name), "must be a mapping of what it changes")
         elif body and body.get(EXTENDS) is not None:
@@ -257,17 +249,14 @@ def _container_needs(section: Section, profile: Profile) -> Iterator[ProfileProb
 
 def _url(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     if profile.url is None:
-        yield section.problem(
-            ("url",), "is missing: engine 'openai' is a server at a URL", "Add `url: http://host:port`.", code="missing"
-        )
+        hint = "Add `url: http://host:port`."
+        yield section.problem(("url",), "is missing: engine 'openai' is a server at a URL", hint, code="missing")
     elif not redaction.is_server(profile.url):
-        yield section.problem(
-            ("url",), f"{redaction.shown_url(profile.url)!r} is no http URL", "Write it as http://host:port."
-        )
+        text = f"{redaction.shown_url(profile.url)!r} is no http URL"
+        yield section.problem(("url",), text, "Write it as http://host:port.")
     elif redaction.has_login(profile.url):
-        yield section.problem(
-            ("url",), "has a name or a password in it, which no engine is sent", "Take it out: http://host:port."
-        )
+        text = "has a name or a password in it, which no engine is sent"
+        yield section.problem(("url",), text, "Take it out: http://host:port.")
 
 
 def _base_url(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
@@ -286,14 +275,12 @@ def _base_url(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
 def _aliases(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
     if profile.adapters and not adapter(profile.engine).takes_adapters:
         text = f"{adapter(profile.engine).title} gets no LoRA adapters from sparkdash"
-        yield section.problem(
-            ("serves",), text, "vllm and llamacpp get them; give this engine its own flags in `args`."
-        )
+        hint = "vllm and llamacpp get them; give this engine its own flags in `args`."
+        yield section.problem(("serves",), text, hint)
     for index, alias in enumerate(profile.serves):
         if alias == AUTO:
-            yield section.problem(
-                ("serves", index), "the alias 'auto' is reserved", "It means whatever runs now.", code="reserved-name"
-            )
+            text, hint = "the alias 'auto' is reserved", "It means whatever runs now."
+            yield section.problem(("serves", index), text, hint, code="reserved-name")
         elif not _ALIAS.fullmatch(alias):
             yield section.problem(("serves", index), f"{alias!r} is no alias", _SPELLING, code="wrong-name")
 
@@ -309,9 +296,8 @@ def _arguments(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
             text, hint = "names the model, as `models.target` does", "Remove it; sparkdash gives the engine the target."
             yield section.problem(("args", key), text, hint, code="reserved-name")
         elif key.replace("_", "-") in OURS and not described_server(profile):
-            yield section.problem(
-                ("args", key), "is set by sparkdash", "Remove it; give aliases under `serves`.", code="reserved-name"
-            )
+            hint = "Remove it; give aliases under `serves`."
+            yield section.problem(("args", key), "is set by sparkdash", hint, code="reserved-name")
 
 
 def _names_model(profile: Profile, key: str) -> bool:

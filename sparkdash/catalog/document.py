@@ -86,8 +86,7 @@ def walk_strings(path: KeyPath, value: Any) -> Iterator[tuple[KeyPath, str]]:
 def _syntax(file: str, error: NotYaml) -> ProfileProblem:
     where = {"line": error.line, "column": error.column}
     if (key := error.duplicate) is not None:
-        return ProfileProblem(
-            file, key=key, message="it is given twice", hint="Keep one of the two.", code="duplicate-key", **where
-        )
+        hint = "Keep one of the two."
+        return ProfileProblem(file, key=key, message="it is given twice", hint=hint, code="duplicate-key", **where)
     message, hint = f"it is not valid YAML: {error}", "Check indentation and quotes."
     return ProfileProblem(file, key="", message=message, hint=hint, code="not-yaml", **where)

@@ -1,7 +1,4 @@
-"""JSON Schema (draft 2020-12) of a profile file, made from the models that read it.
-
-Owns: the keys of a file beyond a Profile (family name, variants), and descriptions from the models' own docstrings.
-"""
+"""JSON Schema (draft 2020-12) of a profile file, made from the models that read it and their docstrings."""
 
 from __future__ import annotations
 
@@ -46,18 +43,19 @@ def profile_schema() -> dict[str, Any]:
     keys = {key: schema for key, schema in made["properties"].items() if key in PROFILE_KEYS}
     _describe(keys, Profile)
     keys["serves"]["items"] = {"type": ["string", "object"], "additionalProperties": {"type": ["string", "object"]}}
-    _loosen(parts)
+    for name in ("MemoryNeed", "SimSpec", "ServerSpec"):  # a variant changes one figure, and null removes one
+        parts[name]["properties"] = {key: _or_null(schema) for key, schema in parts[name]["properties"].items()}
     variant = {key: _nullable(key, schema) for key, schema in keys.items()}
     variant[EXTENDS] = {"type": ["string", "null"], "description": "Another variant to grow out of; null: nothing."}
     parts["Variant"] = {"type": ["object", "null"], "additionalProperties": False, "properties": variant}
     family: dict[str, Any] = {
-        "profile": {**_NAME, "description": "The family's name; clients use it as the model's name."}
-    }
-    family["variants"] = {
-        "type": ["object", "null"],
-        "propertyNames": _NAME,
-        "additionalProperties": {"$ref": "#/$defs/Variant"},
-        "description": "Further profiles `family/variant`, each by what it changes of the base.",
+        "profile": {**_NAME, "description": "The family's name; clients use it as the model's name."},
+        "variants": {
+            "type": ["object", "null"],
+            "propertyNames": _NAME,
+            "additionalProperties": {"$ref": "#/$defs/Variant"},
+            "description": "Further profiles `family/variant`, each by what it changes of the base.",
+        },
     }
     return {
         "$schema": DRAFT,
@@ -88,12 +86,6 @@ def _words(model: type[BaseModel]) -> dict[str, str]:
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
             found[field.target.id] = " ".join(after.value.value.split())
     return found
-
-
-def _loosen(parts: dict[str, Any]) -> None:
-    """Allow a variant to change one figure of a mapping: the others are inherited, and null removes one."""
-    for name in ("MemoryNeed", "SimSpec", "ServerSpec"):
-        parts[name]["properties"] = {key: _or_null(schema) for key, schema in parts[name]["properties"].items()}
 
 
 def _nullable(key: str, schema: dict[str, Any]) -> dict[str, Any]:

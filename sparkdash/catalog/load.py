@@ -1,7 +1,4 @@
-"""Folders of YAML files become a Catalog: reading, constraints between files, and watching for edits.
-
-A broken file keeps its last good version while the daemon runs.
-"""
+"""Folders of YAML files become a Catalog, and are watched; a broken file keeps its last good version meanwhile."""
 
 from __future__ import annotations
 
@@ -79,10 +76,7 @@ class FolderRead:
 
 
 def load_catalog(folders: Sequence[Path]) -> Catalog:
-    """Load every profile in the folders; a later folder overrides families of an earlier one.
-
-    A file with a problem is left out whole; the others load. A missing or unreadable folder is a problem.
-    """
+    """Load the folders' profiles; a later folder overrides families of an earlier one. A bad file is left out whole."""
     return combine_folders([read_folder(folder) for folder in folders])
 
 
@@ -109,11 +103,8 @@ def combine_folders(folders: Sequence[FolderRead]) -> Catalog:
     problems += unbuilt
     resolved = {name: _with_nearest_to_be_had(profile, resolved) for name, profile in resolved.items()}
     located = {profile.name: section.problem for section, profile in found}
-    return Catalog(resolved, tuple(sorted(problems, key=_by_place)), located)
-
-
-def _by_place(problem: ProfileProblem) -> tuple[Any, int]:
-    return natural(problem.file), problem.line or 0
+    problems.sort(key=lambda one: (natural(one.file), one.line or 0))
+    return Catalog(resolved, tuple(problems), located)
 
 
 def _files(folder: Path, problems: list[ProfileProblem]) -> Iterator[_File]:
@@ -136,9 +127,7 @@ def _files(folder: Path, problems: list[ProfileProblem]) -> Iterator[_File]:
 
 
 MOST_VALUES = 100_000
-"""Limit of a family: values of its file, for each of its profiles, as all may be inherited. The largest seen has 8,000;
-1,600 variants that extend one another took 20 s.
-"""
+"""Limit of a family: its file's values times its profiles. The largest seen has 8,000; 1,600 variants took 20 s."""
 
 
 def _read(path: Path) -> _File | list[ProfileProblem]:
@@ -148,7 +137,7 @@ def _read(path: Path) -> _File | list[ProfileProblem]:
     if too_large := _too_large(document):
         return [too_large]
     _expand_home(document.data)
-    problems = document_problems(document)
+    problems = list(document_problems(document))
     profiles: list[tuple[Section, Profile]] = []
     for section in sections(document):
         outcome = validate_section(section)
@@ -265,27 +254,20 @@ def _expand(entry: dict[str, Any], key: str) -> None:
         entry[key] = str(Path(entry[key]).expanduser())
 
 
+Clock = Callable[[], float]
 Stamp = tuple[int, int, int]
 """Time of change (ns), size, inode: an editor that replaces a file within the clock's grain still changes one."""
 
 
 QUIET_S = 0.5
-"""Files that changed more recently are not read yet. An editor that writes in place leaves a file empty, cut off or
-absent for a moment, and such a file may still be valid.
-"""
+"""Files that changed more recently are not read yet: an editor that writes in place cuts them off for a moment."""
 
 
 class ProfileFileWatch:
-    """Remembers the state of the files. `folders` is evaluated each time, as a folder may appear. `beside` are single
-    files.
-    """
+    """Remembers the state of the files in `folders`, which may appear later, and of those `beside`."""
 
     def __init__(
-        self,
-        folders: Callable[[], Sequence[Path]],
-        beside: Sequence[Path] = (),
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, folders: Callable[[], Sequence[Path]], beside: Sequence[Path] = (), *, clock: Clock = time.monotonic
     ) -> None:
         self._folders = folders
         self._beside = tuple(beside)
@@ -295,10 +277,7 @@ class ProfileFileWatch:
         """Time when the present state was first seen."""
 
     def due(self) -> float | None:
-        """Return the seconds until the changed files may be read, 0 for now, or None without a change.
-
-        0 marks the present state as read. Blocks for a stat per file.
-        """
+        """Return the seconds until changed files may be read (0: now, which marks them as read); None without any."""
         now, found = self._clock(), self._look()
         if found != self._seen:
             self._seen, self._since = found, now
@@ -330,10 +309,7 @@ def _stamp(path: Path) -> Stamp | None:
 
 
 def keep_last_good(last: Catalog, read: Catalog) -> Catalog:
-    """Combine the new catalog with the last good profiles of files or folders that have become bad.
-
-    The new problems stay. A profile is not kept when a good file has taken its name or an alias since.
-    """
+    """Combine the new catalog with the last good profiles of bad files, unless a good file took their names."""
     bad = {problem.file for problem in read.problems}
     lost = [profile for profile in last.profiles.values() if not bad.isdisjoint(_places(profile))]
     families = {profile.family for profile in lost}

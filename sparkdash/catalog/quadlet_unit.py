@@ -1,7 +1,6 @@
-"""Profile as a quadlet: a systemd unit that podman generates.
+"""Profile as a quadlet, a systemd unit that podman 5 generates; its keys: podman-systemd.unit(5).
 
-Keys: podman-systemd.unit(5), podman 5. The generator's treatment is recorded in tests/data/quadlet (5.4.2): values of
-[Container] go into systemd's command line, so that a $ must be doubled in each.
+Values of [Container] go into systemd's command line, so that a $ is doubled (tests/data/quadlet, of 5.4.2).
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
         "[Container]",
         f"ContainerName={spec.name}",
         f"Image={_value(spec.image or '')}",
-        *([f"Label={_quoted(_serves(profile))}"] if profile.serves else []),
+        # which the importer reads back; not every engine has a flag for aliases
+        *([f"Label={_quoted(LABEL_SERVES + '=' + ','.join(profile.serves))}"] if profile.serves else []),
         f"PublishPort=127.0.0.1:{spec.port}:{spec.inner_port}" if spec.inner_port else "Network=host",
         *(f"AddDevice={device}" for device in spec.devices),
         *([f"ShmSize={spec.shm_size}"] if spec.shm_size else []),
@@ -46,11 +46,6 @@ def quadlet_unit(profile: Profile, spec: ContainerSpec) -> str:
         "TimeoutStartSec=1800",
     ]
     return "\n".join(lines)
-
-
-def _serves(profile: Profile) -> str:
-    """Name the aliases, which the importer reads back; not every engine has a flag for them."""
-    return f"{LABEL_SERVES}={','.join(profile.serves)}"
 
 
 def _program(spec: ContainerSpec) -> list[str]:

@@ -204,16 +204,14 @@ class Section:
 
     def _place(self, path: KeyPath) -> KeyPath:
         """Locate a key: in the nearest profile that has it, else at the start of the oldest in the lineage."""
-        homes = [_home(name) for name in lineage(self.document.data, self.variant)]
+        homes: list[KeyPath] = [
+            ("variants", name) if name else () for name in lineage(self.document.data, self.variant)
+        ]
         for known in (path, path[:1]):
             for home in homes:
                 if path and self.document.has(*home, *known):
                     return home + path
         return homes[-1] + path if path else path
-
-
-def _home(name: str | None) -> KeyPath:
-    return ("variants", name) if name else ()
 
 
 def sections(document: Document) -> Iterator[Section]:

@@ -1,8 +1,6 @@
-"""YAML 1.2 read with line marks.
+"""YAML 1.2 (core schema, spec section 10.3.2, with 1.1's merge keys) read with line marks, on top of libyaml.
 
-The core schema (https://yaml.org/spec/1.2.2/, section 10.3.2) on top of libyaml, which by itself reads `no` and
-`12:30` as YAML 1.1 does. Merge keys (`<<`) are kept from 1.1; no other tag is known. ruamel.yaml, which reads YAML 1.2
-with marks as well, takes 16 to 23 times as long for the shipped profiles: 0.43 to 0.64 s instead of 0.03 s.
+ruamel.yaml takes 16 to 23 times as long for the shipped profiles: 0.43 to 0.64 s instead of 0.03 s.
 """
 
 from __future__ import annotations
@@ -48,9 +46,7 @@ _BY_FIRST = {
 MAX_DEPTH = 30
 """Limit of nesting, aliases written out; the interpreter, and libyaml's own composer, run out of stack far above it."""
 MAX_SIZE = 20_000
-"""Limit of a document with its aliases written out: its values, and one more for each 100 characters. Nine anchors in
-1 KB of text stand for 10^9 values; the largest profile seen has 737.
-"""
+"""Limit of a document's values with aliases written out, and one per 100 characters; the largest seen has 737."""
 _SHOWN = 40
 
 
@@ -85,7 +81,8 @@ def read_yaml(text: str) -> tuple[Any, Mark]:
         return _Reader(PARSER(text)).document()
     except yaml.reader.ReaderError as error:
         before = text.encode()[: error.position].decode(errors="replace")
-        reason = f"the character {_character(error.character)} is not allowed"
+        code = error.character
+        reason = f"the character {f'U+{code:04X}' if isinstance(code, int) else repr(code)} is not allowed"
         raise NotYaml(reason, before.count("\n") + 1, len(before) - before.rfind("\n")) from None
     except yaml.MarkedYAMLError as error:
         reason = " ".join(str(error.problem or error.context).split())
@@ -102,9 +99,7 @@ class _Anchored(NamedTuple):
 
 
 class _Reader:
-    """Builder of values from events. An alias repeats its anchor's value without a copy, and counts as one: who reads
-    the document meets the value each time.
-    """
+    """Builder of values from events. An alias repeats its anchor's value without a copy, and counts as one."""
 
     def __init__(self, parser: Any) -> None:
         self._next: Callable[[], Any] = parser.get_event
@@ -217,7 +212,8 @@ def _scalar(event: Any) -> Any:
     text: str = event.value
     tag = event.tag
     if tag is None:
-        tag = _resolved(text) if not event.style else _STR
+        tried = () if event.style else _BY_FIRST.get(text[:1], ())
+        tag = next((tag for tag, pattern in tried if pattern.fullmatch(text)), _STR)
     if (make := _MAKE.get(tag)) is None:
         raise _at(event.start_mark, f"the tag {_short(tag)} is not known")
     try:
@@ -225,16 +221,6 @@ def _scalar(event: Any) -> Any:
     except (ValueError, LookupError):
         shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
         raise _at(event.start_mark, f"{shown!r} is no {tag.removeprefix(TAG)}") from None
-
-
-def _resolved(text: str) -> str:
-    """Return the core schema's tag of a plain scalar."""
-    tried = _BY_FIRST.get(text[:1], ())
-    return next((tag for tag, pattern in tried if pattern.fullmatch(text)), _STR)
-
-
-def _character(code: int | bytes) -> str:
-    return f"U+{code:04X}" if isinstance(code, int) else repr(code)
 
 
 def _integer(text: str) -> int:
@@ -289,10 +275,7 @@ _SCALARS = yaml.representer.SafeRepresenter()
 
 
 def dump(value: Any) -> str:
-    """Render `value`: keys in order, short lists and inner mappings on one line, multi-line texts as blocks.
-
-    Values that YAML 1.1 would misread are quoted too, since readers of exported files may speak either.
-    """
+    """Render `value`: keys in order, short inner lists and mappings on one line; quoted for readers of YAML 1.1."""
     text: str = yaml.serialize(
         _node(value, 0), Dumper=_Dumper, width=_WIDTH, indent=2, allow_unicode=True, explicit_start=False
     )

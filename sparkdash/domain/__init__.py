@@ -1,5 +1,1 @@
-"""Frozen values that every room shares: profile, engine, swap, request, sample, event and snapshot.
-
-Owns: these values, and `state.apply`. Every value is JSON-ready through pydantic.
-Must not know: asyncio, time, sockets, files. Pure.
-"""
+"""Frozen values that every room shares, JSON-ready through pydantic, and `state.apply`. Pure."""

@@ -19,10 +19,7 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def replace(self, **changes: object) -> Self:
-        """Copy with these fields changed. mypy checks names and types (`tests/contract/typed_replace.py`).
-
-        Raises TypeError for a name that is no field. Values are not validated: they come from our own code.
-        """
+        """Copy with these fields changed, not validated. Raises TypeError for a name that is no field."""
         if unknown := changes.keys() - type(self).model_fields.keys():
             raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
         return self.model_copy(update=changes)
@@ -30,10 +27,8 @@ class Frozen(BaseModel):
 
 @dataclass_transform(frozen_default=True)
 def per_request(cls: type[T]) -> type[T]:
-    """Make a slotted value class for values that are made several times per request.
+    """Make a slotted value class for values that are made several times per request; frozen for mypy alone.
 
-    The class is no pydantic model: its makers know the types, and readers from outside have pydantic check them. It is
-    frozen for the type checker alone. Freezing at run time costs four times the construction, and a model ten times
-    the memory.
+    Freezing at run time costs four times the construction, a pydantic model ten times the memory.
     """
     return dataclass(slots=True)(cls)

@@ -1,7 +1,4 @@
-"""Cluster: how boxes are connected for tensors, and which of them one engine can run on together.
-
-Pure.
-"""
+"""Cluster: how boxes are connected for tensors, and which of them one engine can run on together. Pure."""
 
 from __future__ import annotations
 
@@ -28,9 +25,7 @@ Nodes = tuple[str, ...]
 Cables = Mapping[str, frozenset[str]]
 """Neighbours of each box that is cabled to others; empty where one network connects all, or none is known."""
 ASSUMED = frozenset({Topology.DIRECT, Topology.RING, Topology.SWITCH})
-"""Topologies that a profile runs on if it names none. Stock NCCL closes a ring over any boxes, and a line has no way
-back.
-"""
+"""Topologies without a profile's wish: stock NCCL closes a ring over any boxes, and a line has no way back."""
 
 
 def topology_of(nodes: Nodes, cables: Cables) -> Topology | None:
@@ -45,22 +40,15 @@ def topology_of(nodes: Nodes, cables: Cables) -> Topology | None:
 
 
 def groups(names: Sequence[str], count: int, cables: Cables, topologies: Collection[Topology] = ()) -> list[Nodes]:
-    """List the sets of `count` boxes that one engine can run on, each in the order of its ranks.
-
-    Neighbours in a group are neighbours by cable, and LOCAL is the first where it can be. `topologies`: those that the
-    engine runs on; none stands for ASSUMED.
-    """
+    """List the sets of `count` boxes for one engine in the order of ranks: neighbours by cable, LOCAL first if able."""
     ordered = sorted(names, key=lambda name: name != LOCAL)
     found: dict[frozenset[str], Nodes] = {}
     for group in _paths(ordered, count, cables) if cables else combinations(ordered, count):
-        if _suits(topology_of(group, cables), topologies):
+        topology = topology_of(group, cables)
+        is_pair = topology is Topology.DIRECT and Topology.SWITCH in topologies  # for two boxes a switch is a cable
+        if is_pair or topology in (topologies or ASSUMED):
             found.setdefault(frozenset(group), group)
     return list(found.values())
-
-
-def _suits(topology: Topology | None, wanted: Collection[Topology]) -> bool:
-    pair = topology is Topology.DIRECT and Topology.SWITCH in wanted  # for two boxes a switch is a cable
-    return topology in (wanted or ASSUMED) or pair
 
 
 def _paths(names: Sequence[str], count: int, cables: Cables, begun: Nodes = ()) -> Iterator[Nodes]:

@@ -1,7 +1,4 @@
-"""Container values: the specification that a runtime starts, and the state that it reports.
-
-Owns: pure data between the engine adapters, which write it, and the runtimes, which carry it out. Pure.
-"""
+"""Container values: the specification that a runtime starts, and the state that it reports. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Events: numbered facts. A snapshot plus every later event gives the present.
-
-Facts are never lost: a reader that falls behind is told to resync. Of samples only the latest counts. Pure.
-"""
+"""Events: numbered facts. A snapshot plus every later event gives the present. Pure."""
 
 from __future__ import annotations
 

@@ -170,8 +170,7 @@ class UsageTotals(Frozen):
     """Requests of one group, added up."""
 
     group: str
-    """Profile, client, key or session; the hour ("2026-11-23 14:00") or the day ("2026-11-23"); "all" for everything.
-    """
+    """Profile, client, key or session; an hour ("2026-11-23 14:00"), a day ("2026-11-23"); "all" for everything."""
     start: float | None = None
     """Beginning of the hour, the day or the session; None for other groups."""
     end: float | None = None
@@ -205,9 +204,7 @@ class UsageReport(Frozen):
     until: float
     by: UsageGroup
     rows: tuple[UsageTotals, ...] = ()
-    """Hours and days in their order; sessions by their last request, the newest first; other groups by their requests,
-    most first.
-    """
+    """Hours and days in their order; sessions, the last request's first; other groups, most requests first."""
     total: UsageTotals = UsageTotals(group="all")
     busy_wh: float | None = None
     """Energy of the box in the period while requests ran; None without a sensor, and for one profile or client."""
@@ -352,10 +349,10 @@ def all_figures() -> tuple[FigureInfo, ...]:
     held = FigureInfo(
         name=MEMORY, label="memory", unit="bytes", of=("engine",), meaning="memory of the engine's processes"
     )
-    box = [FigureInfo(name=name, label=label, unit=unit, of=("box",), meaning=text) for name, label, unit, text in _BOX]
     queued = FigureInfo(
         name=QUEUED, label="queue", unit="requests", of=("engine",), meaning="requests that wait at the gateway"
     )
+    box = [FigureInfo(name=name, label=label, unit=unit, of=("box",), meaning=text) for name, label, unit, text in _BOX]
     return (*engine, held, queued, *box)
 
 
@@ -365,16 +362,6 @@ def unit_of(figure: str) -> str | None:
 
 def measured_of(sample: Sample) -> Iterator[Measured]:
     """Read the figures of all engines and boxes off a sample; unknown values are left out."""
-    yield from _measured_engines(sample)
-    local = sample.nodes.get(LOCAL)
-    if box := _box_values(sample.memory, sample.gpu, local.links if local else ()) | _sums(sample) | _energy(sample):
-        yield Measured("", LOCAL, sample.at, box)
-    for name, node in sample.nodes.items():
-        if name != LOCAL:
-            yield from _measured_node(name, node)
-
-
-def _measured_engines(sample: Sample) -> Iterator[Measured]:
     held = sample.memory.engines if sample.memory else {}
     for profile in sorted({*sample.engines, *held}):
         engine = sample.engines.get(profile)
@@ -383,6 +370,15 @@ def _measured_engines(sample: Sample) -> Iterator[Measured]:
             values[MEMORY] = float(size)
         if values:
             yield Measured(profile, LOCAL, sample.at, values)
+    local = sample.nodes.get(LOCAL)
+    box = _box_values(sample.memory, sample.gpu, local.links if local else ()) | _sums(sample)
+    if sample.energy:
+        box |= {ENERGY_BUSY: sample.energy.busy_wh, ENERGY_IDLE: sample.energy.idle_wh}
+    if box:
+        yield Measured("", LOCAL, sample.at, box)
+    for name, node in sample.nodes.items():
+        if name != LOCAL:
+            yield from _measured_node(name, node)
 
 
 def _measured_node(name: str, node: NodeSample) -> Iterator[Measured]:
@@ -400,11 +396,6 @@ def _engine_values(engine: EngineSample, now: float) -> dict[str, float]:
     if engine.gateway is not None:
         found[QUEUED] = float(engine.gateway.waiting)
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _energy(sample: Sample) -> dict[str, float]:
-    energy = sample.energy
-    return {ENERGY_BUSY: energy.busy_wh, ENERGY_IDLE: energy.idle_wh} if energy else {}
 
 
 def _sums(sample: Sample) -> dict[str, float]:

@@ -1,7 +1,4 @@
-"""Images: how one is built and what a build recorded; images and weights on the box, its nodes, and on their way.
-
-Pure.
-"""
+"""Images: how one is built and what a build recorded; images and weights on the box, its nodes, under way. Pure."""
 
 from __future__ import annotations
 
@@ -75,7 +72,7 @@ class ImageBuild(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _safe_address(self) -> ImageBuild:
+    def _nothing_unsafe(self) -> ImageBuild:
         if self.repo is not None and not _REPO.fullmatch(self.repo):
             raise ValueError("'repo' must be an https or git address, or git@HOST:PATH")
         if self.repo is not None and _LOGIN.match(self.repo):
@@ -83,10 +80,6 @@ class ImageBuild(Frozen):
         paths = (self.context, self.containerfile)
         if climbing := next((path for path in paths if path and ".." in path.split("/")), None):
             raise ValueError(f"{climbing!r} leads out of the source")
-        return self
-
-    @model_validator(mode="after")
-    def _fitting_keys(self) -> ImageBuild:
         if secret := next((name for name in self.args if is_secret_variable(name)), None):
             raise ValueError(f"the build argument {secret} looks like a secret, and anyone can read it in the image")
         return self
@@ -150,10 +143,9 @@ class ImageUser(Protocol):
 def image_state(
     profile: ImageUser, *, here: bool | None, digest: str | None = None, current: str | None = None
 ) -> ImageState:
-    """Judge a profile's image.
+    """Judge a profile's image. `here`: whether it is on this box, None while unknown.
 
-    `here`: whether it is on this box, None while unknown. `digest`: what it was built from, None for an image that
-    sparkdash did not build. `current`: what its `build:` says today, None without one.
+    `digest`: of what sparkdash built it from. `current`: of what its `build:` says today.
     """
     if profile.image is None:
         return ImageState.NOT_NEEDED

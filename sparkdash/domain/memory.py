@@ -168,9 +168,7 @@ class Need(Frozen):
 LEARNED_FROM = 5
 """Loads per footprint: enough for one outlier to lose, few enough to follow a new driver."""
 LONG_PROMPT = 8192
-"""Computed prompt tokens from which a request shows what long prompts add after the start. Several times vLLM's default
-step of 2048, so that every buffer has had its full size.
-"""
+"""Computed prompt tokens of a long prompt: several times vLLM's default step of 2048, so that every buffer is full."""
 
 
 class Measure(StrEnum):
@@ -342,9 +340,7 @@ class Contiguity(Frozen):
     free_2m_bytes: int
     """Free memory in blocks of 2 MiB and more, all zones."""
     free_32m_bytes: int
-    """Free memory in blocks of 32 MiB and more, or of the kernel's largest size where that is smaller. Zone Normal of
-    all nodes; without a zone Normal, every zone but Movable.
-    """
+    """Free memory in blocks of 32 MiB (or the kernel's largest) and more: zone Normal, else all zones but Movable."""
     compact_stall: int | None = None
     """Number of waits for the kernel to move pages into a large block."""
     compact_fail: int | None = None

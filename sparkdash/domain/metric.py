@@ -1,7 +1,4 @@
-"""Metric and Sample: one tick of telemetry.
-
-Every rate names its numerator and denominator. None is "not known", never zero. Pure.
-"""
+"""Metric and Sample: one tick of telemetry. None is "not known", never zero. Pure."""
 
 from __future__ import annotations
 
@@ -277,9 +274,7 @@ class Memory(Frozen):
     swap_used: int | None = None
     pressure: float | None = None
     engines: dict[str, int | None] = {}
-    """Memory of each profile's processes. On a GB10: the sum of NVML's per-process figures, plus the resident host
-    memory where NVML is silent.
-    """
+    """Memory of each profile's processes. On a GB10 NVML's figure, plus resident host memory where NVML is silent."""
     strangers: tuple[ForeignContainer, ...] = ()
     """Other containers that use what the engines need."""
     reserve: int = 0

@@ -1,8 +1,4 @@
-"""Node: a box that engines run on, this one or another Spark; what is known of it, and what the doctor found.
-
-Owns: names, states and facts of nodes, as pure values; their figures are in `metric`. Must not know how a node is
-reached. Pure.
-"""
+"""Node: a box that engines run on, this one or another Spark; what is known of it, and what the doctor found. Pure."""
 
 from __future__ import annotations
 

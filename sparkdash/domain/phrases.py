@@ -102,10 +102,7 @@ def wait_reason(request: Request, world: Snapshot) -> str:
 
 
 def request_phase(request: Request, sample: Sample | None, now: float, *, timed: bool = True) -> str:
-    """Name what an open request does: "waits", "prefill", "decodes", "no token 40s"; the state of others.
-
-    `timed`: with the time since it was sent to the engine.
-    """
+    """Name what an open request does: "waits", "prefill 3s" (its time if `timed`), "no token 40s"; else its state."""
     phase = _PHASES.get(request.state)
     if phase is None:
         return request.state.value
@@ -158,9 +155,7 @@ def past_stages(swap: Swap) -> str:
 
 
 def wait_text(swap: Swap, now: float) -> str:
-    """Word the wait, such as "waits for 2 requests of a, cut in 1m40s"; empty when nothing is waited for, or the
-    progress says so.
-    """
+    """Word the wait, such as "waits for 2 requests of a, cut in 1m40s"; empty without one."""
     if swap.waits_for is None:
         return ""
     words = f"waits for {swap.waits_for}"
@@ -171,9 +166,7 @@ def wait_text(swap: Swap, now: float) -> str:
 
 
 def still_text(swap: Swap, now: float) -> str:
-    """Word the standstill and what follows, such as "no progress for 2m10s, ended in 17m50s"; empty while the load
-    moves.
-    """
+    """Word the standstill: "no progress for 2m10s, ended in 17m50s"; empty while the load moves."""
     if swap.still_since is None:
         return ""
     words = f"no progress for {age(now - swap.still_since)}"
@@ -214,10 +207,7 @@ def start_text(start: Start) -> str:
 
 
 def estimate_text(swap: Swap, now: float) -> str:
-    """Word the estimate: "about 1m40s left (1m20s to 2m10s)", "longer than usual", or "first load here".
-
-    "stalled: no progress for 2m10s, ended in 17m50s" replaces each of these. Empty for a swap that only stops.
-    """
+    """Word the estimate: "about 1m40s left (1m20s to 2m10s)", "longer than usual", "first load here", "stalled"."""
     if swap.target is None:
         return ""
     if swap.still_since is not None:
@@ -235,10 +225,7 @@ def estimate_text(swap: Swap, now: float) -> str:
 
 
 def progress_text(swap: Swap, now: float) -> str:
-    """Word stage and estimate: "weights 62 % · about 1m40s left (1m20s to 2m10s)".
-
-    Without an estimate: "weights 62 % · first load here, 43s so far".
-    """
+    """Word stage and estimate: "weights 62 % · about 1m40s left (1m20s to 2m10s)"."""
     words = [stage_text(swap), estimate_text(swap, now)]
     if swap.target is not None and swap.eta_s is None:
         words[1] += f", {age(now - swap.started_at)} so far"
@@ -350,10 +337,7 @@ def link_share(link: LinkSample) -> float | None:
 
 
 def step_share(engine: Engine, sample: EngineSample | None) -> str:
-    """Tell which share of a step the link takes at least: "≥ 1.6 %"; DASH while requests run and nobody can tell.
-
-    Empty for an engine on one box, and while it is idle.
-    """
+    """Word the link's least share of a step, "≥ 1.6 %"; DASH: unknown. Empty on one box, or while idle."""
     if len(engine.nodes) < 2 or sample is None or not sample.get(Metric.RUNNING):
         return ""
     share = sample.get(Metric.LINK_SHARE)
@@ -440,9 +424,8 @@ def waiting_on(liveness: Liveness | None, now: float) -> str:
 
 def is_told(liveness: Liveness | None) -> bool:
     """Whether the liveness is worth showing: an engine that has stood still for a while, for any reason."""
-    return liveness is not None and (
-        liveness.state not in (LivenessState.BUSY, LivenessState.PREFILL) or bool(liveness.why)
-    )
+    moves = (LivenessState.BUSY, LivenessState.PREFILL)
+    return liveness is not None and (liveness.state not in moves or bool(liveness.why))
 
 
 def repair_text(time: RepairTime) -> str:

@@ -1,7 +1,4 @@
-"""Profile: a file's promise of how to run one model on one engine, and `server:`, which describes any other server.
-
-The catalog turns YAML into a profile, variants applied; the engine's adapter turns it into a command line. Pure.
-"""
+"""Profile: a file's promise of how to run one model on one engine; `server:` describes any other server. Pure."""
 
 from __future__ import annotations
 
@@ -613,11 +610,7 @@ class ProfileSummary(Frozen):
     """Measured speed over the same model without speculation; None: no run measured it for this fingerprint."""
 
     def fits_idle_box(self, total: int | None, reserve: int) -> bool:
-        """Whether a start fits into a box where nothing else runs; every surface asks here.
-
-        False while the need is unknown, for a profile of several nodes, and for a server that sparkdash does not start.
-        `total`: the box's memory, None while unknown; `reserve`: memory that no engine may use.
-        """
+        """Whether a start fits into an idle box of `total` bytes (None: unknown) less `reserve`; else False."""
         if self.cannot_run is not None or self.engine.is_external or self.nodes != 1 or self.needs_bytes is None:
             return False
         return total is None or self.needs_bytes + reserve <= total

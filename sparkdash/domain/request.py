@@ -15,17 +15,10 @@ from sparkdash.domain.base import STRICT, per_request
 LEASE_HEADER = "x-sparkdash-lease"
 """Request header with the token of an exclusive lease of the gateway; never forwarded to an engine."""
 
-ASIDES = frozenset(
-    (
-        "/tokenize",
-        "/detokenize",
-        "/apply-template",
-        "/props",
-        "/slots",
-        "/v1/messages/count_tokens",
-        "/v1/responses/input_tokens",
-    )
-)
+ASIDES = frozenset({
+    "/tokenize", "/detokenize", "/apply-template", "/props", "/slots", "/v1/messages/count_tokens",
+    "/v1/responses/input_tokens",
+})  # fmt: skip
 """Routes that ask an engine something beside its work; some clients call them before each request."""
 
 
@@ -70,20 +63,14 @@ class Request:
     finished_at: float | None = None
     status: int | None = None
     ttft_s: float | None = None
-    """Time from sending the request to the engine until the first event with text, reasoning or a tool call. Waiting
-    for a swap is not included.
-    """
+    """Time from sending to the engine until the first event with text, reasoning or a tool call; without waiting."""
     prompt_estimate: int | None = None
-    """Prompt tokens estimated from the size of the body, to be shown as "~" until the usage is known; None for a body
-    with pictures or sound.
-    """
+    """Prompt tokens guessed from the body's size ("~"), until the usage is known; None with pictures or sound."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     completion_tokens: int | None = None
     completion_estimate: int | None = None
-    """Output tokens of a stream that ended before the engine counted them, as when the client left: estimated from its
-    events, to be shown as "~".
-    """
+    """Output tokens of a stream that ended uncounted, estimated from its events and shown as "~"."""
     reasoning_tokens: int | None = None
     """Reasoning tokens within the completion, where the engine counts them."""
     decode_tok_s: float | None = None
@@ -92,9 +79,7 @@ class Request:
     error: str | None = None
     """Code of the error, never the prompt."""
     energy_wh: float | None = None
-    """Energy of the request: the box's power over its time, shared by tokens among the requests that ran. None without
-    a sensor, and for a request shorter than two samples of the power.
-    """
+    """The box's power over the request's time, shared by tokens among those that ran; None: no sensor, or too short."""
     internal: bool = False
     """Whether sparkdash itself made the request: the demo's traffic."""
     session: str | None = None
@@ -128,11 +113,7 @@ class Candidate(NamedTuple):
 
 
 def meant_by_auto(task: Task | None, there: Iterable[Candidate], own: str | None = None) -> str | None:
-    """Choose the profile that `auto` means for this task; None when no running engine can do it.
-
-    Order of choice: `own`, the profile that this client used last; the profile last used for this task; the profile
-    that became ready last.
-    """
+    """Choose the profile that `auto` means: `own`, this client's last; the task's last; the last that became ready."""
 
     def rank(each: Candidate) -> tuple[bool, float, bool, bool, float]:
         times = each.used_at.values() if task is None else [at for used, at in each.used_at.items() if used is task]

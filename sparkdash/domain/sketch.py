@@ -1,8 +1,4 @@
-"""LogSketch: quantiles of many values, within 1 % of the true ones, that can be added up in any order.
-
-The method is DDSketch's (Masson, Rim, Lee, VLDB 2019): buckets whose bounds grow by a constant factor. Adding two
-sketches adds their buckets, so the order of merging cannot matter. Pure.
-"""
+"""LogSketch: quantiles of many values within 1 %, in buckets that grow by a factor (DDSketch, VLDB 2019). Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Snapshot: the whole state at event number `seq`, and its only transition, `apply`.
-
-The daemon's bus and every TUI's mirror use `apply`, so both see the same state. Pure.
-"""
+"""Snapshot: the whole state at event number `seq`; `apply`, its only transition, for the bus and for mirrors. Pure."""
 
 from __future__ import annotations
 
@@ -211,11 +208,7 @@ class Snapshot(Frozen):
 
 
 def apply(snapshot: Snapshot, event: Event) -> Snapshot:
-    """Return the state after `event`.
-
-    Raises:
-        ValueError: an event is missing between the two; the reader must fetch a new snapshot.
-    """
+    """Return the state after `event`. Raises ValueError: one is missing between; read a new snapshot."""
     if event.seq <= snapshot.seq:
         return snapshot
     if event.seq != snapshot.seq + 1 and not isinstance(event.fact, SampleTaken):
@@ -304,11 +297,7 @@ def _requests(snapshot: Snapshot, changed: Sequence[Request]) -> Snapshot:
 
 
 def _remembered(ended: Sequence[Request], recent: Sequence[Request]) -> tuple[Request, ...]:
-    """Merge ended requests into the recent ones, newest first.
-
-    Of successful side requests only the last of each kind stays: a bench, or a client that counts before it asks,
-    would fill the table.
-    """
+    """Merge ended requests into the recent ones; of successful side requests, which are many, the last of each kind."""
     if not any(one.route in ASIDES for one in ended):
         return (*ended, *recent)[:RECENT_REQUESTS]
     kept, kinds = list[Request](), set[tuple[str, ...]]()

@@ -61,9 +61,7 @@ class Step(Frozen):
     """Step of an ended swap: a phase, or within the load a stage of the engine's own log."""
 
     name: str
-    """Phase's word. "start" before the engine's first word, then a LoadProgress's stage. After a stage that reported
-    its completion "... done"; a repeated stage is "... 2".
-    """
+    """Phase's word; "start" before the engine's first; then a LoadProgress's stage, " done" at its end, " 2" again."""
     s: float
 
 
@@ -80,9 +78,7 @@ class Start(Frozen):
     """A start, taken apart. Bytes; None is unknown, not zero."""
 
     stages: tuple[Step, ...]
-    """Seconds of each stage in order: container, process (until its log's first line), imports, those that the log
-    names, server, first token.
-    """
+    """Seconds of each stage: container, process (up to its first line), imports, the log's, server, first token."""
     compiled: bool | None = None
     """Whether graphs were compiled anew; False: they came from a cache. None: the log does not tell."""
     disk_bytes: int | None = None
@@ -105,9 +101,7 @@ class Swap(Frozen):
     """Profile that comes up; None when a swap only stops."""
     evict: tuple[str, ...]
     nodes: tuple[str, ...] = ()
-    """Nodes that the target runs on, the serving one first; empty without a target, and for a server that is not
-    ours.
-    """
+    """Nodes that the target runs on, the serving one first; empty without a target, and for a server not ours."""
     reasons: dict[str, str] = {}
     cause: SwapCause
     phase: SwapPhase
@@ -115,9 +109,7 @@ class Swap(Frozen):
     phase_at: float
     """Start of the present phase."""
     waits_for: str | None = None
-    """Condition that the present phase waits for, such as "2 requests of gpt-oss-120b". None: nothing, or `progress`
-    tells it.
-    """
+    """Condition that the phase waits for: "2 requests of gpt-oss-120b". None: nothing, or `progress` tells it."""
     until: float | None = None
     """Deadline of that wait, Unix seconds: then requests are cut, engines killed, missing memory given up."""
     progress: LoadProgress | None = None
@@ -125,23 +117,15 @@ class Swap(Frozen):
     """Number of requests that wait for the target."""
     expected_s: float | None = None
     fraction: float | None = None
-    """Share of the whole swap, 0..1. Never falls; 1 only once done. Measured against earlier swaps where there are any,
-    else by the log's share of the weights, else by the memory that the target needs. None: unknown, as while the swap
-    takes far longer than ever.
-    """
+    """Share of the whole swap, 0..1, by earlier swaps, else the log, else memory; never falls. None: unknown."""
     still_since: float | None = None
-    """Time since which the load shows no progress: no new log line, no memory taken. Set after half a minute; None
-    while it moves.
-    """
+    """Time since which the load shows no log line and takes no memory, set after half a minute; None while it moves."""
     gives_up_at: float | None = None
     """Time at which the load is ended unless it moves before, Unix seconds; set with `still_since`."""
     heard_at: float | None = None
     """Time of the last line of the engine's log, Unix seconds, some seconds old; None before the first."""
     eta_s: float | None = None
-    """Remaining seconds at `eta_at`, without the rest of a drain: the median over earlier swaps.
-
-    None before the first.
-    """
+    """Remaining seconds at `eta_at` without a drain's rest, the median of earlier swaps; None before the first."""
     eta_low_s: float | None = None
     """Least and most that those earlier swaps still took from here; None while there is only one."""
     eta_high_s: float | None = None
@@ -155,9 +139,7 @@ class Swap(Frozen):
     steps: tuple[Step, ...] = ()
     """Steps in order with their durations, without the drain; only of an ended swap."""
     start: Start | None = None
-    """The start of the target; of a load under way its ended stages alone. None of a start that failed, or that an
-    earlier daemon began.
-    """
+    """The target's start, or the ended stages of a load under way. None: it failed, or an earlier daemon began it."""
     ended_at: float | None = None
     outcome: SwapOutcome | None = None
     failure: Failure | None = None
@@ -232,9 +214,7 @@ class Plan(Frozen):
     held: str | None = None
     """Why the memory guard holds this load back now, with the figures and until when; None when it does not."""
     requests_wait: str | None = None
-    """Engines that hold a request for the profile off, and until when; None without any. A person's `use` never waits
-    for that.
-    """
+    """Engines that hold a request (never a person's `use`) off for the profile, and until when; None without any."""
     expected_s: float | None = None
     """Learned duration of the swap; None before the first, 0 when the profile runs already."""
     starts: tuple[Start, ...] = ()

@@ -1,8 +1,4 @@
-"""WeightFacts: size, KV cache and bytes read per token of a checkpoint, from its headers.
-
-Owns: the value and the arithmetic on it. Must not know: files, the origin of the headers, any engine's flags. Rule:
-unknown facts are None; nothing is guessed from a model's name. Pure.
-"""
+"""WeightFacts: size, KV cache and bytes read per token of a checkpoint, from its headers alone. Pure."""
 
 from __future__ import annotations
 
@@ -116,18 +112,20 @@ class WeightFacts(Frozen):
         sequences: int = 1,
         key_bits: float = BF16_BITS,
         value_bits: float | None = None,
-        *,
         step: int = 0,
     ) -> int | None:
         """Compute the KV cache for `tokens` tokens in `sequences` sequences; None while a layer's kind is unknown.
 
-        `step` is the number of tokens that an engine computes at once: they enter a window before older ones leave it.
-        A full layer takes 2 x KV heads x head size x bytes a token. A sliding layer stops at its window, a linear one
-        keeps its state (vLLM's FullAttentionSpec, SlidingWindowSpec and MambaSpec in v1/kv_cache_interface.py).
+        Of `step` tokens, computed at once, all enter a window before older ones leave it. As vLLM's FullAttentionSpec,
+        SlidingWindowSpec and MambaSpec (v1/kv_cache_interface.py).
         """
         sizes = [layer.bytes(tokens, sequences, key_bits, value_bits or key_bits, step) for layer in self.kv]
         known = [size for size in sizes if size is not None]
         return sum(known) if sizes and len(known) == len(sizes) else None
+
+    @property
+    def head_bytes(self) -> int:
+        return self.bytes.embedding if self.tied_head and not self.bytes.head else self.bytes.head
 
     def kv_bytes_per_token(self, bits: float = BF16_BITS) -> int | None:
         """Bytes of one more token in a long sequence: the full layers alone."""
@@ -137,17 +135,13 @@ class WeightFacts(Frozen):
         return sum(layer.bytes(1, 1, bits, bits) or 0 for layer in full)
 
     def active_bytes(self) -> int | None:
-        """Bytes of weights read per decoded token of one sequence; None while the experts' share is unknown.
-
-        Non-expert weights, LM head and the top-k experts; the embedding is a lookup. This is the decode roofline of
-        memory-bound generation; several positions at once hit more experts.
-        """
-        head = self.bytes.embedding if self.tied_head and not self.bytes.head else self.bytes.head
+        """Bytes of weights read per decoded token: all but the embedding, of experts the top k; None while unknown."""
         if not self.bytes.experts:
-            return self.bytes.dense + head
+            return self.bytes.dense + self.head_bytes
         if not self.experts or not self.active_experts:
             return None
-        return self.bytes.dense + head + self.bytes.experts * min(self.active_experts, self.experts) // self.experts
+        experts = self.bytes.experts * min(self.active_experts, self.experts) // self.experts
+        return self.bytes.dense + self.head_bytes + experts
 
 
 class Unread(Frozen):

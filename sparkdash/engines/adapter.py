@@ -1,8 +1,6 @@
-"""EngineAdapter: everything that the rest of the house asks about an engine.
+"""EngineAdapter: everything that the rest of the house asks about an engine, as a stateless value.
 
-An adapter is a stateless value: it turns a profile into a container, names the paths to probe and the metrics, reads
-the log, estimates the memory, and knows what requests its server takes. It never talks to an engine itself. An engine
-overrides what differs; what stands here holds for an engine of which nothing more is known. Pure.
+It never talks to an engine itself. What stands here holds for an engine of which nothing more is known. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.engine import Failure, LoadProgress
-from sparkdash.domain.memory import Need, Term
+from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.profile import ApiProtocol, EngineKind, FixName, Profile
 from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
@@ -53,9 +51,7 @@ class HelpCommand:
 
     argv: tuple[str, ...]
     quick: bool
-    """Whether the program answers within a moment, so that a start may wait for it. Others load their libraries for
-    half a minute.
-    """
+    """Whether it answers within a moment, so that a start may wait; others load their libraries for half a minute."""
 
 
 class Prompting(NamedTuple):
@@ -120,13 +116,9 @@ class EngineAdapter:
     weights_line: re.Pattern[str] | None = None
     """Line of its log that tells the GiB of its weights."""
     death_words: tuple[bytes, ...] = ()
-    """Words in an error body or error event that mean that the engine behind the HTTP server is dead. Empty where the
-    connection merely breaks.
-    """
+    """Words in an error that mean a dead engine behind the HTTP server; empty where the connection merely breaks."""
     speaks_since: Mapping[ApiProtocol, tuple[int, ...] | None] = MappingProxyType({})
-    """First version with each protocol; None: no known release has it. A protocol that is absent here is unknown, or
-    as old as the engine.
-    """
+    """First version with each protocol; None: no known one has it. An absent protocol is unknown, or as old as it."""
     cached_loaders: frozenset[str] = frozenset()
     """Values of `load-format` or `load-mode` whose loader reads through the page cache; "" where none is given."""
     takes_adapters: bool = False
@@ -167,18 +159,11 @@ class EngineAdapter:
     # -- its launch
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
-        """Build the container for `profile`.
-
-        Raises:
-            ProfileError: the profile lacks what this engine needs (an image, a model), or is not started from here.
-        """
+        """Build the container. Raises ProfileError: the profile lacks what is needed, or is not started from here."""
         raise NotImplementedError
 
     def help(self, profile: Profile) -> HelpCommand | None:
-        """Build the command that lists the program's flags.
-
-        None when the command may be another program, which would ignore `--help` and serve.
-        """
+        """Build the command that lists the program's flags; None for another program, which may ignore it and serve."""
         words = program(profile, self.program)
         if not self.program or not is_own_program(words, self.program):
             return None
@@ -228,7 +213,10 @@ class EngineAdapter:
 
     def fixed_need(self, profile: Profile) -> Need | None:
         """Return the need that no estimate precedes; None for an engine that has to be estimated."""
-        return None
+        if self.managed:
+            return None
+        source = f"runs at {profile.url} by its own means; sparkdash starts nothing"
+        return Need(basis=Basis.DECLARED, terms=(Term(name="steady", bytes=0, source=source),))
 
     def memory_terms(self, profile: Profile, facts: memory_terms.Facts, box_bytes: int | None) -> Iterator[Term]:
         """Yield weights, drafter and kv, or utilization alone, as the engine allocates them."""
@@ -294,10 +282,7 @@ class EngineAdapter:
         return f"how an engine of kind {self.kind} writes prompts is not known here"
 
     def lacks_protocol(self, profile: Profile, version: str | None, protocol: ApiProtocol) -> bool | None:
-        """Whether the engine lacks this protocol; None when only the engine knows.
-
-        `version` is the engine's own report; without it the profile's version counts.
-        """
+        """Whether the engine, of its reported `version` or the profile's, lacks the protocol; None: it alone knows."""
         if profile.protocols is not None:
             return protocol not in profile.protocols
         if protocol not in self.speaks_since:
@@ -308,10 +293,7 @@ class EngineAdapter:
         return None if found is None else found < first
 
     def needs_fixes(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[FixName]:
-        """Name the corrections (docs/requests.md) that requests for this engine need, beside those of every engine.
-
-        An unknown version counts as the newest. `harmony`: it serves a gpt-oss model.
-        """
+        """Name the corrections (docs/requests.md) that it needs beside those of all; no version is the newest."""
         return NO_FIXES
 
     def takes_tool_type(self, kind: object, *, harmony: bool) -> bool:
@@ -353,7 +335,7 @@ class EngineAdapter:
         return None
 
     def recognise(self, words: Sequence[str], name: str, image: str) -> tuple[Sequence[str], Sequence[str]] | None:
-        """Recognise the engine in a command line; return the profile's `command` and the words after the program.
+        """Recognise the engine's command line; return the profile's `command`, and the words after the program.
 
         `name`: the first word without folder and version. `image`: where the words follow an image's own entrypoint.
         """

@@ -42,11 +42,7 @@ def served_names(profile: Profile) -> tuple[str, ...]:
 
 
 def target_model(profile: Profile, *, pinnable: bool = False) -> ModelRef:
-    """Return the model to serve.
-
-    Raises:
-        ProfileError: the profile has none, or pins a revision that this engine cannot take (`pinnable` False).
-    """
+    """Return the model to serve. Raises ProfileError: none, or a revision for an engine that is not `pinnable`."""
     ref = profile.models.get("target")
     if ref is None:
         raise ProfileError(
@@ -74,10 +70,7 @@ def fill_placeholders(value: Any, models: Mapping[str, ModelRef]) -> Any:
 
 
 def flag_words(args: Mapping[str, ArgValue], models: Mapping[str, ModelRef], lists: ListArgs = NO_LISTS) -> list[str]:
-    """Turn each entry into a flag: True is bare, False and None are left out, dicts and lists are compact JSON.
-
-    `lists` names the exceptions, which take lists as words.
-    """
+    """Turn entries into flags: True is bare, None and False are left out, mappings and lists are JSON (but `lists`)."""
     given = (
         (key, fill_placeholders(value, models))
         for key, value in args.items()

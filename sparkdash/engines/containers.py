@@ -58,8 +58,7 @@ class LaunchContext:
 
     port: int
     containerised: bool
-    """Whether the engine runs in a container. The process runtime has no image, no mounts, and host paths as they are.
-    """
+    """Whether it runs in a container; the process runtime has no image or mounts, and host paths as they are."""
     hf_home: str
     """Owner's Hugging Face cache on the host, mounted when a model comes from the hub."""
     cache_dir: str
@@ -84,7 +83,7 @@ def container_mounts(profile: Profile, launch: LaunchContext, files: Iterable[st
     wanted = sorted({_folder(ref.path) for ref in profile.used_models if ref.path} | set(files))
     result = list(profile.mounts)
     for path in wanted:
-        if not any(_covers(mount.target, path) for mount in result):
+        if not any(PurePosixPath(path).is_relative_to(mount.target) for mount in result):
             result.append(Mount(source=path, target=path))
     if from_hub(profile):
         result.append(Mount(source=launch.hf_home, target=HF_TARGET, read_only=False))
@@ -93,10 +92,7 @@ def container_mounts(profile: Profile, launch: LaunchContext, files: Iterable[st
 
 
 def compile_cache(profile: Profile, launch: LaunchContext) -> str:
-    """Return the host folder of what this image compiles for these weights: IMAGE@ID@WEIGHTS.
-
-    Another image under the same name has another folder: its compiled code may not fit.
-    """
+    """Return the host folder of what this very image compiles for these weights: IMAGE@ID@WEIGHTS."""
     image_id = (launch.image_id or "tag").removeprefix("sha256:")[:_ID]
     ref = profile.models.get("target")
     weights = f"{ref.ref}-{ref.revision[:_ID]}" if ref and ref.revision else ref.ref if ref else "any"
@@ -118,12 +114,6 @@ def _plain(name: str) -> str:
     return _UNSAFE.sub("-", name)[-_LONGEST:]
 
 
-def cache_environment(profile: Profile, launch: LaunchContext) -> dict[str, str]:
-    """Return the variables that point engines at the mounted caches; with a process runtime only the hub cache."""
-    hub = {"HF_HOME": HF_TARGET if launch.containerised else launch.hf_home} if from_hub(profile) else {}
-    return hub | (_CACHE_ENV if launch.containerised else {})
-
-
 def _folder(path: str) -> str:
     """Return the folder to mount for `path`: a hub snapshot links into its repository, a GGUF has sibling files."""
     pure = PurePosixPath(path)
@@ -134,10 +124,6 @@ def _folder(path: str) -> str:
     return str(pure.parent if pure.suffix == ".gguf" else pure)
 
 
-def _covers(folder: str, path: str) -> bool:
-    return PurePosixPath(path).is_relative_to(PurePosixPath(folder))
-
-
 ALL_GPUS = "nvidia.com/gpu=all"
 """CDI name of every GPU; a Spark has one."""
 
@@ -145,9 +131,7 @@ NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 _PYTHON = re.compile(r"python[\d.]*")
 
 SHM_SIZE = "8g"
-"""Shared memory of engines that pass tensors between processes. The runtime's default of 64 MB makes them die; more
-than 10 GB counts against the unified memory.
-"""
+"""Engines that pass tensors between processes die of podman's 64 MB; over 10 GB count against the memory."""
 
 
 def build_container(
@@ -160,13 +144,10 @@ def build_container(
     env: Mapping[str, str] = NO_VARIABLES,
     rank: int | None = None,
 ) -> ContainerSpec:
-    """Build the container that runs `argv`, on the launch's node, or of several nodes on the one with this rank.
+    """Build the container that runs `argv`, on the launch's node, or of several nodes on that of `rank`.
 
     `files` are further host paths to mount. `env`: variables of the dialect; the profile's own override them.
-
-    Raises:
-        ProfileError: the runtime needs an image and the profile has none; the profile wants several nodes, and the
-            dialect cannot start its engine on them.
+    Raises ProfileError: no image for a runtime that needs one; several nodes for an engine that takes no rank.
     """
     if profile.nodes > 1 and rank is None:
         raise ProfileError(
@@ -176,7 +157,8 @@ def build_container(
         )
     node, launch = _placed(launch, rank or 0)
     own = fill_placeholders({**profile.env, **profile.env_by_node.get(node, {})}, profile.models)
-    variables = cache_environment(profile, launch) | dict(env) | own
+    hub = {"HF_HOME": HF_TARGET if launch.containerised else launch.hf_home} if from_hub(profile) else {}
+    variables = hub | (_CACHE_ENV if launch.containerised else {}) | dict(env) | own
     common = ContainerSpec(
         name=container_name(profile.name),
         node=node,
@@ -211,9 +193,7 @@ def is_own_program(words: Sequence[str], default: Sequence[str]) -> bool:
 
 
 def help_container(profile: Profile, argv: Sequence[str], *, containerised: bool) -> ContainerSpec:
-    """Build the container in which `argv` lists its flags: the profile's image, mounts and variables, without GPU,
-    model and cache.
-    """
+    """Build the container that lists flags: the profile's image, mounts and variables, without GPU or model."""
     common = ContainerSpec(
         name=f"{container_name(profile.name)}-help",
         image=None,

@@ -1,9 +1,7 @@
-"""Check of a profile's args: by the flag table of its engine, and by what its program lists in `--help`.
+"""Check of a profile's args: by its engine's flag table, and by what its program lists in `--help`.
 
-By the table: unknown flags, wrong values, flags given twice. A complaint is certain when the table has the very
-version, and the image is the engine's own and no fork's: its parser refuses the line. Wrong types, limits and arities
-are certain in forks too, where every version of the table agrees. A flag that `--help` does not list is never refused:
-a help text may leave out flags that its program still takes. Pure.
+A complaint is certain when the table has the very version and the image is the engine's own, or when all versions agree
+on type, limits and arity. A flag that `--help` does not list is never refused: the text may leave flags out. Pure.
 """
 
 from __future__ import annotations

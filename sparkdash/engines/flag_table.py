@@ -1,8 +1,4 @@
-"""Flags of one engine: as its own `--help` lists them, and as its table has them, by version.
-
-A table (`flags.json` of the engine's folder) has every flag's spellings, arity, type, choices and limits. It is read
-when first asked for. A help text is argparse's (vLLM, SGLang), click's (TensorRT-LLM) or llama.cpp's. Pure.
-"""
+"""Flags of one engine: as its `--help` lists them (argparse, click, llama.cpp), and as its `flags.json` does. Pure."""
 
 from __future__ import annotations
 
@@ -41,10 +37,7 @@ class FlagSyntax:
 
 
 class FlagSource:
-    """An engine's flags by version, as read in its sources, and how its own images are recognised.
-
-    `module` is the file beside which `flags.json` lies. `version_in_tag` finds the version in an own image's tag.
-    """
+    """An engine's flags by version, read from `flags.json` beside `module`, and how its own images are recognised."""
 
     def __init__(self, module: str, title: str, syntax: FlagSyntax, *, own_images: str, version_in_tag: str) -> None:
         self.title = title
@@ -280,10 +273,7 @@ class KnownFlags:
         return f"--{name}" in self.spellings
 
     def takes(self, flag: str, *, abbreviated: bool) -> bool:
-        """Whether the program would accept this word.
-
-        `abbreviated`: it accepts the beginning of a long name. Short flags always pass.
-        """
+        """Whether the program takes this word, or (`abbreviated`) a flag that begins so; short flags always pass."""
         word = _hyphens(flag).partition(".")[0]  # `--a.b 1` is vLLM's short way to a JSON object
         if word in self.spellings or not word.startswith("--"):
             return True

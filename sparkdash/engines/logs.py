@@ -41,10 +41,6 @@ class Phrase:
     fraction: float | None = None
 
 
-def phrase(stage: str, pattern: str, fraction: float | None = None) -> Phrase:
-    return Phrase(stage, pattern, fraction)
-
-
 def match_progress(line: str, phrases: Sequence[Phrase]) -> LoadProgress | None:
     for known in phrases:
         if hit := _compiled(known.pattern).search(line):

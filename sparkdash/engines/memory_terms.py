@@ -1,7 +1,4 @@
-"""Terms of a launch's estimated memory, as engines put them together: weights, drafter, KV cache, a share of the box.
-
-Pure.
-"""
+"""Terms of a launch's estimated memory: weights, drafter, KV cache, a share of the box. Pure."""
 
 from __future__ import annotations
 
@@ -27,16 +24,9 @@ TARGET = "target"
 NO_TARGET = Unread(reason="no weights were given for models.target")
 
 GGML_BITS = {
-    "f32": 32.0,
-    "f16": 16.0,
-    "bf16": 16.0,
-    "q8_0": 8.5,
-    "q5_1": 6.0,
-    "q5_0": 5.5,
-    "q4_1": 5.0,
-    "q4_0": 4.5,
+    "f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0, "q4_0": 4.5,
     "iq4_nl": 4.5,
-}
+}  # fmt: skip
 """Cache types of llama.cpp, block scales included (ggml-common.h: q8_0 is 34 bytes for 32 elements)."""
 _OFF = frozenset({"", "0", "-1", "false", "no"})
 SIXTEEN = ("bfloat16", "bf16", "float16", "half")
@@ -68,7 +58,8 @@ def loaded_terms(profile: Profile, facts: Facts, drafting: Drafting) -> Iterator
     yield weights_term(profile, facts, mtp="mtp" in drafting.method)
     if drafting.model is None:
         return
-    roles = _roles(profile, drafting.model)
+    filled = fill_placeholders(drafting.model, profile.models)
+    roles = placeholders(drafting.model) | {role for role, ref in profile.models.items() if ref.ref == filled}
     if roles or profile.memory.weights_gib is None:  # declared weights hold a drafter that is no model of its own
         yield _drafter(profile, facts, drafting.model, roles)
 
@@ -88,11 +79,6 @@ def weights_term(profile: Profile, facts: Facts, *, mtp: bool) -> Term:
     return Term(name="weights", bytes=ceil(size / profile.nodes), source=f"{why}, over {profile.nodes} boxes")
 
 
-def _roles(profile: Profile, model: str) -> set[str]:
-    filled = fill_placeholders(model, profile.models)
-    return placeholders(model) | {role for role, ref in profile.models.items() if ref.ref == filled}
-
-
 def _drafter(profile: Profile, facts: Facts, model: str, roles: set[str]) -> Term:
     found = next((facts[role] for role in sorted(roles) if role in facts), None)
     if isinstance(found, WeightFacts):
@@ -103,11 +89,7 @@ def _drafter(profile: Profile, facts: Facts, model: str, roles: set[str]) -> Ter
 
 
 def dtype_width(profile: Profile, target: WeightFacts) -> CacheWidth | None:
-    """Width of the cache by `--kv-cache-dtype`; None for a type of unknown size.
-
-    `auto` is the checkpoint's own request (a calibrated fp8 cache), else the model's 16 bits. TurboQuant and other
-    formats below 8 bits keep scales beside the elements and are unknown here.
-    """
+    """Width of the cache by `--kv-cache-dtype`; None for a type of unknown size, as those below 8 bits with scales."""
     name = str(lookup(profile.args, "kv-cache-dtype") or "auto").lower()
     if name == "auto":
         name = target.kv_dtype or SIXTEEN[0]
@@ -154,9 +136,8 @@ def add_variables(profile: Profile, variables: Mapping[str, int | None], overhea
         is_number = unit and value.replace(".", "", 1).isdecimal()
         size = int(float(value) * (unit or 0)) if is_number else parse_size(value.upper().removesuffix("B"))
         if unit is None or size is None or overhead.bytes is None:
-            return Term(
-                name="overhead", source=f"how much memory {name} takes is not known; declare memory.overhead_gib"
-            )
+            why = f"how much memory {name} takes is not known; declare memory.overhead_gib"
+            return Term(name="overhead", source=why)
         source = f"{overhead.source}; {name} takes {gib(size)}"
         overhead = Term(name="overhead", bytes=overhead.bytes + size, source=source)
     return overhead

@@ -41,11 +41,7 @@ def parse_model_list(body: bytes) -> Listing:
 
 
 def model_of(profile: Profile, listing: Listing) -> str | None:
-    """Choose the server's name of the profile's model; None when the server lists several and none is the profile's.
-
-    The order of choice: the profile's `model_id`; a listed name that the profile knows; the only listed model. For a
-    server that lists nothing, the profile's own name.
-    """
+    """Choose the model's name: `model_id`, a listed name that the profile knows, the only listed one; else None."""
     if profile.model_id is not None:
         return profile.model_id
     target = profile.models.get("target")
@@ -58,9 +54,7 @@ def model_of(profile: Profile, listing: Listing) -> str | None:
 
 
 def _weights(card: Mapping[str, Any]) -> object:
-    """Weights of a listed model. vLLM and SGLang name them as `root`, and list each further name of one model
-    separately.
-    """
+    """Weights of a listed model: `root` of vLLM and SGLang, which list each further name of one model."""
     root = card.get("root")
     return root if isinstance(root, str) and root else (card["id"],)
 
@@ -75,10 +69,7 @@ def served_models(models: Mapping[str, Any]) -> list[str]:
 
 
 def is_simulated(models: Mapping[str, Any], model: str) -> bool:
-    """Whether a model in an answer of /v1/models runs on a simulated engine, as sparkdash's own gateway marks it.
-
-    An unlisted name may be any of the listed ones.
-    """
+    """Whether a model of /v1/models runs on a simulated engine; an unlisted name may be any of the listed ones."""
     listed = _cards(models)
     mine = [card for card in listed if card.get("id") == model]
     roots = [card.get("root") for card in mine]  # of `auto`, what runs now

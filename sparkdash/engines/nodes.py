@@ -1,8 +1,4 @@
-"""Launches of one engine over several nodes: a head that serves, and workers that compute their share.
-
-Owns: the containers of all nodes, each node's variables, the devices of its link, and what such a launch needs. Must
-not know: any engine's flags but the sizes of its parallelism, how nodes are reached. Pure.
-"""
+"""Launches of one engine over several nodes: a head that serves, and workers that compute their share. Pure."""
 
 from __future__ import annotations
 
@@ -62,36 +58,21 @@ def ways(profile: Profile) -> int:
 def build_containers(
     profile: Profile, launch: LaunchContext, commands: Sequence[Sequence[str]], env: Sequence[Mapping[str, str]] = ()
 ) -> ContainerSpec:
-    """Build the head's container with those of its workers; each node of the launch has one command, in order.
-
-    `env`: variables of the dialect by node.
-
-    Raises:
-        ProfileError: as for one node.
-    """
+    """Build the head's container with its workers', by a command and variables of the dialect for each node."""
     built = [
         _container(profile, launch, rank, command, env[rank] if env else NO_VARIABLES)
         for rank, command in enumerate(commands)
     ]
     head = built[0]
     workers = tuple(
-        spec.replace(name=worker_name(head.name, rank), labels={**spec.labels, LABEL_HEAD: head.name})
+        spec.replace(name=f"{head.name}-worker{rank}", labels={**spec.labels, LABEL_HEAD: head.name})
         for rank, spec in enumerate(built[1:], start=1)
     )
     return head.replace(workers=workers)
 
 
-def worker_name(head: str, rank: int) -> str:
-    return f"{head}-worker{rank}"
-
-
 def refuse_unfit(profile: Profile, launch: LaunchContext) -> None:
-    """Refuse a profile for several nodes that this launch cannot start.
-
-    Raises:
-        ProfileError: more nodes than sparkdash supports; fewer nodes in the launch; ranks that are not one a node;
-            arguments that sparkdash sets.
-    """
+    """Refuse a profile for several nodes that this launch cannot start, by a ProfileError."""
     wanted, name = profile.nodes, profile.name
     if wanted > MOST_NODES:
         raise ProfileError(
@@ -111,22 +92,15 @@ def refuse_unfit(profile: Profile, launch: LaunchContext) -> None:
             hint=f"Set `tensor-parallel-size: {wanted}`, or tensor times pipeline parallel size to {wanted}.",
         )
     if len(launch.nodes) != wanted:
-        raise needs_nodes(profile, len(launch.nodes) or 1)
-
-
-def needs_nodes(profile: Profile, known: int) -> ProfileError:
-    return ProfileError(
-        f"{profile.name} needs {profile.nodes} nodes, and sparkdash knows {known}.",
-        code="needs_two_nodes",
-        hint="`sparkdash nodes add NAME --ssh USER@HOST` adds a box.",
-    )
+        raise ProfileError(
+            f"{profile.name} needs {profile.nodes} nodes, and sparkdash knows {len(launch.nodes) or 1}.",
+            code="needs_two_nodes",
+            hint="`sparkdash nodes add NAME --ssh USER@HOST` adds a box.",
+        )
 
 
 def link_environment(launch: Sequence[NodeLaunch], rank: int) -> dict[str, str]:
-    """Return the variables that bind NCCL, Gloo, UCX and TensorPipe to the node's link, and NCCL to its RDMA devices.
-
-    Interface names and GID indices differ from box to box, so that each node gets its own.
-    """
+    """Return the variables that bind NCCL, Gloo, UCX and TensorPipe to this node's link and devices."""
     node = launch[rank]
     if node.link is None:
         return {}
@@ -143,10 +117,7 @@ def link_environment(launch: Sequence[NodeLaunch], rank: int) -> dict[str, str]:
 
 
 def _cabled_environment(launch: Sequence[NodeLaunch]) -> dict[str, str]:
-    """Variables of a ring or line: the device is chosen by the peer's network (eugr/spark-vllm-docker@10fa84e).
-
-    No GID index: a given one switches that choice off.
-    """
+    """Variables of a ring or line: the peer's network chooses the device (eugr@10fa84e), and no GID index."""
     found = {"NCCL_IB_SUBNET_AWARE_ROUTING": "1", "NCCL_IB_MERGE_NICS": "0", "NCCL_NET_PLUGIN": "none"}
     if len(launch) > 3 and launch[0].name in launch[-1].cables:
         # Other algorithms try boxes that share no cable. The second is of sparkring's NCCL, and nothing to others.
@@ -155,11 +126,7 @@ def _cabled_environment(launch: Sequence[NodeLaunch]) -> dict[str, str]:
 
 
 def peer_hca_map(launch: Sequence[NodeLaunch], rank: int, devices: Sequence[str]) -> str | None:
-    """Return by which of `devices` the rank reaches each other one: `1=0/2,2=0/3,3=1/3`. None: unknown.
-
-    Opposite boxes of a ring of four are reached by one half of the port each way round, as sparkring@008ee5d has it.
-    For three and more behind a switch nobody has published one.
-    """
+    """Return by which of `devices` the rank reaches each other one: `1=0/2,2=0/3,3=1/3`. None: unknown."""
     node, count = launch[rank], len(launch)
     if not node.cables:
         return f"{1 - rank}={'/'.join(map(str, range(len(devices))))}" if count == 2 else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.profile import EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.engines.containers import LaunchContext
@@ -17,10 +16,7 @@ def root(url: str) -> str:
 
 
 class OpenAI(EngineAdapter):
-    """Adapter of an attached server: has paths to probe, but no container and no log.
-
-    Which engine it is is found out by its metrics (`registry.recognise_exposition`).
-    """
+    """Adapter of an attached server, without container and log; its metrics tell which engine it is."""
 
     kind = EngineKind.OPENAI
     title = "OpenAI API"
@@ -40,10 +36,6 @@ class OpenAI(EngineAdapter):
             return (profile.model_id,)
         target = profile.models.get("target")
         return (target.ref,) if target else (profile.name, *profile.serves)
-
-    def fixed_need(self, profile: Profile) -> Need | None:
-        source = f"runs at {profile.url} by its own means; sparkdash starts nothing"
-        return Need(basis=Basis.DECLARED, terms=(Term(name="steady", bytes=0, source=source),))
 
 
 ENGINE = OpenAI()

@@ -23,10 +23,9 @@ class Probes:
 
 @dataclass(frozen=True, slots=True)
 class MetricNames:
-    """Engine's own names of the samples that telemetry derives from.
+    """Engine's own names of the samples that telemetry derives from; empty: the engine does not report the figure.
 
-    Each entry lists candidates, newest first; the first present wins. Counters are summed over labels. Empty: the
-    engine does not report the figure.
+    Each entry lists candidates, newest first; the first present wins. Counters are summed over labels.
     """
 
     path: str | None
@@ -38,13 +37,9 @@ class MetricNames:
     prefilled: tuple[str, ...] = ()
     """Counter of prompt tokens really computed."""
     prefilled_label: tuple[str, str] | None = None
-    """(label, value) that picks the computed tokens out of `prefilled`. A candidate without the label is summed whole;
-    so are the candidates of the label fields below.
-    """
+    """(label, value) that picks the computed tokens. A candidate without the label is summed whole; so below."""
     prompted: tuple[str, ...] = ()
-    """Counter of all prompt tokens, cached ones included. `prompted` less `prefix_hits` replaces an absent `prefilled`
-    (vLLM before 0.16).
-    """
+    """Counter of all prompt tokens; less `prefix_hits` it replaces an absent `prefilled` (vLLM before 0.16)."""
     timed_prompt: tuple[str, ...] = ()
     """Counter of computed prompt tokens that moves together with `prompt_seconds`."""
     prompt_seconds: tuple[str, ...] = ()
@@ -76,13 +71,9 @@ class MetricNames:
     """Gauge that is 0 while the engine sleeps."""
     awake_label: tuple[str, str] | None = None
     moving: tuple[str, ...] = ()
-    """Further counters and gauges whose change shows that the engine works. All that are present are taken. None of
-    them may move in an engine that does no work.
-    """
+    """Further counters and gauges, all that are present, that move when the engine works, and only then."""
     copies: tuple[str, ...] = ("tp_rank", "pp_rank")
-    """Labels of processes that tell the figures of one replica each: of samples that differ in these alone the largest
-    counts. All other labels add up (`dp_rank`, vLLM's `engine`).
-    """
+    """Labels of copies of one replica's figures: of samples that differ in these alone the largest counts."""
     is_live: bool = True
     """Whether these figures move while a request runs, and not only when one ends."""
     drafts: tuple[str, ...] = ()
@@ -91,9 +82,7 @@ class MetricNames:
     accepted_at: tuple[str, ...] = ()
     """Counter of accepted tokens by draft position."""
     drafted_at: tuple[str, ...] = ()
-    """Counter of drafted tokens by draft position. Without `drafts`, the count of the most drafted position is the
-    number of drafts.
-    """
+    """Counter of drafted tokens by draft position; the most drafted one stands in for an absent `drafts`."""
     verified: tuple[str, ...] = ()
     """Counter of verified drafts with Atlas's labels `k` and `outcome`, in place of all of the above."""
     position_label: str = "position"

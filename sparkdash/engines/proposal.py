@@ -1,7 +1,6 @@
-"""First profile for a model that has none: flags for a GB10, each with its reason.
+"""First profile for a model that has none: flags for a GB10 (`EngineAdapter.propose`), each with its reason.
 
-Owns: the size of the KV cache, the image, and the reasons. The flags are the engine's own (`EngineAdapter.propose`).
-Rule: nothing is guessed. Facts that the headers lack are left to the engine, and the reason says so. Pure.
+Nothing is guessed: facts that the headers lack are left to the engine, and the reason says so. Pure.
 """
 
 from __future__ import annotations
@@ -95,10 +94,7 @@ def begin_proposal(name: str, engine: str, facts: WeightFacts) -> Proposal:
 
 
 def plan_cache(facts: WeightFacts, box: MemoryBudget, choices: OwnerChoices) -> KvCachePlan | None:
-    """Choose the largest wanted cache that fits: EACH per sequence or the full context, else less context.
-
-    None where the bytes per token, or the context, are unknown.
-    """
+    """Choose the largest cache that fits: EACH per sequence or the full context, else less; None while unknown."""
     context = choices.context or facts.context
     if context is None or _cache(facts, context) is None:
         return None
@@ -108,7 +104,8 @@ def plan_cache(facts: WeightFacts, box: MemoryBudget, choices: OwnerChoices) -> 
         if _cache_bytes(facts, held) <= budget:
             return KvCachePlan(context, held, _cache_bytes(facts, held), why)
     if not choices.context and context > SHORTEST:
-        context = _halved(facts, context, budget)
+        while context > SHORTEST and _cache_bytes(facts, context) > budget:
+            context //= 2
         why = f"The model's own is {tokens(facts.context)}, of which this is what fits."
     return KvCachePlan(context, context, _cache_bytes(facts, context), why)
 
@@ -118,12 +115,6 @@ def cache_reason(facts: WeightFacts, cache: KvCachePlan) -> str:
     each = facts.kv_bytes_per_token(_bits(facts))
     per = f"{each / 1024:.0f} KiB a token" if each else "states alone"
     return f"{tokens(cache.held)} tokens, {per}, and 15 % for padded blocks. The rest stays free for another engine."
-
-
-def _halved(facts: WeightFacts, context: int, budget: int) -> int:
-    while context > SHORTEST and _cache_bytes(facts, context) > budget:
-        context //= 2
-    return context
 
 
 def _cache_bytes(facts: WeightFacts, held: int) -> int:

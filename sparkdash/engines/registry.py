@@ -1,12 +1,11 @@
 """Adapters by engine kind, and the estimated need of a launch: a sum of terms, each with its source.
 
-An engine of kind X is the module or folder `sparkdash/engines/X`, which holds its adapter as ENGINE: the kind's line in
-`EngineKind` registers it. It is loaded when it is first asked for, as most programs meet one or two. Pure.
+The kind's line in `EngineKind` registers the adapter: `sparkdash/engines/KIND` has it as ENGINE, and is loaded late.
+Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -19,9 +18,7 @@ from sparkdash.engines.probes import MetricNames
 from sparkdash.units import GIB
 
 METRIC_PATHS = ("/prometheus/metrics", "/metrics", "/v1/metrics")
-"""Paths of metrics, in the order of trying. TensorRT-LLM's /metrics is JSON that each read consumes, so it is left to
-other readers. The last path is NVIDIA NIM's.
-"""
+"""Paths of metrics in the order of trying, NVIDIA NIM's last. TensorRT-LLM's /metrics is JSON that a read consumes."""
 
 ATLAS = MetricNames(
     path="/metrics",
@@ -71,18 +68,19 @@ _ORDER = ("weights", "drafter", "kv", "utilization", "loader", "overhead")
 
 
 def estimate_launch(profile: Profile, facts: Facts, box_bytes: int | None) -> Need:
-    """Estimate the need of one launch on one box, term by term.
+    """Estimate the need of one launch on a box of `box_bytes` (None: unknown), term by term, without a peak.
 
-    `box_bytes` is MemTotal; None is unknown. A declared figure (`memory:`) precedes the computed one. Terms: weights +
-    drafter + kv + overhead. Where the engine takes a fixed share of the box: utilization + overhead. No peak: the peak
-    of a load has to be measured.
+    A declared figure (`memory:`) precedes the computed one.
     """
     adapter, declared = adapter_of(profile), _declared(profile)
     if (fixed := adapter.fixed_need(profile)) is not None:
         return fixed
     computed = {term.name: term for term in adapter.memory_terms(profile, facts, box_bytes)}
     terms = _merged(profile, adapter, computed, declared)
-    return Need(basis=_basis(terms, declared), terms=terms)
+    if not terms or any(term.bytes is None for term in terms):
+        return Need(terms=terms)
+    is_declared = all(declared.get(term.name) == term for term in terms)
+    return Need(basis=Basis.DECLARED if is_declared else Basis.ESTIMATED, terms=terms)
 
 
 def _merged(
@@ -110,9 +108,3 @@ def _declared(profile: Profile) -> dict[str, Term]:
         for name, size in sizes.items()
         if size is not None
     }
-
-
-def _basis(terms: tuple[Term, ...], declared: Mapping[str, Term]) -> Basis:
-    if not terms or any(term.bytes is None for term in terms):
-        return Basis.UNKNOWN
-    return Basis.DECLARED if all(declared.get(term.name) == term for term in terms) else Basis.ESTIMATED

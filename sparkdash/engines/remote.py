@@ -7,7 +7,6 @@ from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.domain.memory import Basis, Need, Term
 from sparkdash.domain.profile import ApiProtocol, EngineKind, Profile
 from sparkdash.engines.adapter import EngineAdapter
 from sparkdash.engines.containers import LaunchContext
@@ -44,10 +43,6 @@ class Remote(EngineAdapter):
 
     def rules(self) -> tuple[Rule, ...]:
         return RULES
-
-    def fixed_need(self, profile: Profile) -> Need | None:
-        source = f"runs at {profile.url} by its own means; sparkdash starts nothing"
-        return Need(basis=Basis.DECLARED, terms=(Term(name="steady", bytes=0, source=source),))
 
 
 def _in_clear(profile: Profile) -> Iterator[Hit]:

@@ -1,11 +1,7 @@
 """Upper bound of decode speed: memory bandwidth divided by the bytes that a step reads.
 
-Owns: the decode roofline of a memory-bound model. Must not know: how facts are read from headers, how rates are
-measured.
-Rule 1: bytes come from the checkpoint's own headers and the KV dtype that the engine resolved. A model's name or its
-number of parameters would overstate the ceiling up to twofold. Without these facts there is no ceiling.
-Rule 2: a measured rate above the ceiling is flagged: the engine reads fewer bits than the headers say, or the figure
-is wrong. Pure.
+Bytes come from the checkpoint's own headers and the KV dtype that the engine resolved: a model's name or its number of
+parameters would overstate the ceiling up to twofold. A measured rate above the ceiling is flagged. Pure.
 """
 
 from __future__ import annotations
@@ -67,11 +63,7 @@ class Roofline(Frozen):
 def roofline(
     step: DecodeStep, sequences: int = 1, acceptance_length: float | None = 1.0, nodes: int = 1
 ) -> Roofline | None:
-    """Return the ceilings; None for speculation without a known acceptance length, as a step is then no number of
-    tokens.
-
-    `nodes` share the bytes evenly and lose nothing to their link: a ceiling all the more.
-    """
+    """Return the ceilings; None for speculation without a known acceptance length. `nodes` share the bytes evenly."""
     if acceptance_length is None or not step.total:
         return None
     return Roofline(step=step, sequences=sequences, acceptance_length=acceptance_length, nodes=nodes)
@@ -89,8 +81,8 @@ def decode_step(
 ) -> DecodeStep | None:
     """Bytes moved by a step when each of `sequences` has `context` tokens; None while a term is unknown.
 
-    With `speculated` tokens a step verifies 1 + speculated positions of every sequence, and `draft_bytes` are read for
-    each of them (below). Dense weights are read once for all positions; of the experts as many as those positions hit.
+    A step verifies 1 + `speculated` positions of every sequence, with dense weights read once for all of them, and
+    `draft_bytes` for each speculated one.
     """
     cache = facts.kv_bytes(context * sequences, sequences, key_bits, value_bits)
     hit = experts_hit(facts, sequences * (1 + speculated))
@@ -101,7 +93,7 @@ def decode_step(
     )
     return DecodeStep(
         dense=facts.bytes.dense,
-        head=_head(facts),
+        head=facts.head_bytes,
         experts=round(facts.bytes.experts * hit),
         kv=cache - states,
         states=2 * states,
@@ -110,10 +102,7 @@ def decode_step(
 
 
 def experts_hit(facts: WeightFacts, positions: int) -> float | None:
-    """The share of the routed experts that `positions` tokens touch: 1 - (1 - k/E)^m for a uniform router.
-
-    Of neighbouring tokens, which choose alike, it is an upper bound. None when the share of one token is not told.
-    """
+    """The share of experts that `positions` tokens touch: 1 - (1 - k/E)^m for a uniform router; None while unknown."""
     if not facts.bytes.experts:
         return 0.0
     if not facts.experts or not facts.active_experts:
@@ -123,27 +112,23 @@ def experts_hit(facts: WeightFacts, positions: int) -> float | None:
 
 
 def mtp_draft_bytes(facts: WeightFacts) -> int | None:
-    """Return bytes read per token drafted by the model's own multi-token-prediction layers, LM head included.
+    """Return bytes read per token drafted by the model's own MTP layers, LM head included; None while unknown.
 
     An MTP layer is built as the body's layers are (DeepSeek-V3, Qwen3-Next), so the same share of it is active.
-    None without such layers, or while the experts' share is not told.
     """
     body, share = facts.bytes.dense + facts.bytes.experts, experts_hit(facts, 1)
     if not facts.mtp or share is None or not body:
         return None
     active = (facts.bytes.dense + facts.bytes.experts * share) / body
-    return round(facts.bytes.draft * active) + _head(facts)
+    return round(facts.bytes.draft * active) + facts.head_bytes
 
 
 def model_draft_bytes(drafter: WeightFacts, target: WeightFacts) -> int | None:
-    """Return bytes read per token drafted by another checkpoint (EAGLE, a small model).
-
-    Without a head it uses the target's.
-    """
+    """Return bytes read per token drafted by another checkpoint; without a head it uses the target's."""
     active = drafter.active_bytes()
     if active is None:
         return None
-    return active + (0 if _head(drafter) else _head(target))
+    return active + (0 if drafter.head_bytes else target.head_bytes)
 
 
 def parse_speculation(said: str | None) -> tuple[str, int | None]:
@@ -162,11 +147,7 @@ def draft_bytes(method: str, target: WeightFacts, drafter: WeightFacts | None) -
 
 
 def most_steps_s(facts: Mapping[str, WeightFacts | Unread], speculation: str | None, nodes: int = 1) -> float | None:
-    """Return the most decode steps per second of one sequence; None while a term is unknown.
-
-    Only weights are counted: keys and values of a long context lower the true ceiling. Times the acceptance length it
-    is the ceiling in tokens per second.
-    """
+    """Return the most decode steps per second of one sequence, by weights alone; None while a term is unknown."""
     target, drafter = facts.get("target"), facts.get("drafter")
     if not isinstance(target, WeightFacts) or isinstance(drafter, Unread):
         return None
@@ -185,7 +166,3 @@ def kv_bits(dtype: str | None) -> float | None:
     if name.startswith(("fp8", "float8")):
         return 8.0
     return BF16_BITS if name in SIXTEEN else GGML_BITS.get(name)
-
-
-def _head(facts: WeightFacts) -> int:
-    return facts.bytes.embedding if facts.tied_head and not facts.bytes.head else facts.bytes.head

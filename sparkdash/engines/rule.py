@@ -1,7 +1,4 @@
-"""Rule: a known mistake, as data with a pure finder.
-
-Rules of one engine are in its folder (`EngineAdapter.rules`), those of all engines in `sparkdash.rules`. Pure.
-"""
+"""Rule: a known mistake, as data with a finder: an engine's in its folder, general ones in `sparkdash.rules`. Pure."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A known mistake. `since` and `before` bound the engine's version.
-
-    A bounded rule spares a profile without a version.
-    """
+    """A known mistake. `since` and `before` bound the engine's version; a profile without one is spared then."""
 
     name: str
     level: Severity
@@ -58,18 +52,16 @@ class Rule:
     def applies(self, profile: Profile) -> bool:
         if profile.cannot_run and not self.always:
             return False
-        return self._in_range(version_pair(profile.engine_version))
+        found = version_pair(profile.engine_version)
+        if found is None:
+            return self.since is None and self.before is None
+        return (self.since is None or found >= self.since) and (self.before is None or found < self.before)
 
     def versions(self) -> str:
         """Word the version range: "0.20 and newer", "before 0.20", "any"."""
         words = [f"{_dotted(self.since)} and newer"] if self.since else []
         words += [f"before {_dotted(self.before)}"] if self.before else []
         return ", ".join(words) or "any"
-
-    def _in_range(self, found: Version | None) -> bool:
-        if found is None:
-            return self.since is None and self.before is None
-        return (self.since is None or found >= self.since) and (self.before is None or found < self.before)
 
 
 def flag_path(profile: Profile, *names: str) -> KeyPath | None:

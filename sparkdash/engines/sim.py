@@ -66,10 +66,7 @@ def _placed(head: ContainerSpec, launch: LaunchContext) -> ContainerSpec:
 
 
 def _facts(profile: Profile) -> str:
-    """Serialize the profile's facts for the simulation.
-
-    Reports print the command line, so defaults and purely descriptive keys are left out.
-    """
+    """Serialize what the simulation needs; reports print the command line, so defaults are left out."""
     return profile.model_dump_json(exclude_defaults=True, exclude={"about", "published", "silence", "source"})
 
 

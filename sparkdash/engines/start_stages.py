@@ -1,7 +1,4 @@
-"""A start, taken apart: the seconds of each stage, by the lines of the engine's log and the times that they tell.
-
-Pure.
-"""
+"""A start, taken apart: the seconds of each stage, by the lines of the engine's log and their own times. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +17,9 @@ _ALIKE = {"http": SERVER, "ready": SERVER}
 
 
 class StartStages:
-    """Stages of a start whose container began at `began`. All times are monotonic seconds.
+    """Stages of a start whose container began at `began` (monotonic seconds); `follows`: the stage after a silent end.
 
-    `follows` names the stage that comes after the end of another one. Where it does not, the time up to the next line
-    that names a stage belongs to that stage.
+    Where it names none, the time up to the next line that names a stage belongs to that stage.
     """
 
     def __init__(self, began: float, follows: Mapping[str, str]) -> None:

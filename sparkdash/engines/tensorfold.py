@@ -1,8 +1,4 @@
-"""TensorFold's `tensorfold serve` on CUDA, v0.6: ashhart/TensorFold, read and not run.
-
-Its `/health` answers 200 as soon as it serves, with `busy` and, for a shared pool, `pool_free_tokens`; the same figures
-are read from `/metrics`. Without a limit of its own it budgets MemAvailable less a reserve. Pure.
-"""
+"""TensorFold's `tensorfold serve` on CUDA, v0.6: ashhart/TensorFold, read and not run. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from sparkdash.engines import argv, containers, logs, nodes
 from sparkdash.engines.adapter import CommandLine, Counting, EngineAdapter
 from sparkdash.engines.argv import lookup, parse_token_count
 from sparkdash.engines.containers import LaunchContext
-from sparkdash.engines.logs import phrase
+from sparkdash.engines.logs import Phrase
 from sparkdash.engines.memory_terms import Drafting, Facts, loaded_terms
 from sparkdash.engines.probes import MetricNames, Probes
 from sparkdash.units import GIB
@@ -32,18 +28,18 @@ LIMIT = "TENSORFOLD_CUDA_MEMORY_LIMIT_GB"
 POOL = "TENSORFOLD_KV_POOL_GIB"
 """Variable of MiaAI-Lab's builds: the cache is allocated at the start, pinned, and never given back."""
 
-BARE = frozenset(
-    {"vision", "vision-urls", "thinking", "no-thinking", "no-drafts", "prefill-fp8", "no-prefill-fp8", "ple-on-ssd"}
-    | {"no-update-check"}
-)
+BARE = frozenset({
+    "vision", "vision-urls", "thinking", "no-thinking", "no-drafts", "prefill-fp8", "no-prefill-fp8", "ple-on-ssd",
+    "no-update-check",
+})  # fmt: skip
 """Flags without a value (cli_args.py)."""
 
 PHRASES = (
-    phrase("weights", r"^\[tensorfold\] loading \S", 0.0),
-    phrase("compile", r"building CUDA extension"),
-    phrase("weights", r"^\[tensorfold\] CUDA rank \d startup estimate [\d.]+ GiB within"),
-    phrase("warmup", r"prompt kernels warmed in|^\[tensorfold\] rank \d ready in"),
-    phrase("ready", r"^\[tensorfold\] serving .*loaded in [\d.]+s", 1.0),
+    Phrase("weights", r"^\[tensorfold\] loading \S", 0.0),
+    Phrase("compile", r"building CUDA extension"),
+    Phrase("weights", r"^\[tensorfold\] CUDA rank \d startup estimate [\d.]+ GiB within"),
+    Phrase("warmup", r"prompt kernels warmed in|^\[tensorfold\] rank \d ready in"),
+    Phrase("ready", r"^\[tensorfold\] serving .*loaded in [\d.]+s", 1.0),
 )
 
 

@@ -1,7 +1,6 @@
-"""GGUF files: the header, and the facts that its metadata tell. No weight is read.
+"""GGUF files (ggml's docs/gguf.md, 2 and 3): the header, and the facts that its metadata (gguf-py's keys) tell.
 
-The format is ggml's docs/gguf.md, versions 2 and 3; the keys are gguf-py's. Every malformed header is a ProfileError.
-Long arrays, which are the tokenizer's, are skipped.
+No weight is read; every malformed header is a ProfileError; long arrays are skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def gguf_weight_facts(metadata: Mapping[str, Any], tensors: Sequence[Tensor], or
     """Assemble the facts. Layers of an unknown kind leave `kv` empty."""
     name = word(metadata.get("general.architecture")) or ""
     get = {key.removeprefix(f"{name}."): value for key, value in metadata.items()}
-    layers = _layers(get)
+    layers = max(0, (integer(get, "block_count") or 0) - (integer(get, "nextn_predict_layers") or 0)) or None
     heads, kv_heads = _most(get.get("attention.head_count")), _per_layer(get.get("attention.head_count_kv"), layers)
     hidden = integer(get, "embedding_length")
     size = integer(get, "attention.key_length") or (hidden // heads if hidden and heads else None)
@@ -90,16 +89,8 @@ def _groups(
     return tuple(found)
 
 
-def _layers(get: Mapping[str, Any]) -> int | None:
-    """Number of layers without the drafting ones; None while unknown."""
-    return max(0, (integer(get, "block_count") or 0) - (integer(get, "nextn_predict_layers") or 0)) or None
-
-
 def _is_linear(get: Mapping[str, Any], index: int, heads: int) -> bool:
-    """Whether a layer is linear.
-
-    Qwen3-Next declares full_attention_interval; elsewhere a layer without KV heads in a model with a recurrent state.
-    """
+    """Whether a layer is linear: by Qwen3-Next's full_attention_interval, else without KV heads but with a state."""
     interval = integer(get, "full_attention_interval")
     if interval:
         return bool((index + 1) % interval)
@@ -116,8 +107,7 @@ def _slides(index: int, pattern: object, period: int | None) -> bool:
 def _state_bytes(get: Mapping[str, Any]) -> int | None:
     """State bytes in float32: d_state x d_inner, and d_inner + 2 x groups x d_state channels of (kernel - 1) inputs.
 
-    n_embd_s and n_embd_r of llama.cpp's llama-hparams.cpp. Qwen3.6-27B's log agrees: 598.5 MiB for 4 slots of 48
-    layers.
+    n_embd_s and n_embd_r of llama-hparams.cpp; Qwen3.6-27B's log agrees: 598.5 MiB for 4 slots of 48 layers.
     """
     found = [integer(get, f"ssm.{key}") for key in ("state_size", "inner_size", "conv_kernel")]
     state, inner, kernel = (item or 0 for item in found)
@@ -167,11 +157,7 @@ class GgufHeader(NamedTuple):
 
 
 def read_gguf_header(file: Path) -> GgufHeader:
-    """Read the metadata and tensors of one file.
-
-    Raises:
-        ProfileError: the file cannot be read, is no GGUF, or is malformed or cut off.
-    """
+    """Read metadata and tensors of one file. Raises ProfileError: unreadable, no GGUF, malformed or cut off."""
     try:
         with open_regular(file) as opened:
             if opened.seek(0, 2) < 24:

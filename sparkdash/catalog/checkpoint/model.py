@@ -108,8 +108,7 @@ def _kept(config: Config, kind: Attention, number: int) -> KvLayers | None:
 def _elements(config: Config) -> tuple[int, int]:
     """Return the elements of a token's key and value in one layer.
 
-    MLA keeps one latent of kv_lora_rank + qk_rope_head_dim for both (DeepSeek-V2, arXiv 2405.04434, section 2.1);
-    grouped queries keep KV heads x head size for each.
+    MLA keeps one latent of kv_lora_rank + qk_rope_head_dim for both (DeepSeek-V2, arXiv 2405.04434, section 2.1).
     """
     rank, rope = integer(config, "kv_lora_rank"), integer(config, "qk_rope_head_dim")
     if rank:
@@ -169,8 +168,8 @@ def _state_bytes(config: Config) -> int | None:
     """Return the state bytes of one linear layer per sequence: the recurrent state and a convolution's last inputs.
 
     Shapes as in vLLM's MambaStateShapeCalculator (model_executor/layers/mamba/mamba_utils.py): Gated DeltaNet keeps
-    value heads x value size x key size, Mamba2 heads x head size x state size. The recurrent state is float32 where
-    the config says so, else of the model's 16 bits; the convolution's inputs have 16 bits.
+    value heads x value size x key size, Mamba2 heads x head size x state size. All have 16 bits, but for a recurrent
+    state that the config wants in float32.
     """
     inner = _deltanet(config) or _mamba2(config)
     if inner is None:
@@ -318,10 +317,7 @@ def by_dtype(tensors: Iterable[Tensor]) -> dict[str, int]:
 
 
 def count_parameters(tensors: Iterable[Tensor], bits: int | None) -> int:
-    """Count the weights before quantization: packed ones singly, scales and zero points not at all.
-
-    `bits` is the size of a packed weight. A `weight` of dtype U8 is packed too (ModelOpt's NVFP4).
-    """
+    """Count the weights before quantization: those packed in `bits` (a `weight` in U8, too) singly, scales not."""
     return sum(_count(tensor, bits) for tensor in tensors if not _SCALES.search(tensor.name))
 
 

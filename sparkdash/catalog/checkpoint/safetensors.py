@@ -1,7 +1,6 @@
-"""Headers of safetensors files: tensors with type and shape. No weight is read.
+"""Headers of safetensors files: 8 bytes of length, then JSON with tensors, type and shape. No weight is read.
 
-Owns: the format's header (8 bytes of length, then JSON) and the index that names a checkpoint's files. Must not know
-the purpose of a tensor. Every malformed header is a ProfileError; sizes are bounded before anything is read.
+Every malformed header is a ProfileError; sizes are bounded before anything is read.
 """
 
 from __future__ import annotations
@@ -44,17 +43,10 @@ class Tensor(NamedTuple):
     bytes: int
 
 
-def read_tensors(folder: Path) -> Iterator[Tensor]:
-    """Read every tensor of a folder's checkpoint. Raises ProfileError: none, a missing file, a malformed header."""
-    for file in checkpoint_files(folder):
-        yield from read_safetensors_header(file)
-
-
 def checkpoint_files(folder: Path) -> list[Path]:
-    """List the checkpoint's files: those of the index, else `model.safetensors`, else all.
+    """List the checkpoint's files: those of the index, else `model.safetensors`, else all but `consolidated*`.
 
-    Same choice as vLLM's filter_duplicate_safetensors_files; a second copy for another loader (`consolidated*`) is
-    left out.
+    Same choice as vLLM's filter_duplicate_safetensors_files.
     """
     index = folder / INDEX
     if index.exists():

@@ -1,7 +1,6 @@
-"""WeightFacts of a folder, a file, or a model in the Hugging Face cache.
+"""WeightFacts of a folder, a file, or a model in the Hugging Face cache, by config.json and the headers alone.
 
-Owns: finding the files of a ModelRef, and combining config.json with headers. Only headers are read, never weights.
-Must not know: the network, engines. Blocks on files: call it in a thread where an event loop runs.
+Blocks on files: call it in a thread where an event loop runs.
 """
 
 from __future__ import annotations
@@ -30,11 +29,7 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 
 def read_profile_weights(profile: Profile, hf_home: Path) -> dict[str, WeightFacts | Unread]:
-    """Read the facts of each of a profile's models by role; Unread with the reason where that fails.
-
-    `hf_home` is the owner's Hugging Face folder. A path that exists only in the container is resolved through the
-    profile's mounts.
-    """
+    """Read the facts of a profile's models by role, through its mounts; Unread with the reason where that fails."""
     found: dict[str, WeightFacts | Unread] = {}
     for role, ref in profile.models.items():
         try:
@@ -129,7 +124,7 @@ def _read(place: Path, files: tuple[Path, ...], stamp: Stamp) -> WeightFacts:  #
         str(place),
         safetensors.read_json_object(place / CONFIG),
         safetensors.read_json_object(sidecar) if sidecar.exists() else {},
-        list(safetensors.read_tensors(place)),
+        [one for file in safetensors.checkpoint_files(place) for one in safetensors.read_safetensors_header(file)],
     )
 
 

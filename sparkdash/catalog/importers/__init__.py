@@ -1,21 +1,18 @@
-"""Importers: other tools' formats become profiles, readable YAML, and a report.
-
-Nothing is run, no variable of the environment is read, no file that the text names is opened.
-"""
+"""Importers: other tools' formats become profiles, readable YAML, and a report; no text is run or followed."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from sparkdash.catalog import yaml12
-from sparkdash.catalog.catalog import Catalog, ProfileProblem
+from sparkdash.catalog.catalog import Catalog
 from sparkdash.catalog.importers import compose, llama_presets, llama_swap, podman_line, quadlet, sparkrun
 from sparkdash.catalog.importers.kept_keys import read_comments
-from sparkdash.catalog.importers.values import Imported, ImportNotes, Remark, import_refused
+from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused
 from sparkdash.catalog.load import load_catalog
 from sparkdash.engines.nodes import OF_EACH_NODE, RING_ONLY, ROCE_DEVICES
 
@@ -26,13 +23,10 @@ _OF_RECIPE = {"sparkrun_version", "recipe_version", "runtime", "container", "def
 
 
 def import_profiles(text: str, name: str | None = None, folder: str | None = None) -> Imported:
-    """Import one text: a script or command line, a recipe, a llama-swap configuration, a compose file,
-    a quadlet or a service of systemd, llama.cpp's model presets.
+    """Import a script, command line, recipe, llama-swap configuration, compose file, unit or model presets.
 
     `name` is for a single profile. `folder` holds the text's file, for what it names beside itself.
-
-    Raises:
-        ProfileError: `import_refused`, with what is wrong.
+    Raises ProfileError: `import_refused`, with what is wrong.
     """
     _check(text)
     found = _import(text.removeprefix("\ufeff"), name, folder)
@@ -91,20 +85,16 @@ def _check(text: str) -> None:
     if _CONTROL.search(text):
         raise import_refused("The input holds control characters: it is no text.")
     if not text:
-        raise import_refused(
-            "The input is empty.", "Give a command line, a script, a recipe or a llama-swap configuration."
-        )
+        hint = "Give a command line, a script, a recipe or a llama-swap configuration."
+        raise import_refused("The input is empty.", hint)
 
 
 def yaml_text(profile: dict[str, Any], imported: Imported, origin: str) -> str:
     """Render a profile file: origin and remarks as comments, then the profile."""
     head = [f"# Imported from {_line(origin)} (a {imported.form})."]
     if imported.remarks:
-        head += [
-            "#",
-            "# What it does not say as its source did:",
-            *(f"#   {_line(str(one))}" for one in imported.remarks),
-        ]
+        head += ["#", "# What it does not say as its source did:"]
+        head += [f"#   {_line(str(one))}" for one in imported.remarks]
     return "\n".join([*head, yaml12.dump(profile)])
 
 
@@ -120,7 +110,7 @@ def load_imported(texts: dict[str, str]) -> Catalog:
         for name, text in texts.items():
             (Path(folder) / f"{name}.yaml").write_text(text, encoding="utf-8")
         found = load_catalog([Path(folder)])
-        short = tuple(_short(problem, folder) for problem in found.problems)
+        short = tuple(replace(one, file=one.file.removeprefix(f"{folder}/")) for one in found.problems)
     return Catalog(found.profiles, short, found.problem_at)
 
 
@@ -128,17 +118,9 @@ def import_report(imported: Imported) -> dict[str, Any]:
     return {
         "form": imported.form,
         "profiles": list(imported.profiles),
-        "remarks": [_remark(one) for one in imported.remarks],
+        "remarks": [asdict(one) for one in imported.remarks],
         "settings": list(imported.settings),
     }
-
-
-def _remark(one: Remark) -> dict[str, str]:
-    return {"kind": one.kind, "what": one.what, "why": one.why}
-
-
-def _short(problem: ProfileProblem, folder: str) -> ProfileProblem:
-    return replace(problem, file=problem.file.removeprefix(f"{folder}/"))
 
 
 def _line(text: str) -> str:

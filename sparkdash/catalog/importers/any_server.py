@@ -1,7 +1,4 @@
-"""Profiles with `engine: generic` from containers whose engine is none of those with a dialect.
-
-Owns: which images are known servers, and what becomes of their words. Must not know the runtime's flags. Pure.
-"""
+"""Profiles with `engine: generic` from containers whose engine is none of those with a dialect. Pure."""
 
 from __future__ import annotations
 
@@ -51,10 +48,7 @@ def _published_port(options: Options) -> int | None:
 def read_any_server(
     words: list[str], container: dict[str, Any], options: Options, notes: ImportNotes, name: str
 ) -> dict[str, Any] | None:
-    """Make the profile of a container; None where it is no known server and publishes no port.
-
-    `words` follow the image; an entrypoint of the command line is among `container`. `options`: the runtime's flags.
-    """
+    """Make the profile of a container; None where it is no known server and publishes no port."""
     image, entrypoint, port = container["image"], container.pop("entrypoint", []), _published_port(options)
     container.pop("names", None)
     words = _without_secrets(words, notes)

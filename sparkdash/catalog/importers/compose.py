@@ -1,8 +1,4 @@
-"""Profiles from a compose file (docker compose, podman-compose), one for each service that starts an engine.
-
-Owns: the keys of a service. Must not know: runtimes' and engines' flags. Variables of the environment are never looked
-up. Keys as in the Compose specification. Pure.
-"""
+"""Profiles from a compose file (Compose specification), one for each service that starts an engine. Pure."""
 
 from __future__ import annotations
 
@@ -73,9 +69,8 @@ def import_compose(text: str, name: str | None = None, folder: str | None = None
         raise failed
     if not made:
         lines = (_shown(str(key), body) for key, body in services.items() if isinstance(body, dict))
-        raise import_refused(
-            f"No service in the file starts an engine that sparkdash knows.{podman_line.nearest(lines)}"
-        )
+        like = podman_line.nearest(lines)
+        raise import_refused(f"No service in the file starts an engine that sparkdash knows.{like}")
     if name and len(made) == 1:
         podman_line.rename(made[0], name)
     return notes.imported("compose file", *podman_line.number_duplicates(made))
@@ -169,12 +164,11 @@ def _keys(value: Any) -> Iterator[str]:
 
 def _environment(value: Any) -> list[str]:
     if isinstance(value, dict):
-        return [str(name) if text is None else f"{name}={_scalar(text)}" for name, text in value.items()]
+        return [
+            str(name) if text is None else f"{name}={str(text).lower() if isinstance(text, bool) else text}"
+            for name, text in value.items()
+        ]
     return [str(one) for one in value] if isinstance(value, list) else []
-
-
-def _scalar(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _volume(one: Any, filled: Callable[[Any], str], notes: ImportNotes) -> list[str]:

@@ -1,7 +1,4 @@
-"""Engine part of a profile, from an engine's command line.
-
-Owns: recognising the engine, its flags, model, drafter and served names. Must not know: containers, files.
-"""
+"""Engine part of a profile, from an engine's command line: its flags, model, drafter and served names."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ _VERSION = re.compile(
     r"[-_](?=[0-9a-f]*\d)[0-9a-f]{7,40}$|[-_]?v?b?\d[\w.]*$|[-_](?:latest|main|master|nightly|cuda\d*|vulkan|rocm|cpu)$"
 )
 """Version, commit or build at the end of a program's name, as in llama-server-b4567."""
-ADDRESS_FLAGS = ("host", "port")
 
 
 @dataclass(slots=True)
@@ -82,9 +78,9 @@ def recognise_engine(words: list[str], image: str) -> tuple[EnginePart, list[str
 
 
 def read_engine_line(engine: EnginePart, words: list[str], notes: ImportNotes, env: dict[str, str]) -> EnginePart:
-    """Fill in `engine` from the words after its program. Raises ProfileError: the words name no model.
+    """Fill in `engine` from the words after its program. Raises ProfileError: they name no model.
 
-    Variables that stand for flags are taken out of `env`; a flag of the command precedes them, as it does there.
+    Variables that stand for flags are taken out of `env`; a flag of the command precedes them.
     """
     positional, flags = _split(engine, [*_variables(engine, env, notes), *words], notes)
     _model_last(engine, positional, flags)
@@ -181,10 +177,6 @@ def _key(engine: EnginePart, name: str, notes: ImportNotes) -> str:
     return key
 
 
-def _as_list(value: Any) -> list[Any]:
-    return [] if value is None else value if isinstance(value, list) else [value]
-
-
 def _model_last(engine: EnginePart, positional: list[str], flags: list[tuple[str, list[str]]]) -> None:
     """Find a model after a flag's value, as in `--max-model-len 4096 owner/name`, if none was named."""
     if positional or any(key in engine.syntax.model for key, _ in flags):
@@ -212,7 +204,7 @@ def _place(engine: EnginePart, flags: list[tuple[str, list[str]]], notes: Import
 
 def _drop_reason(syntax: CommandLine, key: str, values: list[str]) -> str | None:
     """Return why a flag is left out of the profile; None when it is kept."""
-    if key in ADDRESS_FLAGS:
+    if key in ("host", "port"):
         return "sparkdash sets the address itself"
     if key in RANK_ARGS:
         return "sparkdash sets it for each node of a profile for several"
@@ -226,7 +218,8 @@ def _drop_reason(syntax: CommandLine, key: str, values: list[str]) -> str | None
 def _store(engine: EnginePart, key: str, values: list[str], notes: ImportNotes) -> None:
     lists, flag = engine.engine.lists, f"--{key}"
     if key in lists.repeated and values:
-        engine.args[key] = [*_as_list(engine.args.get(key)), *map(typed_value, values)]
+        old = engine.args.get(key, [])
+        engine.args[key] = [*(old if isinstance(old, list) else [old]), *map(typed_value, values)]
     elif len(values) > 1 and key in lists.several:
         engine.args[key] = list(map(typed_value, values))
     elif len(values) > 1:
@@ -263,9 +256,8 @@ def _speculation(engine: EnginePart, notes: ImportNotes) -> None:
         config = engine.args.get("speculative-config")
         given = {merged[key]: value for key, value in old.items()}
         engine.args["speculative-config"] = given | (config if isinstance(config, dict) else {})
-        notes.rewritten(
-            ", ".join(f"--{key}" for key in old), f"as speculative-config, which is what {engine.engine.title} takes"
-        )
+        why = f"as speculative-config, which is what {engine.engine.title} takes"
+        notes.rewritten(", ".join(f"--{key}" for key in old), why)
 
 
 def _models(engine: EnginePart, positional: list[str], notes: ImportNotes) -> bool:

@@ -1,7 +1,4 @@
-"""Keys of a profile that podman's formats cannot carry, as comments that an export writes and an import reads back.
-
-Pure.
-"""
+"""Keys of a profile that podman's formats cannot carry, as comments of an export that an import reads back. Pure."""
 
 from __future__ import annotations
 

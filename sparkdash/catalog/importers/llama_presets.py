@@ -1,7 +1,4 @@
-"""Profiles from llama.cpp's model presets (`llama-server --models-preset FILE.ini`), one for each section.
-
-The form is that of llama.cpp's tools/server/README.md, "Model presets".
-"""
+"""Profiles from llama.cpp's model presets (tools/server/README.md, "Model presets"), one for each section."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sparkdash.catalog.importers import podman_line
-from sparkdash.catalog.importers.shell import Command, parse_commands, without_comments
+from sparkdash.catalog.importers.shell import parse_commands, without_comments
 from sparkdash.catalog.importers.values import (
     Imported,
     ImportNotes,
@@ -54,12 +54,8 @@ def _add_modes(made: dict[str, Any], model: str, by_id: Mapping[Any, Any], what:
             notes.unknown(f"{what}.{given}", "is no mode of this model (`NAME:MODE`), left out")
 
 
-def import_peers(peers: Any, notes: ImportNotes) -> list[dict[str, Any]]:
-    """Import each model of each peer as a remote service, which is never started or stopped."""
-    return list(_peer_models(peers, notes))
-
-
 def _peer_models(peers: Any, notes: ImportNotes) -> Iterator[dict[str, Any]]:
+    """Import each model of each peer as a remote service, which is never started or stopped."""
     for peer, body in peers.items() if isinstance(peers, dict) else ():
         url, models = (body.get("proxy"), body.get("models")) if isinstance(body, dict) else (None, None)
         if not isinstance(url, str) or not isinstance(models, list):
@@ -95,10 +91,8 @@ def settings_lines(data: Mapping[str, Any], made: Mapping[str, Mapping[str, Any]
     """Return lines for config.toml: what is preloaded, idle times, limits, sets. `made`: profiles by their old id."""
     lines = []
     names = {old: str(profile["profile"]) for old, profile in made.items()}
-    models = data.get("models")
-    bodies = (
-        {str(old): body for old, body in models.items() if isinstance(body, dict)} if isinstance(models, dict) else {}
-    )
+    models = data["models"].items() if isinstance(data.get("models"), dict) else ()
+    bodies = {str(old): body for old, body in models if isinstance(body, dict)}
     startup = _one_key(data.get("hooks"), "hooks", "on_startup", notes)
     preload = _one_key(startup, "hooks.on_startup", "preload", notes)
     if known := _known("hooks.on_startup.preload", preload if isinstance(preload, list) else (), names, notes):
@@ -155,7 +149,8 @@ def _matrix(matrix: Any, names: Mapping[str, str], notes: ImportNotes) -> Iterat
 def _set(name: str, what: str, members: Iterable[str], names: Mapping[str, str], notes: ImportNotes) -> Iterator[str]:
     kept = _known(what, members, names, notes)
     if len(kept) > 1:
-        yield f"{_toml_key(name)} = {json.dumps(kept)}"
+        key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+        yield f"{key} = {json.dumps(kept)}"
 
 
 def _known(what: str, models: Iterable[Any], names: Mapping[str, str], notes: ImportNotes) -> list[str]:
@@ -173,10 +168,6 @@ def _one_key(body: Any, where: str, key: str, notes: ImportNotes) -> Any:
     for other in (str(one) for one in body if one != key) if isinstance(body, dict) else ():
         notes.unknown(f"{where}.{other}")
     return body.get(key) if isinstance(body, dict) else None
-
-
-def _toml_key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
 def _policy_lines(name: str, body: Mapping[str, Any]) -> list[str]:
@@ -238,23 +229,23 @@ def import_llama_swap(text: str, name: str | None = None) -> Imported:
     for key in (str(key) for key in data if key not in _READ_OF_ALL):
         _left_out(key, notes)
     found = [_model(str(model), body, data.get("macros"), notes) for model, body in models.items()]
-    made = [*filter(None, found), *import_peers(data.get("peers"), notes)]
+    made = [*filter(None, found), *_peer_models(data.get("peers"), notes)]
     notes.settings += settings_lines(
         data, {str(model): one for model, one in zip(models, found, strict=True) if one}, notes
     )
     if not made:
         shared = _macros(data.get("macros"), {}, ImportNotes())
-        lines = (f"{model}: {_shown(body, shared)}" for model, body in models.items() if isinstance(body, dict))
+        lines = (
+            f"{model}: {_fill(str(body.get('cmd', '')), shared, ImportNotes())}"
+            for model, body in models.items()
+            if isinstance(body, dict)
+        )
         raise import_refused(
             f"No model in the configuration starts an engine that sparkdash knows.{podman_line.nearest(lines)}"
         )
     if name and len(models) == 1:
         podman_line.rename(made[0], name)
     return notes.imported("llama-swap configuration", *podman_line.number_duplicates(made))
-
-
-def _shown(body: dict[str, Any], macros: dict[str, str]) -> str:
-    return _fill(str(body.get("cmd", "")), macros, ImportNotes())
 
 
 def _left_out(key: str, notes: ImportNotes) -> None:
@@ -298,15 +289,14 @@ def _model(model: str, body: Any, shared: Any, notes: ImportNotes) -> dict[str, 
     return None if made is None else _dress(made, model, body, notes)
 
 
-def _import(command: Command, model: str, notes: ImportNotes) -> dict[str, Any] | None:
-    return podman_line.import_command(command, notes, profile_name(model) or None, any_server=True)
-
-
 def _import_cmd(model: str, cmd: str, notes: ImportNotes) -> dict[str, Any] | None:
     """Import the first command of `cmd`; None, with a note, where it starts no known engine."""
     try:
-        commands = parse_commands(_one_line(cmd), notes, is_joined=True)
-        made = _import(commands[0], model, notes) if commands else None
+        # a YAML block has a line per flag, without the shell's continuations
+        commands = parse_commands(" ".join(cmd.splitlines()).replace("\\ ", " "), notes, is_joined=True)
+        own, made = profile_name(model) or None, None
+        if commands:
+            made = podman_line.import_command(commands[0], notes, own, any_server=True)
     except ProfileError as error:
         notes.unknown(f"models.{model}", f"{error.message} Left out.")
         return None
@@ -315,11 +305,6 @@ def _import_cmd(model: str, cmd: str, notes: ImportNotes) -> dict[str, Any] | No
     for other in commands[1:]:
         notes.dropped(" ".join(other.words), f"a further command of models.{model}.cmd, which sparkdash does not run")
     return made
-
-
-def _one_line(cmd: str) -> str:
-    """Join the lines of a YAML block, which has one per flag without the shell's continuations."""
-    return " ".join(cmd.splitlines()).replace("\\ ", " ")
 
 
 def _dress(made: dict[str, Any], model: str, body: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Any
@@ -125,9 +125,7 @@ def container_fields(options: list[tuple[str, str | None]], notes: ImportNotes) 
     for key, value in options:
         if _gpu(key, value):
             made["gpu"] = True
-        elif value and key in _CARRIED:
-            _CARRIED[key](key, value, made, notes)
-        elif key not in SILENT:
+        elif not (value and _carry(key, value, made, notes)) and key not in SILENT:
             note_left_out(key, value, notes)
     if made["gpu"]:
         del made["gpu"]
@@ -136,8 +134,26 @@ def container_fields(options: list[tuple[str, str | None]], notes: ImportNotes) 
     return made
 
 
-def _named(_key: str, value: str, made: dict[str, Any], _notes: ImportNotes) -> None:
-    made["name"] = made.get("name") or value
+def _carry(key: str, value: str, made: dict[str, Any], notes: ImportNotes) -> bool:
+    """Add what the flag sets to the profile's keys; return False for a flag without one."""
+    if key == "name":
+        made["name"] = made.get("name") or value
+    elif key == "label":
+        _labelled(key, value, made, notes)
+    elif key == "entrypoint":  # podman takes a JSON list, or one program
+        listed = typed_value(value)
+        made["entrypoint"] = list(map(str, listed)) if isinstance(listed, list) else [value]
+    elif key == "shm-size":
+        made["shm_size"] = value
+    elif key == "tmpfs":
+        made["tmpfs"].append(value)
+    elif key == "env":
+        add_variable(value, made, notes)
+    elif key in ("volume", "mount"):
+        _mount(key, value, made, notes)
+    else:
+        return False
+    return True
 
 
 def _labelled(key: str, value: str, made: dict[str, Any], notes: ImportNotes) -> None:
@@ -147,28 +163,6 @@ def _labelled(key: str, value: str, made: dict[str, Any], notes: ImportNotes) ->
         made["names"] = value.removeprefix(_ALIASES).split(",")
     elif not value.startswith("sparkdash."):
         note_left_out(key, value, notes)
-
-
-def _entrypoint(_key: str, value: str, made: dict[str, Any], _notes: ImportNotes) -> None:
-    made["entrypoint"] = _entrypoint_words(value)
-
-
-def _entrypoint_words(value: str) -> list[str]:
-    """Return the words of `--entrypoint`: podman takes a JSON list, or one program."""
-    listed = typed_value(value)
-    return list(map(str, listed)) if isinstance(listed, list) else [value] if value else []
-
-
-def _shm_size(_key: str, value: str, made: dict[str, Any], _notes: ImportNotes) -> None:
-    made["shm_size"] = value
-
-
-def _tmpfs(_key: str, value: str, made: dict[str, Any], _notes: ImportNotes) -> None:
-    made["tmpfs"].append(value)
-
-
-def _env(_key: str, value: str, made: dict[str, Any], notes: ImportNotes) -> None:
-    add_variable(value, made, notes)
 
 
 def _gpu(key: str, value: str | None) -> bool:
@@ -203,39 +197,20 @@ def _mount(key: str, value: str, made: dict[str, Any], notes: ImportNotes) -> No
         made["mounts"].append(mount)
 
 
-_CARRIED: dict[str, Callable[[str, str, dict[str, Any], ImportNotes], None]] = {
-    "name": _named,
-    "label": _labelled,
-    "entrypoint": _entrypoint,
-    "shm-size": _shm_size,
-    "tmpfs": _tmpfs,
-    "env": _env,
-    "volume": _mount,
-    "mount": _mount,
-}
-"""Flags of the runtime that a profile has keys for, each with what it adds to the mapping."""
-
-
 def _volume(value: str) -> dict[str, Any] | None:
-    source, _, rest = value.partition(":") if not value.startswith("${") else _after_brace(value)
+    begin = max(value.find("}"), 0) if value.startswith("${") else 0  # `${NAME:-/folder}` has a colon of its own
+    head, _, rest = value[begin:].partition(":")
     target, _, mode = rest.partition(":")
+    source = value[:begin] + head
     if not target or not source.startswith(("/", "~", "$", ".")):
         return None
     return _as_mount(source, target, read_only="ro" in mode.split(","))
 
 
-def _after_brace(value: str) -> tuple[str, str, str]:
-    end = max(value.find("}"), 0)
-    head, colon, rest = value[end:].partition(":")
-    return value[:end] + head, colon, rest
-
-
 def _long_mount(value: str) -> dict[str, Any] | None:
     parts = dict(part.partition("=")[::2] for part in value.split(","))
-    source, target = (
-        parts.get("source") or parts.get("src"),
-        parts.get("target") or parts.get("dst") or parts.get("destination"),
-    )
+    source = parts.get("source") or parts.get("src")
+    target = parts.get("target") or parts.get("dst") or parts.get("destination")
     if parts.get("type", "bind") != "bind" or not source or not target:
         return None
     return _as_mount(source, target, read_only=bool({"readonly", "ro"} & set(parts)))
@@ -275,9 +250,10 @@ def import_podman_line(text: str, name: str | None = None) -> Imported:
     if not profiles and (others := import_commands(commands, other := ImportNotes(), name, any_server=True)):
         return other.imported("command line", *number_duplicates(others))
     if not profiles:
+        like = nearest(" ".join(one.words) for one in commands)
         skipped = " The text of a here-document (<<) is not read." if "<<" in text else ""
         raise import_refused(
-            f"No command in the input starts an engine that sparkdash knows.{nearest(_lines(commands))}{skipped}",
+            f"No command in the input starts an engine that sparkdash knows.{like}{skipped}",
             "Looked for podman run, docker run, vllm serve, sglang.launch_server, llama-server and trtllm-serve.",
         )
     return notes.imported("command line", *number_duplicates(profiles))
@@ -286,10 +262,7 @@ def import_podman_line(text: str, name: str | None = None) -> Imported:
 def import_commands(
     commands: list[Command], notes: ImportNotes, name: str | None = None, *, any_server: bool = False
 ) -> list[dict[str, Any]]:
-    """Import every command that starts an engine; the other ones that do something are named in `notes`.
-
-    `any_server`: see `import_command`.
-    """
+    """Import every command that starts an engine; other ones that do something are named in `notes`."""
     found: list[dict[str, Any]] = []
     others: list[Command] = []
     failed: ProfileError | None = None
@@ -314,10 +287,6 @@ def _note_step(words: list[str], notes: ImportNotes) -> None:
         notes.dropped(" ".join(words), "another script, which is not read; write what it sets")
     elif PurePosixPath(words[0]).name not in _HARMLESS:
         notes.dropped(" ".join(words), "a step beside the engine, which sparkdash does not run; put it into the image")
-
-
-def _lines(commands: list[Command]) -> list[str]:
-    return [" ".join(one.words) for one in commands]
 
 
 def nearest(lines: Iterable[str]) -> str:
@@ -425,10 +394,8 @@ def _container(
         return read_any_server(words[index + 1 :], container, options, notes, own)
     container.pop("entrypoint", None)
     if found is None:
-        notes.note(
-            words[index],
-            f"its command starts no engine that is known here ({' '.join(inside.words[:3]) or 'none given'}); left out",
-        )
+        given = " ".join(inside.words[:3]) or "none given"
+        notes.note(words[index], f"its command starts no engine that is known here ({given}); left out")
         return None
     for variable, value in inside.env.items():
         add_variable(f"{variable}={value}", container, notes)

@@ -1,7 +1,4 @@
-"""Profiles from a unit of systemd: a quadlet, whose service podman generates, or a service with a start line.
-
-Owns: the unit's keys and systemd's quoting. Must not know: engines' flags. Keys as in podman-systemd.unit(5). Pure.
-"""
+"""Profiles from a unit of systemd: a quadlet (podman-systemd.unit(5)), or a service with a start line. Pure."""
 
 from __future__ import annotations
 
@@ -134,12 +131,10 @@ def _words(value: str) -> list[str]:
     found = []
     for hit in _WORD.finditer(value):
         quoted = hit[1] if hit[1] is not None else hit[2]
-        found.append(_text(hit[3] if quoted is None else _unescaped(quoted)))
+        if quoted is not None:
+            quoted = re.sub(r"\\(.)", lambda hit: _ESCAPES.get(hit[1], hit[1]), quoted, flags=re.DOTALL)
+        found.append(_text(hit[3] if quoted is None else quoted))
     return found
-
-
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\(.)", lambda hit: _ESCAPES.get(hit[1], hit[1]), text, flags=re.DOTALL)
 
 
 def _text(value: str) -> str:

@@ -1,7 +1,6 @@
-"""Shell text as simple commands, parsed in one pass and never run.
+"""Shell text as simple commands, parsed in one pass and never run; what only a shell could know stays as it is written.
 
-What only a shell could know (the environment, `$(…)`) stays in the words as it is written. The standard library's
-shlex forgets which quotes a word had, and variables may be filled in only in unquoted and double-quoted words.
+The standard library's shlex forgets which quotes a word had, and variables are not filled in between single quotes.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ def unescaped(text: str) -> str:
 
 
 def split_fields(parts: list[str]) -> list[str]:
-    """Split the last part, the text of an unquoted variable, at its white space, as a shell does.
-
-    Returns the words that are complete; `parts` keeps what the next characters are added to.
-    """
+    """Split the last part, an unquoted variable's text, at its white space; return the words that are complete."""
     text = parts.pop()
     pieces = text.split()
     if not pieces:
@@ -109,9 +105,7 @@ class WordReader:
         self._at = len(self._text) if end < 0 else end
 
     def _word(self, *, in_array: bool = False, may_assign: bool = False) -> list[str]:
-        """Read the next word. An unquoted variable may give several, a whole `${NAME[@]}` as many as the array has,
-        `NAME=(…)` none.
-        """
+        """Read the next word: an unquoted variable may give several, `${NAME[@]}` its array's, `NAME=(…)` none."""
         self._count_word()
         parts: list[str] = []
         words: list[str] = []
@@ -352,7 +346,11 @@ class ShellReader(WordReader):
     """Parser of a whole script in one pass."""
 
     def __init__(self, text: str, variables: dict[str, Value], notes: ImportNotes, *, is_joined: bool = False) -> None:
-        super().__init__(_continued(text.replace("\r\n", "\n"), notes), variables, notes)
+        # a web page often has blanks between a backslash and its line's end
+        text, count = _BLANKS_BEHIND.subn("\\\n", text.replace("\r\n", "\n"))
+        if count:
+            notes.rewritten("\\", "with blanks behind it at a line's end; a shell would end the command there")
+        super().__init__(text, variables, notes)
         self._is_joined = is_joined
         self._brackets = 0
         """Round brackets of subshells that are open."""
@@ -433,14 +431,6 @@ class ShellReader(WordReader):
         self._heredocs.clear()
 
 
-def _continued(text: str, notes: ImportNotes) -> str:
-    """Take out the blanks between a backslash and its line's end, where a web page often has them."""
-    text, count = _BLANKS_BEHIND.subn("\\\n", text)
-    if count:
-        notes.rewritten("\\", "with blanks behind it at a line's end; a shell would end the command there")
-    return text
-
-
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 _DECLARING = ("export", "readonly", "local", "declare", "typeset")
 _STEERING = ("then", "do", "else", "{", "!", "time", "command", "builtin")
@@ -481,10 +471,9 @@ class Command(NamedTuple):
 def parse_commands(
     text: str, notes: ImportNotes, *, is_joined: bool = False, arguments: Sequence[str] = ()
 ) -> list[Command]:
-    """Parse every simple command in order, without its leading assignments and starters. Raises ProfileError.
+    """Parse each simple command without assignments and starters in front. Raises ProfileError.
 
-    `is_joined`: the lines of one command were joined before, comments between them included. `arguments`: what a text
-    of `sh -c` calls $1, $2 and so on.
+    `is_joined`: the lines of one command were joined before. `arguments`: $1, $2 and so on of a text of `sh -c`.
     """
     shell = _Shell(notes)
     if arguments:
@@ -524,8 +513,10 @@ class _Shell:
             elif words[0] in _STEERING:
                 words = words[1:]
             elif (after := _after_starter(words)) is not None:
-                self._note_starter(words[: len(words) - len(after)])
-                words = after
+                starter, words = words[: len(words) - len(after)], after
+                if len(starter) > 1 or starter[0] not in _PLAIN_STARTERS:
+                    why = "starts the engine in its own way; a profile has no key for it"
+                    self._notes.dropped(" ".join(starter), why)
             else:
                 break
         if not words:
@@ -549,10 +540,6 @@ class _Shell:
                 note_lost_text(name, self.variables.get(name, ""), value, self._notes)
         self.variables.update(given)
         return {}
-
-    def _note_starter(self, words: list[str]) -> None:
-        if len(words) > 1 or words[0] not in _PLAIN_STARTERS:
-            self._notes.dropped(" ".join(words), "starts the engine in its own way; a profile has no key for it")
 
     def _declare(self, how: str, words: list[str]) -> None:
         """Note exported names, with or without a value; the other declarations only assign."""

@@ -21,24 +21,9 @@ from sparkdash.domain.profile import MOST_NODES
 
 _KEY = re.compile(r"\{([A-Za-z_][\w-]*)\}")
 _READ = {
-    "sparkrun_version",
-    "recipe_version",
-    "name",
-    "description",
-    "model",
-    "model_revision",
-    "runtime",
-    "container",
-    "defaults",
-    "env",
-    "command",
-    "metadata",
-    "min_nodes",
-    "cluster_only",
-    "solo_only",
-    "mode",
-    "runtime_version",
-}
+    "sparkrun_version", "recipe_version", "name", "description", "model", "model_revision", "runtime", "container",
+    "defaults", "env", "command", "metadata", "min_nodes", "cluster_only", "solo_only", "mode", "runtime_version",
+}  # fmt: skip
 _WHY = {
     "build_args": "an import builds no image; `build` in the profile can say how it is built",
     "builder": "an import builds no image; `build` in the profile can say how it is built",
@@ -72,7 +57,6 @@ _FLAGS = {
 }
 _OF_VLLM = {"tensor_parallel": "tensor-parallel-size", "pipeline_parallel": "pipeline-parallel-size"}
 _SIZES = ("tensor-parallel-size", "pipeline-parallel-size", "tp-size", "pp-size", "tp_size", "pp_size")
-_MAX_PASSES = 5
 
 
 def import_sparkrun(text: str, name: str | None = None) -> Imported:
@@ -99,18 +83,15 @@ def _engine(recipe: dict[str, Any], notes: ImportNotes) -> tuple[Command, tuple[
 
 def _note_unread(recipe: dict[str, Any], notes: ImportNotes) -> None:
     for key in (key for key in recipe if key not in _READ):
-        if key == "mods":
-            _note_mods(recipe[key], notes)
+        if key == "mods":  # without one of them the recipe may not work
+            mods = recipe[key]
+            for mod in mods if isinstance(mods, list) else [mods] if mods else ():
+                why = "a patch that the recipe applies at start; bake it into the image (`build`)"
+                notes.dropped(f"mods: {mod}", why)
         elif key in _WHY:
             notes.dropped(key, _WHY[key])
         else:
             notes.unknown(key)
-
-
-def _note_mods(mods: Any, notes: ImportNotes) -> None:
-    """Name every mod: the recipe may not work without it. An empty list says nothing."""
-    for mod in mods if isinstance(mods, list) else [mods] if mods else ():
-        notes.dropped(f"mods: {mod}", "a patch that the recipe applies at start; bake it into the image (`build`)")
 
 
 def _command(recipe: dict[str, Any], notes: ImportNotes) -> str:
@@ -127,7 +108,7 @@ def _command(recipe: dict[str, Any], notes: ImportNotes) -> str:
 
 
 def _fill(text: str, values: dict[str, str], notes: ImportNotes) -> str:
-    for _ in range(_MAX_PASSES):
+    for _ in range(5):
         before, text = text, fill_variables(_KEY, text, values)
         if text == before:
             break
@@ -140,10 +121,7 @@ def _generated(recipe: dict[str, Any], defaults: dict[str, Any], values: dict[st
     """Build the command that the runtime would make of the defaults."""
     runtime = str(recipe.get("runtime") or "vllm")
     if runtime not in _PROGRAMS:
-        raise import_refused(
-            f"The recipe's runtime {runtime!r} is not known here.",
-            f"Known: {', '.join(_PROGRAMS)}.",
-        )
+        raise import_refused(f"The recipe's runtime {runtime!r} is not known here.", f"Known: {', '.join(_PROGRAMS)}.")
     names = _FLAGS.get(runtime, _OF_VLLM)
     words = [_PROGRAMS[runtime].replace("{model}", _quote(values["model"]))]
     for key, value in defaults.items():
@@ -192,9 +170,8 @@ def _spread(made: dict[str, Any], recipe: dict[str, Any], notes: ImportNotes) ->
         return _alone(made, ranks, notes)
     if nodes == 1 and (recipe.get("cluster_only") is True or recipe.get("mode") == "cluster" or ranks > 1):
         nodes = max(ranks, 2)
-        notes.note(
-            "nodes", f"{nodes} boxes, as each has one GPU; for one box, take the parallel sizes out and set it to 1"
-        )
+        why = f"{nodes} boxes, as each has one GPU; for one box, take the parallel sizes out and set it to 1"
+        notes.note("nodes", why)
     if nodes == 1:
         return made
     made["nodes"] = nodes

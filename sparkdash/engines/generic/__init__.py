@@ -50,18 +50,14 @@ class Generic(EngineAdapter):
         self.metrics = _metric_names(server.metrics)
         self.usage_on_request = server.usage_in_stream
         self.ranks_texts = server.kind is ServerKind.TEI
-        self.phrases = tuple(logs.phrase(line.stage, line.pattern, line.fraction) for line in server.log)
+        self.phrases = tuple(logs.Phrase(line.stage, line.pattern, line.fraction) for line in server.log)
         self.causes = tuple(logs.cause(one.code, one.pattern, one.message, one.hint) for one in server.failures)
 
     def of(self, profile: Profile) -> EngineAdapter:
         return Generic(server_of(profile))
 
     def container(self, profile: Profile, launch: LaunchContext) -> ContainerSpec:
-        """Build the container or process that runs the server.
-
-        Raises:
-            ProfileError: nothing tells the server its port, or what to run.
-        """
+        """Build what runs the server. Raises ProfileError: nothing tells the server its port, or what to run."""
         server, known = self._server, known_server(profile)
         command = profile.command or (known.command if known else ())
         args = argv.overlay_args(tuple(known.args.items()) if known else (), profile.args)

@@ -33,7 +33,7 @@ def atlas_speculation(args: Args) -> str | None:
     return _with_count("mtp" if has_heads else "speculative", args.get("num-drafts"))
 
 
-def lucebox_speculation(args: Args) -> str | None:
+def _lucebox_speculation(args: Args) -> str | None:
     """Describe LuceBox's: a drafting model, whose drafts may be a tree of so many tokens."""
     if args.get("ddtree"):
         budget = args.get("ddtree-budget")
@@ -43,10 +43,6 @@ def lucebox_speculation(args: Args) -> str | None:
 
 def _with_count(method: str, drafts: ArgValue | None) -> str:
     return method if drafts is None else f"{method} k={drafts}"
-
-
-NO_ARGS: Mapping[str, ArgValue] = MappingProxyType({})
-NO_ENV: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +55,9 @@ class KnownServer:
     """Document and date of the description."""
     command: tuple[str, ...] = ()
     """Program with its first words, for a profile without `command`."""
-    args: Mapping[str, ArgValue] = field(default_factory=lambda: NO_ARGS)
+    args: Mapping[str, ArgValue] = field(default_factory=dict)
     """Flags that the server needs to be reachable, and to be called by the profile's name."""
-    env: Mapping[str, str] = field(default_factory=lambda: NO_ENV)
+    env: Mapping[str, str] = field(default_factory=dict)
     context_env: str | None = None
     """Variable that tells the server the profile's `context`."""
     shm_size: str | None = None
@@ -115,7 +111,7 @@ _LUCEBOX = KnownServer(
     source="Luce-Org/lucebox-hub, server/README.md and http_server.cpp, July 2026",
     command=("dflash_server", "{target}"),
     args={"host": "127.0.0.1", "port": "{port}", "model-name": "{name}"},
-    speculation=lucebox_speculation,
+    speculation=_lucebox_speculation,
     spec=ServerSpec(
         kind=ServerKind.LUCEBOX,
         routes=(ServerRoute.CHAT, ServerRoute.RESPONSES, ServerRoute.MESSAGES),
@@ -186,19 +182,7 @@ _NIM = KnownServer(
     ),
 )
 
-LANGUAGE: Mapping[ServerKind, KnownServer] = MappingProxyType(
-    {
-        ServerKind.ATLAS: _ATLAS,
-        ServerKind.LUCEBOX: _LUCEBOX,
-        ServerKind.OLLAMA: _OLLAMA,
-        ServerKind.TABBYAPI: _TABBYAPI,
-        ServerKind.NIM: _NIM,
-    }
-)
-
-
 _ROUTES = (ServerRoute.IMAGES, ServerRoute.IMAGE_EDITS)
-_NO_METRICS = ServerMetrics(path=None)
 
 _SD_CPP = KnownServer(
     title="stable-diffusion.cpp",
@@ -209,7 +193,7 @@ _SD_CPP = KnownServer(
         kind=ServerKind.SD_CPP,
         routes=_ROUTES,
         health="/v1/models",
-        metrics=_NO_METRICS,
+        metrics=NO_METRICS,
         log=(
             LogStage(stage="weights", pattern=r"loading (?:diffusion |)model|loading tensors"),
             LogStage(stage="ready", pattern=r"listening on", fraction=1.0),
@@ -228,15 +212,10 @@ _SGLANG = KnownServer(
         routes=_ROUTES,
         health="/models",  # one object about the model, and no list
         models=None,
-        metrics=_NO_METRICS,
+        metrics=NO_METRICS,
         log=(LogStage(stage="http", pattern=r"Application startup complete|Uvicorn running on"),),
     ),
 )
-
-PICTURES: Mapping[ServerKind, KnownServer] = MappingProxyType(
-    {ServerKind.SD_CPP: _SD_CPP, ServerKind.SGLANG_DIFFUSION: _SGLANG}
-)
-
 
 _UVICORN = (LogStage(stage="http", pattern=r"Application startup complete|Uvicorn running on"),)
 
@@ -253,7 +232,7 @@ _SPEACHES = KnownServer(
     spec=ServerSpec(
         kind=ServerKind.SPEACHES,
         routes=(ServerRoute.TRANSCRIPTIONS, ServerRoute.TRANSLATIONS),
-        metrics=_NO_METRICS,
+        metrics=NO_METRICS,
         log=_UVICORN,
     ),
 )
@@ -266,7 +245,7 @@ _PARAKEET = KnownServer(
         port=8000,
         routes=(ServerRoute.TRANSCRIPTIONS,),
         health="/healthz",
-        metrics=_NO_METRICS,
+        metrics=NO_METRICS,
         log=_UVICORN,
     ),
 )
@@ -279,15 +258,10 @@ _KOKORO = KnownServer(
         port=8880,
         routes=(ServerRoute.SPEECH,),
         ready_with={"voice": "af_bella"},
-        metrics=_NO_METRICS,
+        metrics=NO_METRICS,
         log=_UVICORN,
     ),
 )
-
-SOUND: Mapping[ServerKind, KnownServer] = MappingProxyType(
-    {ServerKind.SPEACHES: _SPEACHES, ServerKind.PARAKEET: _PARAKEET, ServerKind.KOKORO: _KOKORO}
-)
-
 
 _TEI = KnownServer(
     title="Text Embeddings Inference",
@@ -327,15 +301,15 @@ _INFINITY = KnownServer(
     spec=ServerSpec(
         kind=ServerKind.INFINITY,
         routes=(ServerRoute.EMBEDDINGS,),
-        metrics=ServerMetrics(path=None),  # its figures are those of its HTTP server
+        metrics=NO_METRICS,  # its figures are those of its HTTP server
         log=(LogStage(stage="ready", pattern=r"Application startup complete", fraction=1.0),),
     ),
 )
 
-VECTORS: Mapping[ServerKind, KnownServer] = MappingProxyType({ServerKind.TEI: _TEI, ServerKind.INFINITY: _INFINITY})
-
-
-KNOWN: Mapping[ServerKind, KnownServer] = MappingProxyType({**LANGUAGE, **VECTORS, **SOUND, **PICTURES})
+_ALL = (
+    _ATLAS, _LUCEBOX, _OLLAMA, _TABBYAPI, _NIM, _TEI, _INFINITY, _SPEACHES, _PARAKEET, _KOKORO, _SD_CPP, _SGLANG,
+)  # fmt: skip
+KNOWN: Mapping[ServerKind, KnownServer] = MappingProxyType({one.spec.kind: one for one in _ALL if one.spec.kind})
 
 
 def known_server(profile: Profile) -> KnownServer | None:

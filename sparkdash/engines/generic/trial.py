@@ -1,7 +1,4 @@
-"""Trials: the smallest request that proves that a server's model works, one for each route.
-
-Owns: the requests, and what an answer must contain. Must not know how they are sent, or when. Pure.
-"""
+"""Trials: the smallest request that proves that a server's model works, one for each route. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +16,6 @@ from sparkdash.domain.request import ROUTE_PATHS, ServerRoute
 TEXT = "Count from one to five."
 BOUNDARY = "sparkdash-trial"
 _RATE = 16_000
-_SILENCE_S = 0.5
-_PICTURE = "256x256"
 _SHOWN = 120
 
 
@@ -42,20 +37,18 @@ def trial_of(server: ServerSpec, model: str) -> Trial | None:
     if chosen == "health":
         return None
     wanted = (chosen,) if isinstance(chosen, ServerRoute) else server.routes
-    route = next((route for route in wanted if route in _TRIALS), None)
+    route = next((route for route in wanted if route in PROVABLE), None)
     if route is None:
         return None
-    content_type, body, fault = _TRIALS[route](model)
-    if server.ready_with and content_type == _JSON:
-        body = json.dumps({**json.loads(body), **server.ready_with}).encode()
-    return Trial(route, server.paths.get(route, ROUTE_PATHS[route]), content_type, body, fault)
+    path = server.paths.get(route, ROUTE_PATHS[route])
+    if route in _ASKED:
+        values, fault = _ASKED[route]
+        return Trial(route, path, _JSON, json.dumps({"model": model, **values, **server.ready_with}).encode(), fault)
+    fault = _judge(lambda answer: None if isinstance(answer, dict) and "text" in answer else "its answer has no `text`")
+    return Trial(route, path, f"multipart/form-data; boundary={BOUNDARY}", _recording(model), fault)
 
 
-_JSON = "application/json"
-_Made = tuple[str, bytes, Callable[[str, bytes], str | None]]
-
-
-def _posted(values: Mapping[str, Any], fault: Callable[[Any], str | None]) -> _Made:
+def _judge(fault: Callable[[Any], str | None]) -> Callable[[str, bytes], str | None]:
     def judge(_kind: str, body: bytes) -> str | None:
         try:
             answer = json.loads(body)
@@ -65,32 +58,16 @@ def _posted(values: Mapping[str, Any], fault: Callable[[Any], str | None]) -> _M
             return f"it answered the error {_short(json.dumps(answer['error']).encode())}"
         return fault(answer)
 
-    return _JSON, json.dumps(values).encode(), judge
+    return judge
 
 
-def _chat(model: str) -> _Made:
-    said = [{"role": "user", "content": TEXT}]
-    values = {"model": model, "messages": said, "max_tokens": 16, "temperature": 0}
-    return _posted(values, lambda answer: _missing(_first(answer, "choices"), "choices"))
+def _first(answer: Any, key: str) -> Any:
+    rows = answer.get(key) if isinstance(answer, dict) else None
+    return rows[0] if isinstance(rows, list) and rows else None
 
 
-def _completion(model: str) -> _Made:
-    values = {"model": model, "prompt": TEXT, "max_tokens": 16, "temperature": 0}
-    return _posted(values, lambda answer: _missing(_first(answer, "choices"), "choices"))
-
-
-def _response(model: str) -> _Made:
-    values = {"model": model, "input": TEXT, "max_output_tokens": 16}
-    return _posted(values, lambda answer: _missing(_first(answer, "output"), "output"))
-
-
-def _message(model: str) -> _Made:
-    values = {"model": model, "messages": [{"role": "user", "content": TEXT}], "max_tokens": 16}
-    return _posted(values, lambda answer: None if _is_list(answer, "content") else "its answer has no `content`")
-
-
-def _embedding(model: str) -> _Made:
-    return _posted({"model": model, "input": "one"}, _embedding_fault)
+def _judge_first(key: str) -> Callable[[str, bytes], str | None]:
+    return _judge(lambda answer: None if _first(answer, key) is not None else f"its answer has no `{key}`")
 
 
 def _embedding_fault(answer: Any) -> str | None:
@@ -102,37 +79,10 @@ def _embedding_fault(answer: Any) -> str | None:
     return "its embedding is all zeros" if numbers and not any(numbers) else None
 
 
-def _rerank(model: str) -> _Made:
-    # `texts` is what Text Embeddings Inference calls the documents
-    documents = ["a cat", "a stone"]
-    values = {"model": model, "query": "an animal", "documents": documents, "texts": documents}
-    return _posted(values, _rerank_fault)
-
-
 def _rerank_fault(answer: Any) -> str | None:
     rows = answer if isinstance(answer, list) else answer.get("results") if isinstance(answer, dict) else None
     scored = [row for row in rows or () if isinstance(row, dict) and {"score", "relevance_score"} & row.keys()]
     return None if len(scored) == 2 else "its answer holds no score for each document"
-
-
-def _score(model: str) -> _Made:
-    values = {"model": model, "text_1": "an animal", "text_2": ["a cat", "a stone"]}
-    return _posted(values, lambda answer: _missing(_first(answer, "data"), "data"))
-
-
-def _speech(model: str) -> _Made:
-    values = {"model": model, "input": "One.", "voice": "default", "response_format": "wav"}
-    return _JSON, json.dumps(values).encode(), _sound_fault
-
-
-def _sound_fault(kind: str, body: bytes) -> str | None:
-    if not body or kind.partition(";")[0].strip().lower() == _JSON:
-        return f"it answered no sound but {_short(body)}"
-    return None
-
-
-def _picture(model: str) -> _Made:
-    return _posted({"model": model, "prompt": "a grey square", "n": 1, "size": _PICTURE}, _picture_fault)
 
 
 def _picture_fault(answer: Any) -> str | None:
@@ -141,22 +91,24 @@ def _picture_fault(answer: Any) -> str | None:
     return None if has_one else "its answer holds no picture"
 
 
-def _transcription(model: str) -> _Made:
-    fields = (("model", model), ("response_format", "json"))
+def _message_fault(answer: Any) -> str | None:
+    has_one = isinstance(answer, dict) and isinstance(answer.get("content"), list)
+    return None if has_one else "its answer has no `content`"
+
+
+def _recording(model: str) -> bytes:
     parts = [
         f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
-        for name, value in fields
+        for name, value in (("model", model), ("response_format", "json"))
     ]
     head = (
         f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="silence.wav"\r\n'
         "Content-Type: audio/wav\r\n\r\n"
     )
-    body = b"".join((*parts, head.encode(), silence(), f"\r\n--{BOUNDARY}--\r\n".encode()))
-    _, _, judge = _posted({}, lambda answer: None if _has(answer, "text") else "its answer has no `text`")
-    return f"multipart/form-data; boundary={BOUNDARY}", body, judge
+    return b"".join((*parts, head.encode(), silence(), f"\r\n--{BOUNDARY}--\r\n".encode()))
 
 
-def silence(seconds: float = _SILENCE_S) -> bytes:
+def silence(seconds: float = 0.5) -> bytes:
     """Return a WAV file of silence: mono, 16 bits, 16 kHz."""
     file = io.BytesIO()
     with wave.open(file, "wb") as sound:
@@ -167,41 +119,33 @@ def silence(seconds: float = _SILENCE_S) -> bytes:
     return file.getvalue()
 
 
-def _first(answer: Any, key: str) -> Any:
-    rows = answer.get(key) if isinstance(answer, dict) else None
-    return rows[0] if isinstance(rows, list) and rows else None
-
-
-def _is_list(answer: Any, key: str) -> bool:
-    return isinstance(answer, dict) and isinstance(answer.get(key), list)
-
-
-def _has(answer: Any, key: str) -> bool:
-    return isinstance(answer, dict) and key in answer
-
-
-def _missing(found: Any, key: str) -> str | None:
-    return None if found is not None else f"its answer has no `{key}`"
-
-
 def _short(body: bytes) -> str:
     text = body[: 4 * _SHOWN].decode("utf-8", "replace")
     return "nothing" if not text else text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
-_TRIALS: Mapping[ServerRoute, Callable[[str], _Made]] = MappingProxyType(
+def _sound_fault(kind: str, body: bytes) -> str | None:
+    if not body or kind.partition(";")[0].strip().lower() == _JSON:
+        return f"it answered no sound but {_short(body)}"
+    return None
+
+
+_JSON = "application/json"
+_SAID = [{"role": "user", "content": TEXT}]
+_PETS = ["a cat", "a stone"]
+_ASKED: Mapping[ServerRoute, tuple[Mapping[str, Any], Callable[[str, bytes], str | None]]] = MappingProxyType(
     {
-        ServerRoute.CHAT: _chat,
-        ServerRoute.COMPLETIONS: _completion,
-        ServerRoute.RESPONSES: _response,
-        ServerRoute.MESSAGES: _message,
-        ServerRoute.EMBEDDINGS: _embedding,
-        ServerRoute.RERANK: _rerank,
-        ServerRoute.SCORE: _score,
-        ServerRoute.TRANSCRIPTIONS: _transcription,
-        ServerRoute.TRANSLATIONS: _transcription,
-        ServerRoute.SPEECH: _speech,
-        ServerRoute.IMAGES: _picture,
+        ServerRoute.CHAT: ({"messages": _SAID, "max_tokens": 16, "temperature": 0}, _judge_first("choices")),
+        ServerRoute.COMPLETIONS: ({"prompt": TEXT, "max_tokens": 16, "temperature": 0}, _judge_first("choices")),
+        ServerRoute.RESPONSES: ({"input": TEXT, "max_output_tokens": 16}, _judge_first("output")),
+        ServerRoute.MESSAGES: ({"messages": _SAID, "max_tokens": 16}, _judge(_message_fault)),
+        ServerRoute.EMBEDDINGS: ({"input": "one"}, _judge(_embedding_fault)),
+        # `texts` is what Text Embeddings Inference calls the documents
+        ServerRoute.RERANK: ({"query": "an animal", "documents": _PETS, "texts": _PETS}, _judge(_rerank_fault)),
+        ServerRoute.SCORE: ({"text_1": "an animal", "text_2": _PETS}, _judge_first("data")),
+        ServerRoute.SPEECH: ({"input": "One.", "voice": "default", "response_format": "wav"}, _sound_fault),
+        ServerRoute.IMAGES: ({"prompt": "a grey square", "n": 1, "size": "256x256"}, _judge(_picture_fault)),
     }
 )
-PROVABLE = frozenset(_TRIALS)
+"""JSON that each route is asked beside `model`, and the judge of its answer."""
+PROVABLE = frozenset((*_ASKED, ServerRoute.TRANSCRIPTIONS, ServerRoute.TRANSLATIONS))

@@ -17,7 +17,7 @@ from sparkdash.engines.adapter import POOLING, CommandLine, Counting, EngineAdap
 from sparkdash.engines.argv import ListArgs, lookup, parse_token_count
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_table import FlagSource, FlagSyntax, KnownFlags
-from sparkdash.engines.logs import phrase
+from sparkdash.engines.logs import Phrase
 from sparkdash.engines.memory_terms import (
     GGML_BITS,
     NO_TARGET,
@@ -41,13 +41,13 @@ STEP = 512
 
 # In single-model mode the log tells no percentage.
 PHRASES = (
-    phrase("weights", r"load_model: loading (?:draft )?model '|loading draft model '", 0.0),
-    phrase("weights", r"load_tensors: offloaded \d+/\d+ layers"),
-    phrase("kv", r"llama_kv_cache\w*: +size = +[\d.]+ MiB"),
-    phrase("warmup", r"warming up the model"),
-    phrase("kv", r"initializing, n_slots = \d+, n_ctx_slot = \d+", 1.0),
-    phrase("http", r"model loaded$|HTTP server is listening"),
-    phrase("ready", r"(?:server is |router server is )?listening on http\S+", 1.0),
+    Phrase("weights", r"load_model: loading (?:draft )?model '|loading draft model '", 0.0),
+    Phrase("weights", r"load_tensors: offloaded \d+/\d+ layers"),
+    Phrase("kv", r"llama_kv_cache\w*: +size = +[\d.]+ MiB"),
+    Phrase("warmup", r"warming up the model"),
+    Phrase("kv", r"initializing, n_slots = \d+, n_ctx_slot = \d+", 1.0),
+    Phrase("http", r"model loaded$|HTTP server is listening"),
+    Phrase("ready", r"(?:server is |router server is )?listening on http\S+", 1.0),
 )
 
 # The target's cache is made before a drafter's.
@@ -276,10 +276,7 @@ class LlamaCpp(EngineAdapter):
         return hit and (hit[1] if hit[1] == hit[2] else f"{hit[1]}/{hit[2]}")
 
     def memory_terms(self, profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
-        """Terms of llama.cpp: the cache holds --ctx-size tokens in all, shared by --parallel slots.
-
-        0 or none means the model's own context.
-        """
+        """Terms of llama.cpp: all slots share a cache of --ctx-size tokens; 0 is the model's own context."""
         profile = with_variables(profile)
         model = _drafter(profile)
         yield from loaded_terms(profile, facts, Drafting("mtp", str(model) if model else None))

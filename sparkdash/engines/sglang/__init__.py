@@ -17,7 +17,7 @@ from sparkdash.engines.adapter import POOLING, CommandLine, Counting, EngineAdap
 from sparkdash.engines.argv import ListArgs, lookup, parse_share, parse_token_count, version_of
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_table import FlagSource, FlagSyntax
-from sparkdash.engines.logs import phrase
+from sparkdash.engines.logs import Phrase
 from sparkdash.engines.memory_terms import Drafting, Facts, cache_term, loaded_terms, share_term
 from sparkdash.engines.probes import MetricNames, Probes
 from sparkdash.engines.proposal import SEQUENCES, SHARE, KnownImage, KvCachePlan, MemoryBudget, Proposal, cache_reason
@@ -54,19 +54,19 @@ LISTS = ListArgs(
 """Every flag with nargs "+" or "*" in the server arguments of SGLang 0.5.3 to 0.5.23."""
 
 PHRASES = (
-    phrase("weights", r"Load weight begin\. avail mem=", 0.0),
-    phrase(
+    Phrase("weights", r"Load weight begin\. avail mem=", 0.0),
+    Phrase(
         "weights",
         r"(?:Loading safetensors checkpoint shards|Multi-thread loading shards): +(?P<pct>\d+)% Completed"
         r" \| (?P<done>\d+)/(?P<total>\d+)",
     ),
-    phrase("weights", r"Load weight end\.(?: elapsed=(?P<took>[\d.]+) s)?", 1.0),
-    phrase("kv", r"KV Cache is allocated\. (?:dtype: \S+ )?#tokens: \d+|Memory pool end", 1.0),
-    phrase("graphs", r"Capturing batches \(bs=\d+[^)]*\)(?:: +(?P<pct>\d+)%)?"),
-    phrase("graphs", r"Capture .*begin", 0.0),
-    phrase("graphs", r"Capture .*end\b(?:\. (?:Time elapsed: |elapsed=)(?P<took>[\d.]+) s)?", 1.0),
-    phrase("warmup", r"Application startup complete"),  # uvicorn is up, SGLang's own warm-up request runs
-    phrase("ready", r"The server is fired up and ready to roll!", 1.0),
+    Phrase("weights", r"Load weight end\.(?: elapsed=(?P<took>[\d.]+) s)?", 1.0),
+    Phrase("kv", r"KV Cache is allocated\. (?:dtype: \S+ )?#tokens: \d+|Memory pool end", 1.0),
+    Phrase("graphs", r"Capturing batches \(bs=\d+[^)]*\)(?:: +(?P<pct>\d+)%)?"),
+    Phrase("graphs", r"Capture .*begin", 0.0),
+    Phrase("graphs", r"Capture .*end\b(?:\. (?:Time elapsed: |elapsed=)(?P<took>[\d.]+) s)?", 1.0),
+    Phrase("warmup", r"Application startup complete"),  # uvicorn is up, SGLang's own warm-up request runs
+    Phrase("ready", r"The server is fired up and ready to roll!", 1.0),
 )
 
 KV = re.compile(r"Using KV cache dtype: torch\.(\w+)|KV Cache is allocated\. dtype: torch\.(\w+)")
@@ -214,7 +214,7 @@ class Sglang(EngineAdapter):
     def memory_terms(self, profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
         """Terms of SGLang: mem_fraction_static holds weights and KV pool, max_total_tokens caps it (server_args.py).
 
-        SGLang takes the share of what is free when it starts: the share of the whole box is the upper bound.
+        Its share is of what is free when it starts: of the whole box, it is the upper bound.
         """
         held = parse_token_count(lookup(profile.args, "max-total-tokens"))
         if held is not None:

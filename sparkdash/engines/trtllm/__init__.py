@@ -14,7 +14,7 @@ from sparkdash.engines.adapter import CommandLine, EngineAdapter, HelpCommand
 from sparkdash.engines.argv import lookup, parse_share, parse_token_count
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_table import FlagSource, FlagSyntax
-from sparkdash.engines.logs import phrase
+from sparkdash.engines.logs import Phrase
 from sparkdash.engines.memory_terms import Facts, weights_term
 from sparkdash.engines.probes import MetricNames, Probes
 from sparkdash.errors import ProfileError
@@ -26,25 +26,21 @@ OPTION_FILES = ("extra-llm-api-options", "config")
 """Flags that name a YAML file of further options. Metrics need `return_perf_metrics: true` in it."""
 
 PHRASES = (
-    phrase("weights", r"Use [\d.]+ GB for model weights", 0.0),
-    phrase("weights", r"Loading safetensors weights in parallel: +(?P<pct>\d+)%"),
-    phrase("weights", r"Loading weights: +(?P<pct>\d+)%\|[^|]*\| (?P<done>\d+)/(?P<total>\d+)"),
-    phrase("weights", r"Model init total -- [\d.]+s", 1.0),
-    phrase("kv", r"Allocated [\d.]+ GiB for max tokens in paged KV cache \(\d+\)"),  # twice: the first only probes
-    phrase("compile", r"Autotuning process starts", 0.0),
-    phrase("compile", r"Autotuning process ends", 1.0),
-    phrase("graphs", r"Creating CUDA graph instances for \d+ batch sizes", 0.0),
-    phrase("graphs", r"Run generation only CUDA graph warmup for batch size=\d+"),
-    phrase("ready", r"Application startup complete", 1.0),
+    Phrase("weights", r"Use [\d.]+ GB for model weights", 0.0),
+    Phrase("weights", r"Loading safetensors weights in parallel: +(?P<pct>\d+)%"),
+    Phrase("weights", r"Loading weights: +(?P<pct>\d+)%\|[^|]*\| (?P<done>\d+)/(?P<total>\d+)"),
+    Phrase("weights", r"Model init total -- [\d.]+s", 1.0),
+    Phrase("kv", r"Allocated [\d.]+ GiB for max tokens in paged KV cache \(\d+\)"),  # twice: the first only probes
+    Phrase("compile", r"Autotuning process starts", 0.0),
+    Phrase("compile", r"Autotuning process ends", 1.0),
+    Phrase("graphs", r"Creating CUDA graph instances for \d+ batch sizes", 0.0),
+    Phrase("graphs", r"Run generation only CUDA graph warmup for batch size=\d+"),
+    Phrase("ready", r"Application startup complete", 1.0),
 )
 
 
 class TrtLlm(EngineAdapter):
-    """Adapter of TensorRT-LLM's `trtllm-serve`.
-
-    Its speculation is set in the file of further options, which is not read here; no line of its log names the type of
-    the KV cache.
-    """
+    """Adapter of `trtllm-serve`. Its file of further options, with the speculation, is not read."""
 
     kind = EngineKind.TRTLLM
     title = "TensorRT-LLM"

@@ -80,13 +80,9 @@ MEMORY_VARIABLES = {
 BLOCK = 16
 """Tokens per KV block without --block-size: vLLM's default on CUDA."""
 HOST_BYTES = int(5.6 * GIB)
-"""Memory beyond the share that vLLM counts: its host side and CUDA graphs on a GB10
-(GLM-5.3-Flash-EXL3-2x-DGX-Sparks#118).
-"""
+"""Memory beyond the share: host side and CUDA graphs on a GB10 (GLM-5.3-Flash-EXL3-2x-DGX-Sparks#118)."""
 LOADER_BYTES = int(4.4 * GIB)
-"""Memory that the instanttensor loader keeps: 15.0 against 10.6 GiB of KV cache
-(GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204).
-"""
+"""Memory of the instanttensor loader: 15.0 or 10.6 GiB of KV cache (GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204)."""
 FAST_LOADER = (0, 22)
 """Version from which fastsafetensors is among its dependencies."""
 READ = "Read, since a Spark copies slowly out of mapped files (vcruz305/vllm-exl3 PR#28)."
@@ -193,10 +189,7 @@ class Vllm(VllmSurface):
     memory_variables: Mapping[str, int | None] = MappingProxyType(MEMORY_VARIABLES)
 
     def memory_terms(self, profile: Profile, facts: Facts, box_bytes: int | None) -> Iterator[Term]:
-        """Terms of vLLM: ceil(total x share) (`request_memory` in v1/worker/utils.py).
-
-        --kv-cache-memory-bytes sizes the cache by itself.
-        """
+        """Terms of vLLM: ceil(total x share) (`request_memory` in v1/worker/utils.py), or a cache by its own flag."""
         size = parse_size(lookup(profile.args, "kv-cache-memory-bytes"))
         blocks = parse_token_count(lookup(profile.args, "num-gpu-blocks-override"))
         if size is not None:
@@ -224,11 +217,9 @@ class Vllm(VllmSurface):
         return overhead_term(profile, measured=True)
 
     def sizes_by_free_memory(self, profile: Profile) -> bool:
-        """Whether vLLM sizes its cache by free memory.
+        """Whether its cache shrinks as free memory falls while it profiles; it aborts when that grew.
 
-        It subtracts the fall of free memory between its start and its profiling from its KV cache, unless
-        --kv-cache-memory-bytes sets the cache's size (v1/worker/gpu_worker.py, `determine_available_memory`). It aborts
-        when free memory grew.
+        `determine_available_memory` in v1/worker/gpu_worker.py; not where --kv-cache-memory-bytes sets the size.
         """
         return profile.gpu and parse_size(lookup(profile.args, "kv-cache-memory-bytes")) is None
 
@@ -240,8 +231,8 @@ class Vllm(VllmSurface):
         self, proposal: Proposal, facts: WeightFacts, cache: KvCachePlan | None, box: MemoryBudget
     ) -> None:
         _propose_memory(proposal, facts, cache, box)
-        why = "NVIDIA's recipes for a Spark; a cache sized in bytes switches vLLM's own limits off, so keep it at 16 or less."
-        proposal.arg("max-num-seqs", SEQUENCES, why)
+        why = "NVIDIA's recipes for a Spark; a cache sized in bytes switches vLLM's own limits off, so keep it at"
+        proposal.arg("max-num-seqs", SEQUENCES, f"{why} 16 or less.")
         why = "A prompt is computed in steps of so many tokens. Larger steps take memory that nobody has counted."
         proposal.arg("max-num-batched-tokens", STEP, why)
         _propose_backend(proposal, facts)
@@ -286,7 +277,7 @@ class Vllm(VllmSurface):
     def needs_fixes(self, version: tuple[int, ...] | None, *, harmony: bool) -> frozenset[FixName]:
         """Before 0.23 it refuses requests of Claude Code (2026); before 0.25, and for gpt-oss, unknown tool types.
 
-        0.32 renames the role `developer` itself, where the model's template does not have it.
+        0.32 renames the role `developer` itself.
         """
         known = version or (999,)
         found = frozenset({FixName.DEVELOPER_AS_SYSTEM}) if known < (0, 32) and not harmony else NO_FIXES

@@ -1,7 +1,6 @@
-"""vLLM flags by version, as far as they were checked.
+"""vLLM flags that common recipes have and a version refuses, with their replacements.
 
-Owns: flags in common recipes that a version refuses, with their replacements. Read in the argument parsers of the
-wheels 0.16.0 0.17.0 0.18.0 0.19.0 0.20.0 0.22.1 0.26.0 0.29.0 0.33.0. A flag that is not listed is not judged. Pure.
+Read in the argument parsers of the wheels 0.16.0 0.17.0 0.18.0 0.19.0 0.20.0 0.22.1 0.26.0 0.29.0 0.33.0. Pure.
 """
 
 from __future__ import annotations
@@ -95,11 +94,7 @@ def never_known(profile: Profile) -> list[str]:
 
 
 def refuse_known_bad(profile: Profile) -> None:
-    """Refuse a command line that vLLM would refuse.
-
-    Raises:
-        ProfileError: names every such flag; the hint shows the rewrite.
-    """
+    """Refuse a command line that vLLM would refuse, by a ProfileError with the rewrite."""
     if wrong := never_known(profile):
         raise ProfileError(
             f"Profile {profile.name} uses {', '.join(wrong)}, which vLLM does not have.",
@@ -115,10 +110,9 @@ def refuse_known_bad(profile: Profile) -> None:
 
 
 def is_quiet(profile: Profile, known: KnownFlags | None) -> bool:
-    """Whether this vLLM can leave paths out of its access log.
+    """Whether this vLLM can leave paths out of its access log: by its own `--help`, else from 0.17 on.
 
-    Its own `--help` decides; else the version: 0.16 can (vLLM PR #30011) and 0.15.1 cannot. Some builds named 0.16 are
-    older than that change. Without a version the answer is no.
+    Some builds named 0.16 are older than the flag (vLLM PR #30011).
     """
     if known is not None:
         return known.has("disable-access-log-for-endpoints")

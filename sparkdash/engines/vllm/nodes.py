@@ -1,7 +1,4 @@
-"""vLLM on several nodes: its own launch, one process a node (0.16 and newer), and over Ray.
-
-Owns: the flags of each rank. Must not know: containers, addresses. Pure.
-"""
+"""vLLM on several nodes: its own launch, one process a node (0.16 and newer), and over Ray. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from sparkdash.domain.profile import Profile
 from sparkdash.engines import nodes
 from sparkdash.engines.argv import lookup
 from sparkdash.engines.containers import LaunchContext
-from sparkdash.engines.logs import phrase
+from sparkdash.engines.logs import Phrase
 from sparkdash.engines.vllm import ray
 from sparkdash.errors import ProfileError
 
@@ -27,22 +24,18 @@ _OF_SERVER = ("--host", "--port", "--api-server-count")
 
 PHRASES = (
     *ray.PHRASES,
-    phrase("nodes", r"Launching vLLM \(v\S+\) headless multiproc executor, with head node address", 0.0),
+    Phrase("nodes", r"Launching vLLM \(v\S+\) headless multiproc executor, with head node address", 0.0),
     # Said before the rank waits for the others, and when all are there (seen in 0.32).
-    phrase("nodes", r"world_size=(?!1 )\d+ rank=\d+ local_rank=\d+ distributed_init_method=\S+ backend=\w+"),
-    phrase("nodes", r"rank \d+ in world size (?!1 )\d+ is assigned as DP rank", 1.0),
-    phrase("nodes", r"Connecting to existing Ray cluster at address"),
-    phrase("nodes", r"Waiting for creating a placement group of specs for"),
+    Phrase("nodes", r"world_size=(?!1 )\d+ rank=\d+ local_rank=\d+ distributed_init_method=\S+ backend=\w+"),
+    Phrase("nodes", r"rank \d+ in world size (?!1 )\d+ is assigned as DP rank", 1.0),
+    Phrase("nodes", r"Connecting to existing Ray cluster at address"),
+    Phrase("nodes", r"Waiting for creating a placement group of specs for"),
 )
 """Lines of a start on several nodes; a worker says nothing after its weights and graphs."""
 
 
 def build_containers(profile: Profile, launch: LaunchContext, command: Sequence[str]) -> ContainerSpec:
-    """Build the containers of all nodes from the command for one node.
-
-    Raises:
-        ProfileError: as `nodes.refuse_unfit`, or an executor that has no launch over nodes.
-    """
+    """Build the containers of all nodes from the command for one. Raises ProfileError: it cannot be started there."""
     nodes.refuse_unfit(profile, launch)
     backend = lookup(profile.args, BACKEND) or NATIVE
     # Ranks tell each other this address: https://docs.vllm.ai/en/stable/serving/parallelism_scaling
@@ -57,9 +50,8 @@ def build_containers(profile: Profile, launch: LaunchContext, command: Sequence[
                 code="nodes_unsupported",
                 hint=f"Write `{BACKEND}: mp`, or `topologies: [switch]`.",
             )
-        return nodes.build_containers(
-            profile, launch, _over_ray(profile, launch, command), [_quiet(one) for one in env]
-        )
+        variables = [{**ray.ENVIRONMENT, **one} for one in env]
+        return nodes.build_containers(profile, launch, _over_ray(profile, launch, command), variables)
     if backend == NATIVE:
         return nodes.build_containers(profile, launch, _native(profile, launch, command), env)
     raise ProfileError(
@@ -77,10 +69,6 @@ def _peer_map(profile: Profile, launch: Sequence[NodeLaunch], rank: int) -> dict
         return {}
     opposite = {"B12X_ROCE_OPPOSITE_PATHS": "2"} if len(launch) == 4 else {}
     return {"B12X_ROCE_PEER_HCA_MAP": found} | opposite
-
-
-def _quiet(variables: dict[str, str]) -> dict[str, str]:
-    return {**ray.ENVIRONMENT, **variables}
 
 
 def _over_ray(profile: Profile, launch: LaunchContext, command: Sequence[str]) -> list[list[str]]:

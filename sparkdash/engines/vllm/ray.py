@@ -1,8 +1,7 @@
 """Shell programs that make a Ray cluster out of an engine's containers, and then become the engine's server.
 
-Owns: joining, the wait for it, and the words that the log says about it. Must not know: engines' flags, how containers
-are run. The head's shell ends as the server itself, so that the container's state and log are the server's. A worker's
-shell ends with the raylet on its node, which gives up one minute after it lost the head (Ray 2.60). Pure.
+The head's shell ends as the server itself, so that the container's state and log are the server's. A worker's ends with
+the raylet on its node, which gives up one minute after it lost the head (Ray 2.60). Pure.
 """
 
 from __future__ import annotations
@@ -11,15 +10,13 @@ import shlex
 from collections.abc import Sequence
 
 from sparkdash.domain.node import NodeLaunch
-from sparkdash.engines.logs import phrase
+from sparkdash.engines.logs import Phrase
 
 PORT = 6379
 """Ray's own default for the port of its control store, used where no free port was chosen."""
 
 JOIN_S = 600
-"""Longest wait of the head for the other nodes in seconds. Raylets took 11 to 17 s on two busy cores; a worker whose
-box reads a large image for the first time takes minutes.
-"""
+"""Longest wait for the other nodes in seconds: a box that reads a large image for the first time takes minutes."""
 
 SHELL = "/bin/sh"
 _RAYLET = "raylet"
@@ -37,9 +34,9 @@ ENVIRONMENT = {
 }
 
 PHRASES = (
-    phrase("nodes", r"sparkdash: starting Ray", 0.0),
-    phrase("nodes", r"sparkdash: (?P<done>\d+) of (?P<total>\d+) nodes have joined Ray"),
-    phrase("nodes", r"sparkdash: this node has joined Ray", 1.0),
+    Phrase("nodes", r"sparkdash: starting Ray", 0.0),
+    Phrase("nodes", r"sparkdash: (?P<done>\d+) of (?P<total>\d+) nodes have joined Ray"),
+    Phrase("nodes", r"sparkdash: this node has joined Ray", 1.0),
 )
 
 _HEAD = """\

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from sparkdash.domain.profile import Profile
 from sparkdash.engines.adapter import Counting, EngineAdapter
 from sparkdash.engines.argv import lookup, parse_object, parse_token_count
-from sparkdash.engines.logs import phrase
+from sparkdash.engines.logs import Phrase
 from sparkdash.engines.probes import MetricNames, Probes
 
 # EngineDeadError of V1; AsyncEngineDeadError and MQEngineDeadError of V0. The API server answers with them for up to
@@ -53,31 +53,31 @@ METRICS = MetricNames(
 
 # A drafter is loaded in a second pass: the fraction starts anew and the line says why.
 PHRASES = (
-    phrase("weights", r"Starting to load model ", 0.0),
-    phrase("download", r"Time spent downloading weights for \S+: (?P<took>[\d.]+) seconds", 1.0),
-    phrase("weights", r"Prefetching checkpoint files: +(?P<pct>\d+)%"),
-    phrase(
+    Phrase("weights", r"Starting to load model ", 0.0),
+    Phrase("download", r"Time spent downloading weights for \S+: (?P<took>[\d.]+) seconds", 1.0),
+    Phrase("weights", r"Prefetching checkpoint files: +(?P<pct>\d+)%"),
+    Phrase(
         "weights",
         r"(?:Loading safetensors checkpoint shards|Loading pt checkpoint shards|Multi-thread loading shards"
         r"|Loading safetensors using [^:]+): +(?P<pct>\d+)% Completed \| (?P<done>\d+)/(?P<total>\d+)",
     ),
-    phrase("weights", r"Loading weights took (?P<took>[\d.]+) seconds", 1.0),
-    phrase("weights", r"Loading drafter model\.\.\.", 0.0),
-    phrase("weights", r"Model loading took [\d.]+ GiB(?: memory)? and (?P<took>[\d.]+) seconds", 1.0),
-    phrase("compile", r"Warming up model for the compilation|Dynamo bytecode transform time: [\d.]+ s"),
-    phrase("compile", r"Compiling a graph for compile range .* takes [\d.]+ s"),
-    phrase("compile", r"Directly load (?:the compiled graph|AOT compilation)|saved AOT compiled function"),
-    phrase("compile", r"torch\.compile(?: and initial profiling run)? (?:takes|took) (?P<took>[\d.]+) s in total", 1.0),
-    phrase("kv", r"Initial profiling/warmup run took (?P<took>[\d.]+) s"),
-    phrase("kv", r"Available KV cache memory: [\d.]+ GiB"),
-    phrase("kv", r"(?:GPU|CPU|GPU \+ host) KV cache size: [\d,]+ tokens", 1.0),
-    phrase("graphs", r"Capturing CUDA graphs \([^)]*\): +(?P<pct>\d+)%"),
-    phrase("kernels", r"\[Auto[Tt]uner\]: (?:Autotuning process starts|Tuning )|DeepG(?:emm|EMM)\S* warmup"),
-    phrase("kernels", r"\[Autotuner\]: Autotuning process ends", 1.0),
-    phrase("graphs", r"Graph capturing finished in (?P<took>\d+) secs, took [\d.]+ GiB", 1.0),
-    phrase("warmup", r"init engine \(profile, create kv cache, warmup model\) took [\d.]+ s", 1.0),
-    phrase("http", r"Starting vLLM (?:API server \d+|server) on http\S+"),
-    phrase("ready", r"Application startup complete\.", 1.0),
+    Phrase("weights", r"Loading weights took (?P<took>[\d.]+) seconds", 1.0),
+    Phrase("weights", r"Loading drafter model\.\.\.", 0.0),
+    Phrase("weights", r"Model loading took [\d.]+ GiB(?: memory)? and (?P<took>[\d.]+) seconds", 1.0),
+    Phrase("compile", r"Warming up model for the compilation|Dynamo bytecode transform time: [\d.]+ s"),
+    Phrase("compile", r"Compiling a graph for compile range .* takes [\d.]+ s"),
+    Phrase("compile", r"Directly load (?:the compiled graph|AOT compilation)|saved AOT compiled function"),
+    Phrase("compile", r"torch\.compile(?: and initial profiling run)? (?:takes|took) (?P<took>[\d.]+) s in total", 1.0),
+    Phrase("kv", r"Initial profiling/warmup run took (?P<took>[\d.]+) s"),
+    Phrase("kv", r"Available KV cache memory: [\d.]+ GiB"),
+    Phrase("kv", r"(?:GPU|CPU|GPU \+ host) KV cache size: [\d,]+ tokens", 1.0),
+    Phrase("graphs", r"Capturing CUDA graphs \([^)]*\): +(?P<pct>\d+)%"),
+    Phrase("kernels", r"\[Auto[Tt]uner\]: (?:Autotuning process starts|Tuning )|DeepG(?:emm|EMM)\S* warmup"),
+    Phrase("kernels", r"\[Autotuner\]: Autotuning process ends", 1.0),
+    Phrase("graphs", r"Graph capturing finished in (?P<took>\d+) secs, took [\d.]+ GiB", 1.0),
+    Phrase("warmup", r"init engine \(profile, create kv cache, warmup model\) took [\d.]+ s", 1.0),
+    Phrase("http", r"Starting vLLM (?:API server \d+|server) on http\S+"),
+    Phrase("ready", r"Application startup complete\.", 1.0),
 )
 
 
@@ -87,7 +87,7 @@ class VllmSurface(EngineAdapter):
     probes = Probes(alive="/health", version="/version")
     death_words = DEATH_WORDS
     metrics = METRICS
-    phrases = PHRASES
+    phrases: Sequence[Phrase] = PHRASES
     # Between the size of the KV cache and the graphs it warms its kernels up without a line.
     follows: Mapping[str, str] = MappingProxyType({"kv": "kernels"})
     compiled_line = re.compile(r"(?P<cached>Directly load )|Compiling a graph for|saved AOT compiled function")
