@@ -10,34 +10,18 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from sparkdash.catalog.schema import EXTENDS, MERGED, PROFILE_KEYS
+from sparkdash.catalog.schema import EXTENDS, MERGED, PARTS, PROFILE_KEYS
 from sparkdash.domain.images import ImageBuild
-from sparkdash.domain.profile import (
-    LogFailure,
-    LogStage,
-    MemoryNeed,
-    ModelRef,
-    Mount,
-    Profile,
-    Published,
-    ServerMetrics,
-    ServerSpec,
-    SimSpec,
-    SimSpeed,
-)
+from sparkdash.domain.profile import Profile
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-_PARTS: tuple[type[BaseModel], ...] = (
-    ImageBuild, LogFailure, LogStage, MemoryNeed, ModelRef, Mount, Published, ServerMetrics, ServerSpec, SimSpec,
-    SimSpeed,
-)  # fmt: skip
 _NAME = {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]*$"}
 
 
 def profile_schema() -> dict[str, Any]:
     made = Profile.model_json_schema()
     parts = made.get("$defs", {})
-    for model in _PARTS:
+    for model in (ImageBuild, *PARTS.values()):
         _describe(parts[model.__name__]["properties"], model)
     parts["ModelRef"]["oneOf"] = [{"required": ["path"]}, {"required": ["hf"]}]
     keys = {key: schema for key, schema in made["properties"].items() if key in PROFILE_KEYS}

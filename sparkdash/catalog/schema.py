@@ -32,7 +32,7 @@ from sparkdash.domain.profile import (
 from sparkdash.domain.request import ServerRoute
 from sparkdash.redaction import is_secret_variable, masked, masked_values
 
-_PARTS: Mapping[KeyPath, type[BaseModel]] = {
+PARTS: Mapping[KeyPath, type[BaseModel]] = {
     ("models", "*"): ModelRef,
     ("memory",): MemoryNeed,
     ("published", "*"): Published,
@@ -141,7 +141,7 @@ def _hint(path: KeyPath, kind: str, found: Any) -> str | None:
 
 
 def _part(path: KeyPath) -> type[BaseModel] | None:
-    for pattern, model in _PARTS.items():
+    for pattern, model in PARTS.items():
         if len(pattern) == len(path) and all(want in ("*", got) for want, got in zip(pattern, path, strict=True)):
             return model
     return None

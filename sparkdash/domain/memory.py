@@ -288,10 +288,9 @@ class Floors(Frozen):
     hold: int
     kill: int
 
-    def level(self, available: int, margin: float = 1.0) -> GuardLevel:
-        """Return the level at `available` bytes, with every floor multiplied by `margin`."""
+    def level(self, available: int) -> GuardLevel:
         floors = ((GuardLevel.KILL, self.kill), (GuardLevel.HOLD, self.hold), (GuardLevel.WARN, self.warn))
-        return next((level for level, floor in floors if available < floor * margin), GuardLevel.OK)
+        return next((level for level, floor in floors if available < floor), GuardLevel.OK)
 
     def of(self, level: GuardLevel) -> int:
         return {GuardLevel.WARN: self.warn, GuardLevel.HOLD: self.hold, GuardLevel.KILL: self.kill}.get(level, 0)

@@ -76,7 +76,6 @@ def decode_step(
     sequences: int = 1,
     speculated: int = 0,
     key_bits: float = BF16_BITS,
-    value_bits: float | None = None,
     draft_bytes: int = 0,
 ) -> DecodeStep | None:
     """Bytes moved by a step when each of `sequences` has `context` tokens; None while a term is unknown.
@@ -84,7 +83,7 @@ def decode_step(
     A step verifies 1 + `speculated` positions of every sequence, with dense weights read once for all of them, and
     `draft_bytes` for each speculated one.
     """
-    cache = facts.kv_bytes(context * sequences, sequences, key_bits, value_bits)
+    cache = facts.kv_bytes(context * sequences, sequences, key_bits)
     hit = experts_hit(facts, sequences * (1 + speculated))
     if cache is None or hit is None:
         return None

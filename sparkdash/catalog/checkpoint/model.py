@@ -21,15 +21,10 @@ _INNER = ("text_config", "llm_config", "language_config", "thinker_config")
 _OTHER_CACHES = ("index_head_dim", "compress_ratios", "global_head_dim", "linear_attn_config", "attn_layer_period")
 """Keys of caches and layer schedules that are not understood: indexer, compressed caches, unequal heads."""
 _NAMES = {
-    "full_attention": Attention.FULL,
-    "attention": Attention.FULL,
-    "sliding_attention": Attention.SLIDING,
-    "chunked_attention": Attention.SLIDING,
-    "linear_attention": Attention.LINEAR,
-    "mamba": Attention.LINEAR,
-    "mlp": None,
-    "moe": None,
-}
+    "full_attention": Attention.FULL, "attention": Attention.FULL, "sliding_attention": Attention.SLIDING,
+    "chunked_attention": Attention.SLIDING, "linear_attention": Attention.LINEAR, "mamba": Attention.LINEAR,
+    "mlp": None, "moe": None,
+}  # fmt: skip
 _LETTERS = {"*": Attention.FULL, "M": Attention.LINEAR, "-": None, "E": None}
 """Letters of Nemotron-H's hybrid_override_pattern."""
 _ALL_SLIDING = ("mistral", "mixtral", "phi3", "starcoder2")

@@ -13,15 +13,9 @@ from sparkdash.catalog.importers.values import Imported, ImportNotes, import_ref
 from sparkdash.errors import ProfileError
 
 _PLAIN = {
-    "container_name": "--name",
-    "shm_size": "--shm-size",
-    "runtime": "--runtime",
-    "user": "--user",
-    "working_dir": "--workdir",
-    "ipc": "--ipc",
-    "network_mode": "--network",
-    "restart": "--restart",
-}
+    "container_name": "--name", "shm_size": "--shm-size", "runtime": "--runtime", "user": "--user",
+    "working_dir": "--workdir", "ipc": "--ipc", "network_mode": "--network", "restart": "--restart",
+}  # fmt: skip
 _LISTED = {"devices": "--device", "tmpfs": "--tmpfs", "ports": "--publish", "env_file": "--env-file"}
 _WHY = {
     "build": "an import builds no image; `build` in the profile can say how it is built",

@@ -17,22 +17,11 @@ _SERVICE = re.compile(r"^\[Service\]\s*$.*^ExecStart\s*=", re.MULTILINE | re.DOT
 _OF_SYSTEMD = "belongs to systemd; sparkdash starts and stops the engine itself"
 _WORD = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|(\S+))')
 _OPTIONS = {
-    "ContainerName": "--name",
-    "AddDevice": "--device",
-    "ShmSize": "--shm-size",
-    "Volume": "--volume",
-    "Mount": "--mount",
-    "Tmpfs": "--tmpfs",
-    "Network": "--network",
-    "PublishPort": "--publish",
-    "EnvironmentFile": "--env-file",
-    "Secret": "--secret",
-    "User": "--user",
-    "Label": "--label",
-    "SecurityLabelDisable": "--security-opt",
-    "Ulimit": "--ulimit",
-    "Pull": "--pull",
-}
+    "ContainerName": "--name", "AddDevice": "--device", "ShmSize": "--shm-size", "Volume": "--volume",
+    "Mount": "--mount", "Tmpfs": "--tmpfs", "Network": "--network", "PublishPort": "--publish",
+    "EnvironmentFile": "--env-file", "Secret": "--secret", "User": "--user", "Label": "--label",
+    "SecurityLabelDisable": "--security-opt", "Ulimit": "--ulimit", "Pull": "--pull",
+}  # fmt: skip
 _SPECIFIERS = {"%h": "$HOME", "%%": "%", "$$": "$"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "s": " "}
 

@@ -108,14 +108,14 @@ def _recording(model: str) -> bytes:
     return b"".join((*parts, head.encode(), silence(), f"\r\n--{BOUNDARY}--\r\n".encode()))
 
 
-def silence(seconds: float = 0.5) -> bytes:
-    """Return a WAV file of silence: mono, 16 bits, 16 kHz."""
+def silence() -> bytes:
+    """Return a WAV file of half a second of silence: mono, 16 bits, 16 kHz."""
     file = io.BytesIO()
     with wave.open(file, "wb") as sound:
         sound.setnchannels(1)
         sound.setsampwidth(2)
         sound.setframerate(_RATE)
-        sound.writeframes(bytes(2 * int(_RATE * seconds)))
+        sound.writeframes(bytes(_RATE))
     return file.getvalue()
 
 

@@ -16,13 +16,9 @@ NEVER = ("speculative-model", "speculative-method", "num-speculative-tokens")
 """Flags of no version since 0.16, yet common in recipes: speculation is one JSON value."""
 
 LAST_WITHOUT = {
-    "moe-backend": (0, 16),
-    "performance-mode": (0, 16),
-    "linear-backend": (0, 20),
-    "spec-method": (0, 20),
-    "spec-model": (0, 20),
-    "spec-tokens": (0, 20),
-}
+    "moe-backend": (0, 16), "performance-mode": (0, 16), "linear-backend": (0, 20), "spec-method": (0, 20),
+    "spec-model": (0, 20), "spec-tokens": (0, 20),
+}  # fmt: skip
 """Newest checked version without the flag."""
 
 FIRST_WITHOUT = {"swap-space": (0, 18), "calculate-kv-scales": (0, 29)}
@@ -30,29 +26,14 @@ FIRST_WITHOUT = {"swap-space": (0, 18), "calculate-kv-scales": (0, 29)}
 
 
 SHORT = {
-    "tp": "tensor-parallel-size",
-    "pp": "pipeline-parallel-size",
-    "dp": "data-parallel-size",
-    "sc": "speculative-config",
-    "cc": "compilation-config",
-    "ac": "attention-config",
-    "q": "quantization",
-    "n": "nnodes",
-    "r": "node-rank",
-    "ep": "enable-expert-parallel",
-    "dcp": "decode-context-parallel-size",
-    "pcp": "prefill-context-parallel-size",
-    "dpn": "data-parallel-rank",
-    "dpr": "data-parallel-start-rank",
-    "dpl": "data-parallel-size-local",
-    "dpa": "data-parallel-address",
-    "dpp": "data-parallel-rpc-port",
-    "dpb": "data-parallel-backend",
-    "dph": "data-parallel-hybrid-lb",
-    "dpe": "data-parallel-external-lb",
-    "asc": "api-server-count",
-    "O": "optimization-level",
-}
+    "tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size",
+    "sc": "speculative-config", "cc": "compilation-config", "ac": "attention-config", "q": "quantization",
+    "n": "nnodes", "r": "node-rank", "ep": "enable-expert-parallel", "dcp": "decode-context-parallel-size",
+    "pcp": "prefill-context-parallel-size", "dpn": "data-parallel-rank", "dpr": "data-parallel-start-rank",
+    "dpl": "data-parallel-size-local", "dpa": "data-parallel-address", "dpp": "data-parallel-rpc-port",
+    "dpb": "data-parallel-backend", "dph": "data-parallel-hybrid-lb", "dpe": "data-parallel-external-lb",
+    "asc": "api-server-count", "O": "optimization-level",
+}  # fmt: skip
 """Short flags of the argument parser of vLLM 0.32.0."""
 OLD_SPECULATION = {
     "speculative-model": "model",
