@@ -245,10 +245,7 @@ def test_a_file_of_one_rank_becomes_a_profile_for_all_boxes(file: str) -> None:
 def test_more_than_eight_nodes_stay_visible_and_cannot_run() -> None:
     """The profile says why; four are as good as two."""
     made = _recipe("min_nodes: 16", ranks=16)
-    assert (made["nodes"], made["cannot_run"]) == (
-        16,
-        "it needs 16 nodes, and sparkdash starts an engine on 8 at most",
-    )
+    assert (made["nodes"], made["cannot_run"]) == (16, "it needs 16 nodes, and sparkdash starts an engine on 8 at most")
     assert "cannot_run" not in _recipe("min_nodes: 4", ranks=4)
 
 

@@ -118,8 +118,7 @@ def test_a_script_with_a_document_inside_stays_a_script() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "args"),
-    [("E1", {"ctx-size": 65536, "n-gpu-layers": 99}), ("E2", {"ctx-size": 65536, "parallel": 2})],
+    ("name", "args"), [("E1", {"ctx-size": 65536, "n-gpu-layers": 99}), ("E2", {"ctx-size": 65536, "parallel": 2})]
 )
 def test_variables_that_stand_for_flags_become_flags(name: str, args: dict[str, Any]) -> None:
     imported = got(name)

@@ -45,13 +45,7 @@ def _row(profile: Profile) -> tuple[str, ...]:
     need = estimate_launch(profile, {}, BOX_BYTES)
     best = catalog.summarize(profile, adapter_of(profile)).published_decode_tok_s
     engine = profile.engine.value + (f", {profile.nodes}" if profile.nodes > 1 else "")
-    return (
-        f"`{profile.name}`",
-        profile.about,
-        engine,
-        gib(need.total_bytes, 0).removesuffix(" GiB"),
-        number(best, 1),
-    )
+    return (f"`{profile.name}`", profile.about, engine, gib(need.total_bytes, 0).removesuffix(" GiB"), number(best, 1))
 
 
 def test_the_table_is_the_one_of_today_s_profiles() -> None:

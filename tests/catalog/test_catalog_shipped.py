@@ -38,9 +38,7 @@ def test_every_figure_has_its_source_document(profile: Profile) -> None:
 
 
 @pytest.mark.parametrize(
-    "profile",
-    [p for p in CATALOG.profiles.values() if p.image and p.engine is EngineKind.VLLM],
-    ids=lambda p: p.name,
+    "profile", [p for p in CATALOG.profiles.values() if p.image and p.engine is EngineKind.VLLM], ids=lambda p: p.name
 )
 def test_vllm_is_never_left_to_its_default_utilization(profile: Profile) -> None:
     """The default takes more than a GB10 has, and the box dies with it."""

@@ -27,17 +27,7 @@ def _words(made: Profile, launch: LaunchContext) -> str:
 def test_values_become_flags_by_their_type() -> None:
     """True is bare, False and None are left out, dicts and lists are JSON, one letter takes one dash."""
     args = {"a-flag": True, "off": False, "none": None, "share": 0.87, "text": "10G", "cfg": {"k": [1]}, "c": 4}
-    assert argv.flag_words(args, {}) == [
-        "--a-flag",
-        "--share",
-        "0.87",
-        "--text",
-        "10G",
-        "--cfg",
-        '{"k":[1]}',
-        "-c",
-        "4",
-    ]
+    assert " ".join(argv.flag_words(args, {})) == '--a-flag --share 0.87 --text 10G --cfg {"k":[1]} -c 4'
 
 
 def test_lists_become_what_the_engine_takes(profile: Make, launch: LaunchContext) -> None:
@@ -50,30 +40,14 @@ def test_lists_become_what_the_engine_takes(profile: Make, launch: LaunchContext
     }
     told = _words(profile(args=args), launch)
     assert told.endswith('--cudagraph_capture_sizes 1 2 --middleware a.A --middleware b.B --allowed-origins ["*"]')
-    assert argv.flag_words({"cuda-graph-bs": [1, 2]}, {}, adapter(EngineKind.SGLANG).lists) == [
-        "--cuda-graph-bs",
-        "1",
-        "2",
-    ]
-    assert argv.flag_words({"cuda-graph-bs": [1, 2]}, {}, adapter(EngineKind.LLAMACPP).lists) == [
-        "--cuda-graph-bs",
-        "[1,2]",
-    ]
+    for kind, words in ((EngineKind.SGLANG, "--cuda-graph-bs 1 2"), (EngineKind.LLAMACPP, "--cuda-graph-bs [1,2]")):
+        assert argv.flag_words({"cuda-graph-bs": [1, 2]}, {}, adapter(kind).lists) == words.split()
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("10G", 10 * 2**30),
-        ("10g", 10**10),
-        ("1.5g", 1_500_000_000),
-        ("1.5G", None),
-        (" 4096 ", 4096),
-        (7, 7),
-        ("lots", None),
-        (True, None),
-    ],
-)
+@pytest.mark.parametrize(("text", "size"), [
+    ("10G", 10 * 2**30), ("10g", 10**10), ("1.5g", 1_500_000_000), ("1.5G", None), (" 4096 ", 4096), (7, 7),
+    ("lots", None), (True, None),
+])  # fmt: skip
 def test_sizes_are_read_as_vllm_reads_them(text: argv.ArgValue, size: int | None) -> None:
     """A small letter counts in thousands; a fraction before a capital one is refused there."""
     assert argv.parse_size(text) == size
@@ -117,17 +91,6 @@ def test_adapters_are_given_to_vllm_by_name_and_to_llamacpp_by_their_place(
     assert "--lora /loras/sql.gguf,a/poems --lora-init-without-apply" in _words(llama, launch)
     assert adapter(llama.engine).adapter_request(llama, "poems") == {"lora": [{"id": 1, "scale": 1.0}]}
     assert vllm.fingerprint != profile(serves=["small"], engine="vllm").fingerprint
-
-
-@pytest.mark.parametrize(
-    ("version", "quiet"), [("0.17.0", True), ("0.33", True), ("1.0", True), ("0.16.0", False), (None, False)]
-)
-def test_what_is_asked_every_second_is_kept_out_of_the_log(
-    profile: Make, launch: LaunchContext, version: str | None, quiet: bool
-) -> None:
-    """Where the version is known to have the flag: another one would not start with it."""
-    words = _words(profile(engine_version=version), launch)
-    assert ("--disable-access-log-for-endpoints /health,/metrics" in words) is quiet
 
 
 def test_a_profile_can_switch_a_default_flag_off(profile: Make, launch: LaunchContext) -> None:
@@ -198,28 +161,26 @@ def test_the_old_flag_in_a_profile_means_the_same_to_a_new_llamacpp(profile: Mak
     assert _words(made, launch).endswith("--metrics --no-mmap")
 
 
-@pytest.mark.parametrize(
-    ("version", "known", "quiet"),
-    [("0.5.7", None, False), ("0.5.8", None, True), (None, None, False), (None, True, True), ("0.5.9", False, False)],
-)
-def test_what_sglang_is_asked_every_second_is_kept_out_of_its_log(
-    profile: Make, launch: LaunchContext, version: str | None, known: bool | None, quiet: bool
+QUIET = {
+    "vllm": ("disable-access-log-for-endpoints", "/health,/metrics"),
+    "sglang": ("uvicorn-access-log-exclude-prefixes", "/metrics /v1/models"),
+}
+
+
+@pytest.mark.parametrize(("engine", "version", "known", "quiet"), [
+    ("vllm", "0.17.0", None, True), ("vllm", "1.0", None, True), ("vllm", "0.16.0", None, False),
+    ("vllm", None, None, False), ("vllm", "0.33", False, False), ("vllm", None, True, True),
+    ("sglang", "0.5.7", None, False), ("sglang", "0.5.8", None, True), ("sglang", None, None, False),
+    ("sglang", None, True, True), ("sglang", "0.5.9", False, False),
+])  # fmt: skip
+def test_what_is_asked_every_second_is_kept_out_of_the_log(
+    profile: Make, launch: LaunchContext, engine: str, version: str | None, known: bool | None, quiet: bool
 ) -> None:
-    """What its own help says goes before what is known of its version."""
+    """What its own help says goes before its version: an image may hold another one, which would not start with it."""
+    flag, value = QUIET[engine]
     if known is not None:
-        launch = _knowing(launch, *["uvicorn-access-log-exclude-prefixes"] * known)
-    words = _words(profile(engine="sglang", engine_version=version), launch)
-    assert words.endswith("--uvicorn-access-log-exclude-prefixes /metrics /v1/models") is quiet
-
-
-@pytest.mark.parametrize(("version", "known", "quiet"), [("0.33", False, False), (None, True, True)])
-def test_vllm_s_own_help_goes_before_its_version(
-    profile: Make, launch: LaunchContext, version: str | None, known: bool, quiet: bool
-) -> None:
-    """An image may hold another version than its profile says, and a profile need not say any."""
-    launch = _knowing(launch, *["disable-access-log-for-endpoints"] * known)
-    words = _words(profile(engine_version=version), launch)
-    assert ("--disable-access-log-for-endpoints /health,/metrics" in words) is quiet
+        launch = _knowing(launch, *[flag] * known)
+    assert (f"--{flag} {value}" in _words(profile(engine=engine, engine_version=version), launch)) is quiet
 
 
 @pytest.mark.parametrize(
