@@ -51,16 +51,12 @@ def test_a_mistake_is_named_with_what_to_write(tmp_path: Path, more: str, told: 
     assert told in found
 
 
-@pytest.mark.parametrize(
-    ("more", "hits"),
-    [
-        ("command: [x, --listen, '0.0.0.0:{port}']", [("server-exposed", "command.2")]),
-        ("args: {host: '::', port: '{port}'}", [("server-exposed", "args.host")]),
-        ("env: {X_HOST: '0.0.0.0:{port}'}", [("server-exposed", "env.X_HOST")]),
-        ("args: {host: 127.0.0.1, port: '{port}'}", []),
-        ("server: {port: 8000}\nargs: {host: 0.0.0.0}", []),
-    ],
-)
+@pytest.mark.parametrize(("more", "hits"), [
+    ("command: [x, --listen, '0.0.0.0:{port}']", [("server-exposed", "command.2")]),
+    ("args: {host: '::', port: '{port}'}", [("server-exposed", "args.host")]),
+    ("env: {X_HOST: '0.0.0.0:{port}'}", [("server-exposed", "env.X_HOST")]),
+    ("args: {host: 127.0.0.1, port: '{port}'}", []), ("server: {port: 8000}\nargs: {host: 0.0.0.0}", []),
+])  # fmt: skip
 def test_a_server_that_others_could_reach_without_a_key_is_found(
     tmp_path: Path, more: str, hits: list[tuple[str, str]]
 ) -> None:

@@ -271,23 +271,14 @@ def test_a_llama_swap_configuration_gives_a_profile_for_each_model() -> None:
     assert "dropped: groups" in said(imported)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("", "empty"),
-        ("ls -l", "No command in the input"),
-        ("podman run img vllm serve 'a/b", "never closed"),
-        ("cat <<EOF\npodman run x\nEOF\n", "here-document"),
-        ("podman run img vllm serve --dtype auto", "names no model"),
-        ("a\x00b", "control characters"),
-        ("x" * 600_000, "longer than"),
-        ("models: {a: &a [*a]}", "contains itself"),
-        ("models:\n  a: " + "[" * 60 + "]" * 60, "nested deeper"),
-        ("models: []", "no `models`"),
-        ("container: x\nruntime: tokenary\nmodel: a/b", "'tokenary' is not known"),
-        ("container: [", r"not valid YAML: line 2: did not find expected node content\."),
-    ],
-)
+@pytest.mark.parametrize(("text", "why"), [
+    ("", "empty"), ("ls -l", "No command in the input"), ("podman run img vllm serve 'a/b", "never closed"),
+    ("cat <<EOF\npodman run x\nEOF\n", "here-document"), ("podman run img vllm serve --dtype auto", "names no model"),
+    ("a\x00b", "control characters"), ("x" * 600_000, "longer than"), ("models: {a: &a [*a]}", "contains itself"),
+    ("models:\n  a: " + "[" * 60 + "]" * 60, "nested deeper"), ("models: []", "no `models`"),
+    ("container: x\nruntime: tokenary\nmodel: a/b", "'tokenary' is not known"),
+    ("container: [", r"not valid YAML: line 2: did not find expected node content\."),
+])  # fmt: skip
 def test_what_gives_no_profile_says_why(text: str, why: str) -> None:
     """A ProfileError, never another exception."""
     with pytest.raises(ProfileError, match=why) as caught:

@@ -167,17 +167,13 @@ def test_the_name_that_clients_use_stays_an_alias() -> None:
     assert (renamed["profile"], renamed["serves"]) == ("new", ["old"])
 
 
-@pytest.mark.parametrize(
-    ("line", "args"),
-    [
-        ("llama-server -m /m.gguf --jinja $MORE", {"jinja": True}),
-        ("llama-server $MORE -m /m.gguf -c 4096", {"ctx-size": 4096}),
-        ("llama-server -m /m.gguf ${MORE}", {}),
-        ('llama-server -m /m.gguf -np 2 "$@"', {"parallel": 2}),
-        ("llama-server -m /m.gguf -np 2 > log 2>&1", {"parallel": 2}),
-        ("llama-server -m /m.gguf -np 2 \\\n  >log &", {"parallel": 2}),
-    ],
-)
+@pytest.mark.parametrize(("line", "args"), [
+    ("llama-server -m /m.gguf --jinja $MORE", {"jinja": True}),
+    ("llama-server $MORE -m /m.gguf -c 4096", {"ctx-size": 4096}), ("llama-server -m /m.gguf ${MORE}", {}),
+    ('llama-server -m /m.gguf -np 2 "$@"', {"parallel": 2}),
+    ("llama-server -m /m.gguf -np 2 > log 2>&1", {"parallel": 2}),
+    ("llama-server -m /m.gguf -np 2 \\\n  >log &", {"parallel": 2}),
+])  # fmt: skip
 def test_what_stands_behind_a_value_takes_nothing_from_it(line: str, args: dict[str, Any]) -> None:
     """A variable for further words took the flag before it, or the model's place; a redirection the value itself."""
     imported = importers.import_profiles(line)

@@ -84,39 +84,29 @@ def test_one_mistake_gives_one_problem_at_its_line(old: str, new: str, problem: 
     assert found[0].startswith(problem)
 
 
-@pytest.mark.parametrize(
-    ("url", "problem"),
-    [
-        ("", "url: is missing: engine 'openai' is a server at a URL. Add `url: http://host:port`."),
-        ("url: localhost:1234", "url: 'localhost:1234' is no http URL. Write it as http://host:port."),
-        ("url: http://localhost:99999", "url: 'http://localhost:99999' is no http URL. Write it as http://host:port."),
-        ("url: 'http://[::1'", "url: 'http://[::1' is no http URL. Write it as http://host:port."),
-        (
-            "url: http://me:pw@localhost:1",
-            "url: has a name or a password in it, which no engine is sent. Take it out: http://host:port.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("url", "problem"), [
+    ("", "url: is missing: engine 'openai' is a server at a URL. Add `url: http://host:port`."),
+    ("url: localhost:1234", "url: 'localhost:1234' is no http URL. Write it as http://host:port."),
+    ("url: http://localhost:99999", "url: 'http://localhost:99999' is no http URL. Write it as http://host:port."),
+    ("url: 'http://[::1'", "url: 'http://[::1' is no http URL. Write it as http://host:port."),
+    ("url: http://me:pw@localhost:1",
+     "url: has a name or a password in it, which no engine is sent. Take it out: http://host:port."),
+])  # fmt: skip
 def test_a_server_needs_its_url(url: str, problem: str, told: Told) -> None:
     """Kind openai needs neither image nor model, but the URL."""
     (found,) = told(f"profile: there\nengine: openai\n{url}\n")
     assert found.split(": ", 1)[1] == problem
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("engine: remote", "url: is missing: engine 'remote' is a service at a URL"),
-        ("engine: remote\nurl: far.example/v1", "url: 'far.example/v1' is no http URL"),
-        (
-            "engine: remote\nurl: https://far.example",
-            "url: has no path. Write the base URL, mostly https://far.example/v1.",
-        ),
-        ("engine: remote\nurl: https://me:pw@far.example/v1", "url: has a secret in it"),
-        ("engine: remote\nurl: https://far.example/v1\nkey_env: sk-123", "key_env: "),
-        ("engine: openai\nurl: http://near\nkey_env: KEY", "key_env: is only for engine 'remote'"),
-    ],
-)
+@pytest.mark.parametrize(("text", "problem"), [
+    ("engine: remote", "url: is missing: engine 'remote' is a service at a URL"),
+    ("engine: remote\nurl: far.example/v1", "url: 'far.example/v1' is no http URL"),
+    ("engine: remote\nurl: https://far.example",
+     "url: has no path. Write the base URL, mostly https://far.example/v1."),
+    ("engine: remote\nurl: https://me:pw@far.example/v1", "url: has a secret in it"),
+    ("engine: remote\nurl: https://far.example/v1\nkey_env: sk-123", "key_env: "),
+    ("engine: openai\nurl: http://near\nkey_env: KEY", "key_env: is only for engine 'remote'"),
+])  # fmt: skip
 def test_a_service_elsewhere_needs_its_base_url(text: str, problem: str, told: Told) -> None:
     """As its provider writes it, without a secret in it."""
     (found,) = told(f"profile: there\n{text}\n")

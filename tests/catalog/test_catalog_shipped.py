@@ -45,19 +45,12 @@ def test_vllm_is_never_left_to_its_default_utilization(profile: Profile) -> None
     assert "gpu-memory-utilization" in profile.args
 
 
-@pytest.mark.parametrize(
-    ("name", "context", "rate", "speculation"),
-    [
-        ("gpt-oss-120b", 128000, 59.0, None),
-        ("gpt-oss-120b/enforce-eager", 128000, 26.0, None),
-        ("qwen3-coder-30b-nvfp4", 32768, 68.0, None),
-        ("qwen3-coder-30b-nvfp4/eagle3", 32768, 73.9, "eagle3 k=1"),
-        ("qwen3.5-122b", 32768, 28.3, None),
-        ("qwen3.5-122b/hybrid", 32768, 30.8, None),
-        ("qwen3.5-122b/mtp-2", 262144, 51.0, "mtp k=2"),
-        ("qwen3.5-122b/mtp-2-turboquant", 262144, 39.0, "mtp k=2"),
-    ],
-)
+@pytest.mark.parametrize(("name", "context", "rate", "speculation"), [
+    ("gpt-oss-120b", 128000, 59.0, None), ("gpt-oss-120b/enforce-eager", 128000, 26.0, None),
+    ("qwen3-coder-30b-nvfp4", 32768, 68.0, None), ("qwen3-coder-30b-nvfp4/eagle3", 32768, 73.9, "eagle3 k=1"),
+    ("qwen3.5-122b", 32768, 28.3, None), ("qwen3.5-122b/hybrid", 32768, 30.8, None),
+    ("qwen3.5-122b/mtp-2", 262144, 51.0, "mtp k=2"), ("qwen3.5-122b/mtp-2-turboquant", 262144, 39.0, "mtp k=2"),
+])  # fmt: skip
 def test_the_summaries_show_what_was_published(name: str, context: int, rate: float, speculation: str | None) -> None:
     profile = CATALOG.profiles[name]
     found = catalog.summarize(profile, adapter(profile.engine))
@@ -100,19 +93,12 @@ def test_the_published_matrix_is_complete() -> None:
         assert len([row for row in rows if row.math_score]) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "tasks"),
-    [
-        ("gpt-oss-20b", {Task.GENERATE}),
-        ("qwen3-vl-embedding-8b", {Task.EMBED, Task.RERANK}),
-        ("qwen3-vl-reranker-8b/2b", {Task.EMBED, Task.RERANK}),
-        ("qwen3-asr-1.7b", {Task.TRANSCRIBE}),
-        ("qwen3-asr-0.6b", {Task.TRANSCRIBE}),
-        ("kokoro", {Task.SPEAK}),
-        ("voxtral-mini-4b-realtime", set()),
-        ("qwen3-vl-30b-a3b", {Task.GENERATE}),
-    ],
-)
+@pytest.mark.parametrize(("name", "tasks"), [
+    ("gpt-oss-20b", {Task.GENERATE}), ("qwen3-vl-embedding-8b", {Task.EMBED, Task.RERANK}),
+    ("qwen3-vl-reranker-8b/2b", {Task.EMBED, Task.RERANK}), ("qwen3-asr-1.7b", {Task.TRANSCRIBE}),
+    ("qwen3-asr-0.6b", {Task.TRANSCRIBE}), ("kokoro", {Task.SPEAK}), ("voxtral-mini-4b-realtime", set()),
+    ("qwen3-vl-30b-a3b", {Task.GENERATE}),
+])  # fmt: skip
 def test_each_kind_of_model_is_asked_only_for_its_own_work(name: str, tasks: set[Task]) -> None:
     """So that `auto` never means a speech or search model for a chat."""
     profile = CATALOG.profiles[name]

@@ -183,26 +183,16 @@ def test_what_is_asked_every_second_is_kept_out_of_the_log(
     assert (f"--{flag} {value}" in _words(profile(engine=engine, engine_version=version), launch)) is quiet
 
 
-@pytest.mark.parametrize(
-    ("engine", "command", "asked"),
-    [
-        ("vllm", (), "vllm serve --help=all"),
-        ("vllm", ("/opt/venv/bin/vllm", "serve"), "/opt/venv/bin/vllm serve --help=all"),
-        ("vllm", ("bash", "/start.sh"), None),
-        ("sglang", (), "python3 -m sglang.launch_server --help"),
-        (
-            "sglang",
-            ("/venv/bin/python3.12", "-m", "sglang.launch_server"),
-            "/venv/bin/python3.12 -m sglang.launch_server --help",
-        ),
-        ("sglang", ("python3", "/serve.py"), None),
-        ("llamacpp", ("/app/llama-server",), "/app/llama-server --help"),
-        ("llamacpp", ("nice", "llama-server"), None),
-        ("trtllm", (), "trtllm-serve serve --help"),
-        ("trtllm", ("/opt/trtllm-serve", "serve"), "/opt/trtllm-serve serve --help"),
-        ("sim", (), None),
-    ],
-)
+@pytest.mark.parametrize(("engine", "command", "asked"), [
+    ("vllm", (), "vllm serve --help=all"),
+    ("vllm", ("/opt/venv/bin/vllm", "serve"), "/opt/venv/bin/vllm serve --help=all"),
+    ("vllm", ("bash", "/start.sh"), None), ("sglang", (), "python3 -m sglang.launch_server --help"),
+    ("sglang", ("/venv/bin/python3.12", "-m", "sglang.launch_server"),
+     "/venv/bin/python3.12 -m sglang.launch_server --help"),
+    ("sglang", ("python3", "/serve.py"), None), ("llamacpp", ("/app/llama-server",), "/app/llama-server --help"),
+    ("llamacpp", ("nice", "llama-server"), None), ("trtllm", (), "trtllm-serve serve --help"),
+    ("trtllm", ("/opt/trtllm-serve", "serve"), "/opt/trtllm-serve serve --help"), ("sim", (), None),
+])  # fmt: skip
 def test_only_the_engine_s_own_program_is_asked_for_its_flags(
     profile: Make, engine: str, command: tuple[str, ...], asked: str | None
 ) -> None:
@@ -276,16 +266,10 @@ def test_speculative_flags_of_old_recipes_are_refused_with_the_rewrite(profile: 
     )
 
 
-@pytest.mark.parametrize(
-    ("version", "flag", "known"),
-    [
-        ("0.16.0", "moe-backend", False),
-        ("0.19.0", "moe-backend", True),
-        ("0.17.0", "swap-space", True),
-        ("0.19.0", "swap_space", False),
-        (None, "swap-space", True),
-    ],
-)
+@pytest.mark.parametrize(("version", "flag", "known"), [
+    ("0.16.0", "moe-backend", False), ("0.19.0", "moe-backend", True), ("0.17.0", "swap-space", True),
+    ("0.19.0", "swap_space", False), (None, "swap-space", True),
+])  # fmt: skip
 def test_flags_are_checked_against_the_engine_s_version(
     version: str | None, flag: str, known: bool, profile: Make, launch: LaunchContext
 ) -> None:
@@ -298,34 +282,19 @@ def test_flags_are_checked_against_the_engine_s_version(
             _words(made, launch)
 
 
-@pytest.mark.parametrize(
-    ("kind", "args", "context", "speculation"),
-    [
-        (
-            "vllm",
-            {"max-model-len": "32K", "speculative-config": {"method": "mtp", "num_speculative_tokens": 2}},
-            32768,
-            "mtp k=2",
-        ),
-        ("vllm", {"max_model_len": 100, "speculative-config": '{"method": "ngram"}'}, 100, "ngram"),
-        ("vllm", {"spec-method": "eagle3", "spec-tokens": 3}, None, "eagle3 k=3"),
-        (
-            "sglang",
-            {"context-length": 8192, "speculative-algorithm": "EAGLE3", "speculative-num-steps": 3},
-            8192,
-            "eagle3 k=3",
-        ),
-        ("llamacpp", {"ctx-size": 8192, "parallel": 4, "model-draft": "{drafter}", "draft-max": 8}, 2048, "draft k=8"),
-        ("llamacpp", {"c": 8192, "parallel": 4, "kv-unified": True, "spec-type": "ngram-simple"}, 8192, "ngram-simple"),
-        ("trtllm", {"max_seq_len": 4096}, 4096, None),
-        (
-            "sim",
-            {"max-model-len": 4096, "speculative-config": {"method": "eagle3", "num_speculative_tokens": 1}},
-            4096,
-            "eagle3 k=1",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("kind", "args", "context", "speculation"), [
+    ("vllm", {"max-model-len": "32K", "speculative-config": {"method": "mtp", "num_speculative_tokens": 2}}, 32768,
+     "mtp k=2"),
+    ("vllm", {"max_model_len": 100, "speculative-config": '{"method": "ngram"}'}, 100, "ngram"),
+    ("vllm", {"spec-method": "eagle3", "spec-tokens": 3}, None, "eagle3 k=3"),
+    ("sglang", {"context-length": 8192, "speculative-algorithm": "EAGLE3", "speculative-num-steps": 3}, 8192,
+     "eagle3 k=3"),
+    ("llamacpp", {"ctx-size": 8192, "parallel": 4, "model-draft": "{drafter}", "draft-max": 8}, 2048, "draft k=8"),
+    ("llamacpp", {"c": 8192, "parallel": 4, "kv-unified": True, "spec-type": "ngram-simple"}, 8192, "ngram-simple"),
+    ("trtllm", {"max_seq_len": 4096}, 4096, None),
+    ("sim", {"max-model-len": 4096, "speculative-config": {"method": "eagle3", "num_speculative_tokens": 1}}, 4096,
+     "eagle3 k=1"),
+])  # fmt: skip
 def test_context_and_speculation_are_known_without_starting(
     kind: str, args: dict[str, argv.ArgValue], context: int | None, speculation: str | None, profile: Make
 ) -> None:

@@ -106,14 +106,10 @@ def test_a_parent_folder_covers_its_children(profile: Make, launch: LaunchContex
     assert _mounts(covered, launch) == [("/mnt", "/data", True), cache_of("data-all-a")]
 
 
-@pytest.mark.parametrize(
-    ("path", "seen"),
-    [
-        ("/hub/models--own--m/snapshots/abc", "/hub/models--own--m"),
-        ("/models/q/big-00001-of-00003.gguf", "/models/q"),
-        ("/models/plain/", "/models/plain"),
-    ],
-)
+@pytest.mark.parametrize(("path", "seen"), [
+    ("/hub/models--own--m/snapshots/abc", "/hub/models--own--m"), ("/models/q/big-00001-of-00003.gguf", "/models/q"),
+    ("/models/plain/", "/models/plain"),
+])  # fmt: skip
 def test_what_a_model_links_to_is_visible_too(path: str, seen: str, profile: Make, launch: LaunchContext) -> None:
     """A hub snapshot is links into its repository, and a split GGUF has sister files."""
     assert _mounts(profile(models={"target": {"path": path}}), launch)[0] == (seen, seen, True)

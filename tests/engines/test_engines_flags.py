@@ -43,21 +43,14 @@ def test_every_engine_s_table_finds_a_typing_error(engine: str, key: str, near: 
     assert near in _one(engine, {key: 1}).hint
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        ({"gpu-memory-utilization": 80}, "not above 0 and at most 1"),
-        ({"max-model-len": -5}, "not at least -1"),
-        ({"tensor-parallel-size": "two"}, "not a whole number"),
-        ({"max-num-seqs": 2.5}, "not a whole number"),
-        ({"enforce-eager": "true"}, "is a switch and takes no value"),
-        ({"no-enable-prefix-caching": 1}, "is a switch and takes no value"),
-        ({"quantization": True}, "needs a value"),
-        ({"speculative-config": "eagle3"}, "not a mapping"),
-        ({"speculative-config": ["eagle3"]}, "not a mapping"),
-        ({"compilation-config": 3}, "not a mapping"),
-    ],
-)
+@pytest.mark.parametrize(("args", "words"), [
+    ({"gpu-memory-utilization": 80}, "not above 0 and at most 1"), ({"max-model-len": -5}, "not at least -1"),
+    ({"tensor-parallel-size": "two"}, "not a whole number"), ({"max-num-seqs": 2.5}, "not a whole number"),
+    ({"enforce-eager": "true"}, "is a switch and takes no value"),
+    ({"no-enable-prefix-caching": 1}, "is a switch and takes no value"), ({"quantization": True}, "needs a value"),
+    ({"speculative-config": "eagle3"}, "not a mapping"), ({"speculative-config": ["eagle3"]}, "not a mapping"),
+    ({"compilation-config": 3}, "not a mapping"),
+])  # fmt: skip
 def test_a_value_that_no_version_takes_is_certain_in_a_fork_too(args: dict[str, Any], words: str) -> None:
     found = _one("vllm", args, image="localhost/fork:1")
     assert words in found.message

@@ -25,19 +25,15 @@ def _stages(kind: str, lines: list[str]) -> list[str]:
     return [stage for stage, _ in groupby(progress.stage for progress in _progress(kind, lines))]
 
 
-@pytest.mark.parametrize(
-    ("log", "stages"),
-    [
-        ("vllm-0.32.0-base.log", "weights compile kv warmup http ready"),
-        ("vllm-0.32.0-base-warmcache.log", "weights compile kv warmup http ready"),
-        ("vllm-0.27.1-base.log", "weights kv warmup http ready"),
-        ("vllm-0.32.0-eagle3.log", "weights kv warmup http ready"),
-        ("vllm-0.32.0-nnodes-rank1.log", "nodes weights"),
-        ("vllm-0.23.0-h100-heard.log", "weights compile kv graphs warmup http ready"),
-        ("llama.cpp-0c1e57098-base.log", "weights kv http ready"),
-        ("llama.cpp-0c1e57098-draft.log", "weights kv http ready"),
-    ],
-)
+@pytest.mark.parametrize(("log", "stages"), [
+    ("vllm-0.32.0-base.log", "weights compile kv warmup http ready"),
+    ("vllm-0.32.0-base-warmcache.log", "weights compile kv warmup http ready"),
+    ("vllm-0.27.1-base.log", "weights kv warmup http ready"),
+    ("vllm-0.32.0-eagle3.log", "weights kv warmup http ready"), ("vllm-0.32.0-nnodes-rank1.log", "nodes weights"),
+    ("vllm-0.23.0-h100-heard.log", "weights compile kv graphs warmup http ready"),
+    ("llama.cpp-0c1e57098-base.log", "weights kv http ready"),
+    ("llama.cpp-0c1e57098-draft.log", "weights kv http ready"),
+])  # fmt: skip
 def test_recorded_starts_go_through_their_stages_in_order(log: str, stages: str, recorded: Recorded) -> None:
     """Eager runs skip compile; a second node of a pair tells of joining and weights only; `ready` comes last. The H100's are the lines that a daemon
     took for stages while it started a vLLM there, of a whole log that is not kept."""
@@ -194,53 +190,38 @@ def test_recorded_failures_of_a_real_vllm_are_named(log: str, code: str, found: 
     assert failure.log_tail == tuple(lines[-20:])
 
 
-@pytest.mark.parametrize(
-    ("kind", "line", "code"),
-    [
-        (
-            "vllm",
-            "ValueError: Free memory on device cuda:0 (80/121.69 GiB) on startup is less than desired GPU memory utilization",
-            "out_of_memory",
-        ),
-        ("vllm", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "out_of_memory"),
-        ("vllm", "OSError: [Errno 28] No space left on device: '/root/.cache/vllm/torch_compile_cache'", "disk_full"),
-        (
-            "sglang",
-            "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x: No space left on device",
-            "disk_full",
-        ),
-        ("vllm", "OSError: [Errno 122] Disk quota exceeded", "disk_full"),
-        ("vllm", "RuntimeError: Failed to infer device type", "no_gpu_device"),
-        ("vllm", "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all", "no_gpu_device"),
-        ("vllm", "Failed to initialize NVML: Driver/library version mismatch", "cdi_stale"),
-        (
-            "vllm",
-            "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 803: system has unsupported display driver / cuda driver combination",
-            "cdi_stale",
-        ),
-        ("vllm", "exec /usr/local/bin/vllm: exec format error", "wrong_arch"),
-        ("vllm", "OSError: You are trying to access a gated repo.", "token_refused"),
-        ("vllm", "RepositoryNotFoundError: 401 Client Error. Repository Not Found for url", "model_not_found"),
-        ("vllm", "HfHubHTTPError: 401 Client Error: Unauthorized for url", "token_refused"),
-        ("vllm", "HfHubHTTPError: 403 Client Error: Forbidden for url", "token_refused"),
-        ("sglang", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.", "out_of_memory"),
-        ("sglang", "launch_server.py: error: unrecognized arguments: --max-model-len", "unknown_flag"),
-        (
-            "llamacpp",
-            "gguf_init_from_file: failed to open GGUF file '/models/x.gguf' (No such file or directory)",
-            "model_not_found",
-        ),
-        ("llamacpp", "error: invalid argument: --max-model-len", "unknown_flag"),
-        ("llamacpp", "main: couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 8080", "port_in_use"),
-        (
-            "llamacpp",
-            "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9000.00 MiB on device 0: cudaMalloc failed: out of memory",
-            "out_of_memory",
-        ),
-        ("trtllm", "Error: No such option: --max-model-len", "unknown_flag"),
-        ("sim", 'Error: short-name "localhost/none" did not resolve to an alias', "image_missing"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "line", "code"), [
+    ("vllm",
+     "ValueError: Free memory on device cuda:0 (80/121.69 GiB) on startup is less than desired GPU memory utilization",
+     "out_of_memory"),
+    ("vllm", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "out_of_memory"),
+    ("vllm", "OSError: [Errno 28] No space left on device: '/root/.cache/vllm/torch_compile_cache'", "disk_full"),
+    ("sglang", "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x: No space left on device",
+     "disk_full"),
+    ("vllm", "OSError: [Errno 122] Disk quota exceeded", "disk_full"),
+    ("vllm", "RuntimeError: Failed to infer device type", "no_gpu_device"),
+    ("vllm", "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all", "no_gpu_device"),
+    ("vllm", "Failed to initialize NVML: Driver/library version mismatch", "cdi_stale"),
+    ("vllm",
+     "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 803: system has unsupported display driver / cuda driver combination",
+     "cdi_stale"),
+    ("vllm", "exec /usr/local/bin/vllm: exec format error", "wrong_arch"),
+    ("vllm", "OSError: You are trying to access a gated repo.", "token_refused"),
+    ("vllm", "RepositoryNotFoundError: 401 Client Error. Repository Not Found for url", "model_not_found"),
+    ("vllm", "HfHubHTTPError: 401 Client Error: Unauthorized for url", "token_refused"),
+    ("vllm", "HfHubHTTPError: 403 Client Error: Forbidden for url", "token_refused"),
+    ("sglang", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.", "out_of_memory"),
+    ("sglang", "launch_server.py: error: unrecognized arguments: --max-model-len", "unknown_flag"),
+    ("llamacpp", "gguf_init_from_file: failed to open GGUF file '/models/x.gguf' (No such file or directory)",
+     "model_not_found"),
+    ("llamacpp", "error: invalid argument: --max-model-len", "unknown_flag"),
+    ("llamacpp", "main: couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 8080", "port_in_use"),
+    ("llamacpp",
+     "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9000.00 MiB on device 0: cudaMalloc failed: out of memory",
+     "out_of_memory"),
+    ("trtllm", "Error: No such option: --max-model-len", "unknown_flag"),
+    ("sim", 'Error: short-name "localhost/none" did not resolve to an alias', "image_missing"),
+])  # fmt: skip
 def test_known_last_words_are_named(kind: str, line: str, code: str) -> None:
     """Whatever surrounds them; each has a hint."""
     failure = adapter(EngineKind(kind)).classify(["starting", line, "bye"], 1)
@@ -248,16 +229,10 @@ def test_known_last_words_are_named(kind: str, line: str, code: str) -> None:
     assert failure.hint
 
 
-@pytest.mark.parametrize(
-    ("exit_code", "code", "words"),
-    [
-        (137, "out_of_memory", "killed"),
-        (-9, "out_of_memory", "killed"),
-        (127, "engine_crash", "not found"),
-        (3, "engine_crash", "code 3"),
-        (None, "engine_crash", "names no reason"),
-    ],
-)
+@pytest.mark.parametrize(("exit_code", "code", "words"), [
+    (137, "out_of_memory", "killed"), (-9, "out_of_memory", "killed"), (127, "engine_crash", "not found"),
+    (3, "engine_crash", "code 3"), (None, "engine_crash", "names no reason"),
+])  # fmt: skip
 def test_without_words_the_exit_code_speaks(exit_code: int | None, code: str, words: str) -> None:
     """SIGKILL without a word is nearly always the kernel, short of memory."""
     failure = adapter(EngineKind.VLLM).classify([], exit_code)

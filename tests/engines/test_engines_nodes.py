@@ -197,21 +197,15 @@ def test_ray_is_refused_on_a_ring_of_four_whose_order_it_does_not_keep(profile: 
         adapter(made.engine).container(made, replace(launch, nodes=nodes))
 
 
-@pytest.mark.parametrize(
-    ("fields", "code", "words"),
-    [
-        ({"nodes": 9, "args": {"tensor-parallel-size": 9}}, "nodes_unsupported", "on 8 at most"),
-        ({"nodes": 2}, "ranks_mismatch", "splits its model in 1"),
-        ({"nodes": 2, "args": {"tensor-parallel-size": 2, "node_rank": 0}}, "reserved_argument", "node_rank"),
-        (
-            {"nodes": 2, "args": {"tensor-parallel-size": 2, "distributed-executor-backend": "uni"}},
-            "nodes_unsupported",
-            "'uni'",
-        ),
-        ({"nodes": 2, "engine": "trtllm", "args": {"tp_size": 2}}, "nodes_unsupported", "mpirun"),
-        ({"nodes": 2, "engine": "llamacpp", "models": {"target": {"path": "/m.gguf"}}}, "nodes_unsupported", "on one"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "code", "words"), [
+    ({"nodes": 9, "args": {"tensor-parallel-size": 9}}, "nodes_unsupported", "on 8 at most"),
+    ({"nodes": 2}, "ranks_mismatch", "splits its model in 1"),
+    ({"nodes": 2, "args": {"tensor-parallel-size": 2, "node_rank": 0}}, "reserved_argument", "node_rank"),
+    ({"nodes": 2, "args": {"tensor-parallel-size": 2, "distributed-executor-backend": "uni"}}, "nodes_unsupported",
+     "'uni'"),
+    ({"nodes": 2, "engine": "trtllm", "args": {"tp_size": 2}}, "nodes_unsupported", "mpirun"),
+    ({"nodes": 2, "engine": "llamacpp", "models": {"target": {"path": "/m.gguf"}}}, "nodes_unsupported", "on one"),
+])  # fmt: skip
 def test_what_cannot_start_on_two_nodes_says_why(
     fields: dict[str, object], code: str, words: str, profile: Make, pair: LaunchContext
 ) -> None:

@@ -14,22 +14,13 @@ from sparkdash.engines.registry import adapter
 E = EngineKind
 
 
-@pytest.mark.parametrize(
-    ("kind", "args", "tasks"),
-    [
-        (E.VLLM, {}, None),
-        (E.VLLM, {"runner": "pooling"}, {Task.EMBED, Task.RERANK}),
-        (E.VLLM, {"convert": "embed"}, {Task.EMBED, Task.RERANK}),
-        (E.VLLM, {"task": "score"}, {Task.EMBED, Task.RERANK}),
-        (E.VLLM, {"runner": "generate"}, None),
-        (E.SGLANG, {"is-embedding": True}, {Task.EMBED, Task.RERANK}),
-        (E.SGLANG, {}, None),
-        (E.LLAMACPP, {}, {Task.GENERATE}),
-        (E.LLAMACPP, {"embeddings": True}, {Task.EMBED}),
-        (E.LLAMACPP, {"reranking": True}, {Task.EMBED, Task.RERANK}),
-        (E.OPENAI, {}, None),
-    ],
-)
+@pytest.mark.parametrize(("kind", "args", "tasks"), [
+    (E.VLLM, {}, None), (E.VLLM, {"runner": "pooling"}, {Task.EMBED, Task.RERANK}),
+    (E.VLLM, {"convert": "embed"}, {Task.EMBED, Task.RERANK}), (E.VLLM, {"task": "score"}, {Task.EMBED, Task.RERANK}),
+    (E.VLLM, {"runner": "generate"}, None), (E.SGLANG, {"is-embedding": True}, {Task.EMBED, Task.RERANK}),
+    (E.SGLANG, {}, None), (E.LLAMACPP, {}, {Task.GENERATE}), (E.LLAMACPP, {"embeddings": True}, {Task.EMBED}),
+    (E.LLAMACPP, {"reranking": True}, {Task.EMBED, Task.RERANK}), (E.OPENAI, {}, None),
+])  # fmt: skip
 def test_the_command_line_tells_what_it_can_be_asked_for(
     kind: EngineKind, args: dict[str, Any], tasks: set[Task] | None
 ) -> None:
@@ -43,19 +34,12 @@ def test_a_model_that_only_reads_writes_nothing(kind: str, tasks: set[Task] | No
     assert adapter(E.VLLM).tasks(Profile(name="p", engine=E.VLLM), facts) == tasks
 
 
-@pytest.mark.parametrize(
-    ("kind", "facts", "sizes"),
-    [
-        (E.VLLM, {}, True),
-        (E.VLLM, {"args": {"num-gpu-blocks-override": 512}}, True),
-        (E.VLLM, {"args": {"kv-cache-memory-bytes": "10G"}}, False),
-        (E.VLLM, {"gpu": False}, False),
-        (E.SGLANG, {"args": {"max-total-tokens": 8192}}, True),
-        (E.TRTLLM, {}, True),
-        (E.LLAMACPP, {}, False),
-        (E.SIM, {}, False),
-    ],
-)
+@pytest.mark.parametrize(("kind", "facts", "sizes"), [
+    (E.VLLM, {}, True), (E.VLLM, {"args": {"num-gpu-blocks-override": 512}}, True),
+    (E.VLLM, {"args": {"kv-cache-memory-bytes": "10G"}}, False), (E.VLLM, {"gpu": False}, False),
+    (E.SGLANG, {"args": {"max-total-tokens": 8192}}, True), (E.TRTLLM, {}, True), (E.LLAMACPP, {}, False),
+    (E.SIM, {}, False),
+])  # fmt: skip
 def test_who_sizes_itself_by_what_is_free_while_it_loads(kind: EngineKind, facts: dict[str, Any], sizes: bool) -> None:
     """Such an engine must not see another take memory meanwhile."""
     assert adapter(kind).sizes_by_free_memory(Profile(name="p", engine=kind, **facts)) is sizes
