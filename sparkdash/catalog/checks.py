@@ -122,7 +122,6 @@ def _build(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
 
 
 def _nodes(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
-    """Find wishes about nodes that sparkdash cannot meet."""
     kind = profile.engine
     elsewhere = kind.is_external
     if profile.cannot_run:
@@ -141,7 +140,6 @@ def _nodes(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
 
 
 def _spread(section: Section, profile: Profile) -> Iterator[ProfileProblem]:
-    """Find ways to split the model that the engine has no flag for, or two sizes for."""
     kind = profile.engine
     flags = adapter(kind).parallel_flags
     for way, size in profile.parallel.items():

@@ -87,7 +87,6 @@ def read_folder(folder: Path) -> FolderRead:
 
 
 def combine_folders(folders: Sequence[FolderRead]) -> Catalog:
-    """Combine folders that were read into a catalog; later folders override earlier ones."""
     problems: list[ProfileProblem] = [problem for folder in folders for problem in folder.problems]
     families: dict[str, _File] = {}
     for folder in folders:

@@ -240,7 +240,6 @@ def is_variant(data: Mapping[str, Any], name: Any) -> bool:
 
 
 def own_keys(data: Mapping[str, Any], variant: str | None) -> dict[str, Any]:
-    """Return the keys that the file gives for the base or the variant itself."""
     if variant is None:
         return {key: value for key, value in data.items() if key not in FAMILY_ONLY}
     return {key: value for key, value in (data["variants"][variant] or {}).items() if key != EXTENDS}

@@ -326,7 +326,6 @@ Reasons = Mapping[tuple[str, ...], str]
 
 
 def annotated_yaml(profile: Mapping[str, Any], reasons: Reasons, head: Iterable[str]) -> str:
-    """Render the file: `head` as comments, then the profile."""
     return "".join(f"# {line}".rstrip() + "\n" for line in head) + "".join(_keys(profile, reasons, ()))
 
 

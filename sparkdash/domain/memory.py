@@ -236,13 +236,11 @@ def learn_footprint(weighings: Sequence[Weighing]) -> Footprint | None:
 
 
 def _most(sizes: Iterable[int | None], least: int) -> int | None:
-    """Return the largest known size, at least `least`; None without any."""
     known = [size for size in sizes if size is not None]
     return max([*known, least]) if known else None
 
 
 def learned_need(seen: Footprint) -> Need:
-    """Turn a footprint into a need: the steady memory, and what the first long prompt adds."""
     terms = [Term(name="steady", bytes=seen.steady_bytes, source=_source(seen))]
     if seen.after_prompt_bytes is not None:
         grown = seen.after_prompt_bytes - seen.steady_bytes
@@ -252,7 +250,7 @@ def learned_need(seen: Footprint) -> Need:
 
 
 def _source(seen: Footprint) -> str:
-    """ "median of 3 loads on this box, 2026-11-20, by its own processes"."""
+    """Word the basis: "median of 3 loads on this box, 2026-11-20, by its own processes"."""
     day = datetime.fromtimestamp(seen.at, tz=UTC).date().isoformat()
     loads = "1 load" if seen.loads == 1 else f"median of {seen.loads} loads"
     by = "by its own processes" if seen.measure is Measure.PROCESSES else "by MemAvailable"

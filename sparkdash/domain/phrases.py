@@ -55,7 +55,6 @@ def live_request(request: Request, sample: Sample | None) -> LiveRequest | None:
 
 
 def figures_of_request(request: Request, sample: Sample | None) -> RequestFigures:
-    """Choose the figures of a request, by the latest sample while it runs."""
     live = live_request(request, sample)
     guessed = request.prompt_tokens is None and request.finished_at is None
     prompt = request.prompt_estimate if guessed else request.prompt_tokens
@@ -271,14 +270,12 @@ def plan_boxes(plan: Plan, host: str, *, several: bool) -> str:
 
 
 def now_available(plan: Plan, host: str) -> str:
-    """Tell what is available now, of each box where the profile needs several."""
     if len(plan.on_nodes) < 2:
         return gib(plan.now_bytes)
     return ", ".join(f"{gib(one.now_bytes)} on {box_name(one.node, host)}" for one in plan.on_nodes)
 
 
 def then_available(plan: Plan, host: str) -> str:
-    """Tell what will be available once those who leave have left, of each box where the profile needs several."""
     if len(plan.on_nodes) < 2:
         return gib(plan.available_bytes)
     return ", ".join(f"{gib(one.available_bytes)} on {box_name(one.node, host)}" for one in plan.on_nodes)

@@ -297,7 +297,6 @@ class EngineAdapter:
         return NO_FIXES
 
     def takes_tool_type(self, kind: object, *, harmony: bool) -> bool:
-        """Whether the engine takes a tool of this type in a request of the Responses API."""
         return kind == "function"
 
     # -- how it is measured

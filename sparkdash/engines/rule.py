@@ -64,10 +64,10 @@ class Rule:
         return ", ".join(words) or "any"
 
 
-def flag_path(profile: Profile, *names: str) -> KeyPath | None:
-    """Return the path of the first of these arguments in the profile, in the profile's own spelling."""
+def flag_path(profile: Profile, *names: str) -> KeyPath:
+    """Return the path of the first of these arguments in the profile, in its own spelling; empty without any."""
     spelled = {key.replace("_", "-"): key for key, value in profile.args.items() if value is not None}
-    return next((("args", spelled[name]) for name in names if name in spelled), None)
+    return next((("args", spelled[name]) for name in names if name in spelled), ())
 
 
 def on_several_nodes(find: Callable[[Profile], Iterator[Hit]]) -> Callable[[Profile], Iterator[Hit]]:

@@ -203,7 +203,6 @@ def _place(engine: EnginePart, flags: list[tuple[str, list[str]]], notes: Import
 
 
 def _drop_reason(syntax: CommandLine, key: str, values: list[str]) -> str | None:
-    """Return why a flag is left out of the profile; None when it is kept."""
     if key in ("host", "port"):
         return "sparkdash sets the address itself"
     if key in RANK_ARGS:

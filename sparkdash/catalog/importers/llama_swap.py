@@ -308,7 +308,6 @@ def _import_cmd(model: str, cmd: str, notes: ImportNotes) -> dict[str, Any] | No
 
 
 def _dress(made: dict[str, Any], model: str, body: dict[str, Any], notes: ImportNotes) -> dict[str, Any]:
-    """Add the keys that stand beside the command."""
     about = body.get("description") or body.get("name")
     if isinstance(about, str):
         made = {"profile": made["profile"], "about": " ".join(about.split())} | made

@@ -183,7 +183,6 @@ def _spread(made: dict[str, Any], recipe: dict[str, Any], notes: ImportNotes) ->
 
 
 def _alone(made: dict[str, Any], ranks: int, notes: ImportNotes) -> dict[str, Any]:
-    """Make it a profile for one box, whose one GPU holds one rank."""
     args = made.get("args", {})
     if ranks > 1:
         for name in _SIZES:

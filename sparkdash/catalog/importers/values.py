@@ -142,7 +142,6 @@ def dotted_value(word: str) -> Any:
 
 
 def json_or_none(word: str) -> Any:
-    """Parse JSON; None for any other text."""
     try:
         return json.loads(word, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -169,7 +168,6 @@ def too_long() -> ProfileError:
 
 
 def is_shallow(value: Any, depth: int = 0) -> bool:
-    """Whether a value is nested no deeper than real ones."""
     if depth > _MAX_DEPTH:
         return False
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

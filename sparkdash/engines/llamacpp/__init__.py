@@ -342,7 +342,7 @@ def _unmapped(
 def _maps(profile: Profile) -> Iterator[Hit]:
     mode = str(lookup(profile.args, "load-mode") or "")
     if lookup(profile.args, "no-mmap") is False or lookup(profile.args, "mmap") is True or mode.startswith("mmap"):
-        path = flag_path(profile, "load-mode", "mmap", "no-mmap") or ()
+        path = flag_path(profile, "load-mode", "mmap", "no-mmap")
         text = "mapped files load ten times slower on a Spark"
         yield Hit(path, text, "Remove it: sparkdash makes llama.cpp read them.")
 

@@ -302,7 +302,7 @@ def _drafting(profile: Profile) -> Drafting:
 
 def _metrics_off(profile: Profile) -> Iterator[Hit]:
     if lookup(profile.args, "enable-metrics") is False:
-        path = flag_path(profile, "enable-metrics") or ()
+        path = flag_path(profile, "enable-metrics")
         yield Hit(path, "leaves the dashboard without rates", "Remove it: sparkdash passes --enable-metrics.")
 
 

@@ -43,13 +43,13 @@ def _speculative(profile: Profile) -> Iterator[Hit]:
     wrong = flags.never_known(profile)
     if wrong:
         text = f"no vLLM since 0.16 has {', '.join(wrong)}"
-        yield Hit(flag_path(profile, *wrong) or (), text, f"Write `{flags.rewrite(profile)}`.")
+        yield Hit(flag_path(profile, *wrong), text, f"Write `{flags.rewrite(profile)}`.")
 
 
 def _of_other_version(profile: Profile, names: list[str], verb: str) -> Iterator[Hit]:
     hint = "Remove it, or correct `engine_version` if the image holds another one."
     for name in names:
-        yield Hit(flag_path(profile, name) or (), f"vLLM {profile.engine_version} {verb}", hint)
+        yield Hit(flag_path(profile, name), f"vLLM {profile.engine_version} {verb}", hint)
 
 
 def _dead_env(profile: Profile) -> Iterator[Hit]:
@@ -67,7 +67,7 @@ def _old_env(profile: Profile) -> Iterator[Hit]:
 
 def _eager(profile: Profile) -> Iterator[Hit]:
     if lookup(profile.args, "enforce-eager") is True:
-        yield Hit(flag_path(profile, "enforce-eager") or (), "decodes at less than half the speed", "Remove it.")
+        yield Hit(flag_path(profile, "enforce-eager"), "decodes at less than half the speed", "Remove it.")
 
 
 def _capture(profile: Profile) -> Iterator[Hit]:
@@ -78,7 +78,7 @@ def _capture(profile: Profile) -> Iterator[Hit]:
     useful = min(seqs * (1 + _draft_tokens(profile)) * 2, CAPTURE_CAP)
     if size > useful:
         text = f"{size} captures more than {seqs} sequences can use"
-        yield Hit(flag_path(profile, "max-cudagraph-capture-size") or (), text, f"Write {useful}, or remove it.")
+        yield Hit(flag_path(profile, "max-cudagraph-capture-size"), text, f"Write {useful}, or remove it.")
 
 
 def _captured_list(profile: Profile) -> Iterator[Hit]:
@@ -89,14 +89,14 @@ def _captured_list(profile: Profile) -> Iterator[Hit]:
     full = seqs * (1 + _draft_tokens(profile))
     if full <= CAPTURE_CAP and full not in sizes:
         text = f"lacks {full}, the size of a step with all {seqs} sequences"
-        yield Hit(flag_path(profile, "cudagraph-capture-sizes") or (), text, f"Add {full}.")
+        yield Hit(flag_path(profile, "cudagraph-capture-sizes"), text, f"Add {full}.")
 
 
 def _batched(profile: Profile) -> Iterator[Hit]:
     tokens = parse_token_count(lookup(profile.args, "max-num-batched-tokens"))
     if tokens and tokens > MAX_BATCHED_TOKENS:
-        path = flag_path(profile, "max-num-batched-tokens") or ()
-        yield Hit(path, f"{tokens} tokens in one step can take the whole box down", "Write 8192; never above 32768.")
+        text = f"{tokens} tokens in one step can take the whole box down"
+        yield Hit(flag_path(profile, "max-num-batched-tokens"), text, "Write 8192; never above 32768.")
 
 
 def _draft_tokens(profile: Profile) -> int:
@@ -107,7 +107,7 @@ def _draft_tokens(profile: Profile) -> int:
 
 
 def _utilization(profile: Profile) -> Iterator[Hit]:
-    if profile.gpu and flag_path(profile, "gpu-memory-utilization") is None:
+    if profile.gpu and not flag_path(profile, "gpu-memory-utilization"):
         text = "gpu-memory-utilization is missing, and vLLM's default is more than a Spark has free"
         yield Hit(("args",), text, "Write `gpu-memory-utilization: 0.80` under args.")
 
@@ -115,22 +115,22 @@ def _utilization(profile: Profile) -> Iterator[Hit]:
 def _high(profile: Profile) -> Iterator[Hit]:
     value = lookup(profile.args, "gpu-memory-utilization")
     if isinstance(value, int | float) and value > 0.90:
-        path = flag_path(profile, "gpu-memory-utilization") or ()
-        yield Hit(path, f"{value} is more than a Spark has free", "Write 0.85 or less.")
+        text = f"{value} is more than a Spark has free"
+        yield Hit(flag_path(profile, "gpu-memory-utilization"), text, "Write 0.85 or less.")
 
 
 def _kv(profile: Profile) -> Iterator[Hit]:
     size = parse_size(lookup(profile.args, "kv-cache-memory-bytes"))
     if size is not None and size > BOX_BYTES:
         text = f"{size / GIB:.0f} GiB of KV cache, and a box has {BOX_BYTES / GIB:.1f}"
-        yield Hit(flag_path(profile, "kv-cache-memory-bytes") or (), text, "Write `10G` for 10 GiB.")
+        yield Hit(flag_path(profile, "kv-cache-memory-bytes"), text, "Write `10G` for 10 GiB.")
 
 
 def _small_unit(profile: Profile) -> Iterator[Hit]:
     value = lookup(profile.args, "kv-cache-memory-bytes")
     if isinstance(value, str) and value[-1:] in ("k", "m", "g", "t") and (size := parse_size(value)):
         text, hint = f"{value!r} counts in thousands: {size / GIB:.2f} GiB", f"Write `{_binary(value)}`"
-        yield Hit(flag_path(profile, "kv-cache-memory-bytes") or (), text, f"{hint}, which counts in 1024s.")
+        yield Hit(flag_path(profile, "kv-cache-memory-bytes"), text, f"{hint}, which counts in 1024s.")
 
 
 def _binary(value: str) -> str:
@@ -146,7 +146,7 @@ def _fp8(profile: Profile) -> Iterator[Hit]:
     dtype = str(lookup(profile.args, "kv-cache-dtype") or "")
     if str(backend).upper() != "FLASH_ATTN":
         return
-    path = flag_path(profile, "attention-backend") or ()
+    path = flag_path(profile, "attention-backend")
     if dtype.startswith("fp8"):
         yield Hit(path, "FLASH_ATTN has no fp8 KV cache on a GB10", "Write FLASHINFER or TRITON_ATTN.")
     elif any("gpt-oss" in ref.ref.lower() for ref in profile.models.values()):
@@ -156,7 +156,7 @@ def _fp8(profile: Profile) -> Iterator[Hit]:
 def _turboquant_too_new(profile: Profile) -> Iterator[Hit]:
     dtype = str(lookup(profile.args, "kv-cache-dtype") or "")
     if dtype.startswith("turboquant"):
-        path = flag_path(profile, "kv-cache-dtype") or ()
+        path = flag_path(profile, "kv-cache-dtype")
         yield Hit(path, f"vLLM {profile.engine_version} has no {dtype}", "Write fp8, or use 0.20 or newer.")
 
 
@@ -180,7 +180,7 @@ def _headless(profile: Profile) -> Iterator[Hit]:
 def _turboquant(profile: Profile) -> Iterator[Hit]:
     dtype = str(lookup(profile.args, "kv-cache-dtype") or "")
     if dtype.startswith("turboquant") and _method(profile).endswith("mtp") and _is(profile, HYBRID):
-        path = flag_path(profile, "kv-cache-dtype") or ()
+        path = flag_path(profile, "kv-cache-dtype")
         yield Hit(path, "TurboQuant with MTP is broken on hybrid models", "Write fp8, or drop the speculation.")
 
 
