@@ -21,7 +21,8 @@ _NAME = {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]*$"}
 def profile_schema() -> dict[str, Any]:
     made = Profile.model_json_schema()
     parts = made.get("$defs", {})
-    for model in (ImageBuild, *PARTS.values()):
+    models: list[type[BaseModel]] = [ImageBuild, *PARTS.values()]
+    for model in models:
         _describe(parts[model.__name__]["properties"], model)
     parts["ModelRef"]["oneOf"] = [{"required": ["path"]}, {"required": ["hf"]}]
     keys = {key: schema for key, schema in made["properties"].items() if key in PROFILE_KEYS}
