@@ -102,8 +102,11 @@ def combine_folders(folders: Sequence[FolderRead]) -> Catalog:
     problems += unbuilt
     resolved = {name: _with_nearest_to_be_had(profile, resolved) for name, profile in resolved.items()}
     located = {profile.name: section.problem for section, profile in found}
-    problems.sort(key=lambda one: (natural(one.file), one.line or 0))
-    return Catalog(resolved, tuple(problems), located)
+    return Catalog(resolved, tuple(sorted(problems, key=_by_place)), located)
+
+
+def _by_place(problem: ProfileProblem) -> tuple[Any, int]:
+    return natural(problem.file), problem.line or 0
 
 
 def _files(folder: Path, problems: list[ProfileProblem]) -> Iterator[_File]:

@@ -362,14 +362,7 @@ def unit_of(figure: str) -> str | None:
 
 def measured_of(sample: Sample) -> Iterator[Measured]:
     """Read the figures of all engines and boxes off a sample; unknown values are left out."""
-    held = sample.memory.engines if sample.memory else {}
-    for profile in sorted({*sample.engines, *held}):
-        engine = sample.engines.get(profile)
-        values = _engine_values(engine, sample.at) if engine else {}
-        if (size := held.get(profile)) is not None:
-            values[MEMORY] = float(size)
-        if values:
-            yield Measured(profile, LOCAL, sample.at, values)
+    yield from _measured_engines(sample)
     local = sample.nodes.get(LOCAL)
     box = _box_values(sample.memory, sample.gpu, local.links if local else ()) | _sums(sample)
     if sample.energy:
@@ -379,6 +372,17 @@ def measured_of(sample: Sample) -> Iterator[Measured]:
     for name, node in sample.nodes.items():
         if name != LOCAL:
             yield from _measured_node(name, node)
+
+
+def _measured_engines(sample: Sample) -> Iterator[Measured]:
+    held = sample.memory.engines if sample.memory else {}
+    for profile in sorted({*sample.engines, *held}):
+        engine = sample.engines.get(profile)
+        values = _engine_values(engine, sample.at) if engine else {}
+        if (size := held.get(profile)) is not None:
+            values[MEMORY] = float(size)
+        if values:
+            yield Measured(profile, LOCAL, sample.at, values)
 
 
 def _measured_node(name: str, node: NodeSample) -> Iterator[Measured]:

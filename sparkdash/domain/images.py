@@ -72,7 +72,7 @@ class ImageBuild(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _nothing_unsafe(self) -> ImageBuild:
+    def _safe_address(self) -> ImageBuild:
         if self.repo is not None and not _REPO.fullmatch(self.repo):
             raise ValueError("'repo' must be an https or git address, or git@HOST:PATH")
         if self.repo is not None and _LOGIN.match(self.repo):
@@ -80,6 +80,10 @@ class ImageBuild(Frozen):
         paths = (self.context, self.containerfile)
         if climbing := next((path for path in paths if path and ".." in path.split("/")), None):
             raise ValueError(f"{climbing!r} leads out of the source")
+        return self
+
+    @model_validator(mode="after")
+    def _fitting_keys(self) -> ImageBuild:
         if secret := next((name for name in self.args if is_secret_variable(name)), None):
             raise ValueError(f"the build argument {secret} looks like a secret, and anyone can read it in the image")
         return self

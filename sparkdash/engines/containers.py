@@ -114,6 +114,11 @@ def _plain(name: str) -> str:
     return _UNSAFE.sub("-", name)[-_LONGEST:]
 
 
+def _cache_environment(profile: Profile, launch: LaunchContext) -> dict[str, str]:
+    hub = {"HF_HOME": HF_TARGET if launch.containerised else launch.hf_home} if from_hub(profile) else {}
+    return hub | (_CACHE_ENV if launch.containerised else {})
+
+
 def _folder(path: str) -> str:
     """Return the folder to mount for `path`: a hub snapshot links into its repository, a GGUF has sibling files."""
     pure = PurePosixPath(path)
@@ -157,8 +162,7 @@ def build_container(
         )
     node, launch = _placed(launch, rank or 0)
     own = fill_placeholders({**profile.env, **profile.env_by_node.get(node, {})}, profile.models)
-    hub = {"HF_HOME": HF_TARGET if launch.containerised else launch.hf_home} if from_hub(profile) else {}
-    variables = hub | (_CACHE_ENV if launch.containerised else {}) | dict(env) | own
+    variables = _cache_environment(profile, launch) | dict(env) | own
     common = ContainerSpec(
         name=container_name(profile.name),
         node=node,

@@ -44,6 +44,14 @@ class ValueComplaint:
     path: tuple[str | int, ...] = ()
 
 
+def _of_all(
+    table: FlagTable, facts: FlagFacts, places: Sequence[int], value: ArgValue, *, negated: bool
+) -> ValueComplaint | None:
+    """Return why none of the versions at `places` takes the value; None when one does, or it cannot be told."""
+    found = [_at(table, facts, place, value, negated=negated) for place in places]
+    return found[-1] if all(found) else None
+
+
 def _at(table: FlagTable, facts: FlagFacts, place: int, value: ArgValue, *, negated: bool) -> ValueComplaint | None:
     takes = facts.takes(place)
     if takes in ("none", "toggle"):
@@ -259,9 +267,8 @@ class _Judge:
         if dot and self._nests:
             value = _nested(path, value)
         negated = head.replace("_", "-").startswith("no-") and not _is_spelling(self._table, facts, head)
-        found = [_at(self._table, facts, place, value, negated=negated) for place in here]
-        if found[-1] and all(found):  # no version that may be meant takes it
-            yield self._of_value(key, facts, found[-1])
+        if found := _of_all(self._table, facts, here, value, negated=negated):
+            yield self._of_value(key, facts, found)
 
     def _of_value(self, key: str, facts: FlagFacts, found: ValueComplaint) -> FlagComplaint:
         """Word a complaint about the value: of an abbreviated flag it is the abbreviation that is wrong."""

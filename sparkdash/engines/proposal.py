@@ -104,10 +104,15 @@ def plan_cache(facts: WeightFacts, box: MemoryBudget, choices: OwnerChoices) -> 
         if _cache_bytes(facts, held) <= budget:
             return KvCachePlan(context, held, _cache_bytes(facts, held), why)
     if not choices.context and context > SHORTEST:
-        while context > SHORTEST and _cache_bytes(facts, context) > budget:
-            context //= 2
+        context = _halved(facts, context, budget)
         why = f"The model's own is {tokens(facts.context)}, of which this is what fits."
     return KvCachePlan(context, context, _cache_bytes(facts, context), why)
+
+
+def _halved(facts: WeightFacts, context: int, budget: int) -> int:
+    while context > SHORTEST and _cache_bytes(facts, context) > budget:
+        context //= 2
+    return context
 
 
 def cache_reason(facts: WeightFacts, cache: KvCachePlan) -> str:

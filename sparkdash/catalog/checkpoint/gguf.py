@@ -27,7 +27,7 @@ def gguf_weight_facts(metadata: Mapping[str, Any], tensors: Sequence[Tensor], or
     """Assemble the facts. Layers of an unknown kind leave `kv` empty."""
     name = word(metadata.get("general.architecture")) or ""
     get = {key.removeprefix(f"{name}."): value for key, value in metadata.items()}
-    layers = max(0, (integer(get, "block_count") or 0) - (integer(get, "nextn_predict_layers") or 0)) or None
+    layers = _layers(get)
     heads, kv_heads = _most(get.get("attention.head_count")), _per_layer(get.get("attention.head_count_kv"), layers)
     hidden = integer(get, "embedding_length")
     size = integer(get, "attention.key_length") or (hidden // heads if hidden and heads else None)
@@ -87,6 +87,11 @@ def _groups(
         width = window if kind is Attention.SLIDING else None
         found.append(KvLayers(kind=kind, layers=number, key_elements=key, value_elements=value, window=width))
     return tuple(found)
+
+
+def _layers(get: Mapping[str, Any]) -> int | None:
+    """Number of layers without the drafting ones; None while unknown."""
+    return max(0, (integer(get, "block_count") or 0) - (integer(get, "nextn_predict_layers") or 0)) or None
 
 
 def _is_linear(get: Mapping[str, Any], index: int, heads: int) -> bool:

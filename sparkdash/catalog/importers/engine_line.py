@@ -177,6 +177,10 @@ def _key(engine: EnginePart, name: str, notes: ImportNotes) -> str:
     return key
 
 
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def _model_last(engine: EnginePart, positional: list[str], flags: list[tuple[str, list[str]]]) -> None:
     """Find a model after a flag's value, as in `--max-model-len 4096 owner/name`, if none was named."""
     if positional or any(key in engine.syntax.model for key, _ in flags):
@@ -217,8 +221,7 @@ def _drop_reason(syntax: CommandLine, key: str, values: list[str]) -> str | None
 def _store(engine: EnginePart, key: str, values: list[str], notes: ImportNotes) -> None:
     lists, flag = engine.engine.lists, f"--{key}"
     if key in lists.repeated and values:
-        old = engine.args.get(key, [])
-        engine.args[key] = [*(old if isinstance(old, list) else [old]), *map(typed_value, values)]
+        engine.args[key] = [*_as_list(engine.args.get(key, [])), *map(typed_value, values)]
     elif len(values) > 1 and key in lists.several:
         engine.args[key] = list(map(typed_value, values))
     elif len(values) > 1:
