@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import string
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
@@ -16,11 +17,12 @@ from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import events
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
-from textual.app import App, SystemCommand
+from textual.app import App, SuspendNotSupported, SystemCommand
 from textual.binding import ActiveBinding, Binding, BindingType
 from textual.command import DiscoveryHit, Hits, Provider
 from textual.keys import Keys
@@ -28,14 +30,16 @@ from textual.screen import Screen
 from textual.system_commands import SystemCommandsProvider
 from textual.worker import WorkerCancelled, WorkerFailed
 
+from sparkdash import paths
 from sparkdash.client import address
 from sparkdash.client.address import Address
 from sparkdash.domain.state import Snapshot
-from sparkdash.errors import SparkdashError
-from sparkdash.tui import local_commands, theme
+from sparkdash.errors import HostError, SparkdashError
+from sparkdash.tui import theme
 from sparkdash.tui.choices import HeroChoice, KeptChoices
 from sparkdash.tui.first_run import BoxLook, IdleBox
 from sparkdash.tui.layout import COMPACT_BELOW, TWO_COLUMNS_FROM, Arrangement
+from sparkdash.tui.local_commands import editor_command
 from sparkdash.tui.mirror import Mirror, View
 from sparkdash.tui.orders import Orders
 from sparkdash.tui.screens.dashboard import DashboardPage
@@ -43,7 +47,7 @@ from sparkdash.tui.screens.dialog import Dialog, Palette
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.text import LinesForWidth
 from sparkdash.tui.widgets.header import PAGES, shown_key
-from sparkdash.tui.widgets.panel import EngineAsked, Field, KeyAsked, LinesArrived, PageAsked
+from sparkdash.tui.widgets.panel import EngineAsked, Field, LinesArrived, PageAsked
 from sparkdash.units import natural
 
 if TYPE_CHECKING:
@@ -54,25 +58,13 @@ LONGER = "OPX"
 """Characters that begin a longer sequence behind Escape; brackets and the like are no keys of these screens."""
 
 
-class _NamedKey(NamedTuple):
-    """Key as Textual's table has it: an object with a name."""
-
-    value: str
-
-
 def separate_escape() -> None:
     """Let Textual read Escape and a letter or a digit as two keys; words' ends (`ESC b`, `ESC f`) stay one."""
     table = cast("dict[str, Any]", ANSI_SEQUENCES_KEYS)
     for char in string.digits + string.ascii_letters:
         sequence = f"\x1b{char}"
         if char not in LONGER and not isinstance(table.get(sequence), tuple):
-            table[sequence] = (Keys.Escape, _NamedKey(char))
-
-
-def end_as_hung_up() -> None:
-    """End this process as SIGHUP does: under nohup none came, and no terminal is left to restore."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    signal.raise_signal(signal.SIGHUP)
+            table[sequence] = (Keys.Escape, SimpleNamespace(value=char))
 
 
 THEMES = {
@@ -96,7 +88,6 @@ TICK_S = 1.0
 """Ages and times are redrawn at this interval when the daemon is silent."""
 RECALLED_S = 0.3
 """Longest wait of the first frame for the recorded minutes; later ones are drawn when they come."""
-ERASE_LINE = "\x1b[K"
 RETRY_S = 10.0
 """Delay before another attempt at a daemon of another version, which may have been replaced by then."""
 
@@ -201,16 +192,10 @@ class SparkdashApp(App[None]):
 
     @cached_property
     def daemon(self) -> DaemonClient:
-        """Client of the daemon, made when it is first needed."""
         return self._connect()
-
-    async def close_client(self) -> None:
-        if "daemon" in vars(self):
-            await self.daemon.aclose()
 
     @cached_property
     def box(self) -> BoxLook | None:
-        """Look at the daemon's box, made when it is first needed."""
         return self._open_box() if self._open_box else None
 
     def on_ready(self) -> None:
@@ -255,7 +240,8 @@ class SparkdashApp(App[None]):
 
     def _tick(self) -> None:
         if self._terminal is not None and not os.isatty(self._terminal):
-            end_as_hung_up()
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # end as by SIGHUP: under nohup none came
+            signal.raise_signal(signal.SIGHUP)
         if time.monotonic() - self._painted_at >= TICK_S * 0.9:
             self.want_paint()
 
@@ -346,18 +332,10 @@ class SparkdashApp(App[None]):
             self.push_screen(Palette(id="--command-palette"))
 
     def clear_selection(self) -> None:
-        """Do nothing: no text can be selected.
-
-        Textual's own method asks for the screen, which does not exist yet while a page is composed eagerly (Python
-        3.12).
-        """
+        """Do nothing: no text can be selected, and Textual's own asks too early for a screen (Python 3.12)."""
 
     def delay_update(self, delay: float = 0.05) -> None:
-        """Hold paints until the coming screen has taken over, at most `delay` seconds.
-
-        Textual holds them for the whole 50 ms at each switch of pages, which was most of the time from a key to the
-        page.
-        """
+        """Hold paints until the coming screen has taken over; all 50 ms of Textual were most of a switch of pages."""
         held = ExitStack()
         held.enter_context(self.batch_update())
 
@@ -380,9 +358,6 @@ class SparkdashApp(App[None]):
 
     def on_page_asked(self, message: PageAsked) -> None:
         self.action_page(message.page)
-
-    def on_key_asked(self, message: KeyAsked) -> None:
-        self.simulate_key(message.key)
 
     def on_engine_asked(self, message: EngineAsked) -> None:
         self._make_large(message.profile)
@@ -414,7 +389,6 @@ class SparkdashApp(App[None]):
             self.screen.end_what_is_here()
 
     def action_what_to_do(self) -> None:
-        """Show what went wrong lately, with the remedies."""
         from sparkdash.tui.widgets.swaps import trouble_lines
 
         self.push_screen(Dialog("what went wrong", lambda width: trouble_lines(self.view, width)))
@@ -443,10 +417,16 @@ class SparkdashApp(App[None]):
 
     def edit_file(self, file: Path, line: int) -> None:
         """Hand the terminal to the owner's editor until it ends. Raises HostError."""
-        local_commands.edit_in_terminal(self, file, line)
+        argv = editor_command(file, line)
+        try:
+            with self.suspend():
+                subprocess.run(argv, check=False)
+        except SuspendNotSupported as error:
+            raise HostError("No editor can run in this terminal.", code="no_editor") from error
+        except OSError as error:
+            raise HostError(f"{argv[0]} cannot be started: {error.strerror}.", code="no_editor") from error
 
     def action_help(self) -> None:
-        """Show the keys of the page and of every page, and the meaning of the figures."""
         from sparkdash.tui.screens import help as keys_help
 
         here: list[tuple[str, str]] = []
@@ -486,8 +466,11 @@ class SparkdashApp(App[None]):
 
 def palette_commands(app: SparkdashApp, screen: Screen[Any]) -> Iterator[SystemCommand]:
     """Yield the commands that make sense in the current state, the keys of the page first."""
-    yield from of_keys(screen)
-    yield from _of_engines(app)
+    for told, (one, *_) in named_keys(screen).items():
+        action = partial(screen.app.run_action, one.binding.action, one.node)
+        yield SystemCommand(told[:1].upper() + told[1:], f"key {shown_key(one.binding.key)}", action)
+    for name in app.view.snapshot.engines if app.view.snapshot else ():
+        yield SystemCommand(f"Stop {name}", "Asks first", partial(app.orders.stop, name))
     if app.view.measuring:
         yield SystemCommand("End the measurement", "The measured cells are kept", app.orders.end_measuring)
     else:
@@ -502,29 +485,13 @@ def palette_commands(app: SparkdashApp, screen: Screen[Any]) -> Iterator[SystemC
     yield SystemCommand("Copy the clients' URL", "The base URL for clients", app.action_copy_url)
 
 
-TEXTUALS = ("app.focus", "screen.")
-"""Actions of Textual's own keys."""
-
-
 def named_keys(screen: Screen[Any]) -> dict[str, list[ActiveBinding]]:
-    """Return the keys by what they do here: switch and end, those of the panel and the page, those of every page."""
+    """Return the keys but for Textual's by what they do here: switch and end, those of the panel and the page, those of every page."""
     found: dict[str, list[ActiveBinding]] = {}
     for one in sorted(screen.active_bindings.values(), key=lambda one: one.binding.key not in "sx"):
-        if one.enabled and not (one.binding.system or one.binding.action.startswith(TEXTUALS)):
+        if one.enabled and not (one.binding.system or one.binding.action.startswith(("app.focus", "screen."))):
             found.setdefault(one.binding.description, []).append(one)
     return found
-
-
-def of_keys(screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """Yield what the keys do here as commands."""
-    for told, (one, *_) in named_keys(screen).items():
-        action = partial(screen.app.run_action, one.binding.action, one.node)
-        yield SystemCommand(told[:1].upper() + told[1:], f"key {shown_key(one.binding.key)}", action)
-
-
-def _of_engines(app: SparkdashApp) -> Iterator[SystemCommand]:
-    for name in app.view.snapshot.engines if app.view.snapshot else ():
-        yield SystemCommand(f"Stop {name}", "Asks first", partial(app.orders.stop, name))
 
 
 def _of_profiles(app: SparkdashApp) -> Iterator[SystemCommand]:
@@ -542,19 +509,14 @@ def _of_profiles(app: SparkdashApp) -> Iterator[SystemCommand]:
     )
     for profile in app.view.snapshot.profiles if app.view.snapshot else ():
         for title, about, action in verbs:
-            yield SystemCommand(
-                title.format(profile.name), about, partial(action, profile.name), discover=title is verbs[0][0]
-            )
+            run = partial(action, profile.name)
+            yield SystemCommand(title.format(profile.name), about, run, discover=title is verbs[0][0])
 
 
 def run_dashboard(url: str | None = None, box: Callable[[], BoxLook] | None = None) -> None:
-    """Run the dashboard of the daemon at `url`, or of this user's daemon, until the user quits.
-
-    `box` makes what looks at the daemon's box while nothing runs.
-    """
-
+    """Run the dashboard of the daemon at `url`, or of this user's, until the user quits; `box` as for the app."""
     if sys.stderr.isatty():
-        sys.stderr.write(ERASE_LINE)  # the first words of the start: at the end they would stand behind the prompt
+        sys.stderr.write("\x1b[K")  # the first words of the start: at the end they would stand behind the prompt
         sys.stderr.flush()
     elif sys.stdout.isatty():  # Textual draws there: into a file, the terminal would stay blank
         sys.__stderr__ = sys.__stdout__  # type: ignore[misc]
@@ -567,11 +529,13 @@ def run_dashboard(url: str | None = None, box: Callable[[], BoxLook] | None = No
     async def live() -> None:
         if (task := asyncio.current_task()) is not None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-        app = SparkdashApp(connect, address.resolve(url, None), box=box, kept=KeptChoices.of_this_user())
+        kept = KeptChoices(paths.state_dir() / "dashboard.json")
+        app = SparkdashApp(connect, address.resolve(url, None), box=box, kept=kept)
         try:
             await app.run_async()
         finally:
-            await app.close_client()
+            if "daemon" in vars(app):
+                await app.daemon.aclose()
 
     try:
         asyncio.run(live())

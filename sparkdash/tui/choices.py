@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkdash import paths
 from sparkdash.domain.history import Series
 from sparkdash.domain.metric import Metric
 from sparkdash.paths import read_small_text, replace_file
@@ -43,17 +42,15 @@ class HeroChoice:
 
     def wants(self, profile: str, now: float) -> bool:
         """Whether a series must be read: there is none of this engine and window, or it lacks a newer bucket."""
-        return self.window_s > 0 and not (self._fits(profile) and self.series and now < self.series.until + self._due_s)
+        if self.window_s > 0 and self.series and self._fits(profile):
+            return now >= self.series.until + max(self.series.step_s, 2.0)
+        return self.window_s > 0
 
     def columns(self, profile: str, count: int, now: float) -> list[float | None]:
         """Return the highest value of each of `count` dot columns; None where nothing was measured."""
         if self.series is None or not self._fits(profile):
             return [None] * count
         return [one.high if one else None for one in columns(self.series, now - self.window_s, now, count)]
-
-    @property
-    def _due_s(self) -> float:
-        return max(self.series.step_s, 2.0) if self.series else 0.0
 
     def _fits(self, profile: str) -> bool:
         one = self.series
@@ -70,10 +67,6 @@ class KeptChoices:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-
-    @classmethod
-    def of_this_user(cls) -> KeptChoices:
-        return cls(paths.state_dir() / "dashboard.json")
 
     @property
     def theme(self) -> str | None:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from sparkdash.bench.report.report import Report
     from sparkdash.bench.run import Run
 
-LOG_TAIL = 1000
-
 
 T = TypeVar("T")
 
@@ -56,8 +54,7 @@ class DaemonClient(AsyncClient):
         return RecordedPast(figures, memory)
 
     def follow_log(self, profile: str) -> AsyncGenerator[str, None]:
-        """Yield the last lines of an engine's log, then each new one until the engine ends."""
-        return self.logs(name=profile, tail=LOG_TAIL, follow=True)
+        return self.logs(name=profile, tail=1000, follow=True)
 
     async def runs(self) -> tuple[Run, ...]:
         from sparkdash.bench.run import Run  # as the report

@@ -5,7 +5,7 @@ Rule: buckets stand at fixed times, so that a bar keeps its height once the next
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from sparkdash.domain.history import RecentFigures
@@ -21,7 +21,6 @@ MEMORY_STEP_S = 5.0
 MEMORY_KEPT = 360
 """Half an hour."""
 SHOWN = (Metric.DECODE, Metric.DECODE_EACH, Metric.PROMPT_SPEED, Metric.PREFIX_HIT, Metric.KV_USED)
-_RECORDED = frozenset(metric.value for metric in SHOWN)
 BOX_MEMORY = ("memory_available_bytes", "memory_free_bytes", "page_cache_bytes")
 """Recorded figures of a box from which its memory is drawn."""
 
@@ -62,11 +61,10 @@ class BucketRing:
 
 
 class FigureHistory:
-    """Rings by engine and figure."""
+    """Rings by engine, "" for the box, and figure."""
 
     def __init__(self) -> None:
-        self._rings: dict[tuple[str, Metric], BucketRing] = {}
-        self._box: dict[str, BucketRing] = {}
+        self._rings: defaultdict[tuple[str, str], BucketRing] = defaultdict(BucketRing)
         self._at: dict[str, float] = {}
         self._memory: deque[tuple[int, Memory]] = deque(maxlen=MEMORY_KEPT)
 
@@ -77,7 +75,7 @@ class FigureHistory:
         gpu = sample.gpu or Gpu()
         for figure, reading in zip(BOX_CHARTED, (gpu.power_w, gpu.sm_clock_mhz), strict=True):
             if reading is not None:
-                self._box.setdefault(figure, BucketRing()).add(sample.at, reading)
+                self._rings["", figure].add(sample.at, reading)
         for profile, engine in sample.engines.items():
             if engine.at <= self._at.get(profile, 0.0):
                 continue
@@ -85,16 +83,13 @@ class FigureHistory:
             for metric in SHOWN:
                 value = engine.figure(metric).value
                 if value is not None:
-                    self._rings.setdefault((profile, metric), BucketRing()).add(engine.at, value)
+                    self._rings[profile, metric].add(engine.at, value)
 
     def recall(self, figures: RecentFigures) -> None:
         begin = int(figures.begin // STEP_S)
         for series in figures.series:
-            if series.figure in _RECORDED and series.profile and series.node == LOCAL:
-                ring = self._rings.setdefault((series.profile, Metric(series.figure)), BucketRing())
-                ring.recall(begin, series.mean)
-            elif series.figure in BOX_CHARTED and not series.profile and series.node == LOCAL:
-                self._box.setdefault(series.figure, BucketRing()).recall(begin, series.mean)
+            if series.node == LOCAL and series.figure in (SHOWN if series.profile else BOX_CHARTED):
+                self._rings[series.profile, series.figure].recall(begin, series.mean)
 
     def recall_memory(self, figures: RecentFigures, now: Memory) -> None:
         """Put the recorded memory where none was seen; what is not recorded is as `now`."""
@@ -117,16 +112,13 @@ class FigureHistory:
             )
             for index in available
         }
-        self._memory = deque(sorted((recorded | dict(self._memory)).items(), key=_index), maxlen=MEMORY_KEPT)
+        self._memory = deque(
+            sorted((recorded | dict(self._memory)).items(), key=lambda one: one[0]), maxlen=MEMORY_KEPT
+        )
 
-    def last(self, profile: str, metric: Metric, count: int, now: float) -> Sequence[float | None]:
+    def last(self, profile: str, figure: str, count: int, now: float) -> Sequence[float | None]:
         """Return the last `count` buckets of one figure; all None if never seen."""
-        ring = self._rings.get((profile, metric))
-        return ring.last(count, now) if ring else [None] * count
-
-    def of_box(self, figure: str, count: int, now: float) -> Sequence[float | None]:
-        """Return the last `count` buckets of a figure of this box; all None if never seen."""
-        ring = self._box.get(figure)
+        ring = self._rings.get((profile, figure))
         return ring.last(count, now) if ring else [None] * count
 
     def memory(self, count: int, now: float) -> list[Memory | None]:
@@ -141,7 +133,3 @@ class FigureHistory:
             self._memory[-1] = (self._memory[-1][0], memory)
         else:
             self._memory.append((index, memory))
-
-
-def _index(one: tuple[int, Memory]) -> int:
-    return one[0]

@@ -64,9 +64,7 @@ class Heights(NamedTuple):
 
 
 def chart_height(rows: int, groups: int) -> int:
-    """Return the rows of the history's chart above a table of `groups`: all that the table leaves, three quarters at
-    most.
-    """
+    """Return the rows of the history's chart: what a table of `groups` leaves, three quarters at most."""
     if is_compact(rows):
         return LOW_CHART
     room = rows - BARS

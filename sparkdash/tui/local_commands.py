@@ -10,14 +10,11 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-
-from textual.app import App, SuspendNotSupported
 
 from sparkdash.client.address import Address
 from sparkdash.errors import AdmissionError, HostError, SparkdashError
@@ -37,18 +34,6 @@ def editor_command(file: Path, line: int) -> list[str]:
         raise HostError("No editor is known.", code="no_editor", hint="Set EDITOR, for example to nano.")
     at = [f"+{line}"] if Path(argv[0]).name in TAKE_A_LINE else []
     return [*argv, *at, str(file)]
-
-
-def edit_in_terminal(app: App[None], file: Path, line: int) -> None:
-    """Hand the terminal to the editor until it ends. Raises HostError: it cannot be started."""
-    argv = editor_command(file, line)
-    try:
-        with app.suspend():
-            subprocess.run(argv, check=False)
-    except SuspendNotSupported as error:
-        raise HostError("No editor can run in this terminal.", code="no_editor") from error
-    except OSError as error:
-        raise HostError(f"{argv[0]} cannot be started: {error.strerror}.", code="no_editor") from error
 
 
 _LINE_LIMIT = 4 * 1024 * 1024

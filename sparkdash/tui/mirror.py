@@ -99,25 +99,21 @@ class View:
         if self.snapshot is None:
             return None
         chosen = self.snapshot.engines.get(self.chosen or "")
-        return chosen or self.snapshot.active or min(self.snapshot.engines.values(), key=_interest, default=None)
+        first = min(self.snapshot.engines.values(), key=lambda one: _INTEREST.get(one.state, 9), default=None)
+        return chosen or self.snapshot.active or first
 
     @property
     def large_swap(self) -> Swap | None:
         """The swap that takes the card: one of the engine on it, or any while no engine serves."""
         engine = self.engine
-        if engine is None or engine.state not in SERVING:
-            mine = next((one for one in self.swaps if engine and engine.profile in (one.target, *one.evict)), None)
-            return mine or self.swap
-        return next((one for one in self.swaps if engine.profile in (one.target, *one.evict)), None)
+        mine = next((one for one in self.swaps if engine and engine.profile in (one.target, *one.evict)), None)
+        return mine if engine and engine.state in SERVING else mine or self.swap
 
     @property
     def known_at(self) -> float:
         """Time of the daemon's clock up to which its state is known: now, or when the connection was lost."""
-        return (
-            self.now
-            if self.connection is ConnectionState.LIVE
-            else self.now - max(self.here - self.connection_since, 0.0)
-        )
+        is_live = self.connection is ConnectionState.LIVE
+        return self.now if is_live else self.now - max(self.here - self.connection_since, 0.0)
 
     @property
     def swap(self) -> Swap | None:
@@ -186,10 +182,6 @@ SERVING = frozenset({EngineState.READY, EngineState.DRAINING})
 _INTEREST = {EngineState.WARMING: 0, EngineState.LOADING: 1, EngineState.CREATING: 2, EngineState.STOPPING: 3}
 
 
-def _interest(engine: Engine) -> int:
-    return _INTEREST.get(engine.state, 9)
-
-
 class Mirror:
     """Folds the feed into the current state. `clock` gives Unix seconds."""
 
@@ -215,7 +207,12 @@ class Mirror:
             self._set_connection(ConnectionState.LOST if self._snapshot else ConnectionState.CONNECTING)
             return True
         self._set_connection(ConnectionState.LIVE)
-        return self._apply_event(item) if isinstance(item, Event) else self._replace_snapshot(item)
+        if isinstance(item, Event):
+            return self._apply_event(item)
+        self._snapshot = item
+        if item.sample:
+            self._history.add(item.sample)
+        return True
 
     def refuse(self, error: SparkdashError) -> None:
         self._refusal = error
@@ -233,8 +230,9 @@ class Mirror:
     def view(self) -> View:
         here = self._clock()
         feedback = self._feedback if self._feedback and here - self._feedback.at < SAID_S else None
+        lead = max(self._leads, default=0.0)  # events arrive late, never early: the greatest is the truest
         return View(
-            now=here + self._skew(),
+            now=here + (lead if abs(lead) > SKEW_S else 0.0),
             here=here,
             snapshot=self._snapshot,
             connection=self._connection,
@@ -254,12 +252,6 @@ class Mirror:
             self._connection = state
             self._connection_since = self._clock()
 
-    def _replace_snapshot(self, snapshot: Snapshot) -> bool:
-        self._snapshot = snapshot
-        if snapshot.sample:
-            self._history.add(snapshot.sample)
-        return True
-
     def _apply_event(self, event: Event) -> bool:
         if self._snapshot is None:
             return False
@@ -271,8 +263,3 @@ class Mirror:
         if isinstance(event.fact, SampleTaken):
             self._history.add(event.fact.sample)
         return True
-
-    def _skew(self) -> float:
-        """Return the lead of the daemon's clock: events arrive late, never early, so the greatest is the truest."""
-        lead = max(self._leads, default=0.0)
-        return lead if abs(lead) > SKEW_S else 0.0

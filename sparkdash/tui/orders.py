@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, Protocol
 
 from sparkdash import paths
-from sparkdash.domain.engine import Engine
 from sparkdash.domain.phrases import last_good_lines
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan
@@ -277,19 +276,14 @@ class Orders:
         engine = snapshot.engines.get(name) if name else self._host.view.engine
         if engine is None:
             raise NothingToDoError("No engine is running.")
-        if engine.is_foreign:
-            await self._stop_using(engine)
-            return
+        verb, yes, said = "stop", "stop", "is stopping."
         told = partial(dialog_texts.stop_question, engine.profile, snapshot)
-        if await self._host.ask(f"stop {engine.profile}?", told, yes="stop", again="x"):
+        if engine.is_foreign:
+            verb, yes, said = "stop using", "stop using it", "is no longer used; its server keeps running."
+            told = partial(dialog_texts.stop_using_question, engine.profile, engine.url)
+        if await self._host.ask(f"{verb} {engine.profile}?", told, yes=yes, again="x"):
             await self._host.daemon.stop(profile=engine.profile)
-            self._host.say(f"{engine.profile} is stopping.")
-
-    async def _stop_using(self, engine: Engine) -> None:
-        told = partial(dialog_texts.stop_using_question, engine.profile, engine.url)
-        if await self._host.ask(f"stop using {engine.profile}?", told, yes="stop using it", again="x"):
-            await self._host.daemon.stop(profile=engine.profile)
-            self._host.say(f"{engine.profile} is no longer used; its server keeps running.")
+            self._host.say(f"{engine.profile} {said}")
 
     @order
     async def cancel(self) -> None:
@@ -412,7 +406,10 @@ class Orders:
 
     async def _edited(self, name: str, file: Path, target: Path, line: int) -> None:
         with TemporaryDirectory(prefix="sparkdash-edit-") as folder:
-            draft = _draft(file, Path(folder))
+            for one in file.parent.iterdir():  # the profile may build upon its neighbours
+                if one.suffix in SUFFIXES and one.is_file():
+                    shutil.copyfile(one, Path(folder) / one.name)
+            draft = Path(folder) / file.name
             before = draft.read_bytes()
             while True:
                 self._host.edit_file(draft, line)
@@ -450,15 +447,12 @@ class Orders:
         has_weights = profile is not None and any(ref.hf for ref in profile.weights)
         needs_image = snapshot is None or snapshot.daemon.runtime != "process"
         if needs_image or not has_weights:  # without either, the daemon says why nothing is fetched
-            await self._pull_image(name)
+            async with aclosing(self._host.daemon.pull(profile=name)) as steps:
+                async for step in steps:
+                    share = f" {step.fraction * 100:.0f} %" if step.fraction is not None else ""
+                    self._host.say(f"{step.image}: {'there' if step.done else step.detail + share}")
         if has_weights:
             await self._pull_weights(name, "Image and weights" if needs_image else "The weights")
-
-    async def _pull_image(self, name: str) -> None:
-        async with aclosing(self._host.daemon.pull(profile=name)) as steps:
-            async for step in steps:
-                share = f" {step.fraction * 100:.0f} %" if step.fraction is not None else ""
-                self._host.say(f"{step.image}: {'there' if step.done else step.detail + share}")
 
     async def _pull_weights(self, name: str, fetched: str) -> None:
         if not self.is_local:
@@ -480,11 +474,3 @@ class Orders:
     def _must_be_local(self, why: str) -> None:
         if not self.is_local:
             raise AdmissionError(f"{why} This dashboard runs on another one.", code="not_local")
-
-
-def _draft(file: Path, folder: Path) -> Path:
-    """Copy a profile file and its neighbours, which it may build upon."""
-    own: Sequence[Path] = [one for one in file.parent.iterdir() if one.suffix in SUFFIXES and one.is_file()]
-    for one in own:
-        shutil.copyfile(one, folder / one.name)
-    return folder / file.name

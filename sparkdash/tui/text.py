@@ -55,8 +55,6 @@ _RULE = Span("─", Style.FAINT)
 ELLIPSIS = "…"
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
-
-
 _HALF_FIGURE = re.compile(r"(?<![^\W\d_])[\d.,]*\d[\d.,]*$")
 _WORDS = re.compile(r"\s*\S+\s?")
 
@@ -107,15 +105,11 @@ def clip(line: Line, width: int) -> Line:
     for span in line:
         cells = cell_len(span.text)
         if cells > room:
-            return (*out, span._replace(text=_without_half_figure(span.text, room) + ELLIPSIS)) if width > 0 else EMPTY
+            kept = _HALF_FIGURE.sub("", set_cell_size(span.text, room))
+            return (*out, span._replace(text=kept + ELLIPSIS)) if width > 0 else EMPTY
         out.append(span)
         room -= cells
     return tuple(out)
-
-
-def _without_half_figure(text: str, cells: int) -> str:
-    """Return the beginning of `text` that fits, up to the figure that the end would cut."""
-    return _HALF_FIGURE.sub("", set_cell_size(text, cells))
 
 
 def shorten(text: str, width: int) -> str:
@@ -145,7 +139,6 @@ def align_right(line: Line, width: int) -> Line:
 
 
 def _fitted(line: Line, width: int) -> tuple[Line, int]:
-    """Cut a line to `width` cells; return it with the cells that it leaves."""
     room = width - length(line)
     if room >= 0:
         return line, room
@@ -211,7 +204,6 @@ def wrap_line(line: Line, width: int) -> list[Line]:
 
 
 def key_hint(key: str, word: str) -> Line:
-    """Format a key and what it does."""
     return styled(key, Style.STRONG) + styled(f" {word}", Style.DIM)
 
 
@@ -223,19 +215,12 @@ class EdgeText(NamedTuple):
 
 
 NO_EDGE_TEXT = EdgeText()
-
-
 EDGE_ROOM = 9
 """Cells of an edge that corners, rules and the spaces around its two texts take."""
 
 
 def frame(
-    body: Sequence[Line],
-    width: int,
-    head: EdgeText = NO_EDGE_TEXT,
-    foot: EdgeText = NO_EDGE_TEXT,
-    *,
-    height: int = 0,
+    body: Sequence[Line], width: int, head: EdgeText = NO_EDGE_TEXT, foot: EdgeText = NO_EDGE_TEXT, *, height: int = 0
 ) -> list[Line]:
     """Draw a rounded frame of `width` cells with text in its edges; body lines get `width - 4` cells.
 
@@ -264,11 +249,8 @@ def _edge(first: str, last: str, words: EdgeText, width: int) -> Line:
     left = styled(" ") + clip(words.left, width - 6) + styled(" ") if words.left else EMPTY
     room = width - 4 - length(left)
     far = styled(" ") + words.far + styled(" ") if words.far and length(words.far) + 3 <= room else EMPTY
-    return (
-        styled(first, Style.FAINT)
-        + justify(left or (_RULE,), (*far, _RULE), width - 2, _RULE)
-        + styled(last, Style.FAINT)
-    )
+    inner = justify(left or (_RULE,), (*far, _RULE), width - 2, _RULE)
+    return styled(first, Style.FAINT) + inner + styled(last, Style.FAINT)
 
 
 HEAD = 2
@@ -277,10 +259,7 @@ HEAD = 2
 
 @lru_cache(maxsize=4096)
 def shorten_apart(name: str, width: int, others: frozenset[str]) -> str:
-    """Cut `name` in its middle to `width` cells, at a place where none of `others` could be meant.
-
-    Where no width is enough for that, the middle it is.
-    """
+    """Cut `name` in its middle, at a place where none of `others` could be meant if there is one."""
     name = strip_controls(name)
     if cell_len(name) <= width or width < 1:
         return shorten(name, width)

@@ -50,9 +50,6 @@ _COLOURS: dict[str, dict[str, str]] = {
         "good": "#005b94", "trace": "#5a93b8", "fill": "#87919a", "warn": "#756600", "bad": "#c2185b",
     },
 }  # fmt: skip
-_ON_LIGHT = frozenset({LIGHT, SAFE_LIGHT})
-
-_BOLD = frozenset({Style.STRONG, Style.BAD})
 
 _WITHOUT_COLOUR: dict[Style, RichStyle] = {
     Style.PLAIN: RichStyle(),
@@ -76,7 +73,8 @@ def _coloured(colours: dict[str, str]) -> dict[tuple[Style, bool], RichStyle]:
     for style in Style:
         if style is Style.HIT:
             continue
-        look = RichStyle(color=colours[style], bgcolor=colours["background"], bold=style in _BOLD or None)
+        bold = style in (Style.STRONG, Style.BAD) or None
+        look = RichStyle(color=colours[style], bgcolor=colours["background"], bold=bold)
         looks[style, False] = look
         looks[style, True] = look + RichStyle(bgcolor=colours["lit"])
     looks[Style.HIT, False] = RichStyle(color=colours["warn"], bgcolor=colours["lit"], bold=True)
@@ -84,38 +82,34 @@ def _coloured(colours: dict[str, str]) -> dict[tuple[Style, bool], RichStyle]:
     return looks
 
 
-def _plain() -> dict[tuple[Style, bool], RichStyle]:
+@cache
+def styles_for(theme: str) -> Looks:
+    if theme in _COLOURS:
+        return _coloured(_COLOURS[theme])
     looks = {(style, False): look for style, look in _WITHOUT_COLOUR.items()}
     lit = RichStyle(reverse=True, dim=False)  # dim and reversed is light grey on white
     return looks | {(style, True): look + lit for style, look in _WITHOUT_COLOUR.items()}
 
 
-@cache
-def styles_for(theme: str) -> Looks:
-    return _coloured(_COLOURS[theme]) if theme in _COLOURS else _plain()
-
-
-def _theme(name: str) -> Theme:
-    colours = _COLOURS[name]
-    return Theme(
-        name=name,
-        primary=colours["good"],
-        accent=colours["good"],
-        success=colours["good"],
-        warning=colours["warn"],
-        error=colours["bad"],
-        foreground=colours["plain"],
-        background=colours["background"],
-        surface=colours["background"],
-        panel=colours["lit"],
-        dark=name not in _ON_LIGHT,
-        variables={"block-cursor-background": colours["lit"], "block-cursor-foreground": colours["strong"]},
-    )
-
-
 def textual_themes() -> list[Theme]:
     """Return the themes to register; the one without colour is Textual's own."""
-    return [_theme(name) for name in _COLOURS]
+    return [
+        Theme(
+            name=name,
+            primary=colours["good"],
+            accent=colours["good"],
+            success=colours["good"],
+            warning=colours["warn"],
+            error=colours["bad"],
+            foreground=colours["plain"],
+            background=colours["background"],
+            surface=colours["background"],
+            panel=colours["lit"],
+            dark=name not in (LIGHT, SAFE_LIGHT),
+            variables={"block-cursor-background": colours["lit"], "block-cursor-foreground": colours["strong"]},
+        )
+        for name, colours in _COLOURS.items()
+    ]
 
 
 def next_name(theme: str) -> str:
@@ -125,9 +119,7 @@ def next_name(theme: str) -> str:
 
 
 def first_theme(env: Mapping[str, str], kept: str | None) -> str:
-    """Choose the theme of a start: NO_COLOR (https://no-color.org), SPARKDASH_THEME, the kept name, the terminal's
-    background as far as COLORFGBG tells it.
-    """
+    """Choose by NO_COLOR (https://no-color.org), SPARKDASH_THEME, the kept name, or the terminal's COLORFGBG."""
     if env.get("NO_COLOR"):
         return PLAIN
     for name in (env.get("SPARKDASH_THEME"), kept):

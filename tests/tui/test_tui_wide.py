@@ -109,8 +109,8 @@ def test_recorded_power_stands_where_none_was_seen(box: Any) -> None:
     told = RecentSeries(figure="gpu_power_w", profile="", node="local", mean=(40.0, 41.0))
     history.recall(RecentFigures(begin=begin, step_s=STEP_S, series=(told,)))
     history.add(box.tick(box.now).sample)
-    assert history.of_box("gpu_power_w", 3, box.now) == [None, 40.0, 62.0]
-    assert history.of_box("unknown", 2, box.now) == [None, None]
+    assert history.last("", "gpu_power_w", 3, box.now) == [None, 40.0, 62.0]
+    assert history.last("", "unknown", 2, box.now) == [None, None]
 
 
 async def test_several_boxes_say_which_one_has_a_request(stage: Any, box: Any) -> None:

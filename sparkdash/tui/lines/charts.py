@@ -12,10 +12,9 @@ from typing import NamedTuple
 from sparkdash.domain.history import Series
 from sparkdash.tui.text import Line, Span, Style, align_right, merge_spans, pad, styled
 
-_LEFT = (0x40, 0x04, 0x02, 0x01)
-"""Bits of a cell's left dots, lowest first."""
-_RIGHT = (0x80, 0x20, 0x10, 0x08)
 _DOTS = 4
+_BITS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
+"""Bits of the left and the right dots of a cell, lowest first."""
 
 
 class LevelLine(NamedTuple):
@@ -56,7 +55,7 @@ def _row(levels: Sequence[int], base: int, line: LevelLine | None, edge: Style) 
         if left <= 0 and right <= 0:
             spans.append(Span(line.glyph, line.style) if line else Span(" ", Style.PLAIN))
             continue
-        bits = sum(_LEFT[: min(max(left, 0), _DOTS)]) + sum(_RIGHT[: min(max(right, 0), _DOTS)])
+        bits = sum(_BITS[0][: min(max(left, 0), _DOTS)]) + sum(_BITS[1][: min(max(right, 0), _DOTS)])
         spans.append(Span(chr(0x2800 + bits), Style.TRACE if max(left, right) > _DOTS else edge))
     return spans
 
@@ -77,8 +76,6 @@ def meter(share: float, width: int) -> tuple[str, str]:
     return done, "─" * (width - len(done))
 
 
-_BITS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
-"""Bits of the left and the right dots of a cell, lowest first."""
 _ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 AXIS = 9
 
@@ -101,7 +98,6 @@ Ranges = Sequence[Range | None]
 
 
 def columns(series: Series | None, begin: float, end: float, count: int) -> list[Range | None]:
-    """Put a series' buckets into `count` dot columns."""
     found: list[Range | None] = [None] * count
     if series is None or end <= begin:
         return found
@@ -151,7 +147,8 @@ def range_chart(
     The axis is at the right, with the `last` value of the first series; `cursor` is a cell with a line.
     """
     full = rows * _DOTS
-    plotted = Plotted(_line(first, top, full), _line(second, top, full), _band(first, top, full))
+    band = [one and (_dot_level(one.low, top, full), _dot_level(one.high, top, full)) for one in first]
+    plotted = Plotted(_line(first, top, full), _line(second, top, full), band)
     cells = (max(len(first), len(second)) + 1) // 2
     lines: list[Line] = []
     for row in range(rows):
@@ -181,10 +178,6 @@ class Plotted(NamedTuple):
     line: Dots
     other: Dots
     band: Dots
-
-
-def _band(series: Ranges, top: float, full: int) -> Dots:
-    return [one and (_dot_level(one.low, top, full), _dot_level(one.high, top, full)) for one in series]
 
 
 def _line(series: Ranges, top: float, full: int) -> Dots:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sparkdash.domain.engine import Failure
-from sparkdash.domain.node import Diagnosis, Finding, Status
+from sparkdash.domain.node import Diagnosis, Status
 from sparkdash.domain.phrases import now_available, plan_boxes, start_facts, then_available
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.request import Request, RequestState
 from sparkdash.domain.state import Snapshot
-from sparkdash.domain.swap import Plan, Start, Swap, SwapPhase, phases_of
+from sparkdash.domain.swap import Plan, Swap, SwapPhase, phases_of
 from sparkdash.errors import EngineError, ProfileError, SparkdashError
 from sparkdash.tui.lines import words
 from sparkdash.tui.text import EMPTY, Line, Style, clip, join, pad, styled, wrap, wrap_line
@@ -96,9 +96,8 @@ def description_lines(plan: Plan, snapshot: Snapshot, width: int) -> list[Line]:
 def _term(name: str, amount: int | None, source: str, room: int) -> list[Line]:
     rows = wrap(source, room - SIZE, Style.DIM) or [EMPTY]
     figure = pad(styled(f"{gib(amount):>{SIZE - 2}}"), SIZE)
-    return labelled(
-        f"{f'  {name}':<{FACT}}", [(styled(" " * SIZE) if at else figure) + row for at, row in enumerate(rows)]
-    )
+    told = [(styled(" " * SIZE) if at else figure) + row for at, row in enumerate(rows)]
+    return labelled(f"{f'  {name}':<{FACT}}", told)
 
 
 def _fact(label: str, told: str, room: int) -> list[Line]:
@@ -122,12 +121,14 @@ def switch_question(plan: Plan, snapshot: Snapshot, width: int, warnings: Sequen
         plan.fits
     ]
     then = gib(plan.available_bytes, 0) if len(plan.on_nodes) < 2 else then_available(plan, snapshot.daemon.host)
-    memory = styled(
-        f", needs {words.needed_memory(plan)}{' on each' if len(plan.nodes) > 1 else ''}, {then} available then",
-        Style.DIM,
-    )
-    lines += labelled("fits   ", wrap_line(fits + memory, room))
-    return [*lines, *labelled("load   ", wrap_line(_load(plan), room))]
+    each = " on each" if len(plan.nodes) > 1 else ""
+    memory = f", needs {words.needed_memory(plan)}{each}, {then} available then"
+    lines += labelled("fits   ", wrap_line(fits + styled(memory, Style.DIM), room))
+    load = styled("not known yet: it has never run here", Style.STRONG)
+    if plan.expected_s is not None:
+        load = styled(f"about {duration(plan.expected_s)}", Style.STRONG)
+        load += styled("; requests wait that long", Style.DIM)
+    return [*lines, *labelled("load   ", wrap_line(load, room))]
 
 
 def stop_question(name: str, snapshot: Snapshot, width: int) -> list[Line]:
@@ -160,7 +161,8 @@ def leaving_engine_lines(name: str, snapshot: Snapshot, width: int, *, frees: bo
     Waiting requests keep waiting, except when a user stops the engine.
     """
     served = sum(one.profile == name and one.state is not RequestState.WAITING for one in snapshot.requests.values())
-    held = _held_bytes(name, snapshot)
+    memory = snapshot.sample.memory if snapshot.sample else None
+    held = memory.engines.get(name) if memory else None
     facts = [
         f"frees {gib(held)}" if frees and held is not None else "",
         f"{counted(served, 'request')} in flight may finish" if served else "",
@@ -168,11 +170,6 @@ def leaving_engine_lines(name: str, snapshot: Snapshot, width: int, *, frees: bo
     about = ", ".join(fact for fact in facts if fact)
     room = width - len(STOPS)
     return labelled(STOPS, wrap_line(styled(name, Style.STRONG) + styled(f": {about}" if about else ""), room))
-
-
-def _held_bytes(name: str, snapshot: Snapshot) -> int | None:
-    memory = snapshot.sample.memory if snapshot.sample else None
-    return memory.engines.get(name) if memory else None
 
 
 def refused_lines(waiting: int, width: int) -> list[Line]:
@@ -186,28 +183,17 @@ def labelled(label: str, rows: list[Line]) -> list[Line]:
     return [styled(f"{'' if number else label:<{cells}}", Style.DIM) + row for number, row in enumerate(rows)]
 
 
-def _load(plan: Plan) -> Line:
-    if plan.expected_s is None:
-        return styled("not known yet: it has never run here", Style.STRONG)
-    return styled(f"about {duration(plan.expected_s)}", Style.STRONG) + styled("; requests wait that long", Style.DIM)
-
-
 def swap_lines(swap: Swap, width: int, log_lines: int = 9) -> list[Line]:
     """Format an ended swap: its cause, its stages, where the start spent its time, and its failure."""
-    cause = styled(
-        f"{words.CAUSES[swap.cause]}, {swap.waiting} waited for it" if swap.waiting else words.CAUSES[swap.cause],
-        Style.PLAIN,
-    )
+    cause = styled(words.CAUSES[swap.cause] + (f", {swap.waiting} waited for it" if swap.waiting else ""))
     *first, create, load, warm = phases_of(swap)
     stages = [join((_stage(swap, phase) for phase in row), styled("  ")) for row in (first, (create, load, warm))]
-    start = _start(swap.start, width) if swap.start else []
+    start: list[Line] = []
+    if swap.start:
+        told = ", ".join(f"{step.name} {duration(step.s)}" for step in swap.start.stages)
+        start = [*wrap(f"start: {told}", width), *wrap("; ".join(start_facts(swap.start)), width, Style.DIM)]
     failure = failure_rows(swap.failure, width, log_lines) if swap.failure else []
     return [cause, *stages, *start, *failure]
-
-
-def _start(start: Start, width: int) -> list[Line]:
-    stages = ", ".join(f"{step.name} {duration(step.s)}" for step in start.stages)
-    return [*wrap(f"start: {stages}", width, Style.PLAIN), *wrap("; ".join(start_facts(start)), width, Style.DIM)]
 
 
 def _stage(swap: Swap, phase: SwapPhase) -> Line:
@@ -286,27 +272,19 @@ INDENT = 9
 
 def diagnosis_lines(diagnosis: Diagnosis, width: int) -> list[Line]:
     """Format the counts, every finding that is not ok with evidence and fix, then the names of passed checks."""
-    found = diagnosis.findings
-    out = [_counts(found)]
-    for status in STYLES:
-        if status is not Status.OK:
-            out += [line for one in found if one.status is status for line in (EMPTY, *_finding_entry(one, width))]
-    if well := ", ".join(one.name for one in found if one.status is Status.OK):
-        out += [EMPTY, *_block(Status.OK, wrap(well, width - INDENT, Style.DIM))]
-    return out
-
-
-def _counts(found: Iterable[Finding]) -> Line:
+    found, room = diagnosis.findings, width - INDENT
     counts = Counter(one.status for one in found)
-    return join(
-        [styled(f"{counts[status]} {status}", style) for status, style in STYLES.items() if counts[status]],
-        styled("  "),
-    )
-
-
-def _finding_entry(one: Finding, width: int) -> list[Line]:
-    told = [styled(one.name, Style.STRONG), *wrap(one.evidence, width - INDENT)]
-    return _block(one.status, [*told, *wrap(f"\u2192 {one.fix}", width - INDENT, Style.STRONG)] if one.fix else told)
+    tallies = [styled(f"{counts[status]} {status}", style) for status, style in STYLES.items() if counts[status]]
+    out = [join(tallies, styled("  "))]
+    for status in STYLES:
+        for one in found if status is not Status.OK else ():
+            if one.status is status:
+                rows = [styled(one.name, Style.STRONG), *wrap(one.evidence, room)]
+                rows += wrap(f"→ {one.fix}", room, Style.STRONG) if one.fix else []
+                out += [EMPTY, *_block(status, rows)]
+    if well := ", ".join(one.name for one in found if one.status is Status.OK):
+        out += [EMPTY, *_block(Status.OK, wrap(well, room, Style.DIM))]
+    return out
 
 
 def _block(status: Status, rows: list[Line]) -> list[Line]:

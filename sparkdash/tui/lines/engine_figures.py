@@ -56,7 +56,6 @@ def speed_up_line(found: SpeedUp | None, room: int) -> Line:
 
 
 def speed_up_sentence(found: SpeedUp) -> str:
-    """Say what was measured against what, and when."""
     simulated = "simulated: " if found.simulated else ""
     cells = counted(found.cells, "cell")
     return f"{simulated}{found.ratio:.2f}x as fast as {found.plain}, {cells} of run {found.run}, {_day(found)}"
@@ -92,7 +91,6 @@ def stuck_step(engine: Engine, view: View) -> str:
 
 
 def repair_summary(profile: str, view: View) -> Line:
-    """Summarize how often the profile was repaired and how long that took."""
     time = view.snapshot.repairs.by_profile.get(profile) if view.snapshot else None
     return styled(repair_text(time), Style.DIM) if time else EMPTY
 
@@ -146,7 +144,8 @@ def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> li
     ]
     left = width - facts - speeds
     bar = min(max(left // 2 - 18, 6), 20) if left >= TWO else min(max(left - 10, 4), 20)
-    share, length_ = _kv_share(sample, bar), _length(sample, view, engine)
+    used, length_ = sample.get(Metric.KV_USED), _length(sample, view, engine)
+    share = _pair("kv", percent(used)) + styled(" ") + _bar(used, bar)
     if not sample.values and sample.gateway is not None:
         length_ = _OWN_COUNT
     profile = view.snapshot.profile(engine.profile) if view.snapshot else None
@@ -160,22 +159,19 @@ def why_columns(view: View, engine: Engine, width: int, first: list[Line]) -> li
     else:
         held = [share, _kv(sample), _room(view, engine, sample)]
         if len(held) + len(accept) > len(first):
-            held = [join([_pair("kv", percent(sample.get(Metric.KV_USED))), held[1]], GAP), held[2]]
+            held = [join([_pair("kv", percent(used)), held[1]], GAP), held[2]]
         if len(held) + len(accept) > len(first):
             accept = [_fitting(_position_bars(sample, 4, 0), left), length_]
         columns.append(([*held, *accept], left))
     rows: list[Line] = [EMPTY] * len(first)
     for lines, cells in columns:
-        rows = [row + pad(line, cells) for row, line in zip(rows, _tall(lines, len(first)), strict=True)]
+        tall = [*lines, *[EMPTY] * len(first)][: len(first)]
+        rows = [row + pad(line, cells) for row, line in zip(rows, tall, strict=True)]
     return with_alerts(rows, view, engine.profile)
 
 
 def _seen(view: View, engine: Engine) -> Figures:
     return (view.snapshot.figures.get(engine.profile) if view.snapshot else None) or Figures()
-
-
-def _tall(lines: list[Line], rows: int) -> list[Line]:
-    return [*lines, *[EMPTY] * rows][:rows]
 
 
 def prompt_speed(sample: EngineSample) -> str:
@@ -190,11 +186,8 @@ def _pair(name: str, value: str, unit: str = "") -> Line:
 
 def _head(label: str, figure: str, unit: str) -> Line:
     style = Style.DIM if figure == DASH else Style.PLAIN
-    return (
-        pad(styled(label, Style.DIM), LABEL)
-        + align_right(styled(figure, style), FIGURE)
-        + pad(styled(f" {unit}", Style.DIM) if figure != DASH else EMPTY, UNIT)
-    )
+    told = styled(f" {unit}", Style.DIM) if figure != DASH else EMPTY
+    return pad(styled(label, Style.DIM), LABEL) + align_right(styled(figure, style), FIGURE) + pad(told, UNIT)
 
 
 def _prompt(view: View, engine: Engine, sample: EngineSample, width: int) -> Line:
@@ -246,11 +239,6 @@ def _kv_row(view: View, engine: Engine, sample: EngineSample, width: int) -> Lin
     held, room = _kv(sample), _room(view, engine, sample)
     row = _share("kv", sample.get(Metric.KV_USED), width, join([held, room], GAP))
     return row if length(row) <= width else _share("kv", sample.get(Metric.KV_USED), width, held)
-
-
-def _kv_share(sample: EngineSample, cells: int) -> Line:
-    used = sample.get(Metric.KV_USED)
-    return _pair("kv", percent(used)) + styled(" ") + _bar(used, cells)
 
 
 def _kv(sample: EngineSample) -> Line:

@@ -44,12 +44,8 @@ def no_profile_rows(view: View, width: int) -> list[Line]:
     rows = [styled("No profiles yet, so there is nothing to run.")]
     if view.idle.server is not None:
         rows.append(_laid(Offer("", "a", server_words(view.idle.server)), width))
-    rows += wrap(
-        "→ `sparkdash setup` finds the models on this box. Or put a YAML file into ~/.config/sparkdash/profiles, then "
-        "press r.",
-        width,
-        Style.STRONG,
-    )
+    told = "→ `sparkdash setup` finds the models on this box. Or put a YAML file into ~/.config/sparkdash/profiles,"
+    rows += wrap(f"{told} then press r.", width, Style.STRONG)
     if view.idle.can_run_commands:
         rows.append(_laid(Offer("", "i", _setup_words(view.idle)), width))
         rows.append(_laid(Offer("", "d", "shows all of this on a simulated box"), width))

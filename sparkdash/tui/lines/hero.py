@@ -14,11 +14,11 @@ from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.request import RequestState
 from sparkdash.domain.state import Figures
 from sparkdash.tui.history import STEP_S
-from sparkdash.tui.lines import engine_figures, hero
+from sparkdash.tui.lines import engine_figures
 from sparkdash.tui.lines.chart_window import span_text
 from sparkdash.tui.lines.charts import LevelLine, filled_chart, large, row_of
 from sparkdash.tui.mirror import View
-from sparkdash.tui.text import EMPTY, Line, Style, clip, dimmed, pad, styled, with_unit
+from sparkdash.tui.text import EMPTY, Line, Style, clip, dimmed, length, pad, styled, with_unit
 from sparkdash.units import fitted, number
 
 MOST_DIGITS = 4
@@ -155,13 +155,7 @@ def percent_block(share: float | None) -> list[Line]:
     return [*rows[:2], rows[2] + styled(" %", Style.DIM)]
 
 
-def figure_head(speed: Speed, tall: int) -> list[Line]:
-    """Draw the large figure `tall` rows high, and its label below."""
-    return [*_drawn(speed, tall), _label(speed)]
-
-
 def figure_facts(speed: Speed, rows: int) -> list[Line]:
-    """Format the rate of each request, and how many there are, in `rows` lines."""
     name = "total " if speed.is_each else "each "
     each = styled(name, Style.DIM) + with_unit(number(_other(speed), 1), "tok/s")
     told = f"{speed.decoding} decode" + ("s" if speed.decoding == 1 else "")
@@ -190,7 +184,10 @@ def chart_rows(view: View, engine: Engine, speed: Speed, width: int, rows: int) 
     """Draw the chart of the decode rate with its lines and their names, `width` cells wide."""
     labels = LABELS if width - LABELS >= LEAST_CHART else 0
     cells = max(width - labels, 0)
-    values = _charted(view, engine, cells * 2)
+    if view.hero.window_s:
+        values: Sequence[float | None] = view.hero.columns(engine.profile, cells * 2, view.now)
+    else:
+        values = view.history.last(engine.profile, view.hero.metric, cells * 2, view.now)
     lines = _lines(speed)
     top = max([value for value in values if value is not None] + [line.value for line, _ in lines], default=0.0)
     if speed.roofline and speed.comparable and speed.decoding <= 1 and speed.roofline <= top * MOST_ROOFLINE:
@@ -202,13 +199,6 @@ def chart_rows(view: View, engine: Engine, speed: Speed, width: int, rows: int) 
         return drawn
     named = _names(speed, lines, rows, top)
     return [pad(row, cells) + pad(styled(" ") + named.get(place, EMPTY), labels) for place, row in enumerate(drawn)]
-
-
-def _charted(view: View, engine: Engine, count: int) -> Sequence[float | None]:
-    """Return the values of the dot columns: the last minutes, or those of the chosen window."""
-    if view.hero.window_s:
-        return view.hero.columns(engine.profile, count, view.now)
-    return view.history.last(engine.profile, view.hero.metric, count, view.now)
 
 
 def _lines(speed: Speed) -> list[tuple[LevelLine, str]]:
@@ -266,7 +256,7 @@ LEAST_CHART_ROWS = 4
 
 
 def large_figure(view: View, engine: Engine, width: int, rows: int) -> list[Line]:
-    speed = hero.speed_of(view, engine)
+    speed = speed_of(view, engine)
     above = width >= ABOVE_FROM[0] and rows >= ABOVE_FROM[1]
     shown = _above(view, engine, speed, width, rows) if above else _beside(view, engine, speed, width, rows)
     if view.engine_age_s(engine.profile) is None:
@@ -274,24 +264,20 @@ def large_figure(view: View, engine: Engine, width: int, rows: int) -> list[Line
     return [dimmed(line) for line in shown]
 
 
-def _beside(view: View, engine: Engine, speed: hero.Speed, width: int, rows: int) -> list[Line]:
+def _beside(view: View, engine: Engine, speed: Speed, width: int, rows: int) -> list[Line]:
     why = min(max(rows - LEAST_CHART_ROWS, 0), 4)
     tall = max(rows - why, 1)
-    figure = hero.figure_block(speed, tall)
-    chart = hero.chart_rows(view, engine, speed, width - hero.FIGURE, tall)
+    figure = figure_block(speed, tall)
+    chart = chart_rows(view, engine, speed, width - FIGURE, tall)
     drawn = [clip(a + b, width) for a, b in zip(figure, chart, strict=True)]
     return [*drawn, *engine_figures.why_rows(view, engine, width, why)]
 
 
-def _above(view: View, engine: Engine, speed: hero.Speed, width: int, rows: int) -> list[Line]:
+def _above(view: View, engine: Engine, speed: Speed, width: int, rows: int) -> list[Line]:
     five = 5 if width >= FIVE_FROM[0] and rows >= FIVE_FROM[1] else 3
-    head = hero.figure_head(speed, five)
-    cells = max(max(map(_cells, head)) + 3, 18)
-    columns = engine_figures.why_columns(view, engine, width - cells, hero.figure_facts(speed, len(head)))
+    head = [*_drawn(speed, five), _label(speed)]
+    cells = max(max(map(length, head)) + 3, 18)
+    columns = engine_figures.why_columns(view, engine, width - cells, figure_facts(speed, len(head)))
     top = [pad(a, cells) + b for a, b in zip(head, columns, strict=True)]
-    chart = hero.chart_rows(view, engine, speed, width, rows - len(top) - 2)
-    return [*top, EMPTY, *chart, styled(hero.axis(width - hero.LABELS, window_s=view.hero.window_s), Style.DIM)]
-
-
-def _cells(line: Line) -> int:
-    return sum(len(span.text) for span in line)
+    chart = chart_rows(view, engine, speed, width, rows - len(top) - 2)
+    return [*top, EMPTY, *chart, styled(axis(width - LABELS, window_s=view.hero.window_s), Style.DIM)]

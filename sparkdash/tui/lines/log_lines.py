@@ -1,7 +1,4 @@
-"""Lines of engines' logs as time, level and text, and the engines' figures as columns.
-
-Pure.
-"""
+"""Lines of engines' logs as time, level and text, and the engines' figures as columns. Pure."""
 
 from __future__ import annotations
 

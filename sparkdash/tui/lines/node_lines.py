@@ -31,7 +31,6 @@ from sparkdash.tui.text import (
 from sparkdash.units import DASH, counted, gib, number, percent
 
 RULE = styled(" ── ", Style.FAINT)
-LINK_SHORT = styled("link ", Style.DIM)
 STATUS: dict[NodeStatus, tuple[str, Style]] = {
     NodeStatus.CONNECTING: ("◌ connecting", Style.WARN),
     NodeStatus.REACHABLE: ("● reachable", Style.GOOD),
@@ -96,7 +95,8 @@ def _node(
     memory, gpu = (found.memory, found.gpu) if found else (None, None)
     old = view.node_age_s(name)
     silent = is_silent(state)
-    head = [node_name(name, view), status_line(state, view), _pending(state), _unguarded(name, state, view)]
+    owed = styled(f"! {counted(len(state.owed), 'engine')} to end there", Style.WARN) if state.owed else EMPTY
+    head = [node_name(name, view), status_line(state, view), owed, _unguarded(name, state, view)]
     if old is not None and not silent:
         head.append(styled(f"{age(old)} old", Style.WARN))
     if silent and memory and found:
@@ -136,7 +136,12 @@ def _box_rows(
 def _left(memory: Memory | None, view: View, node: str) -> Line:
     if memory is None:
         return styled("available -", Style.DIM)
-    bad = memory.available <= memory.reserve or view.is_alerting("", "memory_available_bytes", node)
+    return available(memory, alerting=view.is_alerting("", "memory_available_bytes", node))
+
+
+def available(memory: Memory, *, alerting: bool = False) -> Line:
+    """Say how much memory is available, red within the reserve and beyond a limit of config.toml."""
+    bad = alerting or memory.available <= memory.reserve
     left = styled(f"available {gib(memory.available)}", Style.BAD if bad else Style.PLAIN)
     return left + styled(" of ", Style.DIM) + styled(gib(memory.total), Style.PLAIN)
 
@@ -147,10 +152,6 @@ def status_line(state: NodeState, view: View) -> Line:
         return EMPTY
     word, style = STATUS[state.status]
     return styled(f"{word} {age(max(view.now - state.since, 0.0))}", style)
-
-
-def _pending(state: NodeState) -> Line:
-    return styled(f"! {counted(len(state.owed), 'engine')} to end there", Style.WARN) if state.owed else EMPTY
 
 
 def _unguarded(name: str, state: NodeState, view: View) -> Line:
@@ -180,7 +181,7 @@ def link_line(view: View) -> Line:
     if link is None:
         return EMPTY
     down = link.up is False
-    told = LINK_SHORT + styled(f"{link.name} ", Style.DIM)
+    told = styled("link ", Style.DIM) + styled(f"{link.name} ", Style.DIM)
     told += styled(f"{'✗ ' if down else ''}{link_text(link)}", Style.BAD if down else Style.PLAIN)
     if errors := link_errors(link):
         told += styled(f"  ⚠ {errors}", Style.WARN)

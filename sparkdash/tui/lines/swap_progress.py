@@ -40,10 +40,8 @@ def plan_lines(plan: Plan, boxes: str = "") -> list[Line]:
     each = " on each" if len(plan.nodes) > 1 else ""
     need = styled(f"needs {words.needed_memory(plan)} of {gib(plan.available_bytes, 0)}{each}", Style.PLAIN)
     leaves = styled(_leaves(plan), Style.PLAIN)
-    again = styled(
-        f"load ~{duration(plan.expected_s)}" if plan.expected_s is not None else "load time not known yet", Style.DIM
-    )
-    return [join([verdict, need, where], dots), join([leaves, again], dots)]
+    load = "load time not known yet" if plan.expected_s is None else f"load ~{duration(plan.expected_s)}"
+    return [join([verdict, need, where], dots), join([leaves, styled(load, Style.DIM)], dots)]
 
 
 def _leaves(plan: Plan) -> str:
@@ -75,14 +73,8 @@ def goal(swap: Swap) -> str:
 
 
 def swap_rows(view: View, swap: Swap, width: int) -> list[Line]:
-    rows = [
-        phase_line(swap),
-        _bar(swap, width),
-        _times(swap, view, width),
-        _log(swap, view),
-        _waiting(swap, view, width),
-    ]
-    return [clip(row, width) for row in rows]
+    upper = (phase_line(swap), _bar(swap, width), _times(swap, view, width))
+    return [clip(row, width) for row in (*upper, _log(swap, view), _waiting(swap, view, width))]
 
 
 def phase_line(swap: Swap) -> Line:
@@ -109,12 +101,8 @@ def _bar(swap: Swap, width: int) -> Line:
     if swap.fraction is None:
         return styled("─" * cells, Style.FAINT) + styled("  ") + (stage or styled("no estimate yet", Style.DIM))
     done, rest = meter(swap.fraction, cells)
-    return (
-        styled(done, Style.GOOD if swap.still_since is None else Style.WARN)
-        + styled(rest, Style.FAINT)
-        + styled(f" {swap.fraction * 100:3.0f} %  ", Style.STRONG)
-        + stage
-    )
+    bar = styled(done, Style.GOOD if swap.still_since is None else Style.WARN) + styled(rest, Style.FAINT)
+    return bar + styled(f" {swap.fraction * 100:3.0f} %  ", Style.STRONG) + stage
 
 
 def _times(swap: Swap, view: View, width: int) -> Line:

@@ -77,15 +77,13 @@ def engine_name(profile: ProfileSummary | None, engine: Engine | None = None) ->
 
 def engine_state(engine: Engine, view: View) -> Line:
     """Format glyph, state and duration: "● ready 2h14m"; dimmed while the link is lost."""
-    glyph, style = ENGINE[engine.state]
-    if (live := engine.liveness) is not None and live.state in STANDING:
-        glyph, style = STANDING[live.state]
-        line = styled(f"{glyph} {live.state}", style) + styled(
-            f" {age(max(0.0, view.known_at - live.since))}", Style.PLAIN
-        )
-        return line if view.connection is ConnectionState.LIVE else dimmed(line)
+    (glyph, style), name = ENGINE[engine.state], str(engine.state)
     since = engine.ready_at if engine.state is EngineState.READY and engine.ready_at else engine.since
-    line = styled(f"{glyph} {engine.state}", style) + styled(f" {age(view.known_at - since)}", Style.PLAIN)
+    seconds = view.known_at - since
+    if (live := engine.liveness) is not None and live.state in STANDING:
+        (glyph, style), name = STANDING[live.state], str(live.state)
+        seconds = max(0.0, view.known_at - live.since)
+    line = styled(f"{glyph} {name}", style) + styled(f" {age(seconds)}", Style.PLAIN)
     return line if view.connection is ConnectionState.LIVE else dimmed(line)
 
 

@@ -55,12 +55,8 @@ def _name_style(one: Holding) -> Style:
 
 
 def _holder(one: Holding, width: int) -> Line:
-    line = (
-        styled(" ")
-        + pad(styled(one.name, _name_style(one)), _name(width) - 1)
-        + styled(" ")
-        + pad(styled(one.kind.value, Style.DIM), KIND)
-    )
+    name = pad(styled(one.name, _name_style(one)), _name(width) - 1)
+    line = styled(" ") + name + styled(" ") + pad(styled(one.kind.value, Style.DIM), KIND)
     for count in (one.bytes, one.gpu_bytes, one.swap_bytes):
         line += align_right(styled(size(count) if count else DASH, Style.PLAIN if count else Style.DIM), BYTES)
     line += align_right(styled(str(one.pid) if one.pid else DASH, Style.DIM), PID) + styled("  ")
@@ -77,15 +73,12 @@ class HolderDetail(Panel):
         if self.account is None:
             return frame([], width, EdgeText(styled("memory")), height=height)
         totals = f"{size(self.account.total)} in all, {size(self.account.available)} available"
-        lines = _about_holder(self.chosen, width - 4) if self.chosen else []
+        lines = wrap(self.chosen.what or "", width - 4) if self.chosen else []
+        if self.chosen and self.chosen.remedy:
+            lines += wrap(f"→ {self.chosen.remedy}", width - 4, Style.STRONG)
         lines += [row for note in self.account.notes for row in wrap(note, width - 4, Style.DIM)]
         name = styled(self.chosen.name if self.chosen else "memory", Style.STRONG)
         return frame(lines, width, EdgeText(name, styled(totals)), height=height)
-
-
-def _about_holder(one: Holding, width: int) -> list[Line]:
-    remedy = wrap(f"→ {one.remedy}", width, Style.STRONG) if one.remedy else []
-    return [*wrap(one.what or "", width), *remedy]
 
 
 class BoxPage(Page):
@@ -107,7 +100,6 @@ class BoxPage(Page):
         self._read()
 
     def end_what_is_here(self) -> None:
-        """End the engine under the cursor."""
         if one := self.query_one(HolderTable).holding(self.query_one(HolderTable).cursor):
             self.services.orders.end(one.name)
 

@@ -136,12 +136,8 @@ def _run(run: Run, width: int, *, measured: bool) -> Line:
     if measured:
         state, style = "measuring", Style.GOOD
     arms = ", ".join(arm.name for arm in run.arms)
-    line = (
-        styled(" ")
-        + pad(styled(run.id, Style.STRONG), _name(width))
-        + styled(f" {run.mode.value:<9} ")
-        + pad(styled(state, style), 10)
-    )
+    line = styled(" ") + pad(styled(run.id, Style.STRONG), _name(width))
+    line += styled(f" {run.mode.value:<9} ") + pad(styled(state, style), 10)
     return clip(line + (styled("SIM ", Style.WARN) if run.simulated else EMPTY) + styled(arms, Style.DIM), width)
 
 
@@ -210,23 +206,18 @@ class CellTable(Table):
             *_foot(self.report, self.shown_arm, width, measured=_is_measured(self.report.run, view)),
         ]
         lines = super().draw(view, width, height - len(foot))
-        lines[0] = frame(
-            [], width, EdgeText(self._title(), styled("SIMULATED", Style.WARN) if self.report.simulated else EMPTY)
-        )[0]
+        simulated = styled("SIMULATED", Style.WARN) if self.report.simulated else EMPTY
+        lines[0] = frame([], width, EdgeText(self._title(), simulated))[0]
         return [*lines, *foot]
 
     def _title(self) -> Line:
-        beside = f"{self.shown_arm} against {self.report.run.baseline}" if self.report else ""
-        turn = (
-            styled(f" ({self.others.index(self.shown_arm) + 1}/{len(self.others)}, [ ])", Style.DIM)
-            if self.shown_arm and len(self.others) > 1
-            else EMPTY
-        )
-        return (
-            styled(beside if self.report and self.shown_arm != self.report.run.baseline else self.shown_arm or "")
-            + turn
-            + styled(" · decode tok/s", Style.DIM)
-        )
+        title = self.shown_arm or ""
+        if self.report and self.shown_arm != self.report.run.baseline:
+            title = f"{self.shown_arm} against {self.report.run.baseline}"
+        turn = EMPTY
+        if self.shown_arm and len(self.others) > 1:
+            turn = styled(f" ({self.others.index(self.shown_arm) + 1}/{len(self.others)}, [ ])", Style.DIM)
+        return styled(title) + turn + styled(" · decode tok/s", Style.DIM)
 
 
 def _cell(report: Report, arm: str, key: CellKey, name: str, width: int) -> TableRow:
@@ -245,9 +236,8 @@ def _cell(report: Report, arm: str, key: CellKey, name: str, width: int) -> Tabl
 
 
 def _sides(width: int, texts: list[str]) -> Line:
-    return (
-        join([align_right(styled(text or DASH, Style.DIM), SIDE) for text in texts], EMPTY) if width >= ROOMY else EMPTY
-    )
+    shown = texts if width >= ROOMY else []
+    return join([align_right(styled(text or DASH, Style.DIM), SIDE) for text in shown], EMPTY)
 
 
 def _base(width: int) -> int:
@@ -328,13 +318,10 @@ class ComparePage(Page):
             self._read_runs()
             if report is not None and report.run.id == before:
                 self._ask(before)
-        if report is not None and report.run.ended_at is None and self.is_current:
-            self._read_again(report.run.id, view)
-
-    def _read_again(self, run: str, view: View) -> None:
         at, seq = self._read
-        if view.snapshot and view.snapshot.seq != seq and view.here - at >= AGAIN_S:
-            self._ask(run)
+        is_due = view.snapshot and view.snapshot.seq != seq and view.here - at >= AGAIN_S
+        if is_due and report is not None and report.run.ended_at is None and self.is_current:
+            self._ask(report.run.id)
 
     def _read_after_reconnect(self, view: View) -> None:
         """Read again, after the link came back, what could not be read without it."""
@@ -364,7 +351,6 @@ class ComparePage(Page):
         cells.show_next_arm()
 
     def end_what_is_here(self) -> None:
-        """End the measurement."""
         self.services.orders.end_measuring()
 
     def action_resume(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -100,19 +99,19 @@ class FirstRunPage(Page):
     async def _look(self) -> None:
         """Learn what the box has, the quickest answer first; an answer that does not come leaves its offer out."""
         services, box = self.services, self.services.box
-        idle = dataclasses.replace(services.view.idle, looking=True, can_run_commands=box is not None)
+        idle = replace(services.view.idle, looking=True, can_run_commands=box is not None)
         services.set_idle(idle)
         with suppress(SparkdashError):
-            idle = dataclasses.replace(idle, stock=(await services.daemon.inventory()).stock)
+            idle = replace(idle, stock=(await services.daemon.inventory()).stock)
             services.set_idle(idle)
         snapshot = services.view.snapshot
         if box is not None and snapshot is not None:
             with suppress(SparkdashError):
-                idle = dataclasses.replace(idle, found=await box.look(snapshot.profiles))
+                idle = replace(idle, found=await box.look(snapshot.profiles))
                 services.set_idle(idle)
         with suppress(SparkdashError):  # the demo has no doctor
-            idle = dataclasses.replace(idle, findings=(await services.daemon.doctor()).findings)
-        services.set_idle(dataclasses.replace(idle, looking=False))
+            idle = replace(idle, findings=(await services.daemon.doctor()).findings)
+        services.set_idle(replace(idle, looking=False))
 
     @work(group="first look", exclusive=True)
     async def _attach_server(self, server: RunningServer) -> None:
@@ -128,9 +127,9 @@ class FirstRunPage(Page):
         idle = services.view.idle
         if idle.found is not None:
             others = tuple(one for one in idle.found.servers if one is not server)
-            attached = dataclasses.replace(server, attached=True)
-            found = dataclasses.replace(idle.found, servers=(*others, attached))
-            services.set_idle(dataclasses.replace(idle, found=found, looking=False))
+            attached = replace(server, attached=True)
+            found = replace(idle.found, servers=(*others, attached))
+            services.set_idle(replace(idle, found=found, looking=False))
         services.say(f"Profiles written: {', '.join(names)}.")
         services.orders.switch(server.profiles[0])
 
@@ -149,7 +148,9 @@ class FirstRunPage(Page):
 
     @work(group="first profile", exclusive=True)
     async def _open_profiles(self) -> None:
-        first = self._first_profile() or self._first_that_fits()
+        snapshot = self.services.view.snapshot
+        found = fitting(snapshot) if snapshot else None
+        first = self._first_profile() or (found[0].name if found else None)
         await self.app.switch_mode("profiles")
         for table in self.app.screen.query(ProfileTable):
             if first is not None:
@@ -164,20 +165,11 @@ class FirstRunPage(Page):
         found = on_disk(fitting(view.snapshot) or [], view.idle.stock) if view.snapshot else []
         return found[0].name if found else None
 
-    def _first_that_fits(self) -> str | None:
-        snapshot = self.services.view.snapshot
-        found = fitting(snapshot) if snapshot else None
-        return found[0].name if found else None
-
 
 def _is_idle(view: View) -> bool:
     """Whether the offers are shown: a daemon answers, and no engine runs, loads or has just failed."""
-    return (
-        view.snapshot is not None
-        and view.connection is ConnectionState.LIVE
-        and view.engine is None
-        and view.swap is None
-    )
+    is_told = view.snapshot is not None and view.connection is ConnectionState.LIVE
+    return is_told and view.engine is None and view.swap is None
 
 
 AGAIN_S = 2.0
@@ -206,16 +198,8 @@ class DashboardPage(FirstRunPage):
     """Size of the terminal, and the heights that the panels have now for what they show."""
 
     def body(self) -> Iterable[Widget]:
-        left = Vertical(
-            EngineCard(),
-            Residents(),
-            MemoryBar(),
-            GpuRow(),
-            PowerPanel(),
-            ComparePanel(),
-            SwapTable(beside=True),
-            id="left",
-        )
+        figures = (EngineCard(), Residents(), MemoryBar(), GpuRow(), PowerPanel(), ComparePanel())
+        left = Vertical(*figures, SwapTable(beside=True), id="left")
         right = Vertical(RequestTable(beside=True), TodayPanel(), WeeksChart(), LogPanel(), id="right")
         yield Widget(left, right, id="dashboard")
 
@@ -225,7 +209,6 @@ class DashboardPage(FirstRunPage):
         self._read_window(view)
 
     def on_row_chosen(self, message: RowChosen) -> None:
-        """Open a swap; show a request among the requests."""
         if self.query_one(SwapTable).has_focus:
             self.services.orders.open_swap(message.key)
         else:

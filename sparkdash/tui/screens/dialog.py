@@ -19,7 +19,7 @@ from sparkdash.tui.mirror import View
 from sparkdash.tui.orders import AppServices
 from sparkdash.tui.text import EMPTY, EdgeText, Line, LinesForWidth, Style, clip, frame, join, key_hint, length, styled
 from sparkdash.tui.widgets.header import KEY_NAMES
-from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Field, KeyAsked, Panel
+from sparkdash.tui.widgets.panel import AS_TALL_AS_NEEDED, Field, Panel
 
 PAGE, ALL, WHEEL = 10, 100_000, 3
 """Scroll steps in lines."""
@@ -68,7 +68,7 @@ class DialogText(Panel):
             end = at + len(f"{key} {word}")
             if event.y == self.size.height - 1 and at <= event.x < end:
                 event.stop()
-                self.post_message(KeyAsked(KEY_NAMES.get(key.split(" ")[0], key.split(" ")[0])))
+                self.app.simulate_key(KEY_NAMES.get(key.split(" ")[0], key.split(" ")[0]))
                 return
             at = end + 3
 

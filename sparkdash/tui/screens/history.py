@@ -105,9 +105,6 @@ class HistoryPage(Page):
             self._read()
 
     def on_resize(self) -> None:
-        self._share()
-
-    def _share(self) -> None:
         """Give the chart the rows that the usage below it leaves."""
         report, rows = self.query_one(UsageTable).report, self.app.size.height
         groups = len(report.rows) if report else 0
@@ -268,12 +265,11 @@ class HistoryPage(Page):
         )
         now = self.services.view.now
         midnight = now - (now + offset) % DAY_S
-        today = (
-            await self.services.daemon.history_usage(by="profile", since=midnight, until=now, offset_s=offset)
-        ).total
+        day = await self.services.daemon.history_usage(by="profile", since=midnight, until=now, offset_s=offset)
+        today = day.total
         energy = f", {today.energy_wh:.3g} Wh" if today.energy_wh is not None else ""
         told = f"{many(today.requests)} requests, {many(today.output_tokens)} tokens out{energy}"
         self.query_one(ChartPanel).today = f"today {told}"
-        self._share()
+        self.on_resize()
         table.redraw()
         self._usage = (wanted, here)

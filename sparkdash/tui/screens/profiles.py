@@ -91,12 +91,10 @@ class ProfilesPage(Page):
             self.services.orders.mark(name, side)
 
     def action_give(self, order: str) -> None:
-        """Give an order for the profile under the cursor."""
         if name := self.query_one(ProfileTable).profile:
             getattr(self.services.orders, order)(name)
 
     def end_what_is_here(self) -> None:
-        """End the load or the engine under the cursor."""
         if name := self.query_one(ProfileTable).profile:
             self.services.orders.end(name)
 
@@ -143,10 +141,7 @@ class ProfilesPage(Page):
 
 
 def _world(snapshot: Snapshot | None) -> object:
-    """Return everything that a plan depends on.
-
-    Memory counts in steps of 2 GiB, so that a busy box is not asked every second.
-    """
+    """Return what a plan depends on; memory counts in steps of 2 GiB, so that a busy box is not asked every second."""
     if snapshot is None:
         return None
     memory = snapshot.sample.memory if snapshot.sample else None

@@ -26,9 +26,7 @@ NAME, VALUE = 16, 26
 
 
 def profiles_to_replay_on(snapshot: Snapshot, request: Request) -> tuple[str, ...]:
-    """Return the profiles that a request can be replayed on: those that run, A and B, those that ran here
-    before, then the others; its own last.
-    """
+    """Return the profiles that can replay it: those that run, A and B, those known here, the others; its own last."""
     able = [one.name for one in snapshot.profiles if not one.cannot_run and not one.engine.is_remote]
     marked = (snapshot.toggle_a, snapshot.toggle_b)
 
@@ -40,21 +38,16 @@ def profiles_to_replay_on(snapshot: Snapshot, request: Request) -> tuple[str, ..
 
 
 def choice_lines(
-    request: Request,
-    names: Sequence[str],
-    at: int,
-    told: Replay | str | None,
-    thinking: str,
-    snapshot: Snapshot,
-    width: int,
-    broken: Sequence[str] = (),
-) -> list[Line]:
+    request: Request, names: Sequence[str], at: int, told: Replay | str | None, thinking: str, snapshot: Snapshot,
+    width: int, broken: Sequence[str],
+) -> list[Line]:  # fmt: skip
     """Format the profiles with the cursor on one; below them the plan of a replay there, or why there is none.
 
     `broken`: what to say where the profile's file has problems, and its last good version would start.
     """
     first = max(0, min(at - SHOWN // 2, len(names) - SHOWN))
-    lines = [_choice_fact("request", f"{request.id} of {request.client}, answered by {request.profile}"), EMPTY]
+    which = f"{request.id} of {request.client}, answered by {request.profile}"
+    lines = [styled("request   ", Style.DIM) + styled(which), EMPTY]
     for place, name in enumerate(names[first : first + SHOWN], first):
         runs = "  runs" if name in snapshot.engines else ""
         line = styled("▸ " if place == at else "  ") + styled(name, Style.STRONG) + styled(runs, Style.DIM)
@@ -70,11 +63,6 @@ def choice_lines(
         lines.append(styled(thinking, Style.DIM))
     command = f"sparkdash requests --replay {request.id} --on {names[at]}" if names else ""
     return [*lines, EMPTY, *wrap(command, width, Style.DIM)]
-
-
-def waiting_lines(request: Request, profile: str, width: int) -> list[Line]:
-    told = f"{profile} answers request {request.id} again. esc ends the replay."
-    return wrap(told, width)
 
 
 def outcome_lines(done: Replay, width: int) -> list[Line]:
@@ -94,10 +82,6 @@ def _plan_lines(planned: Replay, snapshot: Snapshot, width: int, broken: Sequenc
     if plan.expected_s == 0 and not plan.evict:
         return [*caution, *wrap(f"{planned.profile} runs: the replay stops nothing.", width)]
     return [*caution, *switch_question(plan, snapshot, width, warnings=broken)]
-
-
-def _choice_fact(label: str, text: str) -> Line:
-    return styled(f"{label:<10}", Style.DIM) + styled(text)
 
 
 def _row(name: str, before: str, after: str, room: int, style: Style = Style.PLAIN) -> Line:
@@ -147,7 +131,7 @@ def _swap_seconds(one: Request, granted: float, marks: Sequence[TimelineMark]) -
 
 def timeline_lines(one: Request, marks: Sequence[TimelineMark], width: int) -> list[Line]:
     parts = parts_of(one, marks)
-    lines = [_bar(parts, width), _moments(one, parts, width), EMPTY] if parts else []
+    lines = [_bar(parts, width), _moments(one, width), EMPTY] if parts else []
     lines += [_fact(part.name, f"{_seconds(part.seconds)}  {_told(part, one)}", part.style) for part in parts]
     lines += _facts(one, width)
     swaps = [mark for mark in marks if mark.kind is MarkKind.SWAP and mark.profile == one.profile]
@@ -186,17 +170,13 @@ def _bar(parts: Sequence[TimePart], width: int) -> Line:
     whole = sum(part.seconds for part in parts)
     cells = [max(1, round(part.seconds / whole * width)) for part in parts]
     cells[cells.index(max(cells))] += width - sum(cells)
-    return merge_spans(
-        span
-        for part, count in zip(parts, cells, strict=True)
-        for span in styled(part.glyph * max(count, 1), part.style)
-    )
+    bars = [styled(part.glyph * max(count, 1), part.style) for part, count in zip(parts, cells, strict=True)]
+    return merge_spans(span for bar in bars for span in bar)
 
 
-def _moments(one: Request, parts: Sequence[TimePart], width: int) -> Line:
-    form = "%H:%M:%S" if parts else ""
-    begin = time.strftime(f"%d %b {form}", time.localtime(one.started_at))
-    end = time.strftime(form, time.localtime(one.finished_at or one.started_at))
+def _moments(one: Request, width: int) -> Line:
+    begin = time.strftime("%d %b %H:%M:%S", time.localtime(one.started_at))
+    end = time.strftime("%H:%M:%S", time.localtime(one.finished_at or one.started_at))
     return pad(styled(begin, Style.DIM), max(width - len(end), 0)) + styled(end, Style.DIM)
 
 
@@ -253,11 +233,10 @@ class ReplayDialog(PlanDialog[None, Replay]):
         if self.done is not None:
             return outcome_lines(self.done, width)
         if self.is_busy:
-            return waiting_lines(self._request, self.chosen(), width)
-        told = self.problem or self.plan
-        return choice_lines(
-            self._request, self._names, self._at, told, self.thinking, self._snapshot, width, self._broken
-        )
+            told = f"{self.chosen()} answers request {self._request.id} again. esc ends the replay."
+            return wrap(told, width)
+        one, names, snapshot, plan = self._request, self._names, self._snapshot, self.problem or self.plan
+        return choice_lines(one, names, self._at, plan, self.thinking, snapshot, width, self._broken)
 
     def redraw(self) -> None:
         self.text.keys = OVER if self.done is not None else WAITING if self.is_busy else CHOOSING

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
-
-from sparkdash.domain.history import RequestOrder
-from sparkdash.domain.phrases import about, output_of_request
-from sparkdash.domain.request import Request, RequestState
-from sparkdash.tui.mirror import View
-from sparkdash.tui.text import Line, Style, clip, length, pad, shorten_apart, styled
-from sparkdash.tui.widgets.table import Column, Table, TableRow, figures, fitting_columns, titles
-from sparkdash.units import duration, number, percent
-
-if TYPE_CHECKING:
-    from sparkdash.tui.daemon_client import DaemonClient
-
-from collections.abc import Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
+from sparkdash.domain.history import RequestOrder
+from sparkdash.domain.phrases import about, output_of_request
+from sparkdash.domain.request import Request, RequestState
 from sparkdash.errors import SparkdashError
+from sparkdash.tui.mirror import View
 from sparkdash.tui.screens.page import Page
 from sparkdash.tui.screens.replay import ReplayDialog, TimelineDialog
+from sparkdash.tui.text import Line, Style, clip, length, pad, shorten_apart, styled
 from sparkdash.tui.widgets.panel import RowChosen, RowMoved, SearchChanged
 from sparkdash.tui.widgets.requests import RequestDetail, RequestTable
+from sparkdash.tui.widgets.table import Column, Table, TableRow, figures, fitting_columns, titles
+from sparkdash.units import duration, number, percent
+
+if TYPE_CHECKING:
+    from sparkdash.tui.daemon_client import DaemonClient
 
 _NAMED = re.compile(r"(client|profile|status|finish):(\S+)")
 _GREATER = re.compile(r"(ttft|wait|took|out|prompt)>(\d+(?:\.\d+)?)(ms|s|m|h|k)?")
@@ -50,28 +47,15 @@ class RequestFilter:
     least: tuple[tuple[str, float], ...] = ()
     words: str = ""
 
-    @property
-    def exact_status(self) -> str | None:
-        """The status, where the daemon can look for it by itself."""
-        return None if self.status is None or "x" in self.status else self.status
-
-    @property
-    def min_ttft(self) -> float | None:
-        return next((value for name, value in self.least if name == "ttft"), None)
-
     def fits(self, one: Request) -> bool:
         named = ((self.client, one.client), (self.profile, one.profile), (self.finish, one.finish_reason))
         if any(want is not None and want.lower() not in (has or "").lower() for want, has in named):
             return False
         if self.status is not None and not _has_status(one, self.status.lower()):
             return False
-        return self._has_figures(one) and self._has_words(one)
-
-    def _has_figures(self, one: Request) -> bool:
         figures = request_figures(one)
-        return all((figures.get(name) or 0.0) > value for name, value in self.least)
-
-    def _has_words(self, one: Request) -> bool:
+        if any((figures.get(name) or 0.0) <= value for name, value in self.least):
+            return False
         text = f"{one.id} {one.client} {one.profile} {one.route} {one.finish_reason} {one.error} "
         text = f"{text}{one.key} {one.session}".lower()
         return all(word in text for word in self.words.lower().split())
@@ -124,11 +108,11 @@ class PastReader:
 
     async def more(self) -> tuple[Request, ...]:
         """Return the next part; it may be small, or empty, before the end. Raises SparkdashError."""
-        found, pages = self._surplus, 0
+        found, pages, status = self._surplus, 0, self._wanted.status
         while not self._is_read and len(found) < PART_ROWS and pages < MOST_PAGES:
             page = await self._daemon.history_requests(
-                status=self._wanted.exact_status,
-                min_ttft=self._wanted.min_ttft,
+                status=None if status is None or "x" in status else status,  # a class of them is looked for here
+                min_ttft=dict(self._wanted.least).get("ttft"),
                 sort=self._order,
                 limit=PAGE_ROWS,
                 after=self._after,
@@ -194,9 +178,6 @@ class PastTable(Table):
     def set_filter(self, text: str) -> None:
         pass
 
-    def is_last(self, key: str | None) -> bool:
-        return bool(self.found) and self.found[-1].id == key
-
     def count_text(self, count: int) -> str:
         return f"{count}+" if self.goes_on else f"{count}"
 
@@ -207,24 +188,18 @@ class PastTable(Table):
 def _past_line(one: Request, columns: list[Column[Request]], now: float, width: int, names: frozenset[str]) -> Line:
     form = "%H:%M:%S" if now - one.started_at < 86400 else "%d %b %H:%M"
     line = styled(f" {time.strftime(form, time.localtime(one.started_at)):<{TIME}}", Style.DIM)
-    line += pad(styled(one.client), _client(width) - 1) + styled(" ") + _profile(one.profile, names) + styled(" ")
+    profile = styled(shorten_apart(one.profile, PROFILE - 1, names))
+    line += pad(styled(one.client), _client(width) - 1) + styled(" ") + pad(profile, PROFILE - 1) + styled(" ")
     line += figures(columns, one)
     bad = one.state is RequestState.FAILED
     end = f"{one.status} {one.error or ''}" if bad else one.finish_reason or one.state.value
-    end = _fitting(end, width - length(line) - 2)
+    if len(end) > width - length(line) - 2:
+        end = end.partition(" ")[0]
     return clip(line + styled("  ") + styled(end, Style.BAD if bad else Style.DIM), width)
 
 
 def _client(width: int) -> int:
     return CLIENT if width >= ROOMY else SHORT_CLIENT
-
-
-def _fitting(end: str, room: int) -> str:
-    return end if len(end) <= room else end.partition(" ")[0]
-
-
-def _profile(name: str, names: frozenset[str]) -> Line:
-    return pad(styled(shorten_apart(name, PROFILE - 1, names)), PROFILE - 1)
 
 
 ORDERS: dict[RequestOrder, str] = {
@@ -270,11 +245,12 @@ class RequestsPage(Page):
 
     def on_row_moved(self, message: RowMoved) -> None:
         """Show the details of the request under the cursor; at the end of the past read further back."""
+        found = self.query_one(PastTable).found
         if not self._is_past:
             detail = self.query_one(RequestDetail)
             detail.chosen = message.key
             detail.redraw()
-        elif self.query_one(PastTable).is_last(message.key):
+        elif found and found[-1].id == message.key:
             self._read_on()
 
     def on_row_chosen(self, message: RowChosen) -> None:
@@ -300,7 +276,6 @@ class RequestsPage(Page):
             self.set_focus(self.query_one(PastTable))
 
     def end_what_is_here(self) -> None:
-        """End the request under the cursor."""
         request_id = self.query_one(RequestTable).cursor
         if request_id and not self._is_past:
             self.services.orders.cancel_request(request_id)

@@ -131,7 +131,7 @@ class SettingsPage(Page):
         """Remove the key under the cursor from the file, so that its default holds."""
         found = self._chosen()
         if found is not None and found.given:
-            self._write(found, None)
+            self._remove(found)
         elif found is not None:
             self.services.say(f"{found.name} has its default already.")
 
@@ -169,9 +169,9 @@ class SettingsPage(Page):
             return
 
     @work(group="change", exclusive=True)
-    async def _write(self, found: Setting, value: str | None) -> None:
+    async def _remove(self, found: Setting) -> None:
         try:
-            self._show(await self.services.daemon.change_setting(key=[found.name], value=value))
+            self._show(await self.services.daemon.change_setting(key=[found.name], value=None))
         except SparkdashError as error:
             self.services.say(error.text(), bad=True)
         else:

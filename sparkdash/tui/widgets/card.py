@@ -9,7 +9,7 @@ from textual import events
 from sparkdash.domain.engine import Engine, EngineState, LivenessState
 from sparkdash.domain.metric import EngineSample, Metric
 from sparkdash.domain.phrases import about, estimate_text, step_share, still_text, time_left, wait_text
-from sparkdash.domain.state import DaemonInfo, Figures
+from sparkdash.domain.state import Figures
 from sparkdash.domain.swap import Swap
 from sparkdash.tui.layout import is_compact
 from sparkdash.tui.lines import engine_figures, words
@@ -206,13 +206,11 @@ def face(view: View, width: int, rows_for: int) -> Face:
 def _swap_face(view: View, swap: Swap, width: int, rows_for: int) -> Face:
     figure = percent_block(swap.fraction) if width >= WITH_PERCENT and rows_for >= ROOMY else []
     rows = swap_rows(view, swap, width - (PERCENT if figure else 0))
+    rows = rows if rows_for < ROOMY else [line for row in rows for line in (row, EMPTY)]
     beside = [one for one in view.swaps if one is not swap]
-    return Face(
-        _beside(figure, rows if rows_for < ROOMY else _spaced(rows)),
-        swap_title(swap, beside, _target_boxes(view, swap)),
-        _marks(view),
-        view.engine,
-    )
+    target = view.snapshot.engines.get(swap.target or "") if view.snapshot else None
+    title = swap_title(swap, beside, view.boxes(target.nodes) if target else "")
+    return Face(_beside(figure, rows), title, _marks(view), view.engine)
 
 
 def _engine_face(view: View, engine: Engine, width: int, rows_for: int) -> Face:
@@ -222,12 +220,6 @@ def _engine_face(view: View, engine: Engine, width: int, rows_for: int) -> Face:
     if told := engine_figures.stuck_rows(engine, view, width):
         rows = [*told, *map(dimmed, rows)][: max(len(rows), len(told))]  # panels below keep their place
     return Face(rows, _title(view, engine, width), _marks(view, engine), engine)
-
-
-def _target_boxes(view: View, swap: Swap) -> str:
-    """Name the boxes that the swap's target loads on, once that is decided; empty with this box alone."""
-    target = view.snapshot.engines.get(swap.target or "") if view.snapshot else None
-    return view.boxes(target.nodes) if target else ""
 
 
 def _title(view: View, engine: Engine, width: int) -> Line:
@@ -243,9 +235,7 @@ def _title(view: View, engine: Engine, width: int) -> Line:
 
 
 def _head(title: Line, marks: list[Line], width: int) -> EdgeText:
-    """Lay out the upper edge. The last marks give way to the title, the title to the first mark: SIMULATED always
-    shows.
-    """
+    """Lay out the upper edge. The last marks give way to the title; the title to the first, so SIMULATED shows."""
     room, shown = width - EDGES, [*marks]
     while len(shown) > 1 and length(title) + length(join(filter(None, shown), RULE)) > room:
         shown.pop()
@@ -280,8 +270,7 @@ def _foot(engine: Engine | None, view: View) -> EdgeText:
 
 
 def _url(view: View) -> Line:
-    daemon: DaemonInfo | None = view.snapshot.daemon if view.snapshot else None
-    return styled(daemon.url, Style.DIM) if daemon else EMPTY
+    return styled(view.snapshot.daemon.url, Style.DIM) if view.snapshot else EMPTY
 
 
 def _no_daemon(view: View, width: int) -> list[Line]:
@@ -291,9 +280,9 @@ def _no_daemon(view: View, width: int) -> list[Line]:
     if view.connection is ConnectionState.CONNECTING:
         waited = view.here - view.connection_since
         rows = [styled(f"Looking for the daemon at {view.address} ({words.age(waited)})")]
-        return rows + (
-            [styled("Start it with `sparkdash serve`; this screen finds it.", Style.STRONG)] if waited > 2 else []
-        )
+        if waited > 2:
+            rows.append(styled("Start it with `sparkdash serve`; this screen finds it.", Style.STRONG))
+        return rows
     return [styled("The daemon has not sent its state yet.", Style.DIM)]
 
 
@@ -304,10 +293,6 @@ def _beside(figure: list[Line], rows: list[Line]) -> list[Line]:
     tall = max(len(figure), len(rows))
     left, right = [*figure, *[EMPTY] * tall][:tall], [*rows, *[EMPTY] * tall][:tall]
     return [pad(one, PERCENT) + other for one, other in zip(left, right, strict=True)]
-
-
-def _spaced(rows: list[Line]) -> list[Line]:
-    return [line for row in rows for line in (row, EMPTY)]
 
 
 class EngineCard(Panel):

@@ -88,14 +88,17 @@ class ChartPanel(Panel):
         if self.first is None:
             return []
         top = nice_top(max(_highest(self.first), _highest(self.second)))
-        cursor = self._cell_of(self.cursor, begin, end, cells)
+        cursor = None
+        if self.cursor is not None and begin <= self.cursor <= end:
+            cursor = min(int(share(self.cursor, begin, end) * cells), cells - 1)
         unit = unit_text(self.first.unit)
         first = columns(self.first, begin, end, 2 * cells)
         second = columns(self.second, begin - self.second_shift_s, end - self.second_shift_s, 2 * cells)
         last = _mean(self.first, bucket_at(self.first, None))
         lines = range_chart(first, second, rows, top, cursor=cursor, axis=unit, last=last)
         shares = [(share(at, begin, end), text) for at, text in ticks(begin, end, cells // TICK_CELLS)]
-        lines += [mark_row(self._signs(begin, end), cells), tick_row(shares, cells)]
+        signs = [ChartMark(share(one.at, begin, end), *sign_of(one)) for one in self.marks if begin <= one.at < end]
+        lines += [mark_row(signs, cells), tick_row(shares, cells)]
         if not any(self.first.count):
             lines[rows // 2] = styled("Nothing was measured in this period.", Style.DIM)
         return lines
@@ -124,15 +127,12 @@ class ChartPanel(Panel):
         parts = [moment, _value_text(first, own, unit, Style.GOOD, spans=spans)]
         if self.second is not None:
             other = bucket_at(self.second, at - self.second_shift_s if at is not None else None)
-            parts.append(
-                styled(f"{self.second_name} ", Style.DIM)
-                + _value_text(self.second, other, unit, Style.PLAIN, spans=spans)
-            )
-            parts.append(_change(_mean(first, own), _mean(self.second, other)))
+            told = _value_text(self.second, other, unit, Style.PLAIN, spans=spans)
+            parts.append(styled(f"{self.second_name} ", Style.DIM) + told)
+            now, before = _mean(first, own), _mean(self.second, other)
+            if now is not None and before:
+                parts.append(styled(f"{(now / before - 1) * 100:+.0f} %", Style.STRONG))
         return parts
-
-    def _signs(self, begin: float, end: float) -> list[ChartMark]:
-        return [ChartMark(share(one.at, begin, end), *sign_of(one)) for one in self.marks if begin <= one.at < end]
 
     def _mark_text(self, begin: float, end: float) -> Line:
         """Return the mark nearest to the cursor, or the meaning of the signs."""
@@ -143,9 +143,6 @@ class ChartPanel(Panel):
             return EMPTY
         glyph, style = sign_of(near)
         return styled(f"{glyph} ", style) + styled(f"{moment_text(near.at, 60)[-5:]} {near.text}")
-
-    def _cell_of(self, at: float | None, begin: float, end: float, cells: int) -> int | None:
-        return None if at is None or not begin <= at <= end else min(int(share(at, begin, end) * cells), cells - 1)
 
     def move_cursor(self, by: int, now: float) -> None:
         """Move the cursor by cells; the first move puts it at the end of the window."""
@@ -212,7 +209,6 @@ def bucket_at(series: Series, at: float | None) -> int | None:
 
 
 def unit_text(unit: str) -> Callable[[float], str]:
-    """Return the format of a figure's values."""
     match unit:
         case "bytes" | "bytes/s":
             suffix = "/s" if unit.endswith("/s") else ""
@@ -243,12 +239,9 @@ def _value_text(series: Series, place: int | None, unit: Callable[[float], str],
     mean = _mean(series, place)
     if mean is None or place is None:
         return styled(DASH, Style.DIM)
-    low, high = series.min[place], series.max[place]
-    span = (
-        f" ({_bare(low, high, unit)} to {unit(high)})"
-        if spans and low is not None and high is not None and low != high
-        else ""
-    )
+    low, high, span = series.min[place], series.max[place], ""
+    if spans and low is not None and high is not None and low != high:
+        span = f" ({_bare(low, high, unit)} to {unit(high)})"
     return styled(unit(mean), style) + styled(span, Style.DIM)
 
 
@@ -256,9 +249,3 @@ def _bare(low: float, high: float, unit: Callable[[float], str]) -> str:
     """Format the lower end of a span without a unit that is that of the upper end too."""
     ends = [unit(value).partition(" ") for value in (low, high)]
     return ends[0][0] if ends[0][2] == ends[1][2] else unit(low)
-
-
-def _change(now: float | None, before: float | None) -> Line:
-    if now is None or not before:
-        return EMPTY
-    return styled(f"{(now / before - 1) * 100:+.0f} %", Style.STRONG)

@@ -70,11 +70,11 @@ def compare_rows(view: View, width: int, runs: str = ELSEWHERE) -> list[Line]:
     if width < LEAST:
         return [*_single(view, snapshot, "A", a, width), EMPTY, *_single(view, snapshot, "B", b, width)]
     cells = (width - LABEL - RATIO) // 2
-    lines = [_heads(a, b, cells, view.profile_names), _states(view, snapshot, a, b, cells)]
+    states = [align_right(_state(view, snapshot, name), cells) for name in (a, b)]
+    lines = [_heads(a, b, cells, view.profile_names), pad(styled("state", Style.DIM), LABEL) + states[0] + states[1]]
     lines += [_row(figure, _seen(snapshot, a), _seen(snapshot, b), cells) for figure in FIGURES]
     lines.append(_rates(snapshot, a, b, cells))
-    note = wrap("From live traffic, with different requests: no verdict.", width, Style.DIM)
-    return [*lines, *note]
+    return lines + wrap("From live traffic, with different requests: no verdict.", width, Style.DIM)
 
 
 def _advice(snapshot: Snapshot | None, width: int, runs: str) -> list[Line]:
@@ -88,9 +88,8 @@ def _advice(snapshot: Snapshot | None, width: int, runs: str) -> list[Line]:
 
 def _measured(snapshot: Snapshot | None) -> str:
     """Name the command that measures the profiles; a demo's address is part of it."""
-    there = (
-        f"SPARKDASH_URL={snapshot.daemon.url.removesuffix('/v1')} " if snapshot and snapshot.daemon.simulated else ""
-    )
+    simulated = snapshot is not None and snapshot.daemon.simulated
+    there = f"SPARKDASH_URL={snapshot.daemon.url.removesuffix('/v1')} " if snapshot and simulated else ""
     return f"In a shell, `{there}sparkdash ab PROFILE PROFILE` measures them and gives a verdict"
 
 
@@ -104,14 +103,6 @@ def _heads(a: str, b: str, cells: int, known: frozenset[str]) -> Line:
         for side, cut in zip("AB", (shorten_apart(one, cells - 4, known) for one in (a, b)), strict=True)
     ]
     return styled(" " * LABEL) + names[0] + names[1] + align_right(styled("B to A", Style.DIM), RATIO)
-
-
-def _states(view: View, snapshot: Snapshot, a: str, b: str, cells: int) -> Line:
-    return (
-        pad(styled("state", Style.DIM), LABEL)
-        + align_right(_state(view, snapshot, a), cells)
-        + align_right(_state(view, snapshot, b), cells)
-    )
 
 
 def _state(view: View, snapshot: Snapshot, name: str) -> Line:

@@ -37,13 +37,12 @@ class PowerPanel(Panel):
         clock = _charted(view, CLOCK, "clock", " GHz", 2, cells, rows)
         body = [pad(a, cells + BETWEEN) + b for a, b in zip(power, clock, strict=True)]
         span = styled(f"last {duration(2 * cells * STEP_S)}", Style.DIM)
-        return frame(
-            [clip(line, inner) for line in body], width, EdgeText(styled("power and clock")), EdgeText(EMPTY, span)
-        )
+        title = EdgeText(styled("power and clock"))
+        return frame([clip(line, inner) for line in body], width, title, EdgeText(EMPTY, span))
 
 
 def _charted(view: View, figure: str, name: str, unit: str, digits: int, cells: int, rows: int) -> list[Line]:
-    values = view.history.of_box(figure, 2 * cells, view.known_at)
+    values = view.history.last("", figure, 2 * cells, view.known_at)
     scaled = [value / MHZ_PER_GHZ if value is not None and figure == CLOCK else value for value in values]
     top = max((value for value in scaled if value is not None), default=None)
     bad = view.is_alerting("", figure)
@@ -62,12 +61,8 @@ def _last(values: Sequence[float | None]) -> float | None:
 Alerting = Callable[[str], bool]
 """Whether a box's figure of that recorded name is beyond a limit of config.toml."""
 ROOMY = 76
-PRESSURE_LOOK = 0.05
-PRESSURE_ACT = 0.20
-"""Shares of time in which every task waited for memory (PSI full).
-
-A few percent is noticeable; at a fifth the box thrashes.
-"""
+PRESSURE_LOOK, PRESSURE_ACT = 0.05, 0.20
+"""Shares of time in which every task waited for memory (PSI full): noticeable, and at a fifth the box thrashes."""
 
 
 def _pair(name: str, value: str, style: Style = Style.PLAIN) -> Line:
@@ -142,18 +137,14 @@ def _row(gpu: Gpu | None, memory: Memory | None, width: int, alerting: Alerting,
 
 def gpu_lines(view: View, width: int) -> list[Line]:
     cells = min(max(map(length, (node_name(name, view) for name in (LOCAL, *view.nodes)))), width // 3)
-    rows = [_named(LOCAL, view, cells) + gpu_line(view, width - cells - 1)]
+    rows = [pad(node_name(LOCAL, view), cells) + gpu_line(view, width - cells - 1)]
     for name, state in sorted(view.nodes.items()):
         found = view.sample.nodes.get(name) if view.sample and not is_silent(state) else None
         alerting = partial(view.is_alerting, "", node=name)
         gpu, memory = (found.gpu, found.memory) if found else (None, None)
         line = _row(gpu, memory, width - cells - 1, alerting)
-        rows.append(_named(name, view, cells) + (line if view.node_age_s(name) is None else dimmed(line)))
-    return [clip(row, width) for row in rows]
-
-
-def _named(name: str, view: View, cells: int) -> Line:
-    return styled(" ") + pad(node_name(name, view), cells)
+        rows.append(pad(node_name(name, view), cells) + (line if view.node_age_s(name) is None else dimmed(line)))
+    return [clip(styled(" ") + row, width) for row in rows]
 
 
 class GpuRow(Panel):

@@ -20,7 +20,7 @@ from sparkdash.tui.lines.node_lines import hosts_line
 from sparkdash.tui.lines.swap_progress import goal
 from sparkdash.tui.mirror import ConnectionState, View
 from sparkdash.tui.text import EMPTY, Line, Style, clip, dimmed, join, justify, key_hint, length, shorten_apart, styled
-from sparkdash.tui.widgets.panel import KeyAsked, PageAsked, Panel
+from sparkdash.tui.widgets.panel import PageAsked, Panel
 from sparkdash.units import counted, number
 
 GAP = styled("  ")
@@ -75,10 +75,7 @@ class TitleBar(Panel):
         room = width - length(far) - length(clock) - 2
         parts = [styled("sparkdash", Style.GOOD), host, simulated, _runs(view)]
         left = styled(" ") + join(parts, GAP)
-        for less in (
-            parts[1:],
-            parts[2:],
-        ):  # what runs, and how it is, before how this program is called and where it is
+        for less in (parts[1:], parts[2:]):  # what runs goes last
             left = left if length(left) <= room else styled(" ") + join(less, GAP)
         if length(left) > room:
             left = styled(" ") + _runs(view, room - 1)
@@ -94,7 +91,10 @@ def _runs(view: View, cells: int | None = None) -> Line:
     if view.engine is None:
         return styled("nothing runs", Style.DIM) if view.snapshot else EMPTY
     state = styled(" ") + words.engine_state(view.engine, view)
-    loads = [_stage(swap, "◌ ") + styled(f" {goal(swap)}") + _done(swap) for swap in view.swaps]
+    loads = []
+    for swap in view.swaps:
+        done = styled(f" {swap.fraction * 100:.0f} %") if swap.fraction is not None else EMPTY
+        loads.append(_stage(swap, "◌ ") + styled(f" {goal(swap)}") + done)
     if cells is not None and loads:
         loads = [_counted_loads(view.swaps)]
     return _fitted(view.engine.profile, view, cells, after=join([state, *loads], GAP))
@@ -118,10 +118,6 @@ def _fitted(name: str, view: View, cells: int | None, *, before: Line = EMPTY, a
     if cells is not None:
         name = shorten_apart(name, max(cells - length(before) - length(after), NARROWEST_NAME), view.profile_names)
     return before + styled(name, Style.STRONG) + after
-
-
-def _done(swap: Swap) -> Line:
-    return styled(f" {swap.fraction * 100:.0f} %", Style.PLAIN) if swap.fraction is not None else EMPTY
 
 
 def box_rate(view: View) -> Line:
@@ -167,7 +163,7 @@ class Hints(Panel):
 
     def on_click(self, event: events.Click) -> None:
         if key := next((key for first, last, key in self._key_places if first <= event.x < last), None):
-            self.post_message(KeyAsked(key))
+            self.app.simulate_key(key)
         else:
             self.click_beside(event.x)
 
@@ -281,8 +277,11 @@ def page_names(here: str, width: int) -> Line:
     """Name the pages by their digits; in a narrow terminal only say that there are some."""
     if not has_names(width):
         return styled(f" 1-{len(PAGES)} ", Style.STRONG) + styled("pages", Style.DIM)
-    names = [_page_name(f"{i} ", title, name == here) for i, (name, title) in enumerate(PAGES.items(), 1)]
-    return styled(" ") + join(names, styled(" "))
+    line = EMPTY
+    for i, (name, title) in enumerate(PAGES.items(), 1):
+        digit, word = (Style.GOOD, Style.STRONG) if name == here else (Style.DIM, Style.PLAIN)
+        line += styled(" ") + styled(f"{i} ", digit) + styled(title, word)
+    return line
 
 
 def fitting_hints(keys: Sequence[str], room: int) -> list[str]:
@@ -291,10 +290,6 @@ def fitting_hints(keys: Sequence[str], room: int) -> list[str]:
     while first and length(join([_key(hint) for hint in (*first, last)], GAP)) >= room:
         first.pop()
     return [*first, last]
-
-
-def _page_name(digit: str, title: str, here: bool) -> Line:
-    return styled(digit, Style.GOOD if here else Style.DIM) + styled(title, Style.STRONG if here else Style.PLAIN)
 
 
 def _key(pair: str) -> Line:

@@ -134,8 +134,13 @@ class LogPanel(Walked):
         begin = max(len(self._rows) - room, 0) if self._top is None else self._top
         shown = list(enumerate(self._rows[begin : begin + room], begin))
         body = [self._styled(row, width - 4, here=place == self._hit) for place, row in shown]
-        head = EdgeText(styled("log ") + styled(self._whose, Style.STRONG), self._mode(begin, room))
-        return frame(body or [styled(self._silence(), Style.DIM)], width, head, self._foot(), height=height)
+        count = len(self._rows)
+        mode = styled("following", Style.GOOD)
+        if self._top is not None:
+            mode = styled(f"held at {begin + 1}-{min(begin + room, count)} of {count}", Style.WARN)
+        head = EdgeText(styled("log ") + styled(self._whose, Style.STRONG), mode)
+        silence = self._ended or ("The log is empty." if self._source else "No engine is running, so there is no log.")
+        return frame(body or [styled(silence, Style.DIM)], width, head, self._foot(), height=height)
 
     def find(self, text: str) -> None:
         self.search = text
@@ -273,26 +278,18 @@ class LogPanel(Walked):
         if not self.search:
             return clip(styled(seen, style), width)
         out: list[Span] = []
-        places = [found.span() for found in re.finditer(re.escape(self.search), seen, re.IGNORECASE)]
         end = 0
-        for first, last in places:
+        for found in re.finditer(re.escape(self.search), seen, re.IGNORECASE):
+            first, last = found.span()
             out += [*styled(seen[end:first], style), Span(seen[first:last], Style.HIT, lit=here)]
             end = last
         return clip((*out, *styled(seen[end:], style)), width)
 
-    def _silence(self) -> str:
-        return self._ended or ("The log is empty." if self._source else "No engine is running, so there is no log.")
-
-    def _mode(self, begin: int, room: int) -> Line:
-        if self._top is None:
-            return styled("following", Style.GOOD)
-        return styled(f"held at {begin + 1}-{min(begin + room, len(self._rows))} of {len(self._rows)}", Style.WARN)
-
     def _foot(self) -> EdgeText:
-        found = sum(self.search.lower() in line.lower() for line in self.lines) if self.search else 0
-        search = (
-            styled(f"“{self.search}” {counted(found, 'line')}, n next N previous", Style.DIM) if self.search else EMPTY
-        )
+        search = EMPTY
+        if self.search:
+            found = sum(self.search.lower() in line.lower() for line in self.lines)
+            search = styled(f"“{self.search}” {counted(found, 'line')}, n next N previous", Style.DIM)
         over = styled(self._ended, Style.DIM) if self._ended and self.lines else EMPTY
         hidden = sum(row.lines for row in self._rows if row.folded)
         folded = styled(f"{hidden} access lines folded; o shows all as written", Style.DIM) if hidden else EMPTY

@@ -1,7 +1,6 @@
 """Panel of the unified memory as one bar: engines, foreign containers, other processes, page cache, free, reserve.
 
-Rule: an engine's unknown share is not guessed; it is part of
-"engines + other".
+Rule: an engine's unknown share is not guessed; it is part of "engines + other".
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 from sparkdash.domain.memory import Guard, GuardLevel
 from sparkdash.domain.metric import Memory
 from sparkdash.tui.layout import is_compact
-from sparkdash.tui.lines.node_lines import BarRows, link_line, memory_of_boxes, status_line
+from sparkdash.tui.lines.node_lines import BarRows, available, link_line, memory_of_boxes, status_line
 from sparkdash.tui.lines.words import age
 from sparkdash.tui.mirror import View
 from sparkdash.tui.text import (
@@ -106,14 +105,9 @@ def _beyond(span: Span) -> Span:
 _ROOMS = (
     ("   ", 40),
     *(("  ", longest) for longest in (40, 28, 24, 20, 16, 14, 12, 10)),
-    (" ", 10),
-    (" ", 8),
-    (" ", 6),
-    (" ", 5),
+    *((" ", longest) for longest in (10, 8, 6, 5)),
 )
 """Separator of the legend and longest name, from the widest layout to the tightest."""
-AVAILABLE = "memory_available_bytes"
-"""Recorded name of the available memory, as limits of config.toml have it."""
 KEPT_COLUMNS = 2000
 SIZE_STEP = 4 * GIB
 LEAST_NAME, TIGHT = 12, 5
@@ -138,10 +132,10 @@ def memory_legend(memory: Memory, width: int) -> Line:
 def legend_rows(memory: Memory, width: int) -> list[Line]:
     """Format the legend in one row, or in two where one would cost the engines their names."""
     line = memory_legend(memory, width)
-    parts = _marks(memory, LEAST_NAME, len(memory.engines) + len(memory.strangers))
+    most, fixed = len(memory.engines) + len(memory.strangers), 4
+    parts = _marks(memory, LEAST_NAME, most)
     if length(join(parts, styled(" "))) <= width:
         return [line]
-    most, fixed = len(memory.engines) + len(memory.strangers), 4
     tries = [(longest, most) for longest in (40, 28, 20, 16, LEAST_NAME)]
     tries += [(LEAST_NAME, kept) for kept in range(most - 1, -1, -1)]
     for longest, kept in tries:
@@ -204,7 +198,6 @@ class MemoryBar(Panel):
         return not view.nodes and view.sample is not None and view.sample.memory is not None
 
     def rows_without_chart(self, view: View, width: int) -> int:
-        """Return the height that the panel needs beside its chart."""
         memory = view.sample.memory if view.sample else None
         if memory is None or view.nodes or is_compact(self.app.size.height):
             return len(self.draw(view, width, 0))
@@ -241,7 +234,7 @@ class MemoryBar(Panel):
         if shown := self.chart_rows:
             past = view.history.memory(width - 4, view.known_at)
             body += chart_lines([self._column(one, shown) if one else " " * shown for one in past], shown)
-        alerting = view.is_alerting("", AVAILABLE)
+        alerting = view.is_alerting("", "memory_available_bytes")
         return frame(body, width, _head(memory, [guard_line(guard), old, guard_next(guard)], width, alerting=alerting))
 
     def _one_row_a_box(self, view: View, width: int) -> list[Line]:
@@ -252,9 +245,8 @@ class MemoryBar(Panel):
         for name, state in sorted(view.nodes.items()):
             found = sample.nodes.get(name) if sample else None
             old = view.node_age_s(name) is not None
-            rows.append(
-                _one_row(name, found.memory if found else None, None, width, old=old, status=status_line(state, view))
-            )
+            memory, status = found.memory if found else None, status_line(state, view)
+            rows.append(_one_row(name, memory, None, width, old=old, status=status))
         return rows
 
 
@@ -268,13 +260,6 @@ def _head(memory: Memory, first: list[Line], width: int, *, alerting: bool) -> E
         if length(left) + length(far) <= width - EDGE_ROOM:
             return EdgeText(left, far)
     return fitted_edge(less, far[:1], styled(" "), width)
-
-
-def available(memory: Memory, *, alerting: bool = False) -> Line:
-    """Say how much memory is available, red within the reserve and beyond a limit of config.toml."""
-    bad = alerting or memory.available <= memory.reserve
-    left = styled(f"available {gib(memory.available)}", Style.BAD if bad else Style.PLAIN)
-    return left + styled(" of ", Style.DIM) + styled(gib(memory.total), Style.PLAIN)
 
 
 def _one_row(

@@ -133,13 +133,6 @@ class EngineAsked(Message):
     profile: str
 
 
-@dataclass
-class KeyAsked(Message):
-    """The hint of a key was clicked."""
-
-    key: str
-
-
 AS_TALL_AS_NEEDED = 0
 """Height that `draw` gets when a panel with `height: auto` is measured."""
 
@@ -164,7 +157,8 @@ class Panel(Widget):
         width, height = self.size
         if not width:
             return
-        if self._measure(view, width):
+        is_measured = self.styles.auto_dimensions and self._wanted >= 0
+        if is_measured and len(self.draw(view, width, AS_TALL_AS_NEEDED)) != self._wanted:
             self.refresh(layout=True)
         lines = self.draw(view, width, height)
         before, self._lines = self._lines, lines
@@ -185,11 +179,6 @@ class Panel(Widget):
 
     def on_resize(self, _event: events.Resize) -> None:
         self.redraw()
-
-    def _measure(self, view: View, width: int) -> bool:
-        if not self.styles.auto_dimensions or self._wanted < 0:
-            return False
-        return len(self.draw(view, width, AS_TALL_AS_NEEDED)) != self._wanted
 
 
 WHEEL = 3

@@ -17,19 +17,7 @@ from sparkdash.tui.lines import words
 from sparkdash.tui.lines.engine_figures import speed_up_sentence
 from sparkdash.tui.lines.swap_progress import plan_lines
 from sparkdash.tui.mirror import View
-from sparkdash.tui.text import (
-    EMPTY,
-    EdgeText,
-    Line,
-    Style,
-    clip,
-    frame,
-    length,
-    pad,
-    shorten_apart,
-    styled,
-    wrap,
-)
+from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, clip, frame, length, pad, shorten_apart, styled, wrap
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Table, TableRow, figure
 from sparkdash.units import GIB, number, size
@@ -52,7 +40,7 @@ COLUMNS: tuple[ProfileColumn, ...] = (
     ProfileColumn("boxes", 7, lambda profile, *_: str(profile.nodes)),
     ProfileColumn("on disk ", 11, lambda _, __, stock: f"{size(_bytes_here(stock))} "),
     ProfileColumn("engine", 15, lambda profile, *_: words.engine_name(profile), figure=False),
-    ProfileColumn("needs", 8, lambda profile, *_: _needs(profile)),
+    ProfileColumn("needs", 8, lambda one, *_: number(one.needs_bytes and one.needs_bytes / GIB, 0, " GiB")),
     ProfileColumn("best", 7, lambda _, seen, __: number(seen.best if seen else None, 1)),
     ProfileColumn("publ.", 7, lambda profile, *_: number(profile.published_decode_tok_s, 1)),
 )
@@ -82,10 +70,6 @@ def cells(width: int, longest: int) -> Cells:
 
 def _left(width: int, columns: tuple[ProfileColumn, ...]) -> int:
     return width - MARK - STATE - sum(column.cells for column in columns)
-
-
-def _needs(profile: ProfileSummary) -> str:
-    return number(None if profile.needs_bytes is None else profile.needs_bytes / GIB, 0, " GiB")
 
 
 class ProfileTable(Table):
@@ -177,9 +161,8 @@ def ranked_families(profiles: tuple[ProfileSummary, ...], rank: Callable[[Profil
         members = list(group)
         based = members[0].name == family
         branches = ["  └ " if one is members[-1] else "  ├ " for one in members]
-        shown = [
-            (one, branch if based and one.name != family else "") for one, branch in zip(members, branches, strict=True)
-        ]
+        pairs = zip(members, branches, strict=True)
+        shown = [(one, branch if based and one.name != family else "") for one, branch in pairs]
         out.append((min(map(rank, members)), shown))
     return sorted(out, key=lambda found: found[0])
 
@@ -194,21 +177,12 @@ def rank(snapshot: Snapshot, stock: Mapping[str, Stock], profile: ProfileSummary
     return next(number for number, held in enumerate(holds) if held)
 
 
-def _mark(snapshot: Snapshot, profile: ProfileSummary) -> Line:
-    sides = [side for side, name in (("A", snapshot.toggle_a), ("B", snapshot.toggle_b)) if name == profile.name]
-    return pad(styled(" " + "".join(sides), Style.STRONG), MARK)
-
-
 def _name(snapshot: Snapshot, profile: ProfileSummary, branch: str, kept: list[str], cells: int | None = None) -> Line:
     """Format a name with what is said beside it; with `cells` both are made to fit."""
     short = profile.name.partition("/")[2] if branch else profile.name
     default = snapshot.default is not None and snapshot.default.profile == profile.name
-    told = [
-        profile.speculation or "",
-        f"{profile.nodes} nodes" if profile.nodes > 1 else "",
-        "default" if default else "",
-        *kept,
-    ]
+    boxes = f"{profile.nodes} nodes" if profile.nodes > 1 else ""
+    told = [profile.speculation or "", boxes, "default" if default else "", *kept]
     if cells is not None and (room := cells - len(branch)) > 0:
         short = shorten_apart(short, room, frozenset(one.name for one in snapshot.profiles))
     told = [f"  {word}" for word in told if word]
@@ -221,7 +195,8 @@ def _name(snapshot: Snapshot, profile: ProfileSummary, branch: str, kept: list[s
 def _line(
     snapshot: Snapshot, profile: ProfileSummary, stock: Stock | None, name: Line, laid: Cells, width: int
 ) -> Line:
-    line = _mark(snapshot, profile) + pad(name, laid.name - 1) + styled(" ")
+    sides = [side for side, one in (("A", snapshot.toggle_a), ("B", snapshot.toggle_b)) if one == profile.name]
+    line = pad(styled(" " + "".join(sides), Style.STRONG), MARK) + pad(name, laid.name - 1) + styled(" ")
     if profile.cannot_run:
         room = width - length(line) - len(WHY)
         return line + clip(styled(f"✗ cannot run: {profile.cannot_run}", Style.DIM), room) + styled(WHY, Style.DIM)
@@ -353,12 +328,11 @@ def _trouble(engine: Engine, width: int) -> list[Line]:
 def _outlook(profile: ProfileSummary, plan: Plan, missing: list[str], width: int, boxes: str) -> list[Line]:
     if plan.held and not plan.evict:
         return wrap(plan.held, width, Style.WARN, limit=2)
-    if missing:
-        return [plan_lines(plan, boxes)[0], *_fetch(profile, missing, width)]
-    return plan_lines(plan, boxes)
-
-
-def _fetch(profile: ProfileSummary, missing: list[str], width: int) -> list[Line]:
+    lines = plan_lines(plan, boxes)
     if "image" in missing and profile.build is not None:
-        return wrap(f"⚠ image not on this box. {how_to_get(profile)}", width, Style.WARN, limit=2)
-    return wrap(f"⚠ {' and '.join(missing)} not on this box: sparkdash pull {profile.name}", width, Style.WARN, limit=1)
+        told = f"⚠ image not on this box. {how_to_get(profile)}"
+        return [lines[0], *wrap(told, width, Style.WARN, limit=2)]
+    if missing:
+        told = f"⚠ {' and '.join(missing)} not on this box: sparkdash pull {profile.name}"
+        return [lines[0], *wrap(told, width, Style.WARN, limit=1)]
+    return lines

@@ -6,7 +6,7 @@ Rule: figures missing in the engine's usage are "-"; nothing is counted from chu
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -18,18 +18,7 @@ from sparkdash.domain.request import Request
 from sparkdash.domain.state import OPEN
 from sparkdash.tui.lines import words
 from sparkdash.tui.mirror import ConnectionState, View
-from sparkdash.tui.text import (
-    EMPTY,
-    EdgeText,
-    Line,
-    Style,
-    dimmed,
-    frame,
-    pad,
-    shorten,
-    shorten_apart,
-    styled,
-)
+from sparkdash.tui.text import EMPTY, EdgeText, Line, Style, dimmed, frame, pad, shorten, shorten_apart, styled
 from sparkdash.tui.widgets.panel import Panel
 from sparkdash.tui.widgets.table import Column, Table, TableRow, figures, titles
 from sparkdash.units import DASH, duration, fitted, number, percent
@@ -63,11 +52,6 @@ class Names(NamedTuple):
     profiles: frozenset[str]
 
 
-def _took(of: Progress) -> str:
-    end = of.request.finished_at
-    return duration(max((of.now if end is None else end) - of.request.started_at, 0.0))
-
-
 def _waited(of: Progress) -> str:
     request = of.request
     until = request.granted_at or request.finished_at or of.now
@@ -76,10 +60,6 @@ def _waited(of: Progress) -> str:
 
 def _arrived(of: Progress) -> str:
     return time.strftime("%H:%M:%S", time.localtime(of.request.started_at + of.here - of.now))
-
-
-def _arrived_short(of: Progress) -> str:
-    return _arrived(of)[: len("00:00")]
 
 
 def _prompt(of: Progress) -> str:
@@ -110,11 +90,11 @@ def _estimate(live: LiveRequest, text: str) -> str:
 
 
 AT: Column[Progress] = Column("at", 10, 4, _arrived)
-AT_SHORT: Column[Progress] = Column("at", 7, 4, _arrived_short)
+AT_SHORT: Column[Progress] = Column("at", 7, 4, lambda of: _arrived(of)[: len("00:00")])
 NODE: Column[Progress] = Column("node", 9, 3, lambda of: shorten(of.node, 8) or DASH)
 COLUMNS: tuple[Column[Progress], ...] = (
     AT_SHORT,
-    Column("took", 8, 1, _took),
+    Column("took", 8, 1, lambda of: duration(max((of.request.finished_at or of.now) - of.request.started_at, 0.0))),
     Column("prompt", 7, 2, _prompt),
     Column("cached", 7, 2, _cached),
     Column("out", 6, 0, _output),
@@ -162,12 +142,9 @@ class RequestTable(Table):
 
     def head(self, width: int) -> Line:
         columns = _columns(width, self._longest, several=self._several)
+        client = f" {'client':<{_client(width)}} "
         profile = pad(styled("profile", Style.DIM), _profile_cells(width, columns))
-        return (
-            styled(f" {'client':<{_client(width)}} ", Style.DIM)
-            + profile
-            + styled(f"{titles(columns)}  state", Style.DIM)
-        )
+        return styled(client, Style.DIM) + profile + styled(f"{titles(columns)}  state", Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:
         self._longest = max((len(one.profile) for one in view.requests), default=0)
@@ -178,12 +155,11 @@ class RequestTable(Table):
             self.nothing = self.nothing.split(" C")[0]
         shown = _by_client(view)
         names = Names(frozenset(one.client for one in shown), view.profile_names)
-        return [
-            TableRow(
-                one.id, partial(_line, one, view, width, columns, names), partial(_copy, one), partial(_words, one)
-            )
-            for one in shown
-        ]
+        return [_row(one, partial(_line, one, view, width, columns, names)) for one in shown]
+
+
+def _row(one: Request, line: Callable[[], Line]) -> TableRow:
+    return TableRow(one.id, line, lambda: to_json(one, exclude_none=True).decode(), partial(_words, one))
 
 
 def _by_client(view: View) -> tuple[Request, ...]:
@@ -225,22 +201,9 @@ def _phase(of: Progress, view: View) -> Line:
     return words.request_state(of.request, view)
 
 
-def _copy(request: Request) -> str:
-    return to_json(request, exclude_none=True).decode()
-
-
-def _words(request: Request) -> str:
+def _words(one: Request) -> str:
     """Return the text that the search looks in: every request's JSON has the same keys."""
-    told = (
-        request.id,
-        request.client,
-        request.session,
-        request.key,
-        request.profile,
-        request.route,
-        request.finish_reason,
-        request.error,
-    )
+    told = (one.id, one.client, one.session, one.key, one.profile, one.route, one.finish_reason, one.error)
     return " ".join(word for word in told if word)
 
 
@@ -256,9 +219,7 @@ class RequestDetail(Panel):
 
 
 def _detail(request: Request, view: View) -> list[Line]:
-    waited = (
-        request.granted_at or (view.now if request.finished_at is None else request.finished_at)
-    ) - request.started_at
+    waited = (request.granted_at or request.finished_at or view.now) - request.started_at
     whole = (request.finished_at or view.now) - request.started_at
     parts = [
         f"{request.route}{' stream' if request.stream else ''}",

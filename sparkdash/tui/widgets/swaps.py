@@ -59,25 +59,14 @@ class SwapTable(Table):
 
     def rows(self, view: View, width: int) -> list[TableRow]:
         swaps = view.snapshot.swaps if view.snapshot else ()
-        dated = [
-            (
-                one.ended_at or 0.0,
-                TableRow(one.id, partial(_line, one, view, width), partial(_copy, one), partial(_words, one)),
-            )
-            for one in swaps
-        ]
-        dated += [
-            (
-                kill.at,
-                TableRow(
-                    _kill_key(kill),
-                    partial(_kill_line, kill, view, width),
-                    kill.model_dump_json,
-                    f"guard {kill.profile}",
-                ),
-            )
-            for kill in _kills(view)
-        ]
+        dated: list[tuple[float, TableRow]] = []
+        for one in swaps:
+            copy = partial(one.model_dump_json, exclude_none=True)
+            row = TableRow(one.id, partial(_line, one, view, width), copy, partial(_words, one))
+            dated.append((one.ended_at or 0.0, row))
+        for kill in _kills(view):
+            line = partial(_kill_line, kill, view, width)
+            dated.append((kill.at, TableRow(_kill_key(kill), line, kill.model_dump_json, f"guard {kill.profile}")))
         return [row for _, row in sorted(dated, key=lambda each: -each[0])]
 
 
@@ -93,22 +82,13 @@ def _kill_key(kill: GuardKill) -> str:
 def _kill_line(kill: GuardKill, view: View, width: int) -> Line:
     name = _name_cells(width)
     when = pad(styled(f" {local_time(kill.at, view.now, view.here)}", Style.DIM), WHEN + 1)
-    names = (
-        pad(styled(DASH, Style.DIM), name)
-        + styled(" ")
-        + pad(styled(shorten_apart(kill.profile, name, view.profile_names)), name)
-    )
-    return (
-        when + names + align_right(styled(DASH, Style.DIM), TOOK) + styled("  ") + styled("✗ guard killed", Style.BAD)
-    )
+    dash, left = styled(DASH, Style.DIM), styled(shorten_apart(kill.profile, name, view.profile_names))
+    names = pad(dash, name) + styled(" ") + pad(left, name)
+    return when + names + align_right(dash, TOOK) + styled("  ") + styled("✗ guard killed", Style.BAD)
 
 
 def _name_cells(width: int) -> int:
     return max((width - WHEN - TOOK - OUTCOME - 4) // 2, 12)
-
-
-def _copy(swap: Swap) -> str:
-    return swap.model_dump_json(exclude_none=True)
 
 
 def _words(swap: Swap) -> str:
@@ -122,9 +102,8 @@ def _line(swap: Swap, view: View, width: int) -> Line:
     word, style = words.OUTCOMES[swap.outcome] if swap.outcome else (DASH, Style.DIM)
     took = None if swap.ended_at is None else swap.ended_at - swap.started_at
     when = pad(styled(f" {local_time(swap.ended_at, view.now, view.here)}", Style.DIM), WHEN + 1)
-    came = styled(
-        shorten_apart(swap.target or DASH, name, view.profile_names), Style.PLAIN if swap.target else Style.DIM
-    )
+    target = shorten_apart(swap.target or DASH, name, view.profile_names)
+    came = styled(target, Style.PLAIN if swap.target else Style.DIM)
     boxes = view.boxes(swap.nodes) if swap.nodes else ""
     if boxes and length(came) + len(boxes) + len(" on ") <= name:
         came += styled(f" on {boxes}", Style.DIM)
@@ -178,10 +157,8 @@ def trouble_lines(view: View, width: int) -> list[Line]:
     last = next((one for one in (snapshot.swaps if snapshot else ()) if one.failure), None)
     if last is not None and last.failure is not None:
         when = local_time(last.ended_at, view.now, view.here)
-        lines += [
-            styled(f"{last.target or 'stop'}, {when}", Style.STRONG),
-            *failure_rows(last.failure, width, MOST_LOG),
-        ]
+        lines.append(styled(f"{last.target or 'stop'}, {when}", Style.STRONG))
+        lines += failure_rows(last.failure, width, MOST_LOG)
     return [*lines, *([EMPTY] if lines else []), *notice_lines(view, width)]
 
 

@@ -35,8 +35,6 @@ from sparkdash.tui.widgets.panel import RowChosen, RowMoved, Walked
 from sparkdash.units import DASH
 
 T = TypeVar("T")
-
-
 Text = str | Callable[[], str]
 
 
@@ -159,9 +157,7 @@ def figure(told: str, cells: int, style: Style = Style.PLAIN) -> Line:
 class Table(Walked):
     """List with a cursor. `framed` puts it in a frame with `title`."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose", "open the row under the cursor"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "open the row under the cursor")]
 
     title = ""
     live = False
@@ -309,16 +305,10 @@ class Table(Walked):
         return next((i for i, row in enumerate(self._rows) if row.key == self.cursor), None)
 
     def _settle(self) -> None:
-        """Move a cursor whose row has gone to the first row, or remove it where the table began without one.
-
-        The cursor of a live list that nobody has moved stays on the first row too.
-        """
+        """Move a cursor whose row has gone to the first row; so too in a live list in which nobody moved it."""
         if (self.live and not self._walked) or self._index() is None:
-            self.cursor = None if self.beside else self.first_row()
-
-    def first_row(self) -> str | None:
-        """Return the key of the row that the cursor begins on."""
-        return next((row.key for row in self._rows if row.stops), None)
+            first = next((row.key for row in self._rows if row.stops), None)
+            self.cursor = None if self.beside else first
 
     def _scroll(self, room: int) -> None:
         at = self._index() or 0

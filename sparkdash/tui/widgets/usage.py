@@ -68,9 +68,8 @@ class UsageTable(Table):
     def head(self, width: int) -> Line:
         columns = columns_for(width)
         by = f"{self.report.by}, whole hours" if self.report else ""
-        return (
-            styled(" ") + pad(styled(by, Style.DIM), group_cells(width, columns)) + styled(titles(columns), Style.DIM)
-        )
+        group = pad(styled(by, Style.DIM), group_cells(width, columns))
+        return styled(" ") + group + styled(titles(columns), Style.DIM)
 
     def rows(self, view: View, width: int) -> list[TableRow]:  # noqa: ARG002 - they come from the report
         if self.report is None or not self.report.rows:
@@ -94,7 +93,6 @@ def totals_line(one: UsageTotals, columns: list[Column[UsageTotals]], width: int
 
 USAGE_EVERY_S, WEEKS_EVERY_S = 15.0, 60.0
 WEEK_S = 7 * DAY_S
-CLIENTS = " by client"
 
 
 class TodayPanel(Panel):
@@ -144,7 +142,7 @@ def today_lines(profiles: UsageReport | None, clients: UsageReport | None, width
     left = rows - len(lines) - 1
     if clients is None or not clients.rows or left < 1:
         return lines
-    return [*lines, styled(CLIENTS, Style.DIM), *_groups(clients.rows, columns, width, left)]
+    return [*lines, styled(" by client", Style.DIM), *_groups(clients.rows, columns, width, left)]
 
 
 def _groups(found: Sequence[UsageTotals], columns: list[Column[UsageTotals]], width: int, rows: int) -> list[Line]:
@@ -195,9 +193,9 @@ class WeeksChart(ChartPanel):
         try:
             first, second = [
                 await self.services.daemon.history_series(
-                    figure=Metric.DECODE_EACH.value, profile=profile, since=until - WEEK_S, until=until, points=points
+                    figure=Metric.DECODE_EACH, profile=profile, since=until - WEEK_S, until=until, points=2 * self.cells
                 )
-                for until, points in ((now, 2 * self.cells), (now - WEEK_S, 2 * self.cells))
+                for until in (now, now - WEEK_S)
             ]
         except SparkdashError as error:
             self.failure_text = error.text()
