@@ -17,7 +17,6 @@ from sparkdash.sim.process import run_process, run_worker
 
 
 def main() -> int:
-    """Parse the arguments and run the engine; report a wrong call in one line."""
     parser = argparse.ArgumentParser(prog="python -m sparkdash.sim", description="A simulated engine on 127.0.0.1.")
     parser.add_argument("--port", type=int, required=True, help="0 picks a free one")
     parser.add_argument("--profile-json", required=True, help="a Profile as JSON; its `sim` says how to behave")

@@ -26,13 +26,7 @@ from sparkdash.sim.faults import AT_START, HEALTHY, Behaviour, Hang, behaviour
 from sparkdash.sim.formats import NEWER, PROTOCOLS, GeneratedAnswer, GenerationRoute, compact
 from sparkdash.sim.http_server import HttpRequest, HttpResponse
 from sparkdash.sim.metrics import SimulatedGauges, exposition, garbled
-from sparkdash.sim.speed import (
-    PrefixCache,
-    SimulatedTiming,
-    SimulationClock,
-    token_id,
-    tokenize,
-)
+from sparkdash.sim.speed import PrefixCache, SimulatedTiming, SimulationClock, token_id, tokenize
 from sparkdash.units import GIB
 
 
@@ -189,8 +183,6 @@ class App:
         except RefusedError as refusal:
             return HttpResponse(refusal.body(), refusal.status)
 
-    # generation
-
     async def _generate(self, protocol: GenerationRoute, request: HttpRequest) -> HttpResponse:
         body = self._body(request)
         ask = protocol.read(body)
@@ -207,7 +199,10 @@ class App:
     def _begin(self, body: dict[str, Any], ask: prompt.GenerationRequest) -> GeneratedAnswer:
         _check_salt(body)
         tokens = tokenize(ask.text)
-        self._check_length(ask.limit, len(tokens))
+        if ask.limit is not None and ask.limit > self.context:
+            raise too_many(ask.limit, self.context)
+        if len(tokens) + (ask.limit or 1) > self.context:
+            raise too_long(self.context, len(tokens), ask.limit)
         seed = f"{ask.seed}/{ask.text}"
         limit = ask.limit or self.context - len(tokens)
         if self.behaviour.prefill_s:
@@ -219,12 +214,6 @@ class App:
         run = self.engine.submit(tokens, words, limit=limit, seed=seed, formatted=formatted)
         thinks = (self.profile.sim or SimSpec()).reasoning_tokens if _may_think(body) else 0
         return GeneratedAnswer(self.engine, run, str(body.get("model")), reasoning_tokens=thinks, call=ask.orders.call)
-
-    def _check_length(self, limit: int | None, prompt: int) -> None:
-        if limit is not None and limit > self.context:
-            raise too_many(limit, self.context)
-        if prompt + (limit or 1) > self.context:
-            raise too_long(self.context, prompt, limit)
 
     def _words(self, ask: prompt.GenerationRequest, seed: str) -> tuple[Iterator[bytes], int | None]:
         """Return (tokens of the answer, number after which it ends by itself)."""
@@ -255,8 +244,6 @@ class App:
             raise unknown_model(str(model), self.served)
         body["model"] = model or self.profile.name
         return body
-
-    # the small routes
 
     async def _empty(self, _: HttpRequest) -> HttpResponse:
         return HttpResponse(content_type=None)
@@ -295,14 +282,11 @@ class App:
         body = self._body(request)
         text = body["prompt"] if isinstance(body.get("prompt"), str) else prompt.counted_prompt(body)
         ids = [token_id(token) for token in tokenize(text)]
-        return HttpResponse(
-            compact({"count": len(ids), "max_model_len": self.context, "tokens": ids, "token_strs": None})
-        )
+        told = {"count": len(ids), "max_model_len": self.context, "tokens": ids, "token_strs": None}
+        return HttpResponse(compact(told))
 
     async def _embeddings(self, request: HttpRequest) -> HttpResponse:
         return HttpResponse(compact(formats.embed(self._body(request))))
-
-    # faults
 
     async def _fault(self, request: HttpRequest) -> HttpResponse:
         order = parse_fault_request(self._json(request))

@@ -68,16 +68,17 @@ class SimBox:
         self._heat_at = clock()
 
     def memory(self) -> Memory:
-        """Return memory use: engines and what they leave behind, page cache, the rest."""
         self._look()
-        used = OTHER + self._wobble() + sum(claim.memory for claim in self._alive.values()) + self._lingering()
+        wobble = int(0.08 * GIB * math.sin(self._clock() / 7))
+        used = OTHER + wobble + sum(claim.memory for claim in self._alive.values()) + self._lingering()
         room = max(0, TOTAL - used)
         cache = int(min(CACHE + self._cached, max(0, room - MIN_FREE)))
         swapped = max(0, used - TOTAL)
         available = max(0, room - MIN_FREE // 2)
+        pressure = round(max(0.0, 1.0 - available / (4 * GIB)) * 0.6, 3)  # none above 4 GiB available
         return Memory(
             total=TOTAL, available=available, free=room - cache, page_cache=cache,
-            swap_total=SWAP, swap_used=min(SWAP, swapped), pressure=_pressure(available),
+            swap_total=SWAP, swap_used=min(SWAP, swapped), pressure=pressure,
         )  # fmt: skip
 
     async def account(self) -> MemoryAccount:
@@ -127,13 +128,15 @@ class SimBox:
         """Return GPU use: the engines' busy shares and watts added up, and figures that follow from them."""
         self._look()
         busy = min(1.0, sum(claim.busy for claim in self._alive.values()))
-        drawn = min(MAX_W, sum(map(_drawn, self._alive.values())))
+        watts = (one.busy * (LOAD_W - IDLE_W) if one.power_w is None else one.power_w for one in self._alive.values())
+        drawn = min(MAX_W, sum(watts))
         heat = self._warm(min(1.0, drawn / (LOAD_W - IDLE_W)))
+        load_mhz = FULL_MHZ + 25 * min(0.0, math.sin(self._clock() / 3))
         return Gpu(
             name="GB10 (simulated)", driver="simulated", utilization=busy,
             power_w=round(IDLE_W + drawn + 1.5 * busy * math.sin(self._clock()), 1),
             temperature_c=round(IDLE_C + heat * (LOAD_C - IDLE_C)),
-            sm_clock_mhz=round(self._load_mhz() if busy else IDLE_MHZ),
+            sm_clock_mhz=round(load_mhz if busy else IDLE_MHZ),
             sm_clock_max_mhz=HIGHEST_MHZ,
         )  # fmt: skip
 
@@ -168,21 +171,6 @@ class SimBox:
         self._heat += (load - self._heat) * (1 - math.exp((self._heat_at - now) / WARMING_S))
         self._heat_at = now
         return self._heat
-
-    def _load_mhz(self) -> float:
-        return FULL_MHZ + 25 * min(0.0, math.sin(self._clock() / 3))
-
-    def _wobble(self) -> int:
-        return int(0.08 * GIB * math.sin(self._clock() / 7))
-
-
-def _drawn(claim: MemoryClaim) -> float:
-    return claim.busy * (LOAD_W - IDLE_W) if claim.power_w is None else claim.power_w
-
-
-def _pressure(available: int) -> float:
-    """Memory pressure: none above 4 GiB available, then increasing."""
-    return round(max(0.0, 1.0 - available / (4 * GIB)) * 0.6, 3)
 
 
 INTERFACE, HCA = "enp1s0f1np1", "rocep1s0f1"
@@ -301,7 +289,6 @@ class SimulatedNodes:
         pass
 
     def on_return(self, called: Callable[[str], None]) -> None:
-        """Have `called` be told the name of each node that can be reached again."""
         self._returned.append(called)
 
     def change(self, name: str, status: NodeStatus, reason: str | None = None) -> None:
@@ -387,16 +374,13 @@ def _numbered(link: Link, network: int, place: int) -> Link:
 
 
 class NodeProcess(Process):
-    """Runtime of one simulated box. `claims` is the box's folder of claims, `head_claims` the one of the box that
-    serves.
-    """
+    """Runtime of one simulated box: folders of its claims, and of those of the box that serves."""
 
     def __init__(self, folder: Path, claims: Path, head_claims: Path) -> None:
         super().__init__(folder)
         self._env = {FOLDER_VARIABLE: str(claims), HEAD_FOLDER_VARIABLE: str(head_claims)}
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
-        """Start a process that claims memory on this box. See Process."""
         return await super().start(spec.replace(env={**spec.env, **self._env}))
 
     async def settle(self, owner: str) -> Leftovers:  # noqa: ARG002 - the protocol's

@@ -231,7 +231,6 @@ class SimulatedEngine:
                 await self._wake.wait()
 
     async def _compile(self) -> None:
-        """Simulate the compilation before the first prompt, once."""
         compiling = self.behaviour
         seconds = compiling.compile_s / self._pace.scale
         self.on_compile(seconds)

@@ -130,9 +130,6 @@ def behaviour(name: str | None) -> Behaviour:
     if name is None:
         return HEALTHY
     if name not in ZOO:
-        raise ProfileError(
-            f"The simulated engine has no fault {name!r}.",
-            code="unknown_fault",
-            hint=f"Faults: {', '.join(ZOO)}.",
-        )
+        hint = f"Faults: {', '.join(ZOO)}."
+        raise ProfileError(f"The simulated engine has no fault {name!r}.", code="unknown_fault", hint=hint)
     return ZOO[name]

@@ -261,9 +261,8 @@ def _reason(answer: GeneratedAnswer) -> str | None:
 
 def _whole(answer: GeneratedAnswer, kind: str, content: Mapping[str, Any]) -> bytes:
     choice = _choice(**content, finish_reason=_reason(answer), stop_reason=answer.stop_reason)
-    return compact(
-        {**_base(answer, kind), "choices": [choice], "system_fingerprint": FINGERPRINT, "usage": usage(answer)}
-    )
+    told = {"choices": [choice], "system_fingerprint": FINGERPRINT, "usage": usage(answer)}
+    return compact({**_base(answer, kind), **told})
 
 
 def _base(answer: GeneratedAnswer, kind: str) -> dict[str, Any]:
@@ -310,10 +309,7 @@ async def response_stream(answer: GeneratedAnswer, _: Mapping[str, Any]) -> Asyn
     """
     numbers = count()
     async for kind, fields in _events(answer):
-        yield b"event: %b\ndata: %b\n\n" % (
-            kind.encode(),
-            compact({"type": kind, "sequence_number": next(numbers), **fields}),
-        )
+        yield _event(kind, sequence_number=next(numbers), **fields)
 
 
 async def _events(answer: GeneratedAnswer) -> AsyncIterator[tuple[str, dict[str, Any]]]:
@@ -391,6 +387,4 @@ PROTOCOLS = {
     "/v1/responses": GenerationRoute(prompt.parse_response, response_stream, response_body),
     "/v1/messages": GenerationRoute(prompt.parse_message, message_stream, message_body),
 }
-
-
 NEWER = ("/v1/responses", "/v1/messages", "/v1/messages/count_tokens")

@@ -79,7 +79,6 @@ class HttpServer:
         self._server = await asyncio.start_server(self._serve, sock=sock)
 
     def close(self) -> None:
-        """Stop listening and abort all connections."""
         if self._server is not None:
             self._server.close()
         for writer in self._writers:

@@ -78,9 +78,7 @@ class SimulatedCounters:
             self.accepted_at[position] += 1
 
     def stepped(self, tokens: int) -> None:
-        """Count an engine step with output: generated tokens, and computed ones of prompts that gave their first
-        token.
-        """
+        """Count a step with output: generated tokens, and computed ones of prompts that gave their first token."""
         self.step_tokens.observe(tokens)
 
     def done(
@@ -123,6 +121,9 @@ class SimulatedGauges:
 
 Labelled = tuple[str, Mapping[str, float]]
 """Name of a label, and a value for each of its values."""
+
+
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class _Page:
@@ -171,12 +172,8 @@ class _Page:
         self.lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
 
     def _line(self, name: str, labels: Mapping[str, str], value: float) -> None:
-        shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+        shown = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
         self.lines.append(f"{name}{{{shown}}} {float(value)!r}" if shown else f"{name} {float(value)!r}")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def exposition(counters: SimulatedCounters, gauges: SimulatedGauges) -> str:

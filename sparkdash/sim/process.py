@@ -99,12 +99,9 @@ def loading(
     )
     yield from _lines((0.8, CORE, f"[kv_cache_utils.py:2327] {cache}"), memory=1.0)
     yield from _graphs(0.82, 0.96, load_s)
+    graphs = f"Graph capturing finished in {0.14 * load_s:.0f} secs, took 0.62 GiB"
     yield from _lines(
-        (
-            0.96,
-            WORKER,
-            f"[gpu_model_runner.py:5100] Graph capturing finished in {0.14 * load_s:.0f} secs, took 0.62 GiB",
-        ),
+        (0.96, WORKER, f"[gpu_model_runner.py:5100] {graphs}"),
         (0.98, CORE, f"[core.py:402] {warmed}"),
         memory=1.0,
     )
@@ -120,26 +117,16 @@ def serving_lines(port: int) -> Iterator[str]:
 def out_of_memory() -> Iterator[str]:
     yield log_line(CORE, "[core.py:1506] EngineCore failed to start.", "ERROR")
     yield log_line(CORE, "[core.py:1506] Traceback (most recent call last):", "ERROR")
-    yield log_line(
-        CORE,
-        "[core.py:1506] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total "
-        "capacity of 121.69 GiB of which 1.12 GiB is free. (simulated)",
-        "ERROR",
-    )
-    yield log_line(
-        API,
-        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
-        "ERROR",
-    )
+    told = "[core.py:1506] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total"
+    yield log_line(CORE, f"{told} capacity of 121.69 GiB of which 1.12 GiB is free. (simulated)", "ERROR")
+    told = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+    yield log_line(API, told, "ERROR")
 
 
 def fatal() -> Iterator[str]:
     yield log_line(CORE, "[core.py:1512] EngineCore encountered a fatal error.", "ERROR")
-    yield log_line(
-        CORE,
-        "[core.py:1512] torch.AcceleratorError: CUDA error: an illegal memory access was encountered (simulated)",
-        "ERROR",
-    )
+    told = "CUDA error: an illegal memory access was encountered (simulated)"
+    yield log_line(CORE, f"[core.py:1512] torch.AcceleratorError: {told}", "ERROR")
 
 
 def port_in_use(port: int) -> str:
@@ -268,12 +255,11 @@ class Spinner:
         elif not self._on.is_set():
             self._on = threading.Event()
             self._on.set()
-            threading.Thread(target=_spin, args=(self._on,), daemon=True).start()
+            threading.Thread(target=self._spin, args=(self._on,), daemon=True).start()
 
-
-def _spin(on: threading.Event) -> None:
-    while on.is_set():
-        _burn()
+    def _spin(self, on: threading.Event) -> None:
+        while on.is_set():
+            _burn()
 
 
 def _burn() -> None:
@@ -445,15 +431,12 @@ class _Stats:
         if self._app.behaviour.quiet or not (moved or before):
             return
         hit = counters.hits / counters.queries if counters.queries else 0.0
-        _print(
-            log_line(
-                "APIServer",
-                f"[loggers.py:275] Engine 000: Avg prompt throughput: {rates[0]:.1f} tokens/s, Avg generation "
-                f"throughput: "
-                f"{rates[1]:.1f} tokens/s, Running: {gauges.running} reqs, Waiting: {gauges.waiting} reqs, "
-                f"GPU KV cache usage: {gauges.kv_usage:.1%}, Prefix cache hit rate: {hit:.1%}",
-            )
+        told = (
+            f"[loggers.py:275] Engine 000: Avg prompt throughput: {rates[0]:.1f} tokens/s, Avg generation throughput: "
+            f"{rates[1]:.1f} tokens/s, Running: {gauges.running} reqs, Waiting: {gauges.waiting} reqs, "
+            f"GPU KV cache usage: {gauges.kv_usage:.1%}, Prefix cache hit rate: {hit:.1%}"
         )
+        _print(log_line(API, told))
 
 
 def _bind(port: int, *, pretend_taken: bool) -> socket.socket | None:
@@ -476,8 +459,7 @@ def _stop_signal(ignored: Callable[[], bool]) -> asyncio.Event:
 
     def signalled() -> None:
         if ignored():
-            text = "[launcher.py:1] signal ignored (simulated fault wont-stop)"
-            _print(log_line("APIServer", text, "WARNING"))
+            _print(log_line(API, "[launcher.py:1] signal ignored (simulated fault wont-stop)", "WARNING"))
         else:
             stop.set()
 

@@ -88,12 +88,9 @@ def _result(turn: Mapping[str, Any]) -> str | None:
     if turn.get("type") == "function_call_output":
         return content_text(turn.get("output"))
     parts = turn.get("content")
-    results = [part for part in parts if _is_result(part)] if isinstance(parts, list) else []
+    maps = [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
+    results = [part for part in maps if part.get("type") == "tool_result"]
     return content_text(results[-1].get("content")) if results else None
-
-
-def _is_result(part: object) -> bool:
-    return isinstance(part, Mapping) and part.get("type") == "tool_result"
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,7 @@ FULL_CONTEXT = 0.7, 0.5
 WEIGHTS_GIB, KV_GIB, OVERHEAD_GIB = 20.0, 10.0, 6.5
 """For what a profile leaves open; overhead as owners of a Spark report it (5.4 to 6.7 GiB), the others invented."""
 GIB_PER_BILLION = 0.55
+"""Of four-bit weights, by the number of parameters in a name ("30b")."""
 CONTEXT = 32768
 KV_CONTEXTS = 4
 """KV cache in full contexts."""
@@ -169,9 +170,7 @@ KEPT = (
     "name", "engine_version", "serves", "args", "nodes", "topologies", "request", "modes", "published", "cannot_run",
     "nearest", "source",
 )  # fmt: skip
-"""Fields that a twin shares with its original. `args` stay: the simulated dialect reads speculation and batch from
-them.
-"""
+"""Fields that a twin shares with its original; the simulated dialect reads speculation and batch from `args`."""
 
 _DEPTH = re.compile(r"\b(?:ctx|context|depth)\s*[=@:]?\s*(\d+(?:\.\d+)?)\s*(k?)", re.IGNORECASE)
 _SIZE = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)b(?![a-z0-9])")
@@ -216,7 +215,11 @@ def speeds(published: tuple[Published, ...], context: int) -> tuple[SimSpeed, ..
         ((start, value),) = decode.items()
         decode = {0: value, max(context, start + 1): value * FULL_CONTEXT[0]}
     return tuple(
-        SimSpeed(context=depth, decode_tok_s=speed, prefill_tok_s=fastest * _fall(depth, context, FULL_CONTEXT[1]))
+        SimSpeed(
+            context=depth,
+            decode_tok_s=speed,
+            prefill_tok_s=fastest * (1.0 - (1.0 - FULL_CONTEXT[1]) * min(1.0, depth / context)),
+        )
         for depth, speed in sorted(decode.items())
     )
 
@@ -235,35 +238,22 @@ def _best(published: tuple[Published, ...], figure: str) -> dict[int, float]:
     for row in published:
         value = getattr(row, figure)
         if value:
-            depth = _depth(row.workload)
+            found = _DEPTH.search(row.workload)
+            depth = int(float(found[1]) * (1024 if found[2] else 1)) if found else 0
             best[depth] = max(value, best.get(depth, 0.0))
     return best
 
 
-def _depth(workload: str) -> int:
-    found = _DEPTH.search(workload)
-    return int(float(found[1]) * (1024 if found[2] else 1)) if found else 0
-
-
-def _fall(depth: int, context: int, at_full: float) -> float:
-    return 1.0 - (1.0 - at_full) * min(1.0, depth / context)
-
-
 def _memory(profile: Profile) -> MemoryNeed:
     """Return the profile's need with every unknown term invented, so that the demo can plan swaps."""
-    need = profile.memory
+    need, found = profile.memory, _SIZE.search(profile.name.lower())
+    weights = round(float(found[1]) * GIB_PER_BILLION, 1) if found else WEIGHTS_GIB
     return MemoryNeed(
-        weights_gib=_weights(profile) / profile.nodes if need.weights_gib is None else need.weights_gib,
+        weights_gib=weights / profile.nodes if need.weights_gib is None else need.weights_gib,
         kv_gib=KV_GIB if need.kv_gib is None else need.kv_gib,
         overhead_gib=OVERHEAD_GIB if need.overhead_gib is None else need.overhead_gib,
         source=f"simulated; known terms from: {need.source}" if need.source else "simulated",
     )
-
-
-def _weights(profile: Profile) -> float:
-    """Return the GiB of four-bit weights by the number of parameters in the name ("30b")."""
-    found = _SIZE.search(profile.name.lower())
-    return round(float(found[1]) * GIB_PER_BILLION, 1) if found else WEIGHTS_GIB
 
 
 def _total(memory: MemoryNeed) -> float:
