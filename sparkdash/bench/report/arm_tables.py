@@ -165,7 +165,11 @@ def batch_table(source: TableSource, arm: str) -> Iterator[Block]:
     for key in sorted(keys, key=lambda one: (one.context, one.output, one.concurrency)):
         if (key.context, key.output) in crowds:
             where = (TableCell(f"ctx={blocks.context_name(key.context)}"),) * apart
-            rows.append((*where, *_batch_cells(source, arm, key, notes)))
+            # of one request at a time, tokens over the time from its start to its end are its end-to-end rate
+            serial = key.concurrency == 1
+            way, together = ("serial", BenchMetric.E2E) if serial else ("concurrent", BenchMetric.AGGREGATE)
+            counts = (TableCell(f"{key.concurrency} ({way})"), TableCell(str(key.output)))
+            rows.append((*where, *counts, source.cell(arm, key, notes), source.cell(arm, key, notes, together)))
     if rows:
         head = ("Context",) * apart + ("Batch", "Avg completion tokens", _figure_head(source.metric), "Aggregate tok/s")
         yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts), right=True)
@@ -175,17 +179,6 @@ def _figure_head(metric: BenchMetric) -> str:
     if metric is BenchMetric.DECODE:
         return "tok/s per request"
     return "tok/s together" if metric is BenchMetric.AGGREGATE else f"{metric.value} per request ({metric.unit})"
-
-
-def _batch_cells(source: TableSource, arm: str, key: CellKey, notes: Footnotes) -> tuple[TableCell, ...]:
-    # of one request at a time, tokens over the time from its start to its end are its end-to-end rate
-    way, together = ("serial", BenchMetric.E2E) if key.concurrency == 1 else ("concurrent", BenchMetric.AGGREGATE)
-    return (
-        TableCell(f"{key.concurrency} ({way})"),
-        TableCell(str(key.output)),
-        source.cell(arm, key, notes),
-        source.cell(arm, key, notes, together),
-    )
 
 
 def text_class_table(source: TableSource, arm: str) -> Iterator[Block]:
@@ -216,17 +209,14 @@ def reasoning_table(source: TableSource, arm: str) -> Iterator[Block]:
     rows = [
         (TableCell("Generation throughput (with reasoning overhead)"), TableCell(f"{format_value(seen)} tok/s")),
         (TableCell("Pure decode (no reasoning)"), TableCell(f"{format_value(pure) or DASH} tok/s")),
-        *(_first(source, arm, key, metric, what) for metric, what in FIRST),
     ]
+    for metric, what in FIRST:
+        seconds = format_value(_median(source, arm, key, metric), decimals(metric)) or DASH
+        rows.append((TableCell(f"Time to the first {what}"), TableCell(f"{seconds} s")))
     hit = next((one for one in source.report.hits if one.arm == source.arm(arm)), None)
     if hit:
         rows.append((TableCell("Prefix cache hit rate"), TableCell(format_percent(hit.rate))))
     yield Grid(head=("Metric", "Value"), rows=tuple(rows), widths=(0, 0))
-
-
-def _first(source: TableSource, arm: str, key: CellKey, metric: BenchMetric, what: str) -> tuple[TableCell, TableCell]:
-    seconds = format_value(_median(source, arm, key, metric), decimals(metric)) or DASH
-    return TableCell(f"Time to the first {what}"), TableCell(f"{seconds} s")
 
 
 def _median(source: TableSource, arm: str, key: CellKey, metric: BenchMetric) -> float | None:
@@ -328,7 +318,6 @@ def cell_ceilings(source: TableSource, weights: Mapping[str, Mapping[str, Weight
 
 
 def ceiling_table(source: TableSource, found: tuple[CellCeiling, ...]) -> Iterator[Block]:
-    """Build the table of shares of the ceiling. Figures above it are flagged."""
     if not found:
         return
     words = source.words

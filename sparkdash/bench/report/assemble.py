@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import median
 
-from sparkdash.bench.judge.accuracy import AnswerQuality, qualities
+from sparkdash.bench.judge.accuracy import qualities
 from sparkdash.bench.judge.judgement import CellRow, Decomposition, decompose, judged_rows, overall
 from sparkdash.bench.judge.metrics import BenchMetric, main_metric, metrics_of
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
@@ -26,8 +26,6 @@ from sparkdash.bench.report.report import (
 )
 from sparkdash.bench.results import CellRecord, Gap, Results
 from sparkdash.bench.run import Arm, CellKey, Kind, PlannedCell, Run
-
-REASON = "not comparable: the tokens of the first chunk are an estimate"
 
 
 def assumed_cells(results: Results) -> tuple[AssumedCell, ...]:
@@ -54,15 +52,13 @@ def estimate_missing(results: Results) -> tuple[MissingCells, ...]:
     places: dict[str, list[int]] = defaultdict(list)
     for index, slot in enumerate(results.run.order):
         places[slot.arm].append(index)
-    paces = _paces(results)
-    startup = [one.provenance.startup_s for one in results.launches if one.provenance.startup_s is not None]
     return tuple(
         MissingCells(
             arm=arm.name,
             cells=len(by_arm[arm.name]),
             of=sum(len(results.run.planned(index)) for index in places[arm.name]),
             launches=len(places[arm.name]),
-            seconds=_missing_seconds(by_arm[arm.name], paces, median(startup) if startup else None),
+            seconds=_missing_seconds(results, by_arm[arm.name]),
             command=resume_command(results.run.id),
         )
         for arm in results.run.arms
@@ -73,8 +69,7 @@ def estimate_missing(results: Results) -> tuple[MissingCells, ...]:
 def estimate_blank(merged: Results, arm: str, blank: Sequence[PlannedCell], command: str) -> MissingCells:
     """Return an estimate for the cells of merged runs that no run fills, in one launch."""
     gaps = [Gap(launch=0, arm=arm, cell=cell.key, reps=tuple(range(cell.reps))) for cell in blank]
-    startup = [one.provenance.startup_s for one in merged.launches if one.provenance.startup_s is not None]
-    seconds = _missing_seconds(gaps, _paces(merged), median(startup) if startup else None)
+    seconds = _missing_seconds(merged, gaps)
     return MissingCells(arm=arm, cells=len(blank), of=len(merged.run.cells), seconds=seconds, command=command)
 
 
@@ -92,11 +87,13 @@ def _paces(results: Results) -> dict[CellKey, float]:
     return {key: median(times) for key, times in spent.items()}
 
 
-def _missing_seconds(gaps: list[Gap], paces: dict[CellKey, float], startup: float | None) -> float | None:
+def _missing_seconds(results: Results, gaps: list[Gap]) -> float | None:
     """Return the seconds; None where a cell or the start of an engine was never timed."""
-    if startup is None or any(gap.cell not in paces for gap in gaps):
+    paces = _paces(results)
+    startup = [one.provenance.startup_s for one in results.launches if one.provenance.startup_s is not None]
+    if not startup or any(gap.cell not in paces for gap in gaps):
         return None
-    return startup * len({gap.launch for gap in gaps}) + sum(paces[gap.cell] * len(gap.reps) for gap in gaps)
+    return median(startup) * len({gap.launch for gap in gaps}) + sum(paces[gap.cell] * len(gap.reps) for gap in gaps)
 
 
 def assemble_report(results: Results) -> Report:
@@ -106,7 +103,9 @@ def assemble_report(results: Results) -> Report:
     speed = [cell.key for cell in run.cells if cell.key.kind is Kind.SPEED]
     apart = refused_arms(flags)
     results_of_speed = _speed(results)
-    judged = _without(results_of_speed, apart)
+    judged = results_of_speed
+    if apart:
+        judged = judged.replace(samples=tuple(one for one in judged.samples if one.arm not in apart))
     assumed = assumed_cells(results_of_speed)
     decoded = without_assumed(judged, assumed)
 
@@ -114,7 +113,7 @@ def assemble_report(results: Results) -> Report:
         if arm in apart:
             return "not comparable with the baseline"
         is_unsure = metric is BenchMetric.DECODE and _hangs(assumed, run.baseline, arm, key)
-        return REASON if is_unsure else None
+        return "not comparable: the tokens of the first chunk are an estimate" if is_unsure else None
 
     tables = tuple(
         _table(results_of_speed, decoded if metric is BenchMetric.DECODE else judged, metric, why_not)
@@ -122,6 +121,7 @@ def assemble_report(results: Results) -> Report:
     )
     main = next((table for table in tables if table.metric is main_metric(run.suite)), None)
     speculated = _speculation(results)
+    lateness = (one.late_p99_ms for one in results.cells if one.void is None and one.late_p99_ms is not None)
     return Report(
         run=run,
         simulated=run.simulated,
@@ -131,20 +131,15 @@ def assemble_report(results: Results) -> Report:
         decompositions=_decompositions(decoded, speed),
         speculation=speculated,
         hits=_hits(results),
-        scores=_scores(results, apart),
+        scores=tuple(one.replace(verdict=None) if one.arm in apart else one for one in qualities(results)),
         advice=choose_values(run, main, speculated) if main else (),
         filling=estimate_missing(results),
         voids=count_voids(results),
         damaged=len(results.damaged),
         flags=flags,
         assumed=assumed,
-        late_p99_ms=_worst_lateness(results),
+        late_p99_ms=max(lateness, default=None),
     )
-
-
-def _worst_lateness(results: Results) -> float | None:
-    known = (one.late_p99_ms for one in results.cells if one.void is None and one.late_p99_ms is not None)
-    return max(known, default=None)
 
 
 def add_math_scores(report: Report, questions: Report) -> Report:
@@ -168,12 +163,6 @@ def add_math_scores(report: Report, questions: Report) -> Report:
 def _speed(results: Results) -> Results:
     cells = tuple(cell for cell in results.run.cells if cell.key.kind is Kind.SPEED)
     return results.replace(run=results.run.replace(cells=cells))
-
-
-def _without(results: Results, apart: tuple[str, ...]) -> Results:
-    if not apart:
-        return results
-    return results.replace(samples=tuple(one for one in results.samples if one.arm not in apart))
 
 
 def _table(
@@ -254,10 +243,6 @@ def _cell_hits(results: Results, arm: str, key: CellKey) -> PrefixHits | None:
     if not queries:
         return None
     return PrefixHits(arm=arm, key=key, rate=sum(one.prefix_hits or 0 for one in known) / queries)
-
-
-def _scores(results: Results, apart: tuple[str, ...]) -> tuple[AnswerQuality, ...]:
-    return tuple(one.replace(verdict=None) if one.arm in apart else one for one in qualities(results))
 
 
 def _finished(results: Results, arm: str, key: CellKey) -> list[CellRecord]:

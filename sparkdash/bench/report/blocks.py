@@ -15,9 +15,7 @@ LENGTHS = ("short", "medium", "long")
 
 
 def matrix_cells(keys: Iterable[CellKey]) -> tuple[CellKey, ...]:
-    """Return the cells of the context matrix: one request at a time, cold, all classes of prompt. Batches have their
-    own table.
-    """
+    """Return the cells of the context matrix: one request at a time, cold, all classes of prompt; no batches."""
     plain = [one for one in keys if not one.warm and not one.text]
     crowds = {(one.context, one.output) for one in plain if one.concurrency > 1}
     single = [one for one in plain if one.concurrency == 1]

@@ -46,16 +46,11 @@ def comparison_table(source: TableSource, layout: Layout) -> Iterator[Block]:
     rows = []
     for build in layout.builds:
         right = (TableCell(_maths(source, build, layout)),) if maths else ()
-        rows.append((*_comparison_cells(source, layout, build, key, notes), *right))
+        arms = [build.arms.get(mode.name) for mode in layout.modes]
+        figures = (source.cell(arm, key, notes) if arm is not None else TableCell(DASH, Tone.DIM) for arm in arms)
+        rows.append((TableCell(build.name), *map(TableCell, build.about), *figures, *right))
     yield Heading(2, f"{layout.words.comparison} ({_where(source, key)} {source.metric.unit})")
     yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts))
-
-
-def _comparison_cells(
-    source: TableSource, layout: Layout, build: Build, key: CellKey, notes: Footnotes
-) -> tuple[TableCell, ...]:
-    figures = (_arm_cell(source, build, mode.name, key, notes) for mode in layout.modes)
-    return (TableCell(build.name), *map(TableCell, build.about), *figures)
 
 
 def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
@@ -71,9 +66,14 @@ def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
     notes = Footnotes()
     head = (layout.words.variant, *(one.name for one in layout.modes))
     others = [one for one in layout.builds if one is not build or layout.own_delta]
-    rows = tuple(_delta_row(source, layout, other, key, notes) for other in others)
-    yield Heading(3, f"Delta vs {build.name} {mode.title} ({_median_text(source, base, key)} {source.metric.unit})")
-    yield Grid(head=head, rows=rows, widths=(0,) * len(head), notes=tuple(notes.texts))
+    rows = []
+    for other in others:
+        deltas = (_delta(source, other, one.name, key, notes) for one in layout.modes)
+        rows.append((TableCell(other.name), *deltas))
+    figure = source.figure(base, key)
+    rate = format_value(figure.median if figure else None, decimals(source.metric)) or DASH
+    yield Heading(3, f"Delta vs {build.name} {mode.title} ({rate} {source.metric.unit})")
+    yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts))
     yield from _bracket_note(rows)
 
 
@@ -170,11 +170,9 @@ def _speculation_row(one: Speculation, part: Decomposition | None, words: dict[i
 def _moved(verdict: Verdict) -> TableCell:
     if verdict.delta is None:
         return TableCell(DASH, Tone.DIM)
-    bounds = (
-        ""
-        if verdict.low is None or verdict.high is None
-        else f" [{format_change(verdict.low)}, {format_change(verdict.high)}]"
-    )
+    bounds = ""
+    if verdict.low is not None and verdict.high is not None:
+        bounds = f" [{format_change(verdict.low)}, {format_change(verdict.high)}]"
     return TableCell(format_change(verdict.delta) + bounds, TONES.get(verdict.claim, Tone.DIM))
 
 
@@ -194,11 +192,15 @@ def _score(one: AnswerQuality, strata: list[Stratum]) -> tuple[TableCell, ...]:
     parts = (one.strata.get(kind) for kind in strata)
     odd = (one.all.lenient, one.all.truncated, one.all.unparsed)
     tones = {AccuracyGate.PASS: Tone.BETTER, AccuracyGate.FAIL: Tone.WORSE}
-    told = (
-        TableCell(one.verdict.text, tones.get(one.verdict.gate, Tone.DIM)) if one.verdict else TableCell(DASH, Tone.DIM)
-    )
+    text, tone = (one.verdict.text, tones.get(one.verdict.gate, Tone.DIM)) if one.verdict else (DASH, Tone.DIM)
     shares = (TableCell(f"{part.right}/{part.n}" if part else DASH) for part in parts)
-    return (TableCell(one.arm), TableCell(one.all.text), *shares, *(TableCell(str(count)) for count in odd), told)
+    return (
+        TableCell(one.arm),
+        TableCell(one.all.text),
+        *shares,
+        *(TableCell(str(count)) for count in odd),
+        TableCell(text, tone),
+    )
 
 
 def _pair(source: TableSource, arm: str, key: CellKey, words: dict[int, str]) -> tuple[TableCell, ...]:
@@ -221,26 +223,9 @@ def _overall(one: Overall, metric: BenchMetric, words: dict[int, str]) -> str:
     return said + "."
 
 
-def _arm_cell(source: TableSource, build: Build, mode: str, key: CellKey, notes: Footnotes) -> TableCell:
-    """Return the build's figure in a mode; a dash without that mode."""
-    arm = build.arms.get(mode)
-    return TableCell(DASH, Tone.DIM) if arm is None else source.cell(arm, key, notes)
-
-
-def _median_text(source: TableSource, arm: str, key: CellKey) -> str:
-    figure = source.figure(arm, key)
-    return format_value(figure.median if figure else None, decimals(source.metric)) or DASH
-
-
 def _bracket_note(rows: Iterable[Sequence[TableCell]]) -> Iterator[Block]:
     if any(cell.text.startswith("(") for row in rows for cell in row):
         yield TextBlock(("In brackets: a difference that these measurements cannot claim.",), Tone.DIM)
-
-
-def _delta_row(
-    source: TableSource, layout: Layout, build: Build, key: CellKey, notes: Footnotes
-) -> tuple[TableCell, ...]:
-    return (TableCell(build.name), *(_delta(source, build, mode.name, key, notes) for mode in layout.modes))
 
 
 def _delta(source: TableSource, build: Build, mode: str, key: CellKey, notes: Footnotes) -> TableCell:
@@ -263,8 +248,11 @@ def _delta(source: TableSource, build: Build, mode: str, key: CellKey, notes: Fo
 
 def _baseline_build(source: TableSource, layout: Layout) -> tuple[Build, SpeculationMode] | None:
     base = source.report.run.baseline
-    places = ((build, mode) for build in layout.builds for mode in layout.modes)
-    return next((one for one in places if _is(source, one[0], one[1].name, base)), None)
+    for build in layout.builds:
+        for mode in layout.modes:
+            if source.arm(build.arms.get(mode.name, "")) == base:
+                return build, mode
+    return None
 
 
 def _maths(source: TableSource, build: Build, layout: Layout) -> str:
@@ -277,28 +265,19 @@ def _maths(source: TableSource, build: Build, layout: Layout) -> str:
     return "/".join(told) if any(one != DASH for one in told) else ""
 
 
-def _is(source: TableSource, build: Build, mode: str, arm: str) -> bool:
-    wanted = build.arms.get(mode)
-    return wanted is not None and source.arm(wanted) == arm
-
-
 def _where(source: TableSource, key: CellKey) -> str:
     return blocks.cell_name(key, source.words)
 
 
 def advice_table(source: TableSource) -> Iterator[Block]:
-    """Build the table of recommendations with their evidence."""
     report = source.report
     if not report.advice:
         return
     words, metric = source.words, main_metric(report.run.suite)
     yield Heading(2, "Recommended")
     by = "decode rate" if metric is BenchMetric.DECODE else "the time of a load"
-    said = (
-        f"By {by}; {report.run.baseline} stays where nothing is shown to be faster. "
-        "That the next one is slower is not claimed."
-    )
-    yield TextBlock((said,), Tone.DIM)
+    said = f"By {by}; {report.run.baseline} stays where nothing is shown to be faster."
+    yield TextBlock((f"{said} That the next one is slower is not claimed.",), Tone.DIM)
     rows = tuple(_advice_row(one, report.run.baseline, words) for one in report.advice)
     yield Grid(head=("Cell", "Take", metric.unit, "Against the baseline", "Acceptance length", "Next"), rows=rows)
 

@@ -175,10 +175,6 @@ def _gain(row: RowFiller, cell: str) -> str:
     return f"({format_change(ratio - 1)})"
 
 
-def _times(row: RowFiller, cell: str) -> str:
-    return "" if (ratio := _ratio(row, cell)) is None else f"{ratio:.2f}x"
-
-
 def _beyond(row: RowFiller, cell: str) -> str:
     """Return the change over the published rate of the profile `over`, in brackets: it is another box's."""
     mine, theirs = row.figure(row.profile, cell), _find_published(row.others_published, None, "")
@@ -194,7 +190,7 @@ def _published(row: RowFiller, words: str) -> str:
     if (found := _find_published(row.published, workload or row.given.get("workload"), which)) is None:
         return DASH
     name, value, upto = found
-    return PUBLISHED[name](value) if name in PUBLISHED else _range(value, upto)
+    return PUBLISHED[name](value) if name in PUBLISHED else f"{value:g}" + ("" if upto is None else f" to {upto:g}")
 
 
 def _find_published(
@@ -205,10 +201,6 @@ def _find_published(
     fitting = (one for one in published if workload in (None, one.workload))
     values = ((name, getattr(one, name), one.upto) for one in fitting for name in names)
     return next((found for found in values if found[1] is not None), None)
-
-
-def _range(value: float, upto: float | None) -> str:
-    return f"{value:g}" if upto is None else f"{value:g} to {upto:g}"
 
 
 PUBLISHED: Mapping[str, Callable[[float], str]] = {
@@ -260,10 +252,6 @@ def _status(row: RowFiller, _: str) -> str:
     return "simulated" if report.simulated else "measured"
 
 
-def _link(row: RowFiller, which: str) -> str:
-    return f"{row.links[which]:.2f}" if which in row.links else ""
-
-
 def _accepted(row: RowFiller, cell: str) -> str:
     """Return the share of drafted tokens that were accepted, by the engine's own counters."""
     arm, key = row.source.arm(row.profile), row.key(cell)
@@ -273,18 +261,14 @@ def _accepted(row: RowFiller, cell: str) -> str:
     return format_percent(sum(found.accepted_at) / len(found.accepted_at))
 
 
-def _kv(row: RowFiller, _: str) -> str:
-    return row.known(row.facts.kv_tokens and f"{tokens_text(row.facts.kv_tokens)} tokens")
-
-
 FIELDS: Mapping[str, Callable[[RowFiller, str], str]] = {
     **{metric.value: _metric(metric) for metric in BenchMetric},
     "n": _samples,
     "gain": _gain,
     "beyond": _beyond,
     "accepted": _accepted,
-    "link": _link,
-    "times": _times,
+    "link": lambda row, which: f"{row.links[which]:.2f}" if which in row.links else "",
+    "times": lambda row, cell: "" if (ratio := _ratio(row, cell)) is None else f"{ratio:.2f}x",
     "published": _published,
     "date": _date,
     "config": _config,
@@ -292,7 +276,7 @@ FIELDS: Mapping[str, Callable[[RowFiller, str], str]] = {
     "context": lambda row, _: row.known(row.facts.context_limit and f"{row.facts.context_limit:,} tokens"),
     "weights": lambda row, _: row.known(row.facts.weights_gib and f"{row.facts.weights_gib:.2f} GiB"),
     "start": lambda row, _: row.known(row.facts.startup_s and f"about {duration(row.facts.startup_s)}"),
-    "kv": _kv,
+    "kv": lambda row, _: row.known(row.facts.kv_tokens and f"{tokens_text(row.facts.kv_tokens)} tokens"),
     "users": _users,
     "prefix": _prefix,
     "math": lambda row, _: arm_tables.math_share(row.source, row.profile, ""),

@@ -46,7 +46,7 @@ def render_markdown(page: ReportPage) -> str:
 def _markdown_block(block: Block) -> Iterator[str]:
     match block:
         case Heading(level, text):
-            yield f"{'#' * level} {_markdown_inline(text)}"
+            yield f"{'#' * level} {text.replace(chr(10), ' ')}"
         case TextBlock(lines):
             yield from _lines(lines)
         case CommandBlock(lines):
@@ -91,13 +91,10 @@ def _escape(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def _markdown_inline(text: str) -> str:
-    return text.replace("\n", " ")
-
-
 def render_html(page: ReportPage, charts: tuple[Chart, ...]) -> str:
     blocks = list(page.blocks)
-    opening = _opening_length(blocks)
+    sections = (number for number, block in enumerate(blocks) if isinstance(block, Heading) and block.level > 1)
+    opening = next(sections, len(blocks))
     title = next((block.text for block in blocks if isinstance(block, Heading)), "sparkdash")
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     return Template(template).substitute(
@@ -106,11 +103,6 @@ def render_html(page: ReportPage, charts: tuple[Chart, ...]) -> str:
         charts="\n".join(_figure(chart) for chart in charts),
         body=_blocks(blocks[opening:]),
     )
-
-
-def _opening_length(blocks: Sequence[Block]) -> int:
-    sections = (number for number, block in enumerate(blocks) if isinstance(block, Heading) and block.level > 1)
-    return next(sections, len(blocks))
 
 
 def _blocks(blocks: Sequence[Block]) -> str:

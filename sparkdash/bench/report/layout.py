@@ -22,8 +22,6 @@ from sparkdash.paths import read_small_text
 SHIPPED = Path(__file__).parent / "layouts"
 PLAIN = "Vanilla"
 """Name of the mode without speculation in the published tables."""
-
-
 _SPECULATES = frozenset({"spec", "speculative", "draft", "drafter", "drafts", "nst", "k", "n", "x"})
 """Words of an arm's name that tell of speculation, beside its method."""
 

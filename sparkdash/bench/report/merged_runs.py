@@ -27,26 +27,18 @@ class _Filled:
     arm: str
     at: datetime
 
-    def samples(self, keys: set[CellKey]) -> list[RequestSample]:
-        return [one for one in self.results.samples if one.arm == self.arm and one.cell in keys]
-
-    def cells(self, keys: set[CellKey]) -> list[CellRecord]:
-        return [one for one in self.results.cells if one.arm == self.arm and one.key in keys]
-
 
 def select_runs(runs: Iterable[Run], suite: str | None = None, *, simulated: bool | None = None) -> list[Run]:
     """Return the runs that belong to one matrix, newest first: those of the newest run's suite, by its hash.
 
     `simulated`: None takes real runs, and simulated ones where there are no others.
     """
-    kinds = _of_kind([one for one in runs if suite in (None, one.suite)], simulated)
+    asked = [one for one in runs if suite in (None, one.suite)]
+    kinds = [one for one in asked if one.simulated is bool(simulated)]
+    if simulated is None and not kinds:
+        kinds = asked
     ordered = sorted(kinds, key=lambda one: one.created_at, reverse=True)
     return [one for one in ordered if one.suite_hash == ordered[0].suite_hash]
-
-
-def _of_kind(runs: Sequence[Run], simulated: bool | None) -> Sequence[Run]:
-    kinds = [one for one in runs if one.simulated is bool(simulated)]
-    return kinds if kinds or simulated is not None else runs
 
 
 def merge_runs(runs: Sequence[Results]) -> Report:
@@ -70,26 +62,17 @@ def merge_runs(runs: Sequence[Results]) -> Report:
     sources = tuple(
         CellSource(arm=arm, key=key, run=one.results.run.id, at=one.at) for (arm, key), one in filled.items()
     )
-    return report.replace(
-        sources=sources,
-        filling=_filling(merged, arms, filled),
-        flags=(*report.flags, *_flags(filled)),
-    )
-
-
-def _identity(run: Run, arm: Arm) -> Identity:
-    return arm.profile, tuple(sorted(arm.parameters.items())), run.model
+    flags = (*report.flags, *_flags(filled))
+    return report.replace(sources=sources, filling=_filling(merged, arms, filled), flags=flags)
 
 
 def _arms(runs: Sequence[Results]) -> dict[str, list[tuple[Results, Arm]]]:
-    """Return every measured profile by a unique name, with its places, newest first. A second arm of one profile in a
-    run is left out.
-    """
+    """Return every measured profile by a unique name, newest first; a second arm of one profile in a run is left out."""
     found: dict[Identity, list[tuple[Results, Arm]]] = {}
     for results in runs:
         seen = set()
         for arm in results.run.arms:
-            who = _identity(results.run, arm)
+            who = arm.profile, tuple(sorted(arm.parameters.items())), results.run.model
             if who not in seen:
                 found.setdefault(who, []).append((results, arm))
             seen.add(who)
@@ -152,12 +135,13 @@ class _Taken:
     samples: list[RequestSample] = field(default_factory=list)
 
     def add(self, name: str, source: _Filled, keys: set[CellKey]) -> None:
-        """Take over an arm's records of these cells from one run."""
-        samples = source.samples(keys)
+        samples = [one for one in source.results.samples if one.arm == source.arm and one.cell in keys]
         number = {launch: len(self.order) + at for at, launch in enumerate(sorted({one.launch for one in samples}))}
         self.order += (LaunchSlot(arm=name, block=place) for place in number.values())
         self.samples += (one.replace(arm=name, launch=number[one.launch]) for one in samples)
-        closed = [one for one in source.cells(keys) if one.launch in number]
+        closed = [
+            one for one in source.results.cells if one.arm == source.arm and one.key in keys and one.launch in number
+        ]
         self.records += (one.replace(arm=name, launch=number[one.launch]) for one in closed)
         for one in source.results.launches:
             if one.arm == source.arm and (place := number.get(one.index)) is not None:
@@ -166,19 +150,14 @@ class _Taken:
 
 def _baseline(runs: Sequence[Results], arms: Mapping[str, Sequence[tuple[Results, Arm]]], other: str) -> str:
     """Return the baseline of the oldest run, with which the matrix was begun."""
-    oldest = runs[-1]
-    names = (
-        name
-        for name, places in arms.items()
-        if any(results is oldest and arm.name == oldest.run.baseline for results, arm in places)
-    )
-    return next(names, other)
+    for name, places in arms.items():
+        if any(results is runs[-1] and arm.name == results.run.baseline for results, arm in places):
+            return name
+    return other
 
 
 def _filling(
-    merged: Results,
-    arms: Mapping[str, Sequence[tuple[Results, Arm]]],
-    filled: Mapping[tuple[str, CellKey], _Filled],
+    merged: Results, arms: Mapping[str, Sequence[tuple[Results, Arm]]], filled: Mapping[tuple[str, CellKey], _Filled]
 ) -> tuple[MissingCells, ...]:
     found = []
     for name, places in arms.items():

@@ -58,9 +58,8 @@ def conclusion(report: Report, metric: BenchMetric) -> str | None:
     faster = [arm for arm in others if arm in overall and overall[arm].claim is Conclusion.FASTER]
     if faster:
         best = max(faster, key=lambda arm: _ratio(overall[arm], metric))
-        return (
-            f"{best} gains most over {base}: it is {speed_text(_ratio(overall[best], metric))} over all cells. Keep it."
-        )
+        speed = speed_text(_ratio(overall[best], metric))
+        return f"{best} gains most over {base}: it is {speed} over all cells. Keep it."
     return f"None of the {len(others)} others is shown to be faster than {base} over all cells. Keep {base}."
 
 
@@ -79,7 +78,8 @@ def _of_pair(report: Report, metric: BenchMetric, arm: str) -> str:
     base = report.run.baseline
     if (flag := next((one for one in report.flags if one.refuses and one.arm == arm), None)) is not None:
         return f"{arm} and {base} cannot be compared. {flag.text}"
-    verdicts = _verdicts(report, metric, arm)
+    figures = (report.figure(metric, arm, key) for key in report.planned())
+    verdicts = [one.verdict for one in figures if one and one.verdict.delta is not None]
     if not verdicts:
         return f"No cell of both {arm} and {base} was measured yet, so nothing can be said."
     over_all = next((one.verdict for one in _overall(report, metric) if one.arm == arm), verdicts[0])
@@ -91,7 +91,7 @@ def _of_pair(report: Report, metric: BenchMetric, arm: str) -> str:
     score = report.score(arm)
     if kept == arm and score and score.verdict and score.verdict.gate is AccuracyGate.FAIL:
         return f"{text}, but fewer of its answers are right. Keep {base}."
-    return f"{text}. {'Keep it' if kept == arm else f'Keep {kept}' if kept else ADVICE[_is_open(judged)]}."
+    return f"{text}. {'Keep it' if kept == arm else f'Keep {kept}' if kept else _advice(judged)}."
 
 
 def _hint(arm: str, over_all: Verdict, metric: BenchMetric) -> str:
@@ -100,14 +100,10 @@ def _hint(arm: str, over_all: Verdict, metric: BenchMetric) -> str:
     return f"{arm} looks {speed_text(_ratio(over_all, metric))}, which {few} cannot show. {more}."
 
 
-ADVICE = {
-    True: "Measure longer, with `--mode careful --reps 20`, or keep either",
-    False: "Choose by the cells that you use",
-}
-
-
-def _is_open(verdicts: Sequence[Verdict]) -> bool:
-    return not any(one.claim.told for one in verdicts)
+def _advice(verdicts: Sequence[Verdict]) -> str:
+    if any(one.claim.told for one in verdicts):
+        return "Choose by the cells that you use"
+    return "Measure longer, with `--mode careful --reps 20`, or keep either"
 
 
 def _where(count: int, judged: str) -> str:
@@ -134,11 +130,6 @@ def _found(
     if counts[Conclusion.NO_DIFFERENCE] == count:
         return f"{arm} is as fast as {base} {where}, as far as this can tell", "either"
     return f"{arm} is not shown to differ from {base}", None
-
-
-def _verdicts(report: Report, metric: BenchMetric, arm: str) -> list[Verdict]:
-    figures = (report.figure(metric, arm, key) for key in report.planned())
-    return [one.verdict for one in figures if one and one.verdict.delta is not None]
 
 
 def _overall(report: Report, metric: BenchMetric) -> Sequence[Overall]:
@@ -191,16 +182,12 @@ def matching_cell(one: Published, source: TableSource) -> CellKey | None:
 
 
 def published_tables(source: TableSource, published: Mapping[str, Sequence[Published]]) -> Iterator[Block]:
-    """Build a table for each arm with comparable published figures."""
     words = source.words
     tables: list[Block] = []
     for arm in source.report.arms:
-        rows = tuple(_rows(source, arm.name, published.get(arm.profile, ()), words))
-        if rows:
-            tables += [
-                Heading(3, arm.name),
-                Grid(head=("Cell", "Figure", "Published", "Here", "Difference", "Source"), rows=rows),
-            ]
+        if rows := tuple(_rows(source, arm.name, published.get(arm.profile, ()), words)):
+            head = ("Cell", "Figure", "Published", "Here", "Difference", "Source")
+            tables += [Heading(3, arm.name), Grid(head=head, rows=rows)]
     if tables:
         yield Heading(2, "Beside the published figures")
         yield TextBlock(("Other boxes, prompts and harnesses: a difference here is no verdict.",), Tone.DIM)
@@ -219,15 +206,8 @@ def _rows(
             ours = source.figure(arm, key, metric)
             here = ours.median if ours else None
             gap = format_change(here / theirs - 1) if here else ""
-            said = (
-                blocks.cell_name(key, words),
-                metric.value,
-                format_value(theirs),
-                format_value(here),
-                gap,
-                one.source,
-            )
-            yield tuple(TableCell(text) for text in said)
+            figures = (metric.value, format_value(theirs), format_value(here), gap, one.source)
+            yield tuple(map(TableCell, (blocks.cell_name(key, words), *figures)))
 
 
 def _tokens(count: str, kilo: str) -> int:
@@ -282,9 +262,7 @@ def report_page(
     bounds: bool = False,
     starts: bool = True,
 ) -> ReportPage:
-    """Build the report as blocks.
-    `bounds` writes each figure of the matrix with its interval. Without `starts` the start commands are left out.
-    """
+    """Build the blocks; with `bounds` a matrix's figures have intervals, without `starts` no start commands follow."""
     layout = filled_layout(layout, report) if layout else derive_layout(report)
     local = local or LocalProfiles()
     source = TableSource(report, BenchMetric(layout.metric), local.cannot_run, bounds)
@@ -332,29 +310,20 @@ def _blocks(source: TableSource, layout: Layout, local: LocalProfiles) -> Iterat
     yield from arm_tables.ceiling_table(source, arm_tables.cell_ceilings(source, local.weights))
     yield from comparison_tables.score_tables(source)
     yield from _void_tables(report)
-    yield from published_tables(source, _comparable(report, local))
-
-
-def _comparable(report: Report, local: LocalProfiles) -> Mapping[str, Sequence[Published]]:
-    """Return the published figures, none for a simulated run."""
-    return {} if report.simulated else local.published
+    yield from published_tables(source, {} if report.simulated else local.published)
 
 
 def _measured(source: TableSource) -> tuple[str, ...]:
     run, metric = source.report.run, source.metric
-    when = f"{run.created_at:%Y-%m-%d}"
     launches = f"{len(run.order)} launches" if len(run.order) != 1 else "1 launch"
+    one_run = f"Run: {run.id}, {run.created_at:%Y-%m-%d}, {run.mode.value}: {launches}, through {run.target}"
     host = ", ".join(one for one in (run.host.name, run.host.gpu, run.host.driver, run.host.kernel) if one) or DASH
     return (
         f"Platform: {host}",
         f"Benchmark: sparkdash bench, suite {run.suite} {run.suite_version} ({run.suite_hash[:12]}), seed {run.seed}",
         *((f"Corpus: {run.corpus.text}",) if run.corpus else ()),
         *_merged(source.report),
-        *(
-            ()
-            if source.report.sources
-            else (f"Run: {run.id}, {when}, {run.mode.value}: {launches}, through {run.target}",)
-        ),
+        *(() if source.report.sources else (one_run,)),
         f"{metric.unit} is {metric.value}: {metric.definition}",
         *_client(source.report),
     )
@@ -396,12 +365,8 @@ def _commands(source: TableSource) -> Iterator[Block]:
         model = f" --model {shlex.quote(run.model)}" if run.model is not None else ""
         yield CommandBlock((f"sparkdash bench {what}{model} --suite {source.suite}{more}",))
         return
-    yield CommandBlock(
-        (
-            f"sparkdash ab {_sweep(run.arms) or ' '.join(arms)} \\",
-            f"  --suite {source.suite} --mode {run.mode.value}{more}",
-        )
-    )
+    first = f"sparkdash ab {_sweep(run.arms) or ' '.join(arms)} \\"
+    yield CommandBlock((first, f"  --suite {source.suite} --mode {run.mode.value}{more}"))
 
 
 def _sweep(arms: Sequence[Arm]) -> str | None:
