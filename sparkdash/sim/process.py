@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -16,8 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -31,7 +29,6 @@ from sparkdash.sim.app import App, kv_share
 from sparkdash.sim.engine import GpuMeter
 from sparkdash.sim.faults import HEALTHY, Hang
 from sparkdash.sim.http_server import serve_http
-from sparkdash.sim.speed import SimulationClock
 from sparkdash.units import GIB
 
 API, CORE, WORKER = "APIServer", "EngineCore", "Worker"
@@ -284,26 +281,6 @@ CLAIM_S = 0.25
 """Interval of claim checks; the claim is written when it changed."""
 STATS_S = 10.0
 ORPHAN_S = 120.0
-
-
-@asynccontextmanager
-async def serving(
-    profile: Profile, *, port: int = 0, clock: SimulationClock | None = None
-) -> AsyncIterator[tuple[App, str]]:
-    """Serve a loaded engine inside this process, for tests; yields its App and its root URL."""
-    app = App(profile, clock)
-    stepping = asyncio.create_task(app.run(), name=f"sim {profile.name}")
-    sock = _bind(port, pretend_taken=False)
-    if sock is None:
-        raise OSError(errno.EADDRINUSE, port_in_use(port))
-    site = await serve_http(app.handle, sock)
-    try:
-        yield app, f"http://127.0.0.1:{sock.getsockname()[1]}"
-    finally:
-        site.close()
-        stepping.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await stepping
 
 
 async def run_process(profile: Profile, port: int) -> int:

@@ -86,12 +86,10 @@ class Traffic:
         *,
         on: bool = True,
         habits: tuple[ClientHabit, ...] = HABITS,
-        seed: str = "demo",
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._url = url.rstrip("/")
         self._habits = habits
-        self._seed = seed
         self._sleep = sleep
         self._on = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -120,7 +118,7 @@ class Traffic:
                 clients.create_task(self._client(http, habit), name=f"demo traffic: {habit.client}")
 
     async def _client(self, http: httpx.AsyncClient, habit: ClientHabit) -> None:
-        rng = seeded_random(f"{self._seed}/{habit.client}")
+        rng = seeded_random(f"demo/{habit.client}")
         talk = Conversation(habit, rng)
         while True:
             await self._on.wait()

@@ -486,7 +486,7 @@ def palette_commands(app: SparkdashApp, screen: Screen[Any]) -> Iterator[SystemC
 
 
 def named_keys(screen: Screen[Any]) -> dict[str, list[ActiveBinding]]:
-    """Return the keys but for Textual's by what they do here: switch and end, those of the panel and the page, those of every page."""
+    """Return the keys but for Textual's by what they do here: switch and end, the panel's and page's, those of all."""
     found: dict[str, list[ActiveBinding]] = {}
     for one in sorted(screen.active_bindings.values(), key=lambda one: one.binding.key not in "sx"):
         if one.enabled and not (one.binding.system or one.binding.action.startswith(("app.focus", "screen."))):

@@ -447,12 +447,15 @@ class Orders:
         has_weights = profile is not None and any(ref.hf for ref in profile.weights)
         needs_image = snapshot is None or snapshot.daemon.runtime != "process"
         if needs_image or not has_weights:  # without either, the daemon says why nothing is fetched
-            async with aclosing(self._host.daemon.pull(profile=name)) as steps:
-                async for step in steps:
-                    share = f" {step.fraction * 100:.0f} %" if step.fraction is not None else ""
-                    self._host.say(f"{step.image}: {'there' if step.done else step.detail + share}")
+            await self._pull_image(name)
         if has_weights:
             await self._pull_weights(name, "Image and weights" if needs_image else "The weights")
+
+    async def _pull_image(self, name: str) -> None:
+        async with aclosing(self._host.daemon.pull(profile=name)) as steps:
+            async for step in steps:
+                share = f" {step.fraction * 100:.0f} %" if step.fraction is not None else ""
+                self._host.say(f"{step.image}: {'there' if step.done else step.detail + share}")
 
     async def _pull_weights(self, name: str, fetched: str) -> None:
         if not self.is_local:

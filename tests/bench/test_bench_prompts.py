@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from simulated import serving
 from typer.testing import CliRunner
 
 from sparkdash import paths
@@ -33,7 +34,6 @@ from sparkdash.cli.main import app
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.errors import AdmissionError, ProfileError
 from sparkdash.sim import prompt as prompt_module
-from sparkdash.sim.process import serving
 from sparkdash.sim.speed import tokenize
 
 ARMS = (Arm(name="A", profile="a"), Arm(name="B", profile="b"))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated import serving
 
 from sparkdash.bench import run_folder
 from sparkdash.bench.measure import arm_launcher
@@ -30,7 +31,6 @@ from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
 from sparkdash.errors import AdmissionError, UpstreamError
 from sparkdash.sim import prompt as prompt_module
 from sparkdash.sim.app import App
-from sparkdash.sim.process import serving
 from tests.shared.alternating import alternating
 
 CELLS = st.lists(

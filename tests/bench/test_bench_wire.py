@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from exact_server import ExactServer
 from leaping import LeapingClock
+from simulated import serving
 
 from sparkdash.bench.judge.metrics import BenchMetric
 from sparkdash.bench.judge.verdict import Conclusion
@@ -37,7 +38,6 @@ from sparkdash.engines.registry import adapter
 from sparkdash.errors import UpstreamError
 from sparkdash.sim.app import App
 from sparkdash.sim.http_server import HttpRequest
-from sparkdash.sim.process import serving
 
 CHUNK_RATE = 100.0
 CELL = CellKey(suite="s", context=0, output=400)

@@ -53,11 +53,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "shared"))
 import relays
 from exact_server import ExactServer
+from simulated import serving
 
 from sparkdash.bench import run_folder as runs
 from sparkdash.bench.plan import texts
 from sparkdash.domain.profile import EngineKind, Profile, SimSpec, SimSpeed
-from sparkdash.sim.process import serving
 from sparkdash.sim.speed import text_of, tokenize
 
 MODEL = "alpha"

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from simulated import serving
 
 from sparkdash.domain.profile import Profile
 from sparkdash.engines import registry
 from sparkdash.sim.app import App
-from sparkdash.sim.process import serving
 
 if TYPE_CHECKING:
     import openai

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
+from simulated import serving
 
 from sparkdash.domain.profile import Profile
-from sparkdash.sim.process import serving
 from sparkdash.sim.prompt import OrderedCall, PromptOrders, read_orders
 
 pytestmark = pytest.mark.usefixtures("openai_sdk", "anthropic_sdk")

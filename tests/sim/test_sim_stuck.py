@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest
 from leaping import LeapingClock
+from simulated import serving
 
 from sparkdash.domain.profile import Profile
 from sparkdash.errors import ProfileError
 from sparkdash.sim.app import App
 from sparkdash.sim.faults import behaviour
-from sparkdash.sim.process import serving
 from sparkdash.telemetry.exposition import Scrape
 
 MakeProfile = Callable[..., Profile]

@@ -14,10 +14,10 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 from programs import Program
+from simulated import serving
 
 from sparkdash.domain.profile import Profile
 from sparkdash.sim.http_server import HttpRequest, HttpResponse, serve_http
-from sparkdash.sim.process import serving
 from sparkdash.sim.prose import seeded_random
 from sparkdash.sim.traffic import HABITS, ClientHabit, Conversation, Traffic
 

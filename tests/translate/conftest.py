@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from simulated import serving
 
 from sparkdash import daemon, upstream
 from sparkdash.catalog import Catalog
@@ -22,7 +23,6 @@ from sparkdash.domain.request import Request
 from sparkdash.host.box import BoxReader
 from sparkdash.host.processes.process import Process
 from sparkdash.settings import Settings
-from sparkdash.sim.process import serving
 from sparkdash.supervisor import probe
 
 TINY = Path(__file__).parents[1] / "data" / "count"

@@ -165,11 +165,7 @@ def batch_table(source: TableSource, arm: str) -> Iterator[Block]:
     for key in sorted(keys, key=lambda one: (one.context, one.output, one.concurrency)):
         if (key.context, key.output) in crowds:
             where = (TableCell(f"ctx={blocks.context_name(key.context)}"),) * apart
-            # of one request at a time, tokens over the time from its start to its end are its end-to-end rate
-            serial = key.concurrency == 1
-            way, together = ("serial", BenchMetric.E2E) if serial else ("concurrent", BenchMetric.AGGREGATE)
-            counts = (TableCell(f"{key.concurrency} ({way})"), TableCell(str(key.output)))
-            rows.append((*where, *counts, source.cell(arm, key, notes), source.cell(arm, key, notes, together)))
+            rows.append((*where, *_batch_cells(source, arm, key, notes)))
     if rows:
         head = ("Context",) * apart + ("Batch", "Avg completion tokens", _figure_head(source.metric), "Aggregate tok/s")
         yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts), right=True)
@@ -179,6 +175,17 @@ def _figure_head(metric: BenchMetric) -> str:
     if metric is BenchMetric.DECODE:
         return "tok/s per request"
     return "tok/s together" if metric is BenchMetric.AGGREGATE else f"{metric.value} per request ({metric.unit})"
+
+
+def _batch_cells(source: TableSource, arm: str, key: CellKey, notes: Footnotes) -> tuple[TableCell, ...]:
+    # of one request at a time, tokens over the time from its start to its end are its end-to-end rate
+    way, together = ("serial", BenchMetric.E2E) if key.concurrency == 1 else ("concurrent", BenchMetric.AGGREGATE)
+    return (
+        TableCell(f"{key.concurrency} ({way})"),
+        TableCell(str(key.output)),
+        source.cell(arm, key, notes),
+        source.cell(arm, key, notes, together),
+    )
 
 
 def text_class_table(source: TableSource, arm: str) -> Iterator[Block]:

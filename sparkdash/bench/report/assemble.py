@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import median
 
-from sparkdash.bench.judge.accuracy import qualities
+from sparkdash.bench.judge.accuracy import AnswerQuality, qualities
 from sparkdash.bench.judge.judgement import CellRow, Decomposition, decompose, judged_rows, overall
 from sparkdash.bench.judge.metrics import BenchMetric, main_metric, metrics_of
 from sparkdash.bench.judge.verdict import Conclusion, Verdict
@@ -103,9 +103,7 @@ def assemble_report(results: Results) -> Report:
     speed = [cell.key for cell in run.cells if cell.key.kind is Kind.SPEED]
     apart = refused_arms(flags)
     results_of_speed = _speed(results)
-    judged = results_of_speed
-    if apart:
-        judged = judged.replace(samples=tuple(one for one in judged.samples if one.arm not in apart))
+    judged = _without(results_of_speed, apart)
     assumed = assumed_cells(results_of_speed)
     decoded = without_assumed(judged, assumed)
 
@@ -121,7 +119,6 @@ def assemble_report(results: Results) -> Report:
     )
     main = next((table for table in tables if table.metric is main_metric(run.suite)), None)
     speculated = _speculation(results)
-    lateness = (one.late_p99_ms for one in results.cells if one.void is None and one.late_p99_ms is not None)
     return Report(
         run=run,
         simulated=run.simulated,
@@ -131,15 +128,30 @@ def assemble_report(results: Results) -> Report:
         decompositions=_decompositions(decoded, speed),
         speculation=speculated,
         hits=_hits(results),
-        scores=tuple(one.replace(verdict=None) if one.arm in apart else one for one in qualities(results)),
+        scores=_scores(results, apart),
         advice=choose_values(run, main, speculated) if main else (),
         filling=estimate_missing(results),
         voids=count_voids(results),
         damaged=len(results.damaged),
         flags=flags,
         assumed=assumed,
-        late_p99_ms=max(lateness, default=None),
+        late_p99_ms=_worst_lateness(results),
     )
+
+
+def _worst_lateness(results: Results) -> float | None:
+    known = (one.late_p99_ms for one in results.cells if one.void is None and one.late_p99_ms is not None)
+    return max(known, default=None)
+
+
+def _scores(results: Results, apart: tuple[str, ...]) -> tuple[AnswerQuality, ...]:
+    return tuple(one.replace(verdict=None) if one.arm in apart else one for one in qualities(results))
+
+
+def _without(results: Results, apart: tuple[str, ...]) -> Results:
+    if not apart:
+        return results
+    return results.replace(samples=tuple(one for one in results.samples if one.arm not in apart))
 
 
 def add_math_scores(report: Report, questions: Report) -> Report:

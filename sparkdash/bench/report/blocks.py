@@ -170,11 +170,11 @@ def tokens_text(tokens: int) -> str:
     return f"{tokens / 1000:.0f}K" if tokens >= 1000 else str(tokens)
 
 
-def format_percent(share: float, digits: int = 0) -> str:
+def format_percent(share: float) -> str:
     """Format 0.74 as 74%, without a space, as the published tables write it."""
-    return f"{100 * share:.{digits}f}%"
+    return f"{100 * share:.0f}%"
 
 
-def format_change(share: float, digits: int = 1) -> str:
+def format_change(share: float) -> str:
     """Format 0.137 as +13.7%."""
-    return f"{100 * share:+.{digits}f}%"
+    return f"{100 * share:+.1f}%"

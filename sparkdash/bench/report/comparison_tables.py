@@ -46,11 +46,16 @@ def comparison_table(source: TableSource, layout: Layout) -> Iterator[Block]:
     rows = []
     for build in layout.builds:
         right = (TableCell(_maths(source, build, layout)),) if maths else ()
-        arms = [build.arms.get(mode.name) for mode in layout.modes]
-        figures = (source.cell(arm, key, notes) if arm is not None else TableCell(DASH, Tone.DIM) for arm in arms)
+        figures = (_arm_cell(source, build, mode.name, key, notes) for mode in layout.modes)
         rows.append((TableCell(build.name), *map(TableCell, build.about), *figures, *right))
     yield Heading(2, f"{layout.words.comparison} ({_where(source, key)} {source.metric.unit})")
     yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts))
+
+
+def _arm_cell(source: TableSource, build: Build, mode: str, key: CellKey, notes: Footnotes) -> TableCell:
+    """Return the build's figure in a mode; a dash without that mode."""
+    arm = build.arms.get(mode)
+    return TableCell(DASH, Tone.DIM) if arm is None else source.cell(arm, key, notes)
 
 
 def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
@@ -70,11 +75,14 @@ def delta_table(source: TableSource, layout: Layout) -> Iterator[Block]:
     for other in others:
         deltas = (_delta(source, other, one.name, key, notes) for one in layout.modes)
         rows.append((TableCell(other.name), *deltas))
-    figure = source.figure(base, key)
-    rate = format_value(figure.median if figure else None, decimals(source.metric)) or DASH
-    yield Heading(3, f"Delta vs {build.name} {mode.title} ({rate} {source.metric.unit})")
+    yield Heading(3, f"Delta vs {build.name} {mode.title} ({_median_text(source, base, key)} {source.metric.unit})")
     yield Grid(head=head, rows=tuple(rows), widths=(0,) * len(head), notes=tuple(notes.texts))
     yield from _bracket_note(rows)
+
+
+def _median_text(source: TableSource, arm: str, key: CellKey) -> str:
+    figure = source.figure(arm, key)
+    return format_value(figure.median if figure else None, decimals(source.metric)) or DASH
 
 
 def recipe_table(source: TableSource, layout: Layout) -> Iterator[Block]:

@@ -127,7 +127,7 @@ def derive_layout(report: Report, metric: str | None = None) -> Layout:
     builds: dict[str, dict[str, str]] = {}
     plain = [arm.name for arm in report.arms if modes[arm.name].name == PLAIN]
     for arm in report.arms:
-        home = _home(arm, plain) if modes[arm.name].name != PLAIN else arm.name
+        home = _home(arm, plain)
         taken = builds.setdefault(home, {})
         if modes[arm.name].name in taken:  # two of a mode: a build of its own
             taken = builds.setdefault(arm.name, {})

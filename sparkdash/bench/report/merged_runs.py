@@ -27,6 +27,12 @@ class _Filled:
     arm: str
     at: datetime
 
+    def samples(self, keys: set[CellKey]) -> list[RequestSample]:
+        return [one for one in self.results.samples if one.arm == self.arm and one.cell in keys]
+
+    def cells(self, keys: set[CellKey]) -> list[CellRecord]:
+        return [one for one in self.results.cells if one.arm == self.arm and one.key in keys]
+
 
 def select_runs(runs: Iterable[Run], suite: str | None = None, *, simulated: bool | None = None) -> list[Run]:
     """Return the runs that belong to one matrix, newest first: those of the newest run's suite, by its hash.
@@ -67,7 +73,7 @@ def merge_runs(runs: Sequence[Results]) -> Report:
 
 
 def _arms(runs: Sequence[Results]) -> dict[str, list[tuple[Results, Arm]]]:
-    """Return every measured profile by a unique name, newest first; a second arm of one profile in a run is left out."""
+    """Return every measured profile by a unique name, newest first; a second arm of one in a run is left out."""
     found: dict[Identity, list[tuple[Results, Arm]]] = {}
     for results in runs:
         seen = set()
@@ -135,13 +141,11 @@ class _Taken:
     samples: list[RequestSample] = field(default_factory=list)
 
     def add(self, name: str, source: _Filled, keys: set[CellKey]) -> None:
-        samples = [one for one in source.results.samples if one.arm == source.arm and one.cell in keys]
+        samples = source.samples(keys)
         number = {launch: len(self.order) + at for at, launch in enumerate(sorted({one.launch for one in samples}))}
         self.order += (LaunchSlot(arm=name, block=place) for place in number.values())
         self.samples += (one.replace(arm=name, launch=number[one.launch]) for one in samples)
-        closed = [
-            one for one in source.results.cells if one.arm == source.arm and one.key in keys and one.launch in number
-        ]
+        closed = [one for one in source.cells(keys) if one.launch in number]
         self.records += (one.replace(arm=name, launch=number[one.launch]) for one in closed)
         for one in source.results.launches:
             if one.arm == source.arm and (place := number.get(one.index)) is not None:

@@ -78,8 +78,7 @@ def _of_pair(report: Report, metric: BenchMetric, arm: str) -> str:
     base = report.run.baseline
     if (flag := next((one for one in report.flags if one.refuses and one.arm == arm), None)) is not None:
         return f"{arm} and {base} cannot be compared. {flag.text}"
-    figures = (report.figure(metric, arm, key) for key in report.planned())
-    verdicts = [one.verdict for one in figures if one and one.verdict.delta is not None]
+    verdicts = _verdicts(report, metric, arm)
     if not verdicts:
         return f"No cell of both {arm} and {base} was measured yet, so nothing can be said."
     over_all = next((one.verdict for one in _overall(report, metric) if one.arm == arm), verdicts[0])
@@ -130,6 +129,11 @@ def _found(
     if counts[Conclusion.NO_DIFFERENCE] == count:
         return f"{arm} is as fast as {base} {where}, as far as this can tell", "either"
     return f"{arm} is not shown to differ from {base}", None
+
+
+def _verdicts(report: Report, metric: BenchMetric, arm: str) -> list[Verdict]:
+    figures = (report.figure(metric, arm, key) for key in report.planned())
+    return [one.verdict for one in figures if one and one.verdict.delta is not None]
 
 
 def _overall(report: Report, metric: BenchMetric) -> Sequence[Overall]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sparkdash.domain.engine import Failure
-from sparkdash.domain.node import Diagnosis, Status
+from sparkdash.domain.node import Diagnosis, Finding, Status
 from sparkdash.domain.phrases import now_available, plan_boxes, start_facts, then_available
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.request import Request, RequestState
@@ -161,8 +161,7 @@ def leaving_engine_lines(name: str, snapshot: Snapshot, width: int, *, frees: bo
     Waiting requests keep waiting, except when a user stops the engine.
     """
     served = sum(one.profile == name and one.state is not RequestState.WAITING for one in snapshot.requests.values())
-    memory = snapshot.sample.memory if snapshot.sample else None
-    held = memory.engines.get(name) if memory else None
+    held = _held_bytes(name, snapshot)
     facts = [
         f"frees {gib(held)}" if frees and held is not None else "",
         f"{counted(served, 'request')} in flight may finish" if served else "",
@@ -170,6 +169,11 @@ def leaving_engine_lines(name: str, snapshot: Snapshot, width: int, *, frees: bo
     about = ", ".join(fact for fact in facts if fact)
     room = width - len(STOPS)
     return labelled(STOPS, wrap_line(styled(name, Style.STRONG) + styled(f": {about}" if about else ""), room))
+
+
+def _held_bytes(name: str, snapshot: Snapshot) -> int | None:
+    memory = snapshot.sample.memory if snapshot.sample else None
+    return memory.engines.get(name) if memory else None
 
 
 def refused_lines(waiting: int, width: int) -> list[Line]:
@@ -272,19 +276,25 @@ INDENT = 9
 
 def diagnosis_lines(diagnosis: Diagnosis, width: int) -> list[Line]:
     """Format the counts, every finding that is not ok with evidence and fix, then the names of passed checks."""
-    found, room = diagnosis.findings, width - INDENT
+    found = diagnosis.findings
+    out = [_counts(found)]
+    for status in STYLES:
+        if status is not Status.OK:
+            out += [line for one in found if one.status is status for line in (EMPTY, *_finding_entry(one, width))]
+    if well := ", ".join(one.name for one in found if one.status is Status.OK):
+        out += [EMPTY, *_block(Status.OK, wrap(well, width - INDENT, Style.DIM))]
+    return out
+
+
+def _counts(found: Iterable[Finding]) -> Line:
     counts = Counter(one.status for one in found)
     tallies = [styled(f"{counts[status]} {status}", style) for status, style in STYLES.items() if counts[status]]
-    out = [join(tallies, styled("  "))]
-    for status in STYLES:
-        for one in found if status is not Status.OK else ():
-            if one.status is status:
-                rows = [styled(one.name, Style.STRONG), *wrap(one.evidence, room)]
-                rows += wrap(f"→ {one.fix}", room, Style.STRONG) if one.fix else []
-                out += [EMPTY, *_block(status, rows)]
-    if well := ", ".join(one.name for one in found if one.status is Status.OK):
-        out += [EMPTY, *_block(Status.OK, wrap(well, room, Style.DIM))]
-    return out
+    return join(tallies, styled("  "))
+
+
+def _finding_entry(one: Finding, width: int) -> list[Line]:
+    told = [styled(one.name, Style.STRONG), *wrap(one.evidence, width - INDENT)]
+    return _block(one.status, [*told, *wrap(f"\u2192 {one.fix}", width - INDENT, Style.STRONG)] if one.fix else told)
 
 
 def _block(status: Status, rows: list[Line]) -> list[Line]:

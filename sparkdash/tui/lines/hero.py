@@ -225,18 +225,17 @@ def _names(speed: Speed, lines: Sequence[tuple[LevelLine, str]], rows: int, top:
     return placed
 
 
-def axis(cells: int, before: int = 0, window_s: float = 0.0) -> str:
-    rule = [" "] * (before + cells)
+def axis(cells: int, window_s: float = 0.0) -> str:
+    rule = [" "] * cells
+    _put(rule, cells - 3, "now")
     if window_s:
-        _put(rule, before + cells - 3, "now")
         for quarter in range(1, 5):
-            _put(rule, before + cells - round(cells * quarter / 4), f"-{span_text(window_s * quarter / 4)} ")
+            _put(rule, cells - round(cells * quarter / 4), f"-{span_text(window_s * quarter / 4)} ")
         return "".join(rule)
     per_minute = 60.0 / (2 * STEP_S)
     every = next((each for each in (1, 2, 5, 10, 20, 60) if each * per_minute >= 14), 60)
-    _put(rule, before + cells - 3, "now")
     minute = every
-    while (at := before + cells - 1 - round(minute * per_minute)) >= before + 2:
+    while (at := cells - 1 - round(minute * per_minute)) >= 2:
         _put(rule, at - 2, f" -{minute}m ")
         minute += every
     return "".join(rule)
@@ -280,4 +279,4 @@ def _above(view: View, engine: Engine, speed: Speed, width: int, rows: int) -> l
     columns = engine_figures.why_columns(view, engine, width - cells, figure_facts(speed, len(head)))
     top = [pad(a, cells) + b for a, b in zip(head, columns, strict=True)]
     chart = chart_rows(view, engine, speed, width, rows - len(top) - 2)
-    return [*top, EMPTY, *chart, styled(axis(width - LABELS, window_s=view.hero.window_s), Style.DIM)]
+    return [*top, EMPTY, *chart, styled(axis(width - LABELS, view.hero.window_s), Style.DIM)]

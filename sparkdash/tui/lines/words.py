@@ -72,7 +72,7 @@ def engine_name(profile: ProfileSummary | None, engine: Engine | None = None) ->
         return DASH
     version = (engine.version if engine else None) or (profile.engine_version if profile else None)
     name = (profile.server if profile and of is profile.engine else None) or adapter(of).title
-    return f"{name} {version}" if version else name
+    return " ".join(filter(None, (name, version)))
 
 
 def engine_state(engine: Engine, view: View) -> Line:

@@ -318,10 +318,13 @@ class ComparePage(Page):
             self._read_runs()
             if report is not None and report.run.id == before:
                 self._ask(before)
+        if report is not None and report.run.ended_at is None and self.is_current:
+            self._read_again(report.run.id, view)
+
+    def _read_again(self, run: str, view: View) -> None:
         at, seq = self._read
-        is_due = view.snapshot and view.snapshot.seq != seq and view.here - at >= AGAIN_S
-        if is_due and report is not None and report.run.ended_at is None and self.is_current:
-            self._ask(report.run.id)
+        if view.snapshot and view.snapshot.seq != seq and view.here - at >= AGAIN_S:
+            self._ask(run)
 
     def _read_after_reconnect(self, view: View) -> None:
         """Read again, after the link came back, what could not be read without it."""

@@ -53,9 +53,13 @@ class RequestFilter:
             return False
         if self.status is not None and not _has_status(one, self.status.lower()):
             return False
+        return self._has_figures(one) and self._has_words(one)
+
+    def _has_figures(self, one: Request) -> bool:
         figures = request_figures(one)
-        if any((figures.get(name) or 0.0) <= value for name, value in self.least):
-            return False
+        return all((figures.get(name) or 0.0) > value for name, value in self.least)
+
+    def _has_words(self, one: Request) -> bool:
         text = f"{one.id} {one.client} {one.profile} {one.route} {one.finish_reason} {one.error} "
         text = f"{text}{one.key} {one.session}".lower()
         return all(word in text for word in self.words.lower().split())

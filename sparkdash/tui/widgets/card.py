@@ -208,8 +208,7 @@ def _swap_face(view: View, swap: Swap, width: int, rows_for: int) -> Face:
     rows = swap_rows(view, swap, width - (PERCENT if figure else 0))
     rows = rows if rows_for < ROOMY else [line for row in rows for line in (row, EMPTY)]
     beside = [one for one in view.swaps if one is not swap]
-    target = view.snapshot.engines.get(swap.target or "") if view.snapshot else None
-    title = swap_title(swap, beside, view.boxes(target.nodes) if target else "")
+    title = swap_title(swap, beside, _target_boxes(view, swap))
     return Face(_beside(figure, rows), title, _marks(view), view.engine)
 
 
@@ -220,6 +219,12 @@ def _engine_face(view: View, engine: Engine, width: int, rows_for: int) -> Face:
     if told := engine_figures.stuck_rows(engine, view, width):
         rows = [*told, *map(dimmed, rows)][: max(len(rows), len(told))]  # panels below keep their place
     return Face(rows, _title(view, engine, width), _marks(view, engine), engine)
+
+
+def _target_boxes(view: View, swap: Swap) -> str:
+    """Name the boxes that the swap's target loads on, once that is decided; empty with this box alone."""
+    target = view.snapshot.engines.get(swap.target or "") if view.snapshot else None
+    return view.boxes(target.nodes) if target else ""
 
 
 def _title(view: View, engine: Engine, width: int) -> Line:
