@@ -319,11 +319,7 @@ class Settings(BaseModel):
     A later failure then has status 200. A single request asks for it with the header `x-sparkdash-keep-alive:
     whitespace`.
     """
-    model_names: dict[str, str] = {
-        "claude-*haiku*": "auto",
-        "gpt-*-mini": "auto",
-        "gpt-*-nano": "auto",
-    }
+    model_names: dict[str, str] = {"claude-*haiku*": "auto", "gpt-*-mini": "auto", "gpt-*-nano": "auto"}
     """Profile, or `auto`, for unknown model names: pattern with `*` to profile. The first pattern that fits counts.
 
     Agents send their small background calls (titles, summaries) to such names: `auto` never swaps for one.

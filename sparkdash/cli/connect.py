@@ -17,6 +17,8 @@ from sparkdash.cli.keys import note_change
 from sparkdash.cli.output import confirm, format_table, is_interactive, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
 from sparkdash.cli.running_daemon import start_daemon_if_needed
+from sparkdash.errors import AdmissionError, DaemonError
+from sparkdash.units import gib
 
 if TYPE_CHECKING:
     from sparkdash.connect.recipe import ConfigFile, GatewayTarget, Recipe, Setup
@@ -110,7 +112,6 @@ def target_of(model: str | None, url: str | None, autocomplete: str | None = Non
     from sparkdash.client.address import at_url, find_daemon
     from sparkdash.client.client import Client
     from sparkdash.connect.recipe import GatewayTarget
-    from sparkdash.errors import DaemonError
 
     try:
         with Client() as client:
@@ -137,9 +138,6 @@ def target_of(model: str | None, url: str | None, autocomplete: str | None = Non
 
 def _check_together(chosen: ProfileSummary, second: ProfileSummary, memory: Memory | None) -> None:
     """Raise AdmissionError if both models do not fit at once: autocomplete stops no engine to get its own."""
-    from sparkdash.errors import AdmissionError
-    from sparkdash.units import gib
-
     if memory is None or chosen.needs_bytes is None or second.needs_bytes is None:
         print_note(f"Whether {second.name} fits beside {chosen.name} is unknown; `sparkdash why {second.name}` tells.")
     elif chosen.needs_bytes + second.needs_bytes + memory.reserve > memory.total:
@@ -153,7 +151,6 @@ def _check_together(chosen: ProfileSummary, second: ProfileSummary, memory: Memo
 
 def _shareable(root: str) -> str:
     from sparkdash import redaction
-    from sparkdash.errors import DaemonError
 
     if redaction.has_login(root):
         raise DaemonError(
@@ -167,7 +164,6 @@ def _shareable(root: str) -> str:
 
 def _profile(profiles: tuple[ProfileSummary, ...], model: str | None, usual: list[str]) -> ProfileSummary:
     from sparkdash.catalog.catalog import nearest
-    from sparkdash.errors import AdmissionError
 
     runnable = [profile for profile in profiles if profile.cannot_run is None]
     if model is None:
@@ -186,7 +182,6 @@ def _profile(profiles: tuple[ProfileSummary, ...], model: str | None, usual: lis
 def _default_profile(runnable: list[ProfileSummary], usual: list[str]) -> ProfileSummary:
     """Choose the first of the usual profiles, else the one that `sparkdash setup` begins with."""
     from sparkdash.discovery.propose import FIRST
-    from sparkdash.errors import AdmissionError
 
     by_name = {profile.name: profile for profile in runnable}
     found = [by_name[name] for name in (*usual, *FIRST) if name in by_name] or runnable
@@ -249,8 +244,6 @@ def _print_written(written: Sequence[Mapping[str, object]]) -> None:
 
 
 def _some(recipe: Recipe, setup: Setup) -> tuple[ConfigFile, ...]:
-    from sparkdash.errors import AdmissionError
-
     if not setup.files:
         where = (
             "is set up in your own program"
@@ -266,8 +259,6 @@ def _some(recipe: Recipe, setup: Setup) -> tuple[ConfigFile, ...]:
 
 
 def _path(recipe: Recipe, file: ConfigFile, given: Path | None, *, alone: bool) -> Path:
-    from sparkdash.errors import AdmissionError
-
     if given is not None and alone:
         return given.expanduser()
     if given is not None:
@@ -354,7 +345,6 @@ def _program(recipe: Recipe) -> str:
     """Raises AdmissionError: not_launchable, client_missing."""
     from sparkdash.connect.clients import RECIPES
     from sparkdash.connect.recipe import GatewayTarget
-    from sparkdash.errors import AdmissionError
 
     any_target = GatewayTarget("http://127.0.0.1", "auto", None)
     start = recipe.setup(any_target).launch

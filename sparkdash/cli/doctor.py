@@ -13,6 +13,7 @@ import typer
 from sparkdash.cli.nodes import chosen_nodes, complete_node
 from sparkdash.cli.output import print_json, print_styled, print_text, style_text, terminal_width
 from sparkdash.cli.parameters import AsJson
+from sparkdash.errors import ProfileError, SparkdashError
 from sparkdash.units import printable
 
 if TYPE_CHECKING:
@@ -33,12 +34,10 @@ def complete_check(incomplete: str) -> list[str]:
 
 def doctor(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="CHECK", help="Only these checks.", autocompletion=complete_check),
+        list[str] | None, typer.Argument(metavar="CHECK", help="Only these checks.", autocompletion=complete_check)
     ] = None,
     node: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Only this node and its pairing.", autocompletion=complete_node),
+        str | None, typer.Option(metavar="NAME", help="Only this node and its pairing.", autocompletion=complete_node)
     ] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the checks, one sentence each.")] = False,
     as_json: AsJson = False,
@@ -120,7 +119,6 @@ def _probe() -> Probe:
 
     from sparkdash import log, settings
     from sparkdash.doctor import Probe
-    from sparkdash.errors import ProfileError
 
     log.configure(level=logging.ERROR)  # what NVML keeps from us is a finding, not a line in the log
     try:
@@ -133,7 +131,6 @@ def _probe() -> Probe:
 def seen_daemon() -> DaemonSeen:
     from sparkdash.client.client import Client
     from sparkdash.doctor.check import DaemonSeen
-    from sparkdash.errors import SparkdashError
 
     try:
         with Client() as client:

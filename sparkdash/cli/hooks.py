@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,7 +90,6 @@ def _try_hooks(event: str, *, as_json: bool) -> None:
 
 async def _tried(hooks: list[Hook], event: HookEventKind) -> list[dict[str, Any]]:
     import socket
-    import time
 
     from sparkdash.hooks import example_event, run_hook
     from sparkdash.upstream import Upstream

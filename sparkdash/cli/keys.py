@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sparkdash import paths
 from sparkdash.cli.output import print_fitting_table, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson
 from sparkdash.units import DASH, tokens
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 HEAD = ("name", "for", "models", "req/min", "tokens/day", "requests", "prompt", "completion", "tokens today")
 LEAST = ("prompt", "completion", "requests", "tokens today", "req/min", "tokens/day")
-"""Columns that a narrow terminal omits, first to last."""
 
 
 class KeyAction(StrEnum):
@@ -112,7 +112,6 @@ def _add(
     *,
     as_json: bool,
 ) -> None:
-
     from sparkdash import keyring
     from sparkdash.keyring import NAME, Key, Scope, digest, new_secret
 
@@ -185,7 +184,6 @@ def _list(*, as_json: bool) -> None:
 def _usage(names: list[str]) -> dict[str, KeyUsage]:
     import sqlite3
 
-    from sparkdash import paths
     from sparkdash.store import usage
 
     try:

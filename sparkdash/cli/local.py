@@ -201,8 +201,7 @@ def _managed(name: str) -> Profile:
     profile = redact_profile(configured_catalog().find(name))
     if not adapter_of(profile).managed:
         raise AdmissionError(
-            f"{profile.name} is a server at {profile.url}, which sparkdash does not start.",
-            code="not_managed",
+            f"{profile.name} is a server at {profile.url}, which sparkdash does not start.", code="not_managed"
         )
     return profile
 

@@ -87,12 +87,7 @@ GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "logs": status.logs,
         "history": history.history,
     },
-    "First day": {
-        "demo": serve.demo,
-        "setup": setup.setup,
-        "connect": connect.connect,
-        "launch": connect.launch,
-    },
+    "First day": {"demo": serve.demo, "setup": setup.setup, "connect": connect.connect, "launch": connect.launch},
     "Profiles": {"profiles": profiles.app, "pull": pull.pull, "build": build.build},
     "Measure": {"ab": bench.ab, "bench": bench.app},
     "Care": {

@@ -19,6 +19,7 @@ from sparkdash.cli.output import (
     table_width,
 )
 from sparkdash.cli.parameters import AsJson
+from sparkdash.errors import DaemonError
 from sparkdash.units import GIB, MIB, age, one_line, size
 
 if TYPE_CHECKING:
@@ -72,7 +73,6 @@ def memory(
 def read_account() -> MemoryAccount:
     """Read the daemon's memory account, or this box's own when no daemon answers."""
     from sparkdash.client.client import Client
-    from sparkdash.errors import DaemonError
 
     client = Client()
     try:

@@ -9,6 +9,7 @@ import typer
 
 from sparkdash.cli.output import confirm, is_interactive, print_fitting_table, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes
+from sparkdash.errors import AdmissionError, DaemonError, HostError
 from sparkdash.units import DASH, size
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 HEAD = ("name", "ssh", "state", "link", "rate", "podman", "driver", "host key")
 LEAST = ("host key", "driver", "podman", "rate", "link")
-"""Columns that a narrow terminal omits, first to last."""
 
 
 @app.callback()
@@ -58,16 +58,13 @@ MaybeNodeName = Annotated[
 
 def chosen_nodes(name: str | None) -> tuple[Node, ...]:
     """Return the nodes of that name, or all. Raises AdmissionError: node_unknown, no_nodes."""
-    from sparkdash.errors import AdmissionError
     from sparkdash.nodes.node_file import nodes_file, read_nodes
 
     nodes = read_nodes(nodes_file())
     found = tuple(node for node in nodes if name in (None, node.name))
     if not nodes:
         raise AdmissionError(
-            "There is no other node.",
-            code="no_nodes",
-            hint="`sparkdash nodes add NAME --ssh USER@HOST` adds one.",
+            "There is no other node.", code="no_nodes", hint="`sparkdash nodes add NAME --ssh USER@HOST` adds one."
         )
     if not found:
         raise AdmissionError(
@@ -80,8 +77,6 @@ def chosen_nodes(name: str | None) -> tuple[Node, ...]:
 
 def one_node(name: str | None) -> Node:
     """Return the node of that name, or the only one. Raises AdmissionError: node_unknown, no_nodes, node_unclear."""
-    from sparkdash.errors import AdmissionError
-
     found = chosen_nodes(name)
     if len(found) > 1:
         names = ", ".join(node.name for node in found)
@@ -118,7 +113,6 @@ def _list(*, as_json: bool) -> None:
 
 def _states() -> dict[str, NodeState]:
     from sparkdash.client.client import Client
-    from sparkdash.errors import DaemonError
 
     try:
         with Client() as client:
@@ -222,7 +216,6 @@ async def _first_sight(name: str, target: str, port: int | None) -> tuple[str, i
 
 
 def _accept(name: str, target: str, key: str, wanted: str | None, *, yes: bool) -> None:
-    from sparkdash.errors import HostError
     from sparkdash.nodes.ssh.ssh_command import fingerprint
 
     shown = fingerprint(key)
@@ -293,7 +286,6 @@ def remove(
       sparkdash nodes remove spark2
     """
     from sparkdash.cli.running_daemon import reload_daemon
-    from sparkdash.errors import AdmissionError
     from sparkdash.nodes import node_file
 
     engines = [] if force else _engines_on(name)
@@ -314,7 +306,6 @@ def remove(
 def _engines_on(name: str) -> list[str]:
     from sparkdash.client.client import Client
     from sparkdash.domain.engine import EngineState
-    from sparkdash.errors import DaemonError
 
     try:
         with Client() as client:

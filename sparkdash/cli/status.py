@@ -24,7 +24,7 @@ from sparkdash.cli.output import (
 )
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, ProfileName, Yes, complete_profile
 from sparkdash.cli.use import announce_plan
-from sparkdash.errors import AdmissionError
+from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.units import age, duration, gib, number, percent, tokens
 
 if TYPE_CHECKING:
@@ -350,7 +350,6 @@ def why(
 def _others(client: Client) -> list[str]:
     """Describe the largest foreign holders of memory; empty when the daemon does not report them, as in the demo."""
     from sparkdash.cli.memory import largest_holders
-    from sparkdash.errors import SparkdashError
 
     try:
         return list(largest_holders(client.memory()))

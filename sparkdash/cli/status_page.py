@@ -6,34 +6,12 @@ from collections.abc import Iterator
 from textwrap import fill
 
 from sparkdash.cli.output import LiveLine, format_table
+from sparkdash.domain import phrases
 from sparkdash.domain.engine import Engine, EngineState, Liveness
 from sparkdash.domain.event import Measuring, Notice
 from sparkdash.domain.memory import Guard
 from sparkdash.domain.metric import Energy, EngineSample, Gpu, Memory, Metric, NodeSample, Sample
 from sparkdash.domain.node import LOCAL, NodeState
-from sparkdash.domain.phrases import (
-    about,
-    boxes_text,
-    estimate_text,
-    figure_text,
-    figures_of_request,
-    heard_text,
-    is_silent,
-    is_told,
-    link_between,
-    link_errors,
-    link_text,
-    repair_text,
-    request_phase,
-    stage_text,
-    state_text,
-    step_share,
-    step_text,
-    used_link,
-    wait_reason,
-    wait_text,
-    waiting_on,
-)
 from sparkdash.domain.request import Request
 from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Swap, SwapPhase, phases_of
@@ -67,15 +45,17 @@ def box_rows(world: Snapshot) -> Iterator[str]:
     yield from _box(world)
     for _, state in sorted(world.nodes.items()):
         yield from _node(state, world.sample.nodes.get(state.name) if world.sample else None, world)
-    link = link_between(world.sample.nodes, world.nodes) if world.sample else None
+    link = phrases.link_between(world.sample.nodes, world.nodes) if world.sample else None
     if link is not None:
-        errors = link_errors(link)
-        yield status_row("link", f"{link.name}  {link_text(link)}{f'  {errors}' if errors else ''}{_age(world)}")
+        errors = phrases.link_errors(link)
+        yield status_row(
+            "link", f"{link.name}  {phrases.link_text(link)}{f'  {errors}' if errors else ''}{_age(world)}"
+        )
 
 
 def _node(state: NodeState, found: NodeSample | None, world: Snapshot) -> Iterator[str]:
     yield status_row("node", "  ".join(_node_words(state, found, world)))
-    if is_silent(state):
+    if phrases.is_silent(state):
         yield from wrapped_rows("", state.reason or "No answer; sparkdash tries again.")
     for name in state.owed:
         yield from wrapped_rows("", f"{name} ends there as soon as the node answers.")
@@ -84,7 +64,7 @@ def _node(state: NodeState, found: NodeSample | None, world: Snapshot) -> Iterat
         yield status_row("memory", DASH)
         return
     old = world.at - found.at
-    if is_silent(state):
+    if phrases.is_silent(state):
         last = f"{gib(memory.available)} available of {gib(memory.total)}"
         yield status_row("memory", f"{DASH}  {duration(max(old, 0.0))} ago: {last}")
         return
@@ -97,7 +77,7 @@ def _node_words(state: NodeState, found: NodeSample | None, world: Snapshot) -> 
     yield state.name
     yield f"{state.status} {time_since(state.since, world)}"
     if state.link:
-        link = used_link(found.links, state.link) if found else None
+        link = phrases.used_link(found.links, state.link) if found else None
         yield f"link {state.link}" + (" down" if link is not None and link.up is False else "")
     if state.guarded:
         yield "memory guard runs"
@@ -107,7 +87,7 @@ def _node_words(state: NodeState, found: NodeSample | None, world: Snapshot) -> 
 
 def _box(world: Snapshot) -> Iterator[str]:
     if world.sample and len(world.sample.engines) > 1 and world.sample.decode.value is not None:
-        rate = figure_text(world.sample.decode, lambda value: number(value, 1))
+        rate = phrases.figure_text(world.sample.decode, lambda value: number(value, 1))
         yield status_row("box", f"decode {rate} tok/s, all engines together")
     yield from _memory_rows(world)
     if world.guard:
@@ -202,7 +182,7 @@ def status_lines(world: Snapshot) -> Iterator[str]:
 def _swaps(world: Snapshot) -> Iterator[str]:
     for swap in world.swaps_under_way:
         yield status_row("swap", swap_line(swap, world.at))
-        if heard := heard_text(swap, world.at):
+        if heard := phrases.heard_text(swap, world.at):
             yield from wrapped_rows("", f"{heard}: {swap.progress.detail}" if swap.progress else heard)
     if world.swap is None:
         yield status_row("swap", DASH)
@@ -227,19 +207,19 @@ def _measuring(now: Measuring) -> Iterator[str]:
 def swap_line(swap: Swap, now: float) -> str:
     """Describe a swap: "to gpt-oss-120b: load weights 63 %  38 % in 43s, about 1m40s left"."""
     goal = f"to {swap.target}" if swap.target else "stop"
-    words = (f"{goal}: {phase_text(swap)}", wait_text(swap, now), time_text(swap, now))
+    words = (f"{goal}: {phase_text(swap)}", phrases.wait_text(swap, now), time_text(swap, now))
     return "  ".join(filter(None, words))
 
 
 def phase_text(swap: Swap) -> str:
     """Name the current phase, with the load stage and its share where the log reveals it."""
-    return swap.phase.value if swap.progress is None else f"{swap.phase.value} {stage_text(swap)}"
+    return swap.phase.value if swap.progress is None else f"{swap.phase.value} {phrases.stage_text(swap)}"
 
 
 def time_text(swap: Swap, now: float) -> str:
     """Format progress and times: "38 % in 43s, about 1m40s left (1m20s to 2m10s)"."""
     share = f"{percent(swap.fraction)} in " if swap.fraction is not None else ""
-    return share + ", ".join(filter(None, (age(now - swap.started_at), estimate_text(swap, now))))
+    return share + ", ".join(filter(None, (age(now - swap.started_at), phrases.estimate_text(swap, now))))
 
 
 def _daemon(world: Snapshot) -> Iterator[str]:
@@ -263,24 +243,24 @@ def _engines(world: Snapshot) -> Iterator[str]:
         sample = world.sample.engines.get(engine.profile) if world.sample else None
         if sample:
             yield from _figures(sample, world)
-            if step := step_share(engine, sample):
+            if step := phrases.step_share(engine, sample):
                 yield status_row("step", f"link {step} of a step")
 
 
 def _liveness(liveness: Liveness | None, world: Snapshot) -> Iterator[str]:
-    if liveness is None or not is_told(liveness):
+    if liveness is None or not phrases.is_told(liveness):
         return
-    yield from wrapped_rows("liveness", f"{state_text(liveness, world.at)}: {liveness.why}")
-    if step := step_text(liveness, world.at):
+    yield from wrapped_rows("liveness", f"{phrases.state_text(liveness, world.at)}: {liveness.why}")
+    if step := phrases.step_text(liveness, world.at):
         yield status_row("", step)
 
 
 def _repairs(world: Snapshot) -> Iterator[str]:
     if (every := world.repairs.every) is not None:
-        yield status_row("repairs", repair_text(every))
+        yield status_row("repairs", phrases.repair_text(every))
     several = world.repairs.by_profile if every is None or len(world.repairs.by_profile) > 1 else {}
     for name, each in several.items():
-        yield status_row("", f"{name}: {repair_text(each)}")
+        yield status_row("", f"{name}: {phrases.repair_text(each)}")
 
 
 def _parked(world: Snapshot) -> Iterator[str]:
@@ -303,7 +283,7 @@ def _engine(engine: Engine, world: Snapshot) -> str:
     serves = engine.state in (EngineState.READY, EngineState.DRAINING)
     words.append(time_since(engine.ready_at if serves and engine.ready_at is not None else engine.since, world))
     if world.nodes or engine.nodes != (LOCAL,):
-        words.append(f"on {boxes_text(engine.nodes, world.daemon.host)}")
+        words.append(f"on {phrases.boxes_text(engine.nodes, world.daemon.host)}")
     if world.is_outdated(engine.profile):
         words.append("file edited since")
     return "  ".join(words) + ("  SIMULATED" if engine.simulated else "")
@@ -313,7 +293,7 @@ def _figures(sample: EngineSample, world: Snapshot) -> Iterator[str]:
     get = sample.get
 
     def shown(metric: Metric, digits: int = 0, unit: str = "") -> str:
-        return figure_text(sample.figure(metric), lambda value: number(value, digits, unit))
+        return phrases.figure_text(sample.figure(metric), lambda value: number(value, digits, unit))
 
     age = world.at - sample.at
     stale = f"  ({duration(age)} old)" if age > STALE_S else ""
@@ -350,15 +330,15 @@ def _requests(world: Snapshot) -> Iterator[str]:
 def _request(request: Request, world: Snapshot) -> tuple[str, ...]:
     place = f" #{request.position}" if request.position is not None else ""
     engine = world.engines.get(request.profile)
-    figures, why = figures_of_request(request, world.sample), wait_reason(request, world)
+    figures, why = phrases.figures_of_request(request, world.sample), phrases.wait_reason(request, world)
     why = why and f" {why}"
-    stuck = ", " + waits if engine and (waits := waiting_on(engine.liveness, world.at)) else ""
+    stuck = ", " + waits if engine and (waits := phrases.waiting_on(engine.liveness, world.at)) else ""
     return (
         request.client,
         request.profile,
-        f"{request_phase(request, world.sample, world.at)}{place}{stuck or why}",
-        about(tokens(figures.prompt), estimated=figures.prompt_estimated),
-        about(tokens(figures.output), estimated=figures.output_estimated),
+        f"{phrases.request_phase(request, world.sample, world.at)}{place}{stuck or why}",
+        phrases.about(tokens(figures.prompt), estimated=figures.prompt_estimated),
+        phrases.about(tokens(figures.output), estimated=figures.output_estimated),
         number(request.ttft_s, 2),
         number(figures.tok_s, 1),
     )
@@ -386,7 +366,7 @@ class SwapProgressLine:
     def _plain(self, swap: Swap, now: float) -> str:
         """Return text that changes only with phase and load stage, so that a log gets a dozen lines, not a thousand."""
         stage = f" {swap.progress.stage}" if swap.progress else ""
-        if swap.phase not in self._waits and (waits := wait_text(swap, now)):
+        if swap.phase not in self._waits and (waits := phrases.wait_text(swap, now)):
             self._waits[swap.phase] = f": {waits}"
         return f"{swap.phase.value}{stage}{self._waits.get(swap.phase, '')}"
 
@@ -399,7 +379,7 @@ def swap_steps(swap: Swap, now: float) -> str:
 
     A wait replaces the other steps: "drain  waits for 2 requests of a, cut in 1m40s  20s".
     """
-    if waits := wait_text(swap, now):
+    if waits := phrases.wait_text(swap, now):
         return f"{phase_text(swap)}  {waits}  {time_text(swap, now)}"
     words = [f"[{phase_text(swap)}]" if step is swap.phase else step.value for step in phases_of(swap)]
     return f"{' '.join(words)}  {time_text(swap, now)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ from sparkdash.discovery.found import LLAMA_SWAP, Discovered, FoundServer, Setup
 from sparkdash.discovery.look import discover
 from sparkdash.discovery.propose import BoxState, StepProposal, attached_profiles, taken_names
 from sparkdash.domain.profile import ProfileSummary
-from sparkdash.errors import ProfileError
+from sparkdash.errors import HostError, ProfileError, SparkdashError
 from sparkdash.paths import LARGE, PYTHON, read_small_text
 from sparkdash.tui.first_run import BoxFindings, RunningServer
 from sparkdash.units import GIB
@@ -170,7 +171,6 @@ def imported_files(folder: Path) -> frozenset[str]:
 def _answering() -> tuple[str | None, bool]:
     """Return the profile that answers now, and whether the daemon simulates its engines."""
     from sparkdash.client.client import Client
-    from sparkdash.errors import SparkdashError
 
     try:
         with Client() as client:
@@ -181,7 +181,6 @@ def _answering() -> tuple[str | None, bool]:
 
 
 def _service() -> bool | None:
-    from sparkdash.errors import HostError
     from sparkdash.host import systemd
 
     try:
@@ -193,8 +192,6 @@ def _service() -> bool | None:
 
 
 def _problems(known: Settings) -> tuple[str, ...]:
-    import logging
-
     from sparkdash import log
     from sparkdash.cli.doctor import seen_daemon
     from sparkdash.doctor import Probe

@@ -14,14 +14,7 @@ from sparkdash.api.control import ControlApi
 from sparkdash.api.rows import Call, HttpCall, Stream
 from sparkdash.client import address, connection
 from sparkdash.client.address import Address, credentials
-from sparkdash.client.connection import (
-    CONNECT_S,
-    FIRST_ERROR_STATUS,
-    DaemonConnection,
-    error_from_answer,
-    is_serving,
-    reading_answer,
-)
+from sparkdash.client.connection import FIRST_ERROR_STATUS, DaemonConnection, error_from_answer, reading_answer
 from sparkdash.domain.event import Measuring
 from sparkdash.domain.request import LEASE_HEADER
 
@@ -32,7 +25,7 @@ if TYPE_CHECKING:
 def timeouts(silence_s: float | None) -> httpx.Timeout:
     import httpx
 
-    return httpx.Timeout(30.0, connect=CONNECT_S, read=silence_s)
+    return httpx.Timeout(30.0, connect=connection.CONNECT_S, read=silence_s)
 
 
 def new_client(at: Address) -> httpx.AsyncClient:
@@ -50,7 +43,7 @@ def speaking_to(address: Address) -> Iterator[None]:
     import httpx
 
     try:
-        with connection.reading_answer(address):
+        with reading_answer(address):
             yield
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         raise connection.unreachable_error(address, str(error)) from None
@@ -85,7 +78,7 @@ class Client(ControlApi):
 
     def health(self) -> bool:
         """Whether a daemon answers; never raise."""
-        return is_serving(self.address)
+        return connection.is_serving(self.address)
 
     def call(self, row: Call[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         request = row.prepare(*args, **kwargs)
@@ -132,12 +125,7 @@ class AsyncClient(ControlApi):
             await self._http.aclose()
 
     async def hold(
-        self,
-        holder: str,
-        expected_s: float | None = None,
-        measuring: Measuring | None = None,
-        *,
-        shares: bool = False,
+        self, holder: str, expected_s: float | None = None, measuring: Measuring | None = None, *, shares: bool = False
     ) -> LeaseGranted:
         """Take the lease of the gateway, or renew the one that this client holds; its later calls carry the token.
 

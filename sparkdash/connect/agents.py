@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from sparkdash.connect.recipe import (
-    LONG_S,
-    VARIABLE,
-    ConfigFile,
-    FileFormat,
-    GatewayTarget,
-    Launch,
-    Recipe,
-    Setup,
-)
+from sparkdash.connect.recipe import LONG_S, VARIABLE, ConfigFile, FileFormat, GatewayTarget, Launch, Recipe, Setup
 
 
 def _crush(target: GatewayTarget) -> Setup:

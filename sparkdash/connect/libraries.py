@@ -5,16 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-from sparkdash.connect.recipe import (
-    LONG_MS,
-    LONG_S,
-    VARIABLE,
-    GatewayTarget,
-    Language,
-    Recipe,
-    Setup,
-    Snippet,
-)
+from sparkdash.connect.recipe import LONG_MS, LONG_S, VARIABLE, GatewayTarget, Language, Recipe, Setup, Snippet
 
 _JS_NOTE = (
     "Node's fetch always gives up after 300 s without a byte. The header makes sparkdash send white space before a "

@@ -91,9 +91,7 @@ async def test_a_span_comes_below_the_clients_own_and_not_at_all_where_its_trace
     assert {one.key: one.value.string_value for one in root.attributes}["session.id"] == "s1"
 
 
-async def test_without_its_extra_the_daemon_says_so_and_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_without_its_extra_the_daemon_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     told: list[Fact] = []

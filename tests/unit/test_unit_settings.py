@@ -108,10 +108,7 @@ def test_tls_needs_both_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("variable", "given", "words"),
-    [
-        (None, {"runtime": "foo"}, ("--runtime", "podman")),
-        ("SPARKDASH_PORT", {}, ("SPARKDASH_PORT", "integer")),
-    ],
+    [(None, {"runtime": "foo"}, ("--runtime", "podman")), ("SPARKDASH_PORT", {}, ("SPARKDASH_PORT", "integer"))],
 )
 def test_a_wrong_value_is_blamed_on_where_it_came_from(
     monkeypatch: pytest.MonkeyPatch, variable: str | None, given: dict[str, str], words: tuple[str, ...]

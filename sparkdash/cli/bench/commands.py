@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from sparkdash import paths
 from sparkdash.cli.bench import reports
 from sparkdash.cli.output import RIGHT, print_json, print_note, print_text, table_width, wrap_last_column
 from sparkdash.cli.parameters import AsJson, Yes, complete_profile
+from sparkdash.errors import AdmissionError, HostError
 
 if TYPE_CHECKING:
     from sparkdash.bench.plan.suites import CapturedRequest, Chat
@@ -22,10 +24,8 @@ MOST, OUTPUT = 20, 256
 
 
 def _capture(name: str, file: Path | None, most: int, output: int) -> None:
-    from sparkdash import paths
     from sparkdash.bench.plan import suites as kept
     from sparkdash.catalog import yaml12
-    from sparkdash.errors import AdmissionError, HostError
 
     source = file or paths.state_dir() / "captured.jsonl"
     try:
@@ -68,7 +68,6 @@ def _capture(name: str, file: Path | None, most: int, output: int) -> None:
 def _chats(requests: Sequence[CapturedRequest]) -> tuple[tuple[Chat, ...], int]:
     """Return the chats of captured requests, and how many requests gave none; other protocols are translated."""
     from sparkdash.bench.plan.suites import ROUTE, different_chats
-    from sparkdash.errors import AdmissionError
     from sparkdash.gateway.translate.requests import as_chat
 
     def chat(path: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -85,7 +84,6 @@ def _must_be_free(name: str, suite: dict[str, Any]) -> None:
     from pydantic import ValidationError
 
     from sparkdash.bench.plan import suites
-    from sparkdash.errors import AdmissionError
 
     try:
         suites.Suite.model_validate(suite)
@@ -159,8 +157,7 @@ def complete_run(incomplete: str) -> list[str]:
 
 
 SuiteName = Annotated[
-    str,
-    typer.Option("--suite", "-s", metavar="SUITE", help="A suite's name or file.", autocompletion=complete_suite),
+    str, typer.Option("--suite", "-s", metavar="SUITE", help="A suite's name or file.", autocompletion=complete_suite)
 ]
 Direct = Annotated[bool, typer.Option("--direct", help="Ask the engine directly, not through the gateway.")]
 Share = Annotated[
@@ -179,8 +176,7 @@ Reps = Annotated[
     int | None, typer.Option("--reps", min=1, help="Repetitions per cell and launch, where the suite sets none.")
 ]
 RunName = Annotated[
-    str,
-    typer.Argument(metavar="RUN", help="A run's id, its beginning, or `last`.", autocompletion=complete_run),
+    str, typer.Argument(metavar="RUN", help="A run's id, its beginning, or `last`.", autocompletion=complete_run)
 ]
 
 
@@ -308,11 +304,7 @@ def ab(
     ] = BenchMode.STANDARD,
     sweep: Annotated[
         str | None,
-        typer.Option(
-            "--sweep",
-            metavar="NAME=VALUES",
-            help="Compare one profile at several values of this flag.",
-        ),
+        typer.Option("--sweep", metavar="NAME=VALUES", help="Compare one profile at several values of this flag."),
     ] = None,
     corpus: Corpus = None,
     direct: Direct = False,

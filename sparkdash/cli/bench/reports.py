@@ -21,7 +21,7 @@ from sparkdash.cli.output import (
     terminal_width,
 )
 from sparkdash.cli.parameters import AsJson, complete_profile
-from sparkdash.errors import AdmissionError
+from sparkdash.errors import AdmissionError, HostError
 
 if TYPE_CHECKING:
     from sparkdash.bench.judge.metrics import BenchMetric
@@ -76,8 +76,7 @@ MATH = "math"
 LayoutName = Annotated[
     str | None,
     typer.Option(
-        "--layout",
-        help="lab, recipes, steps, qwen3-coder, or a YAML file; without RUN, of all runs of its suites.",
+        "--layout", help="lab, recipes, steps, qwen3-coder, or a YAML file; without RUN, of all runs of its suites."
     ),
 ]
 MetricName = Annotated[
@@ -136,7 +135,6 @@ def merge_matrix(suites: Sequence[str | None], math: str | None, *, simulated: b
 def _chosen_runs(known: Sequence[Run], suites: Sequence[str | None], *, simulated: bool | None) -> list[Run]:
     """Return the runs of one matrix, newest first; tell how many of another version of a suite are left out."""
     from sparkdash.bench.report.merged_runs import select_runs
-    from sparkdash.errors import AdmissionError
 
     runs = [one for one in known if one.suite in suites or (None in suites and one.suite != MATH)]
     if not runs:
@@ -178,7 +176,6 @@ def _named_layout(name: str | None) -> Layout | None:
 
 def parse_metric(name: str) -> BenchMetric:
     from sparkdash.bench.judge.metrics import BenchMetric
-    from sparkdash.errors import AdmissionError
 
     try:
         return BenchMetric(name)
@@ -243,7 +240,6 @@ def watch(
       sparkdash bench watch gpt-oss-120b --json
     """
     from sparkdash.bench.watch import Outlook, watch_page, watch_profile
-    from sparkdash.errors import AdmissionError
 
     wanted = parse_metric(metric)
     found = watch_profile(_runs_of(profile), profile, wanted)
@@ -316,8 +312,6 @@ def export(
 
 
 def _write(file: Path, text: str) -> None:
-    from sparkdash.errors import HostError
-
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")

@@ -73,22 +73,32 @@ def image_states(
     profiles: Sequence[ProfileSummary], stock: Mapping[str, ProfileStock], *, containerised: bool
 ) -> dict[str, ProfileImage]:
     """Judge the image of each profile that `stock` knows; plain processes need none, if they have a program."""
+    known = [one for one in profiles if one.name in stock]
     if not containerised:
         inside = _programs_in_images()
         states = {True: ImageState.NOT_TO_BE_HAD, False: ImageState.NOT_NEEDED}
-        return {one.name: ProfileImage(states[one.name in inside]) for one in profiles if one.name in stock}
-    built = {
-        one.image
-        for one in profiles
-        if one.image and one.build and (known := stock.get(one.name)) and known.image and known.image.here
-    }
-    found = _provenance(built)
+        return {one.name: ProfileImage(states[one.name in inside]) for one in known}
+    images = {one.name: stock[one.name].image for one in known}
+    return _judge_all(known, {name: None if image is None else image.here for name, image in images.items()})
+
+
+def catalog_images(profiles: Mapping[str, Profile]) -> dict[str, ProfileImage]:
+    """Judge the image of each profile of a catalog that is started here; empty where no runtime answers."""
+    from sparkdash.cli.local import local_images, make_runtime
+    from sparkdash.settings import load_settings
+
+    started = [one for one in profiles.values() if one.image and not one.cannot_run]
+    stock = local_images(make_runtime(load_settings()), [one.image or "" for one in started])
+    known = [one for one in started if one.image in stock]
+    return _judge_all(known, {one.name: stock[one.image or ""].here for one in known})
+
+
+def _judge_all(
+    profiles: Sequence[Profile] | Sequence[ProfileSummary], here: Mapping[str, bool | None]
+) -> dict[str, ProfileImage]:
+    found = _provenance(one.image for one in profiles if one.build and here[one.name])
     current = _current() if found else {}
-    return {
-        one.name: _judged(one, None if known.image is None else known.image.here, found, current)
-        for one in profiles
-        if (known := stock.get(one.name)) is not None
-    }
+    return {one.name: _judged(one, here[one.name], found, current) for one in profiles}
 
 
 def _programs_in_images() -> set[str]:
@@ -107,22 +117,6 @@ def _programs_in_images() -> set[str]:
     known = load_settings()
     described = [one for one in configured_catalog().profiles.values() if one.engine is EngineKind.GENERIC]
     return {one.name for one in described if lacks_program(one)}
-
-
-def catalog_images(profiles: Mapping[str, Profile]) -> dict[str, ProfileImage]:
-    from sparkdash.cli.local import local_images, make_runtime
-    from sparkdash.settings import load_settings
-
-    started = {one.name: one for one in profiles.values() if one.image and not one.cannot_run}
-    stock = local_images(make_runtime(load_settings()), [one.image or "" for one in started.values()])
-    built = {name for name, found in stock.items() if found.here}
-    found = _provenance(one.image for one in started.values() if one.image in built and one.build)
-    current = _current() if found else {}
-    return {
-        name: _judged(one, stock[one.image or ""].here, found, current)
-        for name, one in started.items()
-        if one.image in stock
-    }
 
 
 def profile_image(profile: Profile, *, here: bool | None) -> ProfileImage:
@@ -180,15 +174,10 @@ def _current() -> dict[str, str]:
 HEAD = ("profile", "engine", "needs", "tok/s", "drafts", "image", "weights", "state")
 ALIGN = "<<>><>><"
 LEAST = ("drafts", "engine", "needs", "tok/s")
-"""Columns that a narrow terminal omits, in this order."""
 
 
 def list_row(
-    summary: ProfileSummary,
-    world: Snapshot | None,
-    here: ProfileStock | None,
-    image: ProfileImage | None,
-    runtime: str,
+    summary: ProfileSummary, world: Snapshot | None, here: ProfileStock | None, image: ProfileImage | None, runtime: str
 ) -> tuple[str, ...]:
     """Format the row of a profile; `world` is None without a daemon, `runtime` the word for podman or docker."""
     image_bytes = here.image.size if here is not None and here.image is not None else None
@@ -225,11 +214,7 @@ def _weights(summary: ProfileSummary, here: ProfileStock | None) -> str:
 
 
 def row_state(
-    summary: ProfileSummary,
-    world: Snapshot | None,
-    here: ProfileStock | None,
-    image: ProfileImage | None,
-    runtime: str,
+    summary: ProfileSummary, world: Snapshot | None, here: ProfileStock | None, image: ProfileImage | None, runtime: str
 ) -> str:
     """Say what a profile does or what it lacks; the first thing in the way comes first."""
     if summary.cannot_run:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sparkdash import paths
 from sparkdash.cli.output import print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson
 from sparkdash.errors import ProfileError
@@ -127,7 +128,6 @@ def _engine(chosen: EngineChoice | None, facts: WeightFacts) -> EngineChoice:
 
 def _write(made: CheckedProposal) -> Path:
     """Write the profile to the owner's folder. Raises ProfileError `profile_exists`."""
-    from sparkdash import paths
     from sparkdash.cli.local import configured_catalog
 
     place = paths.config_dir() / "profiles" / f"{made.name}.yaml"

@@ -22,7 +22,7 @@ from sparkdash.cli.output import (
     print_text,
 )
 from sparkdash.cli.parameters import AsJson, Yes
-from sparkdash.errors import HostError, ProfileError
+from sparkdash.errors import HostError, ProfileError, SparkdashError
 from sparkdash.units import DASH, counted
 
 if TYPE_CHECKING:
@@ -84,7 +84,6 @@ _ORIGIN = re.compile(r"^# (?:Imported from|Copied from) ([\w.-]+): (.+) at [0-9a
 
 def complete_entry(incomplete: str) -> list[str]:
     """Complete SOURCE/NAME from the clones in the cache; a Tab that fails stays silent."""
-    from sparkdash.errors import SparkdashError
     from sparkdash.sources import Clone, entries, read_sources
 
     try:
@@ -241,7 +240,6 @@ class SourceAction(StrEnum):
 
 def complete_source(incomplete: str) -> list[str]:
     """Complete the name of a source; a Tab that fails stays silent."""
-    from sparkdash.errors import SparkdashError
     from sparkdash.sources import read_sources
 
     try:
@@ -414,9 +412,7 @@ def _is_wanted(source: Source, told: Sequence[RecipeChange], *, yes: bool, as_js
     if as_json:
         return False
     raise ProfileError(
-        f"{source.name} has changes that were not confirmed.",
-        code="source_unconfirmed",
-        hint="Add --yes to take them.",
+        f"{source.name} has changes that were not confirmed.", code="source_unconfirmed", hint="Add --yes to take them."
     )
 
 
