@@ -9,7 +9,8 @@ import typer
 
 from sparkdash.cli.output import confirm, is_interactive, print_fitting_table, print_json, print_note, print_text
 from sparkdash.cli.parameters import AsJson, Yes
-from sparkdash.errors import AdmissionError, DaemonError, HostError
+from sparkdash.cli.running_daemon import daemon_state, reload_daemon
+from sparkdash.errors import AdmissionError, HostError
 from sparkdash.units import DASH, size
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ def _list(*, as_json: bool) -> None:
     from sparkdash.nodes.ssh.ssh_command import fingerprint
 
     nodes = node_file.read_nodes(node_file.nodes_file())
-    states = _states()
+    world = daemon_state()
+    states = world.nodes if world else {}
     if as_json:
         print_json(
             {
@@ -109,16 +111,6 @@ def _list(*, as_json: bool) -> None:
         print_fitting_table(HEAD, [_row(node, states.get(node.name)) for node in nodes], "<<<<><<<", LEAST)
         for node in nodes:
             _print_trouble(states.get(node.name))
-
-
-def _states() -> dict[str, NodeState]:
-    from sparkdash.client.client import Client
-
-    try:
-        with Client() as client:
-            return client.state().nodes
-    except DaemonError:
-        return {}
 
 
 def _row(node: Node, state: NodeState | None) -> tuple[str, ...]:
@@ -186,7 +178,6 @@ def add(
     import asyncio
 
     from sparkdash import settings
-    from sparkdash.cli.running_daemon import reload_daemon
     from sparkdash.domain.node import NODE_NAME, Node
     from sparkdash.nodes import node_file
     from sparkdash.nodes.ssh.ssh_command import fingerprint as print_of
@@ -285,7 +276,7 @@ def remove(
     Examples:
       sparkdash nodes remove spark2
     """
-    from sparkdash.cli.running_daemon import reload_daemon
+
     from sparkdash.nodes import node_file
 
     engines = [] if force else _engines_on(name)
@@ -304,13 +295,8 @@ def remove(
 
 
 def _engines_on(name: str) -> list[str]:
-    from sparkdash.client.client import Client
     from sparkdash.domain.engine import EngineState
 
-    try:
-        with Client() as client:
-            engines = client.state().engines
-    except DaemonError:
-        return []
-    gone = (EngineState.ABSENT, EngineState.FAILED)
+    world, gone = daemon_state(), (EngineState.ABSENT, EngineState.FAILED)
+    engines = world.engines if world else {}
     return [each for each, engine in engines.items() if name in engine.nodes and engine.state not in gone]

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sparkdash.domain.state import Snapshot
+
 
 def start_daemon_if_needed(profile: str | None = None) -> None:
     """Return once a daemon serves; where none does, say that one is started, and start it.
@@ -21,6 +26,18 @@ def start_daemon_if_needed(profile: str | None = None) -> None:
         print_note(f"No daemon runs: starting one in the background; its log: {paths.daemon_log()}")
 
     launch.ensure_daemon(starting=tell)
+
+
+def daemon_state() -> Snapshot | None:
+    """Return the state of the daemon that answers; None without one."""
+    from sparkdash.client.client import Client
+    from sparkdash.errors import DaemonError
+
+    try:
+        with Client() as client:
+            return client.state()
+    except DaemonError:
+        return None
 
 
 def reload_daemon() -> bool:

@@ -87,7 +87,6 @@ def test_a_suite_from_a_file_is_found_by_its_run(sparkdash: Callable[..., Any], 
 async def test_the_box_is_put_back_as_it_was_before_the_benchmark(
     daemon: FakeDaemon, before: tuple[str, ...], now: tuple[str, ...], stopped: list[str], used: list[str]
 ) -> None:
-    """The history says so; nobody asked for it by hand. What served most recently comes last."""
     engines = {name: engine(name, ready_at=BIRTH + (name == "plain")) for name in before}
     daemon.set(profiles=tuple(map(summary, ("plain", "fast", "speech"))), engines=engines)
     async with AsyncClient(daemon.url) as client:

@@ -68,7 +68,6 @@ def test_a_password_in_its_address_goes_into_no_file(sparkdash: Run, nobody: Non
 
 
 def test_write_shows_keeps_and_asks(sparkdash: Run, nobody: None, home: Path) -> None:
-    """Off a terminal nothing is written without --yes; a second time there is nothing to do."""
     place = home / ".config" / "opencode" / "opencode.json"
     place.parent.mkdir(parents=True)
     place.write_text('{"theme": "mine"}')
@@ -99,7 +98,6 @@ def test_a_key_is_written_and_never_shown(
 def test_a_client_gets_a_key_of_its_own_where_the_gateway_wants_one(
     sparkdash: Run, nobody: None, home: Path, tmp_path: Path
 ) -> None:
-    """Made when its files are written, and shown once; `connect` alone names the command."""
     argv = ("connect", "crush", "--model", "gpt-oss-120b")
     assert "key" not in sparkdash(*argv).err
     sparkdash("keys", "add", "laptop")
@@ -215,7 +213,6 @@ def test_a_second_model_for_autocomplete_must_fit_beside_the_first(
 def test_launch_starts_a_client_for_this_gateway_and_writes_nothing(
     daemon: FakeDaemon, home: Path, tmp_path: Path, named: tuple[str, ...], program: str, told: str
 ) -> None:
-    """Words behind `--` are the client's, with a profile named or not, and so is the exit code."""
     daemon.set(profiles=(summary("gpt-oss-120b"),))
     stand_in = tmp_path / program
     stand_in.write_text('#!/bin/sh\nfor each in "$@"; do echo "arg: $each"; done\nenv\nexit 5\n')

@@ -33,7 +33,6 @@ def test_only_the_named_checks_run(sparkdash: Run, nobody: None) -> None:
 
 
 def test_an_unknown_check_is_told_with_the_nearest(sparkdash: Run) -> None:
-    """Exit code 3, as for every word that names nothing."""
     done = sparkdash("doctor", "swapp")
     assert done.code == 3
     assert "There is no check 'swapp'" in done.err
@@ -49,7 +48,6 @@ def test_settings_that_are_not_valid_are_a_finding(sparkdash: Run, own_folders: 
 
 
 def test_the_daemon_is_asked(sparkdash: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is well while it runs what the settings say; otherwise a warning, and exit code 1."""
     done = sparkdash("doctor", "daemon")
     assert (done.code, done.out.split()[:2]) == (0, ["ok", "daemon"])
     monkeypatch.setenv("SPARKDASH_RUNTIME", "docker")
@@ -58,7 +56,6 @@ def test_the_daemon_is_asked(sparkdash: Run, daemon: FakeDaemon, monkeypatch: py
 
 
 def test_no_daemon_is_no_fault(sparkdash: Run, nobody: None) -> None:
-    """It says how to start one, and exits 0."""
     done = sparkdash("doctor", "daemon")
     assert done.code == 0
     assert "No sparkdash daemon answers" in done.out

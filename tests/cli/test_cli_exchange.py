@@ -73,7 +73,6 @@ def test_several_profiles_need_a_folder(sparkdash: Run, tmp_path: Path) -> None:
 
 
 def test_what_is_left_to_fix_is_told(sparkdash: Run) -> None:
-    """The profile is shown all the same, and the exit code is 2."""
     done = sparkdash("profiles", "import", str(DATA / "llama_swap.yaml"))
     assert done.code == 2
     assert "profile: coder" in done.out
@@ -81,7 +80,6 @@ def test_what_is_left_to_fix_is_told(sparkdash: Run) -> None:
 
 
 def test_input_that_cannot_be_read(sparkdash: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file, a binary, an empty stdin, a folder: each one line and exit code 2."""
     (tmp_path / "binary").write_bytes(b"\x7fELF\xff\x00")
     typed_in(monkeypatch, b" \n")
     asked = {

@@ -121,7 +121,6 @@ def test_alone_off_a_terminal_it_prints_the_status(sparkdash: Run, daemon: FakeD
 
 
 def test_a_reader_that_leaves_is_no_error(daemon: FakeDaemon) -> None:
-    """`sparkdash logs | head -1` ends quietly."""
     daemon.log_lines = [f"line {i}" for i in range(50_000)]
     pipeline = f"{sys.executable} -m sparkdash logs a | head -1"
     done = subprocess.run(["bash", "-c", pipeline], capture_output=True, text=True, timeout=60, check=True)
@@ -139,7 +138,6 @@ def test_ctrl_c_ends_cleanly_with_130(daemon: FakeDaemon) -> None:
 
 
 def test_a_settings_file_with_an_error_is_named(sparkdash: Run, own_folders: Any) -> None:
-    """File, key, what is known, and exit code 2; no traceback."""
     file = own_folders / "config" / "config.toml"
     file.write_text("prot = 1\n")
     done = sparkdash("status")
@@ -163,7 +161,6 @@ def test_errors_in_json_mode_are_json_too(sparkdash: Run, nobody: None) -> None:
 def test_without_a_daemon_every_command_says_how_to_start_one(
     sparkdash: Run, argv: tuple[str, ...], nobody: None
 ) -> None:
-    """Exit code 7 and the command to type."""
     done = sparkdash(*argv)
     assert done.code == 7
     assert done.out == ""

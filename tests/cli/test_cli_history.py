@@ -58,7 +58,6 @@ def query(daemon: FakeDaemon) -> dict[str, str]:
 
 
 def test_requests_are_added_up_with_their_total(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """By profile over the last day; unknown figures are "-", the accuracy is said."""
     daemon.past["usage"] = UsageReport(
         since=0,
         until=1,

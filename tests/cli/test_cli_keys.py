@@ -16,7 +16,6 @@ Run = Callable[..., Any]
 
 
 def test_a_key_is_printed_once(sparkdash: Run, own_folders: Path) -> None:
-    """Alone on stdout, for a pipe; the file and the list know its digest and its name."""
     made = sparkdash("keys", "add", "laptop", "--models", "a", "--models", "b*", "--tokens-per-day", "1000")
     secret = made.out.strip()
     assert "only this once" in made.err

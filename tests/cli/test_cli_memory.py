@@ -50,7 +50,6 @@ REFUSED = Plan(
 def test_the_table_has_everybody_with_the_command_that_frees_it(
     sparkdash: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Large ones a row each, small ones together; a name that would steer the terminal is shown escaped."""
     monkeypatch.setenv("COLUMNS", "200")
     daemon.memory = FOUND
     done = sparkdash("memory")
@@ -88,7 +87,6 @@ def test_json_is_the_whole_account(sparkdash: Run, daemon: FakeDaemon) -> None:
 def test_without_a_daemon_the_command_looks_itself(
     sparkdash: Run, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This box's own memory, to the byte; also without a runtime to ask for names."""
     monkeypatch.delenv("SPARKDASH_URL", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     found = MemoryAccount.model_validate(sparkdash("memory", "--json").json())
@@ -103,7 +101,6 @@ def test_of_another_boxs_daemon_this_box_tells_nothing(sparkdash: Run, monkeypat
 
 
 def test_why_names_who_holds_the_rest_of_what_does_not_fit(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The largest that are not ours, with the command; nothing of them where it fits."""
     daemon.plans["big"], daemon.memory = REFUSED, FOUND
     told = sparkdash("why", "big").out.splitlines()
     assert told[-3:] == [

@@ -56,7 +56,6 @@ def test_a_folder_becomes_a_profile_with_its_reasons(sparkdash: Run, checkpoint:
 def test_what_is_written_passes_the_check(
     sparkdash: Run, checkpoint: Checkpoint, own_folders: Path, engine: str
 ) -> None:
-    """Into the owner's folder, once: a second time is refused, and the first file stays as it is."""
     model = str(checkpoint(MTP, QWEN))
     done = sparkdash("profiles", "new", model, "--name", "small", "--engine", engine, "--write")
     file = own_folders / "config" / "profiles" / "small.yaml"
@@ -79,7 +78,6 @@ def test_json_gives_facts_need_and_profile(sparkdash: Run, checkpoint: Checkpoin
 
 
 def test_the_context_shrinks_to_what_fits_and_says_so(sparkdash: Run, checkpoint: Checkpoint) -> None:
-    """One full context first, then halves of it; what was asked for stays, with a warning."""
     large = QWEN | {"num_hidden_layers": 96, "max_position_embeddings": 1_048_576}
     folder = str(checkpoint(TENSORS, large))
     told = sparkdash("profiles", "new", folder, "--name", "large").out
@@ -95,7 +93,6 @@ def test_the_context_shrinks_to_what_fits_and_says_so(sparkdash: Run, checkpoint
 def test_a_box_that_is_too_small_is_told_so(
     sparkdash: Run, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    """Less memory than the reserve keeps free: a profile, and a warning that it will be refused."""
     monkeypatch.setattr(local, "box_bytes", lambda: 8 * 2**30)
     done = sparkdash("profiles", "new", str(checkpoint(TENSORS, QWEN)), "--engine", engine)
     assert (done.code, "sparkdash will refuse to start it" in done.err) == (0, True)

@@ -52,7 +52,6 @@ def profile_folder(own_folders: Path) -> Path:
 
 
 def test_the_list_shows_needs_published_rates_and_states(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Aligned, with "-" for what is not known; the source of the rates is told on stderr."""
     daemon.set(
         profiles=(
             summary("gpt-oss-120b"),
@@ -93,7 +92,6 @@ def test_the_list_as_json_is_the_summaries(sparkdash: Run, daemon: FakeDaemon) -
 def test_profiles_are_listed_and_shown_without_a_daemon(
     sparkdash: Run, profile_folder: Path, nobody: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the files; the state is what they lack. Of the images podman tells that it has none."""
     podman = tmp_path / "podman"
     podman.write_text("#!/bin/sh\necho 'Error: localhost/vllm:test: image not known' >&2\nexit 125\n")
     podman.chmod(0o755)
@@ -161,7 +159,6 @@ FIGURES = (
 def test_show_prints_every_published_field_at_any_width(
     sparkdash: Run, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
-    """Ranges, aggregates, caches, scores and notes; in a narrow terminal below each other and never cut."""
     monkeypatch.setenv("COLUMNS", columns)
     daemon.whole["a"] = whole(published=FIGURES)
     told = sparkdash("profiles", "show", "a").out
@@ -213,7 +210,6 @@ def test_check_refuses_a_url_that_is_the_gateway_itself(
 
 
 def test_check_names_every_problem_with_its_line(sparkdash: Run, profile_folder: Path) -> None:
-    """Exit code 2; the good file beside it is not blamed."""
     bad = profile_folder / "bad.yaml"
     bad.write_text("profile: bad\nengine: vlm\nimagee: x\n")
     done = sparkdash("profiles", "check", str(bad))
@@ -252,7 +248,6 @@ def test_check_asks_the_dialects_too(sparkdash: Run, profile_folder: Path) -> No
 
 
 def test_warnings_alone_do_not_fail_the_check(sparkdash: Run, profile_folder: Path) -> None:
-    """They are named on stderr, counted, and end with 0; an overruled one is not told."""
     (profile_folder / "small.yaml").write_text(GOOD.replace("max-model-len: 4096", "enforce-eager: true"))
     done = sparkdash("profiles", "check")
     assert (done.code, done.out) == (0, "2 profiles, no problems; 1 warning.\n")
@@ -339,7 +334,6 @@ def test_check_of_a_folder_that_is_not_there(sparkdash: Run, profile_folder: Pat
 def test_a_dry_run_prints_the_exact_command(
     sparkdash: Run, profile_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To be pasted: the shell reads from it the argv that the runtime would be given."""
     monkeypatch.setenv("HOME", "/home/ann")
     monkeypatch.setenv("PATH", "/nowhere")
     planned = sparkdash("use", "little", "--dry-run", "--json").json()
@@ -409,7 +403,6 @@ def test_logs_are_those_of_the_engine_that_is_meant(sparkdash: Run, daemon: Fake
 
 
 def test_logs_of_nothing_say_so(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Exit code 3 and where to look."""
     done = sparkdash("logs")
     assert (done.code, "No engine runs" in done.err) == (3, True)
 
@@ -484,7 +477,6 @@ def test_at_least_29_profiles_for_one_spark_can_be_pulled_or_built(
 def test_no_profile_is_listed_in_a_state_that_is_unclear(
     sparkdash: Run, nobody: None, own_folders: Path, no_images: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each row says how its image comes here, that it has no source, or that the profile cannot run."""
     monkeypatch.setenv("COLUMNS", "250")
     listed = {each.name: each for each in summaries(sparkdash)}
     shown = rows(sparkdash)
@@ -500,7 +492,6 @@ def test_no_profile_is_listed_in_a_state_that_is_unclear(
 def test_without_podman_the_list_is_that_of_a_box_without_images(
     sparkdash: Run, nobody: None, own_folders: Path, no_podman: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is here that podman would have fetched, and the note says what is missing."""
     monkeypatch.setenv("COLUMNS", "250")
     done = sparkdash("profiles")
     state = {line.split()[0]: line for line in done.out.splitlines()[1:]}

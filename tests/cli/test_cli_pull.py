@@ -85,7 +85,6 @@ HAS_NOT = 'case "$1" in image) echo "Error: no such image" >&2; exit 125;; pull)
 
 
 def test_a_pull_shows_its_steps(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The image's, through the daemon, as text on stderr or as lines of JSON; then a parked profile is released."""
     daemon.whole["a"] = Profile(name="a", engine=EngineKind.VLLM, image=IMAGE)
     daemon.pulls = [PullProgress(image=IMAGE, detail="layer 1", fraction=0.4), HERE]
     done = sparkdash("pull", "a")
@@ -106,7 +105,6 @@ def test_a_pull_that_fails_ends_with_5(sparkdash: Run, daemon: FakeDaemon) -> No
 def test_weights_come_and_the_daemon_is_told(
     sparkdash: Run, profile_folder: Path, daemon: FakeDaemon, podman: Callable[[str], None]
 ) -> None:
-    """What is here already is not asked of the daemon; the weights are fetched here; the models of no use stay away."""
     podman(HAS_IT)
     world = daemon.bus.snapshot
     daemon.set(daemon=world.daemon.model_copy(update={"host": socket.gethostname()}))
@@ -131,7 +129,6 @@ def test_weights_of_another_box_are_not_fetched_here(sparkdash: Run, profile_fol
 def test_without_a_daemon_both_come(
     sparkdash: Run, profile_folder: Path, nobody: None, hub: FakeHub, podman: Callable[[str], None], own_folders: Path
 ) -> None:
-    """The image through the runtime itself; no token in what is printed; a second pull fetches nothing again."""
     podman(HAS_NOT)
     done = sparkdash("pull", "m", "--json")
     steps = [json.loads(line) for line in done.out.splitlines()]
@@ -152,7 +149,6 @@ def test_offline_tells_what_is_missing(
     sparkdash: Run, profile_folder: Path, nobody: None, hub: FakeHub, podman: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...], env: dict[str, str],
 ) -> None:  # fmt: skip
-    """Exit code 5 while something is, 0 when all is here; nothing is asked of the hub."""
     podman(HAS_NOT)
     for name, value in env.items():
         monkeypatch.setenv(name, value)
@@ -238,7 +234,6 @@ def test_what_is_not_fetched(sparkdash: Run, profile_folder: Path, nobody: None,
 def test_an_image_of_ones_own_is_not_asked_of_a_registry(
     sparkdash: Run, profile_folder: Path, nobody: None, podman: Callable[[str], None], own_folders: Path
 ) -> None:
-    """It is to be built: the command, its time, and the profile that needs none; or why it cannot be."""
     podman(HAS_NOT)
     own = "profile: own\nengine: vllm\nimage: localhost/own:1\nmodels: {target: {hf: org/m}}\n"
     (profile_folder / "m.yaml").write_text(own)
@@ -261,7 +256,6 @@ def test_two_halves_of_nothing_are_a_wrong_usage(sparkdash: Run) -> None:
 
 
 def test_ctrl_c_keeps_what_came(profile_folder: Path, nobody: None, hub: FakeHub) -> None:
-    """On a terminal: a bar, one sentence, exit code 130, promptly, though the hub is silent; the next call completes it."""
     hub.silent_after = 1_000_000
     hub.repos["org/m"].files["extra.safetensors"] = b"x" * 2000
     script = str(Path(sys.executable).parent / "sparkdash")
@@ -292,7 +286,6 @@ def _read_until(terminal: int, words: bytes) -> bytes:
 def test_the_list_tells_what_is_here(
     sparkdash: Run, profile_folder: Path, nobody: None, podman: Callable[[str], None], own_folders: Path
 ) -> None:
-    """Sizes on disk, "missing", and "-" for what needs none; one call of the runtime for all images."""
     podman(HAS_IT)
     sparkdash("pull", "m", "--weights-only")
     assert sparkdash("profiles").out == (

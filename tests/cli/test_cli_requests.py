@@ -25,7 +25,6 @@ OVER = Request(
 
 
 def test_requests_with_their_ids(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """What waits tells its place; what is over only comes when it is asked for, with its error."""
     assert sparkdash("requests").out == "No request is waiting or running.\n"
     daemon.set(at=BIRTH + 60, requests=OPEN, recent=(OVER,))
     assert (

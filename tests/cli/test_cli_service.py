@@ -60,7 +60,6 @@ def unit(tmp_path: Path) -> Path:
 def test_install_writes_enables_and_starts(
     sparkdash: Run, systemctl: Systemctl, unit: Path, nobody: None, own_folders: Path
 ) -> None:
-    """The daemon of this very installation, in the folders of this very shell; every command is told."""
     done = sparkdash("service", "install", "--port", "9000")
     assert done.code == 0, done.err
     text = unit.read_text()

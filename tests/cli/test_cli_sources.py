@@ -38,7 +38,6 @@ def own(name: str) -> Path:
 
 
 def test_a_source_is_fetched_and_pinned(sparkdash: Run, collection: GitCollection) -> None:
-    """Its name is that of the folder; `list` shows the commit and that it can be read offline."""
     done = sparkdash("profiles", "sources", "add", str(collection.folder), "--json")
     commit = collection.git("rev-parse", "HEAD")
     assert done.json()["recipes"] == 2
@@ -75,7 +74,6 @@ def test_an_address_that_cannot_be_used_is_refused_and_leaves_nothing(sparkdash:
 
 
 def test_search_finds_words_of_a_description(sparkdash: Run, added: GitCollection) -> None:
-    """And exits 1 when nothing matches."""
     assert [one["address"] for one in sparkdash("profiles", "search", "SMALL", "--json").json()] == ["mine/alpha"]
     nothing = sparkdash("profiles", "search", "gamma")
     assert (nothing.code, nothing.out) == (1, "")

@@ -41,7 +41,6 @@ BUSY = {
 
 
 def test_a_busy_box_in_words(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Daemon, engine, live figures, memory, GPU and requests; what is not known is "-", a measured zero is 0."""
     daemon.set(**BUSY)
     assert (
         sparkdash("status").out
@@ -221,7 +220,6 @@ def test_a_container_that_is_not_ours_is_told_with_what_it_takes(daemon: FakeDae
 
 
 def test_a_parked_profile_is_told_with_its_reason(daemon: FakeDaemon) -> None:
-    """And how to let it go; the reason is not said twice when its failed engine is shown."""
     failure = Failure(code="token_refused", message="The hub refused.", hint="Log in.")
     parked = {"a": Parked(since=BIRTH, failures=2, failure=failure)}
     told = " ".join(text(daemon, parked=parked).split())
@@ -231,8 +229,6 @@ def test_a_parked_profile_is_told_with_its_reason(daemon: FakeDaemon) -> None:
 
 
 def test_watching_prints_every_change_until_the_daemon_goes(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """One line of JSON per state; when the daemon goes away it ends with 7 and says so."""
-
     def live() -> None:
         daemon.until_listeners(1)
         daemon.publish(Notice(level=Level.INFO, code="x", text="hello"))

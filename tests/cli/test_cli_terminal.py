@@ -70,7 +70,6 @@ def _read(fd: int) -> bytes:
 
 
 def test_an_error_is_a_panel(terminal: Terminal, nobody: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code as title, message, hint; within 100 columns."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     code, shown = terminal("status")
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
@@ -102,7 +101,6 @@ def test_a_swap_is_one_line_drawn_over(terminal: Terminal, daemon: FakeDaemon) -
 def test_what_stops_something_is_asked_for(
     terminal: Terminal, daemon: FakeDaemon, said: dict[str, str], code: int, used: bool
 ) -> None:
-    """It names what leaves; no means that nothing happens. One Ctrl-C ends the command."""
     daemon.set(engines={"old": engine("old")})
     ended, shown = terminal("use", "new", **said)
     assert ended == code

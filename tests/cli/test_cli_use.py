@@ -128,7 +128,6 @@ def test_no_wait_returns_before_the_swap(sparkdash: Run, daemon: FakeDaemon) -> 
 
 
 def test_a_failed_start_ends_with_its_reason_and_last_lines(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Exit code 4, what to do, and what the engine last said."""
     daemon.on_use = daemon.breaks
     done = sparkdash("use", "new")
     assert done.code == 4
@@ -187,8 +186,6 @@ def test_a_swap_that_nobody_does_is_given_up(sparkdash: Run, daemon: FakeDaemon)
 
 
 def test_a_daemon_that_goes_away_ends_the_wait(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Exit code 7 instead of waiting for ever."""
-
     def goes(name: str) -> list[Fact]:
         daemon.be_gone_soon()
         return [SwapChanged(swap=swap(name))]
@@ -199,7 +196,6 @@ def test_a_daemon_that_goes_away_ends_the_wait(sparkdash: Run, daemon: FakeDaemo
 
 
 def test_an_unknown_profile_is_refused_with_the_nearest(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """The daemon's own words, message and hint apart, and exit code 3."""
     daemon.errors["/api/plan/gpt-os"] = (
         404,
         {
@@ -214,7 +210,6 @@ def test_an_unknown_profile_is_refused_with_the_nearest(sparkdash: Run, daemon: 
 
 
 def test_the_pair_is_marked_and_flipped(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """`--a --b` marks without swapping; `--toggle` uses the one that does not run."""
     daemon.set(engines={"x": engine("x")})
     assert sparkdash("use", "--toggle").code == 3
     assert sparkdash("use", "--a", "x", "--b", "y", "--json").json() == {"a": "x", "b": "y", "active": "x"}
@@ -229,7 +224,6 @@ def test_without_a_pair_toggle_says_how_to_mark_one(sparkdash: Run, daemon: Fake
 
 
 def test_the_line_of_phases_marks_the_present_one() -> None:
-    """Seven words, one in brackets with its stage, the share of the whole way, and the time."""
     now = swap("a", SwapPhase.LOAD, progress=LoadProgress(stage="weights", fraction=0.63))
     now = now.model_copy(update={"fraction": 0.38, "eta_s": 110.0, "eta_at": BIRTH + 93})
     assert swap_steps(now, BIRTH + 103) == (
@@ -392,7 +386,6 @@ def test_an_engine_that_died_loading_ends_the_wait(sparkdash: Run, daemon: FakeD
 
 
 def test_ctrl_c_stops_the_waiting_and_not_the_swap(daemon: FakeDaemon) -> None:
-    """It says how to stop the swap itself, and ends with 130."""
     daemon.on_use = lambda name: [SwapChanged(swap=swap(name))]
     words = ["-m", "sparkdash", "use", "new"]
     with Program(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -431,7 +424,6 @@ SECOND = '[spark2]\nssh = "two@10.0.0.2"\nhost_key = "ssh-ed25519 AAAA"\naddress
 
 @pytest.mark.usefixtures("own_folders")
 def test_a_dry_run_prints_each_nodes_command_under_its_name(sparkdash: Run) -> None:
-    """All of it is text for a shell; what is found only at a start has a placeholder, which is explained."""
     done = sparkdash("use", "qwen3-235b/multi-node", "--dry-run")
     heads = [line for line in done.out.splitlines() if line.startswith("# ")]
     assert heads == ["# on this box", "# on SECOND_NODE"]

@@ -37,7 +37,6 @@ PLAN = Plan(
 
 
 def test_every_figure_that_the_verdict_rests_on_is_told(sparkdash: Run, daemon: FakeDaemon) -> None:
-    """Term by term with its source, what is available and kept, who leaves and why, and the verdict last."""
     daemon.plans["new"] = PLAN
     done = sparkdash("why", "new")
     assert (done.code, done.err) == (0, "")

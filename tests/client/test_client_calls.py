@@ -77,7 +77,6 @@ def test_answers_are_domain_values(daemon: FakeDaemon, client: Client) -> None:
 
 
 def test_names_are_quoted_in_paths(daemon: FakeDaemon, client: Client) -> None:
-    """A name with a space or a question mark reaches the daemon as one name; the slash of a variant stays a slash."""
     assert client.plan(name="a b?c#d/e").profile == "a b?c#d/e"
 
 
@@ -144,7 +143,6 @@ def test_a_pull_that_fails_midway_is_an_error(daemon: FakeDaemon, client: Client
 
 
 def test_no_daemon_says_how_to_start_one(unused_tcp_port: int) -> None:
-    """A refused connection is DaemonError 7 with the command to type."""
     url = f"http://127.0.0.1:{unused_tcp_port}"
     with Client(url) as client:
         assert not client.health()
@@ -155,7 +153,6 @@ def test_no_daemon_says_how_to_start_one(unused_tcp_port: int) -> None:
 
 
 def test_something_else_on_the_port_is_named_as_such(daemon: FakeDaemon, client: Client) -> None:
-    """An answer that is no envelope of ours is another program, or another version."""
     with pytest.raises(DaemonError) as caught:
         client.call(DocumentCall("GET", "/api/no-such-route", NoParameters, bytes, ""))
     assert caught.value.code == "daemon_version"
@@ -166,7 +163,6 @@ def test_something_else_on_the_port_is_named_as_such(daemon: FakeDaemon, client:
 
 
 def test_the_socket_is_preferred_and_the_variable_wins(daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPARKDASH_URL, else the socket when it exists, else the port of the settings."""
     monkeypatch.setenv("SPARKDASH_PORT", "9999")
     assert str(address.find_daemon()) == "http://127.0.0.1:9999"
     own = FakeDaemon()

@@ -45,7 +45,6 @@ def test_a_daemon_that_serves_is_left_alone(daemon: FakeDaemon, monkeypatch: pyt
 
 @pytest.mark.usefixtures("port")
 def test_it_is_started_in_a_session_of_its_own() -> None:
-    """It serves when `ensure` returns, survives the terminal's end, and writes to its log."""
     process = launch.ensure_daemon(command=[sys.executable, "-c", SERVES])
     assert process is not None
     assert process.poll() is None
@@ -56,7 +55,6 @@ def test_it_is_started_in_a_session_of_its_own() -> None:
 
 @pytest.mark.usefixtures("port")
 def test_one_that_dies_tells_its_last_words() -> None:
-    """The error carries this run's last log lines only, and where the log is."""
     paths.daemon_log().write_text("from an earlier run\n")
     with pytest.raises(launch.DaemonStartError, match="ended at once, with status 3") as caught:
         launch.ensure_daemon(command=["sh", "-c", "echo port in use >&2; exit 3"])
@@ -115,7 +113,6 @@ def test_a_log_that_is_no_file_is_named_and_nothing_starts(what: str) -> None:
 
 
 def test_the_end_is_when_the_lock_is_free() -> None:
-    """`wait_ended` returns when the next daemon could start, and gives up with an error at its deadline."""
     with Client() as client, (paths.runtime_dir() / launch.LOCK_NAME).open("a") as held:
         launch.wait_ended(client, deadline_s=0)
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -30,7 +30,6 @@ def read(told: str, form: FileFormat) -> Any:
 
 @pytest.mark.parametrize(("_name", "file"), FILES, ids=ids)
 def test_a_new_file_is_whole_and_a_second_write_changes_nothing(_name: str, file: ConfigFile) -> None:
-    """Read by the format's own parser, it holds what was wanted."""
     new = merge_file("", file)
     wanted = {**file.seed, **file.content} if file.seed else file.content
     assert read(new, file.format) == wanted
@@ -39,7 +38,6 @@ def test_a_new_file_is_whole_and_a_second_write_changes_nothing(_name: str, file
 
 @pytest.mark.parametrize(("_name", "file"), [each for each in FILES if each[1].format is FileFormat.YAML])
 def test_a_yaml_file_keeps_its_comments(_name: str, file: ConfigFile) -> None:
-    """Items are added to its lists, keys at its end."""
     mine = "# mine\n- model_id: other  # keep\n" if isinstance(file.content, list) else "# mine\nversion: 7  # keep\n"
     new = merge_file(mine, file)
     assert new.startswith(mine)
@@ -65,7 +63,6 @@ context:
 
 
 def test_a_model_is_added_at_the_end_of_the_list() -> None:
-    """Comments, blank lines and what follows stay where they were."""
     (file,) = RECIPES["continue"].setup(PLACE).files
     new = merge_file(CONTINUE, file)
     found = yaml.safe_load(new)
@@ -86,7 +83,6 @@ def test_another_place_changes_the_model_or_is_refused() -> None:
 
 
 def test_a_scalar_is_changed_on_its_own_line() -> None:
-    """But not where a comment stands behind it."""
     file = RECIPES["aider"].setup(PLACE).files[0]
     new = merge_file("dark-mode: true\nmodel: gpt-4o\n# end\n", file)
     assert new.startswith("dark-mode: true\nmodel: openai/alpha\n# end\n")
@@ -120,7 +116,6 @@ def test_an_editors_settings_keep_their_comments() -> None:
 
 
 def test_plain_json_is_merged_at_any_depth_with_its_indentation() -> None:
-    """A tab stays a tab; other providers stay."""
     (file,) = RECIPES["opencode"].setup(PLACE).files
     old = '{\n\t"theme": "x",\n\t"provider": {"mine": {"npm": "y"}}\n}\n'
     new = merge_file(old, file)
@@ -157,7 +152,6 @@ VALUES = st.recursive(
     st.dictionaries(st.text(max_size=5), VALUES, max_size=4), st.dictionaries(st.text(max_size=5), VALUES, max_size=4)
 )
 def test_any_json_keeps_what_is_not_asked_for(before: dict[str, Any], more: dict[str, Any]) -> None:
-    """Every key that is not ours has its value; a second merge changes nothing."""
     file = ConfigFile("f", FileFormat.JSON, more)
     new = merge_file(json.dumps(before), file)
     found = json.loads(new)
@@ -183,7 +177,6 @@ NUMBERS = st.integers(-(2**63), 2**63 - 1)
     )
 )
 def test_our_toml_is_toml(content: dict[str, Any]) -> None:
-    """Odd keys and strings come back; an empty table has nothing to say."""
     back = tomllib.loads(merge.as_toml(content))
     assert back == {key: value for key, value in content.items() if value != {}}
 

@@ -42,7 +42,6 @@ def test_no_key_is_ever_printed(name: str) -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_client_is_told_where_and_which(name: str) -> None:
-    """The address and the model are in it, and a base URL never has /v1 twice."""
     told = setup_page(RECIPES[name], RECIPES[name].setup(PLACE), PLACE)
     assert PLACE.root in told
     assert PLACE.model in told

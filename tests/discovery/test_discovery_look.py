@@ -49,7 +49,6 @@ def listing(*models: object, owner: str = "x") -> bytes:
 
 
 async def test_a_server_is_found_by_its_list_of_models(serve: Serve) -> None:
-    """The gateway's own port is left out."""
     port, own = serve(200, listing("a", "b")), serve(200, listing("c"))
     (found,) = await find_servers((port, own), besides=own)
     assert (found.url, found.models) == (f"http://127.0.0.1:{port}", ("a", "b"))
@@ -60,7 +59,6 @@ async def test_a_server_is_found_by_its_list_of_models(serve: Serve) -> None:
     [(404, b"{}"), (200, b"<html>"), (200, b"[]"), (200, b'{"data": [1]}'), (200, b'{"data": null}')],
 )
 async def test_another_program_on_the_port_is_no_server(serve: Serve, status: int, body: bytes) -> None:
-    """A page, an error, or a list of something else."""
     assert await find_servers((serve(status, body),)) == ()
 
 
@@ -96,7 +94,6 @@ async def test_an_odd_list_of_ollama_s_form_leaves_the_models_as_they_are(serve:
 
 
 async def test_another_sparkdash_is_not_attached(serve: Serve) -> None:
-    """Its models say whose they are."""
     assert await find_servers((serve(200, listing("a", owner="sparkdash")),)) == ()
 
 
@@ -113,7 +110,6 @@ async def test_of_thousands_of_models_the_first_are_kept(serve: Serve) -> None:
 
 
 def test_engines_are_told_from_other_containers() -> None:
-    """By image or command; those of sparkdash are its own."""
     podman = json.dumps([
         {"Names": ["mine"], "Image": "docker.io/vllm/vllm-openai:latest", "Command": ["--model", "x"], "Labels": None},
         {"Names": ["own"], "Image": "vllm", "Labels": {"sparkdash.owner": "a"}},

@@ -49,7 +49,6 @@ def test_every_step_is_proposed_in_order() -> None:
 
 
 def test_the_profile_that_the_owner_names_comes_first() -> None:
-    """Also by a name that it serves; an unknown name is no reason for another one."""
     a, b = summary("a", serves=("big",)), summary("b")
     here = {"b": stock("b", image=True, weights=True)}
     assert first_profile(state(a, b, stock=here, chosen="big")) == (a, "you named it")
@@ -58,7 +57,6 @@ def test_the_profile_that_the_owner_names_comes_first() -> None:
 
 
 def test_a_profile_whose_files_are_here_is_preferred_to_one_that_must_be_fetched() -> None:
-    """Image and weights before weights alone, and of several the one with the larger need."""
     a, b, c = summary("gpt-oss-20b"), summary("b", needs_bytes=30 * GIB), summary("c")
     whole = {name: stock(name, image=True, weights=True) for name in ("b", "c")}
     chosen = first_profile(state(a, b, c, stock=whole))
@@ -87,7 +85,6 @@ def test_a_fresh_box_begins_with_the_known_profile_else_with_the_smallest() -> N
     ],
 )
 def test_what_cannot_run_here_is_never_chosen(change: dict[str, Any]) -> None:
-    """Too large, of unknown need, for two boxes, refused, or elsewhere."""
     found = state(summary("a", **change))
     assert first_profile(found) is None
     assert proposal(found, SetupStep.MODEL).outlook is StepOutlook.NOTHING
@@ -106,7 +103,6 @@ def test_setup_and_the_dashboard_say_the_same_of_what_fits() -> None:
 
 
 def test_a_server_that_runs_is_attached_once() -> None:
-    """Each of its models gets a profile; those that exist are left alone."""
     names = [file for file, _ in attached_profiles([OLLAMA])]
     assert names == ["qwen3-8b.yaml", "tiny.yaml"]
     found = Discovered(servers=(OLLAMA,))
@@ -156,7 +152,6 @@ def test_containers_without_a_server_are_named() -> None:
 
 
 def test_a_configuration_is_imported_once() -> None:
-    """Sparkrun's makes sources a proposal; without it they are only offered."""
     files = (FoundFile("llama-swap", "/x/config.yaml"), FoundFile("sparkrun", "/x/registries.yaml"))
     found = state(discovered=Discovered(files=files))
     assert proposal(found, SetupStep.IMPORT).outlook is StepOutlook.PROPOSED
@@ -182,7 +177,6 @@ def test_only_clients_that_are_not_set_up_are_proposed() -> None:
 
 @pytest.mark.parametrize(("model", "name"), [("org/Qwen3:8b", "qwen3-8b"), ("a b.C", "a-b.c"), ("///", "attached")])
 def test_a_model_s_name_becomes_a_profile_s(model: str, name: str) -> None:
-    """Small letters, digits, dots and dashes."""
     assert plain_name(model) == name
 
 

@@ -20,7 +20,6 @@ def sample(at: float, ttft: float | None = 1.0, degrees: float = 60.0) -> Sample
 
 
 def test_a_limit_alerts_once_it_was_passed_for_its_time_and_ends_with_the_figure() -> None:
-    """Of the profiles that it names; a break begins the time anew."""
     watch = AlertWatch()
     seen = [(at, ttft) for at, ttft in ((0, 6.0), (5, 4.0), (6, 6.0), (15, 7.0), (16, 8.0), (20, None), (21, 9.0))]
     active = [watch.observe(sample(at, ttft), (SLOW,)) for at, ttft in seen]

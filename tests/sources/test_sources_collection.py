@@ -29,7 +29,6 @@ def test_sources_that_are_added_at_the_same_time_lose_none() -> None:
 
 
 def test_hidden_files_and_other_folders_are_no_candidates() -> None:
-    """With folders, only what lies in them."""
     paths = ["a.yaml", "one/b.yml", ".github/c.yaml", "one/.d.yaml", "one/e.sh", "oneself/f.yaml"]
     assert sources.candidate_paths(paths, ()) == ["a.yaml", "one/b.yml", "oneself/f.yaml"]
     assert sources.candidate_paths(paths, ("one/",)) == ["one/b.yml"]
@@ -52,7 +51,6 @@ def test_five_thousand_files_of_one_stem_have_names_of_their_own() -> None:
 
 
 def test_recipes_and_own_profiles_are_told_from_other_files() -> None:
-    """A workflow, a benchmark profile and a broken recipe; the broken one keeps its name."""
     found = sources.read_entries(
         "src",
         {
@@ -74,7 +72,6 @@ def test_recipes_and_own_profiles_are_told_from_other_files() -> None:
 
 
 def test_every_word_of_a_search_must_occur() -> None:
-    """In any case, in the name, model, path or description."""
     found = sources.read_entries("src", {"r/one.yaml": RECIPE, "r/two.yaml": RECIPE.replace("alpha", "beta")})
     assert [one.name for one in sources.matching(found, ["ORG", "beta"])] == ["two"]
     assert [one.name for one in sources.matching(found, ["src"])] == ["one", "two"]
