@@ -40,7 +40,7 @@ def home() -> None:
         status()
         return
     print_opening(OPENING)
-    from sparkdash.cli.start import open_dashboard
+    from sparkdash.cli.dashboard import open_dashboard
 
     open_dashboard()
 
