@@ -46,7 +46,6 @@ class HookEvent(Frozen):
     host: str
     profile: str | None = None
     text: str
-    """Sentence for people."""
     details: dict[str, Any] = {}
 
 

@@ -52,7 +52,6 @@ class Key(Frozen):
     models: tuple[str, ...] = ()
     """Names of profiles, families or aliases, `*` allowed; all models if empty."""
     requests_per_minute: int | None = Field(default=None, ge=1)
-    """Limit of requests in any 60 seconds."""
     tokens_per_day: int | None = Field(default=None, ge=1)
     """Limit of prompt and completion tokens per day of UTC, by the engines' own counts."""
     batch: bool = False

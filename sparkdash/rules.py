@@ -27,13 +27,11 @@ FLAG_EVIDENCE = (
     "read in the sources of vLLM 0.11 to 0.32, SGLang 0.5.3 to 0.5.23, llama.cpp b5640 to v0.5.0, TensorRT-LLM 1.3"
 )
 UNKNOWN = "unknown-flag"
-"""Name of the rule about flags that the table lacks."""
 FOREIGN = re.compile(r"(?:^|[-_./:])(?:amd64|x86[-_]64)(?:$|[-_./:])", re.IGNORECASE)
 """An image reference that names the other architecture; a Spark is arm64."""
 MOVING = ("latest", "nightly", "main", "dev")
 """Tags that move from image to image, also as the last part of a tag."""
 RUNTIME_FLAGS = ("device", "gpus", "hooks-dir", "privileged", "network", "security-opt", "ulimit")
-"""Flags of podman and docker that no engine has."""
 SOCKETS = {"NCCL_IB_DISABLE": "1", "NCCL_NET": "socket"}
 """Values, in small letters, by which NCCL leaves RDMA unused."""
 

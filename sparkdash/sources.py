@@ -190,7 +190,6 @@ class Entry:
     model: str | None = None
     about: str | None = None
     nodes: int | None = None
-    """Boxes that it needs, if it says so."""
     own: bool = False
     """Whether it is a profile of sparkdash, which needs no conversion."""
 
@@ -288,7 +287,6 @@ def _nodes(value: object) -> int | None:
 
 
 FETCH_S = 600.0
-"""Longest fetch in seconds."""
 READ_S = 60.0
 MAX_FILE_BYTES = 1_000_000
 """Larger files are no recipes and are not read."""
@@ -493,7 +491,6 @@ class RecipeChange:
     """added, removed or changed."""
     path: str
     diff: tuple[str, ...]
-    """Lines of a unified diff; () unless changed."""
 
 
 def entries(source: Source) -> list[Entry]:

@@ -53,7 +53,6 @@ class PlannedSpan:
     attributes: Mapping[str, Value] = field(default_factory=dict)
     children: tuple[PlannedSpan, ...] = ()
     error: str | None = None
-    """Description of a failure; None for a success."""
     traceparent: str | None = None
     """Span of the client above it; its flag says whether the trace is recorded."""
 
@@ -135,7 +134,6 @@ class RequestTracer:
         self._writer = _writer(publish) if traces_wanted() else None
         self._thread = ThreadPoolExecutor(1, "traces")
         self._waiting = 0
-        """Requests that the thread has not taken yet."""
 
     def record(self, request: Request) -> None:
         """Trace an ended request, in a thread: the SDK takes a quarter of a millisecond for its spans."""

@@ -54,7 +54,6 @@ class Setting(ApiAnswer):
 
     name: str
     value: str
-    """Value in force."""
     default: str
     meaning: str
     given: bool = False
@@ -73,9 +72,7 @@ class SettingList(ApiAnswer):
     file: str
     settings: tuple[Setting, ...]
     pinned: tuple[str, ...] = ()
-    """Profiles and families that stay until a person stops them."""
     preload: tuple[str, ...] = ()
-    """Profiles that the daemon loads when it starts."""
 
 
 class SuiteLine(ApiAnswer):
@@ -110,7 +107,6 @@ class BenchPlan(ApiAnswer):
     order: tuple[str, ...]
     """Arm of each launch that is left, in order. Each new run draws its own."""
     cells: int
-    """Cells of the suite."""
     gaps: int
     """Cells that are left to measure, over all launches."""
     expected_s: float | None
@@ -118,7 +114,6 @@ class BenchPlan(ApiAnswer):
     resumes: str | None = None
     """Stopped run with the same question, which goes on; None: a new run."""
     stops: tuple[str, ...] = ()
-    """Engines that stop for the run."""
     simulated: bool = False
     suites: tuple[SuiteLine, ...] = ()
     begun: bool = False

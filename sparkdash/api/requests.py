@@ -13,11 +13,8 @@ from sparkdash.limits import COUNT, PRINTABLE, WORD
 Cause = Literal["user", "bench"]
 """Party for which a profile is brought up."""
 POINTS = 300
-"""Buckets of a series, unless asked for otherwise."""
 STATUS = r"^(done|failed|gone|[1-5][0-9]{2})$"
-"""Pattern of a past request's end: how it ended, or its HTTP status."""
 BenchModeName = Literal["screen", "standard", "careful"]
-"""Amount of measuring of a run, as `sparkdash ab --mode` takes it."""
 SUITE_NAME = r"^[a-z0-9][a-z0-9_-]{0,63}$"
 """Names of suites. A path is no name: a caller must not choose a file of the box."""
 
@@ -152,7 +149,6 @@ class LeaseBody(ApiRequest):
     """Name that waiting clients are told."""
     token: str | None = None
     expected_s: float | None = Field(default=None, ge=0, le=COUNT, allow_inf_nan=False)
-    """Seconds for which the lease is still needed."""
     measuring: Measuring | None = None
     """Progress for the screens; without it they keep what they show."""
     shares: bool = False
@@ -218,7 +214,6 @@ class StartRunBody(ApiRequest):
     """A/B run of marked profiles. `begin: false` only plans it."""
 
     profiles: list[str] = Field(min_length=1, max_length=26)
-    """Profiles; the first is the baseline."""
     suite: str = Field(default="smoke", pattern=SUITE_NAME)
     mode: BenchModeName = "standard"
     reps: int | None = Field(default=None, ge=1, le=1000)

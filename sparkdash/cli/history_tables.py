@@ -75,13 +75,11 @@ class HistoryTable:
     rows: list[tuple[str, ...]]
     align: str
     least: tuple[str, ...]
-    """Columns that a narrow terminal omits, in this order."""
     raw_head: tuple[str, ...]
     raw_rows: list[tuple[object, ...]]
     nothing: str
     foot: str = ""
     wraps: bool = False
-    """Whether the last column has sentences."""
 
     def text(self, columns: int) -> str:
         if not self.rows:

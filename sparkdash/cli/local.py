@@ -91,7 +91,6 @@ class EngineCommand(NamedTuple):
     argv: list[str]
     shell: str
     cannot_run: str | None
-    """Reason why the profile cannot run; None if it can."""
     nodes: list[dict[str, object]] = []
     """`node`, `argv` and `shell` of each node, the serving one first; empty for this box alone."""
 

@@ -23,7 +23,6 @@ COMPLETIONS = {
     "zsh": "zsh/site-functions/_sparkdash",
     "fish": "fish/vendor_completions.d/sparkdash.fish",
 }
-"""File of each shell below `share/`, where it looks by itself."""
 
 _FILES = (
     ("~/.config/sparkdash/config.toml", "settings"),

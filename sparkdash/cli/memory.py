@@ -28,12 +28,10 @@ if TYPE_CHECKING:
 
 SMALL = 16 * MIB
 HIDDEN = 256 * MIB
-"""Hidden memory from which a note is printed."""
 NAMED, NAMED_COUNT = GIB, 4
 HEAD = ("held", "by", "kind", "user", "procs", "gpu", "swap", "what", "to free it")
 ALIGN = "><<<>>><<"
 DROPPED = ("what", "swap", "user", "procs", "gpu", "kind")
-"""Columns that a narrow terminal omits, in this order. Empty columns are never shown."""
 
 
 def memory(

@@ -33,7 +33,6 @@ class ServiceAction(StrEnum):
 
 
 SHOWN = ("LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts", "StatusText")
-"""Properties of the unit that `status` reads from systemd."""
 
 
 def service(

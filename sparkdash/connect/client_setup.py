@@ -78,7 +78,6 @@ class FileChange:
 
     path: Path
     old: str | None
-    """Content before; None when the file does not exist."""
     new: str
 
     @property

@@ -11,7 +11,6 @@ LONG_S = 1800
 """Time-out for clients in seconds: a large model loads in up to 15 minutes, and may have to wait for its turn."""
 LONG_MS = LONG_S * 1000
 MASK = "YOUR_SPARKDASH_KEY"
-"""Text printed in place of a key."""
 VARIABLE = "SPARKDASH_KEY"
 ASSUMED_CONTEXT = 32768
 """Tokens assumed for a profile of unknown context. A client told too little compacts early; one told too much fails."""
@@ -135,7 +134,6 @@ class Setup:
     launch: Launch | None = None
     """Command line of the client; None where it takes its gateway from files only."""
     notes: tuple[str, ...] = ()
-    """Notes on the client's time-outs and habits."""
 
 
 @dataclass(frozen=True, slots=True)

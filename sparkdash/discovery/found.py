@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 LLAMA_SWAP, SPARKRUN = "llama-swap", "sparkrun"
-"""Programs whose configuration is looked for."""
 
 
 class SetupStep(StrEnum):

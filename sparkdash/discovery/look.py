@@ -99,7 +99,6 @@ PORTS = {
 }
 """Default ports of programs that serve models, with the program."""
 PATIENCE_S = 1.5
-"""Longest wait for one server's list of models, in seconds."""
 MOST_MODELS = 20
 OLLAMA_PATH = "/api/tags"
 """Ollama's own list, which says what each model can do and whether it runs elsewhere."""

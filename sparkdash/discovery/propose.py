@@ -78,26 +78,19 @@ class BoxState:
     stock: Mapping[str, ProfileStock]
     box_bytes: int | None = None
     reserve_bytes: int = 0
-    """Memory that no engine may use."""
     running: str | None = None
-    """Profile that answers now."""
     without_text: Collection[str] = ()
     """Profiles that write no text: speech, embeddings, pictures. None of them gives a first token."""
     simulated: bool = False
-    """Whether the daemon that answers simulates its engines."""
     own_files: Collection[str] = ()
-    """Names of files in the owner's profile folder."""
     origins: Collection[str] = ()
-    """Names of the files that the owner's profiles were imported from."""
     sources: Collection[str] = ()
     service: bool | None = False
     """Whether the service is installed; None: this box has no user manager of systemd."""
     clients: Mapping[str, bool] = field(default_factory=dict)
     """Clients found here; whether each is set up."""
     problems: Sequence[str] = ()
-    """Findings of the doctor that keep engines from running."""
     chosen: str | None = None
-    """Profile that the owner named."""
 
 
 def propose(state: BoxState, *, attaches: bool = False) -> tuple[StepProposal, ...]:

@@ -37,7 +37,7 @@ from sparkdash.domain.engine import EngineState
 from sparkdash.domain.profile import ProfileSummary
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import AdmissionError, SparkdashError, UpstreamError
-from sparkdash.units import GIB
+from sparkdash.units import GIB, counted
 
 
 async def restore_box(client: AsyncClient, before: Snapshot, measured: Collection[str]) -> None:
@@ -238,7 +238,7 @@ def run_to_resume(run: Run, profiles: Mapping[str, ProfileSummary], *, fresh: bo
         missing = len(run_folder.read_results(place).gaps())
         why = "" if fresh else f" It differs in {_differences(other, run)}, so this begins a new run."
         progress.print_wrapped(
-            f"{place.name} measures the same profiles and is unfinished: {progress.cell_count(missing)} missing.{why} "
+            f"{place.name} measures the same profiles and is unfinished: {counted(missing, 'cell')} missing.{why} "
             f"Complete it: sparkdash bench resume {place.name}"
         )
     return None
@@ -408,7 +408,7 @@ def _confirm(*, managed: bool) -> None:
 def _print_gaps(results: Results) -> None:
     if missing := results.gaps():
         verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
-        what = f"{progress.cell_count(len(missing))} {verb} missing; run the same command again to measure {them}."
+        what = f"{counted(len(missing), 'cell')} {verb} missing; run the same command again to measure {them}."
         progress.print_wrapped(f"{what} See `sparkdash bench show`.")
 
 

@@ -19,7 +19,7 @@ from sparkdash.cli.output import LiveLine, print_note, terminal_width
 from sparkdash.domain.event import Measuring
 from sparkdash.domain.state import Snapshot
 from sparkdash.errors import ProfileError
-from sparkdash.units import duration
+from sparkdash.units import counted, duration
 
 
 def plan_document(
@@ -60,9 +60,6 @@ def _suites(mode: Mode) -> tuple[SuiteLine, ...]:
     return tuple(found)
 
 
-BAR = 20
-
-
 def arm_letters(names: Iterable[str]) -> dict[str, str]:
     """Assign each name a mark: A to Z, then AA, AB and so on."""
     marks = ("".join(each) for size in itertools.count(1) for each in itertools.product(ascii_uppercase, repeat=size))
@@ -77,7 +74,9 @@ def print_plan(
     world: Snapshot | None,
 ) -> None:
     run, gaps = results.run, results.gaps()
-    print_wrapped(f"{suite.suite} v{suite.version} ({suite.hash[:10]}): {cell_count(len(run.cells))}. {suite.about}")
+    print_wrapped(
+        f"{suite.suite} v{suite.version} ({suite.hash[:10]}): {counted(len(run.cells), 'cell')}. {suite.about}"
+    )
     if run.corpus is not None:
         print_wrapped(f"Prompts are cut from the corpus {run.corpus.text}.")
     letters = arm_letters(arm.name for arm in run.arms)
@@ -87,7 +86,7 @@ def print_plan(
         print_wrapped(f"  {letters[arm.name]}  {arm.name}{note}")
     launches = run_plan.launches_left(results)
     order = " ".join(letters[run.order[index].arm] for index in launches)
-    print_wrapped(f"  {order}: {_launch_count(len(launches), run)}; {cell_count(len(gaps))} to measure")
+    print_wrapped(f"  {order}: {_launch_count(len(launches), run)}; {counted(len(gaps), 'cell')} to measure")
     if run.mode is not Mode.SCREEN and len(set(order.split())) > 1 and not results.launches:
         print_wrapped("  Each new run draws its own order, so no drift of the box keeps time with it.")
     if world is not None and _has_few_prompts(run, world):
@@ -151,10 +150,6 @@ def print_waiting(why: str) -> None:
     print_wrapped(f"{why} Waiting for it, {LAPSE_S:.0f} s at most.")
 
 
-def cell_count(count: int) -> str:
-    return f"{count} cell{'' if count == 1 else 's'}"
-
-
 class RunProgress:
     """Progress of a run: on one terminal line, and as the daemon shows it on its screens."""
 
@@ -186,9 +181,9 @@ class RunProgress:
         if step.doing == "launching" and step.world and step.world.swap:
             swap = step.world.swap
             what = f"{swap.phase.value} {swap.target or ''}".strip()
-        filled = round(step.share * BAR)
+        filled = round(step.share * 20)
         left = f"  about {duration(step.left_s)} left" if step.left_s else ""
-        bar = f"[{'#' * filled}{'-' * (BAR - filled)}] {100 * step.share:.0f} %"
+        bar = f"[{'#' * filled}{'-' * (20 - filled)}] {100 * step.share:.0f} %"
         self._line.draw(f"{bar}{left}  {where}  {what}  {self._rate}", f"{where}: {what}")  # cut from the right
 
     def clear(self) -> None:

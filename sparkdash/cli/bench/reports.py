@@ -72,7 +72,6 @@ def _row(found: Results) -> tuple[str, ...]:
 
 
 MATH = "math"
-"""Suite whose right answers a matrix shows."""
 LayoutName = Annotated[
     str | None,
     typer.Option(

@@ -17,7 +17,6 @@ from sparkdash.engines.registry import adapter_of
 from sparkdash.units import DASH, gib, number, percent, tokens
 
 LABEL = 16
-"""Width of the label column, after two spaces."""
 TERM = 13
 SIZE = 10
 

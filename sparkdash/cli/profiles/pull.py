@@ -66,7 +66,6 @@ class PullJob:
     weights: bool
     as_json: bool
     world: Snapshot | None
-    """State of the daemon; None where none answers."""
 
 
 def _look(order: PullJob) -> None:
