@@ -27,7 +27,6 @@ NO_TAG = "latest"
 FAMILIES = 12
 """Number of families named when no name is near: the hint must fit into a chat client's error."""
 
-
 LONGEST = 1000
 """Characters of a problem's text: a name of 100 KB would be in every snapshot."""
 

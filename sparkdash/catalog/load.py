@@ -260,7 +260,6 @@ Clock = Callable[[], float]
 Stamp = tuple[int, int, int]
 """Time of change (ns), size, inode: an editor that replaces a file within the clock's grain still changes one."""
 
-
 QUIET_S = 0.5
 """Files that changed more recently are not read yet: an editor that writes in place cuts them off for a moment."""
 

@@ -12,47 +12,32 @@ from pydantic_core import ErrorDetails
 from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.document import Document, KeyPath
 from sparkdash.catalog.yaml12 import WrittenFloat
-from sparkdash.domain.profile import (
-    Ability,
-    EngineKind,
-    FixName,
-    LogFailure,
-    LogStage,
-    MemoryNeed,
-    ModelRef,
-    Mount,
-    Profile,
-    Published,
-    ServerKind,
-    ServerMetrics,
-    ServerSpec,
-    SimSpec,
-    SimSpeed,
-)
+from sparkdash.domain import profile as models
+from sparkdash.domain.profile import Profile
 from sparkdash.domain.request import ServerRoute
 from sparkdash.redaction import is_secret_variable, masked, masked_values
 
 PARTS: Mapping[KeyPath, type[BaseModel]] = {
-    ("models", "*"): ModelRef,
-    ("memory",): MemoryNeed,
-    ("published", "*"): Published,
-    ("mounts", "*"): Mount,
-    ("sim",): SimSpec,
-    ("sim", "speeds", "*"): SimSpeed,
-    ("server",): ServerSpec,
-    ("server", "metrics"): ServerMetrics,
-    ("server", "log", "*"): LogStage,
-    ("server", "failures", "*"): LogFailure,
+    ("models", "*"): models.ModelRef,
+    ("memory",): models.MemoryNeed,
+    ("published", "*"): models.Published,
+    ("mounts", "*"): models.Mount,
+    ("sim",): models.SimSpec,
+    ("sim", "speeds", "*"): models.SimSpeed,
+    ("server",): models.ServerSpec,
+    ("server", "metrics"): models.ServerMetrics,
+    ("server", "log", "*"): models.LogStage,
+    ("server", "failures", "*"): models.LogFailure,
 }
 _SHAPES: Mapping[type[BaseModel], str] = {
-    ModelRef: "Write {path: /folder} or {hf: owner/name}, with `revision` beside hf to pin it.",
-    Mount: "Write {source: /on/this/box, target: /in/the/container}.",
+    models.ModelRef: "Write {path: /folder} or {hf: owner/name}, with `revision` beside hf to pin it.",
+    models.Mount: "Write {source: /on/this/box, target: /in/the/container}.",
 }
 _ENUMS: Mapping[KeyPath, type[StrEnum]] = {
-    ("engine",): EngineKind,
-    ("can", "*"): Ability,
-    ("mends_off", "*"): FixName,
-    ("server", "kind"): ServerKind,
+    ("engine",): models.EngineKind,
+    ("can", "*"): models.Ability,
+    ("mends_off", "*"): models.FixName,
+    ("server", "kind"): models.ServerKind,
     ("server", "routes", "*"): ServerRoute,
     ("server", "ready_by"): ServerRoute,
 }
@@ -67,7 +52,6 @@ _WANTED = {
 """Words after "must be", by pydantic's name of the error."""
 _UNION = {"bool", "int", "float", "str"}
 _KEY = "[key]"
-
 
 MOST_PROBLEMS = 50
 """Problems of one file that are told; each takes a search for what was meant."""

@@ -300,7 +300,6 @@ SILENT_S = 5.0
 TOTALS = (Metric.DECODE, Metric.PREFILL, Metric.RUNNING, Metric.WAITING)
 """Figures of engines that a box has too: their sums."""
 
-
 _BOX = (
     ("memory_total_bytes", "memory", "bytes", "memory of the box"),
     ("memory_available_bytes", "available", "bytes", "memory that programs can still get, as the kernel counts it"),

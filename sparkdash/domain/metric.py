@@ -200,7 +200,6 @@ METRICS: dict[Metric, MetricInfo] = {
     ),
 }
 
-
 _BY_GATEWAY = {
     Metric.DECODE: "decode_tok_s",
     Metric.DECODE_EACH: "decode_each_tok_s",
@@ -210,7 +209,6 @@ _BY_GATEWAY = {
     Metric.TTFT_P95: "ttft_p95_s",
 }
 """Fields of GatewayFigures that stand in for an engine's own figures."""
-
 
 STALE_S = 3.0
 """Seconds after which a figure is old: three missed ticks."""

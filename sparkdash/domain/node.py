@@ -15,7 +15,6 @@ LOCAL = "local"
 NODE_NAME = r"^[a-z0-9][a-z0-9-]{0,30}$"
 """Pattern of a node's name."""
 
-
 RANK_ARGS = frozenset(
     {"nnodes", "node-rank", "headless", "master-addr", "master-port", "dist-init-addr", "nccl-init-addr"}
 )

@@ -28,7 +28,6 @@ _DENSE = 2_000
 """Buckets from which a list adds up sketches quicker than a dict."""
 _SWAPS = sys.byteorder == "big"
 
-
 _NO_QUANTILES = Quantiles()
 
 

@@ -6,30 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+from sparkdash.domain import event as facts
 from sparkdash.domain.base import Frozen
 from sparkdash.domain.engine import Engine, EngineState, Incident, Parked, Repairs
-from sparkdash.domain.event import (
-    ActiveAlert,
-    AlertsChanged,
-    DefaultChanged,
-    EngineChanged,
-    Event,
-    GuardChanged,
-    IncidentsChanged,
-    Measuring,
-    MeasuringChanged,
-    NodesChanged,
-    Notice,
-    ParkedChanged,
-    ProfilesChanged,
-    RequestChanged,
-    SampleTaken,
-    SwapChanged,
-    ToggleChanged,
-    TrafficChanged,
-    UnadoptedChanged,
-    Withheld,
-)
+from sparkdash.domain.event import ActiveAlert, Event, Measuring, Notice, RequestChanged, SampleTaken
 from sparkdash.domain.memory import Guard
 from sparkdash.domain.metric import Metric, Sample
 from sparkdash.domain.node import NodeState
@@ -112,17 +92,17 @@ RECENT_NOTICES = 50
 OPEN = frozenset({RequestState.WAITING, RequestState.PREFILL, RequestState.STREAMING})
 
 Assigned = (
-    ProfilesChanged
-    | ToggleChanged
-    | TrafficChanged
-    | GuardChanged
-    | ParkedChanged
-    | UnadoptedChanged
-    | IncidentsChanged
-    | MeasuringChanged
-    | NodesChanged
-    | DefaultChanged
-    | AlertsChanged
+    facts.ProfilesChanged
+    | facts.ToggleChanged
+    | facts.TrafficChanged
+    | facts.GuardChanged
+    | facts.ParkedChanged
+    | facts.UnadoptedChanged
+    | facts.IncidentsChanged
+    | facts.MeasuringChanged
+    | facts.NodesChanged
+    | facts.DefaultChanged
+    | facts.AlertsChanged
 )
 """Facts whose values replace whole fields of the snapshot."""
 
@@ -218,15 +198,15 @@ def apply(snapshot: Snapshot, event: Event) -> Snapshot:
 
 def _changed(snapshot: Snapshot, event: Event) -> Snapshot:
     match event.fact:
-        case EngineChanged(engine=engine):
+        case facts.EngineChanged(engine=engine):
             return _engine(snapshot, engine)
-        case SwapChanged(swap=swap):
+        case facts.SwapChanged(swap=swap):
             return _swap(snapshot, swap)
         case RequestChanged(request=request):
             return _requests(snapshot, (request,))
         case SampleTaken(sample=sample):
             return snapshot.replace(sample=sample, figures=count_sample(snapshot.figures, sample))
-        case Withheld():
+        case facts.Withheld():
             return snapshot
         case Notice() as notice:
             dated = notice.replace(at=event.at)
@@ -237,27 +217,27 @@ def _changed(snapshot: Snapshot, event: Event) -> Snapshot:
 
 def _assigned(snapshot: Snapshot, fact: Assigned) -> Snapshot:
     match fact:
-        case ProfilesChanged(profiles=profiles, problems=problems):
+        case facts.ProfilesChanged(profiles=profiles, problems=problems):
             return snapshot.replace(profiles=profiles, problems=problems)
-        case ToggleChanged(a=a, b=b):
+        case facts.ToggleChanged(a=a, b=b):
             return snapshot.replace(toggle_a=a, toggle_b=b)
-        case TrafficChanged(on=on):
+        case facts.TrafficChanged(on=on):
             return snapshot.replace(traffic=on)
-        case GuardChanged(guard=guard):
+        case facts.GuardChanged(guard=guard):
             return snapshot.replace(guard=guard)
-        case ParkedChanged(parked=parked):
+        case facts.ParkedChanged(parked=parked):
             return snapshot.replace(parked=parked)
-        case UnadoptedChanged(profiles=unadopted):
+        case facts.UnadoptedChanged(profiles=unadopted):
             return snapshot.replace(unadopted=unadopted)
-        case IncidentsChanged(incidents=incidents, repairs=repairs):
+        case facts.IncidentsChanged(incidents=incidents, repairs=repairs):
             return snapshot.replace(incidents=incidents, repairs=repairs)
-        case MeasuringChanged(measuring=measuring):
+        case facts.MeasuringChanged(measuring=measuring):
             return snapshot.replace(measuring=measuring)
-        case NodesChanged(nodes=nodes):
+        case facts.NodesChanged(nodes=nodes):
             return snapshot.replace(nodes=nodes)
-        case DefaultChanged(default=default):
+        case facts.DefaultChanged(default=default):
             return snapshot.replace(default=default)
-        case AlertsChanged(alerts=alerts):
+        case facts.AlertsChanged(alerts=alerts):
             return snapshot.replace(alerts=alerts)
 
 

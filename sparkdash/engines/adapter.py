@@ -22,15 +22,7 @@ from sparkdash.engines.argv import NO_LISTS, ListArgs, version_of
 from sparkdash.engines.containers import LaunchContext, is_own_program, program
 from sparkdash.engines.flag_table import FlagSource
 from sparkdash.engines.probes import MetricNames, Probes
-from sparkdash.engines.proposal import (
-    KnownImage,
-    KvCachePlan,
-    MemoryBudget,
-    OwnerChoices,
-    Proposal,
-    begin_proposal,
-    plan_cache,
-)
+from sparkdash.engines.proposal import KnownImage, KvCachePlan, MemoryBudget, OwnerChoices, Proposal, plan_cache
 from sparkdash.engines.rule import Rule
 from sparkdash.engines.start_stages import Lever
 
@@ -253,7 +245,7 @@ class EngineAdapter:
     def propose(
         self, name: str, model: dict[str, str], facts: WeightFacts, box: MemoryBudget, choices: OwnerChoices
     ) -> Proposal:
-        proposal = begin_proposal(name, self.kind.value, facts)
+        proposal = Proposal.begin(name, self.kind.value, facts)
         proposal.take_image(self.known_image, choices)
         proposal.profile["models"] = {"target": model}
         self.propose_flags(proposal, facts, plan_cache(facts, box, choices), box)

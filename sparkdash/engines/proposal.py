@@ -60,6 +60,11 @@ class KvCachePlan(NamedTuple):
     bytes: int
     why: str
 
+    def size_reason(self, facts: WeightFacts) -> str:
+        each = facts.kv_bytes_per_token(_bits(facts))
+        per = f"{each / 1024:.0f} KiB a token" if each else "states alone"
+        return f"{tokens(self.held)} tokens, {per}, and 15 % for padded blocks. The rest stays free for another engine."
+
 
 @dataclass(slots=True)
 class Proposal:
@@ -67,6 +72,13 @@ class Proposal:
 
     profile: dict[str, Any]
     reasons: dict[Path, str] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, name: str, engine: str, facts: WeightFacts) -> Proposal:
+        about = facts.architecture or "a model"
+        if facts.quantization:
+            about += f" in {facts.quantization}"
+        return cls({"profile": name, "about": about, "engine": engine})
 
     def arg(self, name: str, value: Any, why: str) -> None:
         self.profile.setdefault("args", {})[name] = value
@@ -84,13 +96,6 @@ class Proposal:
         if known is not None:
             self.profile["image"] = known.name
             self.reasons["image",] = known.why
-
-
-def begin_proposal(name: str, engine: str, facts: WeightFacts) -> Proposal:
-    about = facts.architecture or "a model"
-    if facts.quantization:
-        about += f" in {facts.quantization}"
-    return Proposal({"profile": name, "about": about, "engine": engine})
 
 
 def plan_cache(facts: WeightFacts, box: MemoryBudget, choices: OwnerChoices) -> KvCachePlan | None:
@@ -113,13 +118,6 @@ def _halved(facts: WeightFacts, context: int, budget: int) -> int:
     while context > SHORTEST and _cache_bytes(facts, context) > budget:
         context //= 2
     return context
-
-
-def cache_reason(facts: WeightFacts, cache: KvCachePlan) -> str:
-    """Say how the size of the cache comes about."""
-    each = facts.kv_bytes_per_token(_bits(facts))
-    per = f"{each / 1024:.0f} KiB a token" if each else "states alone"
-    return f"{tokens(cache.held)} tokens, {per}, and 15 % for padded blocks. The rest stays free for another engine."
 
 
 def _cache_bytes(facts: WeightFacts, held: int) -> int:

@@ -30,7 +30,6 @@ BITS = {
     "C64": 64,
 }  # fmt: skip
 
-
 _DTYPE = re.compile(r"[A-Z0-9_]{1,20}")
 
 

@@ -39,7 +39,6 @@ _WHY = {
     "init": "every engine ends on SIGTERM by itself",
 }
 
-
 _OF_GPU = {"resources", "reservations", "devices", "driver", "count", "capabilities", "device_ids", "options"}
 
 

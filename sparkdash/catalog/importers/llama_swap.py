@@ -7,18 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from sparkdash.catalog.importers import podman_line
+from sparkdash.catalog.importers import podman_line, values
 from sparkdash.catalog.importers.shell import parse_commands, without_comments
-from sparkdash.catalog.importers.values import (
-    Imported,
-    ImportNotes,
-    aliases,
-    fill_variables,
-    import_refused,
-    is_shallow,
-    parse_bounded_yaml,
-    profile_name,
-)
+from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused
 from sparkdash.domain.profile import MODE
 from sparkdash.errors import ProfileError
 
@@ -29,11 +20,11 @@ def add_filters(made: dict[str, Any], model: str, filters: Any, notes: ImportNot
     """Add the model's filters: set and stripped parameters, and a mode for each id of `setParamsByID`."""
     for key, value in filters.items() if isinstance(filters, dict) else ():
         what = f"models.{model}.filters.{key}"
-        if key == "setParams" and isinstance(value, dict) and is_shallow(value):
+        if key == "setParams" and isinstance(value, dict) and values.is_shallow(value):
             made["request_set"] = {str(name): item for name, item in value.items()}
         elif key in ("stripParams", "strip_params") and isinstance(value, str):
             made["request_strip"] = [name for name in map(str.strip, value.split(",")) if name and name != "model"]
-        elif key == "setParamsByID" and isinstance(value, dict) and is_shallow(value):
+        elif key == "setParamsByID" and isinstance(value, dict) and values.is_shallow(value):
             _add_modes(made, model, value, what, notes)
         else:
             notes.unknown(what)
@@ -65,7 +56,7 @@ def _peer_models(peers: Any, notes: ImportNotes) -> Iterator[dict[str, Any]]:
             notes.unknown(f"peers.{peer}.{key}")
         key_env = _key_variable(str(peer), body.get("apiKey"), notes)
         for model in models:
-            own = profile_name(f"{peer}-{model}") or "imported"
+            own = values.profile_name(f"{peer}-{model}") or "imported"
             made = {"profile": own, "engine": "remote", "url": _with_version(url), "model_id": str(model)}
             yield made | ({"key_env": key_env} if key_env else {}) | {"serves": [f"{peer}/{model}"]}
 
@@ -222,7 +213,7 @@ _WHY = {
 
 def import_llama_swap(text: str, name: str | None = None) -> Imported:
     """Import every model whose command starts a known engine. Raises ProfileError: none could be read."""
-    data, notes = parse_bounded_yaml(text), ImportNotes()
+    data, notes = values.parse_bounded_yaml(text), ImportNotes()
     models = data.get("models")
     if not isinstance(models, dict) or not models:
         raise import_refused("The configuration has no `models`.")
@@ -268,7 +259,7 @@ def _macros(given: Any, known: dict[str, str], notes: ImportNotes) -> dict[str, 
 
 
 def _fill(text: str, macros: dict[str, str], notes: ImportNotes) -> str:
-    made = fill_variables(_MACRO, text, macros)
+    made = values.fill_variables(_MACRO, text, macros)
     if len(made) > _MAX_CMD:
         raise import_refused("The macros of the configuration make a command longer than any real one.")
     for hit in _MACRO.finditer(made):
@@ -294,7 +285,7 @@ def _import_cmd(model: str, cmd: str, notes: ImportNotes) -> dict[str, Any] | No
     try:
         # a YAML block has a line per flag, without the shell's continuations
         commands = parse_commands(" ".join(cmd.splitlines()).replace("\\ ", " "), notes, is_joined=True)
-        own, made = profile_name(model) or None, None
+        own, made = values.profile_name(model) or None, None
         if commands:
             made = podman_line.import_command(commands[0], notes, own, any_server=True)
     except ProfileError as error:
@@ -313,7 +304,7 @@ def _dress(made: dict[str, Any], model: str, body: dict[str, Any], notes: Import
         made = {"profile": made["profile"], "about": " ".join(about.split())} | made
     extra = body.get("aliases")
     names = [model, *(str(one) for one in extra if isinstance(one, str | int))] if isinstance(extra, list) else [model]
-    made["serves"] = aliases([*names, *made.get("serves", [])], made["profile"], notes)
+    made["serves"] = values.aliases([*names, *made.get("serves", [])], made["profile"], notes)
     env = body.get("env")
     for one in env if isinstance(env, list) else ():
         name, equals, value = str(one).partition("=")

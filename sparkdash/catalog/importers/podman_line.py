@@ -8,20 +8,11 @@ from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Any
 
-from sparkdash.catalog.importers import engine_line
+from sparkdash.catalog.importers import engine_line, values
 from sparkdash.catalog.importers.any_server import known_container, read_any_server
 from sparkdash.catalog.importers.engine_line import EnginePart
 from sparkdash.catalog.importers.shell import Command, parse_commands
-from sparkdash.catalog.importers.values import (
-    NO_SECRETS,
-    Imported,
-    ImportNotes,
-    aliases,
-    import_refused,
-    in_home,
-    profile_name,
-    typed_value,
-)
+from sparkdash.catalog.importers.values import Imported, ImportNotes, import_refused
 from sparkdash.domain.container import LABEL_PROFILE, LABEL_SERVES
 from sparkdash.engines.nodes import RDMA_DEVICES
 from sparkdash.errors import ProfileError
@@ -141,7 +132,7 @@ def _carry(key: str, value: str, made: dict[str, Any], notes: ImportNotes) -> bo
     elif key == "label":
         _labelled(key, value, made, notes)
     elif key == "entrypoint":  # podman takes a JSON list, or one program
-        listed = typed_value(value)
+        listed = values.typed_value(value)
         made["entrypoint"] = list(map(str, listed)) if isinstance(listed, list) else [value]
     elif key == "shm-size":
         made["shm_size"] = value
@@ -179,7 +170,7 @@ def add_variable(value: str, made: dict[str, Any], notes: ImportNotes) -> None:
         notes.note(f"-e {name}", "taken from the daemon's environment at the start; its value was not looked up")
     elif _VARIABLE.fullmatch(name) and is_secret_variable(name):
         made["env_from"].append(name)
-        notes.dropped(f"-e {name}", NO_SECRETS)
+        notes.dropped(f"-e {name}", values.NO_SECRETS)
     elif equals and name:
         made["env"][name] = text
     else:
@@ -191,7 +182,7 @@ def _mount(key: str, value: str, made: dict[str, Any], notes: ImportNotes) -> No
     if mount is None:
         notes.unknown(f"--{key} {value}", "only a folder of the host at a place in the container is understood")
     elif not mount["target"].startswith(_OWN_PLACE):
-        mount["source"] = in_home(mount["source"])
+        mount["source"] = values.in_home(mount["source"])
         if "$" in mount["source"]:
             notes.note(mount["source"], "a folder with a variable in it; write the real one")
         made["mounts"].append(mount)
@@ -344,7 +335,7 @@ def import_command(
 
 def assemble_profile(engine: EnginePart, container: dict[str, Any], name: str, notes: ImportNotes) -> dict[str, Any]:
     own = _own_name(engine, name)
-    serves = aliases(engine.names, own, notes)
+    serves = values.aliases(engine.names, own, notes)
     mounts = [mount for mount in container.pop("mounts", []) if not _implied(mount, engine.models)]
     if engine.kind != "llamacpp" and container.get("shm_size") == DEFAULT_SHM:
         del container["shm_size"]
@@ -367,7 +358,9 @@ def _own_name(engine: EnginePart, name: str) -> str:
     """Return the given name, else the first served name, else the model's file or repository name."""
     model = engine.models["target"]
     basename = PurePosixPath((model.get("path") or model.get("hf") or "").partition(":")[0]).name
-    return next(filter(None, map(profile_name, (name, *engine.names[:1], basename.removesuffix(".gguf")))), "imported")
+    return next(
+        filter(None, map(values.profile_name, (name, *engine.names[:1], basename.removesuffix(".gguf")))), "imported"
+    )
 
 
 def _implied(mount: dict[str, Any], models: dict[str, dict[str, str]]) -> bool:

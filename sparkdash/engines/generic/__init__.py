@@ -176,5 +176,4 @@ RULES = (
     ),
 )
 
-
 ENGINE = Generic()

@@ -13,21 +13,13 @@ from sparkdash.domain.profile import ArgValue, EngineKind, FixName, Mount, Profi
 from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
+from sparkdash.engines import memory_terms as terms
 from sparkdash.engines.adapter import POOLING, CommandLine, Counting, EngineAdapter, HelpCommand
 from sparkdash.engines.argv import ListArgs, lookup, parse_token_count
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_table import FlagSource, FlagSyntax, KnownFlags
 from sparkdash.engines.logs import Phrase
-from sparkdash.engines.memory_terms import (
-    GGML_BITS,
-    NO_TARGET,
-    TARGET,
-    CacheWidth,
-    Drafting,
-    Facts,
-    cache_term,
-    loaded_terms,
-)
+from sparkdash.engines.memory_terms import Facts
 from sparkdash.engines.probes import MetricNames, Probes
 from sparkdash.engines.proposal import SEQUENCES, KvCachePlan, MemoryBudget, Proposal
 from sparkdash.engines.rule import Hit, Rule, Severity, flag_path
@@ -229,8 +221,8 @@ class LlamaCpp(EngineAdapter):
         """Terms of llama.cpp: all slots share a cache of --ctx-size tokens; 0 is the model's own context."""
         profile = with_variables(profile)
         model = _drafter(profile)
-        yield from loaded_terms(profile, facts, Drafting("mtp", str(model) if model else None))
-        target = facts.get(TARGET, NO_TARGET)
+        yield from terms.loaded_terms(profile, facts, terms.Drafting("mtp", str(model) if model else None))
+        target = facts.get(terms.TARGET, terms.NO_TARGET)
         held, why = parse_token_count(lookup(profile.args, "ctx-size", "c")), "ctx-size"
         if not held and f"{_OF_FLAG}CTX_SIZE" in profile.env_from:
             yield Term(name="kv", source="ctx-size comes from the daemon's environment (LLAMA_ARG_CTX_SIZE)")
@@ -239,7 +231,7 @@ class LlamaCpp(EngineAdapter):
             held, why = target.context, "ctx-size is not given: the model's own context"
         if held:
             step = parse_token_count(lookup(profile.args, "ubatch-size", "ub")) or STEP
-            yield cache_term(profile, facts, held, why, width_of=_cache_width, step=step)
+            yield terms.cache_term(profile, facts, held, why, width_of=_cache_width, step=step)
         else:
             yield Term(name="kv", source="ctx-size is not given, and the model's own context is not known")
 
@@ -308,13 +300,13 @@ def _drafter(profile: Profile) -> ArgValue:
     return lookup(profile.args, "spec-draft-model", "model-draft", "md")
 
 
-def _cache_width(profile: Profile, _target: WeightFacts) -> CacheWidth | None:
+def _cache_width(profile: Profile, _target: WeightFacts) -> terms.CacheWidth | None:
     key, value = _ggml(profile, "cache-type-k", "ctk"), _ggml(profile, "cache-type-v", "ctv")
-    return CacheWidth(key, value) if key and value else None
+    return terms.CacheWidth(key, value) if key and value else None
 
 
 def _ggml(profile: Profile, *flags: str) -> float | None:
-    return GGML_BITS.get(str(lookup(profile.args, *flags) or "f16").lower())
+    return terms.GGML_BITS.get(str(lookup(profile.args, *flags) or "f16").lower())
 
 
 def _unmapped(

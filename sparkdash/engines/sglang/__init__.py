@@ -20,7 +20,7 @@ from sparkdash.engines.flag_table import FlagSource, FlagSyntax
 from sparkdash.engines.logs import Phrase
 from sparkdash.engines.memory_terms import Drafting, Facts, cache_term, loaded_terms, share_term
 from sparkdash.engines.probes import MetricNames, Probes
-from sparkdash.engines.proposal import SEQUENCES, SHARE, KnownImage, KvCachePlan, MemoryBudget, Proposal, cache_reason
+from sparkdash.engines.proposal import SEQUENCES, SHARE, KnownImage, KvCachePlan, MemoryBudget, Proposal
 from sparkdash.engines.rule import Hit, Rule, Severity, flag_path
 from sparkdash.engines.start_stages import Lever
 from sparkdash.units import GIB, MIB
@@ -239,7 +239,7 @@ class Sglang(EngineAdapter):
             proposal.arg("mem-fraction-static", SHARE - 0.05, why)
         else:
             proposal.arg("context-length", cache.context, cache.why)
-            proposal.arg("max-total-tokens", cache.held, cache_reason(facts, cache))
+            proposal.arg("max-total-tokens", cache.held, cache.size_reason(facts))
             share = min(SHARE, ceil(100 * (facts.bytes.total + cache.bytes) / max(1, box.total - box.reserve)) / 100)
             why = "Weights and that cache as a share of what is free at the start, from which SGLang counts."
             proposal.arg("mem-fraction-static", share, why)

@@ -13,30 +13,13 @@ from sparkdash.domain.profile import ApiProtocol, ArgValue, EngineKind, FixName,
 from sparkdash.domain.request import Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
+from sparkdash.engines import memory_terms as terms
 from sparkdash.engines.adapter import NO_FIXES, POOLING, CommandLine, HelpCommand, Prompting
 from sparkdash.engines.argv import lookup, parse_object, parse_share, parse_size, parse_token_count, version_pair
 from sparkdash.engines.containers import LaunchContext
 from sparkdash.engines.flag_table import FlagSource, FlagSyntax
-from sparkdash.engines.memory_terms import (
-    OVERHEAD_BYTES,
-    TARGET,
-    Drafting,
-    Facts,
-    cache_term,
-    loaded_terms,
-    overhead_term,
-    share_term,
-)
-from sparkdash.engines.proposal import (
-    SEQUENCES,
-    SHARE,
-    STEP,
-    KnownImage,
-    KvCachePlan,
-    MemoryBudget,
-    Proposal,
-    cache_reason,
-)
+from sparkdash.engines.memory_terms import Facts
+from sparkdash.engines.proposal import SEQUENCES, SHARE, STEP, KnownImage, KvCachePlan, MemoryBudget, Proposal
 from sparkdash.engines.rule import Rule
 from sparkdash.engines.start_stages import Lever
 from sparkdash.engines.vllm import flags, nodes
@@ -64,10 +47,8 @@ _RENDERED_ELSEWHERE = ("tokenizer", "tokenizer-mode", "tokenizer-revision", "exc
 _HARMONY_TOOLS = frozenset({"function", "web_search_preview", "code_interpreter", "container"})
 """Tool types that vLLM takes for gpt-oss; it answers 400 to others, up to 0.33 at least."""
 
-
 _OTHER_COMMANDS = ("bench", "chat", "complete", "collect-env", "run-batch", "launch")
 """Commands of `vllm` that serve nothing (0.32, entrypoints/cli)."""
-
 
 SHARES = ((0, 20), 0.92, 0.90)
 """Default of --gpu-memory-utilization: from that version on, and before (read in the wheels 0.16.0 to 0.33.0)."""
@@ -201,7 +182,7 @@ class Vllm(VllmSurface):
         else:
             yield _share(profile, box_bytes)
             return
-        yield from loaded_terms(profile, facts, _drafting(profile))
+        yield from terms.loaded_terms(profile, facts, _drafting(profile))
         yield kv
 
     def loader_terms(self, profile: Profile) -> Iterator[Term]:
@@ -214,7 +195,7 @@ class Vllm(VllmSurface):
         if is_shared and profile.gpu:
             source = "host side and CUDA graphs, not in the share: GLM-5.3-Flash-EXL3-2x-DGX-Sparks#118"
             return Term(name="overhead", bytes=HOST_BYTES, source=source)
-        return overhead_term(profile, measured=True)
+        return terms.overhead_term(profile, measured=True)
 
     def sizes_by_free_memory(self, profile: Profile) -> bool:
         """Whether its cache shrinks as free memory falls while it profiles; it aborts when that grew.
@@ -318,19 +299,19 @@ def _adapters(profile: Profile) -> tuple[tuple[str, ArgValue], ...]:
 def _share(profile: Profile, box: int | None) -> Term:
     flag = "gpu-memory-utilization"
     if (given := lookup(profile.args, flag)) is not None:
-        return share_term(flag, parse_share(given), box)
+        return terms.share_term(flag, parse_share(given), box)
     found, (since, new, old) = version_pair(profile.engine_version), SHARES
     if found is None:
         return Term(name="utilization", source=f"--{flag} is not given, and its default depends on the version of vLLM")
-    return share_term(f"{flag}'s default", new if found >= since else old, box)
+    return terms.share_term(f"{flag}'s default", new if found >= since else old, box)
 
 
 def _blocks(profile: Profile, facts: Facts, blocks: int) -> Term:
-    target = facts.get(TARGET)
+    target = facts.get(terms.TARGET)
     if isinstance(target, WeightFacts) and (target.hybrid or not all(layers.value_elements for layers in target.kv)):
         return Term(name="kv", source="vLLM sizes the blocks of hybrid and MLA models by rules of its own")
     size = parse_token_count(lookup(profile.args, "block-size")) or BLOCK
-    return cache_term(profile, facts, blocks * size, f"num-gpu-blocks-override {blocks} x {size}")
+    return terms.cache_term(profile, facts, blocks * size, f"num-gpu-blocks-override {blocks} x {size}")
 
 
 def _cpu_cache(profile: Profile) -> Term:
@@ -340,10 +321,10 @@ def _cpu_cache(profile: Profile) -> Term:
     return Term(name="kv", source="VLLM_CPU_KVCACHE_SPACE is not given")
 
 
-def _drafting(profile: Profile) -> Drafting:
+def _drafting(profile: Profile) -> terms.Drafting:
     config = parse_object(lookup(profile.args, "speculative-config")) or {}
     model = config.get("model") or lookup(profile.args, "spec-model")
-    return Drafting(
+    return terms.Drafting(
         str(config.get("method") or lookup(profile.args, "spec-method") or ""), str(model) if model else None
     )
 
@@ -358,8 +339,8 @@ def _propose_memory(proposal: Proposal, facts: WeightFacts, cache: KvCachePlan |
         )
         return
     proposal.arg("max-model-len", cache.context, cache.why)
-    proposal.arg("kv-cache-memory-bytes", f"{cache.bytes // GIB}G", cache_reason(facts, cache))
-    share = min(SHARE, ceil(100 * (facts.bytes.total + cache.bytes + OVERHEAD_BYTES) / box.total) / 100)
+    proposal.arg("kv-cache-memory-bytes", f"{cache.bytes // GIB}G", cache.size_reason(facts))
+    share = min(SHARE, ceil(100 * (facts.bytes.total + cache.bytes + terms.OVERHEAD_BYTES) / box.total) / 100)
     why = "The same need as a share of the box: vLLM starts only while that much is free. It sizes nothing."
     proposal.arg("gpu-memory-utilization", share, why)
 

@@ -24,7 +24,6 @@ LAST_WITHOUT = {
 FIRST_WITHOUT = {"swap-space": (0, 18), "calculate-kv-scales": (0, 29)}
 """Oldest checked version that dropped the flag."""
 
-
 SHORT = {
     "tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size",
     "sc": "speculative-config", "cc": "compilation-config", "ac": "attention-config", "q": "quantization",

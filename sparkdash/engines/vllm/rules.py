@@ -429,7 +429,6 @@ RULES = (
     ),
 )
 
-
 LEVERS = (
     Lever(
         "weights",
