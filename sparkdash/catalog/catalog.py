@@ -43,7 +43,6 @@ class ProfileProblem:
     message: str
     hint: str | None = None
     column: int | None = None
-    """Column from 1."""
     code: str = "wrong-value"
     """Stable word for programs; a rule's name for its findings."""
 

@@ -12,14 +12,7 @@ from textwrap import indent, wrap
 from typing import Any, NamedTuple
 
 import yaml
-from yaml.events import (
-    AliasEvent,
-    DocumentStartEvent,
-    MappingEndEvent,
-    MappingStartEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-)
+from yaml import events
 
 PARSER: Any = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader
 TAG = "tag:yaml.org,2002:"
@@ -110,28 +103,30 @@ class _Reader:
 
     def document(self) -> tuple[Any, Mark]:
         self._next()  # the stream's start
-        if not isinstance(self._next(), DocumentStartEvent):
+        if not isinstance(self._next(), events.DocumentStartEvent):
             return None, Mark(1, 1)
         first = self._next()
         value, inner = self._value(first, 0)
         self._next()  # the document's end
-        if isinstance(second := self._next(), DocumentStartEvent):
+        if isinstance(second := self._next(), events.DocumentStartEvent):
             raise _at(second.start_mark, "a second document begins here")
         return value, _mark(first, inner)
 
     def _value(self, event: Any, depth: int) -> tuple[Any, _Marks]:
-        if isinstance(event, AliasEvent):
+        if isinstance(event, events.AliasEvent):
             return self._again(event, depth)
         if event.anchor is not None:
             return self._anchored(event, depth)
         return self._read(event, depth)
 
     def _read(self, event: Any, depth: int) -> tuple[Any, _Marks]:
-        if isinstance(event, ScalarEvent):
+        if isinstance(event, events.ScalarEvent):
             self._count(event, 1 + len(event.value) // 100, depth)
             return _scalar(event), {}
         self._count(event, 1, depth)
-        return self._mapping(event, depth) if isinstance(event, MappingStartEvent) else self._sequence(event, depth)
+        return (
+            self._mapping(event, depth) if isinstance(event, events.MappingStartEvent) else self._sequence(event, depth)
+        )
 
     def _anchored(self, event: Any, depth: int) -> tuple[Any, _Marks]:
         before, deepest, self._deepest = self._size, self._deepest, depth
@@ -161,7 +156,7 @@ class _Reader:
         _untagged(start, "seq")
         values: list[Any] = []
         marks: _Marks = {}
-        while not isinstance(event := self._next(), SequenceEndEvent):
+        while not isinstance(event := self._next(), events.SequenceEndEvent):
             value, inner = self._value(event, depth + 1)
             marks[len(values)] = _mark(event, inner)
             values.append(value)
@@ -172,7 +167,7 @@ class _Reader:
         values: dict[Any, Any] = {}
         marks: dict[Any, Mark] = {}
         own: set[Any] = set()
-        while not isinstance(event := self._next(), MappingEndEvent):
+        while not isinstance(event := self._next(), events.MappingEndEvent):
             key, merge = self._key(event, depth)
             if key in own:
                 raise _at(event.start_mark, "a key that is given twice", duplicate=str(key))
@@ -191,7 +186,7 @@ class _Reader:
         key, _ = self._value(event, depth + 1)
         if isinstance(key, dict | list):
             raise _at(event.start_mark, "a key that is no word")
-        return key, key == _MERGE and isinstance(event, ScalarEvent) and not event.style
+        return key, key == _MERGE and isinstance(event, events.ScalarEvent) and not event.style
 
 
 def _merged(event: Any, value: Any, marks: _Marks) -> Iterator[tuple[Any, Any, Mark]]:

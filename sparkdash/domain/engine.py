@@ -37,7 +37,6 @@ class RepairStep(StrEnum):
     """The engine is only reported: `on_stuck: tell`, or sparkdash did not start it."""
     EVIDENCE = "evidence"
     CANCEL = "cancel"
-    """Cancel the engine's requests and watch for progress."""
     END = "end"
     """The engine is being ended; its next start follows."""
 
@@ -122,7 +121,6 @@ class Engine(Frozen):
     kind: EngineKind
     state: EngineState
     since: float
-    """Time when the engine entered this state."""
     fingerprint: str
     port: int | None = None
     url: str | None = None
@@ -161,7 +159,6 @@ class EvidenceRequest:
     profile: str
     kind: EngineKind
     reason: str
-    """Reason to suspect the engine, in one sentence."""
     pids: frozenset[int] = frozenset()
     """Host pids of the engine's processes, as last known; empty when the runtime lists none."""
     container: str | None = None
@@ -236,7 +233,6 @@ class Incident(Frozen):
     """Time of the last progress that was seen."""
     named_at: float
     why: str
-    """Signals that showed the standstill, as one sentence."""
     steps: tuple[TakenStep, ...] = ()
     ended_at: float | None = None
     """Time when the profile served again or was given up; None while the incident is open."""

@@ -29,7 +29,6 @@ class ActiveAlert(Frozen):
     value: float
     limit: float
     above: bool
-    """Whether the value is greater than the limit; otherwise it is smaller."""
     since: float
 
     @property
@@ -61,7 +60,6 @@ class Measuring(Frozen):
     cell: str | None = Field(default=None, max_length=NAME, pattern=PRINTABLE)
     """Label of the cell, such as `ctx 2K x 150`; None while no cell is measured."""
     launch: int = Field(ge=0, le=COUNT)
-    """Number of the launch, counted from 1."""
     launches: int = Field(ge=0, le=COUNT)
     done: int = Field(ge=0, le=COUNT)
     """Measured cells of all launches, out of `cells`."""

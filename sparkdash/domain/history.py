@@ -135,7 +135,6 @@ class Series(Frozen):
     mean: tuple[float | None, ...] = ()
     max: tuple[float | None, ...] = ()
     count: tuple[int, ...] = ()
-    """Measurements in each bucket."""
 
 
 class RecentSeries(Frozen):
@@ -143,7 +142,6 @@ class RecentSeries(Frozen):
 
     figure: str
     profile: str
-    """Profile of the engine; empty for a box."""
     node: str
     mean: tuple[float | None, ...] = ()
 
@@ -189,7 +187,6 @@ class UsageTotals(Frozen):
     """Energy of the requests whose energy is known; None without any."""
     waited: int = 0
     wait_total_s: float = 0.0
-    """Seconds that they waited, together."""
     wait_s: Quantiles = Quantiles()
     ttft_s: Quantiles = Quantiles()
     decode_tok_s: Quantiles = Quantiles()
@@ -227,7 +224,6 @@ class MarkKind(StrEnum):
     KILL = "kill"
     """The memory guard killed an engine."""
     INCIDENT = "incident"
-    """An engine stood still."""
     NOTICE = "notice"
 
 
@@ -237,7 +233,6 @@ class TimelineMark(Frozen):
     kind: MarkKind
     at: float
     until: float | None = None
-    """End of a swap or an incident."""
     profile: str | None = None
     level: Level
     code: str
@@ -250,7 +245,6 @@ class MarkList(Frozen):
 
     marks: tuple[TimelineMark, ...] = ()
     cut: bool = False
-    """Whether older marks of the period were left out."""
 
 
 class AnswerMatch(Frozen):
@@ -267,7 +261,6 @@ class Replay(Frozen):
     """Replay of one captured request, planned or carried out. It holds no text of request or answer."""
 
     request: str
-    """Id of the captured request."""
     route: str
     stream: bool
     """Whether the answer is a stream. Without one neither TTFT nor decode rate is measured."""

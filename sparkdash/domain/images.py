@@ -199,12 +199,10 @@ class Provenance(Frozen):
     """Origin of an image that `sparkdash build` made."""
 
     digest: str
-    """`build_digest` at the time of the build."""
     profile: str | None = None
     source: str | None = None
     revision: str | None = None
     version: str | None = None
-    """Version of sparkdash that built it."""
     created: str | None = None
     architecture: str | None = None
 

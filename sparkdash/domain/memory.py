@@ -86,7 +86,6 @@ class GpuMemory(StrEnum):
     SILENT = "silent"
     """Unknown: a driver is loaded and does not answer."""
     NONE = "none"
-    """No GPU."""
 
 
 class MemoryAccount(Frozen):
@@ -133,7 +132,6 @@ class Term(Frozen):
     name: str
     """Word of the field: weights, drafter, kv, overhead, steady, or utilization (a share of the box taken whole)."""
     bytes: int | None = Field(default=None, ge=0)
-    """Size of the term; None is unknown, not zero."""
     source: str
     """Header, flag, file or measurement behind the figure, in words; for an unknown one, what is missing."""
 
@@ -210,11 +208,9 @@ class Footprint(Frozen):
     after_prompt_bytes: int | None = None
     """Largest of the memory held after a long prompt; never less than `steady_bytes`."""
     loads: int
-    """Number of loads behind the figures."""
     at: float
     """Time when the newest load was ready, Unix seconds."""
     measure: Measure
-    """Method of the newest load."""
 
 
 def learn_footprint(weighings: Sequence[Weighing]) -> Footprint | None:
@@ -312,7 +308,6 @@ class Guard(Frozen):
 
     mode: Literal["off", "warn", "act"]
     floors: Floors | None = None
-    """Floors; None when the guard is off."""
     level: GuardLevel = GuardLevel.OK
     since: float | None = None
     """Time of the last change of level; None before the first."""

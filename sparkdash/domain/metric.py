@@ -274,7 +274,6 @@ class Memory(Frozen):
     engines: dict[str, int | None] = {}
     """Memory of each profile's processes. On a GB10 NVML's figure, plus resident host memory where NVML is silent."""
     strangers: tuple[ForeignContainer, ...] = ()
-    """Other containers that use what the engines need."""
     reserve: int = 0
     """Memory that admission keeps free."""
 

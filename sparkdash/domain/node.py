@@ -70,7 +70,6 @@ class NodeFacts(Frozen):
     hostname: str
     arch: str
     home: str
-    """Home folder of the user there."""
     uid: int
     runtime_version: str | None = None
     driver: str | None = None

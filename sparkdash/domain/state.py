@@ -155,7 +155,6 @@ class Snapshot(Frozen):
     nodes: dict[str, NodeState] = {}
     """Other nodes by name; empty with this box alone."""
     default: DefaultProfile | None = None
-    """Profile that the box returns to; None without one."""
     alerts: tuple[ActiveAlert, ...] = ()
     notices: tuple[Notice, ...] = ()
 

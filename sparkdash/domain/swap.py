@@ -107,7 +107,6 @@ class Swap(Frozen):
     phase: SwapPhase
     started_at: float
     phase_at: float
-    """Start of the present phase."""
     waits_for: str | None = None
     """Condition that the phase waits for: "2 requests of gpt-oss-120b". None: nothing, or `progress` tells it."""
     until: float | None = None
@@ -172,7 +171,6 @@ class SetPlan(Frozen):
     evict: tuple[str, ...] = ()
     """Profiles that would leave: all others that are not pinned."""
     needs_bytes: int | None = None
-    """Memory that all members need together."""
     available_bytes: int | None = None
     """Memory for them once the others have left, less the reserve."""
     reserve_bytes: int = 0
@@ -193,7 +191,6 @@ class Plan(Frozen):
     nodes: tuple[str, ...] = ()
     """Nodes that the profile would run on, or runs on, the serving one first; empty without one."""
     on_nodes: tuple[PlanNode, ...] = ()
-    """Memory of each of these nodes."""
     evict: tuple[str, ...] = ()
     """Profiles that would leave; empty when the profile runs already or fits beside the others."""
     reasons: dict[str, str] = {}
@@ -204,13 +201,11 @@ class Plan(Frozen):
     now_bytes: int | None = None
     """Available memory now, with what recently ended engines are still giving back."""
     reserve_bytes: int = 0
-    """Memory that is kept free."""
     available_bytes: int | None = None
     """Memory that would be available after the evictions, less the reserve."""
     fits: bool | None = None
     """Whether the profile fits; None while unknown, and then the start is tried."""
     verdict: str = ""
-    """Verdict for people, with its basis."""
     held: str | None = None
     """Why the memory guard holds this load back now, with the figures and until when; None when it does not."""
     requests_wait: str | None = None

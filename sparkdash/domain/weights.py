@@ -32,7 +32,6 @@ class KvLayers(Frozen):
     value_elements: int = Field(default=0, ge=0)
     window: int | None = Field(default=None, gt=0)
     state_bytes: int | None = Field(default=None, ge=0)
-    """State of a linear layer; None is unknown."""
 
     def bytes(self, tokens: int, sequences: int, key_bits: float, value_bits: float, step: int = 0) -> int | None:
         """Compute the KV cache's bytes for `tokens` tokens in `sequences` sequences; windows hold one step more."""

@@ -70,13 +70,10 @@ class CommandLine(NamedTuple):
     """Command line of an engine's server, as an import of somebody's recipe reads it. Flags are without hyphens."""
 
     model: tuple[str, ...]
-    """Flags that name the model."""
     is_model_positional: bool = True
     """Whether the model may be a word of its own."""
     names: str = ""
-    """Flag of the served names."""
     drafter: str = ""
-    """Flag of the drafting model."""
     short: Mapping[str, str] = MappingProxyType({})
     """Long names of short flags and synonyms."""
     resolves_long: bool = False
@@ -118,7 +115,6 @@ class EngineAdapter:
     parallel_flags: Mapping[str, str] = MappingProxyType({})
     """Flags of a profile's `parallel`, such as tp: tensor-parallel-size."""
     runs_on_nodes: bool = False
-    """Whether sparkdash starts the engine on several nodes."""
     lists: ListArgs = NO_LISTS
     flag_source: FlagSource | None = None
     renamed_flags: Mapping[str, tuple[str, str]] = MappingProxyType({})

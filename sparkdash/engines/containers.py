@@ -8,14 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
-from sparkdash.domain.container import (
-    LABEL_FINGERPRINT,
-    LABEL_NODES,
-    LABEL_OWNER,
-    LABEL_PORT,
-    LABEL_PROFILE,
-    ContainerSpec,
-)
+from sparkdash.domain import container
+from sparkdash.domain.container import ContainerSpec
 from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.profile import Mount, Profile
 from sparkdash.engines.argv import container_name, fill_placeholders
@@ -103,7 +97,7 @@ def kept_kv(profile: Profile, launch: LaunchContext) -> str:
     """Return the host folder of the profile's conversations; empty for a launch that keeps none."""
     if profile.keep_kv is None or launch.nodes:
         return ""
-    return kept_kv_folder(profile.name, launch.cache_dir, launch.labels.get(LABEL_OWNER, ""))
+    return kept_kv_folder(profile.name, launch.cache_dir, launch.labels.get(container.LABEL_OWNER, ""))
 
 
 def kept_kv_folder(name: str, cache_dir: str, owner: str) -> str:
@@ -232,9 +226,9 @@ def _image(profile: Profile) -> str:
 def _labels(profile: Profile, launch: LaunchContext) -> dict[str, str]:
     names = tuple(node.name for node in launch.nodes) or (LOCAL,)
     return {
-        LABEL_PROFILE: profile.name,
-        LABEL_FINGERPRINT: profile.fingerprint,
-        LABEL_PORT: str(launch.port),
-        **({} if names == (LOCAL,) else {LABEL_NODES: ",".join(names)}),
+        container.LABEL_PROFILE: profile.name,
+        container.LABEL_FINGERPRINT: profile.fingerprint,
+        container.LABEL_PORT: str(launch.port),
+        **({} if names == (LOCAL,) else {container.LABEL_NODES: ",".join(names)}),
         **launch.labels,
     }

@@ -366,7 +366,6 @@ class UnlistedFlag(NamedTuple):
 
     key: str
     instead: str | None
-    """Likely intended flag, as a profile writes it."""
 
     @property
     def hint(self) -> str:

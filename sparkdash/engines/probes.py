@@ -14,7 +14,6 @@ class Probes:
     """Answers 200 when the HTTP server is up; cheap enough for 1 Hz (never SGLang's /health)."""
     models: str | None = "/v1/models"
     alive_has: Mapping[str, str | bool | int | float] = field(default_factory=dict)
-    """Keys and values that the JSON of `alive` must have."""
     version: str | None = None
     """JSON with a "version" key."""
     chat: str | None = "/v1/chat/completions"
@@ -80,7 +79,6 @@ class MetricNames:
     draft_tokens: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
     accepted_at: tuple[str, ...] = ()
-    """Counter of accepted tokens by draft position."""
     drafted_at: tuple[str, ...] = ()
     """Counter of drafted tokens by draft position; the most drafted one stands in for an absent `drafts`."""
     verified: tuple[str, ...] = ()

@@ -23,12 +23,10 @@ class DecodeStep(Frozen):
     """Bytes moved by one decode step: one forward pass over all sequences and speculated positions."""
 
     dense: int
-    """Attention, norms, routers, shared experts, dense MLPs."""
     head: int
     experts: int
     """The routed experts that are hit, on average of a uniform router."""
     kv: int
-    """The keys and values of every token so far."""
     states: int
     """Bytes of linear layers' states, read and written."""
     draft: int

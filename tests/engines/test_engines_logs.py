@@ -48,103 +48,39 @@ def test_weights_count_up_and_begin_anew_for_the_drafter(recorded: Recorded) -> 
     assert weights[4].detail == "Loading drafter model..."
 
 
-@pytest.mark.parametrize(
-    ("kind", "line", "stage", "fraction", "detail"),
-    [
-        (
-            "vllm",
-            "Loading safetensors checkpoint shards:  36% Completed | 5/14 [00:10<00:18,  2.0s/it]",
-            "weights",
-            5 / 14,
-            "Loading safetensors checkpoint shards:  36% Completed | 5/14 [00:10<00:18,  2.0s/it]",
-        ),
-        (
-            "vllm",
-            "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|####      | 20/50 [00:02<00:03]",
-            "graphs",
-            0.4,
-            "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|####      | 20/50 [00:02<00:03]",
-        ),
-        (
-            "vllm",
-            "(EngineCore pid=7) INFO 05-02 10:00:00 [gpu_worker.py:298] Available KV cache memory: 38.10 GiB",
-            "kv",
-            None,
-            "Available KV cache memory: 38.10 GiB",
-        ),
-        (
-            "vllm",
-            "(APIServer pid=1) INFO 05-02 10:00:00 [api_server.py:1] Starting vLLM API server 0 on http://127.0.0.1:18000",
-            "http",
-            None,
-            "Starting vLLM API server 0 on http://127.0.0.1:18000",
-        ),
-        (
-            "sglang",
-            "[2026-11-21 02:00:00 TP0] Load weight begin. avail mem=110.20 GB",
-            "weights",
-            0.0,
-            "Load weight begin. avail mem=110.20 GB",
-        ),
-        (
-            "sglang",
-            "[2026-11-21 02:00:40 TP0] Load weight end. elapsed=40.1 s, type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=94.61 GB",
-            "weights",
-            1.0,
-            None,
-        ),
-        ("sglang", "[2026-11-21 02:00:41] KV Cache is allocated. #tokens: 262144, K size: 4 GB", "kv", 1.0, None),
-        (
-            "sglang",
-            "[2026-11-21 02:00:42] Capture cuda graph begin. This can take up to several minutes.",
-            "graphs",
-            0.0,
-            None,
-        ),
-        (
-            "sglang",
-            "Capturing batches (bs=8 avail_mem=40.1 GB):  25%|##        | 1/4 [00:01<00:03]",
-            "graphs",
-            0.25,
-            None,
-        ),
-        ("sglang", "INFO:     Application startup complete.", "warmup", None, "Application startup complete."),
-        (
-            "sglang",
-            "[2026-11-21 02:01:00] The server is fired up and ready to roll!",
-            "ready",
-            1.0,
-            "The server is fired up and ready to roll!",
-        ),
-        ("trtllm", "Loading weights:  50%|#####     | 120/240 [00:30<00:30]", "weights", 0.5, None),
-        (
-            "trtllm",
-            "[11/21/2026-02:00:00] [TRT-LLM] [I] Allocated 40.00 GiB for max tokens in paged KV cache (524288).",
-            "kv",
-            None,
-            "Allocated 40.00 GiB for max tokens in paged KV cache (524288).",
-        ),
-        ("trtllm", "INFO:     Application startup complete.", "ready", 1.0, "Application startup complete."),
-        (
-            "tensorfold",
-            "[tensorfold] CUDA rank 0 startup estimate 83.07 GiB within 111.71 GiB; native 262144, allocated "
-            "prompt/reply window 262144, cache slots 262151",
-            "weights",
-            None,
-            None,
-        ),
-        (
-            "tensorfold",
-            "[tensorfold] serving Qwen3.8-27B at http://127.0.0.1:18000/v1 on CUDA (sampling: temperature 1.0; "
-            "drafts: on; prompts: bf16 activations; context: 262144; loaded in 58.1s)",
-            "ready",
-            1.0,
-            None,
-        ),
-        ("llamacpp", "main: server is listening on http://127.0.0.1:8080 - starting the main loop", "ready", 1.0, None),
-        ("sim", "INFO:     Application startup complete.", "ready", 1.0, "Application startup complete."),
-    ],
-)
+@pytest.mark.parametrize(("kind", "line", "stage", "fraction", "detail"), [
+    ("vllm", "Loading safetensors checkpoint shards:  36% Completed | 5/14 [00:10<00:18,  2.0s/it]", "weights", 5 / 14,
+     "Loading safetensors checkpoint shards:  36% Completed | 5/14 [00:10<00:18,  2.0s/it]"),
+    ("vllm", "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|####      | 20/50 [00:02<00:03]", "graphs",
+     0.4, "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|####      | 20/50 [00:02<00:03]"),
+    ("vllm", "(EngineCore pid=7) INFO 05-02 10:00:00 [gpu_worker.py:298] Available KV cache memory: 38.10 GiB", "kv",
+     None, "Available KV cache memory: 38.10 GiB"),
+    ("vllm",
+     "(APIServer pid=1) INFO 05-02 10:00:00 [api_server.py:1] Starting vLLM API server 0 on http://127.0.0.1:18000",
+     "http", None, "Starting vLLM API server 0 on http://127.0.0.1:18000"),
+    ("sglang", "[2026-11-21 02:00:00 TP0] Load weight begin. avail mem=110.20 GB", "weights", 0.0,
+     "Load weight begin. avail mem=110.20 GB"),
+    ("sglang",
+     "[2026-11-21 02:00:40 TP0] Load weight end. elapsed=40.1 s, type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=94.61 GB",
+     "weights", 1.0, None),
+    ("sglang", "[2026-11-21 02:00:41] KV Cache is allocated. #tokens: 262144, K size: 4 GB", "kv", 1.0, None),
+    ("sglang", "[2026-11-21 02:00:42] Capture cuda graph begin. This can take up to several minutes.", "graphs", 0.0,
+     None),
+    ("sglang", "Capturing batches (bs=8 avail_mem=40.1 GB):  25%|##        | 1/4 [00:01<00:03]", "graphs", 0.25, None),
+    ("sglang", "INFO:     Application startup complete.", "warmup", None, "Application startup complete."),
+    ("sglang", "[2026-11-21 02:01:00] The server is fired up and ready to roll!", "ready", 1.0,
+     "The server is fired up and ready to roll!"),
+    ("trtllm", "Loading weights:  50%|#####     | 120/240 [00:30<00:30]", "weights", 0.5, None),
+    ("trtllm", "[11/21/2026-02:00:00] [TRT-LLM] [I] Allocated 40.00 GiB for max tokens in paged KV cache (524288).",
+     "kv", None, "Allocated 40.00 GiB for max tokens in paged KV cache (524288)."),
+    ("trtllm", "INFO:     Application startup complete.", "ready", 1.0, "Application startup complete."),
+    ("tensorfold", "[tensorfold] CUDA rank 0 startup estimate 83.07 GiB within 111.71 GiB; native 262144, allocated "
+     "prompt/reply window 262144, cache slots 262151", "weights", None, None),
+    ("tensorfold", "[tensorfold] serving Qwen3.8-27B at http://127.0.0.1:18000/v1 on CUDA (sampling: temperature 1.0; "
+     "drafts: on; prompts: bf16 activations; context: 262144; loaded in 58.1s)", "ready", 1.0, None),
+    ("llamacpp", "main: server is listening on http://127.0.0.1:8080 - starting the main loop", "ready", 1.0, None),
+    ("sim", "INFO:     Application startup complete.", "ready", 1.0, "Application startup complete."),
+])  # fmt: skip
 def test_known_phrases_tell_stage_and_share(
     kind: str, line: str, stage: str, fraction: float | None, detail: str | None
 ) -> None:

@@ -41,7 +41,6 @@ class EnginePart:
     args: dict[str, Any] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     nodes: int = 1
-    """Nodes that the command line names."""
 
     @property
     def kind(self) -> str:

@@ -34,7 +34,6 @@ class Imported:
     """Imported profiles, one mapping per family as in a profile file, with the remarks."""
 
     form: str
-    """Recognised format of the input."""
     profiles: tuple[dict[str, Any], ...]
     remarks: tuple[Remark, ...]
     settings: tuple[str, ...] = ()
@@ -47,7 +46,6 @@ class ImportNotes:
 
     found: dict[Remark, None] = field(default_factory=dict)
     settings: list[str] = field(default_factory=list)
-    """Lines for config.toml."""
 
     def unknown(self, what: str, why: str = "not understood, left out") -> None:
         """Note an unknown key or flag."""

@@ -7,15 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sparkdash.domain.container import ContainerSpec
-from sparkdash.domain.profile import (
-    PLACEHOLDER,
-    ApiProtocol,
-    EngineKind,
-    Profile,
-    ServerKind,
-    ServerMetrics,
-    ServerSpec,
-)
+from sparkdash.domain.profile import PLACEHOLDER, ApiProtocol, EngineKind, Profile, ServerKind, ServerSpec
 from sparkdash.domain.request import ROUTE_PATHS, ROUTE_TASKS, ServerRoute, Task
 from sparkdash.domain.weights import WeightFacts
 from sparkdash.engines import argv, containers, logs
@@ -47,7 +39,7 @@ class Generic(EngineAdapter):
             version=server.version,
             chat=chat if ServerRoute.CHAT in server.routes else None,
         )
-        self.metrics = _metric_names(server.metrics)
+        self.metrics = _metric_names(server)
         self.usage_on_request = server.usage_in_stream
         self.ranks_texts = server.kind is ServerKind.TEI
         self.phrases = tuple(logs.Phrase(line.stage, line.pattern, line.fraction) for line in server.log)
@@ -105,7 +97,8 @@ class Generic(EngineAdapter):
         return False if profile.server and "routes" in profile.server.model_fields_set else None
 
 
-def _metric_names(told: ServerMetrics | None) -> MetricNames:
+def _metric_names(server: ServerSpec) -> MetricNames:
+    told = server.metrics
     if told is None or (told.path is not None and not told.names):
         return UNKNOWN_METRICS
     if told.path is None:
