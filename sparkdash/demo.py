@@ -62,7 +62,6 @@ def run_demo(options: DemoOptions, *, headless: bool) -> int:
 
 
 def _watch(options: DemoOptions) -> int:
-    """Run the TUI here and the daemon in a child: neither slows the other, and each ends the other."""
     given = [f"--{name}={getattr(options, name)}" for name in ("port", "speed", "nodes", "topology")]
     argv = [*paths.PYTHON, "-m", "sparkdash", "demo", "--headless", *given]
     if not options.traffic:
@@ -86,7 +85,6 @@ def _watch(options: DemoOptions) -> int:
 
 
 async def _sweep(folder: Path) -> None:
-    """Stop engines that outlived a killed child."""
     from sparkdash.sim.box import left_runtimes
 
     for runtime in left_runtimes(folder):
@@ -123,7 +121,6 @@ def _serve(options: DemoOptions) -> int:
 
 @contextlib.contextmanager
 def _own_folders() -> Iterator[Path]:
-    """Give the parent's folder, which outlives a killed child, or a new one; remove it at the end."""
     folder = Path(os.environ.get(LEASH) or tempfile.mkdtemp(prefix="sparkdash-demo-"))
     os.environ["SPARKDASH_BENCH_DIR"] = str(paths.bench_dir())
     try:
@@ -221,7 +218,6 @@ def _boxes(folder: Path, options: DemoOptions, settings: Settings) -> SimulatedB
 
 
 async def _left(running: daemon.Daemon) -> None:
-    """Return when the gateway has seen that its own clients are gone; soon in any case."""
     listener = running.bus.subscribe(samples=False)
     try:
         with contextlib.suppress(TimeoutError):

@@ -75,10 +75,10 @@ def wants_colour(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def style_text(text: str, colour: str | None = None, *, bold: bool = False, dim: bool = False) -> str:
+def style_text(text: str, colour: str | None = None, *, bold: bool = False) -> str:
     """Style printable `text` for `print_styled`; plain text when stdout takes no colours."""
     shown = one_line(text)
-    return typer.style(shown, fg=colour, bold=bold or None, dim=dim or None) if wants_colour(sys.stdout) else shown
+    return typer.style(shown, fg=colour, bold=bold or None) if wants_colour(sys.stdout) else shown
 
 
 def print_text(text: str, *, nl: bool = True) -> None:

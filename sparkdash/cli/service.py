@@ -87,7 +87,6 @@ def service(
 
 
 def _install_helper(user: str | None, *, root: Path | None, yes: bool, force: bool, dry_run: bool) -> None:
-    """Print the two files, then write them if run as root and confirmed; otherwise raise with the command to type."""
     from sparkdash.host.memory import helper
 
     name, uid = _who(user)
@@ -107,7 +106,6 @@ def _install_helper(user: str | None, *, root: Path | None, yes: bool, force: bo
 
 
 def _uninstall_helper(*, root: Path | None, force: bool, dry_run: bool) -> None:
-    """Remove the files; without root, raise with the command to type."""
     from sparkdash.host.memory import helper
 
     if dry_run:
@@ -165,7 +163,6 @@ def _ask(question: str, *, yes: bool) -> None:
 def install_service(
     port: int | None = None, *, no_start: bool = False, force: bool = False, dry_run: bool = False
 ) -> None:
-    """Write the user unit, enable it, and (re)start the daemon under it. Raises HostError, DaemonError."""
     from sparkdash.host import systemd
 
     path, text = _path(), _text(port)
@@ -190,7 +187,6 @@ def install_service(
 
 
 def uninstall_service(*, force: bool = False, dry_run: bool = False) -> None:
-    """Stop the daemon of the user unit and remove the unit. Raises HostError."""
     from sparkdash.host import systemd
 
     path, before, after = _path(), _steps(f"disable --now {systemd.NAME}"), _steps("daemon-reload")

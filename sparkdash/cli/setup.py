@@ -104,7 +104,6 @@ def step_lines(steps: Sequence[StepProposal]) -> list[str]:
 
 
 def _carry_out(chosen: Sequence[SetupStep], state: BoxState, ports: tuple[int, ...], *, yes: bool) -> None:
-    """Take the steps in order. The box is looked at again after each that may have added profiles."""
     from sparkdash.cli.running_daemon import reload_daemon
     from sparkdash.cli.this_box import look_at_box
     from sparkdash.discovery.propose import propose
@@ -147,7 +146,6 @@ def _take(one: StepProposal, state: BoxState, *, yes: bool) -> int:
 
 
 def _is_wanted(one: StepProposal, *, yes: bool) -> bool:
-    """Whether to take a step. A step with nothing to do is not asked for."""
     if one.outlook in (StepOutlook.DONE, StepOutlook.NOTHING):
         return False
     if yes:

@@ -140,7 +140,6 @@ def failure_of(world: Snapshot, profile: str) -> Failure | None:
 
 
 def evidence_of(world: Snapshot, profile: str) -> str | None:
-    """Return the evidence folder of the current failure, else of the profile's last incident if recent."""
     failure = failure_of(world, profile)
     if failure is not None and failure.evidence:
         return failure.evidence

@@ -26,7 +26,6 @@ def status_row(label: str, text: str) -> str:
 
 
 def wrapped_rows(label: str, text: str) -> Iterator[str]:
-    """Format a label and sentences, wrapped at COLUMNS."""
     yield from fill(
         text, COLUMNS, initial_indent=f"{label:<{LABEL}}", subsequent_indent=" " * LABEL, break_long_words=False
     ).splitlines()
@@ -146,7 +145,6 @@ def _memory(memory: Memory) -> str:
 
 
 def _energy(energy: Energy, sample: Sample) -> str:
-    """Format the energy since the daemon started, and that per 1,000 output tokens of each profile."""
     rates = {name: each.gateway.wh_per_1k for name, each in sample.engines.items() if each.gateway}
     told = [f"{name} {number(rate, 2)} Wh per 1k tokens" for name, rate in rates.items() if rate is not None]
     spent = f"{energy_text(energy.busy_wh)} busy  {energy_text(energy.idle_wh)} idle  ({energy.sensor})"
@@ -212,7 +210,6 @@ def swap_line(swap: Swap, now: float) -> str:
 
 
 def phase_text(swap: Swap) -> str:
-    """Name the current phase, with the load stage and its share where the log reveals it."""
     return swap.phase.value if swap.progress is None else f"{swap.phase.value} {phrases.stage_text(swap)}"
 
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 def carry_out(proposal: StepProposal, state: BoxState, *, yes: bool) -> None:
-    """Carry out one step. Raises SparkdashError, typer.Exit: as the command does."""
     match proposal.step:
         case SetupStep.BOX:
             from sparkdash.cli.doctor import doctor
@@ -105,7 +104,6 @@ def _connect(proposal: StepProposal, state: BoxState, *, yes: bool) -> None:
 
 
 def _first_token(profile: str) -> None:
-    """Start the daemon if needed, swap to the profile, and ask it for one word."""
     from sparkdash.cli.use import use
     from sparkdash.client.client import Client
     from sparkdash.client.trial import attempt, what_it_said
@@ -156,7 +154,6 @@ def look_at_box(model: str | None, steps: Collection[SetupStep], ports: tuple[in
 
 
 def imported_files(folder: Path) -> frozenset[str]:
-    """Return the names of the files that the profiles in a folder were imported from, as their first lines say."""
     found = set()
     for file in folder.glob("*.yaml") if folder.is_dir() else ():
         try:
@@ -169,7 +166,6 @@ def imported_files(folder: Path) -> frozenset[str]:
 
 
 def _answering() -> tuple[str | None, bool]:
-    """Return the profile that answers now, and whether the daemon simulates its engines."""
     from sparkdash.client.client import Client
 
     try:
@@ -205,7 +201,6 @@ def _problems(known: Settings) -> tuple[str, ...]:
 
 
 def installed_clients(known: Settings) -> Mapping[str, bool]:
-    """Return the clients on this box that can be set up by file, and whether each is."""
     from sparkdash.connect.clients import RECIPES
     from sparkdash.connect.recipe import GatewayTarget
 
@@ -233,7 +228,6 @@ class ThisBox:
         self._taken: frozenset[str] = frozenset()
 
     async def look(self, profiles: Sequence[ProfileSummary]) -> BoxFindings:
-        """Look for servers, containers, configurations and clients; nothing is changed."""
         known = settings.load_settings()
         found, clients = await asyncio.gather(
             discover(own_port=known.port), asyncio.to_thread(installed_clients, known)

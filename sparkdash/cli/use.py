@@ -215,7 +215,6 @@ async def switch_to(client: AsyncClient, name: str, *, wait: bool, ask: bool, as
 
 
 async def note_broken_file(client: AsyncClient, name: str) -> None:
-    """Say that a profile's file has problems now, where the daemon uses its last good version."""
     from sparkdash.domain.phrases import last_good_lines
 
     if problems := (await client.profiles()).problems:
@@ -441,7 +440,6 @@ async def _stop(profile: str | None, *, everything: bool, wait: bool, as_json: b
 
 
 def _meant(world: Snapshot, running: set[str], profile: str | None) -> set[str]:
-    """Return the engine to stop; an unknown name is left for the daemon to refuse."""
     if profile is not None:
         return {next((one.name for one in world.profiles if profile in one.serves), profile)}
     if len(running) > 1:

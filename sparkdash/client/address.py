@@ -42,10 +42,7 @@ def can_connect(url: str) -> bool:
 
 
 def _is_known_abroad(url: str) -> bool:
-    """Return whether httpx can read a URL with an international name.
-
-    httpx follows IDNA 2008, which has fewer names than the standard library: no emoji, no wide letters.
-    """
+    """Whether httpx can read a URL with an international name: IDNA 2008 has no emoji and no wide letters."""
     import httpx  # one-shot commands are without it
 
     try:
@@ -59,20 +56,12 @@ def at_socket(uds: Path) -> Address:
     return Address("http://localhost", uds)
 
 
-def resolve(url: str | None, uds: Path | None) -> Address:
-    """Return the address behind `uds` or at `url`; without either, that of `find_daemon`. Raises as these do."""
-    if uds is not None:
-        return at_socket(uds)
+def resolve(url: str | None) -> Address:
     return find_daemon() if url is None else at_url(url)
 
 
 def find_daemon() -> Address:
-    """Find where this user's daemon is, or would be.
-
-    Raises:
-        DaemonError: SPARKDASH_URL is not a URL; `runtime_dir_closed`: the socket's folder cannot be looked into.
-        ProfileError: the settings cannot be read.
-    """
+    """Find where this user's daemon is, or would be. Raises DaemonError, and ProfileError for unreadable settings."""
     if url := os.environ.get("SPARKDASH_URL"):
         return at_url(url)
     uds = paths.runtime_dir() / SOCKET_NAME
@@ -103,9 +92,6 @@ def _is_there(uds: Path) -> bool:
 
 
 def credentials(address: Address) -> dict[str, str]:
-    """Return the header with SPARKDASH_KEY, if the key is set; the unix socket needs none.
-
-    The key is never part of an Address, which is shown.
-    """
+    """Return the header with SPARKDASH_KEY, if set; the unix socket needs none. An Address, which is shown, has none."""
     key = os.environ.get("SPARKDASH_KEY", "").strip()
     return {"Authorization": f"Bearer {key}"} if key and address.uds is None else {}

@@ -6,7 +6,6 @@ import os
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 from sparkdash.api.answers import LeaseGranted
@@ -58,13 +57,13 @@ T = TypeVar("T")
 
 
 class Client(ControlApi):
-    """Client of the daemon at `url`, behind the socket `uds`, or where `address.find_daemon` says.
+    """Client of the daemon at `url`, or where `address.find_daemon` says.
 
     Every method of the table raises SparkdashError; DaemonError when no daemon answers.
     """
 
-    def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
-        self.address = address.resolve(url, uds)
+    def __init__(self, url: str | None = None) -> None:
+        self.address = address.resolve(url)
         self._connection = DaemonConnection(self.address)
 
     def __enter__(self) -> Self:
@@ -106,8 +105,8 @@ class Client(ControlApi):
 class AsyncClient(ControlApi):
     """`Client` whose calls are awaited."""
 
-    def __init__(self, url: str | None = None, *, uds: Path | None = None) -> None:
-        self.address = address.resolve(url, uds)
+    def __init__(self, url: str | None = None) -> None:
+        self.address = address.resolve(url)
 
     @cached_property
     def _http(self) -> httpx.AsyncClient:
@@ -127,11 +126,7 @@ class AsyncClient(ControlApi):
     async def hold(
         self, holder: str, expected_s: float | None = None, measuring: Measuring | None = None, *, shares: bool = False
     ) -> LeaseGranted:
-        """Take the lease of the gateway, or renew the one that this client holds; its later calls carry the token.
-
-        `shares`: let others in, and be the only one that measures. On the daemon's own box the lease ends with this
-        process.
-        """
+        """Take the lease of the gateway, or renew the one that this client holds; its later calls carry the token."""
         granted = await self.lease(
             holder=holder,
             token=self._http.headers.get(LEASE_HEADER),
@@ -144,7 +139,6 @@ class AsyncClient(ControlApi):
         return granted
 
     async def let_go(self) -> None:
-        """Give the lease back; a client without a lease does nothing."""
         if LEASE_HEADER in self._http.headers:
             try:
                 await self.end_lease()

@@ -101,7 +101,6 @@ def silent_error(address: Address) -> DaemonError:
 
 
 def hung_up_error(address: Address, how: str) -> DaemonError:
-    """Make the error of a connection that ended before the answer did. `how`: name of the exception."""
     return DaemonError(
         f"The daemon at {address} hung up in the middle of an answer ({how}).",
         code="daemon_hung_up",

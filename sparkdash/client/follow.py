@@ -79,7 +79,6 @@ async def follow_feed(
 
 
 async def _once(client: AsyncClient, position: _FeedPosition) -> AsyncGenerator[Snapshot | Event, None]:
-    """Yield the items of one connection, until the daemon ends it or an event is missing."""
     await position.confirm(client)
     async with aclosing(client.events(since=position.seq)) as items:
         async for item in items:
@@ -89,7 +88,6 @@ async def _once(client: AsyncClient, position: _FeedPosition) -> AsyncGenerator[
 
 
 async def follow_state(client: AsyncClient, *, pause: Pause = asyncio.sleep) -> AsyncGenerator[Snapshot | None, None]:
-    """Yield the whole state after every event of the feed; None when the link is lost."""
     world: Snapshot | None = None
     async with aclosing(follow_feed(client, pause=pause)) as items:
         async for item in items:
@@ -123,10 +121,7 @@ async def state_changes(client: AsyncClient) -> AsyncGenerator[Snapshot, None]:
 async def until_ready(client: AsyncClient, name: str, show: Show, cause: Cause = "user") -> Snapshot:
     """Use a profile, by its exact name, and wait until it answers.
 
-    Raises:
-        EngineError: it did not come up; with the classified reason and the last log lines.
-        AdmissionError: the swap was cancelled, or another one took its place.
-        DaemonError: the daemon went away.
+    Raises EngineError: it did not come up; AdmissionError: cancelled, or another swap took its place; DaemonError.
     """
     async with aclosing(state_changes(client)) as changes:
         start = await anext(changes)
@@ -188,7 +183,6 @@ async def until_stopped(client: AsyncClient, name: str | None, show: Show) -> No
 
 
 async def until_cancelled(client: AsyncClient, show: Show) -> None:
-    """Cancel the swaps under way, and wait until what they began is cleaned away."""
     await _carried_out(client, client.cancel, show)
 
 

@@ -47,7 +47,6 @@ def ensure_daemon(
 
 
 def _ask_state() -> None:
-    """Raise DaemonError, with the reason why the daemon does not answer."""
     from sparkdash.client.client import Client  # the table of calls is loaded where one is made
 
     with Client() as client:

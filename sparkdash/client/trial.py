@@ -44,12 +44,7 @@ class TrialAnswer(NamedTuple):
 
 
 def attempt(root: str, key: str | None, protocol: Protocol, model: str) -> TrialAnswer:
-    """Send one streamed request over the same port and path as the client.
-
-    Raises:
-        SparkdashError: as the gateway refused it; UpstreamError `no_text` when the answer ended by itself and had no
-            text; DaemonError.
-    """
+    """Send one streamed request over the same port and path as the client. Raises SparkdashError."""
     path, body = _REQUESTS[protocol]
     address, began = Address(root, given=True), time.monotonic()
     headers = _headers(key, protocol)
@@ -111,7 +106,7 @@ def _events(chunks: Iterator[bytes]) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_cut(event: Mapping[str, Any]) -> bool:
-    """Whether the event ends an answer that reached its limit of tokens: in chat, messages or responses."""
+    """Whether the event ends an answer that reached its limit of tokens."""
     choices, delta = event.get("choices") or [{}], event.get("delta")
     return (
         choices[0].get("finish_reason") == "length"
@@ -121,9 +116,7 @@ def _is_cut(event: Mapping[str, Any]) -> bool:
 
 
 def _text(event: Mapping[str, Any]) -> str:
-    """Return the text of an event. Chat: in the choice's delta; messages: in `delta`; responses: `delta` is the text
-    itself.
-    """
+    """Text of an event. Chat: in the choice's delta; messages: in `delta`; responses: `delta` is the text itself."""
     choices = event.get("choices") or [{}]
     delta = event.get("delta") or choices[0].get("delta") or {}
     if isinstance(delta, str):

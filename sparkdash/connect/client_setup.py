@@ -91,7 +91,6 @@ class FileChange:
 
 
 def plan_change(file: ConfigFile, path: Path) -> FileChange:
-    """Plan the change of one file. Raises AdmissionError `merge_refused`, HostError `file_unreadable`."""
     try:
         old = read_small_text(path, LARGE)
     except FileNotFoundError:

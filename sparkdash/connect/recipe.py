@@ -46,12 +46,10 @@ class GatewayTarget:
 
     @property
     def env(self) -> dict[str, str]:
-        """Variable with the key; none where the gateway requires none."""
         return {VARIABLE: self.key} if self.key else {}
 
     @property
     def context(self) -> int:
-        """Tokens, known or assumed."""
         return self.known_context or ASSUMED_CONTEXT
 
     @property

@@ -105,7 +105,6 @@ OLLAMA_PATH = "/api/tags"
 
 
 async def find_servers(ports: Iterable[int] = tuple(PORTS), *, besides: int | None = None) -> tuple[FoundServer, ...]:
-    """Ask each port of loopback for its models at once; `besides` is the gateway's own port and is left out."""
     async with Upstream() as upstream:
         asked = [_ask(upstream, port) for port in ports if port != besides]
         return tuple(found for found in await asyncio.gather(*asked) if found is not None)

@@ -530,7 +530,7 @@ def run_dashboard(url: str | None = None, box: Callable[[], BoxLook] | None = No
         if (task := asyncio.current_task()) is not None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         kept = KeptChoices(paths.state_dir() / "dashboard.json")
-        app = SparkdashApp(connect, address.resolve(url, None), box=box, kept=kept)
+        app = SparkdashApp(connect, address.resolve(url), box=box, kept=kept)
         try:
             await app.run_async()
         finally:

@@ -24,6 +24,7 @@ import psutil
 from clients import NOTE, Act, Client, Place
 from judging import Outcome
 
+from sparkdash.client.address import at_socket
 from sparkdash.client.client import AsyncClient
 from sparkdash.connect.recipe import MASK
 from sparkdash.domain.request import Request, RequestState
@@ -53,6 +54,11 @@ class Books:
             raise SystemExit(f"sparkdash {' '.join(words)}: {done.stderr}")
         return done.stdout
 
+    def _client(self) -> AsyncClient:
+        client = AsyncClient(self._url)
+        client.address = at_socket(self._socket)
+        return client
+
     def key(self, name: str) -> str:
         return self._sparkdash("keys", "add", name).strip()
 
@@ -68,12 +74,12 @@ class Books:
         return {name: key if value == MASK else value for name, value in told["env"].items()}
 
     async def now(self) -> Snapshot:
-        async with AsyncClient(uds=self._socket) as client:
+        async with self._client() as client:
             return await client.state()
 
     async def until(self, holds: Callable[[Snapshot], bool], limit_s: float) -> Snapshot | None:
         """What the daemon knows once that holds; None when it never does."""
-        async with AsyncClient(uds=self._socket) as client:
+        async with self._client() as client:
             until = time.monotonic() + limit_s
             while time.monotonic() < until:
                 snapshot = await client.state()

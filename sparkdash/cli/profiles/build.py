@@ -112,7 +112,6 @@ def _show(job: BuildJob, box: Box, *, current: bool, as_json: bool, dry_run: boo
 
 
 def build_facts(job: BuildJob) -> Iterator[tuple[str, str]]:
-    """List what is fetched, what runs, and what it takes, each with its label."""
     from sparkdash.host.podman.image_build import build_command
 
     build = job.build

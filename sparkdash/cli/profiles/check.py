@@ -91,7 +91,6 @@ def start_warnings(name: str) -> list[str]:
 
 
 def end_import(told: Iterable[RuleFinding], problems: tuple[str, ...], of: str, *, as_json: bool) -> None:
-    """Print the findings of converted profiles; fail for problems, silently after a report in JSON, which has them."""
     for one in () if as_json else told:
         print_note(f"{one.level}: {one.profiles[0]}: {told_text(one)}")
     if problems and as_json:
@@ -156,7 +155,6 @@ def _unstartable(found: Catalog, blamed: Collection[str]) -> Iterator[RuleFindin
 
 
 def _circular(found: Catalog) -> Iterator[RuleFinding]:
-    """Yield profiles whose server is the gateway itself."""
     known = settings.load_settings()
     for name, profile in found.profiles.items():
         if profile.url and known.serves_at(profile.url):
@@ -192,7 +190,6 @@ def _listed_flags(found: Catalog) -> dict[str, KnownFlags]:
 
 
 def _is_judged_by_help(finding: RuleFinding, listed: Mapping[str, KnownFlags]) -> bool:
-    """Whether each profile's own program was asked about the flag that the table calls unknown."""
     return finding.rule == UNKNOWN and all(name in listed for name in finding.profiles)
 
 

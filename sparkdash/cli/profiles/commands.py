@@ -183,7 +183,6 @@ def _print_rules(name: str | None, *, as_json: bool) -> None:
 
 
 def _known() -> tuple[tuple[ProfileSummary, ...], tuple[str, ...], Snapshot | None]:
-    """Return summaries, problems and snapshot of the daemon; without one, what the files say and None."""
     from sparkdash.client.client import Client
 
     try:

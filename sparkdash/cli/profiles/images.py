@@ -51,7 +51,6 @@ def count_images(images: Iterable[ProfileImage]) -> str:
 
 
 def image_words(profile: ImageUser, one: ProfileImage) -> str | None:
-    """Describe an image for `profiles show`; None where nothing is known of it."""
     came = _came_from(one.provenance) if one.provenance else ""
     words = {
         ImageState.BUILT: f"built here{came}",
@@ -179,7 +178,6 @@ LEAST = ("drafts", "engine", "needs", "tok/s")
 def list_row(
     summary: ProfileSummary, world: Snapshot | None, here: ProfileStock | None, image: ProfileImage | None, runtime: str
 ) -> tuple[str, ...]:
-    """Format the row of a profile; `world` is None without a daemon, `runtime` the word for podman or docker."""
     image_bytes = here.image.size if here is not None and here.image is not None else None
     return (
         summary.name,

@@ -65,7 +65,6 @@ def _name(text: str) -> str:
 
 
 def _tried(name: str, text: str) -> tuple[Profile, tuple[str, ...]]:
-    """Load the text through the catalog; return the profile and the rules' warnings. Raises ProfileError."""
     found = importers.load_imported({name: text})
     told = findings(found)
     wrong = (*map(str, found.problems), *(told_text(one) for one in told if one.level is Severity.ERROR))
@@ -84,7 +83,6 @@ def _short(need: Need, box: MemoryBudget) -> Iterator[str]:
 
 
 def _head(facts: WeightFacts, need: Need) -> Iterator[str]:
-    """Yield the comment above the profile: the facts of the weights, and the need."""
     origin = " ".join(facts.origin.split())
     yield f"Proposed by `sparkdash profiles new` from the headers of {origin}. Nothing was measured."
     yield ""

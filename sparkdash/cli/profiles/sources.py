@@ -83,7 +83,6 @@ _ORIGIN = re.compile(r"^# (?:Imported from|Copied from) ([\w.-]+): (.+) at [0-9a
 
 
 def complete_entry(incomplete: str) -> list[str]:
-    """Complete SOURCE/NAME from the clones in the cache; a Tab that fails stays silent."""
     from sparkdash.sources import Clone, entries, read_sources
 
     try:
@@ -140,7 +139,6 @@ def add_profile(
 
 
 def added_profiles() -> dict[str, tuple[str, str]]:
-    """Return the owner's profile files that came from sources, by file name: source and path of the recipe."""
     found = {}
     folder = paths.config_dir() / "profiles"
     for file in sorted(folder.glob("*.yaml")) if folder.is_dir() else ():
@@ -239,7 +237,6 @@ class SourceAction(StrEnum):
 
 
 def complete_source(incomplete: str) -> list[str]:
-    """Complete the name of a source; a Tab that fails stays silent."""
     from sparkdash.sources import read_sources
 
     try:
