@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from sparkdash.api import requests
 from sparkdash.api.answers import BenchPlan, CapturedText, Done, LeaseGranted, ProfileList, SettingList, TogglePair
-from sparkdash.api.rows import Call, DocumentCall, EventReader, Stream, read_answer, read_event, read_snapshot
+from sparkdash.api.rows import Call, DocumentCall, EventReader, Stream, read_answer, read_event
 from sparkdash.domain.container import PullProgress
 from sparkdash.domain.engine import IncidentList
 from sparkdash.domain.event import Event
@@ -37,7 +37,9 @@ class ControlApi:
         "GET",
         "/api/events",
         requests.FeedPosition,
-        lambda: EventReader[Snapshot | Event]({"snapshot": read_snapshot, "fact": read_event}),
+        lambda: EventReader[Snapshot | Event](
+            {"snapshot": partial(read_answer, TypeAdapter(Snapshot)), "fact": read_event}
+        ),
         "The feed: a snapshot, then facts",
         silence_s=FEED_S,
     )

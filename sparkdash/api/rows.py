@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_SNAPSHOT = TypeAdapter(Snapshot)
 
 
 class OtherVersion(Exception):  # noqa: N818 - the client that knows the address words the error
@@ -43,10 +42,6 @@ def read_answer(adapter: TypeAdapter[T], content: bytes | str) -> T:
     if isinstance(read, Snapshot):
         refuse_other_major(read.daemon.version)
     return read
-
-
-def read_snapshot(content: str) -> Snapshot:
-    return read_answer(_SNAPSHOT, content)
 
 
 def read_event(content: str) -> Event:

@@ -74,10 +74,10 @@ class HistoryTable:
     head: tuple[str, ...]
     rows: list[tuple[str, ...]]
     align: str
-    least: tuple[str, ...]
     raw_head: tuple[str, ...]
     raw_rows: list[tuple[object, ...]]
     nothing: str
+    least: tuple[str, ...] = ()
     foot: str = ""
     wraps: bool = False
 
@@ -315,7 +315,6 @@ def incident_table(found: IncidentList, now: float) -> HistoryTable:
         head=("when", "profile", "how it ended", "what was seen"),
         rows=[_incident_row(one, now) for one in found.incidents],
         align="<<<<",
-        least=(),
         raw_head=tuple(Incident.model_fields),
         raw_rows=[tuple(one.model_dump(mode="json").values()) for one in found.incidents],
         nothing="No engine was stuck in this period.",
@@ -336,7 +335,6 @@ def figure_table(found: FigureList) -> HistoryTable:
         head=("figure", "of", "unit", "meaning"),
         rows=[(info.name, ", ".join(info.of), info.unit, info.meaning) for info in found.figures],
         align="<<<<",
-        least=(),
         raw_head=("name", "of", "unit", "meaning"),
         raw_rows=[(info.name, " ".join(info.of), info.unit, info.meaning) for info in found.figures],
         nothing="No figure is recorded.",

@@ -346,7 +346,7 @@ class SwapProgressLine:
 
     def __init__(self, goal: str) -> None:
         self._goal = goal
-        self._line = LiveLine()
+        self.line = LiveLine()
         self._waits: dict[SwapPhase, str] = {}
         """First waiting text of each phase."""
 
@@ -356,9 +356,9 @@ class SwapProgressLine:
             return
         if swap.target is not None and swap.target != self._goal:
             wait = f"{self._goal} waits for the swap {swap_line(swap, world.at)}"
-            self._line.draw(wait, f"{self._goal} waits for the swap to {swap.target}")
+            self.line.draw(wait, f"{self._goal} waits for the swap to {swap.target}")
         else:
-            self._line.draw(swap_steps(swap, world.at), self._plain(swap, world.at))
+            self.line.draw(swap_steps(swap, world.at), self._plain(swap, world.at))
 
     def _plain(self, swap: Swap, now: float) -> str:
         """Return text that changes only with phase and load stage, so that a log gets a dozen lines, not a thousand."""
@@ -366,9 +366,6 @@ class SwapProgressLine:
         if swap.phase not in self._waits and (waits := phrases.wait_text(swap, now)):
             self._waits[swap.phase] = f": {waits}"
         return f"{swap.phase.value}{stage}{self._waits.get(swap.phase, '')}"
-
-    def clear(self) -> None:
-        self._line.clear()
 
 
 def swap_steps(swap: Swap, now: float) -> str:

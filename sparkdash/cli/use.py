@@ -39,8 +39,8 @@ async def _bring_up_set(client: AsyncClient, plan: SetPlan) -> Snapshot:
         print_note("No longer waiting; the set goes on loading. `sparkdash cancel` cancels the swap.")
         raise
     finally:
-        for line in lines.values():
-            line.clear()
+        for each in lines.values():
+            each.line.clear()
 
 
 def _names(plan: SetPlan) -> tuple[str, ...]:
@@ -472,8 +472,8 @@ def _progress(goal: str, goes_on: str) -> Iterator[Callable[[Snapshot], None]]:
     try:
         yield progress.show
     except asyncio.CancelledError:
-        progress.clear()
+        progress.line.clear()
         print_note(f"No longer waiting; {goes_on}.")
         raise
     finally:
-        progress.clear()
+        progress.line.clear()

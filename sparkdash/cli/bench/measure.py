@@ -448,7 +448,7 @@ async def _run(
         try:
             return await runner.run()
         except asyncio.CancelledError:
-            watch.clear()
+            watch.line.clear()
             begun = run_folder.read_results(place).launches
             print_note(
                 "Stopped. The measured cells are kept; run the same command to resume."
@@ -457,7 +457,7 @@ async def _run(
             )
             raise
         finally:
-            watch.clear()
+            watch.line.clear()
 
 
 def _ending() -> Callable[[], None]:

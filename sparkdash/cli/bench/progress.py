@@ -158,7 +158,7 @@ class RunProgress:
         self.on_change: Callable[[], None] = lambda: None
         self._run = run
         self._letters = arm_letters(arm.name for arm in run.arms)
-        self._line = LiveLine()
+        self.line = LiveLine()
         self._rate = ""
 
     def show(self, step: RunStep) -> None:
@@ -184,10 +184,7 @@ class RunProgress:
         filled = round(step.share * 20)
         left = f"  about {duration(step.left_s)} left" if step.left_s else ""
         bar = f"[{'#' * filled}{'-' * (20 - filled)}] {100 * step.share:.0f} %"
-        self._line.draw(f"{bar}{left}  {where}  {what}  {self._rate}", f"{where}: {what}")  # cut from the right
-
-    def clear(self) -> None:
-        self._line.clear()
+        self.line.draw(f"{bar}{left}  {where}  {what}  {self._rate}", f"{where}: {what}")  # cut from the right
 
 
 def cell_name(key: CellKey) -> str:
