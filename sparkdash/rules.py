@@ -268,129 +268,103 @@ def _secrets(profile: Profile) -> Iterator[Hit]:
                 yield Hit(path, "looks like a secret", hint)
 
 
+def _error(
+    name: str, about: str, evidence: str, find: Callable[[Profile], Iterator[Hit]], always: bool = False
+) -> Rule:
+    return Rule(name, Severity.ERROR, about, evidence, find, always=always)
+
+
+def _warning(name: str, about: str, evidence: str, find: Callable[[Profile], Iterator[Hit]]) -> Rule:
+    return Rule(name, Severity.WARNING, about, evidence, find)
+
+
 _GENERAL = (
     *FLAG_RULES,
-    Rule(
+    _warning(
         "trust-remote-code",
-        Severity.WARNING,
         "code from a model's repository runs in the engine",
         "vLLM knows the architectures of the shipped profiles itself",
         _trust,
     ),
-    Rule(
+    _error(
         "no-share-of-memory",
-        Severity.ERROR,
         "a share of memory that is not above 0 and at most 1",
         "a fraction by its help text: SGLang 0.5.23, server_args.py; TensorRT-LLM 1.3.0, commands/serve.py",
         _share,
     ),
-    Rule(
-        "more-than-box", Severity.ERROR, "a need larger than the memory", "MemTotal 121.69 GiB: nvitop PR#208", _total
-    ),
-    Rule(
-        "ipc-and-shm",
-        Severity.ERROR,
-        "--ipc=host with --shm-size",
-        "exit code 125 from podman 4.3.1; docker accepts it",
-        _ipc,
-    ),
-    Rule(
-        "restart-policy",
-        Severity.ERROR,
-        "a container that restarts by itself",
-        "two engines then meet in one memory",
-        _restart,
-    ),
-    Rule(
-        "runtime-flag", Severity.ERROR, "a flag of the container runtime among the engine's", "copied recipes", _runtime
-    ),
-    Rule(
+    _error("more-than-box", "a need larger than the memory", "MemTotal 121.69 GiB: nvitop PR#208", _total),
+    _error("ipc-and-shm", "--ipc=host with --shm-size", "exit code 125 from podman 4.3.1; docker accepts it", _ipc),
+    _error("restart-policy", "a container that restarts by itself", "two engines then meet in one memory", _restart),
+    _error("runtime-flag", "a flag of the container runtime among the engine's", "copied recipes", _runtime),
+    _error(
         "unfilled-variable",
-        Severity.ERROR,
         "a shell's variable where no shell reads",
         "podman and the engines take such text literally",
         _unfilled,
     ),
-    Rule(
+    _error(
         "more-gpus-than-boxes",
-        Severity.ERROR,
         "more devices than the boxes of the profile have",
         "a DGX Spark has one GPU; vLLM and SGLang end at once",
         _devices,
     ),
-    Rule(
+    _warning(
         "request-key",
-        Severity.WARNING,
         "a misspelt key of requests, which servers pass over in silence, or no number where they want one",
         "OpenAI's API and the engines' own request models",
         _request_keys,
     ),
-    Rule("image-arch", Severity.ERROR, "an image that is not arm64", "a GB10 is aarch64", _arch),
-    Rule(
+    _error("image-arch", "an image that is not arm64", "a GB10 is aarch64", _arch),
+    _warning(
         "unpinned-image",
-        Severity.WARNING,
         "an image that is another one tomorrow",
         "flags are image-specific: vLLM blog, 2026-06-01",
         _unpinned,
     ),
-    Rule(
+    _warning(
         "keep-kv-ignored",
-        Severity.WARNING,
         "conversations that are not kept",
         "only llama-server's slots are saved: docs/swaps.md",
         _keeps_nothing,
     ),
-    Rule(
+    _error(
         "ranks-mismatch",
-        Severity.ERROR,
         "other ranks than boxes",
         "a Spark has one GPU; vLLM and SGLang start one rank on each",
         on_several_nodes(_ranks),
     ),
-    Rule(
+    _warning(
         "padded-ranks",
-        Severity.WARNING,
         "tensor parallel over three boxes",
         "vLLM refuses heads that 3 does not divide; a fork that divided them wrote fluent wrong text: "
         "colonel-otto/3x-dgx-spark-mesh-deepseek-v4-0731-flash@15abf21",
         on_several_nodes(_padded),
     ),
-    Rule(
+    _warning(
         "pinned-link",
-        Severity.WARNING,
         "one interface or RDMA device named for all boxes",
         "sparkrun@0041b8f finds them on each box, as names differ",
         on_several_nodes(_link),
     ),
-    Rule(
+    _warning(
         "pinned-gid-index",
-        Severity.WARNING,
         "one GID index for all boxes",
         "sparkrun@0041b8f reads it on each box; 5 instead of 3 in EXL3#47",
         on_several_nodes(_gid),
     ),
-    Rule(
+    _error(
         "pinned-address",
-        Severity.ERROR,
         "one address for all boxes",
         "dgx-spark-playbooks@0db7c14, nvidia/vllm, sets VLLM_HOST_IP to each box's own",
         on_several_nodes(_address),
     ),
-    Rule(
+    _warning(
         "nccl-without-rdma",
-        Severity.WARNING,
         "NCCL kept off RDMA",
         "sparkrun@0041b8f sets NCCL_IB_DISABLE=0; sockets are a silent loss: vllm#42075",
         on_several_nodes(_sockets),
     ),
-    Rule(
-        LITERAL,
-        Severity.ERROR,
-        "a token in a file",
-        "argv, labels and logs are visible to others",
-        _secrets,
-        always=True,
-    ),
+    _error(LITERAL, "a token in a file", "argv, labels and logs are visible to others", _secrets, always=True),
 )
 
 
