@@ -1,7 +1,6 @@
-"""Redaction: masks keys and tokens, found by their form or by their name.
+"""Redaction: masks keys and tokens, found by their form or by their name. A URL's login is never shown.
 
-Keys have forms that engines, hubs and clouds issue; a name or a password before the host of a URL is never shown. A
-capture of requests has forms of its own (`gateway`). The standard library alone, as one-shot commands load this. Pure.
+A capture of requests has forms of its own (`gateway`). One-shot commands load this: the standard library alone. Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Settings: what an owner decides for the whole box.
-
-Defaults, `config.toml` in the config folder with SPARKDASH_* variables above it, and changes of that file.
-"""
+"""Settings of the whole box: defaults, `config.toml` with SPARKDASH_* variables above it, and changes of that file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Text for people: quantities with their units, names in natural order, and text from elsewhere made printable.
-
-Pure.
-"""
+"""Text for people: quantities with units, names in natural order, and text from elsewhere made printable. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Answer models of the control API that are no domain values.
-
-Rule: keys that a newer daemon added are ignored. Pure.
-"""
+"""Answer models of the control API that are no domain values; keys that a newer daemon added are ignored. Pure."""
 
 from __future__ import annotations
 

@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-Cell = str
 RIGHT = ">"
 LEAST_WORDS = 30
 """Least width of a column of sentences, however narrow the terminal is."""
 
 
-def format_table(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str) -> list[str]:
+def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> list[str]:
     """Format rows as aligned lines, the head first; `align` has one of < and > per column. Cells are never wrapped."""
     rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
@@ -36,7 +35,7 @@ def format_table(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str
 
 
 def fit_table(
-    head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str, least: Sequence[str], columns: int
+    head: Sequence[str], rows: Sequence[Sequence[str]], align: str, least: Sequence[str], columns: int
 ) -> tuple[list[str], list[str]]:
     """Format a table that fits `columns`; return its lines and the titles of omitted columns.
 
@@ -57,7 +56,7 @@ def fit_table(
         left_out.append(spare[0])
 
 
-def wrap_last_column(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str, columns: int) -> list[str]:
+def wrap_last_column(head: Sequence[str], rows: Sequence[Sequence[str]], align: str, columns: int) -> list[str]:
     """Format a table whose last column is wrapped at `columns`; `align` omits that column."""
     lines = format_table(head[:-1], [row[:-1] for row in rows], align)
     indent = max(map(len, lines)) + 2
@@ -127,7 +126,7 @@ def make_console(stream: TextIO, columns: int | None = None) -> Console:
     return Printable(file=stream, width=columns, no_color=not wants_colour(stream), highlight=False)
 
 
-def print_fitting_table(head: Sequence[str], rows: Sequence[Sequence[Cell]], align: str, least: Sequence[str]) -> None:
+def print_fitting_table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str, least: Sequence[str]) -> None:
     print_fitted(*fit_table(head, rows, align, least, table_width()))
 
 

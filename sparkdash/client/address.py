@@ -92,6 +92,6 @@ def _is_there(uds: Path) -> bool:
 
 
 def credentials(address: Address) -> dict[str, str]:
-    """Return the header with SPARKDASH_KEY, if set; the unix socket needs none. An Address, which is shown, has none."""
+    """Return the header with SPARKDASH_KEY, if set, which no Address has; the unix socket needs none."""
     key = os.environ.get("SPARKDASH_KEY", "").strip()
     return {"Authorization": f"Bearer {key}"} if key and address.uds is None else {}

@@ -1,7 +1,4 @@
-"""`sparkdash profiles import` and `export`: convert other tools' files to profiles and back.
-
-Reads the given file or stdin and writes the result; the formats are the catalog's.
-"""
+"""`sparkdash profiles import` and `export`: convert other tools' files to profiles and back."""
 
 from __future__ import annotations
 
