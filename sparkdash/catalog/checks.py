@@ -11,17 +11,9 @@ from sparkdash import redaction
 from sparkdash.catalog.catalog import ProfileProblem, nearest
 from sparkdash.catalog.document import Document, KeyPath, walk_strings
 from sparkdash.catalog.schema import EXTENDS, Section, is_variant
+from sparkdash.domain import profile as profiles
 from sparkdash.domain.node import RANK_ARGS
-from sparkdash.domain.profile import (
-    AUTO,
-    MOST_NODES,
-    NODE_WORDS,
-    PLACEHOLDER,
-    SERVER_FIGURES,
-    Profile,
-    ServerSpec,
-    placeholders,
-)
+from sparkdash.domain.profile import AUTO, MOST_NODES, PLACEHOLDER, Profile, ServerSpec, placeholders
 from sparkdash.domain.request import ROUTE_PATHS, ServerRoute
 from sparkdash.engines.generic.known_servers import described_server, known_server, server_of
 from sparkdash.engines.generic.trial import PROVABLE
@@ -76,9 +68,9 @@ def _routes(section: Section, own: ServerSpec, server: ServerSpec) -> Iterator[P
 
 def _figures(section: Section, server: ServerSpec) -> Iterator[ProfileProblem]:
     for figure in server.metrics.names if server.metrics else ():
-        if figure not in SERVER_FIGURES:
-            close = nearest(figure, SERVER_FIGURES)
-            hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(SERVER_FIGURES)}."
+        if figure not in profiles.SERVER_FIGURES:
+            close = nearest(figure, profiles.SERVER_FIGURES)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(profiles.SERVER_FIGURES)}."
             text = f"there is no figure {figure!r}"
             yield section.problem(("server", "metrics", "names", figure), text, hint, code="unknown-name")
 
@@ -308,7 +300,7 @@ def _unknown_models(section: Section, profile: Profile) -> Iterator[ProfileProbl
         for path, value in walk_strings((key,), getattr(profile, key)):
             for name in PLACEHOLDER.findall(value):
                 of_server = name in SERVER_PLACEHOLDERS and described_server(profile)
-                of_node = key == "env" and profile.nodes > 1 and name in NODE_WORDS
+                of_node = key == "env" and profile.nodes > 1 and name in profiles.NODE_WORDS
                 if name not in profile.models and not of_server and not of_node:
                     text = f"names the model {{{name}}}, which is not under `models`"
                     yield section.problem(path, text, _models(profile, name), code="unknown-name")

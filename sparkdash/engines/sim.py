@@ -28,7 +28,9 @@ class Sim(VllmSurface):
         """Build the process of the simulation; the process runtime needs no GPU for it."""
         words = [
             *containers.program(profile, self.program),
-            *("--port", str(launch.port), "--profile-json", _facts(profile)),
+            *("--port", str(launch.port), "--profile-json"),
+            # reports print the command line, so defaults and descriptions are left out
+            profile.model_dump_json(exclude_defaults=True, exclude={"about", "published", "silence", "source"}),
         ]
         head = containers.build_container(profile, launch, words, rank=0).replace(devices=())
         return _placed(head, launch)
@@ -63,11 +65,6 @@ def _placed(head: ContainerSpec, launch: LaunchContext) -> ContainerSpec:
         for rank, node in enumerate(others, 1)
     )  # fmt: skip
     return head.replace(node=first.name, labels=labels, workers=workers)
-
-
-def _facts(profile: Profile) -> str:
-    """Serialize what the simulation needs; reports print the command line, so defaults are left out."""
-    return profile.model_dump_json(exclude_defaults=True, exclude={"about", "published", "silence", "source"})
 
 
 ENGINE = Sim()

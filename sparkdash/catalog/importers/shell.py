@@ -33,28 +33,14 @@ def unescaped(text: str) -> str:
     return _ESCAPE.sub(put, text)
 
 
-def split_fields(parts: list[str]) -> list[str]:
+def _split_fields(parts: list[str]) -> list[str]:
     """Split the last part, an unquoted variable's text, at its white space; return the words that are complete."""
-    text = parts.pop()
-    pieces = text.split()
-    if not pieces:
-        if text and any(parts):
-            done = ["".join(parts)]
-            parts.clear()
-            return done
+    pieces = parts.pop().split()
+    if len(pieces) < 2:
+        parts += pieces
         return []
-    done = []
-    if text[0].isspace() and any(parts):
-        done.append("".join(parts))
-        parts.clear()
-    if len(pieces) > 1:
-        done.append("".join(parts) + pieces[0])
-        parts.clear()
-        done += pieces[1:-1]
-    parts.append(pieces[-1])
-    if text[-1].isspace():
-        done.append("".join(parts))
-        parts.clear()
+    done = ["".join(parts) + pieces[0], *pieces[1:-1]]
+    parts[:] = pieces[-1:]
     return done
 
 
@@ -123,7 +109,7 @@ class WordReader:
                 self._filled = False
                 spliced = self._dollar(parts)
                 if self._filled and not (may_assign and ASSIGNED.match("".join(parts))):
-                    words += split_fields(parts)
+                    words += _split_fields(parts)
             else:
                 parts.append(self._character())
         text = "".join(parts)
