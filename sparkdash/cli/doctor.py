@@ -67,7 +67,7 @@ def doctor(
         told = [{"name": name, "about": about} for name, about in check_list(names or ())]
         return print_json(told) if as_json else print_text("\n".join(check_lines(told)))
     if node is None:
-        here, of_nodes = asyncio.run(examine_all(_probe(), names or ()))
+        here, of_nodes = asyncio.run(examine_all(probe_box(), names or ()))
     else:
         here, of_nodes = (), asyncio.run(examine_registered(load_settings(), chosen_nodes(node), names or ()))
     found = (*here, *of_nodes)
@@ -114,7 +114,7 @@ def _group_lines(found: Sequence[Finding], columns: int) -> Iterator[str]:
             yield " " * MARK + style_text(f"fix: {one.fix}", bold=True)
 
 
-def _probe() -> Probe:
+def probe_box() -> Probe:
     import logging
 
     from sparkdash import log, settings

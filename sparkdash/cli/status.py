@@ -25,7 +25,7 @@ from sparkdash.cli.output import (
 from sparkdash.cli.parameters import AsJson, MaybeProfileName, ProfileName, Yes, complete_profile
 from sparkdash.cli.use import announce_plan
 from sparkdash.errors import AdmissionError, SparkdashError
-from sparkdash.units import age, duration, gib, number, percent, tokens
+from sparkdash.units import age, duration, gib, percent
 
 if TYPE_CHECKING:
     from sparkdash.client.client import Client
@@ -283,24 +283,11 @@ def _print_replay(done: Replay) -> None:
 
 
 def _request_row(row: Request, world: Snapshot) -> tuple[str, ...]:
-    from sparkdash.domain.phrases import about, figures_of_request, request_phase, wait_reason, waiting_on
+    from sparkdash.cli.status_page import request_figures, request_state
 
-    figures, why = figures_of_request(row, world.sample), wait_reason(row, world)
-    why = why and f" {why}"
-    place = f" #{row.position}" if row.position is not None else ""
-    engine = world.engines.get(row.profile) if row.finished_at is None else None
-    stuck = waiting_on(engine.liveness, world.at) if engine is not None else ""
-    phase = request_phase(row, world.sample, world.at, timed=False)
-    return (
-        row.id,
-        row.client,
-        row.profile,
-        row.error or f"{phase}{place}{f', {stuck}' if stuck else why}",
-        age((row.finished_at or world.at) - row.started_at),
-        about(tokens(figures.prompt), estimated=figures.prompt_estimated),
-        about(tokens(figures.output), estimated=figures.output_estimated),
-        number(figures.tok_s, 1),
-    )
+    state = row.error or request_state(row, world, timed=False)
+    lived = age((row.finished_at or world.at) - row.started_at)
+    return (row.id, row.client, row.profile, state, lived, *request_figures(row, world))
 
 
 LABEL = 16

@@ -325,20 +325,27 @@ def _requests(world: Snapshot) -> Iterator[str]:
 
 
 def _request(request: Request, world: Snapshot) -> tuple[str, ...]:
+    prompt, output, rate = request_figures(request, world)
+    state = request_state(request, world)
+    return (request.client, request.profile, state, prompt, output, number(request.ttft_s, 2), rate)
+
+
+def request_state(request: Request, world: Snapshot, *, timed: bool = True) -> str:
+    """Say what a request does, its place in the queue, and why it waits; the time of its phase if `timed`."""
+    phase = phrases.request_phase(request, world.sample, world.at, timed=timed)
     place = f" #{request.position}" if request.position is not None else ""
-    engine = world.engines.get(request.profile)
-    figures, why = phrases.figures_of_request(request, world.sample), phrases.wait_reason(request, world)
-    why = why and f" {why}"
-    stuck = ", " + waits if engine and (waits := phrases.waiting_on(engine.liveness, world.at)) else ""
-    return (
-        request.client,
-        request.profile,
-        f"{phrases.request_phase(request, world.sample, world.at)}{place}{stuck or why}",
-        phrases.about(tokens(figures.prompt), estimated=figures.prompt_estimated),
-        phrases.about(tokens(figures.output), estimated=figures.output_estimated),
-        number(request.ttft_s, 2),
-        number(figures.tok_s, 1),
-    )
+    engine = world.engines.get(request.profile) if request.finished_at is None else None
+    stuck = phrases.waiting_on(engine.liveness, world.at) if engine else ""
+    why = phrases.wait_reason(request, world)
+    return f"{phase}{place}{f', {stuck}' if stuck else why and f' {why}'}"
+
+
+def request_figures(request: Request, world: Snapshot) -> tuple[str, str, str]:
+    """Return the prompt's tokens, the output's, and the rate."""
+    figures = phrases.figures_of_request(request, world.sample)
+    prompt = phrases.about(tokens(figures.prompt), estimated=figures.prompt_estimated)
+    output = phrases.about(tokens(figures.output), estimated=figures.output_estimated)
+    return prompt, output, number(figures.tok_s, 1)
 
 
 class SwapProgressLine:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
 import shutil
@@ -144,25 +143,19 @@ def look_at_box(model: str | None, steps: Collection[SetupStep], ports: tuple[in
         without_text=profiles_without_text(),
         simulated=simulated,
         own_files=frozenset(file.name for file in own.iterdir()) if own.is_dir() else frozenset(),
-        origins=imported_files(own),
+        origins=imported_files(),
         sources=[source.name for source in read_sources()],
         service=_service() if SetupStep.SERVICE in steps else None,
         clients=installed_clients(known) if SetupStep.CLIENTS in steps else {},
-        problems=_problems(known) if SetupStep.BOX in steps else (),
+        problems=_problems() if SetupStep.BOX in steps else (),
         chosen=model,
     )
 
 
-def imported_files(folder: Path) -> frozenset[str]:
-    found = set()
-    for file in folder.glob("*.yaml") if folder.is_dir() else ():
-        try:
-            origin = _IMPORTED.match(read_small_text(file).partition("\n")[0])
-        except (OSError, UnicodeDecodeError):
-            continue
-        if origin:
-            found.add(origin[1])
-    return frozenset(found)
+def imported_files() -> frozenset[str]:
+    from sparkdash.cli.profiles.sources import profile_origins
+
+    return frozenset(origin[1] for _, origin in profile_origins(_IMPORTED))
 
 
 def _answering() -> tuple[str | None, bool]:
@@ -187,16 +180,12 @@ def _service() -> bool | None:
     return (systemd.unit_folder() / systemd.NAME).exists()
 
 
-def _problems(known: Settings) -> tuple[str, ...]:
-    from sparkdash import log
-    from sparkdash.cli.doctor import seen_daemon
-    from sparkdash.doctor import Probe
+def _problems() -> tuple[str, ...]:
+    from sparkdash.cli.doctor import probe_box
     from sparkdash.doctor.nodes.examine import examine_all
     from sparkdash.domain.node import Status
 
-    log.configure(level=logging.ERROR)  # what NVML keeps from us is a finding, not a line in the log
-    probe = Probe(settings=known, settings_problem=None, daemon=seen_daemon())
-    here, _ = asyncio.run(examine_all(probe, ()))
+    here, _ = asyncio.run(examine_all(probe_box(), ()))
     return tuple(one.name for one in here if one.status is Status.FAIL)
 
 
@@ -271,7 +260,7 @@ def _running_server(found: FoundServer, taken: frozenset[str]) -> RunningServer:
 
 def _configuration(found: Discovered) -> str | None:
     """Return llama-swap's file, while no profile was imported from it."""
-    origins = imported_files(paths.config_dir() / "profiles")
+    origins = imported_files()
     for one in found.files:
         if one.kind == LLAMA_SWAP and one.path.rpartition("/")[2] not in origins:
             return one.path

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -139,16 +140,16 @@ def add_profile(
 
 
 def added_profiles() -> dict[str, tuple[str, str]]:
-    found = {}
+    return {file: (origin[1], origin[2]) for file, origin in profile_origins(_ORIGIN)}
+
+
+def profile_origins(pattern: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str]]]:
+    """Yield the names of the owner's profile files whose first line matches, each with the match."""
     folder = paths.config_dir() / "profiles"
     for file in sorted(folder.glob("*.yaml")) if folder.is_dir() else ():
-        try:
-            origin = _ORIGIN.match(paths.read_small_text(file).partition("\n")[0])
-        except (OSError, UnicodeDecodeError):
-            continue
-        if origin:
-            found[file.name] = (origin[1], origin[2])
-    return found
+        with suppress(OSError, UnicodeDecodeError):
+            if origin := pattern.match(paths.read_small_text(file).partition("\n")[0]):
+                yield file.name, origin
 
 
 def _converted(source: Source, entry: Entry, text: str, name: str | None) -> tuple[Imported | None, dict[str, str]]:
