@@ -325,7 +325,24 @@ class SparkdashApp(App[None]):
         self.run_worker(order, group="order")
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        return palette_commands(self, screen)
+        """Yield the commands that make sense in the current state, the keys of the page first."""
+        for told, (one, *_) in named_keys(screen).items():
+            action = partial(screen.app.run_action, one.binding.action, one.node)
+            yield SystemCommand(told[:1].upper() + told[1:], f"key {shown_key(one.binding.key)}", action)
+        for name in self.view.snapshot.engines if self.view.snapshot else ():
+            yield SystemCommand(f"Stop {name}", "Asks first", partial(self.orders.stop, name))
+        if self.view.measuring:
+            yield SystemCommand("End the measurement", "The measured cells are kept", self.orders.end_measuring)
+        else:
+            yield SystemCommand("Resume a measurement", "Resume the newest unfinished run", self.orders.resume_run)
+        yield from _of_profiles(self)
+        if self.view.snapshot and self.view.snapshot.traffic is not None:
+            yield SystemCommand("Demo traffic on or off", "The demo's own requests", self.orders.traffic)
+        for name, about in THEMES.items():
+            yield SystemCommand(f"Theme: {name}", f"{about} (T: the next one)", partial(self.action_look, name))
+        for shown, told in ARRANGEMENTS.items():
+            yield SystemCommand(f"Layout: {shown.value}", f"{told} (v: the next one)", partial(self.arrange, shown))
+        yield SystemCommand("Copy the clients' URL", "The base URL for clients", self.action_copy_url)
 
     def action_command_palette(self) -> None:
         if not isinstance(self.screen, Palette):
@@ -462,27 +479,6 @@ class SparkdashApp(App[None]):
         if self.view.snapshot:
             self.copy_to_clipboard(self.view.snapshot.daemon.url)
             self.say(f"Copied {self.view.snapshot.daemon.url}.")
-
-
-def palette_commands(app: SparkdashApp, screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """Yield the commands that make sense in the current state, the keys of the page first."""
-    for told, (one, *_) in named_keys(screen).items():
-        action = partial(screen.app.run_action, one.binding.action, one.node)
-        yield SystemCommand(told[:1].upper() + told[1:], f"key {shown_key(one.binding.key)}", action)
-    for name in app.view.snapshot.engines if app.view.snapshot else ():
-        yield SystemCommand(f"Stop {name}", "Asks first", partial(app.orders.stop, name))
-    if app.view.measuring:
-        yield SystemCommand("End the measurement", "The measured cells are kept", app.orders.end_measuring)
-    else:
-        yield SystemCommand("Resume a measurement", "Resume the newest unfinished run", app.orders.resume_run)
-    yield from _of_profiles(app)
-    if app.view.snapshot and app.view.snapshot.traffic is not None:
-        yield SystemCommand("Demo traffic on or off", "The demo's own requests", app.orders.traffic)
-    for name, about in THEMES.items():
-        yield SystemCommand(f"Theme: {name}", f"{about} (T: the next one)", partial(app.action_look, name))
-    for shown, told in ARRANGEMENTS.items():
-        yield SystemCommand(f"Layout: {shown.value}", f"{told} (v: the next one)", partial(app.arrange, shown))
-    yield SystemCommand("Copy the clients' URL", "The base URL for clients", app.action_copy_url)
 
 
 def named_keys(screen: Screen[Any]) -> dict[str, list[ActiveBinding]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -183,6 +183,15 @@ def swapping(**changes: Any) -> Snapshot:
     )
 
 
+def order(name: str) -> Callable[..., Coroutine[Any, Any, None]]:
+    """Make an order that is remembered by this name, with what it was given."""
+
+    async def give(self: ScriptedDaemon, **given: Any) -> None:
+        await self._do(name, *given.values())
+
+    return give
+
+
 class ScriptedDaemon:
     """A daemon that says what the test says, and remembers what it was asked."""
 
@@ -247,38 +256,22 @@ class ScriptedDaemon:
         if self.refuses:
             raise self.refuses
 
+    stop, release, extend_load = order("stop"), order("release"), order("extend_load")
+    cancel, cancel_request, traffic = order("cancel"), order("cancel_request"), order("traffic")
+    reload, end_measuring, resume_run = order("reload"), order("end measuring"), order("resume")
+
     async def use(self, *, profile: str) -> Plan:
         await self._do("use", profile)
         return Plan(profile=profile)
-
-    async def stop(self, *, profile: str | None) -> None:
-        await self._do("stop", profile)
-
-    async def release(self, *, profile: str) -> None:
-        await self._do("release", profile)
-
-    async def extend_load(self, *, profile: str) -> None:
-        await self._do("extend_load", profile)
-
-    async def cancel(self) -> None:
-        await self._do("cancel")
-
-    async def cancel_request(self, *, request_id: str) -> None:
-        await self._do("cancel_request", request_id)
 
     async def toggle(self, *, a: str | None = None, b: str | None = None, flip: bool = False) -> None:
         await self._do("toggle", a, b, flip)
 
     async def plan(self, *, name: str) -> Plan:
         default = Plan(
-            profile=name,
-            evict=(GPT,),
-            reasons={GPT: "idle for 12m34s; it frees 78.2 GiB"},
-            needs_bytes=27 * GIB,
-            available_bytes=95 * GIB,
-            fits=True,
-            expected_s=220.0,
-        )
+            profile=name, evict=(GPT,), reasons={GPT: "idle for 12m34s; it frees 78.2 GiB"}, needs_bytes=27 * GIB,
+            available_bytes=95 * GIB, fits=True, expected_s=220.0,
+        )  # fmt: skip
         return self.plans.get(name, default)
 
     async def replay(self, *, request: str, on: str, begin: bool = False) -> Replay:
@@ -301,12 +294,6 @@ class ScriptedDaemon:
     async def memory(self) -> MemoryAccount:
         await self._do("memory")
         return self.account
-
-    async def traffic(self, *, on: bool) -> None:
-        await self._do("traffic", on)
-
-    async def reload(self) -> None:
-        await self._do("reload")
 
     async def doctor(self) -> Diagnosis:
         await self._do("doctor")
@@ -355,12 +342,6 @@ class ScriptedDaemon:
 
     async def runs(self) -> tuple[Run, ...]:
         return tuple(report.run for report in self.reports.values())
-
-    async def end_measuring(self) -> None:
-        await self._do("end measuring")
-
-    async def resume_run(self, *, run: str) -> None:
-        await self._do("resume", run)
 
     async def report(self, run: str) -> Report:
         await self._do("report", run)

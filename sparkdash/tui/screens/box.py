@@ -94,10 +94,7 @@ class BoxPage(Page):
         yield HolderDetail()
 
     def on_screen_resume(self) -> None:
-        self._read()
-
-    def action_read(self) -> None:
-        self._read()
+        self.action_read()
 
     def end_what_is_here(self) -> None:
         if one := self.query_one(HolderTable).holding(self.query_one(HolderTable).cursor):
@@ -109,7 +106,7 @@ class BoxPage(Page):
         detail.redraw()
 
     @work(group="memory", exclusive=True)
-    async def _read(self) -> None:
+    async def action_read(self) -> None:
         table, detail = self.query_one(HolderTable), self.query_one(HolderDetail)
         try:
             table.account = detail.account = await self.services.daemon.memory()

@@ -58,10 +58,6 @@ class FirstRunPage(Page):
             return _is_idle(self.services.view)
         return super().check_action(action, parameters)
 
-    def action_idle_profiles(self) -> None:
-        """Open the profiles at the one to begin with: on disk, else the first that fits."""
-        self._open_profiles()
-
     def action_idle_attach(self) -> None:
         server = self.services.view.idle.server
         if server is None:
@@ -147,7 +143,8 @@ class FirstRunPage(Page):
         services.say(f"Copied what {client} needs; `sparkdash connect {client} --write` writes it.")
 
     @work(group="first profile", exclusive=True)
-    async def _open_profiles(self) -> None:
+    async def action_idle_profiles(self) -> None:
+        """Open the profiles at the one to begin with: on disk, else the first that fits."""
         snapshot = self.services.view.snapshot
         found = fitting(snapshot) if snapshot else None
         first = self._first_profile() or (found[0].name if found else None)

@@ -101,7 +101,7 @@ class SettingsPage(Page):
         yield SettingDetail()
 
     def on_mount(self) -> None:
-        self._read()
+        self.action_read()
 
     def on_row_moved(self, message: RowMoved) -> None:
         detail = self.query_one(SettingDetail)
@@ -119,13 +119,10 @@ class SettingsPage(Page):
         else:
             self.dismiss()
 
-    def action_read(self) -> None:
-        self._read()
-
     def action_edit_file(self) -> None:
         """Edit config.toml in the owner's editor, and read it again after the dialogs."""
         self.services.orders.edit_settings()
-        self.set_timer(READ_AGAIN_S, self._read)
+        self.set_timer(READ_AGAIN_S, self.action_read)
 
     def action_default(self) -> None:
         """Remove the key under the cursor from the file, so that its default holds."""
@@ -145,7 +142,7 @@ class SettingsPage(Page):
         return found
 
     @work(group="settings", exclusive=True)
-    async def _read(self) -> None:
+    async def action_read(self) -> None:
         table = self.query_one(SettingTable)
         try:
             self._show(await self.services.daemon.settings())
