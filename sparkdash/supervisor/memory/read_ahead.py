@@ -7,6 +7,7 @@ engine's own need later. The guard's warning ends it, and lets go of what was re
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -87,6 +88,8 @@ class ReadAhead:
             with suppress(OSError), file.open("rb", buffering=0) as opened:
                 size = file.stat().st_size
                 if (page_cache.cached_bytes(opened.fileno()) or 0) < size:
+                    # Else the kernel reads half a piece beyond each, and what is still in flight could not be let go.
+                    os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
                     self._files.append(file)
                     self._read += _read(opened.readinto, min(size, most - self._read), self._goes_on)
 
