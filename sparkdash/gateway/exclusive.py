@@ -53,21 +53,13 @@ class Exclusive:
         return self._held
 
     def take(self, holder: str, expected_s: float | None = None, *, shares: bool = False) -> ExclusiveHold:
-        """Take the lease for TTL_S.
-
-        Raises:
-            AdmissionError: code `held`: another has it.
-        """
+        """Take the lease for TTL_S. Raises AdmissionError: code `held`: another has it."""
         self.only()
         self._held = replace(self._right(secrets.token_urlsafe(16), holder, expected_s), shares=shares)
         return self._held
 
     def renew(self, token: str, expected_s: float | None = None) -> ExclusiveHold:
-        """Renew the lease for TTL_S.
-
-        Raises:
-            AdmissionError: code `lease_lost`: it had lapsed.
-        """
+        """Renew the lease for TTL_S. Raises AdmissionError: code `lease_lost`: it had lapsed."""
         held = self.held
         if held is None or not held.by(token):
             raise AdmissionError(
@@ -87,22 +79,15 @@ class Exclusive:
         return True
 
     def end(self) -> None:
-        """Ask the holder to let go.
-
-        Raises:
-            AdmissionError: code `not_held`.
-        """
+        """Ask the holder to let go. Raises AdmissionError: code `not_held`."""
         held = self.held
         if held is None:
             raise AdmissionError("No client has this box to itself.", code="not_held", status=409)
         self._held = replace(held, ends=True)
 
     def admit(self, token: str | None) -> None:
-        """Admit a request with that token.
-
-        Raises:
-            AdmissionError: code `held`, status 503, with who holds it and when to come back.
-        """
+        """Admit a request with that token. Raises AdmissionError: code `held`, status 503, with who holds it and when
+        to come back."""
         if self._held is None:
             return
         held = self.held
@@ -110,11 +95,8 @@ class Exclusive:
             raise self._refusal(held)
 
     def only(self) -> None:
-        """Check that no measurement runs.
-
-        Raises:
-            AdmissionError: code `held`, status 503: there is one, whether or not it lets others in.
-        """
+        """Check that no measurement runs. Raises AdmissionError: code `held`, status 503: there is one, whether or not
+        it lets others in."""
         if (held := self.held) is not None:
             raise self._refusal(held)
 

@@ -23,8 +23,7 @@ from sparkdash.upstream import SmallResponse, Upstream
 LOG = structlog.get_logger("sparkdash.telemetry")
 ANSWER_S = 3.0
 """Deadline of one request. Older llama-servers answer only between two batches, and a vLLM that tokenises a long prompt
-is slow too.
-"""
+is slow too."""
 BEGIN_S = 1.0
 FAILURES = 3
 """Failed scrapes in a row after which an engine is asked less often."""
@@ -33,8 +32,7 @@ LEAP_S = 1.0
 """Divergence of the box's clock and the monotonic one that shows a suspended box, or a clock that was set."""
 RECOGNISE_S = 60.0, 3600.0
 """First and longest pause between searches for metrics at an attached server without any. Each pause is twice the one
-before, as some servers log every request for a missing route.
-"""
+before, as some servers log every request for a missing route."""
 NOT_FOUND = 404
 NOT_IMPLEMENTED = 501
 """Status of a llama-server for a route that was switched off (`--no-slots`)."""

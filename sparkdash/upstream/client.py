@@ -84,11 +84,8 @@ class Pool:
         return None
 
     async def fresh(self, origin: Origin, called: str | None = None) -> EngineConnection:
-        """Open a new connection. `called`: name of the engine's profile, for error messages.
-
-        Raises:
-            UpstreamError: code `engine_unreachable`.
-        """
+        """Open a new connection. `called`: name of the engine's profile, for error messages. Raises UpstreamError: code
+        `engine_unreachable`."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 connection = await self._connected(origin)
@@ -208,11 +205,8 @@ class Upstream:
         await self._pool.close()
 
     async def get(self, url: str, *, timeout_s: float, headers: Headers = ()) -> SmallResponse:
-        """Send a GET and return its answer, whatever its status.
-
-        Raises:
-            UpstreamError: code `engine_timeout` after `timeout_s`, or as `open` does.
-        """
+        """Send a GET and return its answer, whatever its status. Raises UpstreamError: code `engine_timeout` after
+        `timeout_s`, or as `open` does."""
         return await self._whole("GET", url, _lines(headers), b"", timeout_s)
 
     async def post(self, url: str, body: bytes, *, content_type: str, timeout_s: float) -> SmallResponse:
@@ -340,11 +334,8 @@ def _split_url(url: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=256)
 def _first_lines(method: str, target: str, authority: str) -> bytes:
-    """Make the first lines of a request, which do not depend on the client.
-
-    Raises:
-        UpstreamError: code `engine_unreachable`: the address contains a line break, which would end the line.
-    """
+    """Make the first lines of a request, which do not depend on the client. Raises UpstreamError: code
+    `engine_unreachable`: the address contains a line break, which would end the line."""
     first = f"{method} {target} HTTP/1.1\r\nHost: {authority}\r\nAccept-Encoding: identity\r\n".encode("latin-1")
     if not first.count(b"\n") == first.count(b"\r") == 3:
         raise UpstreamError(
@@ -404,13 +395,9 @@ def short_chat(model: str) -> bytes:
 
 
 async def chat_text(answer: EngineResponse, where: str) -> str:
-    """Return all text of a streamed chat, content and reasoning, in order.
-
-    The text of an answer that was cut by its length may be empty: some engines do not show their reasoning.
-
-    Raises:
-        UpstreamError: `engine_refused`; `engine_mute` when the answer ended by itself and contains no text.
-    """
+    """Return all text of a streamed chat, content and reasoning, in order. The text of an answer that was cut by its
+    length may be empty: some engines do not show their reasoning. Raises UpstreamError: `engine_refused`; `engine_mute`
+    when the answer ended by itself and contains no text."""
     texts: list[str] = []
     cut = False
     lines = Lines()

@@ -49,11 +49,8 @@ class ResponseHead:
 
 
 def encode_headers(headers: Iterable[Header]) -> bytes:
-    """Return headers as they are written. Encode equal headers once, and use them for many requests.
-
-    Raises:
-        UpstreamError: code `engine_unreachable`: a header contains a line break, and would be written as two.
-    """
+    """Return headers as they are written. Encode equal headers once, and use them for many requests. Raises
+    UpstreamError: code `engine_unreachable`: a header contains a line break, and would be written as two."""
     written = [b": ".join(header) for header in headers]
     all_of_them = b"".join(written)
     if all_of_them.find(b"\n") >= 0 or all_of_them.find(b"\r") >= 0:
@@ -82,8 +79,7 @@ class ResponseParser:
         """Bytes of the body, where the answer says so before it."""
         self.framed = False
         """Whether the answer tells its own end, by a length or by chunks. Otherwise the connection's end is the
-        answer's, and an engine's death looks the same.
-        """
+        answer's, and an engine's death looks the same."""
         self._fields: list[Header] = []
         self._length: bytes | None = None
         self._pieces: list[bytes] = []
@@ -216,9 +212,7 @@ Take = Callable[[bytes], object]
 
 
 class EngineConnection(ResponseParser, asyncio.Protocol):
-    """Socket to the engine at `where` (host:port, for messages). `on_lost` is called when the connection has
-    ended.
-    """
+    """Socket to the engine at `where` (host:port, for messages). `on_lost` is called when the connection has ended."""
 
     def __init__(self, where: str, on_lost: Callable[[EngineConnection], object]) -> None:
         super().__init__()
@@ -314,11 +308,8 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         self._sent = True
 
     async def piece(self) -> bytes:
-        """Wait for more of the body and return it; empty at the end.
-
-        Raises:
-            UpstreamError: code `engine_died`: the connection ended before the body did.
-        """
+        """Wait for more of the body and return it; empty at the end. Raises UpstreamError: code `engine_died`: the
+        connection ended before the body did."""
         while not self._pieces and not self._complete:
             await self._change()
         found = self._taken()
@@ -328,11 +319,7 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
 
     async def pour(self, take: Take) -> bytes:
         """Give each piece of the body to `take` as it comes, and return the last one. What `take` raises is raised
-        here.
-
-        Raises:
-            UpstreamError: code `engine_died`: the connection ended before the body did.
-        """
+        here. Raises UpstreamError: code `engine_died`: the connection ended before the body did."""
         self._take = take
         self._buffered = 0
         if not self._reading:
@@ -514,22 +501,15 @@ class EngineResponse:
         return self.connection.upgraded
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body as it arrives, never in empty pieces.
-
-        Raises:
-            UpstreamError: code `engine_died`, when the connection ends before the body does.
-        """
+        """Yield the body as it arrives, never in empty pieces. Raises UpstreamError: code `engine_died`, when the
+        connection ends before the body does."""
         while piece := await self.connection.piece():
             yield piece
 
     def pour(self, take: Take) -> Awaitable[bytes]:
         """Give each piece of the body to `take` as it comes, on the loop: `take` must not wait. Return the last piece.
-
-        What `take` raises is raised here. A body that was read is returned as one piece.
-
-        Raises:
-            UpstreamError: code `engine_died`, when the connection ends before the body does.
-        """
+        What `take` raises is raised here. A body that was read is returned as one piece. Raises UpstreamError: code
+        `engine_died`, when the connection ends before the body does."""
         return self.connection.pour(take) if self._body is None else self.read()
 
     def pause(self) -> None:

@@ -34,12 +34,10 @@ from sparkdash.wire.request_channel import (
 
 ROOM_SHARE = 16
 """Share of the limit (a sixteenth) that is freed at once: a look through 32,000 connections takes milliseconds, and a
-burst must not cause one for each of its clients.
-"""
+burst must not cause one for each of its clients."""
 CLIENT_SHARE = 2
 """Share of all connections for one address beyond this box. Clients of this box share loopback, and cannot be told
-apart.
-"""
+apart."""
 REFUSAL_S = 2.0
 """Seconds for which a refused connection is kept for its request: a reset would lose an answer sent before the
 request.
@@ -307,13 +305,9 @@ class Shutdown:
 
 
 class ClientConnection(asyncio.Protocol):
-    """A client's connection, as uvicorn's server makes them.
-
-    `heads` and `turns`: shared by the server's connections. `closing`: the server's shutdown. `limit`: the limit of
-    connections.
-
-    An application that has `serve_channel` is handed each request's channel; any other is called by ASGI.
-    """
+    """A client's connection, as uvicorn's server makes them. `heads` and `turns`: shared by the server's connections.
+    `closing`: the server's shutdown. `limit`: the limit of connections. An application that has `serve_channel` is
+    handed each request's channel; any other is called by ASGI."""
 
     transport: asyncio.Transport
 

@@ -1,8 +1,5 @@
-"""RequestChannel: one request's end of its client's connection.
-
-There are two ways to answer: by ASGI's messages, and by calls that need neither a scope nor a message or a task for
-each piece.
-"""
+"""RequestChannel: one request's end of its client's connection. There are two ways to answer: by ASGI's messages, and
+by calls that need neither a scope nor a message or a task for each piece."""
 
 from __future__ import annotations
 
@@ -58,11 +55,8 @@ class RequestHead:
     )  # fmt: skip
 
     def __init__(self, raw: RawHead, *, keeps: bool) -> None:
-        """Read a head. `keeps`: the headers do not ask that the connection be closed.
-
-        Raises httptools.HttpParserError or ValueError: the URL is invalid, or a request of HTTP/1.1 has not exactly one
-        Host (RFC 9112 section 3.2).
-        """
+        """Read a head. `keeps`: the headers do not ask that the connection be closed. Raises httptools.HttpParserError
+        or ValueError: the URL is invalid, or a request of HTTP/1.1 has not exactly one Host (RFC 9112 section 3.2)."""
         self.raw = raw
         self.listener, self.version, method, url, self.headers = raw
         self.named = by_name(self.headers)
@@ -83,11 +77,8 @@ class RequestHead:
 
 
 class RequestHeadCache:
-    """Caches the first request head of the last connection, weakly.
-
-    Clients open many connections in a burst, each with the same head. A head, and any key in it, goes with the last
-    connection that sent it.
-    """
+    """Caches the first request head of the last connection, weakly. Clients open many connections in a burst, each with
+    the same head. A head, and any key in it, goes with the last connection that sent it."""
 
     def __init__(self) -> None:
         self._last: Callable[[], RequestHead | None] = _no_head
@@ -496,11 +487,8 @@ class RequestChannel:
         self._pending_head = b""
 
     def finish(self, last: bytes) -> None:
-        """Write the last piece and the end of the answer.
-
-        Raises:
-            ValueError: the body has another length than its head says.
-        """
+        """Write the last piece and the end of the answer. Raises ValueError: the body has another length than its head
+        says."""
         self.write(last)
         if self._client_gone:
             return

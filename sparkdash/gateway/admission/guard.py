@@ -50,13 +50,8 @@ def is_loopback(name: str) -> bool:
 
 
 def check_page(headers: RequestHeaders, policy: OriginPolicy, *, path: str, unix: bool) -> HeaderList:
-    """Check host and origin; return the CORS headers for every answer, none for a program.
-
-    `unix`: it came through the unix socket, which no web page can open.
-
-    Raises:
-        AdmissionError: it is neither a program, nor a page that may ask.
-    """
+    """Check host and origin; return the CORS headers for every answer, none for a program. `unix`: it came through the
+    unix socket, which no web page can open. Raises AdmissionError: it is neither a program, nor a page that may ask."""
     host, origin = headers.get(b"host") or "", headers.get(b"origin")
     if not unix:
         _check_host(host, policy)
@@ -69,11 +64,8 @@ def check_page(headers: RequestHeaders, policy: OriginPolicy, *, path: str, unix
 
 
 def check_size(url: int, headers: int) -> None:
-    """Refuse a request with too long an address or too many headers, before anything reads them.
-
-    Raises:
-        AdmissionError: 414 `url_too_long`; 431 `too_many_headers`.
-    """
+    """Refuse a request with too long an address or too many headers, before anything reads them. Raises AdmissionError:
+    414 `url_too_long`; 431 `too_many_headers`."""
     if url > URL:
         raise AdmissionError(
             f"The request's path and query have {url} characters.",
@@ -159,10 +151,7 @@ def _check_same_origin(origin: str | None, own: bool, site: str | None) -> None:
 
 def check_json(content_type: str) -> None:
     """Refuse a body that is not JSON: a web page's form can post such a body across sites without a preflight request.
-
-    Raises:
-        AdmissionError: code `not_json`, status 415.
-    """
+    Raises AdmissionError: code `not_json`, status 415."""
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise AdmissionError(
             f"The control API takes JSON, not {content_type[:80]!r}.",

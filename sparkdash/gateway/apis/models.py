@@ -42,11 +42,8 @@ _CLAUDE_CODE = "claude-code/"
 
 def list_models(snapshot: Snapshot, user_agent: str = "", choices: Choices = NO_CHOICES) -> dict[str, Any]:
     """List every profile that can run, each followed by its aliases and modes, then names for several profiles
-    (`choices`), then `auto`.
-
-    The running profile comes first, as clients without a default take the first. The list is one page, also in
-    Anthropic's format.
-    """
+    (`choices`), then `auto`. The running profile comes first, as clients without a default take the first. The list is
+    one page, also in Anthropic's format."""
     items = [model_item(snapshot, profile, name) for profile in runnable(snapshot) for name in model_names(profile)]
     if user_agent.startswith(_CLAUDE_CODE):
         items += [
@@ -145,8 +142,7 @@ def _common(snapshot: Snapshot, name: str, about: str, engine: Engine | None) ->
 
 def _context(context: int | None) -> dict[str, Any]:
     """Build the keys for the context: vLLM's and SGLang's clients read the first, OpenRouter's the second, llama.cpp's
-    the third.
-    """
+    the third."""
     if context is None:
         return {}
     return {"max_model_len": context, "context_length": context, "meta": {"n_ctx": context}}
@@ -159,8 +155,7 @@ def model_status(snapshot: Snapshot, profile: ProfileSummary) -> dict[str, Any]:
 
 def engine_status(engine: Engine | None) -> dict[str, Any]:
     """Return an engine's status in the format of llama.cpp's router, where a failed load is "unloaded" with an exit
-    code.
-    """
+    code."""
     if engine is None:
         return {"value": "unloaded"}
     told: dict[str, Any] = {"value": _STATUS.get(engine.state, "unloaded")}

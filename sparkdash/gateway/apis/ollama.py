@@ -262,11 +262,8 @@ def _parsed(raw: bytes) -> Any:
 
 
 def parse_embed_request(body: Mapping[str, Any], *, older: bool) -> dict[str, Any]:
-    """Translate the request into OpenAI's format, without the model.
-
-    Raises:
-        AdmissionError: there is nothing to embed, or it is no text.
-    """
+    """Translate the request into OpenAI's format, without the model. Raises AdmissionError: there is nothing to embed,
+    or it is no text."""
     key, allowed = ("prompt", "a text") if older else ("input", "a text, or a list of texts")
     texts = body.get(key)
     each = texts if isinstance(texts, list) and not older else [texts]
@@ -372,11 +369,8 @@ async def refuse_ollama(exchange: Exchange, error: SparkdashError) -> None:
 
 
 async def _pull(deps: Deps, exchange: Exchange, name: str) -> None:
-    """Say whether a model is on this box. Nothing is downloaded: the disk is its owner's to fill.
-
-    Raises:
-        AdmissionError: 404 `model_not_found`; 404 `not_here`: its image or its weights are missing.
-    """
+    """Say whether a model is on this box. Nothing is downloaded: the disk is its owner's to fill. Raises
+    AdmissionError: 404 `model_not_found`; 404 `not_here`: its image or its weights are missing."""
     await deps.refresh()
     wanted = _wanted(deps, exchange, name)
     profile = _profile(deps, wanted)
@@ -469,11 +463,8 @@ def _expires_at(deps: Deps, engine: Engine) -> str:
 
 
 def _listed(deps: Deps, profile: ProfileSummary, name: str) -> dict[str, Any]:
-    """Build the entry of one model.
-
-    The digest is the profile's fingerprint, which changes with the launch. An unknown size is 0: Zed and JetBrains
-    reject a list in which a model has no size.
-    """
+    """Build the entry of one model. The digest is the profile's fingerprint, which changes with the launch. An unknown
+    size is 0: Zed and JetBrains reject a list in which a model has no size."""
     weights = _weights(deps, profile.name)
     return {
         "name": name,

@@ -50,11 +50,8 @@ class OllamaRequest:
 
 
 def parse_ollama_request(body: Mapping[str, Any], *, generate: bool) -> OllamaRequest:
-    """Parse a request of /api/chat or /api/generate.
-
-    Raises:
-        AdmissionError: something has the wrong type, or cannot be done here.
-    """
+    """Parse a request of /api/chat or /api/generate. Raises AdmissionError: something has the wrong type, or cannot be
+    done here."""
     model = model_of(body)
     stream = body.get("stream") is not False
     path, request = CHAT, dict[str, Any]()

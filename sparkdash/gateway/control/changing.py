@@ -192,8 +192,7 @@ SOCKET_ONLY = frozenset(
     }
 )  # fmt: skip
 """Keys that run programs, open the port, name files, disarm the guard or shorten the past: a key of a client must not
-reach beyond its box's models.
-"""
+reach beyond its box's models."""
 
 
 _NO_FILE = ("The demo has no config.toml.", "no_settings", "Without a demo, the settings are in config.toml.")

@@ -115,11 +115,8 @@ class _Generation(Extension):
 
 
 class Template:
-    """A chat template with the model's special tokens by name.
-
-    Raises:
-        Uncountable: it is no template that Jinja can read.
-    """
+    """A chat template with the model's special tokens by name. Raises Uncountable: it is no template that Jinja can
+    read."""
 
     def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
         environment = ImmutableSandboxedEnvironment(
@@ -143,11 +140,8 @@ class Template:
         *,
         in_parts: bool | None = None,
     ) -> str:
-        """Render the prompt. `words`: further variables of the template.
-
-        Raises:
-            Refused: the template itself refuses these messages.
-        """
+        """Render the prompt. `words`: further variables of the template. Raises Refused: the template itself refuses
+        these messages."""
         as_parts = self.in_parts if in_parts is None else in_parts
         variables = {**self._tokens, **{name: value for name, value in words.items() if name not in _OURS}}
         shaped = [_shaped(each, as_parts) for each in messages]
@@ -158,11 +152,8 @@ class Template:
 
     @cached_property
     def system_first(self) -> bool:
-        """Whether system messages are allowed at the beginning only.
-
-        Tested as vLLM does: without transformers' additions, so that a template that needs them counts as one that
-        refuses.
-        """
+        """Whether system messages are allowed at the beginning only. Tested as vLLM does: without transformers'
+        additions, so that a template that needs them counts as one that refuses."""
         bare = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         turns = [{"role": role, "content": "t"} for role in _TURNS]
         try:

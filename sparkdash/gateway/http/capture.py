@@ -50,8 +50,7 @@ _BEGINS = r"(?: \b | (?<=\\[bfnrt]) | (?<=\\u[0-9a-fA-F]{4}) )"
 """Begin of a word in raw JSON, where a line break is a backslash and an n, and the n is no part of the word."""
 _BEGINS_A_RUN = _BEGINS.replace(r"\b", r"(?<![\w-])")
 """The same pattern, but not behind a dash. A run of letters and dashes is searched once for a token's end, however
-often a token seems to begin.
-"""
+often a token seems to begin."""
 _SECRET = re.compile(
     rf"""(?ix)
       (?P<key> "{_NAMES}" \s*:\s* " ) (?:[^"\\]|\\.)*

@@ -67,11 +67,7 @@ class BodyShare:
         self._also = also
 
     def reserve(self, size: int) -> None:
-        """Reserve that many more bytes.
-
-        Raises:
-            AdmissionError: code `bodies_full`, status 503 with Retry-After.
-        """
+        """Reserve that many more bytes. Raises AdmissionError: code `bodies_full`, status 503 with Retry-After."""
         budget = self._budget
         if budget.taken + size > budget.limit:
             raise _full(budget)
@@ -334,11 +330,8 @@ class Exchange:
         self._channel.detach()
 
     async def client_gone(self) -> None:
-        """Wait for the client to hang up. Call after the body was read, instead of `on_disconnect`.
-
-        Raises:
-            ClientGone: the client hung up before the answer was finished.
-        """
+        """Wait for the client to hang up. Call after the body was read, instead of `on_disconnect`. Raises ClientGone:
+        the client hung up before the answer was finished."""
         while (await self._channel.receive())["type"] != "http.disconnect":
             pass
         if not self.finished:

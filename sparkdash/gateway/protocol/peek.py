@@ -45,11 +45,8 @@ class _At(Enum):
 
 
 def form_boundary(content_type: str) -> bytes:
-    """Read the boundary of a form's content type, as a token or in quotes.
-
-    Raises:
-        AdmissionError: code `invalid_form`: there is none, or it is too long.
-    """
+    """Read the boundary of a form's content type, as a token or in quotes. Raises AdmissionError: code `invalid_form`:
+    there is none, or it is too long."""
     for name, value in _PARAMETER.findall(content_type):
         if name.lower() == "boundary":
             word = _unquoted(value)
@@ -181,8 +178,7 @@ def _unquoted(value: str) -> str:
 
 PRIORITY = "x-sparkdash-priority"
 """Header: `interactive` (the default), `batch`, which lets other requests go first, or `autocomplete`, which stops no
-engine and waits for none.
-"""
+engine and waits for none."""
 _FILLS_IN = re.compile(rb"fim_(?:prefix|suffix)|code_suffix\||\[SUFFIX\]|<SUF>|fim(?:\xe2\x96\x81|\\u2581)begin")
 """Marks of a prompt that has a hole to fill: Qwen, StarCoder, CodeGemma; CodeGeeX; Codestral; CodeLlama; DeepSeek."""
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
@@ -219,11 +215,8 @@ class PeekedBody:
 
 
 def peek_body(body: bytes, content_type: str) -> PeekedBody:
-    """Read a body's keys. A body that is neither JSON nor a form has none.
-
-    Raises:
-        AdmissionError: code `invalid_json`, `invalid_model`; status 400.
-    """
+    """Read a body's keys. A body that is neither JSON nor a form has none. Raises AdmissionError: code `invalid_json`,
+    `invalid_model`; status 400."""
     kind = _media_type(content_type)
     if kind == FORM:
         scanner = FormScanner(form_boundary(content_type))
@@ -246,11 +239,8 @@ def _media_type(content_type: str) -> str:
 
 
 def priority_word(priority: str | None) -> str | None:
-    """Return the word of the header: batch, interactive or autocomplete; None without the header.
-
-    Raises:
-        AdmissionError: code `invalid_priority`; status 400.
-    """
+    """Return the word of the header: batch, interactive or autocomplete; None without the header. Raises
+    AdmissionError: code `invalid_priority`; status 400."""
     word = priority.strip().lower() if priority is not None else None
     if word not in (None, "batch", "interactive", "autocomplete"):
         raise AdmissionError(

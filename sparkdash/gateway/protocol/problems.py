@@ -1,8 +1,5 @@
-"""Problems: a SparkdashError in the format of each kind of client.
-
-Rule: clients show only `message`, so the hint is in it too. Programs find the hint apart, with our own code, and
-`src` tells sparkdash's errors from an engine's. Pure.
-"""
+"""Problems: a SparkdashError in the format of each kind of client. Rule: clients show only `message`, so the hint is in
+it too. Programs find the hint apart, with our own code, and `src` tells sparkdash's errors from an engine's. Pure."""
 
 from __future__ import annotations
 
@@ -180,8 +177,7 @@ def stream_error_body(error: SparkdashError, dialect: Dialect) -> dict[str, Any]
 
 def error_headers(error: SparkdashError) -> list[tuple[bytes, bytes]]:
     """Headers of the refusal: Retry-After when waiting helps, and x-should-retry: false where SDKs would repeat in
-    vain.
-    """
+    vain."""
     found = [(b"content-type", b"application/json")]
     if error.retry_after is not None:
         found.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))

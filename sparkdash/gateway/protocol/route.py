@@ -96,7 +96,6 @@ _OWNERS = (
     "slow_down", "start_", "stop_", "unload_lora", "update_", "v1/load_lora", "v1/unload_lora", "wake_up",
 )  # fmt: skip
 """Prefixes of the paths with which owners put engines to sleep, empty, reload or end them, some of them with a GET.
-
 Some print the command line, keys included. None is for clients. Source: vLLM 0.33, SGLang 0.5.23, llama.cpp."""
 _TASKS = {
     "/v1/embeddings": Task.EMBED,

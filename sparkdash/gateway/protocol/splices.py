@@ -119,11 +119,8 @@ class ContinuedResponse(FrameSplice):
 
 
 class ContinuedMessage(FrameSplice):
-    """Continues a /v1/messages stream after our own thinking block.
-
-    The block is closed and the engine's blocks are numbered after it. The engine's message_start is removed; its counts
-    go out with the last ones.
-    """
+    """Continues a /v1/messages stream after our own thinking block. The block is closed and the engine's blocks are
+    numbered after it. The engine's message_start is removed; its counts go out with the last ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -300,11 +297,8 @@ class Ranking(NamedTuple):
 
 
 def as_texts(body: bytes, model: str) -> tuple[bytes, Ranking | None]:
-    """Rewrite a request with `documents`; return it with what its answer needs, None where nothing is changed.
-
-    Raises:
-        ValueError: the body is no JSON.
-    """
+    """Rewrite a request with `documents`; return it with what its answer needs, None where nothing is changed. Raises
+    ValueError: the body is no JSON."""
     asked: Any = json.loads(body)
     documents = asked.get("documents") if isinstance(asked, dict) else None
     if not isinstance(documents, list) or "texts" in asked:

@@ -1,4 +1,1 @@
-"""Requests for an engine, from the body that was read to the last byte of the answer.
-
-`passthrough` is the way in.
-"""
+"""Requests for an engine, from the body that was read to the last byte of the answer. `passthrough` is the way in."""

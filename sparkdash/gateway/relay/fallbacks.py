@@ -44,10 +44,7 @@ _CANNOT = frozenset(
 
 class RetryPlan:
     """Further attempts of a failed request: a second one where the engine broke off, then the fallbacks, each with as
-    many.
-
-    `instead`: error of the requested profile, once it is given up.
-    """
+    many. `instead`: error of the requested profile, once it is given up."""
 
     def __init__(self, context: RequestContext) -> None:
         self.instead: SparkdashError | None = None
@@ -64,11 +61,8 @@ class RetryPlan:
         """Pause before the next attempt."""
 
     def next_name(self, error: SparkdashError) -> str:
-        """Choose the profile to ask after `error`.
-
-        Raises:
-            SparkdashError: no attempt is left; the client gets this error.
-        """
+        """Choose the profile to ask after `error`. Raises SparkdashError: no attempt is left; the client gets this
+        error."""
         self.pause_s = 0.0
         if isinstance(error, UpstreamError) and self._takes_second_attempt(error):
             return self._name
