@@ -110,13 +110,6 @@ class KnownHead:
         self.granted: HeaderList = []
         """CORS headers of every answer to this head; set with `route`."""
 
-    @classmethod
-    def of_channel(cls, channel: RequestChannel) -> KnownHead:
-        memo = channel.head.memo
-        if not isinstance(memo, KnownHead):
-            memo = channel.head.memo = cls(ParsedHead.of_wire(channel.head))
-        return memo
-
 
 class Gateway:
     """ASGI application; our own server hands it its channels instead (`serve_channel`)."""
@@ -154,7 +147,9 @@ class Gateway:
             await self.control(scope, receive, send)
 
     def serve_channel(self, channel: RequestChannel) -> Awaitable[None]:
-        known = KnownHead.of_channel(channel)
+        known = channel.head.memo
+        if not isinstance(known, KnownHead):
+            known = channel.head.memo = KnownHead(ParsedHead.of_wire(channel.head))
         return self._answer(known, Exchange(known.head, channel))
 
     def _answer(self, known: KnownHead, exchange: Exchange) -> Awaitable[None]:
@@ -165,7 +160,7 @@ class Gateway:
         except AdmissionError as error:
             return _refuse(exchange, error)
         if known.granted:
-            exchange.grant(known.granted)
+            exchange.granted = known.granted
         if route.scope is not None:
             try:
                 if (key := self._access.key_of(known.head)) is not None:

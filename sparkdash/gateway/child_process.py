@@ -12,7 +12,7 @@ import sys
 from abc import ABC, abstractmethod
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -87,8 +87,7 @@ READY_S = 60.0
 LAST_LINES = 20
 REAP_S = 0.5
 _HANDED_ON = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "SSL_CERT_DIR", "SSL_CERT_FILE", "TMPDIR", "VIRTUAL_ENV")
-"""Variables that the child inherits. No keys, which a library might send on; no proxies, which must not see local
-calls."""
+"""Variables that the child inherits: no keys, which a library might send on, and no proxies, which see local calls."""
 
 
 class ChildProcess(ABC):
@@ -129,9 +128,6 @@ class ChildProcess(ABC):
 
     @abstractmethod
     def not_installed_error(self) -> HostError: ...
-
-    def on_started(self, rss: int | None) -> None:  # noqa: B027 - not every one has something to say
-        """React to a start; `rss`: the child's memory in bytes."""
 
     def broke_off_error(self) -> UpstreamError:
         return UpstreamError(f"The {self.name} broke off in the middle of an answer.", code=f"{self.name}_broke_off")
@@ -175,11 +171,9 @@ class ChildProcess(ABC):
             self._idle.cancel()
         if running := self._running:
             self._running = None
-            self._keep(asyncio.ensure_future(running.end(grace_s)))
-
-    def _keep(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            task = asyncio.ensure_future(running.end(grace_s))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _started(self) -> _Running:
         async with self._starting:
@@ -194,7 +188,6 @@ class ChildProcess(ABC):
             raise self.not_installed_error()
         running = await _Running.begun(self.name, self._argv, self._path)
         LOG.info(f"the {self.name} runs", pid=running.process.pid, rss=running.rss)
-        self.on_started(running.rss)
         return running
 
     async def _why(self, running: _Running) -> UpstreamError:
@@ -228,7 +221,7 @@ class _Running:
                 stdout=PIPE,
                 stderr=PIPE,
                 pass_fds=(fd,),
-                env=_environment(os.environ),
+                env={name: os.environ[name] for name in _HANDED_ON if name in os.environ} | {"PYTHONUNBUFFERED": "1"},
             )
         running = cls(name, process, await Upstream(str(path)).__aenter__())
         try:
@@ -296,7 +289,3 @@ class _Running:
         finally:
             await command.end_child(self.process)
         await self._listens  # ends after a kill, too: the pipes are closed
-
-
-def _environment(ours: Mapping[str, str]) -> dict[str, str]:
-    return {name: ours[name] for name in _HANDED_ON if name in ours} | {"PYTHONUNBUFFERED": "1"}

@@ -102,11 +102,6 @@ class RunningRequests:
         off(AdmissionError("The owner of this box cancelled this request.", code="request_cancelled"))
 
 
-def _default_uploads() -> Uploads:
-    settings = Settings()
-    return Uploads(Path(tempfile.gettempdir()), settings.uploads_limit_mib)
-
-
 async def _no_refresh() -> None:
     """Do nothing: profile files are not watched."""
 
@@ -184,7 +179,7 @@ class Deps:
     """Time of the last announcement of each (asked profile, answering profile, code)."""
     exclusive: Exclusive = field(default_factory=Exclusive)
     running: RunningRequests = field(default_factory=RunningRequests)
-    uploads: Uploads = field(default_factory=_default_uploads)
+    uploads: Uploads = field(default_factory=lambda: Uploads(Path(tempfile.gettempdir()), Settings().uploads_limit_mib))
     meter: TrafficMeter = field(default_factory=lambda: TrafficMeter(time.monotonic))
     """Counts what passes through, for telemetry."""
     row_publisher: RowPublisher = field(default_factory=RowPublisher)

@@ -47,7 +47,7 @@ class TokenEstimates:
             self._tokens_per_event = _learned(self._tokens_per_event, tokens / events)
 
     def learn_prompt(self, body_bytes: int, tokens: int | None) -> None:
-        """Learn from a body whose prompt was counted. `body_bytes` is 0 for one that is not estimated."""
+        """Learn from a body whose prompt was counted."""
         if tokens is not None and tokens >= LEAST_TOKENS and body_bytes:
             self._bytes_per_token = _learned(self._bytes_per_token, body_bytes / tokens)
 
@@ -134,7 +134,8 @@ class ProfileTraffic:
         base = self._rate_base(now)
         stands_still = not running and (base is None or self._points[-1][1] == produced)
         self._points.append((now, produced))
-        late = self._late_rate(now)
+        self._late = [(until, rate) for until, rate in self._late if until > now]
+        late = sum(rate for _, rate in self._late)
         if stands_still:
             return late
         if base is None or now <= base[0]:
@@ -143,11 +144,6 @@ class ProfileTraffic:
 
     def _rate_base(self, now: float) -> tuple[float, float] | None:
         return min(self._points, key=lambda point: abs(now - point[0] - RATE_S), default=None)
-
-    def _late_rate(self, now: float) -> float:
-        """Add up the rates of ended answers without a stream that still count."""
-        self._late = [(until, rate) for until, rate in self._late if until > now]
-        return sum(rate for _, rate in self._late)
 
     def _prompt_speed(self, now: float) -> float | None:
         recent = [(tokens, seconds) for at, tokens, seconds in self._prompts if at > now - WINDOW_S]
@@ -183,13 +179,14 @@ class MeteredRequest:
     """Counts of a request from its arrival to its end."""
 
     __slots__ = (
-        "_body_bytes", "_meter", "_points", "_tokens_before", "answer", "energy_j", "first_at", "id", "is_here",
+        "_meter", "_points", "_tokens_before", "answer", "body_bytes", "energy_j", "first_at", "id", "is_here",
         "looks", "profile", "sent_at",
     )  # fmt: skip
 
     def __init__(self, meter: TrafficMeter, request_id: str, profile: str) -> None:
         self._meter = meter
-        self._body_bytes = 0
+        self.body_bytes = 0
+        """Bytes of the body; 0 for one that is not estimated."""
         self._points: deque[tuple[float, int]] = deque(maxlen=32)
         self._tokens_before = 0
         self.id = request_id
@@ -207,7 +204,7 @@ class MeteredRequest:
 
     def estimate_prompt(self, body: bytes) -> int | None:
         found = self._meter.estimates(self.profile).prompt_tokens(body)
-        self._body_bytes = len(body) if found is not None else 0
+        self.body_bytes = len(body) if found is not None else 0
         return found
 
     def granted(self, profile: str, *, here: bool = True) -> None:
@@ -224,7 +221,7 @@ class MeteredRequest:
         self._meter.profile(self.profile).began_text(now, ttft_s)
 
     def ended(self, usage: TokenUsage | None, ttft_s: float | None) -> float | None:
-        return self._meter.end(self, usage, ttft_s, self._body_bytes)
+        return self._meter.end(self, usage, ttft_s)
 
     def tokens(self) -> tuple[int | None, bool]:
         """Return the output tokens so far, and whether they are estimated; None without a stream."""
@@ -298,24 +295,21 @@ class TrafficMeter:
             self._open[request_id] = request
         return request
 
-    def end(
-        self, request: MeteredRequest, usage: TokenUsage | None, ttft_s: float | None, body_bytes: int
-    ) -> float | None:
+    def end(self, request: MeteredRequest, usage: TokenUsage | None, ttft_s: float | None) -> float | None:
         if self._open.pop(request.id, None) is None or request.sent_at is None:
             return None
         now, kept = self.monotonic(), self.profile(request.profile)
         tokens = usage.completion if usage is not None and usage.completion is not None else request.tokens()[0]
         gain = request.gained(tokens)
         is_stream = request.answer is not None
-        use = EnergyUse(
-            request.sent_at, now, gain if is_stream else 0.0
-        )  # else all of its tokens would come at its end
+        # without a stream, all of its tokens would come at its end
+        use = EnergyUse(request.sent_at, now, gain if is_stream else 0.0)
         if request.is_here:
             self._ended[request.id] = _RequestUse(request.profile, use, gain)
         kept.ended(now, request.sent_at, tokens, is_stream=is_stream)
         if usage is not None:
             kept.count(now, usage, ttft_s)
-            kept.estimates.learn_prompt(body_bytes, usage.prompt)
+            kept.estimates.learn_prompt(request.body_bytes, usage.prompt)
             if request.answer is not None:
                 kept.estimates.learn_output(request.answer.text_events, usage.completion)
         return self._energy_of(request, now)

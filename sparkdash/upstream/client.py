@@ -20,13 +20,9 @@ from sparkdash.upstream.connection import EngineConnection, EngineResponse, Outg
 CONNECT_S = 10.0
 """Seconds for a connection: names are looked up, packets lost, certificates exchanged, a busy loop is late."""
 KEPT_S = 15.0
-"""Seconds (and at most as many again) for which an idle connection is kept.
-
-A connection that a router has forgotten would swallow a request.
-"""
+"""Seconds (at most twice as many) for which an idle connection is kept: one that a router forgot swallows a request."""
 NEAR_KEPT_S = 60.0
-"""The same on this box, as in nginx. No middlebox on loopback can drop idle connections, and engines close their own.
-"""
+"""The same on this box, as in nginx. Nothing on loopback drops idle connections, and engines close their own."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -44,12 +40,9 @@ class Origin:
     free: list[EngineConnection] = field(default_factory=list)
 
     @property
-    def is_near(self) -> bool:
-        return self.host == "localhost" or self.host.startswith("127.") or self.host == "::1"
-
-    @property
     def kept_s(self) -> float:
-        return NEAR_KEPT_S if self.is_near else KEPT_S
+        is_near = self.host in ("localhost", "::1") or self.host.startswith("127.")
+        return NEAR_KEPT_S if is_near else KEPT_S
 
     @property
     def where(self) -> str:
@@ -114,9 +107,8 @@ class Pool:
         connection.renew()
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
-        self._origins.setdefault(origin.root, origin).free.append(
-            connection
-        )  # the origin may have been forgotten meanwhile
+        # the origin may have been forgotten meanwhile
+        self._origins.setdefault(origin.root, origin).free.append(connection)
         if self._timer is None:
             self._timer = loop.call_later(KEPT_S, self._sweep)
 
@@ -365,10 +357,7 @@ def readable(body: bytes) -> str:
 
 
 def engine_error_text(body: bytes) -> str:
-    """Return the text of an engine's error body, shortened.
-
-    Engines put it in `error`, `error.message`, `message` or `detail`.
-    """
+    """Return the text of an engine's error body, from `error`, `error.message`, `message` or `detail`; shortened."""
     try:
         value: Any = json.loads(body)
     except (ValueError, RecursionError):
@@ -403,17 +392,13 @@ async def chat_text(answer: EngineResponse, where: str) -> str:
     lines = Lines()
     async for chunk in answer.chunks():
         for choice in (choice for line in lines.feed(chunk) for choice in _choices(line.strip(), where)):
-            texts += _delta_texts(choice)
+            delta = choice.get("delta") or {}
+            texts += [delta[key] for key in ("reasoning", "reasoning_content", "content") if delta.get(key)]
             cut = cut or choice.get("finish_reason") == "length"
     text = "".join(texts)
     if not (cut or text.strip()):
         raise UpstreamError("its answer was empty", code="engine_mute")
     return text
-
-
-def _delta_texts(choice: dict[str, Any]) -> list[str]:
-    delta = choice.get("delta") or {}
-    return [delta[key] for key in ("reasoning", "reasoning_content", "content") if delta.get(key)]
 
 
 def _choices(line: str, where: str) -> list[dict[str, Any]]:

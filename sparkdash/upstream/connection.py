@@ -67,9 +67,7 @@ _LENGTH = b"content-length"
 
 
 class ResponseParser:
-    """Parses with llhttp, whose callbacks are methods here: a connection inherits them, so that no call stands
-    between.
-    """
+    """Parses with llhttp, whose callbacks are methods here; a connection inherits them, which saves a call for each."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -78,8 +76,7 @@ class ResponseParser:
         self.length: int | None = None
         """Bytes of the body, where the answer says so before it."""
         self.framed = False
-        """Whether the answer tells its own end, by a length or by chunks. Otherwise the connection's end is the
-        answer's, and an engine's death looks the same."""
+        """Whether a length or chunks tell the answer's end; else the connection's end does, as an engine's death."""
         self._fields: list[Header] = []
         self._length: bytes | None = None
         self._pieces: list[bytes] = []
@@ -420,7 +417,8 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         if self.status and not self.framed and exc is None:
             self._complete = True
         elif self._asked and not self._complete and self._error is None:
-            self._error = self._ended(exc)
+            gave = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
+            self._error = self._broken("it closed the connection" if exc is None else gave)
         if self._upload_may_go_on is not None:
             self._upload_may_go_on.set()
         self._wake()
@@ -439,16 +437,12 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
 
     def _fail(self, why: str) -> None:
         if self._error is None:
-            self._error = self.broke_off(why) if self.status else self._no_answer(why)
+            self._error = self._broken(why)
         self._wake()
         self.cut()
 
-    def _ended(self, exc: Exception | None) -> UpstreamError:
-        why = (getattr(exc, "strerror", None) or str(exc) or type(exc).__name__) if exc else "it closed the connection"
-        return self.broke_off(why) if self.status else self._no_answer(why)
-
-    def _no_answer(self, why: str) -> UpstreamError:
-        return self._died(f"closed the connection without an answer ({why})")
+    def _broken(self, why: str) -> UpstreamError:
+        return self.broke_off(why) if self.status else self._died(f"closed the connection without an answer ({why})")
 
     def _died(self, what: str) -> UpstreamError:
         hint = f"Its log says more: `sparkdash logs {self._called}`." if self._called else None
@@ -533,12 +527,9 @@ class EngineResponse:
     async def read(self, limit: int = READ_LIMIT) -> bytes:
         """Read the body, at most `limit` bytes of it; another call returns the same bytes."""
         if self._body is None:
-            self._body = await self._read(limit)
+            parts, size = [], 0
+            while size < limit and (piece := await self.connection.piece()):
+                parts.append(piece)
+                size += len(piece)
+            self._body = b"".join(parts)[:limit]
         return self._body
-
-    async def _read(self, limit: int) -> bytes:
-        parts, size = [], 0
-        while size < limit and (piece := await self.connection.piece()):
-            parts.append(piece)
-            size += len(piece)
-        return b"".join(parts)[:limit]

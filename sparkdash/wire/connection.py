@@ -33,11 +33,9 @@ from sparkdash.wire.request_channel import (
 )
 
 ROOM_SHARE = 16
-"""Share of the limit (a sixteenth) that is freed at once: a look through 32,000 connections takes milliseconds, and a
-burst must not cause one for each of its clients."""
+"""Share (a sixteenth) of the limit that is freed at once: a look through 32,000 connections takes milliseconds."""
 CLIENT_SHARE = 2
-"""Share of all connections for one address beyond this box. Clients of this box share loopback, and cannot be told
-apart."""
+"""Share of all connections for one address beyond this box. Clients of this box cannot be told apart."""
 REFUSAL_S = 2.0
 """Seconds for which a refused connection is kept for its request: a reset would lose an answer sent before the
 request.
@@ -129,23 +127,19 @@ class ConnectionLimit:
         longest = heapq.nsmallest(max(1, self.most // ROOM_SHARE), idle)
         for _, _, each in longest:
             others.discard(each)  # its end is reported in a later turn, and others may come in this one
-            each.evict()
+            each.transport.close()
         return len(longest)
 
     def _report_soon(self) -> None:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(REPORT_S, self._report_rest)
-            self._report(self._figures())
+            self._report(Crowding(self.most, self._closed, self._refused, self._address))
+            self._closed = self._refused = 0
 
     def _report_rest(self) -> None:
         self._timer = None
         if self._closed or self._refused:
             self._report_soon()
-
-    def _figures(self) -> Crowding:
-        found = Crowding(self.most, self._closed, self._refused, self._address)
-        self._closed = self._refused = 0
-        return found
 
 
 class _Refusal(asyncio.Protocol):
@@ -212,34 +206,26 @@ class Deadline:
     The timer is only ever set earlier: one that rings too soon is set again.
     """
 
-    __slots__ = ("_at", "_loop", "_passed", "_rings_at", "_timer")
+    __slots__ = ("_loop", "_passed", "_rings_at", "_timer", "at")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, passed: Callable[[], object]) -> None:
         self._loop = loop
         self._passed = passed
-        self._at: float | None = None
+        self.at: float | None = None
+        """Time of the deadline in the loop's seconds; None: there is none, and another may be set."""
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = 0.0
 
-    @property
-    def at(self) -> float | None:
-        """Time of the deadline in the loop's seconds; None: there is none."""
-        return self._at
-
     def set(self, seconds: float) -> None:
-        self._at = at = self._loop.time() + seconds
+        self.at = at = self._loop.time() + seconds
         if self._timer is None:
             self._ring_at(at)
         elif at < self._rings_at:
             self._timer.cancel()
             self._ring_at(at)
 
-    def clear(self) -> None:
-        """Drop the deadline; another may be set."""
-        self._at = None
-
     def stop(self) -> None:
-        self._at, self._passed = None, _do_nothing
+        self.at, self._passed = None, lambda: None
         if self._timer is not None:
             self._timer.cancel()
 
@@ -248,17 +234,14 @@ class Deadline:
         self._timer = self._loop.call_at(at, self._ring)
 
     def _ring(self) -> None:
-        self._timer, at = None, self._at
+        self._timer, at = None, self.at
         if at is None:
             return
         if at > self._rings_at:
             self._ring_at(at)
         else:
-            self._at = None
+            self.at = None
             self._passed()
-
-
-def _do_nothing() -> None: ...
 
 
 def _refusal(status: str, code: str, message: str, hint: str | None = None) -> bytes:
@@ -398,9 +381,6 @@ class ClientConnection(asyncio.Protocol):
             return None
         return until - (self._keep_alive_s if self._head_size is None else HEAD_S)
 
-    def evict(self) -> None:
-        self.transport.close()
-
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of the connection, and tell the request that is being answered."""
         self._server.connections.discard(self)
@@ -438,7 +418,7 @@ class ClientConnection(asyncio.Protocol):
         parser, head = self._parser, self._last_head
         raw = self._listener, parser.get_http_version(), parser.get_method(), self._url, self._fields
         self._head_size, self._fields = None, []
-        self._deadline.clear()
+        self._deadline.at = None
         if head is None:
             head = self._last_head = self._heads.first(raw, keeps=parser.should_keep_alive())
         elif head.raw != raw:
@@ -504,13 +484,6 @@ class ClientConnection(asyncio.Protocol):
 
     # What ends it, and what the parser asks of it.
 
-    def refuse_bytes(self) -> None:
-        """Refuse bytes that are no request. An answer that is under way is cut: nothing is written into it."""
-        LOG.warning("Invalid HTTP request received.")
-        if self._current is None or not self._current.begun:
-            self.transport.write(NO_REQUEST)
-        self.transport.close()
-
     def newest_request(self) -> RequestChannel:
         newest = self._queued[-1] if self._queued else self._current
         assert newest is not None  # noqa: S101 - called while there is one
@@ -560,7 +533,12 @@ class ClientConnection(asyncio.Protocol):
             except httptools.HttpParserUpgrade as upgrade:
                 self._on_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            self.refuse_bytes()
+            LOG.warning("Invalid HTTP request received.")
+            if (
+                self._current is None or not self._current.begun
+            ):  # an answer under way is cut: nothing is written into it
+                self.transport.write(NO_REQUEST)
+            self.transport.close()
             return
         if self._head_size is not None:
             if self._head_size == 0:

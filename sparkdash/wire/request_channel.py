@@ -63,7 +63,10 @@ class RequestHead:
         if self.version == "1.1" and b"," in self.named.get(b"host", b","):
             raise ValueError("not one Host")
         self.method = method.decode("ascii")
-        self.raw_path, self.query = _parted(url)
+        parsed = httptools.parse_url(url)
+        if parsed.path is None:
+            raise ValueError("an address without a path")
+        self.raw_path, self.query = parsed.path, parsed.query or b""
         path = self.raw_path.decode("ascii")
         self.path = unquote(path) if "%" in path else path
         self.is_http10 = self.version == "1.0"
@@ -81,7 +84,7 @@ class RequestHeadCache:
     the same head. A head, and any key in it, goes with the last connection that sent it."""
 
     def __init__(self) -> None:
-        self._last: Callable[[], RequestHead | None] = _no_head
+        self._last: Callable[[], RequestHead | None] = lambda: None
 
     def first(self, raw: RawHead, *, keeps: bool) -> RequestHead:
         """Return the head of a connection's first request. `keeps`, and what is raised: as in RequestHead."""
@@ -90,10 +93,6 @@ class RequestHeadCache:
             head = RequestHead(raw, keeps=keeps)
             self._last = ref(head)
         return head
-
-
-def _no_head() -> None:
-    """Return None: there was no connection yet."""
 
 
 def by_name(headers: Fields) -> dict[bytes, bytes]:
@@ -105,13 +104,6 @@ def by_name(headers: Fields) -> dict[bytes, bytes]:
     for name, value in headers:
         values_of.setdefault(name, []).append(value)
     return {name: b", ".join(values) for name, values in values_of.items()}
-
-
-def _parted(url: bytes) -> tuple[bytes, bytes]:
-    parsed = httptools.parse_url(url)
-    if parsed.path is None:
-        raise ValueError("an address without a path")
-    return parsed.path, parsed.query or b""
 
 
 LENGTH = b"content-length"
@@ -226,19 +218,14 @@ class UpgradedConnection(asyncio.Protocol):
             self.pause()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._take = _drop
+        self._take = lambda _data: None
         self._connection.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Note that the client takes no more for now."""
         self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        """Note that the client takes something again."""
         self._connection.resume_writing()
-
-
-def _drop(_data: bytes) -> None: ...
 
 
 LOG = logging.getLogger("uvicorn.error")
@@ -335,7 +322,9 @@ class RequestChannel:
 
     async def receive(self) -> dict[str, object]:
         """Receive an ASGI message: the body, and then that the client has left or the answer is complete."""
-        self._send_continue()
+        if self._expects and not self.begun and not self._connection.transport.is_closing():
+            self._expects = False
+            self._connection.transport.write(_CONTINUE)
         while not (self._client_gone or self._complete):
             if self._parts or not (self._body_open or self._end_taken):
                 return {"type": "http.request", "body": self._take(), "more_body": self._body_open}
@@ -350,12 +339,6 @@ class RequestChannel:
         parts = self._parts
         self._parts, self._buffered_bytes, self._end_taken = [], 0, not self._body_open
         return b"".join(parts)
-
-    def _send_continue(self) -> None:
-        """Tell a client that waits with its body to send it, once."""
-        if self._expects and not self.begun and not self._connection.transport.is_closing():
-            self._expects = False
-            self._connection.transport.write(_CONTINUE)
 
     # For the connection.
 

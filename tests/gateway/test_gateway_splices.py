@@ -18,12 +18,12 @@ from sparkdash.gateway.protocol.splices import (
     ContinuedMessage,
     ContinuedResponse,
     Ranking,
-    RankSplice,
     Splice,
     WithoutUsage,
     as_results,
     as_texts,
     mirror_splice,
+    rank_splice,
 )
 
 USAGE = b'data: {"id":"c","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\n'
@@ -393,9 +393,9 @@ def test_another_answer_is_left_alone(body: bytes) -> None:
 
 def test_an_answer_is_held_until_it_is_whole_and_a_long_one_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = json.dumps(ROWS).encode()
-    splice = RankSplice(Ranking("m", 1, False))
+    splice = rank_splice(Ranking("m", 1, False))
     assert splice.feed(whole[:9]) + splice.feed(whole[9:]) == b""
     assert json.loads(splice.end())["results"][0]["index"] == 0
     monkeypatch.setattr(splices, "ANSWER_LIMIT", 20)
-    long = RankSplice(Ranking("m", 1, False))
+    long = rank_splice(Ranking("m", 1, False))
     assert long.feed(whole[:9]) + long.feed(whole[9:40]) + long.feed(whole[40:]) + long.end() == whole

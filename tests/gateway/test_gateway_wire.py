@@ -327,9 +327,9 @@ def test_a_deadline_may_be_moved_either_way() -> None:
     deadline.set(30)
     assert len(clock.timers) == 1
     clock.goes(100)
-    assert (passed, clock.timers, deadline._at) == ([50], [], None)
+    assert (passed, clock.timers, deadline.at) == ([50], [], None)
     deadline.set(10)
-    deadline.clear()
+    deadline.at = None
     clock.goes(200)
     assert (passed, clock.timers) == ([50], [])
 

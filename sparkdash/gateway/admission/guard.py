@@ -60,7 +60,13 @@ def check_page(headers: RequestHeaders, policy: OriginPolicy, *, path: str, unix
         _check_same_origin(origin, own, headers.get(b"sec-fetch-site"))
     elif origin is not None and not own:
         _check_origin(origin, policy)
-    return [] if origin is None else _granted(origin)
+    if origin is None:
+        return []
+    return [
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-expose-headers", b"retry-after, x-request-id"),
+        (b"vary", b"origin"),
+    ]
 
 
 def check_size(url: int, headers: int) -> None:
@@ -99,14 +105,6 @@ def preflight(headers: RequestHeaders) -> HeaderList:
     if headers.get(b"access-control-request-private-network") == "true":
         found.append((b"access-control-allow-private-network", b"true"))
     return found
-
-
-def _granted(origin: str) -> HeaderList:
-    return [
-        (b"access-control-allow-origin", origin.encode("latin-1")),
-        (b"access-control-expose-headers", b"retry-after, x-request-id"),
-        (b"vary", b"origin"),
-    ]
 
 
 def _check_host(host: str, policy: OriginPolicy) -> None:

@@ -1,8 +1,6 @@
-"""Items of GET /v1/models.
+"""Items of GET /v1/models: a Snapshot in, JSON out.
 
-A Snapshot in, JSON out.
-Rule: `context` is the *configured* one, so that it is right while a profile is not loaded; unknown values are left
-out.
+Rule: `context` is the *configured* one, right while a profile is not loaded; unknown values are left out.
 """
 
 from __future__ import annotations
@@ -18,13 +16,11 @@ from sparkdash.domain.state import Snapshot
 from sparkdash.engines.model_list import GATEWAY, SIMULATED
 from sparkdash.errors import AdmissionError, SparkdashError
 from sparkdash.gateway.admission.access import READ, permitted_name, visible_snapshot
-from sparkdash.gateway.apis import models
 from sparkdash.gateway.apis.ollama_wire import rfc3339
 from sparkdash.gateway.deps import Deps
 from sparkdash.gateway.http.exchange import Exchange, ParsedHead
 from sparkdash.gateway.protocol import problems
 from sparkdash.gateway.relay.admitted import NO_CHOICES, Choices, chosen_name
-from sparkdash.keyring import Key
 
 _STATUS = {
     EngineState.READY: "loaded",
@@ -36,8 +32,7 @@ _STATUS = {
 
 
 _CLAUDE_CODE = "claude-code/"
-"""Prefix of its User-Agent. Its picker shows only names with `claude` or `anthropic` in them (measured with 2.1.329).
-"""
+"""Prefix of its User-Agent. Its picker shows only names with `claude` or `anthropic` in them (seen with 2.1.329)."""
 
 
 def list_models(snapshot: Snapshot, user_agent: str = "", choices: Choices = NO_CHOICES) -> dict[str, Any]:
@@ -83,7 +78,8 @@ def model_item(snapshot: Snapshot, profile: ProfileSummary, name: str) -> dict[s
             "input_modalities": ["text", "image"] if profile.sees else ["text"],
             "output_modalities": ["text"],
         },
-        "status": model_status(snapshot, profile),
+        # a remote model answers at once
+        "status": {"value": "loaded"} if profile.engine.is_remote else engine_status(engine),
     }
 
 
@@ -115,10 +111,7 @@ def _named(snapshot: Snapshot, word: str) -> ProfileSummary | None:
 
 
 def _about(profile: ProfileSummary) -> str:
-    """Return the description; that of a simulated engine says so.
-
-    A bench that knows this gateway by its URL alone reads it, too.
-    """
+    """Return the description; that of a simulated engine says so, also to a bench that knows our URL alone."""
     about = profile.about or profile.name
     return f"{SIMULATED}: {about}" if profile.simulated and not about.startswith(SIMULATED) else about
 
@@ -141,21 +134,14 @@ def _common(snapshot: Snapshot, name: str, about: str, engine: Engine | None) ->
 
 
 def _context(context: int | None) -> dict[str, Any]:
-    """Build the keys for the context: vLLM's and SGLang's clients read the first, OpenRouter's the second, llama.cpp's
-    the third."""
+    """Build the keys for the context: the first for vLLM's and SGLang's clients, then OpenRouter's and llama.cpp's."""
     if context is None:
         return {}
     return {"max_model_len": context, "context_length": context, "meta": {"n_ctx": context}}
 
 
-def model_status(snapshot: Snapshot, profile: ProfileSummary) -> dict[str, Any]:
-    """Return the status of a model; a remote one counts as loaded, as it answers at once."""
-    return {"value": "loaded"} if profile.engine.is_remote else engine_status(snapshot.engines.get(profile.name))
-
-
 def engine_status(engine: Engine | None) -> dict[str, Any]:
-    """Return an engine's status in the format of llama.cpp's router, where a failed load is "unloaded" with an exit
-    code."""
+    """Return an engine's status as llama.cpp's router does: a failed load is "unloaded" with an exit code."""
     if engine is None:
         return {"value": "unloaded"}
     told: dict[str, Any] = {"value": _STATUS.get(engine.state, "unloaded")}
@@ -176,34 +162,31 @@ def model_list_handler(head: ParsedHead) -> Callable[[Deps, Exchange], Awaitable
 
 
 async def _serve(deps: Deps, exchange: Exchange, name: str) -> None:
-    """Answer with one model, or with the list for an empty `name`."""
     if exchange.method not in READ:
         await exchange.refuse_method("The model list", READ)
         return
     await deps.refresh()
     try:
         snapshot = visible_snapshot(exchange.key, deps.bus.snapshot)
-        body = (
-            _model(deps, exchange.key, snapshot, name)
-            if name
-            else models.list_models(snapshot, exchange.head.agent, deps.choices())
-        )
+        body = _told(deps, exchange, snapshot, name)
     except SparkdashError as error:
         await exchange.refuse(error)
         return
     await exchange.answer(200, problems.encode_json(body), _JSON)
 
 
-def _model(deps: Deps, key: Key | None, snapshot: Snapshot, name: str) -> dict[str, object]:
+def _told(deps: Deps, exchange: Exchange, snapshot: Snapshot, name: str) -> dict[str, object]:
+    """Return one model, or the list for an empty `name`."""
+    if not name:
+        return list_models(snapshot, exchange.head.agent, deps.choices())
     if name == AUTO:
-        return models.auto_item(snapshot)
-    words = deps.choices().get(name)
-    if words and deps.catalog().exactly(name) is None and (item := models.choice_item(snapshot, name, words)):
+        return auto_item(snapshot)
+    words, catalog = deps.choices().get(name), deps.catalog()
+    if words and catalog.exactly(name) is None and (item := choice_item(snapshot, name, words)):
         return item
-    catalog = deps.catalog()
-    found = catalog.find(permitted_name(key, name, catalog, lambda: snapshot)).name
+    found = catalog.find(permitted_name(exchange.key, name, catalog, lambda: snapshot)).name
     summary = snapshot.profile(found)
     if summary is None or summary.cannot_run is not None:
         why = summary.cannot_run if summary else "it is not in the list yet"
         raise AdmissionError(f"Profile {found!r} cannot run: {why}.", code="model_not_found", status=404)
-    return models.model_item(snapshot, summary, name)
+    return model_item(snapshot, summary, name)

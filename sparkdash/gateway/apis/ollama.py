@@ -203,8 +203,7 @@ class OllamaChat:
         return {**self._said(message), "done": True, **self._heard.counts(), **self._durations()}
 
     def _durations(self) -> dict[str, int]:
-        """Build the durations: waiting for the engine, its first text, its text. Only a stream has times of its
-        text."""
+        """Build the durations: waiting for the engine, its first text, its text (of a stream only)."""
         found = {"total_duration": nanoseconds(self._deps.monotonic() - self._begun)}
         row = self._row.request if self._row is not None else None
         if row is not None and row.granted_at is not None:

@@ -32,7 +32,6 @@ from sparkdash.domain import request as requests
 from sparkdash.domain.event import Level, MeasuringChanged, Notice, ToggleChanged
 from sparkdash.domain.history import Replay, RequestSelection
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.state import Snapshot
 from sparkdash.domain.swap import Plan, SetPlan, SwapCause
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.control.reading import captured_request, profile_list
@@ -146,16 +145,13 @@ async def toggle(body: ToggleBody, deps: CallerDeps, x_sparkdash_lease: LeaseTok
     """Set the A/B pair, and flip."""
     if body.flip:
         deps.exclusive.admit(x_sparkdash_lease)
-    return await _toggle(deps, body)
-
-
-async def _toggle(deps: Deps, body: ToggleBody) -> TogglePair:
     snapshot, find = deps.bus.snapshot, deps.catalog().find
     a = _able(find(body.a)) if body.a else snapshot.toggle_a
     b = _able(find(body.b)) if body.b else snapshot.toggle_b
     if (a, b) != (snapshot.toggle_a, snapshot.toggle_b):
         deps.bus.publish(ToggleChanged(a=a, b=b))
-    active = _present(snapshot)
+    coming = next((swap.target for swap in snapshot.swaps_under_way if swap.target is not None), None)
+    active = coming or (snapshot.active.profile if snapshot.active else None)
     if body.flip:
         active = _other(a, b, active)
         await deps.supervisor.use(active, cause=SwapCause.USER)
@@ -167,11 +163,6 @@ def _able(profile: Profile) -> str:
         hint = f"Mark {profile.nearest} instead." if profile.nearest else None
         raise AdmissionError(f"{profile.name} cannot run here: {profile.cannot_run}.", code="cannot_run", hint=hint)
     return profile.name
-
-
-def _present(snapshot: Snapshot) -> str | None:
-    coming = next((swap.target for swap in snapshot.swaps_under_way if swap.target is not None), None)
-    return coming or (snapshot.active.profile if snapshot.active else None)
 
 
 def _other(a: str | None, b: str | None, active: str | None) -> str:

@@ -70,7 +70,7 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 def chat_messages(body: Message, *, system_first: bool) -> list[Message]:
     """Translate the whole conversation. `system_first`: the template takes a system message only at the beginning.
-    Raises Refused: it is not of the protocol. Uncountable: it has pictures, or blocks that are newer than this."""
+    Raises InvalidPrompt: it is not of the protocol. Uncountable: it has pictures, or blocks newer than this."""
     given = _objects(body.get("messages"), "messages")
     system = "".join(_system(body.get("system")))
     if system_first:
@@ -132,7 +132,8 @@ def _system_message(text: str) -> list[Message]:
 def _system(content: object) -> Iterator[str]:
     """Yield the texts of a system message, without Claude Code's line."""
     if isinstance(content, str):
-        if text := _unbilled(content):
+        text = content.partition("\n")[2] if content.startswith(BILLING) else content
+        if text:
             yield text
         return
     for block in _blocks(content):
@@ -140,10 +141,6 @@ def _system(content: object) -> Iterator[str]:
             raise _strange(block)
         if (text := _text(block)) and not text.startswith(BILLING):
             yield text
-
-
-def _unbilled(text: str) -> str:
-    return text.partition("\n")[2] if text.startswith(BILLING) else text
 
 
 def _one(content: object) -> str:

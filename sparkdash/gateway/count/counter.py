@@ -44,8 +44,9 @@ class TokenCounter(ChildProcess):
             raise not_loaded_error(profile, "its profile names no model")
         request = CountRequest(model=model, mounts=profile.mounts, hf_home=str(self._hf_home), **how._asdict())
         try:
-            async with asyncio.timeout(LIMIT_S):
-                result = await self._ask(encode_count_request(request, body))
+            sent, kind = encode_count_request(request, body), [(b"content-type", b"application/octet-stream")]
+            async with asyncio.timeout(LIMIT_S), self.open("/", kind, sent) as answer:
+                result = CountResult.model_validate_json(await answer.read())
         except TimeoutError:
             self.shut_down(grace_s=0)  # a busy child does not react to its closed input
             raise not_loaded_error(profile, f"counting took longer than {LIMIT_S:g} s") from None
@@ -56,10 +57,6 @@ class TokenCounter(ChildProcess):
         if result.tokens is None:
             raise not_loaded_error(profile, result.unknown or "no reason is known")
         return result.tokens
-
-    async def _ask(self, sent: bytes) -> CountResult:
-        async with self.open("/", [(b"content-type", b"application/octet-stream")], sent) as answer:
-            return CountResult.model_validate_json(await answer.read())
 
     def not_installed_error(self) -> HostError:
         """Build the error for a missing installation; its message ends a sentence."""

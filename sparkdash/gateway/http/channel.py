@@ -77,8 +77,7 @@ class ClientChannel(Protocol):
         ...
 
     def flow(self, full: Call, room: Call) -> None:
-        """Have `full` called when no more should be written (at once, if so already), and `room` when it may be
-        again."""
+        """Have `full` called when no more should be written (at once, if so already), `room` when it may be again."""
         ...
 
     def detach(self) -> None: ...
@@ -128,11 +127,9 @@ class AsgiChannel:
         return None
 
     def switch_protocols(self, told: ResponseHeaders) -> None:
-        """Raise: see `upgraded`."""
         raise NotImplementedError
 
     def finish(self, last: bytes) -> None:
-        """Raise: see `upgraded`."""
         raise NotImplementedError
 
     def body(self) -> bytes | None:
@@ -193,9 +190,7 @@ class AsgiChannel:
         await self.sent()
 
     def break_off(self, last: bytes) -> None:
-        """Send the last piece without the answer's end; the server closes the connection when the application
-        returns."""
-        self.write(last)
+        self.write(last)  # without the answer's end, the server closes the connection when the application returns
 
     def cut(self) -> None:
         """Do nothing: the connection belongs to the ASGI server."""

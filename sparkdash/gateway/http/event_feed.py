@@ -19,8 +19,6 @@ from sparkdash.gateway.protocol.frames import COMMENT
 HEARTBEAT_S = 15.0
 """Clients take three missed ones for a dead link."""
 
-Encode = Callable[[Event | Snapshot], bytes]
-
 
 class EventEncoder:
     """Encodes events as frames, each once for any number of listeners with the same view."""
@@ -30,17 +28,13 @@ class EventEncoder:
         self._snapshot: tuple[int, bytes] = (-1, b"")
 
     def __call__(self, item: Event | Snapshot) -> bytes:
-        return self._of_snapshot(item) if isinstance(item, Snapshot) else self._of_event(item)
-
-    def _of_snapshot(self, snapshot: Snapshot) -> bytes:
-        if self._snapshot[0] != snapshot.seq:
-            self._snapshot = (snapshot.seq, _frame(b"snapshot", snapshot.seq, snapshot.model_dump_json().encode()))
-        return self._snapshot[1]
-
-    def _of_event(self, event: Event) -> bytes:
-        found = self._facts.get(event.seq)
+        if isinstance(item, Snapshot):
+            if self._snapshot[0] != item.seq:
+                self._snapshot = (item.seq, _frame(b"snapshot", item.seq, item.model_dump_json().encode()))
+            return self._snapshot[1]
+        found = self._facts.get(item.seq)
         if found is None:
-            found = self._facts[event.seq] = _frame(b"fact", event.seq, EVENT.dump_json(event))
+            found = self._facts[item.seq] = _frame(b"fact", item.seq, EVENT.dump_json(item))
             if len(self._facts) > JOURNAL:
                 del self._facts[next(iter(self._facts))]
         return found
@@ -51,12 +45,7 @@ def _frame(name: bytes, seq: int, body: bytes) -> bytes:
 
 
 async def serve_feed(
-    bus: Bus,
-    encode: Encode,
-    exchange: Exchange,
-    since: int | None = None,
-    *,
-    holds: Callable[[], bool],
+    bus: Bus, encode: EventEncoder, exchange: Exchange, since: int | None, *, holds: Callable[[], bool]
 ) -> None:
     """Send the feed until the client leaves, the bus ends, or an event comes after the client's key no longer `holds`.
 

@@ -54,23 +54,27 @@ class BodyBudget:
 class BodyShare:
     """Bytes reserved for one request's body, and the `body` itself, which no other object keeps."""
 
-    __slots__ = ("_also", "_budget", "_taken", "body")
+    __slots__ = ("_budget", "_taken", "body", "on_release")
 
     def __init__(self, budget: BodyBudget) -> None:
         self.body = b""
         self._budget = budget
         self._taken = 0
-        self._also: Callable[[], object] | None = None
-
-    def on_release(self, also: Callable[[], object]) -> None:
-        """Have `also` called, once, when the body is dropped."""
-        self._also = also
+        self.on_release: Callable[[], object] | None = None
+        """Called, once, when the body is dropped."""
 
     def reserve(self, size: int) -> None:
         """Reserve that many more bytes. Raises AdmissionError: code `bodies_full`, status 503 with Retry-After."""
         budget = self._budget
         if budget.taken + size > budget.limit:
-            raise _full(budget)
+            taken, limit = budget.taken // MIB, budget.limit // MIB
+            raise AdmissionError(
+                f"The bodies of waiting requests take {taken} MiB; the limit is {limit} MiB.",
+                code="bodies_full",
+                status=503,
+                retry_after=RETRY_S,
+                hint=f"Come back later, or raise `{budget.setting}` in config.toml.",
+            )
         budget.taken += size
         self._taken += size
 
@@ -79,9 +83,9 @@ class BodyShare:
         self.body = b""
         self._budget.taken -= self._taken
         self._taken = 0
-        if self._also is not None:
-            also, self._also = self._also, None
-            also()
+        if self.on_release is not None:
+            call, self.on_release = self.on_release, None
+            call()
 
     def __enter__(self) -> Self:
         return self
@@ -90,20 +94,9 @@ class BodyShare:
         self.release()
 
 
-def _full(budget: BodyBudget) -> AdmissionError:
-    return AdmissionError(
-        f"The bodies of waiting requests take {budget.taken // MIB} MiB; the limit is {budget.limit // MIB} MiB.",
-        code="bodies_full",
-        status=503,
-        retry_after=RETRY_S,
-        hint=f"Come back later, or raise `{budget.setting}` in config.toml.",
-    )
-
-
 LENGTH = b"content-length"
 UNCHANGED = "/upstream/"
-"""Prefix of paths that go to an engine with every slash. Elsewhere `//` comes from a base URL that ends with a
-slash."""
+"""Prefix of paths that go to an engine with every slash. Elsewhere `//` comes from a base URL's last slash."""
 _SLASHES = re.compile("//+")
 _PRIORITY, _LEASE = PRIORITY.encode(), LEASE_HEADER.encode()
 
@@ -205,7 +198,7 @@ class Exchange:
     """
 
     __slots__ = (
-        "_channel", "_extra", "_granted", "collected", "finished", "head", "kept", "key", "method", "query",
+        "_channel", "_extra", "collected", "finished", "granted", "head", "kept", "key", "method", "query",
         "raw_path", "started",
     )  # fmt: skip
 
@@ -223,7 +216,8 @@ class Exchange:
         self.started = False
         self.finished = False
         self._channel = channel
-        self._granted: HeaderList = []
+        self.granted: HeaderList = []
+        """CORS headers of the answer."""
         self._extra: Headers = ()
 
     @classmethod
@@ -234,16 +228,13 @@ class Exchange:
 
     def asgi_triple(self) -> tuple[Scope, Receive, Send]:
         """Return the raw ASGI triple (scope, receive, send), to be used instead of every other method."""
-        channel, granted = self._channel, self._granted
+        channel, granted = self._channel, self.granted
         return channel.scope(), channel.receive, with_headers(granted, channel.send) if granted else channel.send
 
     def ends(self) -> tuple[tuple[str, int | None] | None, tuple[str, int | None] | None]:
         """Return the addresses of the client and of the server, as far as they are known."""
         scope = self._channel.scope()
         return scope.get("client"), scope.get("server")
-
-    def grant(self, headers: HeaderList) -> None:
-        self._granted = headers
 
     def set_extra_headers(self, headers: Headers) -> None:
         """Set further headers of the answer; replaces those set before."""
@@ -295,32 +286,27 @@ class Exchange:
             raise _encoded(self.head.coding)
         if int(self._channel.length or 0) > limit_mib * MIB:
             raise _too_large(limit_mib, setting)
-
-        size = 0
-
-        async def checked(part: bytes) -> None:
-            nonlocal size
-            size += len(part)
-            if size > limit_mib * MIB:
-                raise _too_large(limit_mib, setting)
-            await take(part)
-
+        size, more = 0, True
         try:
             async with asyncio.timeout(limit_s) as deadline:
-                await self._parts(checked, deadline)
+                while more:
+                    message = await self._channel.receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
+                    part: bytes = message.get("body", b"")
+                    size += len(part)
+                    if size > limit_mib * MIB:
+                        raise _too_large(limit_mib, setting)
+                    await take(part)
+                    deadline.reschedule((deadline.when() or 0.0) + len(part) / SLOWEST_BODY)
+                    more = message.get("more_body", False)
         except TimeoutError:
-            raise _too_slow(limit_s) from None
-
-    async def _parts(self, take: Callable[[bytes], Awaitable[None]], deadline: asyncio.Timeout) -> None:
-        more = True
-        while more:
-            message = await self._channel.receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            part: bytes = message.get("body", b"")
-            await take(part)
-            deadline.reschedule((deadline.when() or 0.0) + len(part) / SLOWEST_BODY)
-            more = message.get("more_body", False)
+            raise AdmissionError(
+                f"The request's body did not come within {limit_s:g} s (and a second for every 64 KiB of it).",
+                code="body_too_slow",
+                status=408,
+                hint="body_s in config.toml sets the limit.",
+            ) from None
 
     def on_disconnect(self, gone: Callable[[ClientGone], object]) -> None:
         """Have `gone` called if the client hangs up before the answer is finished. Call after the body was read."""
@@ -353,9 +339,9 @@ class Exchange:
 
     def start(self, status: int, headers: ResponseHeaders, length: int | None = None) -> None:
         """Send the status line and the headers. `length`: bytes of the body, where `headers` has none."""
-        if self._granted or self._extra:
+        if self.granted or self._extra:
             length = headers.length if length is None else length
-            headers = ResponseHeaders((*headers.headers, *self._granted, *self._extra))
+            headers = ResponseHeaders((*headers.headers, *self.granted, *self._extra))
         self._channel.start(status, headers, length)
         self.started = True
 
@@ -402,15 +388,6 @@ def _encoded(coding: str) -> AdmissionError:
         code="body_encoded",
         status=415,
         hint="Send it plain, without Content-Encoding.",
-    )
-
-
-def _too_slow(limit_s: float) -> AdmissionError:
-    return AdmissionError(
-        f"The request's body did not come within {limit_s:g} s (and a second for every 64 KiB of it).",
-        code="body_too_slow",
-        status=408,
-        hint="body_s in config.toml sets the limit.",
     )
 
 

@@ -72,15 +72,11 @@ def _responses(document: Any) -> Parts:
             yield kind, _field(document, "delta")
         return
     for item in document.get("output") or ():
-        yield from _response_item(item)
-
-
-def _response_item(item: Any) -> Parts:
-    if item.get("type") == "function_call":
-        yield CALL, _field(item, "arguments")
-    elif kind := _RESPONSE_ITEMS.get(item.get("type")):
-        for part in [*(item.get("summary") or ()), *(item.get("content") or ())]:
-            yield kind, _field(part, "text", "refusal")
+        if item.get("type") == "function_call":
+            yield CALL, _field(item, "arguments")
+        elif kind := _RESPONSE_ITEMS.get(item.get("type")):
+            for part in [*(item.get("summary") or ()), *(item.get("content") or ())]:
+                yield kind, _field(part, "text", "refusal")
 
 
 def _messages(document: Any) -> Parts:

@@ -59,7 +59,7 @@ class KeepAliveFrames:
             case Dialect.MESSAGES:
                 return self._messages(news)
             case _:
-                return comment_frame(waits_for)
+                return b": " + " ".join(waits_for.split()).encode() + b"\n\n" if waits_for else COMMENT
 
     def _news(self, waits_for: str) -> str:
         """Return one line of reasoning; empty unless the client wants it and it is new."""
@@ -69,10 +69,7 @@ class KeepAliveFrames:
         return f"{PROGRESS_MARK} {waits_for}\n"
 
     def _messages(self, news: str) -> bytes:
-        """Return frames of a messages stream.
-
-        Only a ping may come before message_start, which is sent with the first news.
-        """
+        """Return a ping, the one frame that may come before message_start, or frames with the news."""
         if not news:
             return event_frame("ping", {"type": "ping"})
         delta = {"type": "thinking_delta", "thinking": news}
@@ -113,21 +110,13 @@ class KeepAliveFrames:
         return {"id": f"{prefix}-{self._id}", "object": kind, "created": self._created, "model": self.model}
 
     def _responses(self, first: bool) -> bytes:
-        """Return lifecycle events. response.created must come first for the SDKs' helpers;
-
-        Codex reads typed events only.
-        """
-        names = ("response.created", "response.in_progress") if first else ("response.in_progress",)
-        return b"".join(self._lifecycle(name) for name in names)
-
-    def _lifecycle(self, name: str) -> bytes:
-        body = {
-            "type": name,
-            "sequence_number": self.events_sent,
-            "response": response_object(self.response_id, self.model, self._created, "in_progress"),
-        }
-        self.events_sent += 1
-        return event_frame(name, body)
+        """Return typed events, as Codex reads no others. response.created must come first for the SDKs' helpers."""
+        made = b""
+        for name in ("response.created", "response.in_progress") if first else ("response.in_progress",):
+            response = response_object(self.response_id, self.model, self._created, "in_progress")
+            made += event_frame(name, {"type": name, "sequence_number": self.events_sent, "response": response})
+            self.events_sent += 1
+        return made
 
 
 def response_object(response_id: str, model: str, created: int, status: str) -> dict[str, Any]:
@@ -188,10 +177,6 @@ def _responses_error(error: SparkdashError, sequence: int) -> dict[str, Any]:
     facts = {"code": response_code(error), "message": error_message(error), "param": None}
     nested = {"type": stream_error_body(error, Dialect.RESPONSES)["error"]["type"], **facts, "reason": error.code}
     return {"type": "error", "sequence_number": sequence, **facts, "error": nested}
-
-
-def comment_frame(text: str = "") -> bytes:
-    return b": " + " ".join(text.split()).encode() + b"\n\n" if text else COMMENT
 
 
 def data_frame(body: dict[str, Any]) -> bytes:

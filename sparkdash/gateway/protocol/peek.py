@@ -177,8 +177,7 @@ def _unquoted(value: str) -> str:
 
 
 PRIORITY = "x-sparkdash-priority"
-"""Header: `interactive` (the default), `batch`, which lets other requests go first, or `autocomplete`, which stops no
-engine and waits for none."""
+"""Header: `interactive` (the default); `batch`: others go first; `autocomplete`: stops no engine and waits for none."""
 _FILLS_IN = re.compile(rb"fim_(?:prefix|suffix)|code_suffix\||\[SUFFIX\]|<SUF>|fim(?:\xe2\x96\x81|\\u2581)begin")
 """Marks of a prompt that has a hole to fill: Qwen, StarCoder, CodeGemma; CodeGeeX; Codestral; CodeLlama; DeepSeek."""
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
@@ -274,9 +273,8 @@ def _asked_slowly(body: bytes) -> dict[str, Any]:
             f"The request's body is not JSON: {str(error)[:SHOWN]}.", code="invalid_json", hint="Send a JSON object."
         ) from None
     if not isinstance(value, dict):
-        raise AdmissionError(
-            f"The request's body is a JSON {_json_type(value)}.", code="invalid_json", hint="Send a JSON object."
-        )
+        kind = {list: "array", str: "string", bool: "boolean", type(None): "null"}.get(type(value), "number")
+        raise AdmissionError(f"The request's body is a JSON {kind}.", code="invalid_json", hint="Send a JSON object.")
     return value
 
 
@@ -286,17 +284,10 @@ def _options(value: Any) -> Mapping[str, Any] | None:
     return value if value is NO_OPTIONS or isinstance(value, dict) else None
 
 
-def _json_type(value: object) -> str:
-    names = {list: "array", str: "string", bool: "boolean", type(None): "null"}
-    return names.get(type(value), "number")
-
-
 def _name(value: object) -> str | None:
     if isinstance(value, str) and len(value) <= NAME:
-        if not value.isascii():
-            value = value.encode(
-                "utf-8", "replace"
-            ).decode()  # a lone surrogate would break every JSON that contains it
+        if not value.isascii():  # a lone surrogate would break every JSON that contains it
+            value = value.encode("utf-8", "replace").decode()
         return value or None
     if value is None:
         return None

@@ -158,11 +158,15 @@ def client_status(error: SparkdashError) -> int:
 
 
 def error_body(error: SparkdashError, dialect: Dialect = Dialect.OTHER) -> dict[str, Any]:
+    status = client_status(error)
     if dialect is Dialect.MESSAGES:
-        return {"type": "error", "error": {"type": _anthropic_type(error), **_facts(error)}}
-    return {
-        "error": {"type": _openai_type(error), "param": "model" if "model" in error.code else None, **_facts(error)}
-    }
+        failed = "api_error" if error.retry_after is None else "overloaded_error"
+        kind = _ANTHROPIC.get(status, "invalid_request_error") if status < 500 else failed
+        return {"type": "error", "error": {"type": kind, **_facts(error)}}
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    if error.status == HTTPStatus.TOO_MANY_REQUESTS:
+        kind = "rate_limit_error"
+    return {"error": {"type": kind, "param": "model" if "model" in error.code else None, **_facts(error)}}
 
 
 def stream_error_body(error: SparkdashError, dialect: Dialect) -> dict[str, Any]:
@@ -176,8 +180,7 @@ def stream_error_body(error: SparkdashError, dialect: Dialect) -> dict[str, Any]
 
 
 def error_headers(error: SparkdashError) -> list[tuple[bytes, bytes]]:
-    """Headers of the refusal: Retry-After when waiting helps, and x-should-retry: false where SDKs would repeat in
-    vain."""
+    """Headers of the refusal: Retry-After when waiting helps; x-should-retry: false where SDKs would repeat in vain."""
     found = [(b"content-type", b"application/json")]
     if error.retry_after is not None:
         found.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after))))
@@ -202,14 +205,9 @@ def status_error(status: int, detail: str | None = None) -> SparkdashError:
 
 
 def _facts(error: SparkdashError) -> dict[str, Any]:
-    facts = {
-        "message": error_message(error),
-        "code": error.code,
-        "hint": error.hint,
-        "src": "sparkdash",
-        **error.details(),
-    }
-    return facts if error.retry_after is None else {**facts, "retry_after": error.retry_after}
+    facts = {"message": error_message(error), "code": error.code, "hint": error.hint, "src": "sparkdash"}
+    again = {} if error.retry_after is None else {"retry_after": error.retry_after}
+    return {**facts, **error.details(), **again}
 
 
 def error_message(error: SparkdashError) -> str:
@@ -223,15 +221,3 @@ def response_code(error: SparkdashError) -> str:
     if error.code == CODE:
         return error.code
     return "invalid_prompt" if _blames_request(error) else "server_error"
-
-
-def _openai_type(error: SparkdashError) -> str:
-    if error.status == HTTPStatus.TOO_MANY_REQUESTS:
-        return "rate_limit_error"
-    return "invalid_request_error" if client_status(error) < 500 else "server_error"
-
-
-def _anthropic_type(error: SparkdashError) -> str:
-    if (status := client_status(error)) < 500:
-        return _ANTHROPIC.get(status, "invalid_request_error")
-    return "api_error" if error.retry_after is None else "overloaded_error"

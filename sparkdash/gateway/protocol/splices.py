@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from sparkdash.sse import BLANK_LINE, ends_frame, whole_frames
@@ -52,7 +52,6 @@ class FrameSplice:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take a chunk; return the whole frames, changed where needed."""
         if not self._rest and chunk.endswith(b"\n\n"):  # nearly every chunk
             return self._spliced(chunk) if chunk.find(self._mark) >= 0 else chunk
         data = self._rest + chunk if self._rest else chunk
@@ -179,7 +178,7 @@ _GAP = re.compile(r"[\s,:]*")
 
 def mirror_splice(*, stream: bool, before: Splice | None) -> Splice:
     if not stream:
-        return _Whole()
+        return _Whole(WHOLE_LIMIT, lambda body: _doubled(body, "message"))
     return _Chunks() if before is None else _Both(before, _Chunks())
 
 
@@ -206,24 +205,25 @@ class _Chunks(FrameSplice):
 
 
 class _Whole:
-    """Splice of an answer that is no stream; holds it back until it has ended."""
+    """Splice of an answer that is no stream; holds up to `limit` bytes back until they are all, and changes them."""
 
-    def __init__(self) -> None:
-        self._held: list[bytes] | None = []
-        self._size = 0
+    def __init__(self, limit: int, change: Callable[[bytes], bytes]) -> None:
+        self._limit = limit
+        self._change = change
+        self._held: bytearray | None = bytearray()
+        """Answer so far; None once it is too long, and passes as it is."""
 
     def feed(self, chunk: bytes) -> bytes:
         if self._held is None:
             return chunk
-        self._held.append(chunk)
-        self._size += len(chunk)
-        if self._size <= WHOLE_LIMIT:
+        self._held += chunk
+        if len(self._held) <= self._limit:
             return b""
-        held, self._held = self._held, None
-        return b"".join(held)
+        whole, self._held = bytes(self._held), None
+        return whole
 
     def end(self) -> bytes:
-        return _doubled(b"".join(self._held or ()), "message")
+        return b"" if self._held is None else self._change(bytes(self._held))
 
 
 def _doubled(body: bytes, message: str) -> bytes:
@@ -327,23 +327,5 @@ def _result(row: dict[str, Any], *, with_document: bool) -> dict[str, Any]:
     return found | {"document": {"text": row["text"]}} if with_document and "text" in row else found
 
 
-class RankSplice:
-    """Holds an answer back until it is whole, and gives it in the usual form."""
-
-    def __init__(self, ranking: Ranking) -> None:
-        self._ranking = ranking
-        self._held: bytearray | None = bytearray()
-        """Answer so far; None once it is too long."""
-
-    def feed(self, chunk: bytes) -> bytes:
-        """Take a chunk; return nothing, or all of an answer that is too long."""
-        if self._held is None:
-            return chunk
-        self._held += chunk
-        if len(self._held) <= ANSWER_LIMIT:
-            return b""
-        whole, self._held = bytes(self._held), None
-        return whole
-
-    def end(self) -> bytes:
-        return b"" if self._held is None else as_results(bytes(self._held), self._ranking)
+def rank_splice(ranking: Ranking) -> Splice:
+    return _Whole(ANSWER_LIMIT, lambda body: as_results(body, ranking))

@@ -26,8 +26,7 @@ from sparkdash.sse import ends_frame
 LIMIT = 8 * 1024
 """Bytes of one object of counts."""
 IMPLAUSIBLE = 100_000_000
-"""Tokens that no request has, ten times the longest context of any model: such a count is garbage, which would spoil
-every sum (an engine told 1e26)."""
+"""Tokens that no request has, ten times the longest context: such a count (one told 1e26) would spoil every sum."""
 FINISH = b'"finish_reason":'
 """Key of the stop reason in OpenAI's protocols."""
 STOP = b'"stop_reason":'
@@ -71,7 +70,8 @@ def parse_message_usage(head: bytes, tail: bytes) -> tuple[TokenUsage, bool]:
     counts = _last_object(_USAGE, tail)
     if not counts:
         return parse_usage(tail), True
-    begun = _first_object(_FIRST_USAGE, head)
+    first = _FIRST_USAGE.search(head)
+    begun = _object_at(head, first.start(1)) if first else {}
     return _anthropic(begun | {key: value for key, value in counts.items() if value is not None}), counts != begun
 
 
@@ -91,11 +91,6 @@ def error_code(body: bytes) -> str | None:
         return None
     words = (error.get("code"), error.get("type"))
     return next((word.encode("utf-8", "replace").decode() for word in words if isinstance(word, str)), None)
-
-
-def _first_object(pattern: re.Pattern[bytes], data: bytes) -> dict[str, Any]:
-    found = pattern.search(data)
-    return _object_at(data, found.start(1)) if found else {}
 
 
 def _last_object(key: bytes, data: bytes) -> dict[str, Any]:
@@ -340,9 +335,6 @@ class Tap:
         del self._chunks[:old], self._times[:old]
         self._full_at = self._dropped + 2 * self._kept
 
-    def _events(self) -> int:
-        return self._dropped_events + _count_events(self._chunks)
-
     @property
     def text_events(self) -> int:
         """Events since the first with text: about as many as tokens, where the engine sends one for each.
@@ -351,7 +343,8 @@ class Tap:
         """
         if self.first is None:
             return 0
-        return max(0, self._events() - self._events_before - (self._events_after_text() if self.complete else 0))
+        after = self._events_after_text() if self.complete else 0
+        return max(0, self._dropped_events + _count_events(self._chunks) - self._events_before - after)
 
     def _events_after_text(self) -> int:
         """Count the last events: the reason, the counts, the end."""

@@ -380,7 +380,7 @@ class _FormReader:
         else:
             upload = self._upload = await self._deps.uploads.begin()
             self._share.release()
-            self._share.on_release(upload.close)
+            self._share.on_release = upload.close
             kept, self._memory = bytes(self._memory), bytearray()
             await upload.append(kept)
             await upload.append(part)

@@ -67,7 +67,11 @@ class RetryPlan:
         if isinstance(error, UpstreamError) and self._takes_second_attempt(error):
             return self._name
         if error.code == _UNREACHABLE and isinstance(error, UpstreamError) and not self._others:
-            self._wait_for_engine(error)
+            if self.waited_s() >= UNREACHABLE_S:
+                last = copy(error)
+                last.status, last.retry_after = HTTPStatus.SERVICE_UNAVAILABLE.value, COME_BACK_S
+                raise last
+            self.pause_s = PAUSE_S
             return self._name
         if not allows_fallback(error):
             raise error
@@ -81,14 +85,6 @@ class RetryPlan:
 
     def waited_s(self) -> float:
         return self._now() - self._since
-
-    def _wait_for_engine(self, error: UpstreamError) -> None:
-        """Have the same profile asked again after a pause. Raises the error, with Retry-After, once that took long."""
-        if self.waited_s() >= UNREACHABLE_S:
-            last = copy(error)
-            last.status, last.retry_after = HTTPStatus.SERVICE_UNAVAILABLE.value, COME_BACK_S
-            raise last
-        self.pause_s = PAUSE_S
 
     def _takes_second_attempt(self, error: UpstreamError) -> bool:
         """Whether the same profile is asked again; if so, its attempt is spent."""
@@ -138,10 +134,6 @@ def all_failed_error(failed: Sequence[tuple[str, SparkdashError]]) -> SparkdashE
     combined = copy(first)
     combined.message = " ".join([first.message, *(f"Nor can {name}: {error.message}" for name, error in rest)])
     return combined
-
-
-def fallback_headers(asked: str, error: SparkdashError, other: str) -> list[tuple[bytes, bytes]]:
-    return [(ANSWERED, other.encode("latin-1")), (INSTEAD, f"{asked}; {error.code}".encode("latin-1"))]
 
 
 def notify_fallback(deps: Deps, asked: str, error: SparkdashError, other: str) -> None:

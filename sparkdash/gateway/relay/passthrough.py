@@ -155,10 +155,7 @@ class CancelScope:
         self._reason = reason
 
     def take_reason(self) -> BaseException | None:
-        """Return and clear the reason of the cancellation, to be raised in its place;
-
-        None: somebody else cancelled the task.
-        """
+        """Return and clear the reason of the cancellation, to be raised in its place; None: not ours."""
         reason, self._reason, self._for_good = self._reason, None, False
         if reason is None or self._task is None or self._task.uncancel() > self._before:
             return None
@@ -428,7 +425,10 @@ class _Relay:
     async def _announce_fallback(self, other: str, error: SparkdashError) -> None:
         requested = row_profile(self._context)
         fallbacks.notify_fallback(self._deps, requested, error, other)
-        self._exchange.set_extra_headers(fallbacks.fallback_headers(requested, error, other))
+        why = f"{requested}; {error.code}"
+        self._exchange.set_extra_headers(
+            [(fallbacks.ANSWERED, other.encode("latin-1")), (fallbacks.INSTEAD, why.encode("latin-1"))]
+        )
         if self._exchange.started:  # too late for headers
             await self._reply.send_keepalive(f"{other} answers instead of {requested} ({error.code})")
 

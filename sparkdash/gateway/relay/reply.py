@@ -20,10 +20,10 @@ from sparkdash.gateway.protocol.route import Dialect
 from sparkdash.gateway.protocol.splices import (
     ContinuedMessage,
     ContinuedResponse,
-    RankSplice,
     Splice,
     WithoutUsage,
     mirror_splice,
+    rank_splice,
 )
 from sparkdash.gateway.protocol.tap import Tap, error_code
 from sparkdash.gateway.relay.admitted import RequestContext
@@ -134,8 +134,7 @@ class Reply:
 
     @property
     def heard_at(self) -> float | None:
-        """Time of the last piece of the answer, or of resuming after a pause; None before the first, and for a
-        refusal."""
+        """Time of the last piece of the answer, or of the end of a pause; None before the first, and for a refusal."""
         at, flow = None if self._is_refusal else self._tap.heard_at, self._flow
         return at if at is None or flow is None else max(at, flow.resumed_at)
 
@@ -175,7 +174,7 @@ class Reply:
         if prepared.mirrors and changes:
             self._splice = mirror_splice(stream=stream, before=self._splice)
         if prepared.ranking is not None and changes:
-            self._splice = RankSplice(prepared.ranking)
+            self._splice = rank_splice(prepared.ranking)
         return self._pass_on(answer, sent_at, on_client_stuck)
 
     async def _pass_on(
@@ -231,7 +230,7 @@ class Reply:
             if self._tap.failed and problems.calls_itself_dead(engine, first):
                 raise EngineDeadError(f"{name} reported in its stream that it is dead.", hint=log_hint(name))
         elif not coding and (fault := problems.answer_fault(first)):
-            raise bad_answer_error(lease.profile.name, fault)
+            raise bad_answer_error(name, fault)
 
     def _check_last_words(self, piece: bytes, push: Callable[[bytes], object]) -> None:
         """Keep the last words of a dying engine from the client, who gets the reason of its death instead."""
@@ -240,9 +239,9 @@ class Reply:
             return
         before, words = piece[: found.start()], piece[found.start() :]
         if problems.calls_itself_dead(lease.profile.engine, words):
-            name = lease.profile.name
             if before:
                 push(before if self._splice is None else self._splice.feed(before))
+            name = lease.profile.name
             raise EngineDeadError(f"{name} reported in its stream that it is dead.", hint=log_hint(name))
 
     def _reports_death(self) -> bool:
@@ -376,12 +375,11 @@ class Reply:
 
     def _done(self, status: int, *, failed: bool) -> None:
         failed = failed or status >= 400
-        error = (error_code(self._tap.tail()) or self._own_code()) if failed else None
+        error = None
+        if failed:
+            error = error_code(self._tap.tail()) or ("engine_died" if self._reports_death() else "engine_error")
         state = RequestState.FAILED if failed else RequestState.DONE
         self._row.ended(state, self._tap, status, error)
-
-    def _own_code(self) -> str:
-        return "engine_died" if self._reports_death() else "engine_error"
 
 
 def _client_headers(answer: EngineResponse, *, stream: bool) -> ResponseHeaders:

@@ -72,11 +72,6 @@ def session_of(headers: RequestHeaders) -> str | None:
     return named if named is not None and _SESSION.fullmatch(named) else None
 
 
-def _trace_of(headers: RequestHeaders) -> str | None:
-    named = headers.get(b"traceparent")
-    return named if named is not None and _TRACEPARENT.fullmatch(named) else None
-
-
 def _runs_here(lease: Lease) -> bool:
     """Whether this box does the work of the lease: not a remote service, nor a server attached by another's address."""
     kind = lease.profile.engine
@@ -110,7 +105,8 @@ class RequestRow:
         facts = self._facts = _NEW.copy()
         facts["id"] = self.id
         facts["client"], facts["internal"] = identify_client(head.agent)
-        facts["session"], facts["traceparent"] = session_of(head.headers), _trace_of(head.headers)
+        facts["session"], trace = session_of(head.headers), head.headers.get(b"traceparent")
+        facts["traceparent"] = trace if trace is not None and _TRACEPARENT.fullmatch(trace) else None
         facts["key"] = key
         facts["profile"] = profile
         facts["route"] = shown(route)
