@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,10 +62,7 @@ class MetricsExporter:
         return await asyncio.to_thread(_write_page, self.state(), self._database, accept)
 
     def state(self) -> ScrapedState:
-        """Return what is known now, without the size of the database; nothing changes it any more.
-
-        The page takes tens of milliseconds, so a thread makes it: on the loop every relayed chunk would wait for it.
-        """
+        """Return what is known now, without the size of the database, for a thread that takes tens of milliseconds."""
         return ScrapedState(
             snapshot=self._bus.snapshot,
             now=self._clock(),
@@ -101,14 +99,8 @@ class MetricsExporter:
 def _write_page(state: ScrapedState, database: Path | None, accept: str) -> tuple[bytes, str]:
     from sparkdash.prometheus.page import write_page
 
-    return write_page(replace(state, store_bytes=_bytes_of(database)), accept)
-
-
-def _bytes_of(database: Path | None) -> int | None:
-    """Size of the database and of the files beside it that SQLite keeps."""
-    if database is None:
-        return None
-    try:
-        return sum(file.stat().st_size for file in database.parent.glob(f"{database.name}*"))
-    except OSError:
-        return None
+    if database is not None:
+        with suppress(OSError):  # SQLite keeps files beside it
+            size = sum(file.stat().st_size for file in database.parent.glob(f"{database.name}*"))
+            state = replace(state, store_bytes=size)
+    return write_page(state, accept)

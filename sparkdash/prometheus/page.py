@@ -65,23 +65,17 @@ def box_families(state: ScrapedState) -> Iterator[MetricFamily]:
         "start_time_seconds", "Start of the daemon, Unix seconds: all counters begin there.", (),
         [((), daemon.started_at)],
     )  # fmt: skip
-    yield from _memory(_memories(state))
-    yield from _gpus(_all_gpus(state))
+    sample = state.snapshot.sample
+    if sample is not None:
+        memories = {name: node.memory for name, node in sample.nodes.items() if node.memory is not None}
+        yield from _memory(memories | ({LOCAL: sample.memory} if sample.memory is not None else {}))
+        gpus = {name: node.gpu for name, node in sample.nodes.items() if node.gpu is not None}
+        yield from _gpus(gpus | ({LOCAL: sample.gpu} if sample.gpu is not None else {}))
     yield from _guard(state)
-    nodes = state.snapshot.sample.nodes if state.snapshot.sample else {}
-    yield from _links(nodes)
+    yield from _links(sample.nodes if sample is not None else {})
     yield from _energy(state)
     yield gauge("store_bytes", "Size of the database on disk.", (), [((), state.store_bytes)])
     yield gauge("store_limit_bytes", "Largest size of the database.", (), [((), state.store_limit_bytes)])
-
-
-def _memories(state: ScrapedState) -> dict[str, Memory]:
-    """Memory of each node that is known, this one's under LOCAL."""
-    sample = state.snapshot.sample
-    if sample is None:
-        return {}
-    found = {name: node.memory for name, node in sample.nodes.items() if node.memory is not None}
-    return found | ({LOCAL: sample.memory} if sample.memory is not None else {})
 
 
 def _memory(memories: Mapping[str, Memory]) -> Iterator[MetricFamily]:
@@ -123,14 +117,6 @@ def memory_by_owner(memory: Memory) -> dict[str, int]:
     take("cache", memory.page_cache or 0)
     take("other", left)
     return found
-
-
-def _all_gpus(state: ScrapedState) -> dict[str, Gpu]:
-    sample = state.snapshot.sample
-    if sample is None:
-        return {}
-    found = {name: node.gpu for name, node in sample.nodes.items() if node.gpu is not None}
-    return found | ({LOCAL: sample.gpu} if sample.gpu is not None else {})
 
 
 def _gpus(gpus: Mapping[str, Gpu]) -> Iterator[MetricFamily]:
@@ -263,8 +249,8 @@ def _about(state: ScrapedState, engine: Engine) -> tuple[str, str, str, str]:
 
 
 def _tokens(state: ScrapedState) -> Iterator[MetricFamily]:
-    tokens, counted = state.requests.tokens, _counted(state)
-    names = sorted({*tokens, *counted})
+    tokens, engines = state.requests.tokens, state.engines
+    names = sorted({*tokens, *engines})
 
     def rows(figures: Iterable[tuple[str, Sourced]]) -> Rows:
         for name, (by_engine, by_gateway) in figures:
@@ -276,7 +262,7 @@ def _tokens(state: ScrapedState) -> Iterator[MetricFamily]:
         return figure
 
     def told(name: str) -> Counters:
-        return counted.get(name, Counters())
+        return engines[name].counters if name in engines else Counters()
 
     def prompt_computed(name: str) -> float | None:
         prompt, cached = of_gateway(name, "prompt"), of_gateway(name, "cached")
@@ -308,10 +294,6 @@ def _tokens(state: ScrapedState) -> Iterator[MetricFamily]:
     )  # fmt: skip
 
 
-def _counted(state: ScrapedState) -> dict[str, Counters]:
-    return {name: totals.counters for name, totals in state.engines.items()}
-
-
 def _prompted(told: Counters) -> float | None:
     """Prompt tokens by the engine: its own counter, else those computed and those found."""
     if told.prompted is not None:
@@ -327,31 +309,31 @@ def _computed(told: Counters) -> float | None:
 
 def _prefix_cache(state: ScrapedState) -> Iterator[MetricFamily]:
     unit = (*ENGINE, "unit")
-    counted = _counted(state)
+    counted = state.engines.items()
     yield counter(
         "prefix_queries", "Tokens that were looked up in the prefix cache.", unit,
-        (([*state.engine_labels(name), "token"], told.queries) for name, told in counted.items()),
+        (([*state.engine_labels(name), "token"], each.counters.queries) for name, each in counted),
     )  # fmt: skip
     yield counter(
         "prefix_hits", "Tokens that were found in the prefix cache.", unit,
-        (([*state.engine_labels(name), "token"], told.hits) for name, told in counted.items()),
+        (([*state.engine_labels(name), "token"], each.counters.hits) for name, each in counted),
     )  # fmt: skip
 
 
 def _speculation(state: ScrapedState) -> Iterator[MetricFamily]:
-    counted = _counted(state)
+    counted = state.engines.items()
     yield counter(
         "draft_steps", "Steps of speculation.", ENGINE,
-        ((state.engine_labels(name), told.drafts) for name, told in counted.items()),
+        ((state.engine_labels(name), each.counters.drafts) for name, each in counted),
     )  # fmt: skip
     yield counter(
         "draft_tokens", "Tokens that speculation proposed.", ENGINE,
-        ((state.engine_labels(name), told.draft_tokens) for name, told in counted.items()),
+        ((state.engine_labels(name), each.counters.draft_tokens) for name, each in counted),
     )  # fmt: skip
     yield counter(
         "draft_accepted_tokens", "Proposed tokens that were accepted, by position from 0 where the engine tells it.",
         (*ENGINE, "position"),
-        (row for name in counted for row in _accepted(state, name)),
+        (row for name in state.engines for row in _accepted(state, name)),
     )  # fmt: skip
 
 

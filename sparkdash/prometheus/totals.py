@@ -21,21 +21,17 @@ MOST_CLIENTS = 50
 OTHER = "other"
 LEAST_WAIT_S = 0.01
 """Shorter waits for an engine are no waits: the engine was there."""
-FINISHES = frozenset(
-    (
-        "stop", "length", "tool_calls", "content_filter", "function_call", "end_turn", "max_tokens", "stop_sequence",
-        "tool_use", "pause_turn", "refusal", "completed", "incomplete", "eos", "abort",
-    )
-)  # fmt: skip
+FINISHES = frozenset({
+    "stop", "length", "tool_calls", "content_filter", "function_call", "end_turn", "max_tokens", "stop_sequence",
+    "tool_use", "pause_turn", "refusal", "completed", "incomplete", "eos", "abort",
+})  # fmt: skip
 """Words of engines for the end of an answer; any other word is counted as OTHER."""
-ROUTES = frozenset(
-    (
-        "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/v1/rerank",
-        "/v1/score", "/v1/audio/transcriptions", "/v1/audio/translations", "/v1/audio/speech", "/v1/images/generations",
-        "/v1/images/edits", "/v1/images/variations", "/v1/realtime", "/v2/rerank", "/rerank", "/score", "/infill",
-        "/completion", *ASIDES,
-    )
-)  # fmt: skip
+ROUTES = frozenset({
+    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings", "/v1/rerank",
+    "/v1/score", "/v1/audio/transcriptions", "/v1/audio/translations", "/v1/audio/speech", "/v1/images/generations",
+    "/v1/images/edits", "/v1/images/variations", "/v1/realtime", "/v2/rerank", "/rerank", "/score", "/infill",
+    "/completion", *ASIDES,
+})  # fmt: skip
 """Routes that are told apart; any other is counted as OTHER."""
 
 
@@ -87,7 +83,14 @@ class RequestTotals:
             waited_for = reason(profile, request.started_at, request.granted_at)
             self.waits[profile, waited_for].observe(request.granted_at - request.started_at)
         if request.completion_tokens is not None or request.prompt_tokens is not None:
-            self._count_tokens(request, self.tokens[profile])
+            tokens = self.tokens[profile]
+            tokens.output += request.completion_tokens or 0
+            tokens.prompt += request.prompt_tokens or 0
+            if request.reasoning_tokens is not None:
+                tokens.reasoning = (tokens.reasoning or 0) + request.reasoning_tokens
+            if request.cached_tokens is not None:
+                tokens.cached = (tokens.cached or 0) + request.cached_tokens
+            tokens.prefill_s += request.ttft_s or 0.0
 
     def copy(self) -> RequestTotals:
         """Return totals that later requests leave alone, for a thread to write; clients are left out."""
@@ -111,16 +114,6 @@ class RequestTotals:
             return OTHER
         self.clients.add(client)
         return client
-
-    @staticmethod
-    def _count_tokens(request: Request, tokens: GatewayTokens) -> None:
-        tokens.output += request.completion_tokens or 0
-        tokens.prompt += request.prompt_tokens or 0
-        if request.reasoning_tokens is not None:
-            tokens.reasoning = (tokens.reasoning or 0) + request.reasoning_tokens
-        if request.cached_tokens is not None:
-            tokens.cached = (tokens.cached or 0) + request.cached_tokens
-        tokens.prefill_s += request.ttft_s or 0.0
 
 
 def _finish(request: Request) -> str:

@@ -104,13 +104,7 @@ class Tier(NamedTuple):
 SECONDS = Tier(1, HOUR_S)
 MINUTES = Tier(300, YEARS_S)
 HOURS = Tier(HOUR_S, YEARS_S)
-TIERS = (
-    SECONDS,
-    Tier(10, 2 * DAY_S),
-    MINUTES,
-    HOURS,
-    Tier(6 * HOUR_S, YEARS_S),
-)
+TIERS = (SECONDS, Tier(10, 2 * DAY_S), MINUTES, HOURS, Tier(6 * HOUR_S, YEARS_S))
 COARSE = TIERS[1:]
 
 

@@ -55,7 +55,12 @@ _ORDERS: dict[RequestOrder, str] = {
 def read_requests(database: sqlite3.Connection, asked: RequestSelection) -> PastRequests:
     """List ended requests. Raises AdmissionError: `after` is none of an answer."""
     order = _ORDERS[asked.sort]
-    where, given = _conditions(asked, order)
+    chosen = {name: found for name, found in _filters(asked).items() if found[1] is not None}
+    where = [f"{order} IS NOT NULL", *(condition for condition, _ in chosen.values())]
+    given = {name: value for name, (_, value) in chosen.items()}
+    if asked.after is not None:
+        where.append(f"({order}, rowid) < (:value, :row)")
+        given |= _page(asked.after)
     query = (
         f"SELECT rowid, {order}, {REQUEST_COLUMNS} FROM requests WHERE {' AND '.join(where)}"  # noqa: S608 - constants
         f" ORDER BY {order} DESC{'' if order == 'rowid' else ', rowid DESC'} LIMIT :limit"
@@ -67,16 +72,6 @@ def read_requests(database: sqlite3.Connection, asked: RequestSelection) -> Past
         requests=tuple(parse_request(row[2:]) for row in rows),
         next=f"{rows[-1][1]!r}:{rows[-1][0]}" if more else None,
     )
-
-
-def _conditions(asked: RequestSelection, order: str) -> tuple[list[str], dict[str, object]]:
-    chosen = {name: found for name, found in _filters(asked).items() if found[1] is not None}
-    where = [f"{order} IS NOT NULL", *(condition for condition, _ in chosen.values())]
-    given = {name: value for name, (_, value) in chosen.items()}
-    if asked.after is not None:
-        where.append(f"({order}, rowid) < (:value, :row)")
-        given |= _page(asked.after)
-    return where, given
 
 
 def _filters(asked: RequestSelection) -> dict[str, tuple[str, object]]:
@@ -337,8 +332,6 @@ def read_loads(path: Path) -> tuple[LoadContiguity, ...]:
         return ()
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)) as database:
         (version,) = database.execute("PRAGMA user_version").fetchone()
-        return (
-            tuple(map(rows.parse_contiguity, database.execute(rows.GET_CONTIGUITY)))
-            if version >= CONTIGUITY_SINCE
-            else ()
-        )
+        if version < CONTIGUITY_SINCE:
+            return ()
+        return tuple(map(rows.parse_contiguity, database.execute(rows.GET_CONTIGUITY)))

@@ -159,13 +159,7 @@ def parse_incident(row: Sequence[Any]) -> Incident:
 
 
 def parked_row(profile: str, parked: Parked) -> Row:
-    return (
-        profile,
-        parked.since,
-        parked.fingerprint,
-        parked.failures,
-        parked.failure.model_dump_json(),
-    )
+    return (profile, parked.since, parked.fingerprint, parked.failures, parked.failure.model_dump_json())
 
 
 def parse_parked(row: Sequence[Any]) -> tuple[str, Parked]:

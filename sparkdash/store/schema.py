@@ -210,14 +210,9 @@ def _bring_up_to_date(database: sqlite3.Connection) -> None:
     for statement in (*added, *_TABLES):
         database.execute(statement)
     trim(database)
-    if 0 < version < HISTORY_SINCE:
-        _add_up_requests(database)
+    if 0 < version < HISTORY_SINCE:  # takes half a second for all requests that are kept
+        found = database.execute(f"SELECT {REQUEST_COLUMNS} FROM requests")  # noqa: S608 - constants
+        for statement, row in sums_of(map(parse_request, found)):
+            database.execute(statement, row)
     database.execute(f"PRAGMA user_version = {VERSION}")
     database.execute("COMMIT")
-
-
-def _add_up_requests(database: sqlite3.Connection) -> None:
-    """Add up the requests of an older file by hour; takes half a second for all that are kept."""
-    found = database.execute(f"SELECT {REQUEST_COLUMNS} FROM requests")  # noqa: S608 - constants
-    for statement, row in sums_of(map(parse_request, found)):
-        database.execute(statement, row)

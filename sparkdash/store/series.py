@@ -39,12 +39,10 @@ _BUCKETS = (
 
 def read_figures(database: sqlite3.Connection) -> FigureList:
     found = database.execute("SELECT profile, node, first, last FROM history_subjects ORDER BY profile, node")
-    return FigureList(
-        figures=all_figures(),
-        subjects=tuple(
-            RecordedSubject(profile=profile, node=node, first=first, last=last) for profile, node, first, last in found
-        ),
+    subjects = (
+        RecordedSubject(profile=profile, node=node, first=first, last=last) for profile, node, first, last in found
     )
+    return FigureList(figures=all_figures(), subjects=tuple(subjects))
 
 
 def read_series(database: sqlite3.Connection, asked: SeriesSelection, now: float) -> Series:
@@ -171,14 +169,11 @@ class _Buckets:
         for start, cell in cells:
             index = (start - begin) // step
             if last_start is not None and last_cell and width < start - last_start <= BRIDGED_S:
-                self._bridge((last_start - begin) // step + 1, index, last_cell)
+                for bridged in range((last_start - begin) // step + 1, index):
+                    mine.setdefault(bridged, last_cell._replace(n=0))
             known = mine.get(index)
             mine[index] = cell if known is None or not known.n else known.plus(cell)
             last_start, last_cell = start, cell
-
-    def _bridge(self, first: int, end: int, cell: Cell) -> None:
-        for index in range(first, end):
-            self._cells.setdefault(index, cell._replace(n=0))
 
     def means(self) -> tuple[float | None, ...]:
         cells = map(self._cells.get, range(self._number))

@@ -55,7 +55,7 @@ class Learned:
         self._starts: defaultdict[str, deque[str]] = defaultdict(lambda: deque(maxlen=LEARNED_FROM))
         """The last starts of each kin, as JSON."""
         self._loads: defaultdict[str, dict[str, Weighing]] = defaultdict(dict)
-        self._contiguity: deque[LoadContiguity] = deque(maxlen=CONTIGUITY_HELD)
+        self.contiguity: deque[LoadContiguity] = deque(maxlen=CONTIGUITY_HELD)
 
     @classmethod
     def of(
@@ -66,15 +66,8 @@ class Learned:
             learned.learn_times(*swap)
         for load in loads:
             learned.learn_memory(*load)
-        learned._contiguity.extend(contiguity)
+        learned.contiguity.extend(contiguity)
         return learned
-
-    @property
-    def contiguity(self) -> tuple[LoadContiguity, ...]:
-        return tuple(self._contiguity)
-
-    def learn_contiguity(self, load: LoadContiguity) -> None:
-        self._contiguity.append(load)
 
     def learn_times(
         self, fingerprint: str, kin: str, took_s: float, steps: Steps, image_id: str | None, start: str | None
@@ -105,7 +98,7 @@ class Learned:
             self._images[kin] |= images
         for kin, starts in newer._starts.items():
             self._starts[kin].extend(starts)
-        self._contiguity.extend(newer._contiguity)
+        self.contiguity.extend(newer.contiguity)
         for key, loads in newer._loads.items():
             for seen in loads.values():
                 self.learn_memory(key, seen)
@@ -139,43 +132,29 @@ SECONDS_HELD = 3_000
 
 
 class PendingRows:
-    """Requests, usage by keys, and all other rows with their statements."""
+    """Requests, usage by keys, figures and all other rows, until the next transaction."""
 
     def __init__(self) -> None:
-        self._requests: list[Request] = []
-        self._others: list[tuple[str, rows.Row]] = []
-        self._used: list[usage.Used] = []
-        self._seconds: list[SecondRow] = []
+        self.requests: list[Request] = []
+        self.others: list[tuple[str, rows.Row]] = []
+        """Statements with their rows."""
+        self.used: list[usage.Used] = []
+        self.seconds: list[SecondRow] = []
 
     def __bool__(self) -> bool:
-        return bool(self._requests or self._others or self._seconds)
-
-    def add_request(self, request: Request) -> None:
-        self._requests.append(request)
-
-    def add_usage(self, used: usage.Used) -> None:
-        self._used.append(used)
-
-    def add_seconds(self, seconds: list[SecondRow]) -> None:
-        self._seconds += seconds
-
-    def add(self, statement: str, row: rows.Row) -> None:
-        self._others.append((statement, row))
-
-    def add_before(self, earlier: list[tuple[str, rows.Row]]) -> None:
-        self._others[:0] = earlier
+        return bool(self.requests or self.others or self.seconds)
 
     def take(self) -> Rows:
-        used = ((usage.PUT_KEY_USAGE, row) for row in usage.summed_by_key(self._used))
-        taken = self._requests, [*self._others, *used], self._seconds
-        self._requests, self._others, self._used, self._seconds = [], [], [], []
+        used = ((usage.PUT_KEY_USAGE, row) for row in usage.summed_by_key(self.used))
+        taken = self.requests, [*self.others, *used], self.seconds
+        self.requests, self.others, self.used, self.seconds = [], [], [], []
         return taken
 
     def put_back(self, taken: Rows) -> None:
-        requests = [*taken[0], *self._requests]
-        lost, self._requests = usage.sums_of(requests[:-HELD]), requests[-HELD:]
-        self._others = [*taken[1], *lost, *self._others][-HELD:]
-        self._seconds = [*taken[2], *self._seconds][-SECONDS_HELD:]
+        requests = [*taken[0], *self.requests]
+        lost, self.requests = usage.sums_of(requests[:-HELD]), requests[-HELD:]
+        self.others = [*taken[1], *lost, *self.others][-HELD:]
+        self.seconds = [*taken[2], *self.seconds][-SECONDS_HELD:]
 
 
 FIGURES_S = 1.0
@@ -230,10 +209,10 @@ class Records:
 
     @property
     def contiguity(self) -> tuple[LoadContiguity, ...]:
-        return self._learned.contiguity
+        return tuple(self._learned.contiguity)
 
     def record_contiguity(self, load: LoadContiguity) -> None:
-        self._learned.learn_contiguity(load)
+        self._learned.contiguity.append(load)
         self._write(rows.PUT_CONTIGUITY, rows.contiguity_row(load))
 
     def record_request(self, request: Request) -> None:
@@ -241,14 +220,14 @@ class Records:
         if request.key is not None:
             used = usage.usage_of_request(request)
             self._today.add(used[0], used[1], used[2] + used[3])
-            self._pending.add_usage(used)
-        self._pending.add_request(request)
-        self._write_soon()
+            self._pending.used.append(used)
+        self._pending.requests.append(request)
+        self._write_within(TOGETHER_S)
 
     def record_sample(self, sample: Sample) -> None:
         """Record the figures of a sample: the box's, and those of all engines."""
         at_once = self._seconds.begins(sample.at)
-        self._pending.add_seconds(self._seconds.add(sample.at, measured_of(sample)))
+        self._pending.seconds += self._seconds.add(sample.at, measured_of(sample))
         if not sample.engines:
             self._write_within(IDLE_FIGURES_S)
         else:
@@ -293,10 +272,6 @@ class Records:
     @abstractmethod
     def _write(self, statement: str, row: rows.Row) -> None:
         """Write a row at once: whoever is told of it later finds it in the past, even if the daemon is killed now."""
-
-    @abstractmethod
-    def _write_soon(self) -> None:
-        """Write the pending rows in a moment."""
 
     @abstractmethod
     def _write_within(self, seconds: float) -> None:
@@ -381,24 +356,21 @@ class Store(Records):
     def _begin(self, database: sqlite3.Connection, kept: transactions.StoredState) -> None:
         self._database = database
         if kept.exposed is not None:
-            LOG.warning(
-                "others could read the database; now only you can", path=str(self._path), mode=f"{kept.exposed:o}"
-            )
+            mode = f"{kept.exposed:o}"
+            LOG.warning("others could read the database; now only you can", path=str(self._path), mode=mode)
         if self._begun:
             return  # opened again after a failure: memory has everything
         self._begun, self._left = True, []
-        self._in_database(0)
+        if self._journal is not None:
+            self._journal.written(0)
         self._recall(kept)
 
     def _write(self, statement: str, row: rows.Row) -> None:
         if self._journal is not None:
             self._journal.add(statement, row)
-        self._pending.add(statement, row)
+        self._pending.others.append((statement, row))
         if not self._troubled:
             self._hand_over()
-
-    def _write_soon(self) -> None:
-        self._write_within(TOGETHER_S)
 
     def _write_within(self, seconds: float) -> None:
         """Hand rows over in `seconds` at the latest; while writing fails, the next try does."""
@@ -424,11 +396,6 @@ class Store(Records):
             work = partial(transactions.write_rows, self._database, self._sums, *taken, most_bytes=self._most_bytes)
             self._in_thread(work, partial(self._written, taken, self._journal.added if self._journal else 0))
 
-    def _in_database(self, added: int) -> None:
-        """Note that the database has the first `added` rows of the journal."""
-        if self._journal is not None:
-            self._journal.written(added)
-
     def _in_thread(self, work: Callable[[], T], done: Callable[[Future[T]], None]) -> None:
         self._writing = True
         loop = asyncio.get_running_loop()
@@ -447,18 +414,14 @@ class Store(Records):
         except transactions.UNUSABLE as error:
             self._put_off(f"The database {self._path} cannot be used", error)
             return
-        if unknown:
-            self._forget_standing()
+        if unknown:  # parked and attached profiles of an earlier daemon: this daemon began without them
+            ended = ((rows.END_PARKED, self.parked), (rows.END_ATTACHED, self.attached))
+            self._pending.others[:0] = [(statement, (name,)) for statement, names in ended for name in names]
+            self.parked, self.attached = {}, {}
         if self._pending:
             self._hand_over()
         else:
             self._well_again()
-
-    def _forget_standing(self) -> None:
-        """Delete the parked and attached profiles of an earlier daemon, as this daemon began without them."""
-        ended = ((rows.END_PARKED, self.parked), (rows.END_ATTACHED, self.attached))
-        self._pending.add_before([(statement, (name,)) for statement, names in ended for name in names])
-        self.parked, self.attached = {}, {}
 
     def _written(self, taken: Rows, journalled: int, work: Future[None]) -> None:
         self._writing = False
@@ -474,7 +437,8 @@ class Store(Records):
         else:
             if error is not None:  # a fault of ours: a second try would fail as well
                 LOG.error("records could not be written and are lost", exc_info=error)
-            self._in_database(journalled)
+            if self._journal is not None:
+                self._journal.written(journalled)
             self._well_again()
             if self._waiting:
                 self._hand_over()
@@ -485,10 +449,8 @@ class Store(Records):
             self._troubled = True
             own = self._database is None and not schema.passes(error)
             fix = " Move the file away to start with a new one." if own else ""
-            text = (
-                f"{what} ({error}). Swaps, loads and requests stay in memory until it can be written; "
-                f"the history pauses.{fix}"
-            )
+            stay = "Swaps, loads and requests stay in memory until it can be written; the history pauses."
+            text = f"{what} ({error}). {stay}{fix}"
             code = "store_unusable" if self._database is None else "store_waits"
             self._publish(Notice(level=Level.WARNING, code=code, text=text))
         self._no_timer()

@@ -104,7 +104,7 @@ class UsageSums:
     """Sums of the requests of one transaction; the clients and keys of the hour are remembered."""
 
     def __init__(self) -> None:
-        self._sums: dict[UsageKey, UsageSum] = {}
+        self._sums: defaultdict[UsageKey, UsageSum] = defaultdict(UsageSum)
         self._hour = 0
         self._known: set[tuple[str, str, str]] = set()
 
@@ -114,13 +114,10 @@ class UsageSums:
             return
         ended = request.finished_at or request.started_at
         key = self._key(int(ended // HOUR_S) * HOUR_S, request)
-        found = self._sums.get(key)
-        if found is None:
-            found = self._sums[key] = UsageSum()
-        found.add(request)
+        self._sums[key].add(request)
 
     def take(self) -> list[tuple[str, tuple[object, ...]]]:
-        taken, self._sums = self._sums, {}
+        taken, self._sums = self._sums, defaultdict(UsageSum)
         return [(ADD, found.row(key)) for key, found in taken.items()]
 
     def _key(self, hour: int, request: Request) -> UsageKey:
@@ -216,12 +213,9 @@ class UsageSpan(NamedTuple):
 
 
 def group_rows(rows: Iterable[UsageRow], name: Callable[[UsageRow], K]) -> dict[K, SummedUsage]:
-    groups: dict[K, SummedUsage] = {}
+    groups: defaultdict[K, SummedUsage] = defaultdict(SummedUsage)
     for row in rows:
-        key = name(row)
-        if key not in groups:
-            groups[key] = SummedUsage()
-        groups[key].add(row)
+        groups[name(row)].add(row)
     return groups
 
 

@@ -174,9 +174,10 @@ class Collector:
         self._foreign = ForeignContainers(inputs.foreign, inputs.monotonic)
         self._power = LowPowerDetector()
         self._sources: dict[str, MetricsSource] = {}
-        self._totals: dict[str, EngineTotals] = {}
+        self.totals: dict[str, EngineTotals] = {}
+        """Counters of each profile's engines since the daemon started, over all restarts."""
         self._gpu: asyncio.Task[GpuReading] | None = None
-        self._gpu_figures: GpuFigures | None = None
+        self.gpu: GpuFigures | None = None
         self._last_gpu: Gpu | None = None
         self._band = PowerBand()
         self._worked: frozenset[str] = frozenset()
@@ -187,11 +188,6 @@ class Collector:
     def pids(self) -> dict[str, set[int]]:
         """Host process ids of each engine, seconds old; engines that the runtime has not reported are left out."""
         return {name: pids for name, pids in self._processes.known.items() if pids}
-
-    @property
-    def totals(self) -> Mapping[str, EngineTotals]:
-        """Counters of each profile's engines since the daemon started, over all restarts."""
-        return self._totals
 
     async def run(self) -> None:
         """Tick until cancelled. A crashed tick is logged, reported once, and followed by the next."""
@@ -222,10 +218,6 @@ class Collector:
         """Raw figures of the engine's last answer; None without an engine, and for one without figures."""
         engine, source = self._inputs.engines().get(name), self._sources.get(name)
         return source.figures() if source and engine and identity(engine) == source.identity else None
-
-    @property
-    def gpu(self) -> GpuFigures | None:
-        return self._gpu_figures
 
     async def _rest(self, began: float) -> None:
         """Sleep until the next tick is due, in short steps, so that a new listener shortens a slow interval."""
@@ -279,7 +271,7 @@ class Collector:
         if self._inputs.traffic is None:
             return NOTHING_PASSED
         now, others = self._monotonic(), [node.gpu for name, node in nodes.items() if name != LOCAL]
-        fresh = self._gpu_figures is not None and now - self._gpu_figures.looked_at <= POWER_S
+        fresh = self.gpu is not None and now - self.gpu.looked_at <= POWER_S
         power = total_power(self._last_gpu, others) if fresh else None
         busy = any(sample.error is None and sample.get(Metric.RUNNING) for sample in samples)
         return self._inputs.traffic(now, self._inputs.clock(), power, busy=busy)
@@ -321,7 +313,7 @@ class Collector:
             decodes=any(sample.get(Metric.DECODE) for sample in told),
             holds_work=works or any(sample.get(Metric.RUNNING) for sample in told),
         )
-        self._gpu_figures = GpuFigures(now, gpu.name, gpu.power_w, self._band.low_w(gpu.name, now), gpu.utilization)
+        self.gpu = GpuFigures(now, gpu.name, gpu.power_w, self._band.low_w(gpu.name, now), gpu.utilization)
 
     async def _keep(self, engines: dict[str, Engine]) -> None:
         for name, source in list(self._sources.items()):
@@ -336,7 +328,7 @@ class Collector:
         names = self._inputs.names(engine)
         if not (names.path or names.slots) and names.recognised:
             return None
-        totals = self._totals.setdefault(name, EngineTotals())
+        totals = self.totals.setdefault(name, EngineTotals())
         made = MetricsSource(engine, names, self._inputs.upstream, self._inputs.clock, self._monotonic, totals)
         self._sources[name] = made
         return made
@@ -350,8 +342,11 @@ class Collector:
     def _memory(self, reading: GpuReading) -> Memory:
         known = self._processes.known.items()
         held = {name: self._inputs.reader.engine_bytes(pids, reading) if pids else None for name, pids in known}
-        foreign, reserve = self._weighed(reading), self._reserve()
-        return self._inputs.reader.memory().replace(engines=held, strangers=foreign, reserve=reserve)
+        foreign = tuple(
+            each.replace(bytes=self._inputs.reader.engine_bytes(pids, reading) if pids else None)
+            for each, pids in self._foreign.known.items()
+        )
+        return self._inputs.reader.memory().replace(engines=held, strangers=foreign, reserve=self._reserve())
 
     def _reserve(self) -> int:
         return int(self._inputs.settings().reserve_gib * GIB)
@@ -365,12 +360,6 @@ class Collector:
     ) -> dict[str, EngineSample]:
         before, self._worked = self._worked, derive.working(engines, samples)
         return derive.with_link_share(samples, before & self._worked, nodes, engines) if nodes else samples
-
-    def _weighed(self, reading: GpuReading) -> tuple[ForeignContainer, ...]:
-        return tuple(
-            each.replace(bytes=self._inputs.reader.engine_bytes(pids, reading) if pids else None)
-            for each, pids in self._foreign.known.items()
-        )
 
     def _taken(self, part: Callable[[], T], otherwise: T) -> T:
         """Run one part of a sample; return `otherwise` if it crashes, so that the other parts survive."""

@@ -188,7 +188,8 @@ class EngineHistory:
             self._readings.popleft()
 
     def _start_over_if_changed(self, reading: Reading, *, has_slots: bool) -> None:
-        restarted = self._has_restarted(reading)
+        known = self._started is not None and reading.started is not None
+        restarted = (known and self._started != reading.started) or reading.counters.since(self._counted).fell
         if restarted:
             self._forget()
             self._first = NOTHING
@@ -205,11 +206,6 @@ class EngineHistory:
         self._started = None
         self._timed_from = -math.inf
         self._tally = None
-
-    def _has_restarted(self, reading: Reading) -> bool:
-        if self._started is not None and reading.started is not None and self._started != reading.started:
-            return True
-        return reading.counters.since(self._counted).fell
 
     @property
     def last(self) -> Reading | None:

@@ -1,7 +1,4 @@
-"""Reading: one scrape of an engine, reduced by the adapter's MetricNames to the figures that the formulas need.
-
-Pure.
-"""
+"""Reading: one scrape of an engine, reduced by its adapter's MetricNames to what the formulas need. Pure."""
 
 from __future__ import annotations
 
@@ -132,14 +129,10 @@ class SlotTally:
         self.decoded += sum(_gain(was.decoded, now.decoded) for was, now in pairs)
         self.prefilled += sum(_gain(was.computed, now.computed) for was, now in pairs)
         self.decoded += self._decodes.unseen(decoded, sum(slot.decoded for slot in gone))
-        ended = _ended_prompts(pairs, gone)
+        # a prompt ends with its first token, or with its task
+        ended = [now for was, now in pairs if now.decoded and not was.decoded]
+        ended += [slot for slot in gone if not slot.decoded]
         self.prefilled += self._prefills.unseen(prefilled, sum(slot.computed for slot in ended))
-
-
-def _ended_prompts(pairs: list[tuple[Slot, Slot]], gone: list[Slot]) -> list[Slot]:
-    """Find slots whose prompt has ended since the last answer: with its first token, or with its task."""
-    begun = [now for was, now in pairs if now.decoded and not was.decoded]
-    return begun + [slot for slot in gone if not slot.decoded]
 
 
 def _gain(was: int, now: int) -> int:
@@ -208,9 +201,7 @@ class Counters(NamedTuple):
     """Seconds between tokens, summed over requests: vLLM 0.32's equal its sum of decode times."""
 
     def since(self, before: Self) -> Self:
-        return type(self)(
-            *(None if a is None or b is None else b - a for a, b in zip(before, self, strict=True)),
-        )
+        return type(self)(*(None if a is None or b is None else b - a for a, b in zip(before, self, strict=True)))
 
     def known_or(self, before: Self) -> Self:
         return type(self)(*(a if b is None else b for a, b in zip(before, self, strict=True)))
@@ -221,9 +212,7 @@ class Counters(NamedTuple):
 
     def plus(self, growth: Self) -> Self:
         """Add the known growth of each counter; growth below 0 counts as none."""
-        return type(self)(
-            *(a if b is None else (a or 0.0) + max(0.0, b) for a, b in zip(self, growth, strict=True)),
-        )
+        return type(self)(*(a if b is None else (a or 0.0) + max(0.0, b) for a, b in zip(self, growth, strict=True)))
 
     @property
     def fell(self) -> bool:

@@ -22,8 +22,7 @@ from sparkdash.upstream import SmallResponse, Upstream
 
 LOG = structlog.get_logger("sparkdash.telemetry")
 ANSWER_S = 3.0
-"""Deadline of one request. Older llama-servers answer only between two batches, and a vLLM that tokenises a long prompt
-is slow too."""
+"""Deadline of one request: older llama-servers answer between two batches only, vLLM late while it tokenises."""
 BEGIN_S = 1.0
 FAILURES = 3
 """Failed scrapes in a row after which an engine is asked less often."""
@@ -31,8 +30,7 @@ BACK_OFF_S = 5.0
 LEAP_S = 1.0
 """Divergence of the box's clock and the monotonic one that shows a suspended box, or a clock that was set."""
 RECOGNISE_S = 60.0, 3600.0
-"""First and longest pause between searches for metrics at an attached server without any. Each pause is twice the one
-before, as some servers log every request for a missing route."""
+"""First and longest pause between searches for metrics at an attached server: some log every unknown route."""
 NOT_FOUND = 404
 NOT_IMPLEMENTED = 501
 """Status of a llama-server for a route that was switched off (`--no-slots`)."""
@@ -169,7 +167,9 @@ class MetricsSource:
         self._idle_slots = live and live.idle()
         reading = replace(reading, took=self._monotonic() - at)
         self._totals.scrapes.observe(reading.took)
-        self._history.add(reading, live, leapt=self._has_leapt(unix - at))
+        before, self._skew = self._skew, unix - at
+        leapt = before is not None and abs(self._skew - before) > LEAP_S
+        self._history.add(reading, live, leapt=leapt)
         derived = self._history.derive()
         self._last = EngineSample(
             at=unix,
@@ -180,10 +180,6 @@ class MetricsSource:
         )
         if told := self._history.last:
             self._figures = figures_of(told, names, self._figures)
-
-    def _has_leapt(self, skew: float) -> bool:
-        before, self._skew = self._skew, skew
-        return before is not None and abs(skew - before) > LEAP_S
 
     async def _recognise(self) -> MetricNames | None:
         """Detect which engine's figures the server has, if any; repeated, as it may be restarted with metrics."""

@@ -35,13 +35,9 @@ class LatencyHistogram:
     def cumulative(self) -> Iterator[tuple[str, int]]:
         """Yield each upper bound as text, `+Inf` last, with the number of durations up to it."""
         total = 0
-        for bound, count in zip((*map(_text, self._bounds), "+Inf"), self._counts, strict=True):
+        for bound, count in zip((*map(repr, self._bounds), "+Inf"), self._counts, strict=True):
             total += count
             yield bound, total
-
-
-def _text(bound: float) -> str:
-    return repr(float(bound))
 
 
 _ZERO = Counters(*(0.0 for _ in Counters._fields))

@@ -72,11 +72,11 @@ def fill(file: Path, days: int, every_s: int, a_day: int, most_bytes: int) -> No
     buckets, pending, sums = SecondBuckets(), PendingRows(), UsageSums()
     with closing(schema.connect(file)) as database:
         for at in range(START, START + days * DAY_S, every_s):
-            pending.add_seconds(buckets.add(at, measured_of(box_at(at))))
+            pending.seconds += buckets.add(at, measured_of(box_at(at)))
             while number < (at - START) / DAY_S * a_day:
                 number += 1
                 state = RequestState.FAILED if number % 50 == 0 else RequestState.DONE
-                pending.add_request(
+                pending.requests.append(
                     asked(
                         number, at, profile=chance.choice(PROFILES), client=chance.choice(CLIENTS), state=state,
                         key=chance.choice(("ann", "bob")), granted_at=at + chance.choice((0, 0, 0, 20)),

@@ -222,8 +222,8 @@ async def test_figures_wait_for_the_disk_and_go_on(
 def test_figures_that_wait_too_long_lose_their_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "SECONDS_HELD", 40)
     pending = store_module.PendingRows()
-    pending.add_request(past_request(1, START))
-    pending.add_seconds([SecondRow(second, "a", "local", {}) for second in range(100)])
+    pending.requests.append(past_request(1, START))
+    pending.seconds += [SecondRow(second, "a", "local", {}) for second in range(100)]
     pending.put_back(pending.take())
     requests, others, seconds = pending.take()
     assert (len(requests), len(others)) == (1, 0)
@@ -234,7 +234,7 @@ def test_requests_that_wait_too_long_are_still_added_up(monkeypatch: pytest.Monk
     monkeypatch.setattr(store_module, "HELD", 2)
     pending = store_module.PendingRows()
     for number in range(5):
-        pending.add_request(past_request(number, START))
+        pending.requests.append(past_request(number, START))
     pending.put_back(pending.take())
     requests, others, _ = pending.take()
     assert (len(requests), [row[4] for _, row in others]) == (2, [3])
