@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from abc import abstractmethod
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -161,12 +160,38 @@ FIGURES_S = 1.0
 """Delay of further samples of a second: a sample that begins a second is written at once."""
 IDLE_FIGURES_S = 60.0
 """Delay that collects figures into one transaction while no engine runs."""
+LOG = structlog.get_logger("sparkdash.store")
+T = TypeVar("T")
+TOGETHER_S = 0.1
+"""Requests finished in this time share a transaction, at a third of the cost; a crash loses them at most."""
+
+MOST_BYTES = GIB
+AGAIN_S = 15.0
+"""Pause before the next try after a failed open or write."""
 
 
-class Records:
-    """Records to be written, which the subclass writes."""
+class Store:
+    """Use `Store.opened`. Owned by one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, publish: Callable[[Fact], object], most_bytes: int = MOST_BYTES) -> None:
+        self._publish = publish
+        self._most_bytes = most_bytes
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
+        self._sums = UsageSums()
+        self._path = Path()
+        self._journal: MarkJournal | None = None
+        self._left: list[tuple[str, rows.Row]] = []
+        self._database: sqlite3.Connection | None = None
+        self._begun = False
+        """Whether the content of the database at its first opening is in memory."""
+        self._writing = False
+        self._troubled = False
+        """Whether the last try to open or write failed; the timer begins the next one."""
+        self._waiting = False
+        """Whether more rows are handed over as soon as the thread is free."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        """Time of the timer by the loop's clock: the handle that uvloop gives for no delay does not tell it."""
         self._pending = PendingRows()
         self._seconds = SecondBuckets()
         self._learned = Learned()
@@ -177,6 +202,19 @@ class Records:
         self.incidents: list[Incident] = []
         self.past = RecentPast()
         """Requests, swaps and notices of earlier daemons; empty if the database could not be read at the start."""
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(
+        cls, path: Path, publish: Callable[[Fact], object], most_bytes: int = MOST_BYTES
+    ) -> AsyncIterator[Store]:
+        """Open the store on this file, new or known; write all rows and close it at the end."""
+        store = cls(publish, most_bytes)
+        await store._open(path)
+        try:
+            yield store
+        finally:
+            await store._close()
 
     def expected_s(self, fingerprint: str) -> float | None:
         return self._learned.expected_s(fingerprint)
@@ -269,62 +307,6 @@ class Records:
         older.learn_newer(self._learned)
         self._learned = older
 
-    @abstractmethod
-    def _write(self, statement: str, row: rows.Row) -> None:
-        """Write a row at once: whoever is told of it later finds it in the past, even if the daemon is killed now."""
-
-    @abstractmethod
-    def _write_within(self, seconds: float) -> None:
-        """Write the pending rows within `seconds`."""
-
-
-LOG = structlog.get_logger("sparkdash.store")
-T = TypeVar("T")
-TOGETHER_S = 0.1
-"""Requests finished in this time share a transaction, at a third of the cost; a crash loses them at most."""
-
-MOST_BYTES = GIB
-AGAIN_S = 15.0
-"""Pause before the next try after a failed open or write."""
-
-
-class Store(Records):
-    """Use `Store.opened`. Owned by one event loop."""
-
-    def __init__(self, publish: Callable[[Fact], object], most_bytes: int = MOST_BYTES) -> None:
-        super().__init__()
-        self._publish = publish
-        self._most_bytes = most_bytes
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite")
-        self._sums = UsageSums()
-        self._path = Path()
-        self._journal: MarkJournal | None = None
-        self._left: list[tuple[str, rows.Row]] = []
-        self._database: sqlite3.Connection | None = None
-        self._begun = False
-        """Whether the content of the database at its first opening is in memory."""
-        self._writing = False
-        self._troubled = False
-        """Whether the last try to open or write failed; the timer begins the next one."""
-        self._waiting = False
-        """Whether more rows are handed over as soon as the thread is free."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
-        """Time of the timer by the loop's clock: the handle that uvloop gives for no delay does not tell it."""
-
-    @classmethod
-    @asynccontextmanager
-    async def opened(
-        cls, path: Path, publish: Callable[[Fact], object], most_bytes: int = MOST_BYTES
-    ) -> AsyncIterator[Store]:
-        """Open the store on this file, new or known; write all rows and close it at the end."""
-        store = cls(publish, most_bytes)
-        await store._open(path)
-        try:
-            yield store
-        finally:
-            await store._close()
-
     @property
     def history(self) -> RecordedHistory:
         return RecordedHistory(self.read)
@@ -366,6 +348,7 @@ class Store(Records):
         self._recall(kept)
 
     def _write(self, statement: str, row: rows.Row) -> None:
+        """Write a row at once: whoever is told of it later finds it in the past, even if the daemon is killed now."""
         if self._journal is not None:
             self._journal.add(statement, row)
         self._pending.others.append((statement, row))
