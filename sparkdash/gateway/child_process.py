@@ -269,10 +269,7 @@ class _Running:
         )
 
     async def ended_within(self, limit_s: float) -> bool:
-        """Wait for the child's end; return whether it came.
-
-        A killed process closes its sockets a moment before its end is seen.
-        """
+        """Wait for the child's end, which is seen a moment after its sockets are closed; return whether it came."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self.process.wait()

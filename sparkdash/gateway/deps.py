@@ -37,8 +37,7 @@ from sparkdash.supervisor import Supervisor
 from sparkdash.upstream import Upstream
 
 TOGETHER_S = 0.02
-"""Seconds within which an update is published: shorter than people can see, longer than most bursts' first bytes. A
-short request is published only at its end."""
+"""Seconds within which an update is published: shorter than people see, longer than most bursts' first bytes."""
 
 Publish = Callable[[], object]
 EndRequest = Callable[[AdmissionError], object]

@@ -86,8 +86,7 @@ class Exclusive:
         self._held = replace(held, ends=True)
 
     def admit(self, token: str | None) -> None:
-        """Admit a request with that token. Raises AdmissionError: code `held`, status 503, with who holds it and when
-        to come back."""
+        """Admit a request with that token. Raises AdmissionError: 503 `held`, with its holder and a Retry-After."""
         if self._held is None:
             return
         held = self.held
@@ -95,8 +94,7 @@ class Exclusive:
             raise self._refusal(held)
 
     def only(self) -> None:
-        """Check that no measurement runs. Raises AdmissionError: code `held`, status 503: there is one, whether or not
-        it lets others in."""
+        """Check that no measurement runs, shared or not. Raises AdmissionError: 503 `held`."""
         if (held := self.held) is not None:
             raise self._refusal(held)
 

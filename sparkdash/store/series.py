@@ -1,7 +1,4 @@
-"""Reading recorded figures: series of one figure, and the last minutes of several.
-
-The tier of an answer lacks the running bucket, which finer tiers complete.
-"""
+"""Reading recorded figures; finer tiers complete the running bucket that an answer's own tier lacks."""
 
 from __future__ import annotations
 

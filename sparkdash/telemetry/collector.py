@@ -1,7 +1,4 @@
-"""Collector: the loop that makes one telemetry sample after another.
-
-No tick waits for the slowest source; missing answers show their age.
-"""
+"""The loop of telemetry samples. No tick waits for the slowest source; missing answers show their age."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ from sparkdash.settings import Settings
 from sparkdash.telemetry import derive, power
 from sparkdash.telemetry.derive import NOTHING_PASSED, total_power, with_gateway
 from sparkdash.telemetry.power import LowPowerDetector, PowerBand
-from sparkdash.telemetry.source import MetricsSource, identity
+from sparkdash.telemetry.source import MetricsSource, cancelled, identity
 from sparkdash.telemetry.totals import EngineTotals
 from sparkdash.units import GIB
 from sparkdash.upstream import Upstream
@@ -70,9 +67,7 @@ class Processes:
             self._task = asyncio.create_task(self._ask_all(list(profiles)), name="telemetry pids")
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancelled(self._task)
 
     async def _ask_all(self, profiles: list[str]) -> None:
         for name in profiles:
@@ -114,9 +109,7 @@ class ForeignContainers:
             self._task = asyncio.ensure_future(self._ask())
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancelled(self._task)
 
 
 LOG = structlog.get_logger("sparkdash.telemetry")
@@ -380,10 +373,8 @@ class Collector:
     async def _close(self) -> None:
         sources, self._sources = self._sources.values(), {}
         await asyncio.gather(self._processes.close(), self._foreign.close(), *(source.close() for source in sources))
-        if self._gpu is not None:
-            self._gpu.cancel()
-            await asyncio.gather(self._gpu, return_exceptions=True)
-            self._gpu = None
+        await cancelled(self._gpu)
+        self._gpu = None
 
 
 def _in_states(engines: Mapping[str, Engine], states: Collection[EngineState]) -> dict[str, Engine]:

@@ -142,17 +142,8 @@ def _gain(was: int, now: int) -> int:
 _ACCEPTED = re.compile(r"accept(?:-(\d{1,3}))?")
 
 
-class VerifiedDrafts(NamedTuple):
-    """Counts over all drafts so far."""
-
-    drafts: float
-    draft_tokens: float
-    accepted: float
-    accepted_at: dict[int, float]
-
-
-def verified_drafts(samples: Sequence[ParsedSample]) -> VerifiedDrafts | None:
-    """Add up the counter's samples; None without any, and where one cannot be read."""
+def _verified_drafts(samples: Sequence[ParsedSample]) -> tuple[float, float, dict[int, float]] | None:
+    """Add up drafts, their tokens and those accepted by position; None without samples, or if one cannot be read."""
     if not samples:
         return None
     drafts = draft_tokens = 0.0
@@ -166,7 +157,7 @@ def verified_drafts(samples: Sequence[ParsedSample]) -> VerifiedDrafts | None:
         draft_tokens += drafted * count
         for position in range(drafted):
             accepted_at[position] = accepted_at.get(position, 0.0) + (count if position < accepted else 0.0)
-    return VerifiedDrafts(drafts, draft_tokens, sum(accepted_at.values()), accepted_at)
+    return drafts, draft_tokens, accepted_at
 
 
 def _drafted(k: str) -> int | None:
@@ -290,11 +281,10 @@ def reading_of(at: float, scrape: Scrape, names: MetricNames) -> Reading:
     by_position = scrape.by(scrape.first(names.accepted_at), names.position_label)
     accepted_at = {int(key): value for key, value in by_position.items() if key.isdecimal()}
     counters = _counters(scrape, names, (ttft or "").removesuffix("_bucket"))
-    if verified := verified_drafts(scrape.finite(scrape.first(names.verified))):
-        counters = counters._replace(
-            drafts=verified.drafts, draft_tokens=verified.draft_tokens, accepted=verified.accepted
-        )
-        accepted_at = verified.accepted_at
+    if verified := _verified_drafts(scrape.finite(scrape.first(names.verified))):
+        drafts, draft_tokens, accepted_at = verified
+        accepted = sum(accepted_at.values())
+        counters = counters._replace(drafts=drafts, draft_tokens=draft_tokens, accepted=accepted)
     return Reading(
         at=at,
         counters=counters,

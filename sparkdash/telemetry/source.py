@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import structlog
 
@@ -123,9 +124,7 @@ class MetricsSource:
         return self._names is None or self._names.is_live
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancelled(self._task)
 
     async def _look(self) -> None:
         asked_at = self._asked_at
@@ -224,6 +223,13 @@ class MetricsSource:
 
     async def _get(self, path: str) -> SmallResponse:
         return await self._upstream.get(self._url + path, timeout_s=ANSWER_S)
+
+
+async def cancelled(task: asyncio.Task[Any] | None) -> None:
+    """Cancel a task, and wait for its end."""
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def identity(engine: Engine) -> tuple[object, ...]:

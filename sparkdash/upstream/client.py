@@ -77,8 +77,7 @@ class Pool:
         return None
 
     async def fresh(self, origin: Origin, called: str | None = None) -> EngineConnection:
-        """Open a new connection. `called`: name of the engine's profile, for error messages. Raises UpstreamError: code
-        `engine_unreachable`."""
+        """Open a connection; errors name the profile `called`. Raises UpstreamError: code `engine_unreachable`."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 connection = await self._connected(origin)
@@ -197,8 +196,7 @@ class Upstream:
         await self._pool.close()
 
     async def get(self, url: str, *, timeout_s: float, headers: Headers = ()) -> SmallResponse:
-        """Send a GET and return its answer, whatever its status. Raises UpstreamError: code `engine_timeout` after
-        `timeout_s`, or as `open` does."""
+        """Send a GET, whatever the answer's status. Raises UpstreamError as `open` does, or code `engine_timeout`."""
         return await self._whole("GET", url, _lines(headers), b"", timeout_s)
 
     async def post(self, url: str, body: bytes, *, content_type: str, timeout_s: float) -> SmallResponse:
@@ -326,8 +324,7 @@ def _split_url(url: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=256)
 def _first_lines(method: str, target: str, authority: str) -> bytes:
-    """Make the first lines of a request, which do not depend on the client. Raises UpstreamError: code
-    `engine_unreachable`: the address contains a line break, which would end the line."""
+    """Make a request's first lines, the same for all clients. Raises UpstreamError: a line break in the address."""
     first = f"{method} {target} HTTP/1.1\r\nHost: {authority}\r\nAccept-Encoding: identity\r\n".encode("latin-1")
     if not first.count(b"\n") == first.count(b"\r") == 3:
         raise UpstreamError(

@@ -37,15 +37,11 @@ ROOM_SHARE = 16
 CLIENT_SHARE = 2
 """Share of all connections for one address beyond this box. Clients of this box cannot be told apart."""
 REFUSAL_S = 2.0
-"""Seconds for which a refused connection is kept for its request: a reset would lose an answer sent before the
-request.
-"""
+"""Seconds for which a refused connection is kept for its request: a reset would lose an earlier answer."""
 REFUSALS = 16
 """Refused connections kept at once, or a quarter of the limit; further ones are closed as they come."""
 IDLE_S = 0.1
-"""Seconds without use after which a connection counts as idle: earlier, its next request may be in the socket
-already.
-"""
+"""Seconds without use that make a connection idle: sooner, its next request may be in the socket already."""
 REPORT_S = 60.0
 """Least number of seconds between two reports."""
 
@@ -201,10 +197,7 @@ class Turns:
 
 
 class Deadline:
-    """Time limit; `passed` is called when it has passed.
-
-    The timer is only ever set earlier: one that rings too soon is set again.
-    """
+    """Time limit, after which `passed` is called. A timer is only set earlier: one that is early is set again."""
 
     __slots__ = ("_loop", "_passed", "_rings_at", "_timer", "at")
 

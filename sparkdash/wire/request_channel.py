@@ -470,8 +470,7 @@ class RequestChannel:
         self._pending_head = b""
 
     def finish(self, last: bytes) -> None:
-        """Write the last piece and the end of the answer. Raises ValueError: the body has another length than its head
-        says."""
+        """Write the last piece and the answer's end. Raises ValueError: the body is not as long as its head says."""
         self.write(last)
         if self._client_gone:
             return

@@ -318,10 +318,7 @@ def visible_error(key: Key | None, error: SparkdashError) -> SparkdashError:
 
 
 def _names(profile: Profile | ProfileSummary) -> tuple[str, ...]:
-    """List the names that a key may grant; the client's own word is not one:
-
-    `allowed-x/other` means the profile `other`.
-    """
+    """List the names that a key may grant, not the client's word: `allowed-x/other` means profile `other`."""
     return (profile.name, profile.name.split("/", 1)[0], *profile.serves)
 
 

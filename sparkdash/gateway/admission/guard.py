@@ -17,8 +17,7 @@ from sparkdash.gateway.protocol.route import is_control
 from sparkdash.limits import HEADERS, URL
 
 APPS = ("vscode-webview://*", "app://*", "tauri://localhost", "http://tauri.localhost", "https://tauri.localhost")
-"""Origins of pages that belong to programs: VS Code, Electron by custom, Tauri (the last two on Windows, through `ssh
--L`)."""
+"""Origins of pages of programs: VS Code, Electron by custom, Tauri (the last two on Windows, through `ssh -L`)."""
 FROM_CONTAINERS = ("host.docker.internal", "host.containers.internal")
 """Names of this box inside docker and podman containers. No page can own a name under .internal."""
 NO_READERS = [(b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin")]
@@ -33,8 +32,7 @@ class OriginPolicy:
 
     names: tuple[str, ...] = ()
     beyond: bool = False
-    """Whether the gateway listens beyond loopback: then addresses are names of it too, as no page can rebind an
-    address."""
+    """Whether it listens beyond loopback: then addresses are names too, as no page can rebind an address."""
     origins: tuple[str, ...] = ()
     """Patterns of allowed origins, such as https://chat.example or chrome-extension://*."""
 
@@ -70,8 +68,7 @@ def check_page(headers: RequestHeaders, policy: OriginPolicy, *, path: str, unix
 
 
 def check_size(url: int, headers: int) -> None:
-    """Refuse a request with too long an address or too many headers, before anything reads them. Raises AdmissionError:
-    414 `url_too_long`; 431 `too_many_headers`."""
+    """Raise AdmissionError: 414 `url_too_long`; 431 `too_many_headers`, before anything reads them."""
     if url > URL:
         raise AdmissionError(
             f"The request's path and query have {url} characters.",
@@ -135,10 +132,7 @@ def _check_origin(origin: str, policy: OriginPolicy) -> None:
 
 
 def _check_same_origin(origin: str | None, own: bool, site: str | None) -> None:
-    """Refuse every page but this origin's own: the gateway's page, or a browser at /api itself.
-
-    `site`: where a browser says that the request comes from; pictures and links have no Origin.
-    """
+    """Refuse every page but this origin's own. `site`: the browser's word; pictures and links have no Origin."""
     if not own or site not in (None, "same-origin", "none"):
         raise AdmissionError(
             f"A web page of {(origin or 'another site')[:80]!r} called the control API, which pages may not use.",
@@ -148,8 +142,7 @@ def _check_same_origin(origin: str | None, own: bool, site: str | None) -> None:
 
 
 def check_json(content_type: str) -> None:
-    """Refuse a body that is not JSON: a web page's form can post such a body across sites without a preflight request.
-    Raises AdmissionError: code `not_json`, status 415."""
+    """Refuse a body that is no JSON (415 `not_json`): a web page's form can post such a one across sites."""
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise AdmissionError(
             f"The control API takes JSON, not {content_type[:80]!r}.",

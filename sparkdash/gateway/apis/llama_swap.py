@@ -37,15 +37,8 @@ async def serve_running(deps: Deps, exchange: Exchange) -> None:
 def _entry(deps: Deps, name: str, state: str) -> dict[str, Any]:
     profile, ttl_s = deps.bus.snapshot.profile(name), deps.settings.policy_of(name).idle_ttl_s
     about = (profile.about if profile else None) or ""
-    return {
-        "model": name,
-        "state": state,
-        "ttl": int(ttl_s or 0),
-        "cmd": "",
-        "proxy": "",
-        "name": "",
-        "description": about,
-    }
+    told = {"model": name, "state": state, "ttl": int(ttl_s or 0)}
+    return told | {"cmd": "", "proxy": "", "name": "", "description": about}
 
 
 async def serve_command(deps: Deps, exchange: Exchange) -> None:

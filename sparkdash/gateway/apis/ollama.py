@@ -87,10 +87,7 @@ class OllamaChat:
         """Whether an error or the last line has been sent."""
 
     async def relay(self, name: str) -> None:
-        """Relay the request and its whole answer.
-
-        Raises AdmissionError: the request is nested too deeply to be translated.
-        """
+        """Relay the request and its whole answer. Raises AdmissionError: the request is nested too deeply."""
         try:
             body = problems.encode_json({"model": name, **self._ask.body})
         except RecursionError:
@@ -261,8 +258,7 @@ def _parsed(raw: bytes) -> Any:
 
 
 def parse_embed_request(body: Mapping[str, Any], *, older: bool) -> dict[str, Any]:
-    """Translate the request into OpenAI's format, without the model. Raises AdmissionError: there is nothing to embed,
-    or it is no text."""
+    """Translate the request into OpenAI's format, without the model. Raises AdmissionError: no text to embed."""
     key, allowed = ("prompt", "a text") if older else ("input", "a text, or a list of texts")
     texts = body.get(key)
     each = texts if isinstance(texts, list) and not older else [texts]

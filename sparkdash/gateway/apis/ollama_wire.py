@@ -16,16 +16,10 @@ from typing import Any
 from sparkdash.errors import AdmissionError
 from sparkdash.gateway.protocol.problems import encode_json
 
-_OPTIONS = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "min_p": "min_p",
-    "seed": "seed",
-    "stop": "stop",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-}
+_OPTIONS = (
+    "temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty",
+)  # fmt: skip
+"""Options that have the same name in OpenAI's protocol."""
 _IMAGES = {"/9j/": "jpeg", "iVBOR": "png", "R0lGOD": "gif", "UklGR": "webp"}
 """Prefixes of base64 by image kind: Ollama sends pictures without their type."""
 CHAT = "/v1/chat/completions"
@@ -50,8 +44,7 @@ class OllamaRequest:
 
 
 def parse_ollama_request(body: Mapping[str, Any], *, generate: bool) -> OllamaRequest:
-    """Parse a request of /api/chat or /api/generate. Raises AdmissionError: something has the wrong type, or cannot be
-    done here."""
+    """Parse a request of /api/chat or /api/generate. Raises AdmissionError: a wrong type, or not possible here."""
     model = model_of(body)
     stream = body.get("stream") is not False
     path, request = CHAT, dict[str, Any]()
@@ -190,7 +183,7 @@ def _answered(unanswered: _Unanswered, message: Mapping[str, Any]) -> str:
 def _options(options: Any) -> dict[str, Any]:
     if not isinstance(options, Mapping):
         return {}
-    made = {there: options[here] for here, there in _OPTIONS.items() if options.get(here) is not None}
+    made = {name: options[name] for name in _OPTIONS if options.get(name) is not None}
     limit = options.get("num_predict")
     if isinstance(limit, int) and limit > 0:  # -1 and -2 mean no limit
         made["max_tokens"] = limit

@@ -46,10 +46,7 @@ _GUARDED = [
 
 
 def wants_page(head: ParsedHead) -> bool:
-    """Whether a file of the page is asked for; at the root only a browser that opens an address asks for it.
-
-    Programs that look whether the gateway is up get JSON there, as ever.
-    """
+    """Whether a file of the page is asked for; at the root only by a browser, as programs get JSON there."""
     if head.path == ROOT:
         return head.method in READ and "text/html" in (head.headers.get(b"accept") or "").lower()
     return head.path.rstrip("/") in FILES

@@ -89,10 +89,7 @@ def serves_raw(
     response_class: type[Response],
     responses: dict[int | str, dict[str, Any]],
 ) -> None:
-    """Register the handler of a stream or a document, which writes its answer itself.
-
-    `response_class` and `responses`: how the OpenAPI document describes the answer.
-    """
+    """Register a handler that writes its answer itself; `responses` describe it in the OpenAPI document."""
     api.add_api_route(
         row.path,
         handler,
@@ -135,10 +132,7 @@ class FeedResponse(Response):
 
 
 async def encode_lines(lines: AsyncIterator[str], key_holds: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Encode lines, secrets masked, until the caller's key no longer `key_holds`.
-
-    A failure after the first line becomes the last line, as the status has gone out.
-    """
+    """Encode lines, secrets masked, until `key_holds` no longer; a failure after the first line is the last line."""
     try:
         async for line in lines:
             if not key_holds():

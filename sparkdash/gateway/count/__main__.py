@@ -131,8 +131,7 @@ def _object(file: Path) -> dict[str, Any]:
 
 
 def count_tokens(order: CountRequest, body: dict[str, Any]) -> int:
-    """Count the prompt's tokens as the engine would. Raises Uncountable: only the engine can. Refused: no engine would
-    take it."""
+    """Count the prompt's tokens. Raises Uncountable: only the engine can. InvalidPrompt: no engine would take it."""
     model = read_prompt_model(_folder(order))
     tools = chat.chat_tools(body)
     template = model.template(tools=tools is not None) if order.template is None else _given(order, model)

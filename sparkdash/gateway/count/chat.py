@@ -1,7 +1,4 @@
-"""Translates the messages of Anthropic's protocol into those that chat templates take.
-
-`tests/real` compares it with the engine. Pure.
-"""
+"""Anthropic's messages as those that chat templates take; `tests/real` compares it with the engine. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Template: a model's chat template, compiled in a sandbox, and the message format that it expects.
-
-Loaded in the counter's process only.
-"""
+"""A model's chat template, in a sandbox, and the message format that it expects. For the counter's process only."""
 
 from __future__ import annotations
 
@@ -115,8 +112,7 @@ class _Generation(Extension):
 
 
 class Template:
-    """A chat template with the model's special tokens by name. Raises Uncountable: it is no template that Jinja can
-    read."""
+    """A chat template with the model's special tokens. Raises Uncountable: Jinja cannot read it."""
 
     def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
         environment = ImmutableSandboxedEnvironment(
@@ -140,8 +136,7 @@ class Template:
         *,
         in_parts: bool | None = None,
     ) -> str:
-        """Render the prompt. `words`: further variables of the template. Raises Refused: the template itself refuses
-        these messages."""
+        """Render the prompt; `words` are further variables. Raises InvalidPrompt: the template refuses it."""
         as_parts = self.in_parts if in_parts is None else in_parts
         variables = {**self._tokens, **{name: value for name, value in words.items() if name not in _OURS}}
         shaped = [_shaped(each, as_parts) for each in messages]

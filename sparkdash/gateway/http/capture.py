@@ -32,25 +32,18 @@ OLDER = ".1"
 BODY_LIMIT = MIB
 """Size beyond which only a body's length is kept."""
 OURS = "sparkdash-"
-"""User-Agent prefix of sparkdash's own requests (measurements, the demo's traffic, `connect --test`), which are left
-out."""
+"""User-Agent prefix of sparkdash's own requests (measurements, the demo's, `connect --test`): not captured."""
 REDACTED = "[redacted]"
 _HEADERS = (
-    b"accept",
-    b"anthropic-beta",
-    b"anthropic-version",
-    b"content-type",
-    b"openai-beta",
-    b"user-agent",
+    b"accept", b"anthropic-beta", b"anthropic-version", b"content-type", b"openai-beta", b"user-agent",
     b"x-sparkdash-priority",
-)
+)  # fmt: skip
 _NAMES = r"[\w-]{0,40}(?:api[_-]?key|password|passwd|secret|authorization|access[_-]?token)"
 _IN_QUERY = re.compile(rf"(?i)\b({_NAMES}|key|token)=[^&]*")
 _BEGINS = r"(?: \b | (?<=\\[bfnrt]) | (?<=\\u[0-9a-fA-F]{4}) )"
 """Begin of a word in raw JSON, where a line break is a backslash and an n, and the n is no part of the word."""
 _BEGINS_A_RUN = _BEGINS.replace(r"\b", r"(?<![\w-])")
-"""The same pattern, but not behind a dash. A run of letters and dashes is searched once for a token's end, however
-often a token seems to begin."""
+"""The same, but not behind a dash: a run of letters and dashes is searched once for a token's end."""
 _SECRET = re.compile(
     rf"""(?ix)
       (?P<key> "{_NAMES}" \s*:\s* " ) (?:[^"\\]|\\.)*

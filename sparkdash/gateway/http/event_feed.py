@@ -1,7 +1,4 @@
-"""Feed: the bus as server-sent events.
-
-A slow reader delays no other reader: its own queue overflows, and a snapshot resyncs it.
-"""
+"""Feed: the bus as server-sent events; a slow reader's own queue overflows, and a snapshot resyncs it."""
 
 from __future__ import annotations
 

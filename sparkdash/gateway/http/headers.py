@@ -12,30 +12,14 @@ HeaderList = list[tuple[bytes, bytes]]
 
 _KEEP_ALIVE = b"keep-alive"
 """Value of nearly every Connection header; the header that it names is dropped anyway."""
-_HOP_BY_HOP = frozenset(
-    {
-        b"connection",
-        _KEEP_ALIVE,
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    }
-)
+_HOP_BY_HOP = frozenset({
+    b"connection", _KEEP_ALIVE, b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
+    b"transfer-encoding", b"upgrade",
+})  # fmt: skip
 _NOT_FOR_ENGINES = _HOP_BY_HOP | {
-    b"host",
-    b"content-length",
-    b"expect",
-    b"accept-encoding",
-    b"authorization",
-    b"x-api-key",
-    b"api-key",
-    b"cookie",
+    b"host", b"content-length", b"expect", b"accept-encoding", b"authorization", b"x-api-key", b"api-key", b"cookie",
     LEASE_HEADER.encode(),
-}
+}  # fmt: skip
 """Includes keys, cookies and the bench's token: they are for the gateway. A lease carries the engine's own key."""
 VIA = "x-sparkdash-via"
 """Header of a request that leaves for a server elsewhere: each gateway's id and profile on its way so far."""

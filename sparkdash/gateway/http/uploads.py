@@ -60,8 +60,7 @@ class Upload:
         self.size = 0
 
     async def append(self, part: bytes) -> None:
-        """Add a part of the body. Raises AdmissionError: 503 `bodies_full`: all uploads together are too large; 507
-        `disk_full`."""
+        """Add a part of the body. Raises AdmissionError: 503 `bodies_full`: all uploads together; 507 `disk_full`."""
         self._share.reserve(len(part))
         self.size += len(part)
         self._batch += part

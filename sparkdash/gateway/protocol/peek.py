@@ -45,8 +45,7 @@ class _At(Enum):
 
 
 def form_boundary(content_type: str) -> bytes:
-    """Read the boundary of a form's content type, as a token or in quotes. Raises AdmissionError: code `invalid_form`:
-    there is none, or it is too long."""
+    """Read the boundary of a form's content type. Raises AdmissionError: `invalid_form`: none, or too long."""
     for name, value in _PARAMETER.findall(content_type):
         if name.lower() == "boundary":
             word = _unquoted(value)
@@ -214,8 +213,7 @@ class PeekedBody:
 
 
 def peek_body(body: bytes, content_type: str) -> PeekedBody:
-    """Read a body's keys. A body that is neither JSON nor a form has none. Raises AdmissionError: code `invalid_json`,
-    `invalid_model`; status 400."""
+    """Read a body's keys; none of another kind. Raises AdmissionError: 400 `invalid_json`, `invalid_model`."""
     kind = _media_type(content_type)
     if kind == FORM:
         scanner = FormScanner(form_boundary(content_type))
@@ -238,8 +236,7 @@ def _media_type(content_type: str) -> str:
 
 
 def priority_word(priority: str | None) -> str | None:
-    """Return the word of the header: batch, interactive or autocomplete; None without the header. Raises
-    AdmissionError: code `invalid_priority`; status 400."""
+    """Return the header's word; None without the header. Raises AdmissionError: 400 `invalid_priority`."""
     word = priority.strip().lower() if priority is not None else None
     if word not in (None, "batch", "interactive", "autocomplete"):
         raise AdmissionError(

@@ -56,18 +56,13 @@ _GENERATE = {
     "/v1/responses": Dialect.RESPONSES,
     "/v1/messages": Dialect.MESSAGES,
 }
-_MODEL = {
-    "/v1/embeddings": Dialect.OTHER,
-    "/v1/messages/count_tokens": Dialect.MESSAGES,
-    "/v1/rerank": Dialect.OTHER,
-    "/v1/score": Dialect.OTHER,
-    "/v1/audio/transcriptions": Dialect.OTHER,
-    "/v1/audio/translations": Dialect.OTHER,
-    "/v1/audio/speech": Dialect.OTHER,
-    "/v1/images/generations": Dialect.OTHER,
-    "/v1/images/edits": Dialect.OTHER,
-    "/v1/images/variations": Dialect.OTHER,
-}
+_MODEL = dict.fromkeys(
+    (
+        "/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/audio/transcriptions", "/v1/audio/translations",
+        "/v1/audio/speech", "/v1/images/generations", "/v1/images/edits", "/v1/images/variations",
+    ),
+    Dialect.OTHER,
+) | {"/v1/messages/count_tokens": Dialect.MESSAGES}  # fmt: skip
 _MODEL_OPTIONAL = frozenset({"/v1/images/generations", "/v1/images/edits", "/v1/images/variations"})
 """Paths whose requests name no model to servers that have but one."""
 METRICS = "/metrics"
@@ -194,8 +189,7 @@ def is_control(path: str) -> bool:
 
 
 def is_llama_swap_command(path: str) -> bool:
-    """Whether a GET of this path changes what runs, in the words of llama-swap: /unload, /unload/MODEL,
-    /upstream/MODEL."""
+    """Whether a GET changes what runs, as llama-swap's: /unload, /unload/MODEL, /upstream/MODEL."""
     return _LLAMA_SWAP.fullmatch(path) is not None
 
 

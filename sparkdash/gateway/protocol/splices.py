@@ -297,8 +297,7 @@ class Ranking(NamedTuple):
 
 
 def as_texts(body: bytes, model: str) -> tuple[bytes, Ranking | None]:
-    """Rewrite a request with `documents`; return it with what its answer needs, None where nothing is changed. Raises
-    ValueError: the body is no JSON."""
+    """Rewrite a request with `documents`; return it with what its answer needs. Raises ValueError: no JSON."""
     asked: Any = json.loads(body)
     documents = asked.get("documents") if isinstance(asked, dict) else None
     if not isinstance(documents, list) or "texts" in asked:

@@ -187,10 +187,7 @@ _TRANSLATED = frozenset({ServerRoute.RESPONSES, ServerRoute.MESSAGES})
 
 
 def refuse_unserved(profile: Profile | None, route: Route, others: Callable[[], str] = str) -> None:
-    """Raise AdmissionError for a route that the profile's server does not serve.
-
-    Paths of no known route are left to the server. `others`: see `served_elsewhere`.
-    """
+    """Raise AdmissionError for a known path that the server does not serve. `others`: see `served_elsewhere`."""
     server = described_server(profile) if profile is not None and route.profile is None else None
     if profile is None or server is None:
         return

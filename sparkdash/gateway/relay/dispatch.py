@@ -133,8 +133,7 @@ class Tunnel:
 
 
 UNKNOWN_PATH = frozenset({404, 405, 501})
-"""Statuses of an engine that does not speak the protocol. The model is requested by its own name, so it is not the
-cause."""
+"""Statuses of an engine without the protocol; its model was asked for by its own name, so it is not the cause."""
 
 TEMPLATE_REFUSED = frozenset({400, 500})
 """Statuses of an engine whose model's template refused the messages."""
@@ -222,10 +221,7 @@ async def _needs_folding(context: RequestContext, lease: Lease, answer: EngineRe
 async def dispatch_websocket(
     context: RequestContext, lease: Lease, reply: Reply, cancel: Callable[[BaseException], object]
 ) -> None:
-    """Ask the engine of this lease for a WebSocket, and pass its bytes; a refusal is passed on as any answer.
-
-    Raises UpstreamError: the engine did not answer.
-    """
+    """Ask the engine for a WebSocket, and pass its bytes or its refusal. Raises UpstreamError: it did not answer."""
     deps, local = context.deps, None if lease.profile.engine.is_remote else lease
     try:
         async with asyncio.timeout(HANDSHAKE_S) as limit, _open_websocket(context, lease) as answer:

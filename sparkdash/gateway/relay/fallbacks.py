@@ -61,8 +61,7 @@ class RetryPlan:
         """Pause before the next attempt."""
 
     def next_name(self, error: SparkdashError) -> str:
-        """Choose the profile to ask after `error`. Raises SparkdashError: no attempt is left; the client gets this
-        error."""
+        """Choose the profile to ask after `error`. Raises SparkdashError, for the client: no attempt is left."""
         self.pause_s = 0.0
         if isinstance(error, UpstreamError) and self._takes_second_attempt(error):
             return self._name

@@ -36,10 +36,7 @@ class Replayed:
 
 
 def replayed_route(kept: CapturedRequest) -> Route:
-    """Return the route of a captured request that can be replayed.
-
-    Raises AdmissionError: `body_not_kept`, or `not_replayable` where the request generates no text.
-    """
+    """Return a captured request's route. Raises AdmissionError: `body_not_kept`; `not_replayable`: no text."""
     route = find_route(kept.path)
     if kept.body is None:
         raise AdmissionError(

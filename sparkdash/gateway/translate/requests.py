@@ -1,7 +1,4 @@
-"""Requests of /v1/messages and /v1/responses as chat completions.
-
-Keys outside a protocol reach the engine unchanged. Pure.
-"""
+"""Requests of /v1/messages and /v1/responses as chats; keys outside a protocol go on unchanged. Pure."""
 
 from __future__ import annotations
 
