@@ -156,8 +156,9 @@ class Held:
         self.address = address
         self.idle_since = idle_since
         self.evicted = False
+        self.transport = self
 
-    def evict(self) -> None:
+    def close(self) -> None:
         self.evicted, self.idle_since = True, None
 
 

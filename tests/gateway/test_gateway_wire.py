@@ -266,9 +266,9 @@ async def test_a_connection_is_kept_and_ends_when_nobody_asks(make: Callable[...
     client = Client(make(200, [(b"content-length", b"2")], [b"ok"]))
     for _ in range(2):
         assert (await client.says(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")).endswith(b"\r\n\r\nok")
-        assert client.wire._deadline._at is not None
+        assert client.wire._deadline.at is not None
     await client.leaves()
-    assert client.wire._deadline._at is None
+    assert client.wire._deadline.at is None
 
 
 async def test_while_a_request_is_answered_no_time_runs() -> None:
@@ -283,10 +283,10 @@ async def test_while_a_request_is_answered_no_time_runs() -> None:
     client = Client(Handed(serve))
     for request, runs in ((b"GET / HT", True), (b"TP/1.1\r\nHost: h\r\n\r\n", False), (b"GET ", True)):
         await client.says(request)
-        assert (client.wire._deadline._at is not None) is runs
+        assert (client.wire._deadline.at is not None) is runs
     go_on.set()
     await client.rest()
-    assert client.wire._deadline._at is not None
+    assert client.wire._deadline.at is not None
     await client.leaves()
 
 
