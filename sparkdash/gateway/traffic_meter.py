@@ -134,8 +134,7 @@ class ProfileTraffic:
         base = self._rate_base(now)
         stands_still = not running and (base is None or self._points[-1][1] == produced)
         self._points.append((now, produced))
-        self._late = [(until, rate) for until, rate in self._late if until > now]
-        late = sum(rate for _, rate in self._late)
+        late = self._late_rate(now)
         if stands_still:
             return late
         if base is None or now <= base[0]:
@@ -144,6 +143,11 @@ class ProfileTraffic:
 
     def _rate_base(self, now: float) -> tuple[float, float] | None:
         return min(self._points, key=lambda point: abs(now - point[0] - RATE_S), default=None)
+
+    def _late_rate(self, now: float) -> float:
+        """Add up the rates of ended answers without a stream that still count."""
+        self._late = [(until, rate) for until, rate in self._late if until > now]
+        return sum(rate for _, rate in self._late)
 
     def _prompt_speed(self, now: float) -> float | None:
         recent = [(tokens, seconds) for at, tokens, seconds in self._prompts if at > now - WINDOW_S]

@@ -83,14 +83,7 @@ class RequestTotals:
             waited_for = reason(profile, request.started_at, request.granted_at)
             self.waits[profile, waited_for].observe(request.granted_at - request.started_at)
         if request.completion_tokens is not None or request.prompt_tokens is not None:
-            tokens = self.tokens[profile]
-            tokens.output += request.completion_tokens or 0
-            tokens.prompt += request.prompt_tokens or 0
-            if request.reasoning_tokens is not None:
-                tokens.reasoning = (tokens.reasoning or 0) + request.reasoning_tokens
-            if request.cached_tokens is not None:
-                tokens.cached = (tokens.cached or 0) + request.cached_tokens
-            tokens.prefill_s += request.ttft_s or 0.0
+            self._count_tokens(request, self.tokens[profile])
 
     def copy(self) -> RequestTotals:
         """Return totals that later requests leave alone, for a thread to write; clients are left out."""
@@ -114,6 +107,16 @@ class RequestTotals:
             return OTHER
         self.clients.add(client)
         return client
+
+    @staticmethod
+    def _count_tokens(request: Request, tokens: GatewayTokens) -> None:
+        tokens.output += request.completion_tokens or 0
+        tokens.prompt += request.prompt_tokens or 0
+        if request.reasoning_tokens is not None:
+            tokens.reasoning = (tokens.reasoning or 0) + request.reasoning_tokens
+        if request.cached_tokens is not None:
+            tokens.cached = (tokens.cached or 0) + request.cached_tokens
+        tokens.prefill_s += request.ttft_s or 0.0
 
 
 def _finish(request: Request) -> str:

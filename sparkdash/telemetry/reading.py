@@ -129,10 +129,14 @@ class SlotTally:
         self.decoded += sum(_gain(was.decoded, now.decoded) for was, now in pairs)
         self.prefilled += sum(_gain(was.computed, now.computed) for was, now in pairs)
         self.decoded += self._decodes.unseen(decoded, sum(slot.decoded for slot in gone))
-        # a prompt ends with its first token, or with its task
-        ended = [now for was, now in pairs if now.decoded and not was.decoded]
-        ended += [slot for slot in gone if not slot.decoded]
+        ended = _ended_prompts(pairs, gone)
         self.prefilled += self._prefills.unseen(prefilled, sum(slot.computed for slot in ended))
+
+
+def _ended_prompts(pairs: list[tuple[Slot, Slot]], gone: list[Slot]) -> list[Slot]:
+    """Find slots whose prompt has ended since the last answer: with its first token, or with its task."""
+    begun = [now for was, now in pairs if now.decoded and not was.decoded]
+    return begun + [slot for slot in gone if not slot.decoded]
 
 
 def _gain(was: int, now: int) -> int:

@@ -389,13 +389,17 @@ async def chat_text(answer: EngineResponse, where: str) -> str:
     lines = Lines()
     async for chunk in answer.chunks():
         for choice in (choice for line in lines.feed(chunk) for choice in _choices(line.strip(), where)):
-            delta = choice.get("delta") or {}
-            texts += [delta[key] for key in ("reasoning", "reasoning_content", "content") if delta.get(key)]
+            texts += _delta_texts(choice)
             cut = cut or choice.get("finish_reason") == "length"
     text = "".join(texts)
     if not (cut or text.strip()):
         raise UpstreamError("its answer was empty", code="engine_mute")
     return text
+
+
+def _delta_texts(choice: dict[str, Any]) -> list[str]:
+    delta = choice.get("delta") or {}
+    return [delta[key] for key in ("reasoning", "reasoning_content", "content") if delta.get(key)]
 
 
 def _choices(line: str, where: str) -> list[dict[str, Any]]:

@@ -417,8 +417,7 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
         if self.status and not self.framed and exc is None:
             self._complete = True
         elif self._asked and not self._complete and self._error is None:
-            gave = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
-            self._error = self._broken("it closed the connection" if exc is None else gave)
+            self._error = self._ended(exc)
         if self._upload_may_go_on is not None:
             self._upload_may_go_on.set()
         self._wake()
@@ -440,6 +439,10 @@ class EngineConnection(ResponseParser, asyncio.Protocol):
             self._error = self._broken(why)
         self._wake()
         self.cut()
+
+    def _ended(self, exc: Exception | None) -> UpstreamError:
+        gave = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
+        return self._broken("it closed the connection" if exc is None else gave)
 
     def _broken(self, why: str) -> UpstreamError:
         return self.broke_off(why) if self.status else self._died(f"closed the connection without an answer ({why})")
