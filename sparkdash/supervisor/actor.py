@@ -15,39 +15,11 @@ from sparkdash.catalog import Catalog
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.swap import DefaultProfile, Plan, SetPlan, SwapCause
+from sparkdash.domain.swap import DefaultProfile, Plan, SetPlan
 from sparkdash.errors import SparkdashError
 from sparkdash.settings import Settings
-from sparkdash.supervisor.decide import refusals
+from sparkdash.supervisor.decide import moves, refusals
 from sparkdash.supervisor.decide.breaker import ParkedFailure
-from sparkdash.supervisor.decide.moves import (
-    Adopted,
-    Arrive,
-    BeginSwap,
-    Cancel,
-    CancelSwap,
-    CatalogRead,
-    Copied,
-    Cut,
-    Decline,
-    Effect,
-    EngineDied,
-    Evict,
-    Grant,
-    Leave,
-    Move,
-    Patience,
-    PolicyRead,
-    Preload,
-    Refuse,
-    Release,
-    Stop,
-    SwapCancelled,
-    SwapDone,
-    SwapFailed,
-    Tick,
-    Wait,
-)
 from sparkdash.supervisor.decide.scheduler import Scheduler
 from sparkdash.supervisor.incidents import Incidents
 from sparkdash.supervisor.leasing import Leasing
@@ -68,8 +40,8 @@ COUNTS_DELAY_S = 0.02
 Waiter = asyncio.Future[None]
 
 
-def patience_of(settings: Settings) -> Patience:
-    return Patience(settings.min_dwell_s, settings.max_wait_s, settings.min_dwell_share)
+def patience_of(settings: Settings) -> moves.Patience:
+    return moves.Patience(settings.min_dwell_s, settings.max_wait_s, settings.min_dwell_share)
 
 
 class Actor:
@@ -81,15 +53,15 @@ class Actor:
         self._profiles = dict(tools.catalog.profiles)
         """Profiles that the scheduler knows; the catalog may be a move ahead."""
         self._read: deque[Catalog] = deque()
-        self._inbox: deque[tuple[Move | Adoption, Waiter | None]] = deque()
+        self._inbox: deque[tuple[moves.Move | Adoption, Waiter | None]] = deque()
         self._news = asyncio.Event()
         self.idle = asyncio.Event()
         """Set while no move is in the inbox, no swap is under way and nothing is to be published."""
         self.incidents = Incidents(tools.registry, tools.store, tools.clock)
         self._watch = EngineWatch(tools, self.incidents, self.post)
         self.leasing = Leasing(tools, lambda: self._profiles, self._watch, arrive=self.arrive, leave=self.leave)
-        self._swaps = SwapTasks(tools, self.post, self._unwatch, footprints)
-        self._planner = Planner(tools, lambda: self._profiles, self._swaps.expected_s)
+        self.swaps = SwapTasks(tools, self.post, self._unwatch, footprints)
+        self._planner = Planner(tools, lambda: self._profiles, self.swaps.expected_s)
         self._counts_changed = asyncio.Event()
         self._scheduler = Scheduler(
             self._planner.known(tools.catalog),
@@ -98,15 +70,15 @@ class Actor:
             patience=patience_of(settings),
         )
         self._attachments = Attachments(tools)
-        self._alarm = DecisionTimer(tools.clock, lambda: self.post(Tick()))
-        self._waiters: defaultdict[type[Move], list[Waiter]] = defaultdict(list)
+        self._alarm = DecisionTimer(tools.clock, lambda: self.post(moves.Tick()))
+        self._waiters: defaultdict[type[moves.Move], list[Waiter]] = defaultdict(list)
         self.takeover = Takeover(
             tools,
             records=self._scheduler.records,
-            swaps=self._swaps,
+            swaps=self.swaps,
             stuck=self.incidents.interrupted,
             adopted=self._adopted_engine,
-            tell=self._put,
+            tell=self.post,
         )
         self._group: asyncio.TaskGroup | None = None
         self.adopted = asyncio.Event()
@@ -117,7 +89,8 @@ class Actor:
         await self._adopt(preloads)
         group.create_task(self._tell_counts(), name="counts")
         while True:
-            self._rest()
+            if not (self._inbox or self._counts_changed.is_set()) and not self._scheduler.records.swaps:
+                self.idle.set()
             await self._news.wait()
             while self._inbox:
                 self._handle(*self._inbox.popleft())
@@ -146,14 +119,12 @@ class Actor:
         for kind in list(self._waiters):
             self._settle(kind, refusals.shutting_down())
 
-    def stopped_for(self, names: Iterable[str], cause: SwapCause) -> None:
-        """Note who ordered the stop that follows, for its record."""
-        self._swaps.stop_causes.update(dict.fromkeys(names, cause))
+    def post(self, move: moves.Move | Adoption, waiter: Waiter | None = None) -> None:
+        self._inbox.append((move, waiter))
+        self.idle.clear()
+        self._news.set()
 
-    def post(self, move: Move) -> None:
-        self._put(move)
-
-    def arrive(self, move: Arrive) -> str | None:
+    def arrive(self, move: moves.Arrive) -> str | None:
         """Return the profile that a request is granted at once, as nearly all are; None: it waits for the effects."""
         if not self._inbox:
             granted = self._scheduler.grant_at_once(move, self._tools.clock.monotonic())
@@ -167,14 +138,14 @@ class Actor:
         if not self._inbox and self._scheduler.end_at_once(ticket, self._tools.clock.monotonic()):
             self._note_count()
         else:
-            self.post(Leave(ticket))
+            self.post(moves.Leave(ticket))
 
-    async def ask(self, move: Move) -> None:
+    async def ask(self, move: moves.Move) -> None:
         """Post the move; return when its orders are carried out. Raises DaemonError when the daemon ends."""
         if self.leasing.over:
             raise refusals.shutting_down()
         waiter = asyncio.get_running_loop().create_future()
-        self._put(move, waiter)
+        self.post(move, waiter)
         await waiter
 
     async def plan(self, profile: Profile) -> tuple[Plan, SparkdashError | None]:
@@ -190,14 +161,10 @@ class Actor:
                 self.post(move)
         return plan
 
-    def extend_load(self, target: str) -> bool:
-        """Extend a load that stands still by its whole limit; False: it does not stand still."""
-        return self._swaps.extend(target)
-
     def replace_catalog(self, catalog: Catalog) -> None:
         self._tools.catalog = catalog
         self._read.append(catalog)
-        self.post(CatalogRead(self._planner.known(catalog)))
+        self.post(moves.CatalogRead(self._planner.known(catalog)))
         if not self.leasing.over:
             self.takeover.catalog_read()
 
@@ -211,35 +178,26 @@ class Actor:
             except SparkdashError as error:
                 self._tools.registry.notice(Level.WARNING, error.code, f"`default` in config.toml: {error.text()}")
         self._tools.registry.set_default(default)
-        self.post(PolicyRead(patience_of(settings), settings.queue_limit, default))
-
-    def _put(self, move: Move | Adoption, waiter: Waiter | None = None) -> None:
-        self._inbox.append((move, waiter))
-        self.idle.clear()
-        self._news.set()
+        self.post(moves.PolicyRead(patience_of(settings), settings.queue_limit, default))
 
     async def _adopt(self, preloads: Iterable[str]) -> None:
         for profile in await self._attachments.take_back():
-            self._handle(Adopted(profile.name, profile.fingerprint), None)
+            self._handle(moves.Adopted(profile.name, profile.fingerprint), None)
             self._begin_watch(profile)
         if await self.takeover.look(self._running()):
             self._refresh()
         self._running().create_task(adopt.report_foreign(self._tools), name="tell of foreign containers")
         if self._tools.settings.default is not None:
             self.replace_settings(self._tools.settings)
-        self.post(Preload(tuple(preloads)))
+        self.post(moves.Preload(tuple(preloads)))
         self.adopted.set()
 
-    def _adopted_engine(self, move: Adopted, profile: Profile) -> None:
+    def _adopted_engine(self, move: moves.Adopted, profile: Profile) -> None:
         self._handle(move, None)
         if move.ready:
             self._begin_watch(profile)
 
-    def _rest(self) -> None:
-        if not (self._inbox or self._counts_changed.is_set()) and not self._scheduler.records.swaps:
-            self.idle.set()
-
-    def _handle(self, move: Move | Adoption, waiter: Waiter | None) -> None:
+    def _handle(self, move: moves.Move | Adoption, waiter: Waiter | None) -> None:
         if isinstance(move, Adoption):
             self.takeover.take_over(move)
             return
@@ -249,23 +207,27 @@ class Actor:
         for effect in self._scheduler.handle(move, self._tools.clock.monotonic()):
             self._carry_out(effect)
 
-    def _note(self, move: Move) -> None:
+    def _note(self, move: moves.Move) -> None:
         """Publish what people see of a move, before its effects."""
         match move:
-            case Arrive(profile=str(name)) if self._scheduler.awaits_server(name, self._tools.clock.monotonic()):
-                self._attachments.ask_again(self._running(), self._profiles[name], lambda: self.post(Release(name)))
-            case Arrive() | Leave():
+            case moves.Arrive(profile=str(name)) if self._scheduler.awaits_server(name, self._tools.clock.monotonic()):
+                self._attachments.ask_again(
+                    self._running(), self._profiles[name], lambda: self.post(moves.Release(name))
+                )
+            case moves.Arrive() | moves.Leave():
                 pass  # most moves are these, and they change the counts
-            case SwapDone() | SwapFailed() | SwapCancelled():
+            case moves.SwapDone() | moves.SwapFailed() | moves.SwapCancelled():
                 self._swap_over(move)
-            case Copied(target=target):
-                self._swaps.copied(target)
-            case EngineDied(profile=name, error=error):
+            case moves.Copied(target=target):
+                self.swaps.copied(target)
+            case moves.EngineDied(profile=name, error=error):
                 self._publish_death(name, error)
-            case Stop(profile=name):
+            case moves.Stop(profile=name):
                 self._publish_stop(name)
-            case CatalogRead(profiles=profiles):
-                self._take_profiles(self._read.popleft())
+            case moves.CatalogRead(profiles=profiles):
+                known, read = self._profiles, self._read.popleft().profiles
+                # unchanged profiles keep their objects, so that a lease sees at a glance that nothing was edited
+                self._profiles = {name: known[name] if known.get(name) == new else new for name, new in read.items()}
                 for failed in self._failed_engines():
                     if failed not in profiles:  # nobody can start or stop it
                         self._publish_stop(failed)
@@ -289,36 +251,29 @@ class Actor:
         engines, residents = self._tools.registry.engines.values(), self._scheduler.records.residents
         return [e.profile for e in engines if e.state is EngineState.FAILED and e.profile not in residents]
 
-    def _take_profiles(self, catalog: Catalog) -> None:
-        """Keep the objects of unchanged profiles, so that a lease sees at a glance that nothing was edited."""
-        known = self._profiles
-        self._profiles = {
-            name: known[name] if known.get(name) == read else read for name, read in catalog.profiles.items()
-        }
-
-    def _swap_over(self, move: SwapDone | SwapFailed | SwapCancelled) -> None:
-        if runs := self._swaps.end(move):
+    def _swap_over(self, move: moves.SwapDone | moves.SwapFailed | moves.SwapCancelled) -> None:
+        if runs := self.swaps.end(move):
             self._begin_watch(runs)
-        if move.target is not None and not isinstance(move, SwapDone):
-            why = move.error.message if isinstance(move, SwapFailed) else None
+        if move.target is not None and not isinstance(move, moves.SwapDone):
+            why = move.error.message if isinstance(move, moves.SwapFailed) else None
             self.incidents.not_started(move.target, why)
-        elif isinstance(move, SwapFailed):
-            self._settle(Stop, move.error)
+        elif isinstance(move, moves.SwapFailed):
+            self._settle(moves.Stop, move.error)
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: moves.Effect) -> None:
         match effect:
-            case Grant() | Wait() | Refuse() | Cut():
+            case moves.Grant() | moves.Wait() | moves.Refuse() | moves.Cut():
                 self.leasing.carry_out(effect)
-            case Decline(profile=name, error=error):
+            case moves.Decline(profile=name, error=error):
                 self._tools.registry.notice(Level.WARNING, error.code, error.text(), name)
-            case BeginSwap():
-                known = self._swaps.former if effect.as_before else self._profiles
+            case moves.BeginSwap():
+                known = self.swaps.former if effect.as_before else self._profiles
                 comes = known[effect.target] if effect.target is not None else None
-                self._swaps.begin(self._running(), effect, comes)
-            case Evict(target=target):
-                self._swaps.drained(target)
-            case CancelSwap(target=target):
-                self._swaps.cancel(target)
+                self.swaps.begin(self._running(), effect, comes)
+            case moves.Evict(target=target):
+                self.swaps.drained(target)
+            case moves.CancelSwap(target=target):
+                self.swaps.cancel(target)
 
     def _unwatch(self, name: str) -> None:
         """From now on its end is no accident: a swap ends it."""
@@ -338,23 +293,23 @@ class Actor:
         """Publish figures, set the next timer and settle waiters, as the scheduler's records now say."""
         self._alarm.set(self._running(), self._scheduler.due)
         records = self._scheduler.records
-        self._swaps.waiting(records.waiting_for, records.in_flight)
+        self.swaps.waiting(records.waiting_for, records.in_flight)
         self._publish_counts()
         self._tools.guarded.refresh()
         self._keep_parked()
         self.incidents.settle(self._tools.registry.parked, self._scheduler.expects)
         self._attachments.keep()
         if not self._scheduler.stopping:
-            self._settle(Stop)
+            self._settle(moves.Stop)
         if not self._scheduler.cancelling:
-            self._settle(Cancel)
+            self._settle(moves.Cancel)
 
     def _keep_parked(self) -> None:
         for name, parked in self._tools.registry.park(self._scheduler.breaker.parked).items():
             if self._tools.store is not None:
                 self._tools.store.record_parked(name, parked)
 
-    def _settle(self, kind: type[Move], error: SparkdashError | None = None) -> None:
+    def _settle(self, kind: type[moves.Move], error: SparkdashError | None = None) -> None:
         """Wake those whose orders of this kind are carried out, or will not be."""
         for waiter in self._waiters.pop(kind, ()):
             if not waiter.done():

@@ -43,13 +43,10 @@ def launch_key(profile: Profile, image_id: str, hf_home: Path, *more: str) -> st
     """Hash what an engine's answers depend on: flags, image, weights, files that flags name, `more`. Reads the disk."""
     found = [profile.fingerprint, image_id, *more]
     weights = {file for ref in profile.weights for file in weight_files_of(ref, hf_home)}
-    for file in sorted(weights | _named_files(profile)):
+    paths = (value for value in profile.args.values() if isinstance(value, str) and value.startswith("/"))
+    named = {Path(on_host(ModelRef(path=path), profile.mounts).ref) for path in paths}
+    for file in sorted(weights | named):
         with suppress(OSError):
             seen = file.stat()
             found.append(f"{file} {seen.st_size} {seen.st_mtime_ns}")
     return hashlib.sha256("\n".join(found).encode()).hexdigest()[:24]
-
-
-def _named_files(profile: Profile) -> set[Path]:
-    paths = (value for value in profile.args.values() if isinstance(value, str) and value.startswith("/"))
-    return {Path(on_host(ModelRef(path=path), profile.mounts).ref) for path in paths}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -41,21 +41,12 @@ async def with_kernel(tools: Tools, profile: str, container: str, failure: Failu
     return failure if line is None else join_reasons(failure, line, is_ours=is_of(line, (), id_))
 
 
-@dataclass(frozen=True, slots=True)
-class KernelReason:
-    """A sentence, and what to do."""
-
-    words: str
-    advice: str
-
-
-async def standstill_reason(tools: Tools, profile: str, since: float) -> KernelReason | None:
+async def standstill_reason(tools: Tools, profile: str, since: float) -> KernelLine | None:
     """Return the kernel's report since that moment (Unix seconds) that explains a standstill; None without one."""
     if tools.kernel_log is None or not _runs_here(tools, profile):
         return None
     found = await tools.kernel_log.since(since)
-    line = None if found is None else holds_up(found)
-    return None if line is None else KernelReason(_sentence(line), advice(line))
+    return None if found is None else holds_up(found)
 
 
 def _runs_here(tools: Tools, profile: str) -> bool:
@@ -65,15 +56,15 @@ def _runs_here(tools: Tools, profile: str) -> bool:
 
 
 def join_reasons(failure: Failure, line: KernelLine, *, is_ours: bool) -> Failure:
-    sentence = _sentence(line)
+    text = sentence(line)
     if is_ours and line.kind is KernelKind.OOM_KILL:
-        return failure.replace(code="out_of_memory", message=sentence, hint=advice(line))
+        return failure.replace(code="out_of_memory", message=text, hint=advice(line))
     known = failure.code != "engine_crash" and failure.exit_code not in KILLED
-    message = f"{failure.message.rstrip('.')}. {sentence}"
+    message = f"{failure.message.rstrip('.')}. {text}"
     return failure.replace(message=message, hint=failure.hint if known else advice(line))
 
 
-def _sentence(line: KernelLine) -> str:
+def sentence(line: KernelLine) -> str:
     words = meaning(line)
     return words[0].upper() + words[1:]
 

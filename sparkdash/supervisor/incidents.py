@@ -16,12 +16,6 @@ from sparkdash.units import duration
 MOVED = "It moved again by itself."
 LEFT = "Its requests had left, and nothing was done."
 RECOVERED = "It worked again once its requests were cancelled."
-RESTARTED = "It was started again."
-AGAIN = "It stood still again before it was repaired."
-CANCELLED = "Its start was cancelled."
-PARKED = "Its profile is parked."
-NOT_RESTARTED = "It was not started again."
-DAEMON_ENDED = "The daemon ended meanwhile."
 RELAPSED = "it had been stuck a short time before"
 
 
@@ -47,10 +41,6 @@ def left_for(target: str | None) -> str:
     return "It was stopped." if target is None else f"It left for {target}."
 
 
-def restart_failed(why: str) -> str:
-    return f"It did not come up again: {why}"
-
-
 def over_notice(incident: Incident) -> str:
     """Word the notice at the end of an incident; empty where nobody needs one."""
     name, took = incident.profile, duration((incident.ended_at or incident.named_at) - incident.began)
@@ -67,20 +57,13 @@ def over_notice(incident: Incident) -> str:
             return ""
 
 
-def _new_id() -> str:
-    return secrets.token_hex(4)
-
-
 class Incidents:
     """At most one open incident per profile."""
 
-    def __init__(
-        self, registry: EngineRegistry, store: Store | None, clock: Clock, new_id: Callable[[], str] = _new_id
-    ) -> None:
+    def __init__(self, registry: EngineRegistry, store: Store | None, clock: Clock) -> None:
         self._registry = registry
         self._store = store
         self._clock = clock
-        self._new_id = new_id
         self._all: dict[str, Incident] = {}
         self._open: dict[str, str] = {}
         self.interrupted: set[str] = set()
@@ -98,7 +81,7 @@ class Incidents:
             if incident.ended_at is None:
                 self.interrupted.add(incident.profile)
                 last = max([incident.named_at, *(step.at for step in incident.steps)])
-                self._put(incident.replace(ended_at=last, end=IncidentEnd.UNKNOWN, note=DAEMON_ENDED))
+                self._put(incident.replace(ended_at=last, end=IncidentEnd.UNKNOWN, note="The daemon ended meanwhile."))
         if self._all:
             self._publish()
 
@@ -107,10 +90,10 @@ class Incidents:
 
     def begin(self, profile: str, fingerprint: str, began: float, why: str, step: RepairStep) -> Incident:
         """Open an incident; an older one of the profile that is still open has failed."""
-        self.end(profile, IncidentEnd.FAILED, AGAIN)
+        self.end(profile, IncidentEnd.FAILED, "It stood still again before it was repaired.")
         now = self._clock.now()
         incident = Incident(
-            id=self._new_id(),
+            id=secrets.token_hex(4),
             profile=profile,
             fingerprint=fingerprint,
             began=min(began, now),
@@ -151,7 +134,7 @@ class Incidents:
 
     def serves(self, profile: str) -> None:
         """An engine of this profile is ready: the one of the incident has ended before."""
-        self.end(profile, IncidentEnd.RESTARTED, RESTARTED)
+        self.end(profile, IncidentEnd.RESTARTED, "It was started again.")
 
     def left(self, profile: str, target: str | None) -> None:
         """A swap to `target` ends the engine; None: it only stops."""
@@ -170,17 +153,17 @@ class Incidents:
         if not self._is_ending(profile):
             return
         if why is None:
-            self.end(profile, IncidentEnd.STOPPED, CANCELLED)
+            self.end(profile, IncidentEnd.STOPPED, "Its start was cancelled.")
         else:
-            self.end(profile, IncidentEnd.FAILED, restart_failed(why))
+            self.end(profile, IncidentEnd.FAILED, f"It did not come up again: {why}")
 
     def settle(self, parked: Mapping[str, object], expected: Callable[[str], bool]) -> None:
         """Close incidents of ended engines whose profile is parked, or not `expected` to come up again."""
         for name in [name for name in self._open if self._is_ending(name)]:
             if name in parked:
-                self.end(name, IncidentEnd.FAILED, PARKED)
+                self.end(name, IncidentEnd.FAILED, "Its profile is parked.")
             elif not expected(name):
-                self.end(name, IncidentEnd.FAILED, NOT_RESTARTED)
+                self.end(name, IncidentEnd.FAILED, "It was not started again.")
 
     def _is_ending(self, name: str) -> bool:
         incident = self.open(name)

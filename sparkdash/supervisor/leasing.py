@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from copy import copy
 from itertools import count
 from math import isfinite
@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 from sparkdash.domain.base import per_request
 from sparkdash.domain.engine import Engine, EngineState
 from sparkdash.domain.profile import Profile
-from sparkdash.domain.request import Task
 from sparkdash.engines.registry import adapter_of
 from sparkdash.errors import AdmissionError, HostError, SparkdashError, UpstreamError
 from sparkdash.supervisor.decide import refusals
@@ -129,33 +128,16 @@ class Leasing:
         """Time of the last byte of ended answers, by profile."""
         self.over = False
 
-    def lease(
-        self,
-        profile: Profile | None,
-        request_id: str,
-        on_wait: Callable[[QueuePlace], object],
-        batch: bool,
-        task: Task | None,
-        client: str | None,
-        progress: AnswerProgress | None,
-        autocomplete: bool,
-    ) -> AbstractAsyncContextManager[Lease]:
-        if profile is None:
-            return _EngineLease(self, None, request_id, on_wait, batch, task, client, progress, autocomplete)
-        if profile.engine.is_remote:
-            return self._remote_lease(profile, request_id, on_wait)
-        return _EngineLease(self, profile.name, request_id, on_wait, batch, task, client, progress, autocomplete)
-
     def held(self, engine: Engine) -> HeldRequests:
         """Count the requests that this incarnation holds, and find out when a byte of any answer last came."""
-        stays = [claim for claim in self._claims.values() if isinstance(claim, _EngineLease) and claim.is_on(engine)]
+        stays = [claim for claim in self._claims.values() if isinstance(claim, EngineLease) and claim.is_on(engine)]
         heard = [at for stay in stays if (at := stay.heard_at) is not None]
         if (over := self._relayed_at.get(engine.profile)) is not None:
             heard.append(over)
         return HeldRequests(len(stays), sum(stay.is_held_up for stay in stays), max(heard, default=None))
 
     @asynccontextmanager
-    async def _remote_lease(
+    async def remote_lease(
         self, profile: Profile, request_id: str, on_wait: Callable[[QueuePlace], object]
     ) -> AsyncIterator[Lease]:
         """Lease a service elsewhere. Raises AdmissionError (in use, unusable) and HostError `key_missing`."""
@@ -228,20 +210,17 @@ class Leasing:
 
     def carry_out(self, effect: Grant | Wait | Refuse | Cut) -> None:
         """Tell those whom it concerns; who left meanwhile is not there, and its Leave is in the inbox."""
-        for ticket in effect.ids if isinstance(effect, Cut) else (effect.id,):
-            if claim := self._claims.get(ticket):
-                self._tell(claim, effect)
-
-    def _tell(self, claim: LeaseClaim, effect: Grant | Wait | Refuse | Cut) -> None:
-        match effect:
-            case Grant(profile=profile):
-                claim.grant(self._granted(profile, claim))
-            case Wait():
-                claim.wait(self._place(effect))
-            case Refuse(error=error):
-                claim.refuse(error)
-            case Cut(error=error):
-                claim.cut(error)
+        ids = effect.ids if isinstance(effect, Cut) else (effect.id,)
+        for claim in filter(None, map(self._claims.get, ids)):
+            match effect:
+                case Grant(profile=profile):
+                    claim.grant(self._granted(profile, claim))
+                case Wait():
+                    claim.wait(self._place(effect))
+                case Refuse(error=error):
+                    claim.refuse(error)
+                case Cut(error=error):
+                    claim.cut(error)
 
     def _place(self, wait: Wait) -> QueuePlace:
         if (hold := wait.hold) is None:
@@ -272,36 +251,31 @@ class Leasing:
         return Lease(profile, engine, engine.url or "", named[1], claim.lost, NO_HEADERS)
 
 
-class _EngineLease(LeaseClaim):
-    """Lease of one request on an engine of this box, from its arrival on."""
+class EngineLease(LeaseClaim):
+    """Lease of one request on an engine of this box, from its `arrival` on."""
 
-    __slots__ = ("_arrival", "_lease", "_leasing", "_progress", "_since")
+    __slots__ = ("_lease", "_leasing", "_progress", "_since", "arrival")
 
+    arrival: Arrive
     _lease: Lease
 
     def __init__(
         self,
         leasing: Leasing,
-        profile: str | None,
         request_id: str,
         on_wait: Callable[[QueuePlace], object],
-        batch: bool,
-        task: Task | None,
-        client: str | None,
         progress: AnswerProgress | None,
-        autocomplete: bool,
     ) -> None:
         super().__init__(request_id, on_wait)
         self._leasing = leasing
         self._progress = progress
         self._since: float | None = None
-        self._arrival = Arrive(self.ticket, profile, batch, task, client, autocomplete)
 
     async def __aenter__(self) -> Lease:
         leasing = self._leasing
         leasing.add_claim(self)
         try:
-            lease = leasing.at_once(self, self._arrival) or await self.waits()
+            lease = leasing.at_once(self, self.arrival) or await self.waits()
         except BaseException:
             leasing.leave(self)
             raise

@@ -17,7 +17,7 @@ from sparkdash.limits import shown
 from sparkdash.rules import secret_at
 from sparkdash.settings import Settings
 from sparkdash.supervisor.decide import refusals
-from sparkdash.supervisor.decide.fit import BoxMemory, Choice, NodeRoom
+from sparkdash.supervisor.decide.fit import BoxMemory, Choice
 from sparkdash.supervisor.decide.moves import Hold, Move, Preload, ProfileFacts, Release, Stop
 from sparkdash.supervisor.decide.records import SchedulerRecords
 from sparkdash.supervisor.decide.scheduler import Scheduler
@@ -158,7 +158,10 @@ class Planner:
     ) -> Plan:
         plan = self._plan(profile, choice, residents, evict=choice.names)
         box = self.boxes().get(choice.tightest, BoxMemory())
-        near = tuple(name for name in plan.beside if self._is_on(name, choice.nodes))
+        engines = self._tools.registry.engines  # of an engine without an entry the nodes are not known
+        near = tuple(
+            name for name in plan.beside if name not in engines or not {*choice.nodes}.isdisjoint(engines[name].nodes)
+        )
         return plan.replace(
             reasons={one.profile: one.reason for one in choice.leaving},
             fits=choice.fits,
@@ -174,7 +177,15 @@ class Planner:
         return Plan(
             profile=profile.name,
             nodes=choice.nodes,
-            on_nodes=tuple(_on_node(room, boxes) for room in choice.rooms),
+            on_nodes=tuple(
+                PlanNode(
+                    node=room.node,
+                    now_bytes=boxes.get(room.node, BoxMemory()).available,
+                    available_bytes=room.available,
+                    fits=room.fits,
+                )
+                for room in choice.rooms
+            ),
             evict=evict,
             beside=tuple(name for name in residents if name not in (profile.name, *evict)),
             need=need,
@@ -185,11 +196,6 @@ class Planner:
             starts=store.starts(launch_family(profile)) if store else (),
         )
 
-    def _is_on(self, name: str, nodes: tuple[str, ...]) -> bool:
-        """Whether the engine of this profile uses one of the nodes, as far as known."""
-        engine = self._tools.registry.engines.get(name)
-        return engine is None or not set(nodes).isdisjoint(engine.nodes)
-
     def _profile(self, name: str) -> Profile | None:
         """Return the profile as its engine was started, else as its file says now."""
         return self._tools.registry.started.get(name) or self._profiles().get(name)
@@ -199,11 +205,6 @@ def unusable_because(state: NodeState | None) -> str:
     if state is None or state.status is NodeStatus.REACHABLE:
         return "Its memory is not known yet."
     return state.reason or f"It is {state.status.value}."
-
-
-def _on_node(room: NodeRoom, boxes: Mapping[str, BoxMemory]) -> PlanNode:
-    box = boxes.get(room.node, BoxMemory())
-    return PlanNode(node=room.node, now_bytes=box.available, available_bytes=room.available, fits=room.fits)
 
 
 def held(hold: SparkdashError, choice: Choice) -> str:
@@ -297,14 +298,19 @@ class SetPlanner:
         self._records = records
 
     def plan(self, name: str, members: tuple[Profile, ...]) -> SetPlan:
-        self._refuse_unstartable(members)
-        names = {profile.name for profile in members}
-        engines = self._engines_here()
+        for profile in members:
+            if error := refusals.unstartable(profile.name, self._planner.profile_facts(profile)):
+                raise error
+        names, records = {profile.name for profile in members}, self._records
+        there = dict.fromkeys((*records.residents, *filter(None, records.swaps)))
+        engines = [each for each in there if records.managed(each)]
         leaving = [each for each in engines if each not in names and not self._pinned(each)]
         restarted = [each for each in engines if each in names]
         box = self._planner.boxes().get(LOCAL, BoxMemory())
         rows = tuple(self._row(profile) for profile in members)
-        total, room = _total_needs(rows), self._room(box, [*leaving, *restarted])
+        needs = [row.needs_bytes for row in rows]
+        total = None if None in needs else sum(filter(None, needs))
+        room = self._room(box, [*leaving, *restarted])
         return SetPlan(
             name=name,
             members=rows,
@@ -315,20 +321,11 @@ class SetPlanner:
             fits=None if total is None or room is None else total <= room,
         )
 
-    def _refuse_unstartable(self, members: tuple[Profile, ...]) -> None:
-        for profile in members:
-            if error := refusals.unstartable(profile.name, self._planner.profile_facts(profile)):
-                raise error
-
-    def _engines_here(self) -> list[str]:
-        records = self._records
-        return [name for name in dict.fromkeys((*records.residents, *filter(None, records.swaps))) if self._ours(name)]
-
     def _row(self, profile: Profile) -> SetMember:
         runs = self._records.as_written(profile.name)
         if profile.engine.is_remote:
             return SetMember(profile=profile.name, needs_bytes=0, runs=True)
-        needs = self._planner.need(profile.name).room_bytes if self._ours(profile.name) else 0
+        needs = self._planner.need(profile.name).room_bytes if self._records.managed(profile.name) else 0
         return SetMember(profile=profile.name, needs_bytes=needs, runs=runs)
 
     def _room(self, box: BoxMemory, leaving: list[str]) -> int | None:
@@ -338,17 +335,9 @@ class SetPlanner:
         free = box.available + sum(self._planner.need(one).total_bytes or 0 for one in leaving)
         return (free if box.total is None else min(free, box.total)) - box.reserve
 
-    def _ours(self, name: str) -> bool:
-        return self._records.managed(name)
-
     def _pinned(self, name: str) -> bool:
         known = self._records.profiles.get(name)
         return known is not None and known.pinned
-
-
-def _total_needs(rows: tuple[SetMember, ...]) -> int | None:
-    needs = [row.needs_bytes for row in rows]
-    return None if None in needs else sum(filter(None, needs))
 
 
 def set_refusal(plan: SetPlan) -> AdmissionError | None:

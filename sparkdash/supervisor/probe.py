@@ -41,22 +41,16 @@ async def try_engine(tools: Tools, profile: Profile, url: str, limit_s: float, m
     Raises UpstreamError, and EngineError `model_unclear`.
     """
     adapter = tools.adapter(profile)
-    if (server := described_server(profile)) is not None:
-        name = model or await served_model(tools, profile, url) or adapter.served_names(profile)[0]
+    server, tasks = described_server(profile), adapter.tasks(profile, tools.needs.target(profile))
+    name = model or await served_model(tools, profile, url) or adapter.served_names(profile)[0]
+    if server is not None:
         if trial := trial_of(server, name):
-            await _send(tools, url, trial, limit_s)
-    elif _only_encodes(tools, profile):
-        await _try_pooling(tools, url, model or adapter.served_names(profile)[0], limit_s)
+            _judge(trial, await _send(tools, url, trial, limit_s))
+    elif tasks is not None and Task.GENERATE not in tasks:  # an engine of vectors or ranks refuses chats
+        await _try_pooling(tools, url, name, limit_s)
     elif adapter.probes.chat is not None:
-        name = model or adapter.served_names(profile)[0]
         return await tools.upstream.generate(url + adapter.probes.chat, name, timeout_s=limit_s)
     return None
-
-
-def _only_encodes(tools: Tools, profile: Profile) -> bool:
-    """Whether its command line or its model makes the engine one of vectors or ranks, which refuses chats."""
-    tasks = tools.adapter(profile).tasks(profile, tools.needs.target(profile))
-    return tasks is not None and Task.GENERATE not in tasks
 
 
 async def _try_pooling(tools: Tools, url: str, model: str, limit_s: float) -> None:
@@ -64,9 +58,7 @@ async def _try_pooling(tools: Tools, url: str, model: str, limit_s: float) -> No
     for route in (ServerRoute.EMBEDDINGS, ServerRoute.RERANK):
         trial = trial_of(ServerSpec(routes=(route,)), model)
         assert trial is not None  # noqa: S101 - both routes have one
-        reply = await tools.upstream.post(
-            url + trial.path, trial.body, content_type=trial.content_type, timeout_s=limit_s
-        )
+        reply = await _send(tools, url, trial, limit_s)
         if reply.status not in _NOT_ITS_WORK:
             _judge(trial, reply)
             return
@@ -94,9 +86,8 @@ async def served_model(tools: Tools, profile: Profile, url: str) -> str | None:
     )
 
 
-async def _send(tools: Tools, url: str, trial: Trial, limit_s: float) -> None:
-    reply = await tools.upstream.post(url + trial.path, trial.body, content_type=trial.content_type, timeout_s=limit_s)
-    _judge(trial, reply)
+async def _send(tools: Tools, url: str, trial: Trial, limit_s: float) -> SmallResponse:
+    return await tools.upstream.post(url + trial.path, trial.body, content_type=trial.content_type, timeout_s=limit_s)
 
 
 def _judge(trial: Trial, reply: SmallResponse) -> None:

@@ -20,6 +20,7 @@ from sparkdash.domain.event import Level
 from sparkdash.domain.node import NodeStatus
 from sparkdash.domain.profile import OnStuck, Profile
 from sparkdash.errors import BadAnswerError, EngineDeadError, EngineError, HostError, SparkdashError, UpstreamError
+from sparkdash.host.kernel_lines import advice
 from sparkdash.supervisor import engine_end
 from sparkdash.supervisor.decide.judge import EngineSignals, LivenessJudge, LivenessVerdict, Recovery, RecoveryOutlook
 from sparkdash.supervisor.decide.moves import STUCK, EngineDied, EngineHeld, EngineRecovered, Move
@@ -94,7 +95,9 @@ class Repair:
         self._incidents = incidents
         self._tell = tell
         self._name = watched.profile.name
-        self._judge = LivenessJudge(self._monotonic(watched.engine.ready_at), tools.thresholds)
+        ready_at, now = watched.engine.ready_at, tools.clock.now()
+        age_s = 0.0 if ready_at is None else now - ready_at
+        self._judge = LivenessJudge(tools.clock.monotonic() - age_s, tools.thresholds)
         self._looks: deque[EngineSignals] = deque(maxlen=LOOKS_KEPT)
         self._keeping: asyncio.Task[None] | None = None
         self._recovered_at: float | None = None
@@ -105,7 +108,10 @@ class Repair:
         """Look while the engine has requests; repair it when it is stuck."""
         try:
             while not self._watched.given_up.done():
-                await self._until_used()
+                if not self._watched.used.is_set():
+                    self._left = True
+                    self._show(None)
+                    await self._watched.used.wait()
                 due = self._now() + STEP_EVERY_S
                 await self._tools.clock.sleep(STEP_EVERY_S)
                 if self._watched.used.is_set() and (look := await self._look(lag_s=self._now() - due)):
@@ -114,12 +120,6 @@ class Repair:
             if self._keeping is not None:
                 self._keeping.cancel()
 
-    async def _until_used(self) -> None:
-        if not self._watched.used.is_set():
-            self._left = True
-            self._show(None)
-            await self._watched.used.wait()
-
     async def _look(self, *, lag_s: float = 0.0) -> EngineSignals | None:
         assert self._tools.look is not None  # noqa: S101 - without it nobody runs this
         try:
@@ -127,13 +127,13 @@ class Repair:
             look = await bounded(looking, self._tools.clock, LOOK_S)
         except SparkdashError as error:
             LOG.warning("an engine could not be looked at", profile=self._name, why=error.message)
-            return None
         except Exception:  # a bug in the repair must not end an engine that serves
             LOG.exception("a look at an engine failed", profile=self._name)
-            return None
-        if look is not None:
-            self._looks.append(look)
-        return look
+        else:
+            if look is not None:
+                self._looks.append(look)
+            return look
+        return None
 
     async def _judged(self, verdict: LivenessVerdict | None) -> None:
         if verdict is None:
@@ -165,7 +165,10 @@ class Repair:
         self._begin(verdict, RepairStep.EVIDENCE)
         self._show(verdict, RepairStep.EVIDENCE)
         self._notice(Level.ERROR, STUCK, stuck_notice(self._name, verdict.why))
-        folder = await self._take_whole_evidence(verdict)
+        taken = await self._evidence(verdict)
+        if taken is not None and taken.problem:
+            self._notice(Level.WARNING, "evidence_incomplete", taken.problem)
+        folder = taken.folder if taken else None
         look = await self._look()
         again = self._judge.see(look) if look else verdict
         if again is not None and again.state is not LivenessState.STUCK:
@@ -182,12 +185,6 @@ class Repair:
         else:
             await self._end_engine(verdict, why_not, folder)
 
-    async def _take_whole_evidence(self, verdict: LivenessVerdict) -> str | None:
-        taken = await self._evidence(verdict)
-        if taken is not None and taken.problem:
-            self._notice(Level.WARNING, "evidence_incomplete", taken.problem)
-        return taken.folder if taken else None
-
     def _recovered(self) -> None:
         self._judge.forget()
         self._recovered_at = self._now()
@@ -201,9 +198,9 @@ class Repair:
         kernel = await engine_end.standstill_reason(self._tools, self._name, self._wall(verdict.moved_at))
         text = ended_words(self._name, verdict.why, why_not)
         error = EngineError(
-            f"{text} {kernel.words}." if kernel else text,
+            f"{text} {engine_end.sentence(kernel)}." if kernel else text,
             code=STUCK,
-            hint=kernel.advice if kernel else None,
+            hint=advice(kernel) if kernel else None,
             evidence=folder,
         )
         self._watched.give_up(error, grace_s=min(self._tools.settings.stop_grace_s, GRACE_S))
@@ -279,10 +276,6 @@ class Repair:
     def _wall(self, at: float) -> float:
         return self._tools.clock.now() - (self._now() - at)
 
-    def _monotonic(self, at: float | None) -> float:
-        now = self._tools.clock.monotonic()
-        return now if at is None else now - (self._tools.clock.now() - at)
-
 
 _MOVED = IncidentEnd.MOVED, MOVED
 _STANDS = frozenset({LivenessState.SILENT, LivenessState.STUCK})
@@ -354,17 +347,13 @@ class EngineWatch:
             return self._how_it_died(engine) or silent
         if not await self._is_broken(watched, trouble):
             return None
-        await self._look_now(watched, engine)
-        # a link's end closes the connection before its node is known to be silent
-        return self._how_it_died(engine) or (None if is_reply else self._silent_node(profile, engine))
-
-    async def _look_now(self, watched: WatchedEngine, engine: Engine) -> None:
-        """Have the engine looked at now, and wait a moment for its end."""
         watched.look.set()
         if engine.container or watched.given_up.done():
             await asyncio.wait({watched.task}, timeout=CONFIRM_S)
             if engine.container in self._ended or watched.given_up.done():
                 await asyncio.wait({watched.task}, timeout=CLEARED_S)
+        # a link's end closes the connection before its node is known to be silent
+        return self._how_it_died(engine) or (None if is_reply else self._silent_node(profile, engine))
 
     def _silent_node(self, profile: Profile, engine: Engine) -> EngineError | None:
         states = self._tools.nodes.states
@@ -422,9 +411,7 @@ class EngineWatch:
             if not (ended or (watched.ends_itself and self._log_explains(profile, error))):
                 error = self._with_last_words(watched)
             if not ended and (held := await measure_held_memory(self._tools, watched.engine)) is not None:
-                self._tools.registry.gone(
-                    profile.name, held
-                )  # waited for from now on, so that the next start waits for it
+                self._tools.registry.gone(profile.name, held)  # from now on the next start waits for it
             await self._clear_away(profile, container, watched.grace_s)
         finally:
             self._ended.discard(container)

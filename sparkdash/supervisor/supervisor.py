@@ -23,8 +23,8 @@ from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.supervisor.actor import Actor
 from sparkdash.supervisor.decide import refusals
-from sparkdash.supervisor.decide.moves import Cancel, Release, Stop, Use
-from sparkdash.supervisor.leasing import AnswerProgress, Lease, QueuePlace, not_started
+from sparkdash.supervisor.decide.moves import Arrive, Cancel, Release, Stop, Use
+from sparkdash.supervisor.leasing import AnswerProgress, EngineLease, Lease, QueuePlace, not_started
 from sparkdash.supervisor.memory.footprint import Footprints
 from sparkdash.supervisor.planner import members_of
 from sparkdash.supervisor.probe import SignalReader, sickness
@@ -122,8 +122,12 @@ class Supervisor:
             EngineError: it did not come up.
             HostError: the box lacks something that it needs.
         """
-        profile = None if name == AUTO else self.catalog.find(name)
-        return self._actor.leasing.lease(profile, request_id, on_wait, batch, task, client, progress, autocomplete)
+        profile, leasing = None if name == AUTO else self.catalog.find(name), self._actor.leasing
+        if profile is not None and profile.engine.is_remote:
+            return leasing.remote_lease(profile, request_id, on_wait)
+        claim = EngineLease(leasing, request_id, on_wait, progress)
+        claim.arrival = Arrive(claim.ticket, profile.name if profile else None, batch, task, client, autocomplete)
+        return claim
 
     async def sickness(self, profile: Profile, url: str) -> str | None:
         """Return why the profile's engine looks dead or broken; None when it is well or only slow."""
@@ -164,7 +168,8 @@ class Supervisor:
                 return
         elif name not in registry.engines:
             profile = self._here(name).name
-        self._actor.stopped_for(registry.engines if profile is None else (profile,), cause)
+        names = registry.engines if profile is None else (profile,)
+        self._actor.swaps.stop_causes.update(dict.fromkeys(names, cause))
         if wait:
             await self._actor.ask(Stop(profile))
         else:
@@ -195,7 +200,7 @@ class Supervisor:
     async def extend_load(self, name: str) -> None:
         """Let a load that stands still do so for its whole limit from now on. Raises AdmissionError (`not_stalled`)."""
         profile = self.catalog.find(name).name
-        if not self._actor.extend_load(profile):
+        if not self._actor.swaps.extend(profile):
             raise refusals.not_stalled(profile)
 
     def replace_catalog(self, catalog: Catalog) -> None:

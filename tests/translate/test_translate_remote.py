@@ -170,7 +170,7 @@ async def test_the_owners_limit_holds() -> None:
     far = Profile(name="far", engine=EngineKind.REMOTE, url="https://far.example/v1")
 
     def lease() -> Any:
-        return leasing.lease(far, "r", print, False, None, None, None, False)
+        return leasing.remote_lease(far, "r", print)
 
     async with lease() as first:
         assert (first.headers, first.names) == ({}, ("far",))

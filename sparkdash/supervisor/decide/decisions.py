@@ -8,33 +8,23 @@ from dataclasses import replace
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import DefaultProfile, SwapCause
 from sparkdash.errors import SparkdashError
-from sparkdash.supervisor.decide import fit, refusals
+from sparkdash.supervisor.decide import fit, moves, refusals
 from sparkdash.supervisor.decide.breaker import Breaker
-from sparkdash.supervisor.decide.moves import (
-    Adopted,
-    BeginSwap,
-    Cancel,
-    CancelSwap,
-    Decline,
-    Effect,
-    EngineDied,
-    Evict,
-    Evicted,
-    Move,
-    PolicyRead,
-    Stop,
-    SwapCancelled,
-    SwapDone,
-    SwapFailed,
-    Use,
-)
 from sparkdash.supervisor.decide.occupancy import Occupancy
 from sparkdash.supervisor.decide.queue import RequestQueue, idle_at
 from sparkdash.supervisor.decide.records import OFFERED, USE, Offers, PendingSwap, SchedulerRecords, Stage, Ticket
 
 UNWANTED_S = 5.0
 """Time for which nobody waits for a load until it counts as given up: SDKs try again within it."""
-_CHANGES = (Adopted, EngineDied, Evicted, PolicyRead, SwapCancelled, SwapDone, SwapFailed)
+_CHANGES = (
+    moves.Adopted,
+    moves.EngineDied,
+    moves.Evicted,
+    moves.PolicyRead,
+    moves.SwapCancelled,
+    moves.SwapDone,
+    moves.SwapFailed,
+)
 
 
 class DefaultReturn:
@@ -48,15 +38,15 @@ class DefaultReturn:
         self._held = False
         """Whether a person stopped or cancelled something, and nothing was loaded since."""
 
-    def note(self, move: Move, now: float) -> None:
+    def note(self, move: moves.Move, now: float) -> None:
         match move:
-            case PolicyRead(default=default):
+            case moves.PolicyRead(default=default):
                 self.policy = default
-            case Stop() | Cancel():
+            case moves.Stop() | moves.Cancel():
                 self._held = True
-            case Use():
+            case moves.Use():
                 self._held = False
-            case SwapDone(target=target) if target is not None:
+            case moves.SwapDone(target=target) if target is not None:
                 self._held = False
         if isinstance(move, _CHANGES):
             self._changed_at = now
@@ -84,7 +74,7 @@ class DefaultReturn:
 
 
 class Decisions:
-    """Makes the decisions for one scheduler, on its registry."""
+    """Decisions of one scheduler, on its records."""
 
     def __init__(
         self, records: SchedulerRecords, occupancy: Occupancy, queue: RequestQueue, offers: Offers, breaker: Breaker
@@ -112,13 +102,13 @@ class Decisions:
         moving = self._records.moving_on(self._records.touched(choice))
         return tuple(swap.target for swap in moving if swap.target is not None)
 
-    def cancel_swaps(self, targets: Iterable[str | None]) -> list[Effect]:
-        effects: list[Effect] = []
+    def cancel_swaps(self, targets: Iterable[str | None]) -> list[moves.Effect]:
+        effects: list[moves.Effect] = []
         for target in targets:
             swap = self._records.swaps[target]
             if swap.stage is not Stage.CANCELLING:
                 swap.stage = Stage.CANCELLING
-                effects.append(CancelSwap(target))
+                effects.append(moves.CancelSwap(target))
         return effects
 
     def copying_on(self, names: Iterable[str]) -> list[str | None]:
@@ -126,7 +116,7 @@ class Decisions:
         nodes = {node for name in names if name in records.residents for node in records.residents[name].nodes}
         return [swap.target for swap in records.moving_on(nodes) if swap.stage is Stage.COPYING]
 
-    def refuse_requests_for(self, target: str, error: SparkdashError) -> list[Effect]:
+    def refuse_requests_for(self, target: str, error: SparkdashError) -> list[moves.Effect]:
         """Refuse requests for an engine that does not come; one for `auto` gets a running engine, else a fallback."""
         others = (name for name in self._offers.fallbacks if name != target and self.may_come(name))
         fallback = next(others, None)
@@ -143,7 +133,7 @@ class Decisions:
             or name in self._records.swaps
         )
 
-    def call_off(self) -> list[Effect]:
+    def call_off(self) -> list[moves.Effect]:
         """Cancel unwanted swaps, before they have stopped anything or if they interrupted somebody."""
         wanted = {ticket.profile for ticket in self._records.queue.values()}
         unwanted = [
@@ -159,14 +149,14 @@ class Decisions:
         begun = [swap.target for swap in unwanted if swap.stage in (Stage.COPYING, Stage.DRAINING)]
         return [*self.cancel_swaps(begun), *self._give_up(swap for swap in unwanted if swap.interrupts)]
 
-    def _give_up(self, swaps: Iterable[PendingSwap]) -> list[Effect]:
+    def _give_up(self, swaps: Iterable[PendingSwap]) -> list[moves.Effect]:
         """Cancel those of the swaps for which nobody has waited for a while."""
         given_up = [swap for swap in swaps if (at := _given_up_at(swap)) is not None and at <= self.now]
         for swap in given_up:
             swap.given_up = True
         return self.cancel_swaps(swap.target for swap in given_up)
 
-    def serve(self) -> list[Effect]:
+    def serve(self) -> list[moves.Effect]:
         """Grant and begin everything that is possible, in the order of turns."""
         self.due = None
         effects = self._begin_stop()
@@ -184,23 +174,20 @@ class Decisions:
             effects += self._offer()
         effects += self._end_idle()
         effects += self._return_to_default()
-        self._look_again_at_unwanted()
+        times = (
+            at for swap in self._records.swaps.values() if (at := _given_up_at(swap)) is not None and at > self.now
+        )
+        self.due = min([*times, *([] if self.due is None else [self.due])], default=None)
         return effects
 
-    def _turn_of(self, ticket: Ticket) -> list[Effect]:
+    def _turn_of(self, ticket: Ticket) -> list[moves.Effect]:
         if ticket.autocomplete and not self._records.runs(ticket.profile):
             return self._decline_autocomplete(ticket)
         if self._records.coming(ticket.profile) or self._awaits_repair(ticket):
             return []
         return self._begin_for(ticket) if self._records.misses(ticket) else self._queue.grant([ticket])
 
-    def _look_again_at_unwanted(self) -> None:
-        times = [
-            at for swap in self._records.swaps.values() if (at := _given_up_at(swap)) is not None and at > self.now
-        ]
-        self.due = min([*times, *([] if self.due is None else [self.due])], default=None)
-
-    def _begin_for(self, ticket: Ticket) -> list[Effect]:
+    def _begin_for(self, ticket: Ticket) -> list[moves.Effect]:
         """Begin the swap of a ticket whose engine does not run, or refuse it, or note what it waits for."""
         (choice, error), managed = self._choice(ticket), self._records.managed(ticket.profile)
         if error is not None:
@@ -227,7 +214,7 @@ class Decisions:
             self._found[key] = choice, self._queue.cannot_come(ticket.profile, choice)
         return self._found[key]
 
-    def _decline_autocomplete(self, ticket: Ticket) -> list[Effect]:
+    def _decline_autocomplete(self, ticket: Ticket) -> list[moves.Effect]:
         """Refuse a request that waits for nothing; its engine comes for the next ones, if it fits beside what runs."""
         choice, _ = self._choice(ticket)
         if not choice.leaving and choice.fits and self.may_come(ticket.profile):
@@ -259,7 +246,7 @@ class Decisions:
         comes = target is not None and self._records.managed(target)
         return comes or any(resident is not None and resident.managed for resident in leaving)
 
-    def _begin_stop(self) -> list[Effect]:
+    def _begin_stop(self) -> list[moves.Effect]:
         """Begin the stops that a person ordered: our engines once nothing else moves memory there, others at once."""
         records = self._records
         records.stops &= {*records.residents, *filter(None, records.swaps)}
@@ -280,14 +267,14 @@ class Decisions:
         coming = (records.swaps[name].nodes for name in records.stops if name in records.swaps)
         return set().union(*there, *coming)
 
-    def _declined(self, ticket: Ticket, error: SparkdashError) -> list[Effect]:
+    def _declined(self, ticket: Ticket, error: SparkdashError) -> list[moves.Effect]:
         if ticket.id != USE:
             return self.refuse_requests_for(ticket.profile, error)
         del self._records.queue[USE]
-        return [Decline(ticket.profile, error)]
+        return [moves.Decline(ticket.profile, error)]
 
-    def _offer(self) -> list[Effect]:
-        effects: list[Effect] = []
+    def _offer(self) -> list[moves.Effect]:
+        effects: list[moves.Effect] = []
         while (offer := self._offers.next()) is not None:
             name, cause = offer
             choice = self._occupancy.choice(name, self.now, person=False)
@@ -300,10 +287,10 @@ class Decisions:
             if error is None and not choice.leaving:
                 effects += self._start(name, choice, cause)
             elif cause is not SwapCause.FALLBACK:
-                effects.append(Decline(name, error or refusals.not_offered(name, choice, cause)))
+                effects.append(moves.Decline(name, error or refusals.not_offered(name, choice, cause)))
         return effects
 
-    def _end_idle(self) -> list[Effect]:
+    def _end_idle(self) -> list[moves.Effect]:
         if None in self._records.swaps:
             return []
         ends = self._idle_ends()
@@ -325,7 +312,7 @@ class Decisions:
             if self._is_calm(resident.nodes) and (at := idle_at(name, resident, self._records)) is not None
         }
 
-    def _return_to_default(self) -> list[Effect]:
+    def _return_to_default(self) -> list[moves.Effect]:
         wanted, records = self.default.wanted, self._records
         if wanted is None or records.swaps or records.queue or records.stops or not self.may_come(wanted.profile):
             return []
@@ -341,35 +328,36 @@ class Decisions:
         """Whether no swap moves memory of these nodes; with none named, of any node."""
         return not self._records.moving_on(nodes) if nodes else self._records.at_rest
 
-    def _start(self, target: str | None, choice: fit.Choice, cause: SwapCause) -> list[Effect]:
+    def _start(self, target: str | None, choice: fit.Choice, cause: SwapCause) -> list[moves.Effect]:
         records = self._records
         known = records.profiles.get(target) if target else None
         fingerprint = known.fingerprint if known else None
         former = self._offers.former.get(target or "") if cause is SwapCause.FALLBACK else None
-        moves = self._moves_memory(target, choice)
+        moves_memory = self._moves_memory(target, choice)
         if target is not None:
             if cause is SwapCause.REQUEST and self._offers.repairs(target) and not choice.leaving:
                 cause = SwapCause.REPAIR
             self._offers.begun(target)
         copies = target is not None and any(node != LOCAL for node in choice.nodes)
         stage = Stage.COPYING if copies else Stage.DRAINING
-        swap = PendingSwap(target, choice, cause, former or fingerprint, moves, stage, as_before=former is not None)
+        as_before = former is not None
+        swap = PendingSwap(target, choice, cause, former or fingerprint, moves_memory, stage, as_before=as_before)
         swap.interrupts = any(map(self._queue.is_used, choice.names))
         return [self.begin(swap)]
 
-    def begin(self, swap: PendingSwap) -> BeginSwap:
+    def begin(self, swap: PendingSwap) -> moves.BeginSwap:
         self._occupancy.begun(swap)
         self._records.swaps[swap.target] = swap
         reasons = {one.profile: one.reason for one in swap.choice.leaving}
         copies = swap.stage is Stage.COPYING
-        return BeginSwap(swap.target, swap.evict, swap.cause, reasons, swap.choice.nodes, copies, swap.as_before)
+        return moves.BeginSwap(swap.target, swap.evict, swap.cause, reasons, swap.choice.nodes, copies, swap.as_before)
 
-    def evict(self) -> list[Effect]:
-        effects: list[Effect] = []
+    def evict(self) -> list[moves.Effect]:
+        effects: list[moves.Effect] = []
         for target, swap in self._records.swaps.items():
             if swap.stage is Stage.DRAINING and not any(map(self._records.in_flight, swap.evict)):
                 swap.stage = Stage.GOING
-                effects.append(Evict(target, swap.evict))
+                effects.append(moves.Evict(target, swap.evict))
         return effects
 
 

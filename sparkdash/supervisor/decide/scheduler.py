@@ -22,40 +22,9 @@ from typing import Any
 from sparkdash.domain.node import LOCAL
 from sparkdash.domain.swap import SwapCause
 from sparkdash.errors import SparkdashError
-from sparkdash.supervisor.decide import fit, refusals
+from sparkdash.supervisor.decide import fit, moves, refusals
 from sparkdash.supervisor.decide.breaker import Breaker
 from sparkdash.supervisor.decide.decisions import Decisions
-from sparkdash.supervisor.decide.moves import (
-    STUCK,
-    Admitted,
-    Adopted,
-    Arrive,
-    Cancel,
-    CatalogRead,
-    Copied,
-    DrainOver,
-    Effect,
-    EngineDied,
-    EngineHeld,
-    EngineRecovered,
-    Evicted,
-    Hold,
-    Leave,
-    Move,
-    Patience,
-    PolicyRead,
-    Preload,
-    ProfileFacts,
-    Refuse,
-    Release,
-    Stop,
-    SwapCancelled,
-    SwapDone,
-    SwapFailed,
-    Tick,
-    Use,
-    WontStop,
-)
 from sparkdash.supervisor.decide.occupancy import DecisionFacts, Occupancy
 from sparkdash.supervisor.decide.queue import RequestQueue
 from sparkdash.supervisor.decide.records import USE, Offers, PendingSwap, Resident, SchedulerRecords, Stage, Ticket
@@ -65,7 +34,12 @@ class Scheduler:
     """Hand it moves; carry its effects out in their order."""
 
     def __init__(
-        self, profiles: Mapping[str, ProfileFacts], *, queue_limit: int, facts: DecisionFacts, patience: Patience
+        self,
+        profiles: Mapping[str, moves.ProfileFacts],
+        *,
+        queue_limit: int,
+        facts: DecisionFacts,
+        patience: moves.Patience,
     ) -> None:
         self.records = SchedulerRecords(dict(profiles))
         self.occupancy = Occupancy(self.records, facts)
@@ -75,7 +49,7 @@ class Scheduler:
         self._offers = Offers()
         self.decisions = Decisions(self.records, self.occupancy, self._queue, self._offers, self.breaker)
 
-    def handle(self, move: Move, now: float) -> list[Effect]:
+    def handle(self, move: moves.Move, now: float) -> list[moves.Effect]:
         """Take note of the move, which came at `now` (monotonic seconds); what must be done."""
         self._now = self._queue.now = self.decisions.now = now
         self.decisions.default.note(move, now)
@@ -87,7 +61,7 @@ class Scheduler:
             *self._queue.tell_places(),
         ]
 
-    def grant_at_once(self, move: Arrive, now: float) -> str | None:
+    def grant_at_once(self, move: moves.Arrive, now: float) -> str | None:
         """Grant a request where that changes only the table of leases; return its profile. None: `handle` must look."""
         name = move.profile or self.occupancy.auto(move.task, move.client)
         if name is None or self._time_has_come(now) or not self._queue.grant_at_once(move, name, now):
@@ -127,17 +101,17 @@ class Scheduler:
         """Whether requests for a server that sparkdash does not start are refused until it answers again."""
         return not self.records.managed(profile) and self.breaker.refusal(profile, now) is not None
 
-    def hold(self, target: str, now: float) -> Hold | None:
+    def hold(self, target: str, now: float) -> moves.Hold | None:
         """Return which engines in use a request for the profile would have to wait for now."""
         self._queue.now = now
         return self._queue.hold(Ticket("", target, since=now), self.choice(target, now, person=False))
 
     # What came in, one method a move.
 
-    def _take(self, move: Move) -> list[Effect]:
+    def _take(self, move: moves.Move) -> list[moves.Effect]:
         return _HANDLERS[type(move)](self, move) or []
 
-    def _adopted(self, move: Adopted) -> list[Effect]:
+    def _adopted(self, move: moves.Adopted) -> list[moves.Effect]:
         if move.ready:
             self._came_up(move.profile, move.fingerprint, move.nodes)
             return []
@@ -145,18 +119,18 @@ class Scheduler:
         swap = PendingSwap(move.profile, choice, SwapCause.ADOPT, move.fingerprint, stage=Stage.LOADING)
         return [self.decisions.begin(swap)]
 
-    def _reached(self, move: Copied | Admitted) -> None:
+    def _reached(self, move: moves.Copied | moves.Admitted) -> None:
         if (swap := self.records.coming(move.target)) is None:
             return
-        if isinstance(move, Admitted):
+        if isinstance(move, moves.Admitted):
             swap.stage, swap.loads_since = Stage.LOADING, self._now
         else:
             swap.stage = Stage.DRAINING
 
-    def _arrive(self, move: Arrive) -> list[Effect]:
+    def _arrive(self, move: moves.Arrive) -> list[moves.Effect]:
         profile = move.profile or self.occupancy.auto(move.task, move.client)
         if profile is None:
-            return [Refuse(move.id, refusals.no_engine(move.task if self._anything_runs else None))]
+            return [moves.Refuse(move.id, refusals.no_engine(move.task if self._anything_runs else None))]
         self._queue.arrived(profile)
         known = self.records.profiles.get(profile)
         ticket = Ticket(
@@ -170,7 +144,7 @@ class Scheduler:
             autocomplete=move.autocomplete or (known is not None and known.autocomplete),
         )
         if error := self._barred(profile) or self._queue.too_many(ticket):
-            return [Refuse(move.id, error)]
+            return [moves.Refuse(move.id, error)]
         self.records.queue[move.id] = ticket
         return []
 
@@ -186,18 +160,18 @@ class Scheduler:
         managed = self.records.managed(profile)
         return self._queue.cannot_come(profile, choice) or self.breaker.refusal(profile, self._now, managed=managed)
 
-    def _catalog(self, move: CatalogRead) -> list[Effect]:
+    def _catalog(self, move: moves.CatalogRead) -> list[moves.Effect]:
         profiles = move.profiles
         self.records.profiles = dict(profiles)
         self.breaker.read({name: known.fingerprint for name, known in profiles.items()})
-        effects: list[Effect] = []
+        effects: list[moves.Effect] = []
         for ticket in list(self.records.queue.values()):
             error = refusals.unstartable(ticket.profile, profiles.get(ticket.profile))
             if error and not (self.records.runs(ticket.profile) or self.records.awaits_repair(ticket.profile)):
                 effects += self._queue.refuse([ticket], error)
         return effects
 
-    def _drain_over(self, move: DrainOver) -> list[Effect]:
+    def _drain_over(self, move: moves.DrainOver) -> list[moves.Effect]:
         swap = self.records.swaps.get(move.target)
         if swap is None or swap.stage is not Stage.DRAINING:
             return []
@@ -211,12 +185,12 @@ class Scheduler:
             self.occupancy.ended(swap, came=came)
         return swap
 
-    def _cancelled(self, move: SwapCancelled) -> None:
+    def _cancelled(self, move: moves.SwapCancelled) -> None:
         swap = self._end_swap(move.target, came=False)
         if swap is not None and swap.target is not None and swap.given_up:
             self._offers.failed(swap.target, self.records.profiles.get(swap.target))
 
-    def _done(self, move: SwapDone) -> list[Effect]:
+    def _done(self, move: moves.SwapDone) -> list[moves.Effect]:
         swap = self._end_swap(move.target, came=True)
         if swap is None or swap.target is None:
             return []
@@ -225,7 +199,7 @@ class Scheduler:
         self._offers.succeeded(swap.target)
         return self._queue.grant([t for t in self.records.queue.values() if t.profile == swap.target])
 
-    def _failed(self, move: SwapFailed) -> list[Effect]:
+    def _failed(self, move: moves.SwapFailed) -> list[moves.Effect]:
         error, swap = move.error, self._end_swap(move.target, came=False)
         if swap is None or swap.target is None:
             return []
@@ -239,7 +213,7 @@ class Scheduler:
 
     # Orders of people.
 
-    def _use(self, move: Use) -> list[Effect]:
+    def _use(self, move: moves.Use) -> list[moves.Effect]:
         if refusals.unstartable(move.profile, self.records.profiles.get(move.profile)):
             return []
         self.breaker.tried_again(move.profile)
@@ -247,7 +221,7 @@ class Scheduler:
         self.records.queue[USE] = Ticket(USE, move.profile, move.cause, since=self._now)
         return self._supersede(move.profile)
 
-    def _supersede(self, wanted: str) -> list[Effect]:
+    def _supersede(self, wanted: str) -> list[moves.Effect]:
         """Cancel loads that no request waits for in favour of a person's choice, unless both can load at once."""
         records, choice = self.records, self.occupancy.choice(wanted, self._now, person=True)
         if not records.managed(wanted) or self.occupancy.beside(wanted, choice):
@@ -257,7 +231,7 @@ class Scheduler:
             [name for name in records.swaps if name in moving and not records.waiting_for(name)]
         )
 
-    def _stop(self, move: Stop) -> list[Effect]:
+    def _stop(self, move: moves.Stop) -> list[moves.Effect]:
         records, profile = self.records, move.profile
         records.stops |= {name for name in records.residents if profile in (None, name)}
         self._offers.stopped(profile)
@@ -269,8 +243,8 @@ class Scheduler:
         copying = self.decisions.copying_on(records.stops)
         return [*self.decisions.cancel_swaps(dict.fromkeys([*coming, *copying])), *refused]
 
-    def _cancel(self, _move: Cancel) -> list[Effect]:
-        effects: list[Effect] = []
+    def _cancel(self, _move: moves.Cancel) -> list[moves.Effect]:
+        effects: list[moves.Effect] = []
         for target, swap in list(self.records.swaps.items()):
             if swap.stage is not Stage.CANCELLING:
                 waiting = [t for t in self.records.queue.values() if t.profile == target]
@@ -290,7 +264,7 @@ class Scheduler:
         self.records.ran_on[profile] = nodes
         self.breaker.came_up(profile)
 
-    def _died(self, move: EngineDied) -> list[Effect]:
+    def _died(self, move: moves.EngineDied) -> list[moves.Effect]:
         """Cut the engine's leases; refuse its waiting requests if it may not start now; restart a stuck one."""
         name, unwanted = move.profile, move.profile in self.records.leaving()
         resident = self.records.residents.pop(name, None)
@@ -303,11 +277,11 @@ class Scheduler:
             return (
                 effects if self.records.coming(name) else [*effects, *self.decisions.refuse_requests_for(name, refusal)]
             )
-        if move.error.code == STUCK and not unwanted:
+        if move.error.code == moves.STUCK and not unwanted:
             self._offers.repair(name)
         return effects
 
-    def _held(self, move: EngineHeld) -> list[Effect]:
+    def _held(self, move: moves.EngineHeld) -> list[moves.Effect]:
         """Have the stuck engine serve nobody until it recovers or is replaced. Its drain is over."""
         resident = self.records.residents.get(move.profile)
         if resident is None:
@@ -315,15 +289,15 @@ class Scheduler:
         resident.stuck = True
         return self._cut(move.profile, move.error)
 
-    def _recovered(self, move: EngineRecovered) -> None:
+    def _recovered(self, move: moves.EngineRecovered) -> None:
         if resident := self.records.residents.get(move.profile):
             resident.stuck = False
 
-    def _wont_stop(self, move: WontStop) -> None:
+    def _wont_stop(self, move: moves.WontStop) -> None:
         if resident := self.records.residents.get(move.profile):
             resident.ready = False
 
-    def _evicted(self, move: Evicted) -> None:
+    def _evicted(self, move: moves.Evicted) -> None:
         """Remove an evicted engine; it may fall back if the swap that evicted it fails."""
         records, profile = self.records, move.profile
         resident = records.residents.pop(profile, None)
@@ -332,34 +306,34 @@ class Scheduler:
         if resident and resident.ready and cause is not None:
             self._offers.evicted(profile, cause, resident)
 
-    def _cut(self, profile: str, error: SparkdashError) -> list[Effect]:
+    def _cut(self, profile: str, error: SparkdashError) -> list[moves.Effect]:
         """Cut the engine's leases; for good where a person stops it, as a returning request would start it again."""
         stop = self.records.swaps.get(None)
         is_stopped = profile in self.records.stops or (stop is not None and profile in stop.evict)
         return self._queue.cut([profile], refusals.cut_short(error) if is_stopped else error)
 
 
-_HANDLERS: dict[type[Move], Callable[[Scheduler, Any], list[Effect] | None]] = {
-    Adopted: Scheduler._adopted,
-    Admitted: Scheduler._reached,
-    Arrive: Scheduler._arrive,
-    Cancel: Scheduler._cancel,
-    CatalogRead: Scheduler._catalog,
-    Copied: Scheduler._reached,
-    DrainOver: Scheduler._drain_over,
-    EngineDied: Scheduler._died,
-    EngineHeld: Scheduler._held,
-    EngineRecovered: Scheduler._recovered,
-    Evicted: Scheduler._evicted,
-    Leave: lambda scheduler, move: scheduler._queue.leave(move.id),
-    PolicyRead: lambda scheduler, move: scheduler._queue.apply_policy(move.patience, move.queue_limit),
-    Preload: lambda scheduler, move: scheduler._offers.preload(move.profiles, move.cause),
-    Release: lambda scheduler, move: scheduler.breaker.release(move.profile),
-    Stop: Scheduler._stop,
-    SwapCancelled: Scheduler._cancelled,
-    SwapDone: Scheduler._done,
-    SwapFailed: Scheduler._failed,
-    Tick: lambda _scheduler, _move: None,
-    Use: Scheduler._use,
-    WontStop: Scheduler._wont_stop,
+_HANDLERS: dict[type[moves.Move], Callable[[Scheduler, Any], list[moves.Effect] | None]] = {
+    moves.Adopted: Scheduler._adopted,
+    moves.Admitted: Scheduler._reached,
+    moves.Arrive: Scheduler._arrive,
+    moves.Cancel: Scheduler._cancel,
+    moves.CatalogRead: Scheduler._catalog,
+    moves.Copied: Scheduler._reached,
+    moves.DrainOver: Scheduler._drain_over,
+    moves.EngineDied: Scheduler._died,
+    moves.EngineHeld: Scheduler._held,
+    moves.EngineRecovered: Scheduler._recovered,
+    moves.Evicted: Scheduler._evicted,
+    moves.Leave: lambda scheduler, move: scheduler._queue.leave(move.id),
+    moves.PolicyRead: lambda scheduler, move: scheduler._queue.apply_policy(move.patience, move.queue_limit),
+    moves.Preload: lambda scheduler, move: scheduler._offers.preload(move.profiles, move.cause),
+    moves.Release: lambda scheduler, move: scheduler.breaker.release(move.profile),
+    moves.Stop: Scheduler._stop,
+    moves.SwapCancelled: Scheduler._cancelled,
+    moves.SwapDone: Scheduler._done,
+    moves.SwapFailed: Scheduler._failed,
+    moves.Tick: lambda _scheduler, _move: None,
+    moves.Use: Scheduler._use,
+    moves.WontStop: Scheduler._wont_stop,
 }

@@ -88,16 +88,12 @@ async def ensure_blocks(
     told(None, None)
     if contiguity.enough(seen.blocks, wanted, coming_bytes):
         return seen
+    available = tools.reader.memory().available
     if what == "refuse":
-        available = tools.reader.memory().available
         raise contiguity.refusal(target.name, seen.blocks, wanted, available, tried, as_root=COMPACTED in tried)
-    _warn(tools, target, seen, wanted)
-    return seen
-
-
-def _warn(tools: Tools, target: Profile, seen: Contiguity, wanted: BlockDemand) -> None:
-    text = contiguity.warning(target.name, seen.blocks, wanted, tools.reader.memory().available)
+    text = contiguity.warning(target.name, seen.blocks, wanted, available)
     tools.registry.notice(Level.WARNING, contiguity.CODE, text, target.name)
+    return seen
 
 
 async def _win(tools: Tools, target: Profile, lacking: int) -> AsyncIterator[str]:

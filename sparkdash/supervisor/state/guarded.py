@@ -22,7 +22,7 @@ from sparkdash.errors import AdmissionError, EngineError, SparkdashError
 from sparkdash.host.box import HostReader
 from sparkdash.host.memory.guard import KillTarget, MemoryGuard
 from sparkdash.host.memory.guard_decisions import GuardReport, Victim
-from sparkdash.host.memory.wedge_signs import Sign, Wedge
+from sparkdash.host.memory.wedge_signs import Sign
 from sparkdash.host.runtime import Runtime
 from sparkdash.settings import Settings
 from sparkdash.store import Store
@@ -62,25 +62,6 @@ def level_notice(report: GuardReport, floors: Floors, *, acts: bool) -> str:
     return f"No engine runs any more, and the memory guard rests; {gib(available)} are available."
 
 
-def guard_failure(report: GuardReport, profile: str, floors: Floors) -> EngineError:
-    return (
-        kill_failure(report, profile, floors) if report.wedge is None else wedge_failure(report, report.wedge, profile)
-    )
-
-
-def wedge_failure(report: GuardReport, wedge: Wedge, profile: str) -> EngineError:
-    return EngineError(
-        f"The memory guard stopped the load of {profile}: {wedge.evidence}, and boxes stood still for good after that. "
-        f"{gib(report.look.available)} were available{_blocks(report)}.{_missed(report)}",
-        code=LIVELOCK if wedge.sign is Sign.LIVELOCK else WEDGING,
-        hint=_FIXES[wedge.sign],
-    )
-
-
-def wedge_warning(wedge: Wedge) -> str:
-    return f"The box may stand still soon: {wedge.evidence}. `guard` is `warn`, so the load goes on."
-
-
 _FRAGMENTED = "Look at `sparkdash doctor contiguity`; a reboot fixes fragmented memory."
 _FIXES = {
     Sign.RECLAIM: _FRAGMENTED,
@@ -90,7 +71,15 @@ _FIXES = {
 }
 
 
-def kill_failure(report: GuardReport, profile: str, floors: Floors) -> EngineError:
+def guard_failure(report: GuardReport, profile: str, floors: Floors) -> EngineError:
+    if (wedge := report.wedge) is not None:
+        blocks = "" if report.blocks is None else f", and {report.blocks} free blocks of 32 MiB"
+        return EngineError(
+            f"The memory guard stopped the load of {profile}: {wedge.evidence}, and boxes stood still for good after "
+            f"that. {gib(report.look.available)} were available{blocks}.{_missed(report)}",
+            code=LIVELOCK if wedge.sign is Sign.LIVELOCK else WEDGING,
+            hint=_FIXES[wedge.sign],
+        )
     return EngineError(
         f"The memory guard killed {profile}: {gib(report.look.available)} were available{_pressed(report)}"
         f"{_falling(report, floors)}, and under {gib(floors.kill)} the whole box may stand still.{_missed(report)}",
@@ -108,10 +97,6 @@ def memory_low(profile: str, available: int, floors: Floors) -> AdmissionError:
         retry_after=RETRY_S,
         hint="Stop an engine or what else holds memory, or lower `guard_hold_gib` in config.toml.",
     )
-
-
-def _blocks(report: GuardReport) -> str:
-    return "" if report.blocks is None else f", and {report.blocks} free blocks of 32 MiB"
 
 
 def _missed(report: GuardReport) -> str:
@@ -227,16 +212,14 @@ class GuardedEngines:
             self._forget(container)
         self._keep_unadopted()
         ours = (self._victim(here[name], guarded) for name, guarded in self._guarded.items())
-        table = (*filter(None, ours), *self._unadopted_victims())
+        unadopted = (
+            Victim(profile=name, container=container.name, kill=target.kill, serves=False)
+            for name, (container, target) in self._unadopted.items()
+        )
+        table = (*filter(None, ours), *unadopted)
         if table != self._table and self._guard is not None:
             self._table = table
             self._guard.watch(table)
-
-    def _unadopted_victims(self) -> list[Victim]:
-        return [
-            Victim(profile=name, container=container.name, kill=target.kill, serves=False)
-            for name, (container, target) in self._unadopted.items()
-        ]
 
     def _keep_unadopted(self) -> None:
         there = self._registry.unadopted if self._guard else {}
@@ -250,7 +233,9 @@ class GuardedEngines:
 
     def _victim(self, engine: Engine, guarded: GuardedEngine) -> Victim | None:
         """Describe the engine and the cost of its end, once per state; None when it is gone or cannot be killed."""
-        if guarded.target is None or guarded.reason is not None or not _is_there(engine, guarded.target):
+        if guarded.target is None or guarded.reason is not None:
+            return None
+        if engine.state is EngineState.FAILED and not guarded.target.alive:  # one that would not stop is there
             return None
         if guarded.victim is None or guarded.state is not engine.state:
             guarded.state, guarded.victim = engine.state, self._weighed(engine, guarded.profile, guarded.target)
@@ -318,7 +303,8 @@ class GuardedEngines:
         elif report.killed is not None:
             self._heard_kill(report, report.killed, self._guard)
         elif report.wedge is not None:
-            self._notice(Level.WARNING, WEDGING, wedge_warning(report.wedge))
+            text = f"The box may stand still soon: {report.wedge.evidence}. `guard` is `warn`, so the load goes on."
+            self._notice(Level.WARNING, WEDGING, text)
         else:
             self._heard_level(report, self._guard)
 
@@ -380,11 +366,6 @@ class GuardedEngines:
         guarded = self._guarded.pop(container, None)
         if guarded is not None and guarded.target is not None:
             guarded.target.close()
-
-
-def _is_there(engine: Engine, target: KillTarget) -> bool:
-    """Whether the engine is there. A failed one is gone, unless it would not stop."""
-    return engine.state is not EngineState.FAILED or target.alive
 
 
 _SEVERITY = {Level.INFO: 20, Level.WARNING: 30, Level.ERROR: 40}

@@ -76,30 +76,24 @@ class SwapEta:
 
     def enter(self, phase: SwapPhase, now: float) -> None:
         self._phase = phase
-        self._go_on(
-            None if phase in (SwapPhase.COPY, SwapPhase.DRAIN) else START if phase is SwapPhase.LOAD else phase.value,
-            now,
-            None,
-        )
+        step = START if phase is SwapPhase.LOAD else phase.value
+        self._go_on(None if phase in (SwapPhase.COPY, SwapPhase.DRAIN) else step, now, None)
 
     def heard(self, progress: LoadProgress, now: float) -> None:
         """Note the log's progress. Lines of an engine that is being warmed up do not count."""
         if self._phase is not SwapPhase.LOAD:
             return
         complete = progress.fraction is not None and progress.fraction >= 1.0
-        self._heard_weights(progress)
-        name = f"{progress.stage} done" if complete else progress.stage
-        if name != self._plain():
-            self._go_on(name, now, None if complete else progress.fraction)
-        elif not complete and progress.fraction is not None:
-            self._heard_share(progress.fraction)
-
-    def _heard_weights(self, progress: LoadProgress) -> None:
         if progress.stage in AFTER_WEIGHTS:
             self._told = 1.0
         elif progress.stage == WEIGHTS and progress.fraction is not None:
             before, self._told = self._told or 0.0, max(self._told or 0.0, progress.fraction)
             self._told_step = max(self._told_step, self._told - before)
+        name = f"{progress.stage} done" if complete else progress.stage
+        if name != self._plain():
+            self._go_on(name, now, None if complete else progress.fraction)
+        elif not complete and progress.fraction is not None:
+            self._heard_share(progress.fraction)
 
     def _heard_share(self, share: float) -> None:
         self._first = share if self._first is None else self._first
@@ -250,21 +244,11 @@ class SwapRecord:
 
     def phase(self, phase: SwapPhase) -> None:
         if self.swap.phase is not phase:
-            times = self._times()
+            fresh = self.swap.replace(waits_for=None, until=None, progress=None, still_since=None, gives_up_at=None)
+            fresh = fresh.replace(phase=phase, phase_at=self._clock.now(), stage_s=self._times())
             self._phase_began = self._clock.monotonic()
             self._course.enter(phase, self._phase_began)
-            self._tell(
-                self.swap.replace(
-                    phase=phase,
-                    phase_at=self._clock.now(),
-                    stage_s=times,
-                    waits_for=None,
-                    until=None,
-                    progress=None,
-                    still_since=None,
-                    gives_up_at=None,
-                )
-            )
+            self._tell(fresh)
 
     def waits(self, what: str | None, until: float | None = None) -> None:
         """Set what the present phase waits for, and until when at most; Unix seconds."""
@@ -311,22 +295,16 @@ class SwapRecord:
     def end(
         self, outcome: SwapOutcome, failure: Failure | None, record: Callable[[Swap], object] | None = None
     ) -> Swap:
-        ended = self.swap.replace(
-            waits_for=None,
-            until=None,
-            eta_s=None,
-            eta_low_s=None,
-            eta_high_s=None,
-            eta_at=None,
-            still_since=None,
-            gives_up_at=None,
-            fraction=1.0 if outcome is SwapOutcome.DONE else self.swap.fraction,
+        swap, done = self.swap, outcome is SwapOutcome.DONE
+        ended = swap.replace(waits_for=None, until=None, still_since=None, gives_up_at=None, stage_s=self._times())
+        ended = ended.replace(eta_s=None, eta_low_s=None, eta_high_s=None, eta_at=None)
+        ended = ended.replace(
+            fraction=1.0 if done else swap.fraction,
             steps=self._course.steps(self._clock.monotonic()),
             ended_at=self._clock.now(),
             outcome=outcome,
             failure=failure,
-            start=self.swap.start if outcome is SwapOutcome.DONE else None,
-            stage_s=self._times(),
+            start=swap.start if done else None,
         )
         if record is not None:
             record(ended)

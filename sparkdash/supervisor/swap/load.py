@@ -26,18 +26,10 @@ from sparkdash.engines.generic.known_servers import described_server
 from sparkdash.engines.logs import detail
 from sparkdash.engines.start_stages import StartStages
 from sparkdash.errors import EngineError, HostError, SparkdashError, UpstreamError
-from sparkdash.host.kernel_lines import KernelKind
+from sparkdash.host.kernel_lines import KernelKind, advice
 from sparkdash.host.processes import proc
 from sparkdash.host.thread import in_thread
 from sparkdash.supervisor import engine_end
-from sparkdash.supervisor.engine_end import (
-    AGAIN_S,
-    TAIL,
-    crash_error,
-    gather_evidence,
-    lost_error,
-    wait_for_end,
-)
 from sparkdash.supervisor.memory.footprint import FootprintMeter, last_memory
 from sparkdash.supervisor.probe import PROBE_S, UNLISTED, health_fault, try_engine, unreachable
 from sparkdash.supervisor.state.registry import lines_of
@@ -154,7 +146,7 @@ class Loading:
         """Advice for the owner about the wrong health path; None until it is told."""
 
     async def __aenter__(self) -> Self:
-        self._end = asyncio.create_task(wait_for_end(self._tools, self._container))
+        self._end = asyncio.create_task(engine_end.wait_for_end(self._tools, self._container))
         self._log = asyncio.create_task(self._read_log())
         self._memory = asyncio.create_task(self._watch_memory())
         self._kernel = asyncio.create_task(self._watch_kernel())
@@ -270,7 +262,7 @@ class Loading:
                     async for line in lines:
                         tail = 0  # lines that were read once are not read again
                         self._on_line(line)
-            await self._tools.clock.sleep(AGAIN_S)
+            await self._tools.clock.sleep(engine_end.AGAIN_S)
 
     def _on_line(self, line: str) -> None:
         self._tools.logbook.add(self._profile.name, line)
@@ -356,11 +348,13 @@ class Loading:
         try:
             code = self._end.result()
         except HostError as lost:
-            return lost_error(self._tools, self._profile, lost, "did not start")
+            return engine_end.lost_error(self._tools, self._profile, lost, "did not start")
         if code is not None:
             self._log.cancel()  # the followed log may be behind or cut off; the container's is complete
             await self._tools.logbook.close(self._profile.name)
-        return await crash_error(self._tools, self._profile, self._container, code, "did not start", self._began_at)
+        return await engine_end.crash_error(
+            self._tools, self._profile, self._container, code, "did not start", self._began_at
+        )
 
     async def _stood_still(self, still_s: float) -> EngineError:
         """Describe a load that made no progress for so long; takes 20 s at most."""
@@ -385,11 +379,11 @@ class Loading:
             fingerprint=profile.fingerprint,
             started_at=self._began_at,
         )
-        taken = await gather_evidence(tools, request)
+        taken = await engine_end.gather_evidence(tools, request)
         return EngineError(
-            f"{why} {kernel.words}." if kernel else why,
+            f"{why} {engine_end.sentence(kernel)}." if kernel else why,
             code="no_progress",
-            hint=kernel.advice if kernel else hint,
+            hint=advice(kernel) if kernel else hint,
             log_tail=self._tail(),
             phase=SwapPhase.LOAD.value,
             evidence=taken.folder if taken else None,
@@ -407,4 +401,4 @@ class Loading:
 
     def _tail(self) -> tuple[str, ...]:
         # classify masks what looks like a token or a key
-        return self._adapter.classify(self._tools.logbook.tail(self._profile.name, TAIL), None).log_tail
+        return self._adapter.classify(self._tools.logbook.tail(self._profile.name, engine_end.TAIL), None).log_tail

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import structlog
@@ -26,6 +26,7 @@ from sparkdash.supervisor.decide import refusals
 from sparkdash.supervisor.decide.fit import must_be_free
 from sparkdash.supervisor.memory import large_blocks
 from sparkdash.supervisor.memory.footprint import on_node, read_memory
+from sparkdash.supervisor.memory.large_blocks import WaitReporter
 from sparkdash.supervisor.state.registry import EngineRegistry, HeldMemory, failure_of
 from sparkdash.supervisor.tools import Tools
 from sparkdash.units import MIB, duration, gib
@@ -33,11 +34,6 @@ from sparkdash.units import MIB, duration, gib
 LOG = structlog.get_logger("sparkdash.supervisor")
 MEASURE_S = 1.0
 """Limit of measuring what an engine holds: good to know, and no reason to keep a stop waiting."""
-
-
-async def begin_stop(tools: Tools, engine: Engine) -> HeldMemory | None:
-    tools.registry.move(engine.profile, EngineState.STOPPING)
-    return await measure_held_memory(tools, engine)
 
 
 async def stop_engine(tools: Tools, engine: Engine, held: HeldMemory | None) -> None:
@@ -145,10 +141,6 @@ BESIDE_S = 1.0
 AGAIN_S = 60.0
 
 
-WaitReporter = Callable[[str | None, float | None], None]
-"""Tells what is waited for, and until when at most; Unix seconds."""
-
-
 async def until_loads_leave_room(tools: Tools, target: Profile, node: str = LOCAL) -> None:
     """Wait until loads under way leave room for `target` (each with its peak and a margin). Raises HostError."""
     while others := tools.registry.loading(but=target.name, on=(node,)):
@@ -200,8 +192,10 @@ async def wait_for_memory(
         missing, now = debts.missing(seen[-1]), clock.monotonic()
         look += 1
         if look % TOLD_SAMPLES == 0:
-            told(_awaited(missing, node), until)
-        if _is_back(missing, seen) or (asked is not None and seen[-1] >= asked and not needs_calm):
+            told(f"{gib(missing)} of memory to come back{on_node(node)}" if missing else STEADIES, until)
+        # all of it is back: fewer samples do than where nobody measured it
+        is_back = missing == 0 and _steady(list(seen)[-BACK_SAMPLES:], BACK_SAMPLES, BACK_STEADY)
+        if is_back or (asked is not None and seen[-1] >= asked and not needs_calm):
             debts.settle()
             break
         enough = now - debts.at >= limit or _goes_without(missing, seen[-1], asked, waited_s=now - began)
@@ -209,15 +203,6 @@ async def wait_for_memory(
             return missing or 0
         await clock.sleep(sample_s)
     return 0
-
-
-def _is_back(missing: int | None, seen: Sequence[int]) -> bool:
-    """Whether all that was held is seen to be back, in fewer samples than where nobody measured it."""
-    return missing == 0 and _steady(list(seen)[-BACK_SAMPLES:], BACK_SAMPLES, BACK_STEADY)
-
-
-def _awaited(missing: int | None, node: str) -> str:
-    return f"{gib(missing)} of memory to come back{on_node(node)}" if missing else STEADIES
 
 
 def _goes_without(missing: int | None, available: int, asked: int | None, *, waited_s: float) -> bool:

@@ -24,10 +24,6 @@ from sparkdash.supervisor.tools import Tools
 BRING_UP = frozenset({SwapPhase.CREATE, SwapPhase.LOAD, SwapPhase.WARM})
 
 
-def _new_id() -> str:
-    return secrets.token_hex(4)
-
-
 def launch_family(profile: Profile) -> str:
     """Return the key of launches that load about alike: the engine and the target model."""
     target = profile.models.get("target")
@@ -48,14 +44,12 @@ class SwapTasks:
         tell: Callable[[Move], None],
         unwatch: Callable[[str], None],
         footprints: Footprints,
-        new_id: Callable[[], str] = _new_id,
     ) -> None:
         self._tools = tools
         self._store = tools.store
         self._tell = tell
         self._unwatch = unwatch
         self._footprints = footprints
-        self._new_id = new_id
         self._under_way: dict[str | None, Transition] = {}
         """Swaps by target; None is the swap that only stops."""
         self._group: asyncio.TaskGroup | None = None
@@ -81,7 +75,8 @@ class SwapTasks:
         scale = FootprintMeter(self._tools, target, effect.nodes) if target and managed and not self.resumes else None
         if target is not None and target.name in effect.evict:
             self.former[target.name] = registry.started[target.name]
-        resumes = self._resumed(target)
+        found, self.resumes = self.resumes, None
+        resumes = found if found and found.profile == target else None
         record = self._record(effect, target, first_phase(managed and resumes is None, evict))
         swap = Transition(
             self._tools,
@@ -97,23 +92,23 @@ class SwapTasks:
             drain_until=self._tools.clock.now() + self._tools.settings.drain_s,
         )
         if not swap.copies:
-            self._begin_drain(swap)
+            self._move_evicted(swap, EngineState.READY, EngineState.DRAINING)
         self._group = group
         swap.task = group.create_task(self._outcome(swap), name=f"swap to {effect.target}")
         swap.task.add_done_callback(lambda task: self._report_end(task, effect.target))
         self._under_way[effect.target] = swap
 
-    def _begin_drain(self, swap: Transition) -> None:
+    def _move_evicted(self, swap: Transition, before: EngineState, after: EngineState) -> None:
         engines = self._tools.registry.engines
         for name in (engine.profile for engine in swap.evict):
-            if name in engines and engines[name].state is EngineState.READY:
-                self._tools.registry.move(name, EngineState.DRAINING)
+            if name in engines and engines[name].state is before:
+                self._tools.registry.move(name, after)
 
     def copied(self, target: str) -> None:
         """Note that the engines that the swap to `target` evicts take no new requests from now on."""
         if swap := self._under_way.get(target):
             swap.copies = False
-            self._begin_drain(swap)
+            self._move_evicted(swap, EngineState.READY, EngineState.DRAINING)
 
     def _record(self, effect: BeginSwap, target: Profile | None, phase: SwapPhase) -> SwapRecord:
         now = self._tools.clock.now()
@@ -121,7 +116,7 @@ class SwapTasks:
         if effect.target is None and {self.stop_causes.pop(name, None) for name in effect.evict} == {SwapCause.BENCH}:
             cause, reasons = SwapCause.BENCH, dict.fromkeys(effect.evict, "a bench run stopped it")
         swap = Swap(
-            id=self._new_id(),
+            id=secrets.token_hex(4),
             target=effect.target,
             evict=effect.evict,
             nodes=effect.nodes,
@@ -133,10 +128,6 @@ class SwapTasks:
             expected_s=self.expected_s(target),
         )
         return self._tools.registry.begin(swap, self._course(target))
-
-    def _resumed(self, target: Profile | None) -> AdoptableEngine | None:
-        found, self.resumes = self.resumes, None
-        return found if found and found.profile == target else None
 
     def continues(self, container: str) -> bool:
         """Whether a swap continues the load of this container; the registry has it from the swap's first step on."""
@@ -172,24 +163,21 @@ class SwapTasks:
     def end(self, move: SwapDone | SwapFailed | SwapCancelled) -> Profile | None:
         """Write down how it ended; the profile that runs now, if one came up."""
         swap = self._under_way.pop(move.target)
-        self._mark_spared_ready(swap)
+        self._move_evicted(swap, EngineState.DRAINING, EngineState.READY)  # those that were spared
         self._keep_contiguity(swap, move)
         if isinstance(move, SwapDone):
             ended = self._close(swap, SwapOutcome.DONE, whole=swap.resumes is None)
             self._weigh(swap.scale, ended)
             return swap.target
         if isinstance(move, SwapCancelled):
-            self._drop_target(swap.target)
+            engine = self._tools.registry.engines.get(swap.target.name) if swap.target else None
+            # an engine that failed before this swap stays visible: it may still be there, as it would not stop
+            if engine is not None and engine.state not in (EngineState.READY, EngineState.FAILED):
+                self._tools.registry.drop(engine.profile)
             self._close(swap, SwapOutcome.CANCELLED)
         else:
             self._failed(swap, failure_of(move.error, swap.phase), move.error.text())
         return None
-
-    def _mark_spared_ready(self, swap: Transition) -> None:
-        engines = self._tools.registry.engines
-        for name in (engine.profile for engine in swap.evict):
-            if name in engines and engines[name].state is EngineState.DRAINING:
-                self._tools.registry.move(name, EngineState.READY)
 
     def _keep_contiguity(self, swap: Transition, move: SwapDone | SwapFailed | SwapCancelled) -> None:
         target, tools = swap.target, self._tools
@@ -199,6 +187,9 @@ class SwapTasks:
         after = tools.reader.contiguity() if tools.adapter(target).managed else None
         if after is None:
             return
+        outcome = LoadOutcome.DONE if isinstance(move, SwapDone) else LoadOutcome.FAILED
+        if isinstance(move, SwapFailed) and move.error.code == guarded.WEDGING:
+            outcome = LoadOutcome.WEDGING
         load = LoadContiguity(
             id=swap.record.swap.id,
             at=tools.clock.now(),
@@ -206,19 +197,14 @@ class SwapTasks:
             need_bytes=tools.needs(target).room_bytes,
             before=swap.before,
             after=after,
-            outcome=_load_outcome(move),
+            outcome=outcome,
         )
         self._store.record_contiguity(load)
 
-    def _drop_target(self, target: Profile | None) -> None:
-        engine = self._tools.registry.engines.get(target.name) if target else None
-        # an engine that failed before this swap stays visible: it may still be there, as it would not stop
-        if engine is not None and engine.state not in (EngineState.READY, EngineState.FAILED):
-            self._tools.registry.drop(engine.profile)
-
     def _failed(self, swap: Transition, failure: Failure, words: str) -> None:
         target = swap.target
-        if target and not self._serves(target.name):
+        engine = self._tools.registry.engines.get(target.name) if target else None
+        if target and (engine is None or engine.state is not EngineState.READY):
             self._tools.registry.fail(target, failure)
             if former := self.former.get(target.name):  # what may come back counts with the memory that it took
                 self._tools.registry.started[target.name] = former
@@ -254,10 +240,6 @@ class SwapTasks:
         if scale and engine and self._group:
             self._group.create_task(self._footprints.weigh(scale, ended.id, engine), name=f"weigh {engine.profile}")
 
-    def _serves(self, name: str) -> bool:
-        engine = self._tools.registry.engines.get(name)
-        return engine is not None and engine.state is EngineState.READY
-
     async def _outcome(self, swap: Transition) -> Move:
         target = swap.target.name if swap.target else None
         try:
@@ -272,9 +254,3 @@ class SwapTasks:
             self._tell(SwapCancelled(target))
         elif task.exception() is None:
             self._tell(task.result())
-
-
-def _load_outcome(move: SwapDone | SwapFailed | SwapCancelled) -> LoadOutcome:
-    if isinstance(move, SwapFailed) and move.error.code == guarded.WEDGING:
-        return LoadOutcome.WEDGING
-    return LoadOutcome.DONE if isinstance(move, SwapDone) else LoadOutcome.FAILED

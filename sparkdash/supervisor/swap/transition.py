@@ -217,10 +217,6 @@ PORT_TRIES = 3
 """Ports that a start tries, one after the other."""
 
 
-def _shares_cache(one: Profile, other: Profile) -> bool:
-    return (one.image, one.models.get("target")) == (other.image, other.models.get("target"))
-
-
 @dataclass(frozen=True, slots=True)
 class AdoptableEngine:
     """A container that may be adopted."""
@@ -355,8 +351,10 @@ class Transition:
         for engine in evict:
             self.unwatch(engine.profile)
         await asyncio.gather(*map(self._save_conversations, evict))
+        for engine in evict:
+            self.tools.registry.move(engine.profile, EngineState.STOPPING)
         # measured before the first engine gives memory back: the debts count from this figure
-        held = await asyncio.gather(*(stopping.begin_stop(self.tools, engine) for engine in evict))
+        held = await asyncio.gather(*(stopping.measure_held_memory(self.tools, engine) for engine in evict))
         self._stopping = [engine.profile for engine in evict if engine.container]
         self._stops_until = self.tools.clock.now() + max(
             (stopping.grace_s(self.tools, e.profile) for e in evict), default=0.0
@@ -434,7 +432,9 @@ class Transition:
         here = [mount.source for mount in spec.mounts if mount.target == CACHE_TARGET and self.nodes == (LOCAL,)]
         for kept in map(KeptCache, map(Path, here)):
             kept.note_start()
-            if not kept.was_empty and not any(_shares_cache(one, target) for one in shared):
+            if not kept.was_empty and not any(
+                (one.image, one.models.get("target")) == (target.image, target.models.get("target")) for one in shared
+            ):
                 return kept
         return None
 
