@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 
 import structlog
 
@@ -129,9 +128,10 @@ async def _composed(
 ) -> AsyncIterator[Daemon]:
     profiles = await reloading.current_catalog(parts, files)
     bus, settings = Bus(_first_snapshot(parts, listeners.url), time.time), parts.settings
+    database, most_bytes = paths.state_dir() / "sparkdash.db", int(settings.history.max_gib * GIB)
     async with (
         Upstream() as upstream,
-        Store.opened(_database(), bus.publish, _most_bytes(parts)) as store,
+        Store.opened(database, bus.publish, most_bytes) as store,
         TokenCounter(paths.runtime_dir(), settings.translator_idle_s, settings.hf_home.expanduser()) as counter,
         RequestTracer(lambda: bus.snapshot, bus.publish) as tracer,
     ):
@@ -144,7 +144,7 @@ async def _composed(
         daemon.supervisor = _supervisor(daemon, profiles)
         if daemon.others is not None:
             daemon.others.attach(daemon.supervisor, store.record_kill)
-        daemon.exporter = MetricsExporter(bus, lambda: daemon.collector.totals, _database(), _most_bytes(parts))
+        daemon.exporter = MetricsExporter(bus, lambda: daemon.collector.totals, database, most_bytes)
         deps = _gateway_deps(daemon, listeners, counter, tracer)
         daemon.collector = _collector(daemon, deps.meter.look)
         daemon.server = _server(deps, listeners)
@@ -215,14 +215,6 @@ def _server(deps: Deps, listeners: Listeners) -> listen.Server:
     limit = ConnectionLimit(listen.most_connections(), partial(publish_notice, deps.bus.publish))
     linger_s = listen.LINGER_S if listeners.outlives else 0.0
     return listen.Server(Gateway(deps).ready(), listeners.tls, linger_s=linger_s, limit=limit)
-
-
-def _most_bytes(parts: Parts) -> int:
-    return int(parts.settings.history.max_gib * GIB)
-
-
-def _database() -> Path:
-    return paths.state_dir() / "sparkdash.db"
 
 
 def _first_snapshot(parts: Parts, url: str) -> Snapshot:

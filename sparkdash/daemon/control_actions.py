@@ -33,9 +33,8 @@ LOG = structlog.get_logger("sparkdash")
 
 async def bench_runs(run: str | None, *, simulated: bool) -> bytes:
     """Return all measured runs, or the report of one, as JSON, made by a process of its own."""
-    await asyncio.to_thread(
-        import_module, "sparkdash.bench.processes"
-    )  # rarely needed, and the loop must not wait for it
+    # rarely needed, and the loop must not wait for it
+    await asyncio.to_thread(import_module, "sparkdash.bench.processes")
     from sparkdash.bench.processes import read_report_json
 
     return await read_report_json(run, simulated=simulated)
@@ -85,9 +84,8 @@ async def change_setting(daemon: Daemon, read: Callable[[], Settings], wish: Set
 
 async def run_doctor(daemon: Daemon, names: Sequence[str]) -> Diagnosis:
     """Run the doctor's checks on this box and the nodes; all of them without `names`."""
-    await asyncio.to_thread(
-        import_module, "sparkdash.doctor.nodes.examine"
-    )  # 30 ms, rarely needed, and the loop must not wait
+    # 30 ms, rarely needed, and the loop must not wait
+    await asyncio.to_thread(import_module, "sparkdash.doctor.nodes.examine")
     from sparkdash import doctor
     from sparkdash.doctor.check import DaemonSeen
     from sparkdash.doctor.nodes.examine import examine_all, with_node_names
@@ -103,13 +101,9 @@ async def run_doctor(daemon: Daemon, names: Sequence[str]) -> Diagnosis:
 
 async def memory_of_box(daemon: Daemon) -> MemoryAccount:
     """Account for all memory of the box by holder. Raises HostError."""
+    runtime, gpu = daemon.parts.runtime, daemon.parts.reader.gpu
     return await account_for_memory(
-        Sources(
-            runtime=daemon.parts.runtime,
-            gpu=daemon.parts.reader.gpu,
-            owner=paths.owner(),
-            engines=daemon.collector.pids,
-        )
+        Sources(runtime=runtime, gpu=gpu, owner=paths.owner(), engines=daemon.collector.pids)
     )
 
 

@@ -227,13 +227,8 @@ _FIX = "Raise the limit of open files: `LimitNOFILE=` of the service, or `ulimit
 
 def publish_notice(publish: Callable[[Notice], object], met: Crowding) -> None:
     """Publish a notice about the reached limit, and log it."""
-    LOG.warning(
-        "the limit of connections is met",
-        most=met.most,
-        closed_idle=met.closed,
-        refused=met.refused,
-        client=met.address,
-    )
+    counts = {"most": met.most, "closed_idle": met.closed, "refused": met.refused}
+    LOG.warning("the limit of connections is met", **counts, client=met.address)
     publish(Notice(level=Level.WARNING, code="connections_full", text=notice_text(met)))
 
 

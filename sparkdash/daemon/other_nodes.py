@@ -75,11 +75,7 @@ class OtherNodes:
         )
         self.watch.on_guarded = self.directory.set_guarded
         self._cluster = ClusterRuntime(
-            local,
-            self.directory,
-            owner=owner,
-            pending=self._pending,
-            silent_s=lambda: self._settings().node_silent_s,
+            local, self.directory, owner=owner, pending=self._pending, silent_s=lambda: self._settings().node_silent_s
         )
         self._engines: Callable[[], Mapping[str, Engine]] = dict
         self._cluster.watch_link = self._watch_link

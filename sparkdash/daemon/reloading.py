@@ -32,8 +32,12 @@ async def reload(daemon: Daemon) -> None:
 
 async def reread_settings(daemon: Daemon) -> None:
     async with daemon.reload_lock:
-        if daemon.rereading and (settings := await daemon.rereading.read(daemon.supervisor.settings)):
-            daemon.supervisor.replace_settings(settings)
+        await _read_settings(daemon)
+
+
+async def _read_settings(daemon: Daemon) -> None:
+    if daemon.rereading and (settings := await daemon.rereading.read(daemon.supervisor.settings)):
+        daemon.supervisor.replace_settings(settings)
 
 
 async def refresh(daemon: Daemon) -> None:
@@ -62,8 +66,7 @@ async def _edited(files: ProfileFiles) -> bool:
 
 
 async def _read(daemon: Daemon) -> None:
-    if daemon.rereading and (settings := await daemon.rereading.read(daemon.supervisor.settings)):
-        daemon.supervisor.replace_settings(settings)
+    await _read_settings(daemon)
     profiles = keep_last_good(daemon.supervisor.catalog, await current_catalog(daemon.parts, daemon.files))
     daemon.supervisor.replace_catalog(profiles)
     publish_profiles(daemon, profiles)
@@ -115,14 +118,9 @@ async def _pause(daemon: Daemon) -> None:
 def publish_profiles(daemon: Daemon, profiles: Catalog) -> None:
     """Publish the catalog's profiles and problems if they differ from the snapshot's."""
     supervisor, now = daemon.supervisor, daemon.bus.snapshot
+    sees, speed_ups = supervisor.sees, daemon.speed_ups
     listed = tuple(
-        catalog.summarize(
-            p,
-            registry.adapter_of(p),
-            supervisor.need(p),
-            sees=supervisor.sees(p),
-            speed_up=daemon.speed_ups.get(p.name),
-        )
+        catalog.summarize(p, registry.adapter_of(p), supervisor.need(p), sees=sees(p), speed_up=speed_ups.get(p.name))
         for p in profiles.profiles.values()
     )
     problems = tuple(str(problem) for problem in profiles.problems)

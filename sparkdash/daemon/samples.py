@@ -91,12 +91,8 @@ def restore_past(bus: Bus, store: Store) -> None:
     past = store.past
 
     def recall(snapshot: Snapshot) -> Snapshot:
-        return snapshot.replace(
-            recent=past.requests,
-            swaps=past.swaps,
-            figures=past.figures,
-            notices=(*snapshot.notices, *past.notices),
-        )
+        notices = (*snapshot.notices, *past.notices)
+        return snapshot.replace(recent=past.requests, swaps=past.swaps, figures=past.figures, notices=notices)
 
     bus.restore(recall)
 

@@ -37,10 +37,7 @@ class HostReader(Protocol):
     """Reader of the box's figures."""
 
     def memory(self) -> Memory:
-        """Read the kernel's memory figures (microseconds, no NVML, no subprocess).
-
-        `engines` is empty and `reserve` 0; callers fill them in.
-        """
+        """Read the kernel's memory figures (microseconds); callers fill in `engines` and `reserve`."""
         ...
 
     def contiguity(self) -> Contiguity | None:
@@ -176,9 +173,7 @@ class BoxReader:
         return contiguity.read_contiguity(self._proc)
 
     async def gpu(self) -> GpuReading:
-        """Read the GPU through NVML, and the board's power where it has a sensor; empty without NVML, or while it
-        hangs.
-        """
+        """Read the GPU through NVML, and the board's power where it has a sensor; empty while NVML hangs."""
         reading = await self._nvml.read()
         if reading.gpu is None or not self._board.find():
             return reading

@@ -151,11 +151,7 @@ async def run_command(
 async def command_output(
     argv: Sequence[str], *, deadline_s: float, limit: int, env: Mapping[str, str] | None = None
 ) -> str:
-    """Run a program and return both output streams, `limit` bytes at most; end its children with it.
-
-    Raises:
-        TimeoutError, OSError: as `run_command`.
-    """
+    """Run a program; return both output streams, `limit` bytes at most. Raises TimeoutError, OSError."""
     said = bytearray()
     async with asyncio.timeout(deadline_s), child_running(argv, stderr=STDOUT, env=env) as process:
         assert process.stdout is not None  # noqa: S101 - `child_running` makes this pipe
@@ -186,11 +182,7 @@ async def child_running(
     stderr: int | IO[bytes] = PIPE,
     env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Process]:
-    """Run a child for the length of the block; kill it at the end if it still runs.
-
-    Raises:
-        OSError: as `run_command`.
-    """
+    """Run a child for the length of the block; kill it at the end if it still runs. Raises OSError."""
     process = await begin_child(argv, stdin=stdin, stdout=stdout, stderr=stderr, env=env)
     try:
         yield process
@@ -201,10 +193,7 @@ async def child_running(
 async def begin_child(argv: Sequence[str], **how: Any) -> Process:
     """Start a child in a session of its own, so that Ctrl-C in the daemon's terminal does not end it.
 
-    `how` goes to `asyncio.create_subprocess_exec`. A cancelled caller leaves no child behind.
-
-    Raises:
-        OSError: as `run_command`.
+    `how` goes to `asyncio.create_subprocess_exec`. A cancelled caller leaves no child behind. Raises OSError.
     """
     making = asyncio.ensure_future(asyncio.create_subprocess_exec(*argv, start_new_session=True, **how))
     left: asyncio.CancelledError | None = None

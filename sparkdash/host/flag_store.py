@@ -45,10 +45,7 @@ class FlagStore:
         return self.last(containers.help_container(profile, asked.argv, containerised=containerised)) if asked else None
 
     def last(self, spec: ContainerSpec) -> KnownFlags | None:
-        """Return the last stored flags of the program of `spec`, without asking a runtime.
-
-        The image's name may mean another image by now.
-        """
+        """Return the last stored flags of the program of `spec`; the image's name may mean another image by now."""
         kept = self._kept(spec)
         if kept is None or (spec.image is None and kept.identity != identity(spec, None)):
             return None

@@ -135,11 +135,7 @@ _LOGIN = "log in with `hf auth login` or set HF_TOKEN"
 
 
 def hub_url() -> str | None:
-    """Return the hub's address by HF_ENDPOINT; None for the usual one.
-
-    Raises:
-        HostError: code `hub_url_invalid`.
-    """
+    """Return the hub's address by HF_ENDPOINT; None for the usual one. Raises HostError `hub_url_invalid`."""
     url = os.environ.get("HF_ENDPOINT") or None
     if url is not None and not (redaction.is_server(url) and url.isascii()):
         raise HostError(

@@ -11,15 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
-_CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE, _DELETE_SELF, _MOVE_SELF = (
-    0x8,
-    0x40,
-    0x80,
-    0x100,
-    0x200,
-    0x400,
-    0x800,
-)
+_CLOSE_WRITE, _MOVED_FROM, _MOVED_TO = 0x8, 0x40, 0x80
+_CREATE, _DELETE, _DELETE_SELF, _MOVE_SELF = 0x100, 0x200, 0x400, 0x800
 _CHANGES = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
 _EVENTS_BYTES = 65536
 
@@ -32,12 +25,9 @@ class Inotify:
         self._libc = libc
 
     def watch(self, folder: Path) -> bool:
-        """Watch this folder from now on; a repeated call is harmless.
+        """Watch this folder from now on; False if it is missing, or the kernel watches no more. May be repeated.
 
-        Return False if the folder is missing, or the kernel watches no more folders.
-
-        Blocks as long as the folder's file system does. Changes that another box makes on a network file system are not
-        reported.
+        Blocks as long as the folder's file system, which reports no changes that another box makes over the network.
         """
         added: int = self._libc.inotify_add_watch(self.descriptor, os.fsencode(folder), _CHANGES)
         return added >= 0

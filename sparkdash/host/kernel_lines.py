@@ -43,17 +43,7 @@ _KNOWN: dict[int, tuple[str, str]] = {
 _HARMLESS = frozenset({45, 63})
 
 
-def xid_meaning(number: int) -> str:
-    return _KNOWN[number][0] if number in _KNOWN else "not in our list"
-
-
-def xid_advice(number: int) -> str:
-    return _KNOWN[number][1] if number in _KNOWN else "NVIDIA's list of Xid errors explains it."
-
-
-def is_harmless_xid(number: int) -> bool:
-    return number in _HARMLESS
-
+_UNKNOWN = "not in our list", "NVIDIA's list of Xid errors explains it."
 
 TEXT_LIMIT = 400
 """Limit of a line in characters."""
@@ -98,7 +88,7 @@ class KernelLine:
     @property
     def is_harmless(self) -> bool:
         """Whether the line belongs to normal work, such as the clean-up after a kill."""
-        return self.xid is not None and is_harmless_xid(self.xid)
+        return self.xid in _HARMLESS
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,29 +168,17 @@ def _killed(line: KernelLine, found: re.Match[str]) -> KernelLine:
     return replace(line, pid=int(found[1]), process=found[2], bytes=sum(sizes) * KIB if sizes else None)
 
 
-def _oom(line: KernelLine, found: re.Match[str]) -> KernelLine:
-    return replace(line, pid=int(found[3]), process=found[2], cgroup=found[1])
-
-
-def _hung(line: KernelLine, found: re.Match[str]) -> KernelLine:
-    return replace(line, pid=int(found[2]), process=found[1])
-
-
-def _lockup(line: KernelLine, found: re.Match[str]) -> KernelLine:
+def _task(line: KernelLine, found: re.Match[str]) -> KernelLine:
     return replace(line, pid=int(found[2]) if found[2] else None, process=found[1] or None)
-
-
-def _page_allocation(line: KernelLine, found: re.Match[str]) -> KernelLine:
-    return replace(line, process=found[1], order=int(found[2]))
 
 
 _EVENTS: tuple[tuple[KernelKind, re.Pattern[str], Callable[[KernelLine, re.Match[str]], KernelLine] | None], ...] = (
     (KernelKind.XID, _XID, _xid),
     (KernelKind.OOM_KILL, _KILLED, _killed),
-    (KernelKind.OOM_KILL, _OOM, _oom),
-    (KernelKind.HUNG_TASK, _HUNG, _hung),
-    (KernelKind.HUNG_TASK, _LOCKUP, _lockup),
-    (KernelKind.PAGE_ALLOCATION, _ORDER, _page_allocation),
+    (KernelKind.OOM_KILL, _OOM, lambda line, hit: replace(line, pid=int(hit[3]), process=hit[2], cgroup=hit[1])),
+    (KernelKind.HUNG_TASK, _HUNG, _task),
+    (KernelKind.HUNG_TASK, _LOCKUP, _task),
+    (KernelKind.PAGE_ALLOCATION, _ORDER, lambda line, hit: replace(line, process=hit[1], order=int(hit[2]))),
     (KernelKind.DRIVER_MEMORY, _DRIVER_MEMORY, None),
     (KernelKind.DRIVER_FAULT, _DRIVER_FAULT, None),
     (KernelKind.HARDWARE, _HARDWARE, None),
@@ -228,7 +206,7 @@ _ADVICE = {
 
 def meaning(line: KernelLine) -> str:
     if line.xid is not None:
-        return f"the NVIDIA driver reported Xid {line.xid} ({xid_meaning(line.xid)})"
+        return f"the NVIDIA driver reported Xid {line.xid} ({_KNOWN.get(line.xid, _UNKNOWN)[0]})"
     if line.kind is KernelKind.OOM_KILL:
         held = f", which held {size(line.bytes)}" if line.bytes is not None else ""
         return f"the kernel killed {line.process} (pid {line.pid}{held}) for want of memory"
@@ -240,7 +218,7 @@ def meaning(line: KernelLine) -> str:
 
 
 def advice(line: KernelLine) -> str:
-    return xid_advice(line.xid) if line.xid is not None else _ADVICE[line.kind]
+    return _KNOWN.get(line.xid, _UNKNOWN)[1] if line.xid is not None else _ADVICE[line.kind]
 
 
 def is_of(line: KernelLine, pids: Collection[int], container: str | None = None) -> bool:
@@ -261,21 +239,12 @@ def explains(
     kills = [line for line in lines if line.kind is KernelKind.OOM_KILL]
     xids = [line for line in lines if line.xid is not None]
     ranked = (
-        *_own(kills, pids, container),
-        *_own(xids, pids, container),
+        *(line for line in (*kills, *xids) if is_of(line, pids, container)),
         *(line for line in xids if line.xid in _FOR_ALL),
-        *_since((*kills, *xids), near),
+        *(line for line in (*kills, *xids) if near is not None and line.at >= near),
         *(line for line in lines if line.kind is KernelKind.DRIVER_MEMORY),
     )
     return next(iter(ranked), None)
-
-
-def _own(lines: Iterable[KernelLine], pids: Collection[int], container: str | None) -> list[KernelLine]:
-    return [line for line in lines if is_of(line, pids, container)]
-
-
-def _since(lines: Iterable[KernelLine], near: float | None) -> list[KernelLine]:
-    return [] if near is None else [line for line in lines if line.at >= near]
 
 
 def holds_up(found: KernelFindings) -> KernelLine | None:
@@ -284,10 +253,7 @@ def holds_up(found: KernelFindings) -> KernelLine | None:
     A fault of the GPU comes first, then a task that hangs in the kernel, then memory that was refused.
     """
     lines = [line for line in reversed(found.lines) if not line.is_harmless]
-    for kinds in _HOLD_UP:
-        if chosen := next((line for line in lines if line.kind in kinds), None):
-            return chosen
-    return None
+    return next((line for kinds in _HOLD_UP for line in lines if line.kind in kinds), None)
 
 
 _HOLD_UP = (

@@ -90,7 +90,11 @@ def find_weights(ref: ModelRef, hf_home: Path, *, contained: bool = True) -> Pre
 def weight_files_of(ref: ModelRef, hf_home: Path) -> frozenset[Path]:
     """Files of weights of `ref` on this box, links followed; empty without any, or if they cannot be read."""
     try:
-        files = _files_in_cache(ref, hf_home) if ref.hf else _files_at(Path(ref.ref))
+        if ref.hf:
+            files = _files_in_cache(ref, hf_home)
+        else:
+            place = Path(ref.ref)
+            files = _files(place) if place.is_dir() else split_model_files(place)
         return frozenset(file.resolve() for file in files if is_weights(file.name))
     except OSError:
         return frozenset()
@@ -110,11 +114,6 @@ def _snapshot(repository: Path, revision: str | None) -> Path | None:
         commit = _read(repository / "refs" / commit, 1024).decode().strip()
     folder = repository / "snapshots" / commit
     return folder if commit and ".." not in commit and folder.is_dir() else None
-
-
-def _files_at(place: Path) -> list[Path]:
-    """Files of a folder, or a file with the other parts of its split model."""
-    return _files(place) if place.is_dir() else split_model_files(place)
 
 
 def split_model_files(file: Path) -> list[Path]:

@@ -34,7 +34,10 @@ def limit_log(path: Path) -> None:
         status = path.stat()
         if status.st_blocks * _SECTOR > LIMIT:
             end = (status.st_size - LIMIT // 2) // _ALIGN * _ALIGN
-            _free(path, end)
+            with path.open("rb+") as file:
+                libc = ctypes.CDLL(None, use_errno=True)
+                if libc.fallocate(file.fileno(), _PUNCH_KEEPING_SIZE, ctypes.c_long(0), ctypes.c_long(end)):
+                    file.truncate(0)
 
 
 def first_kept(descriptor: int, offset: int = 0) -> int:
@@ -48,13 +51,6 @@ def first_kept(descriptor: int, offset: int = 0) -> int:
         if error.errno == errno.ENXIO:
             return size
         return offset  # a file system without SEEK_DATA
-
-
-def _free(path: Path, end: int) -> None:
-    with path.open("rb+") as file:
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.fallocate(file.fileno(), _PUNCH_KEEPING_SIZE, ctypes.c_long(0), ctypes.c_long(end)):
-            file.truncate(0)
 
 
 def open_at(log: Path, tail: int | None) -> FileIO:

@@ -31,11 +31,7 @@ def lingers() -> bool | None:
 
 
 def systemctl(*words: str) -> str:
-    """Run `systemctl --user WORDS` and return its output.
-
-    Raises:
-        HostError: code `no_user_manager` without a systemd for this user, `systemctl_failed` with its words.
-    """
+    """Return the output of `systemctl --user WORDS`. Raises HostError: no_user_manager, systemctl_failed."""
     command = ["systemctl", "--user", *words]
     shown = " ".join(command)
     try:
@@ -68,18 +64,11 @@ def _no_manager(why: str) -> HostError:
 NAME = "sparkdash.service"
 MARK = "# Written by `sparkdash service install`"
 KEPT = (
-    "SPARKDASH_CONFIG_DIR",
-    "SPARKDASH_STATE_DIR",
-    "SPARKDASH_BENCH_DIR",
-    "SPARKDASH_RUNTIME_DIR",
-    "SPARKDASH_HOST",
-    "SPARKDASH_PORT",
-    "SPARKDASH_RUNTIME",
-    "CONTAINERS_CONF",
-    "DOCKER_HOST",
-    "XDG_CONFIG_HOME",
-    "XDG_STATE_HOME",
-    "XDG_CACHE_HOME",
+    *(
+        f"SPARKDASH_{name}"
+        for name in ("CONFIG_DIR", "STATE_DIR", "BENCH_DIR", "RUNTIME_DIR", "HOST", "PORT", "RUNTIME")
+    ),
+    *("CONTAINERS_CONF", "DOCKER_HOST", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"),
 )
 """Variables copied from the installing shell, as the user manager does not have them."""
 

@@ -70,11 +70,7 @@ class Sources:
 
 
 async def account_for_memory(sources: Sources) -> MemoryAccount:
-    """Account for the box's memory once.
-
-    Raises:
-        HostError: `no_meminfo`; `memory_unread` if /proc did not answer within TABLE_S.
-    """
+    """Account for the box's memory once. Raises HostError: `no_meminfo`; `memory_unread` after TABLE_S."""
     running = await _our_containers(sources)
     reading = await _gpu(sources)
     read = await _limited(lambda: _read(sources.proc), TABLE_S)

@@ -163,6 +163,11 @@ class MemoryFigures:
     gpu_whole: bool = True
     gpu_memory: GpuMemory = GpuMemory.NONE
 
+    @property
+    def is_told(self) -> bool:
+        """Whether the driver tells all processes' GPU memory."""
+        return self.gpu is not None and self.gpu_whole
+
 
 class Pools(NamedTuple):
     """MemTotal split by the kernel's own figures, each byte once."""
@@ -190,7 +195,7 @@ def divide_memory(seen: MemoryFigures) -> MemoryAccount:
         available=seen.meminfo.get("MemAvailable"),
         holdings=(*rows, Holding(kind=Holder.FREE, name="free", bytes=found.free)),
         gpu=seen.gpu_memory,
-        gpu_told=_is_told(seen),
+        gpu_told=seen.is_told,
         unreadable=seen.unreadable,
         mlocked_bytes=seen.meminfo.get("Mlocked"),
         swap_total=swap,
@@ -305,7 +310,10 @@ def _owners(
         members.setdefault(seen.owners[one.pid], []).append(one)
     told, listed = seen.gpu or {}, {one.pid for one in processes}
     rows = [_owned(owner, each, host.get(owner, 0), told, on_gpu) for owner, each in members.items()]
-    rows += [_strange_pid(pid, told[pid], on_gpu.get(pid, 0)) for pid in told if pid not in listed]
+    what = "the GPU driver names this process; it is hidden from this user or has ended"
+    for pid in [pid for pid in told if pid not in listed]:
+        size = on_gpu.get(pid, 0)
+        rows.append(Holding(kind=Holder.UNSEEN, name=f"pid {pid}", bytes=size, gpu_bytes=told[pid], what=what, pid=pid))
     yield from (row for row in rows if row.bytes or row.gpu_bytes)
 
 
@@ -333,19 +341,10 @@ def _owned(
     )
 
 
-def _strange_pid(pid: int, told: int, share: int) -> Holding:
-    what = "the GPU driver names this process; it is hidden from this user or has ended"
-    return Holding(kind=Holder.UNSEEN, name=f"pid {pid}", bytes=share, gpu_bytes=told, what=what, pid=pid)
-
-
-def _is_told(seen: MemoryFigures) -> bool:
-    return seen.gpu is not None and seen.gpu_whole
-
-
 def _unaccounted(seen: MemoryFigures, size: int) -> Holding:
     if seen.gpu_memory in (GpuMemory.UNIFIED, GpuMemory.SILENT):
         name = "GPU driver or kernel"
-        unnamed = "in no process that the GPU driver names" if _is_told(seen) else "NVML does not tell whose it is"
+        unnamed = "in no process that the GPU driver names" if seen.is_told else "NVML does not tell whose it is"
         what = f"owner unknown: {unnamed}, and in none of the kernel's figures"
     else:
         name, what = "not accounted", "in no process and in none of the kernel's figures: drivers' buffers"

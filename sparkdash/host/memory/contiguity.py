@@ -84,10 +84,7 @@ def total_counters(told: Mapping[str, int], names: Iterable[str]) -> int | None:
 
 
 def watermarks(zoneinfo: str, page_bytes: int) -> dict[str, int]:
-    """Parse /proc/zoneinfo into the effective watermarks of reclaim in bytes, over all zones: `min`, `low` and `high`.
-
-    Boosts are included; empty without watermarks.
-    """
+    """Parse /proc/zoneinfo into reclaim's watermarks in bytes, boosts included: `min`, `low` and `high`, if any."""
     sums: dict[str, int] = {}
     for line in zoneinfo.splitlines():
         words = line.split()

@@ -44,13 +44,7 @@ from sparkdash.units import KIB
 
 SCANNED = (b"\npgscan_kswapd ", b"\npgscan_direct ")
 RECLAIMED = (b"\npgsteal_kswapd ", b"\npgsteal_direct ")
-STALLS = (
-    b"\nallocstall ",
-    b"\nallocstall_normal ",
-    b"\nallocstall_movable ",
-    b"\nallocstall_dma32 ",
-    b"\nallocstall_dma ",
-)
+STALLS = tuple(b"\nallocstall%s " % zone for zone in (b"", b"_normal", b"_movable", b"_dma32", b"_dma"))
 
 
 class VitalsFiles:
@@ -366,20 +360,19 @@ class KillTarget:
     def kill(self) -> int:
         """Send SIGKILL to every process; return their number, 0 if none may be signalled. Never waits, never raises."""
         with self._lock:
-            return 0 if self._closed else self._kill()
+            if self._closed:
+                return 0
+            # listed before the kill, as the end of the leader orphans its children; the leader goes first, as it might
+            # end or start others when it loses them
+            others = self._others()
+            leader = _gone(partial(signal.pidfd_send_signal, self._fd, signal.SIGKILL))
+            return leader + sum(_gone(partial(os.kill, pid, signal.SIGKILL)) for pid in others)
 
     def close(self) -> None:
         with self._lock:
             if not self._closed:
                 self._closed = True
                 os.close(self._fd)
-
-    def _kill(self) -> int:
-        # listed before the kill, as the end of the leader orphans its children; the leader goes first, as it might end
-        # or start others when it loses them
-        others = self._others()
-        leader = _gone(partial(signal.pidfd_send_signal, self._fd, signal.SIGKILL))
-        return leader + sum(_gone(partial(os.kill, pid, signal.SIGKILL)) for pid in others)
 
     def _others(self) -> set[int]:
         """Other processes of the engine; empty if they cannot be listed for lack of descriptors."""

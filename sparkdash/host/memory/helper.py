@@ -11,8 +11,9 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sparkdash.errors import HostError
@@ -110,10 +111,6 @@ class HelperResult:
     """Reason of a failed run, in the program's own words; None after success."""
 
 
-async def _started(argv: Sequence[str]) -> CommandResult:
-    return await run_command(argv, deadline_s=LIMIT_S)
-
-
 class MemoryHelper:
     """Starter of the unit, for the life of the daemon. `start` runs a command line; only tests give another."""
 
@@ -121,11 +118,11 @@ class MemoryHelper:
         self,
         unit: Path = Path(UNIT),
         *,
-        start: Callable[[Sequence[str]], Awaitable[CommandResult]] = _started,
+        start: Callable[[Sequence[str]], Awaitable[CommandResult]] | None = None,
         uid: int | None = None,
     ) -> None:
         self._unit = unit
-        self._start = start
+        self._start = start or partial(run_command, deadline_s=LIMIT_S)
         self._argv = START if (os.getuid() if uid is None else uid) == 0 else ("sudo", "-n", *START)
         self._under_way: asyncio.Task[HelperResult] | None = None
 
@@ -162,9 +159,7 @@ INSTALL_S = 60.0
 def install(files: Sequence[HelperFile], root: Path = BOX, *, force: bool = False) -> list[str]:
     """Write the files below `root`, reload systemd's units if that is this box, and return the paths.
 
-    Raises:
-        HostError: needs_root, no_sudo, unit_not_ours (without `force`), rule_invalid, folder_unusable,
-        systemctl_failed.
+    Raises HostError: as `uninstall`, and no_sudo, rule_invalid.
     """
     _refuse(root)
     wants_sudo = any(file.path == RULE for file in files)
@@ -172,14 +167,7 @@ def install(files: Sequence[HelperFile], root: Path = BOX, *, force: bool = Fals
         raise HostError("The helper is started by sudo, which is not installed.", code="no_sudo", hint="Install sudo.")
     places = {_at(root, file.path): file for file in files}
     _refuse_foreign_files(list(places), force=force)
-    _replace_all(places, root)
-    _reload(root)
-    return [file.path for file in files]
-
-
-def _replace_all(places: Mapping[Path, HelperFile], root: Path) -> None:
-    """Write every file under a new name first, so that a failure leaves all old ones."""
-    try:
+    try:  # every file under a new name first, so that a failure leaves all old ones
         for place, file in places.items():
             _write(_fresh(place), file)
         for place in places:
@@ -189,13 +177,14 @@ def _replace_all(places: Mapping[Path, HelperFile], root: Path) -> None:
     finally:
         for place in places:
             _fresh(place).unlink(missing_ok=True)
+    _reload(root)
+    return [file.path for file in files]
 
 
 def uninstall(root: Path = BOX, *, force: bool = False) -> list[str]:
     """Remove both files below `root`, the rule first, and return their paths.
 
-    Raises:
-        HostError: needs_root, unit_not_ours (without `force`), folder_unusable, systemctl_failed.
+    Raises HostError: needs_root, unit_not_ours (without `force`), folder_unusable, systemctl_failed.
     """
     _refuse(root)
     there = [path for path in (RULE, UNIT) if _at(root, path).exists()]
@@ -252,9 +241,8 @@ def _write(fresh: Path, file: HelperFile) -> None:
 def _check_rule(file: Path) -> None:
     if (visudo := shutil.which("visudo")) is None:
         return
-    done = subprocess.run(
-        [visudo, "-c", "-f", str(file)], capture_output=True, text=True, timeout=INSTALL_S, check=False
-    )
+    command = [visudo, "-c", "-f", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S, check=False)
     if done.returncode:
         raise HostError(
             f"visudo refuses the rule: {(done.stderr or done.stdout).strip()}", code="rule_invalid", hint="Report this."
@@ -262,9 +250,7 @@ def _check_rule(file: Path) -> None:
 
 
 def _reload(root: Path) -> None:
-    if (
-        root != BOX or not Path("/run/systemd/system").is_dir()
-    ):  # no systemd runs here: it reads the unit when it begins
+    if root != BOX or not Path("/run/systemd/system").is_dir():  # a systemd that begins later reads the unit then
         return
     for words in (("daemon-reload",), ("reset-failed", NAME)):
         try:

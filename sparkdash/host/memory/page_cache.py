@@ -37,11 +37,7 @@ class ForgottenFiles:
 
 
 def forget(file: Path) -> int:
-    """Advise the kernel to drop the pages of `file` (posix_fadvise(2), POSIX_FADV_DONTNEED); return its size.
-
-    Raises:
-        OSError: the file cannot be read, or its file system takes no advice.
-    """
+    """Drop the cached pages of `file` (POSIX_FADV_DONTNEED); return its size. Raises OSError."""
     opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -64,9 +60,7 @@ def forget_files(files: Iterable[Path], limit_s: float, advise: Callable[[Path],
 
 
 def cached_bytes(descriptor: int) -> int | None:
-    """Return the cached bytes of an open file; None before kernel 6.5, or where this user neither owns nor may write
-    the file.
-    """
+    """Return an open file's cached bytes; None before kernel 6.5, or if this user neither owns nor may write it."""
     asked, told = (ctypes.c_uint64 * 2)(0, 0), (ctypes.c_uint64 * 5)()
     if _LIBC.syscall(_CACHESTAT, descriptor, ctypes.byref(asked), ctypes.byref(told), 0) != 0:
         return None
@@ -88,7 +82,10 @@ def forget_up_to(files: Iterable[Path], wanted: int, limit_s: float) -> int | No
                 before = cached_bytes(opened)
                 if before == 0:
                     continue
-                _in_pieces(opened, until)
+                for start in range(0, os.fstat(opened).st_size, PIECE):
+                    if time.monotonic() >= until:
+                        break
+                    os.posix_fadvise(opened, start, PIECE, os.POSIX_FADV_DONTNEED)
                 after = cached_bytes(opened)
             finally:
                 os.close(opened)
@@ -102,8 +99,7 @@ def forget_up_to(files: Iterable[Path], wanted: int, limit_s: float) -> int | No
 def forget_range(descriptor: int, start: int, end: int) -> int | None:
     """Drop the pages between two offsets of an open file; return the freed bytes, None if they cannot be counted.
 
-    Raises:
-        OSError: the file system takes no advice.
+    Raises OSError: the file system takes no advice.
     """
     before = cached_bytes(descriptor)
     if before == 0:
@@ -113,22 +109,13 @@ def forget_range(descriptor: int, start: int, end: int) -> int | None:
     return None if before is None or after is None else max(0, before - after)
 
 
-def _in_pieces(descriptor: int, until: float) -> None:
-    for start in range(0, os.fstat(descriptor).st_size, PIECE):
-        if time.monotonic() >= until:
-            return
-        os.posix_fadvise(descriptor, start, PIECE, os.POSIX_FADV_DONTNEED)
-
-
 WINDOW = 64 << 20
 """Bytes that may stay cached behind the current offset."""
 _PIECE = 1 << 20
 
 
 def read_uncached(file: Path, start: int = 0) -> Iterator[memoryview]:
-    """Read `file` from `start` in pieces of 1 MiB, each valid until the next, and drop pages once read; mapped ones
-    stay.
-    """
+    """Read `file` in pieces of 1 MiB, each valid until the next, and drop pages once read; mapped ones stay."""
     buffer, at, told = memoryview(bytearray(_PIECE)), start, start
     with file.open("rb", buffering=0) as opened:
         opened.seek(start)

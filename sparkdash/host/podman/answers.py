@@ -223,26 +223,15 @@ def failed(program: str, verb: str, complaint: str, code: int = 0) -> HostError:
     if unreachable(complaint):
         return runtime_missing(program, last_words(complaint))
     words = last_words(complaint)
-    if (name := _signal(code)) and (code < 0 or not words):
-        return was_killed(program, verb, name)
+    # an exit code tells of a signal: negative from the kernel, 128 and more through a shell or ssh
+    if (name := _SIGNALS.get(-code if code < 0 else code - 128)) and (code < 0 or not words):
+        look = "`sparkdash doctor memory` and `journalctl -k` say whether the box was short of memory. Then try again."
+        return HostError(f"`{program} {verb}` was ended by {name}.", code="runtime_killed", hint=look)
     hint = "`sparkdash doctor podman` says why, and what fixes it." if _ROOTLESS.search(words) else None
     return HostError(f"`{program} {verb}` failed: {words or 'it said nothing'}.", code="runtime_failed", hint=hint)
 
 
 _SIGNALS = {2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-
-
-def _signal(code: int) -> str | None:
-    """Name of the signal that an exit code tells of: negative from the kernel, 128 and more through a shell or ssh."""
-    return _SIGNALS.get(-code if code < 0 else code - 128)
-
-
-def was_killed(program: str, verb: str, by: str) -> HostError:
-    return HostError(
-        f"`{program} {verb}` was ended by {by}.",
-        code="runtime_killed",
-        hint="`sparkdash doctor memory` and `journalctl -k` say whether the box was short of memory. Then try again.",
-    )
 
 
 def name_taken(program: str, name: str) -> HostError:

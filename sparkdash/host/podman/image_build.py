@@ -40,6 +40,7 @@ LEAST_DISK = 2 * GIB
 """Free disk below which no build begins, whatever the profile says."""
 TAIL = 40
 """Lines that a failure shows."""
+UNFINISHED = "running.json"
 HASHED_BYTES = 16 << 20
 """Largest file beside a profile whose content is compared; of larger ones the size is."""
 
@@ -117,11 +118,7 @@ class BuiltImage:
 
 
 def build_job(profile: Profile, profiles: Mapping[str, Profile], program: str = PODMAN) -> BuildJob:
-    """Return the build of a profile's image by that program.
-
-    Raises:
-        AdmissionError: nothing_to_build, build_unavailable, runtime_cannot_build.
-    """
+    """Return the build. Raises AdmissionError: nothing_to_build, build_unavailable, runtime_cannot_build."""
     build = profile.build
     if profile.image is None or build is None:
         raise AdmissionError(
@@ -180,6 +177,7 @@ def build_command(job: BuildJob) -> list[str]:
     # docker looks for a Dockerfile alone
     file = build.containerfile or ("Containerfile" if (beside / "Containerfile").is_file() and not build.repo else None)
     labels = build_labels(build, profile=job.profile, digest=job.digest, version=__version__)
+    address = f"{(build.repo or '').removesuffix('/').removesuffix('.git')}.git"
     return [
         job.program, "build", "--force-rm",
         # podman's own format drops HEALTHCHECK, SHELL and STOPSIGNAL
@@ -191,14 +189,8 @@ def build_command(job: BuildJob) -> list[str]:
         *(["--from", build.base] if build.base else []),
         *(word for key, value in build.args.items() for word in ("--build-arg", f"{key}={value}")),
         *(word for key, value in labels.items() for word in ("--label", f"{key}={value}")),
-        _repository(build) if build.repo else str(beside),
+        f"{address}#{build.commit}{f':{build.context}' if build.context else ''}" if build.repo else str(beside),
     ]  # fmt: skip
-
-
-def _repository(build: ImageBuild) -> str:
-    """Return the word for a folder of a repository: `https://host/repository.git#commit:folder`."""
-    address = f"{(build.repo or '').removesuffix('/').removesuffix('.git')}.git"
-    return f"{address}#{build.commit}{f':{build.context}' if build.context else ''}"
 
 
 _INFO = {PODMAN: "{{.Host.Arch}}\n{{.Store.GraphRoot}}", DOCKER: "{{.Architecture}}\n{{.DockerRootDir}}"}
@@ -252,9 +244,7 @@ async def _ask(program: str, *words: str) -> str | None:
 def check_room(job: BuildJob, box: Box) -> None:
     """Refuse a build for which disk or memory is too small. A resumed one has a part of its disk already.
 
-    Raises:
-        HostError: disk_full.
-        AdmissionError: memory_short.
+    Raises HostError disk_full, AdmissionError memory_short.
     """
     resumed = is_interrupted(job.image)
     needed = LEAST_DISK if resumed else max(LEAST_DISK, int((job.build.disk_gib or 0) * GIB))
@@ -285,7 +275,7 @@ async def build_image(job: BuildJob, box: Box) -> AsyncGenerator[BuildStep | Bui
     command, began = build_command(job), time.time()
     with _held(job.image):
         check_room(job, box)
-        unfinished, log = _unfinished(job.image), _folder(job.image) / "build.log"
+        unfinished, log = _folder(job.image) / UNFINISHED, _folder(job.image) / "build.log"
         unfinished.touch()
         async for step in _run(job, command, log):
             yield step
@@ -331,11 +321,9 @@ def _failed(job: BuildJob, reader: BuildReader, code: int, log: Path) -> EngineE
     step = reader.step
     at = f" at step {step.number}{f' of {step.of}' if step.of else ''}: {step.text}" if step.number else ""
     full = any("no space left on device" in line for line in reader.tail)
-    next_ = (
-        f"`{job.program} image prune` frees disk."
-        if full
-        else "A second `sparkdash build` continues after the last step."
-    )
+    next_ = "A second `sparkdash build` continues after the last step."
+    if full:
+        next_ = f"`{job.program} image prune` frees disk."
     return EngineError(
         f"The build of {step.image} failed{at}.",
         code="disk_full" if full else "build_failed",
@@ -412,13 +400,9 @@ def _folder(image: str) -> Path:
     return paths.state_dir() / "builds" / name.removeprefix("localhost-")
 
 
-def _unfinished(image: str) -> Path:
-    return _folder(image) / "running.json"
-
-
 def is_interrupted(image: str) -> bool:
     """Whether an earlier build did not finish: its layers are on the disk."""
-    return _unfinished(image).exists()
+    return (_folder(image) / UNFINISHED).exists()
 
 
 @contextmanager

@@ -145,9 +145,8 @@ class Podman:
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
         """Create and start a container; one of ours with the same name is replaced, another's is left alone.
 
-        Raises:
-            HostError: image_missing, no_gpu_device, mount_missing, command_missing, port_in_use, name_taken,
-                disk_full, or runtime_failed with the program's own words. Leaves no container behind.
+        Raises HostError: image_missing, no_gpu_device, mount_missing, command_missing, port_in_use, name_taken,
+        disk_full, or runtime_failed with the program's own words. Leaves no container behind.
         """
         self.command(spec)
         await self._host.make_mounts(spec)
@@ -161,18 +160,13 @@ class Podman:
         return await self._run(spec)
 
     async def stop(self, name: str, grace_s: float, before_removal: Awaitable[None] | None = None) -> Leftovers:
-        info = await self._last_seen(name)
-        stop = podman_host.ContainerStop(self._call, self._host, self.name, name, info)
+        if name not in self._known:
+            with suppress(HostError):  # a silent podman must not prevent a stop
+                await self._inspect([name])
+        stop = podman_host.ContainerStop(self._call, self._host, self.name, name, self._known.get(name))
         left = await podman_host.stop_container(stop, math.ceil(grace_s), before_removal)
         self._known.pop(name, None)
         return left
-
-    async def _last_seen(self, name: str) -> ContainerInfo | None:
-        """Return the container as last seen, best effort: a silent podman must not prevent a stop."""
-        if name not in self._known:
-            with suppress(HostError):
-                await self._inspect([name])
-        return self._known.get(name)
 
     async def inspect(self, name: str) -> ContainerInfo | None:
         found = await self._inspect([name])
@@ -276,7 +270,7 @@ class Podman:
             await (podman_host.remove_container(self._call, self.name, spec.name) if made else self._make_room(spec))
         except HostError:  # not reported: only the first reason can be fixed
             if own := spec.env.get(ENV_MARK):
-                await self._host.end(await self._host.members_of_engine(own))
+                await self._host.end(await self._host.processes("of", own))
 
     async def _just_started(self, spec: ContainerSpec, printed: str) -> ContainerInfo:
         id_ = answers.container_id(printed)

@@ -35,8 +35,7 @@ async def read_container_log(
 
     A missing container shows by a single line of complaint and an exit code, so no check comes first.
 
-    Raises:
-        HostError: no_such_container, or runtime_missing.
+    Raises HostError: no_such_container, or runtime_missing.
     """
     complaint, count = "", 0
     try:
@@ -105,11 +104,7 @@ class PodmanHost:
         if container is None:
             return {}
         mark = engine_mark(container.labels.get(LABEL_OWNER, ""), container.name)
-        return await self._processes("of", mark, container.id)
-
-    async def members_of_engine(self, mark: str) -> Births | None:
-        """Processes with this engine's mark; None if the scan took too long."""
-        return await self._processes("of", mark)
+        return await self.processes("of", mark, container.id)
 
     async def engines_of(self, owner: str) -> dict[str, Births]:
         """Living processes of every engine of this owner, by the engine's mark."""
@@ -131,10 +126,10 @@ class PodmanHost:
 
     async def settle_commands(self, program: str, owner: str) -> None:
         """Wait for podman commands of a killed daemon, and end a hanging `run`."""
-        words = (program, f"{LABEL_OWNER}={owner}", CONTAINER_PREFIX, str(SETTLE_S))
-        await self._ask("settle", *words)
+        await self._ask("settle", program, f"{LABEL_OWNER}={owner}", CONTAINER_PREFIX, str(SETTLE_S))
 
-    async def _processes(self, *order: str) -> Births | None:
+    async def processes(self, *order: str) -> Births | None:
+        """Ask for processes by an order of `leftovers`; None if the scan took too long."""
         try:
             return _births(await self._ask(*order, deadline_s=SCAN_S))
         except TimeoutError:

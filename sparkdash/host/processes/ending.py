@@ -32,11 +32,11 @@ def unkillable_error(name: str, pids: Collection[int], waited_s: float) -> HostE
     return HostError(text, code="unkillable", hint=HINT)
 
 
-async def scan_for_engine(mark: str, container: str | None) -> Births | None:
-    """Run `processes_of_engine` in a thread of its own, from the event loop; None if it took too long."""
+async def scan_for_engine(mark: str) -> Births | None:
+    """Find the processes with the mark of an engine, in a thread; None if that took too long."""
     with suppress(TimeoutError):
         async with asyncio.timeout(SCAN_S):
-            return await in_thread(lambda: leftovers.processes_of_engine(mark, container))
+            return await in_thread(lambda: leftovers.processes_of_engine(mark))
     return None
 
 

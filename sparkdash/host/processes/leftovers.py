@@ -177,10 +177,7 @@ def wait_for_all(processes: Mapping[int, str], limit_s: float) -> Births:
 
 
 def end(processes: Mapping[int, str]) -> dict[str, Any]:
-    """Send SIGKILL to those that still live, and wait for their end.
-
-    Returns the pids that `ended`, and the `stuck` ones with a description of each.
-    """
+    """Send SIGKILL to those that still live; return the pids that `ended`, and the `stuck` ones, each described."""
     here = still_living(processes)
     allowed = {pid: birth for pid, birth in here.items() if _send(pid, birth, signal.SIGKILL)}
     left = {**wait_for_all(allowed, KILLED_S), **{pid: here[pid] for pid in here.keys() - allowed.keys()}}

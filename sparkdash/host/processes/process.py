@@ -178,11 +178,7 @@ class Process:
             raise _no_program(spec, "No such file or directory")
 
     async def start(self, spec: ContainerSpec) -> ContainerInfo:
-        """Start a process in a session of its own; end it again if its record cannot be written.
-
-        Raises:
-            HostError: code `command_missing` (no such program), `disk_full`, `state_unwritable`.
-        """
+        """Start a process in a session of its own. Raises HostError: command_missing, disk_full, state_unwritable."""
         await self.stop(spec.name, grace_s=KILLED_S)
         self._records.prepare()
         record = self._spawn(spec)
@@ -230,7 +226,11 @@ class Process:
         return None if record is None else self._info(self._settled(record))
 
     async def containers(self, labels: Mapping[str, str]) -> list[ContainerInfo]:
-        return [self._info(self._settled(record)) for record in self._records.all() if _matches(record, labels)]
+        return [
+            self._info(self._settled(record))
+            for record in self._records.all()
+            if all(key in record.labels and value in ("", record.labels[key]) for key, value in labels.items())
+        ]
 
     async def logs(self, name: str, *, follow: bool, tail: int | None = None) -> AsyncIterator[str]:
         """Read lines of both streams. Raises HostError(code="no_such_container")."""
@@ -338,12 +338,8 @@ class Process:
 
 
 def _alive(record: ProcessRecord) -> bool:
-    return _lives(record.pid, record.birth)
-
-
-def _lives(pid: int, birth: str) -> bool:
-    found = proc.stat(pid)
-    return found is not None and not found.ended and f"{proc.boot()}:{found.ticks}" == birth
+    found = proc.stat(record.pid)
+    return found is not None and not found.ended and f"{proc.boot()}:{found.ticks}" == record.birth
 
 
 async def _ended(record: ProcessRecord, limit_s: float | None) -> bool:
@@ -351,7 +347,7 @@ async def _ended(record: ProcessRecord, limit_s: float | None) -> bool:
 
 
 async def _marked(record: ProcessRecord) -> leftovers.Births | None:
-    return await ending.scan_for_engine(engine_mark(record.labels.get(LABEL_OWNER, ""), record.name), None)
+    return await ending.scan_for_engine(engine_mark(record.labels.get(LABEL_OWNER, ""), record.name))
 
 
 def _reap(record: ProcessRecord) -> int | None:
@@ -370,10 +366,6 @@ def _reap(record: ProcessRecord) -> int | None:
 def _signal_group(leader: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, number)
-
-
-def _matches(record: ProcessRecord, labels: Mapping[str, str]) -> bool:
-    return all(key in record.labels and value in ("", record.labels[key]) for key, value in labels.items())
 
 
 def _no_program(spec: ContainerSpec, why: str) -> HostError:

@@ -179,10 +179,7 @@ class Loading:
             await self.while_it_lives(self._tools.clock.sleep(pause))
 
     async def warm(self) -> str | None:
-        """Have the engine do a small piece of its work, as some die at their first request; return its text, if any.
-
-        Raises EngineError.
-        """
+        """Have the engine work a little, as some die at their first request; return its text. Raises EngineError."""
         settings, limit = self._tools.settings, self._tools.settings.warm_s
         self._stages.alive(self._tools.clock.monotonic())
         if described_server(self._profile):  # Ollama and its like load the model for their first request
