@@ -141,6 +141,17 @@ def sum_presence(found: Iterable[Presence]) -> Presence | None:
     return Presence(", ".join(one.ref for one in each), here, sum(one.size for one in each), lacks or None, broken)
 
 
+def may_exist(path: Path) -> bool:
+    """Whether the path is there, or cannot be looked at."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def repository_folder(hf_home: Path, repo: str) -> Path:
     return hf_home / "hub" / f"models--{repo.replace('/', '--')}"
 

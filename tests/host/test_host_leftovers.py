@@ -176,7 +176,7 @@ async def test_an_orphan_is_ended(orphan: Callable[..., int], monkeypatch: pytes
     monkeypatch.setattr(ending, "SCAN_S", 60.0)
     monkeypatch.setattr(leftovers, "KILLED_S", 60.0)
     pid = orphan("us/ended")
-    found = await ending.scan_for_engine("us/ended", None)
+    found = await ending.scan_for_engine("us/ended")
     assert found is not None
     assert set(found) == {pid}
     left = await ending.end_processes(found)
@@ -197,7 +197,7 @@ async def test_a_look_that_is_late_is_told_and_what_another_found_is_ended(
     monkeypatch.setattr(leftovers, "processes_of_engine", hangs)
     monkeypatch.setattr(ending, "SCAN_S", 0.01)
     monkeypatch.setattr(leftovers, "KILLED_S", 60.0)
-    late = await ending.scan_for_engine("us/late", None)
+    late = await ending.scan_for_engine("us/late")
     held.set()
     left = await ending.end_processes(leftovers.births([pid]), late)
     assert (left.ended, left.stuck, left.unseen) == ((pid,), (), True)

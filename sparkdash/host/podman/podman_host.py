@@ -20,6 +20,7 @@ from sparkdash.domain.container import (
 )
 from sparkdash.errors import HostError
 from sparkdash.host.command import CommandResult, Commands, LocalPrograms, stdout_lines
+from sparkdash.host.local_weights import may_exist
 from sparkdash.host.podman import answers, argv
 from sparkdash.host.processes import ending, leftovers
 from sparkdash.host.processes.ending import SCAN_S
@@ -227,7 +228,7 @@ GPU_KIND = "nvidia.com/gpu"
 def lacking(program: str, spec: ContainerSpec) -> HostError | None:
     """Find a mounted folder or a CDI device that is certainly not on this box; podman tells at the start only."""
     for mount in spec.mounts:
-        if mount.read_only and mount.source.startswith("/") and not _may_exist(Path(mount.source)):
+        if mount.read_only and mount.source.startswith("/") and not may_exist(Path(mount.source)):
             return HostError(
                 f"{spec.name} mounts {mount.source}, which is not on this box.",
                 code="mount_missing",
@@ -242,17 +243,6 @@ def lacking(program: str, spec: ContainerSpec) -> HostError | None:
             hint=answers.NO_GPU_HINTS["podman"],
         )
     return None
-
-
-def _may_exist(path: Path) -> bool:
-    """Whether the path is there, or cannot be looked at."""
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _names_gpus(folder: Path) -> bool:

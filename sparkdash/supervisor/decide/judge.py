@@ -92,11 +92,8 @@ def describe_signals(look: EngineSignals, cores: float | None, still_s: float, e
         parts.append(_stopped(look, look.stopped))
     if look.in_kernel:
         parts.append(f"{look.in_kernel} of its processes in the kernel (state D)")
-    parts.append(
-        f"no token and no change of the KV cache for {duration(still_s)}"
-        if look.kv_used is not None
-        else f"nothing came for {duration(still_s)}"
-    )
+    still = "nothing came" if look.kv_used is None else "no token and no change of the KV cache"
+    parts.append(f"{still} for {duration(still_s)}")
     if look.asleep:
         parts.append("the engine is asleep")
     if excuse:
@@ -203,7 +200,9 @@ class LivenessJudge:
 
     def see(self, look: EngineSignals) -> LivenessVerdict | None:
         last, self._last = self._last, look
-        cores, limit, excuse = self._weigh(look, last)
+        cores = _rate(look.cpu_s, last.cpu_s if last else None, look.at - last.at if last else 0.0)
+        reads = last is not None and (_difference(look.read_bytes, last.read_bytes) or 0.0) >= READS
+        limit, excuse = self._limit(look, cores, reads=reads)
         self._add_interval(look, last, limit)
         if look.answers:
             self._known = look
@@ -220,20 +219,11 @@ class LivenessJudge:
         if self._moved(look, last):
             self._moved_at, self._still_s, self._used = look.at, 0.0, 0.0
         elif last is not None and last.has_work and look.has_work:
-            counted = self._counted(look, last)
+            interval, gap_s = look.at - last.at, self._limits.gap_s
+            counted = 0.0 if interval > gap_s or look.lag_s > gap_s / 2 else interval
             self._still_s += counted
             if not (look.asleep or last.asleep):  # an engine that is woken gets the full limit
                 self._used += counted / limit
-
-    def _weigh(self, look: EngineSignals, last: EngineSignals | None) -> tuple[float | None, float, str]:
-        """Cores in use, seconds that an engine like this may be without progress, and what excuses it."""
-        cores = _rate(look.cpu_s, last.cpu_s if last else None, look.at - last.at if last else 0.0)
-        reads = last is not None and (_difference(look.read_bytes, last.read_bytes) or 0.0) >= READS
-        return cores, *self._limit(look, cores, reads=reads)
-
-    def _counted(self, look: EngineSignals, last: EngineSignals) -> float:
-        interval = look.at - last.at
-        return 0.0 if interval > self._limits.gap_s or look.lag_s > self._limits.gap_s / 2 else interval
 
     def _moved(self, look: EngineSignals, last: EngineSignals | None) -> bool:
         if look.relayed_at is not None and last is not None and look.relayed_at != last.relayed_at:
@@ -249,7 +239,8 @@ class LivenessJudge:
         if _changed((look.prompt_progress,), (known.prompt_progress,)) or _kv_moved(look, known):
             self._generates = False
             return True
-        return not (look.progress or look.kv_used is not None) and _grew(look.running, known.running)
+        grew = (_difference(look.running, known.running) or 0.0) > 0
+        return grew and not look.progress and look.kv_used is None
 
     def _state(self, look: EngineSignals, excuse: str) -> LivenessState:
         if self._used > 1.0 - 1e-9 and not look.asleep:
@@ -259,7 +250,8 @@ class LivenessJudge:
             return LivenessState.BUSY if generates else LivenessState.PREFILL
         if excuse:
             return LivenessState.COMPILING
-        return LivenessState.PREFILL if _may_prefill(look) else LivenessState.SILENT
+        may_prefill = _works(look) and ((look.running or 0) > 0 or look.answers is None)
+        return LivenessState.PREFILL if may_prefill else LivenessState.SILENT
 
     def _limit(self, look: EngineSignals, cores: float | None, *, reads: bool) -> tuple[float, str]:
         """Seconds until the verdict, and the excuse that lengthened them, if any."""
@@ -302,10 +294,6 @@ def _difference(now: float | None, before: float | None) -> float | None:
     return None if now is None or before is None else now - before
 
 
-def _grew(now: float | None, before: float | None) -> bool:
-    return (_difference(now, before) or 0.0) > 0
-
-
 def _kv_moved(now: EngineSignals, before: EngineSignals) -> bool:
     """Whether the KV cache shows progress. Requests that were aborted give blocks back; that is none."""
     change = _difference(now.kv_used, before.kv_used)
@@ -323,10 +311,6 @@ def _rate(now: float | None, before: float | None, seconds: float) -> float | No
 
 def _works(look: EngineSignals) -> bool:
     return look.power_w is not None and look.low_w is not None and look.power_w >= look.low_w
-
-
-def _may_prefill(look: EngineSignals) -> bool:
-    return _works(look) and ((look.running or 0) > 0 or look.answers is None)
 
 
 def _gpu_busy(look: EngineSignals) -> bool:
@@ -389,9 +373,9 @@ class Recovery:
         free = verdict is None or (not first and verdict.still_s == 0.0)
         if self._is_over(look.at):
             return self._last_outlook(may_work=free or look.answers is not True)
-        if self._dumb_since is not None or not free or self._tried_lately(look.at):
-            return RecoveryOutlook.WAIT
-        return RecoveryOutlook.TRY
+        lately = self._tried_at is not None and look.at - self._tried_at < AGAIN_S
+        waits = self._dumb_since is not None or not free or lately
+        return RecoveryOutlook.WAIT if waits else RecoveryOutlook.TRY
 
     def _last_outlook(self, *, may_work: bool) -> RecoveryOutlook:
         if self._is_last_try or not may_work:
@@ -423,6 +407,3 @@ class Recovery:
 
     def _is_over(self, at: float) -> bool:
         return at - self._began >= self._limit_s
-
-    def _tried_lately(self, at: float) -> bool:
-        return self._tried_at is not None and at - self._tried_at < AGAIN_S

@@ -55,11 +55,9 @@ def place(
         return fit.choose(comer, there, boxes, person=person)
     if not places:
         return fit.Choice(needs=comer.need.room_bytes, fits=False)
-    known = {one.profile: one for one in there}
     choices = [fit.choose(replace(comer, nodes=some), there, boxes, person=person) for some in places]
-    return min(
-        choices, key=lambda choice: _rank(choice, [known[name] for name in choice.names if name != comer.profile])
-    )
+    others = [one for one in there if one.profile != comer.profile]
+    return min(choices, key=lambda choice: _rank(choice, [one for one in others if one.profile in choice.names]))
 
 
 def _rank(choice: fit.Choice, gone: Sequence[Occupant]) -> tuple[Any, ...]:
@@ -109,24 +107,21 @@ class Occupancy:
         going = {name for swap in records.swaps.values() for name in swap.evict}
         there = [self._occupant(name, now) for name in records.residents if name not in going]
         there += [self._newcomer(name) for name in records.swaps if name is not None and records.coming(name)]
-        boxes = self._forecast()
+        boxes = {node: self._forecast_of(node, box) for node, box in self._facts.boxes().items()}
         return place(self._occupant(comer, now), there, boxes, self._places(comer, boxes), person=person)
 
     def _places(self, comer: str, boxes: Iterable[str]) -> list[Nodes]:
         records = self._records
         known, last = records.profiles.get(comer), records.ran_on.get(comer, ())
         moving = frozenset().union(*(swap.nodes for swap in records.swaps.values()))
-        if known is None:
-            return placements([*boxes], count=max(1, len(last)), pinned=None, last=last, moving=moving)
-        cables = self._facts.cables() if known.nodes > 1 else NO_CABLES
         return placements(
             [*boxes],
-            count=known.nodes,
-            pinned=known.node,
+            count=known.nodes if known else max(1, len(last)),
+            pinned=known.node if known else None,
             last=last,
             moving=moving,
-            cables=cables,
-            topologies=known.topologies,
+            cables=self._facts.cables() if known and known.nodes > 1 else NO_CABLES,
+            topologies=known.topologies if known else (),
         )
 
     def auto(self, task: Task | None, client: str | None) -> str | None:
@@ -177,13 +172,11 @@ class Occupancy:
                 took = swap.takes if came and node in swap.choice.nodes else 0
                 self._before[node] = _with(self._before[node], swap.frees[node] - took)
 
-    def _forecast(self) -> dict[str, BoxMemory]:
-        """Forecast of each node's memory once coming engines are loaded, and stopping ones have given back theirs."""
-        return {node: self._forecast_of(node, box) for node, box in self._facts.boxes().items()}
-
     def _forecast_of(self, node: str, box: BoxMemory) -> BoxMemory:
+        """Forecast a node's memory once coming engines are loaded, and stopping ones have given back theirs."""
         swaps = self._records.moving_on([node])
-        loads = [swap for swap in swaps if _loads_on(swap, node)]
+        coming = [swap for swap in swaps if swap.target is not None and swap.stage is not Stage.CANCELLING]
+        loads = [swap for swap in coming if node in swap.choice.nodes]
         takes = sum(swap.takes for swap in loads)
         if not loads or node not in self._before:  # a load whose node told nothing when it began may count twice
             return _with(box, sum(self._held_on(node, swap.evict) for swap in swaps) - takes)
@@ -215,10 +208,6 @@ class Occupancy:
             idle_s=now - max(resident.ready_at, resident.used_at or resident.ready_at) if resident else 0.0,
             reload_s=self._facts.reload_s(name),
         )
-
-
-def _loads_on(swap: PendingSwap, node: str) -> bool:
-    return swap.target is not None and node in swap.choice.nodes and swap.stage is not Stage.CANCELLING
 
 
 def _with(box: BoxMemory, more: int) -> BoxMemory:

@@ -316,9 +316,8 @@ class RequestQueue:
         ids = tuple(id_ for id_, held in leases.items() if held.profile in doomed)
         for id_ in ids:
             held = leases.pop(id_)
-            if error.code != refusals.CUT or isinstance(
-                error, UpstreamError
-            ):  # a request that a person cut does not come back
+            # a request that a person cut does not come back
+            if error.code != refusals.CUT or isinstance(error, UpstreamError):
                 self._returning[held.profile] = self._returning.get(held.profile, 0) + 1
         return [Cut(ids, error)] if ids else []
 

@@ -54,7 +54,7 @@ class Scheduler:
         self._now = self._queue.now = self.decisions.now = now
         self.decisions.default.note(move, now)
         return [
-            *self._take(move),
+            *(_HANDLERS[type(move)](self, move) or []),
             *self.decisions.call_off(),
             *self.decisions.serve(),
             *self.decisions.evict(),
@@ -108,9 +108,6 @@ class Scheduler:
 
     # What came in, one method a move.
 
-    def _take(self, move: moves.Move) -> list[moves.Effect]:
-        return _HANDLERS[type(move)](self, move) or []
-
     def _adopted(self, move: moves.Adopted) -> list[moves.Effect]:
         if move.ready:
             self._came_up(move.profile, move.fingerprint, move.nodes)
@@ -130,7 +127,8 @@ class Scheduler:
     def _arrive(self, move: moves.Arrive) -> list[moves.Effect]:
         profile = move.profile or self.occupancy.auto(move.task, move.client)
         if profile is None:
-            return [moves.Refuse(move.id, refusals.no_engine(move.task if self._anything_runs else None))]
+            anything_runs = any(map(self.records.runs, self.records.residents))
+            return [moves.Refuse(move.id, refusals.no_engine(move.task if anything_runs else None))]
         self._queue.arrived(profile)
         known = self.records.profiles.get(profile)
         ticket = Ticket(
@@ -147,10 +145,6 @@ class Scheduler:
             return [moves.Refuse(move.id, error)]
         self.records.queue[move.id] = ticket
         return []
-
-    @property
-    def _anything_runs(self) -> bool:
-        return any(map(self.records.runs, self.records.residents))
 
     def _barred(self, profile: str) -> SparkdashError | None:
         """Why its engine will not come, when that is known already."""

@@ -40,19 +40,15 @@ async def evict_weights(tools: Tools, bytes_wanted: int, *, keep: Collection[Pat
     """Evict cached weights that no engine uses and that are not `keep`; return the bytes. Never fails."""
     if bytes_wanted < LEAST:
         return 0
-    hf_home, used, others = (
-        tools.settings.hf_home.expanduser(),
-        _weights(tools, _in_use(tools)),
-        list(tools.catalog.profiles.values()),
-    )
-    known = _weights(tools, others)
+    hf_home, used = tools.settings.hf_home.expanduser(), _weights(tools, _in_use(tools))
+    known = _weights(tools, tools.catalog.profiles.values())
 
     def work() -> int | None:
         stay = {file.resolve() for file in keep} | _files(used, hf_home)
-        theirs = _files(known, hf_home)
-        return page_cache.forget_up_to(
-            eviction_order(local_weights.cached_blobs(hf_home), theirs, stay), bytes_wanted, LET_GO_S
-        )
+        theirs = _files(known, hf_home) - stay
+        # first files that no profile uses
+        files = [*sorted(set(local_weights.cached_blobs(hf_home)) - theirs - stay), *sorted(theirs)]
+        return page_cache.forget_up_to(files, bytes_wanted, LET_GO_S)
 
     try:
         before = tools.reader.memory().page_cache
@@ -113,21 +109,11 @@ async def weight_files(tools: Tools, profile: Profile) -> set[Path]:
     return set()
 
 
-def eviction_order(cached: Iterable[Path], of_profiles: Iterable[Path], stay: Collection[Path]) -> list[Path]:
-    """Sort the files that may go: first files that no profile uses."""
-    theirs = set(of_profiles) - set(stay)
-    return [*sorted(set(cached) - theirs - set(stay)), *sorted(theirs)]
-
-
 async def evict_after_stop(tools: Tools, left: Sequence[Profile], comes: Profile | None) -> None:
     """Evict the weights of engines that left, unless another engine or `comes` reads them. Never fails."""
-    registry, hf_home, names = (
-        tools.registry,
-        tools.settings.hf_home.expanduser(),
-        ", ".join(each.name for each in left),
-    )
-    stay = _in_use(tools)
-    old, kept = _weights(tools, left), _weights(tools, [*stay, *([comes] if comes else [])])
+    registry, hf_home = tools.registry, tools.settings.hf_home.expanduser()
+    names = ", ".join(each.name for each in left)
+    old, kept = _weights(tools, left), _weights(tools, [*_in_use(tools), *([comes] if comes else [])])
 
     def work() -> page_cache.ForgottenFiles:
         return page_cache.forget_files(sorted(_files(old, hf_home) - _files(kept, hf_home)), LET_GO_S)
@@ -166,10 +152,8 @@ def _files(refs: Iterable[ModelRef], hf_home: Path) -> set[Path]:
 
 
 def _in_use(tools: Tools) -> list[Profile]:
-    registry = tools.registry
-    return [
-        registry.started[each.profile] for each in registry.engines.values() if each.state is not EngineState.FAILED
-    ]
+    there = (each for each in tools.registry.engines.values() if each.state is not EngineState.FAILED)
+    return [tools.registry.started[each.profile] for each in there]
 
 
 Range = tuple[int, int, int]
@@ -298,7 +282,9 @@ class BehindReader:
             try:
                 while True:
                     await self._tools.clock.sleep(LOOK_S)
-                    if short(self._tools, self._still_takes()):
+                    need = self._tools.needs(self._profile).room_bytes or 0
+                    taken = max(0, self._before - self._tools.reader.memory().available)
+                    if short(self._tools, max(0, need - taken)):
                         await self._forget(self._read.behind(await self._positions(opens)))
             finally:
                 loop.remove_reader(opens.descriptor)
@@ -312,11 +298,6 @@ class BehindReader:
                 self._read.opened(report.file, at)
             else:
                 self._read.closed(report.file, at)
-
-    def _still_takes(self) -> int:
-        """Bytes of its need that this load has not taken yet, as far as both are known."""
-        need = self._tools.needs(self._profile).room_bytes or 0
-        return max(0, need - max(0, self._before - self._tools.reader.memory().available))
 
     async def _positions(self, opens: FileOpens) -> dict[int, int]:
         if not self._read.has_open:

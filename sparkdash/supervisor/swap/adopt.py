@@ -208,9 +208,8 @@ async def remove_container(tools: Tools, container: ContainerInfo, why: str) -> 
     try:
         left = await tools.runtime.stop(container.name, tools.settings.stop_grace_s)
     except SparkdashError as error:
-        tools.registry.notice(
-            Level.ERROR, error.code, f"{container.name} is left over and cannot be removed: {error.text()}", name
-        )
+        text = f"{container.name} is left over and cannot be removed: {error.text()}"
+        tools.registry.notice(Level.ERROR, error.code, text, name)
         return False
     report_leftovers(tools.registry, name or container.name, left)
     if running:
@@ -320,8 +319,9 @@ class Takeover:
                 self._swaps.resumes = late
                 move = Adopted(late.profile.name, late.profile.fingerprint, ready=False, nodes=late.container.nodes)
                 self._adopted(move, late.profile)
-            else:
-                self._remove_replaced(late)
+            elif not is_registered(self._tools, late.container) and not self._swaps.continues(late.container.name):
+                work = remove_container(self._tools, late.container, "another engine is being started")
+                self._running().create_task(work, name=f"remove {late.container.name}")
 
     async def end_unadopted(self, name: str | None) -> None:
         """End the engine that was not adopted because its profile cannot be read; None: all such engines."""
@@ -330,12 +330,6 @@ class Takeover:
             if name in (None, profile) and await remove_container(self._tools, container, "it was to be stopped"):
                 registry.forget_unadopted(profile)
         self._tools.guarded.refresh()
-
-    def _remove_replaced(self, late: AdoptableEngine) -> None:
-        container = late.container
-        if not is_registered(self._tools, container) and not self._swaps.continues(container.name):
-            work = remove_container(self._tools, container, "another engine is being started")
-            self._running().create_task(work, name=f"remove {container.name}")
 
     def _leave_unknown(self, adoption: Adoption) -> None:
         for container in adoption.unknown:
@@ -350,10 +344,11 @@ class Takeover:
 
     def _look_later(self, pause_s: float = AGAIN_S[0]) -> None:
         self._is_looking = True
-        self._running().create_task(self._look_after(pause_s), name="look again")
 
-    async def _look_after(self, pause_s: float) -> None:
-        self._tell(await find_engines_again(self._tools, self._stuck, first_pause_s=pause_s))
+        async def look() -> None:
+            self._tell(await find_engines_again(self._tools, self._stuck, first_pause_s=pause_s))
+
+        self._running().create_task(look(), name="look again")
 
     def _running(self) -> asyncio.TaskGroup:
         assert self._group  # noqa: S101 - `look` comes first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sparkdash.domain.engine import EngineState
 from sparkdash.domain.event import Level
@@ -20,12 +20,10 @@ REFUSED = frozenset({401, 403})
 SHOWN = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
-    """An attached server that answers."""
+class Attached(NamedTuple):
+    """An attached server that answers: its root URL, without /v1, and its name of the model."""
 
     url: str
-    """Root URL of the server, without /v1."""
     model_id: str
 
 
@@ -96,15 +94,8 @@ class Attachments:
         found = await asyncio.gather(*(self._found(profile) for profile in known))
         servers = {profile.name: server for profile, server in zip(known, found, strict=True) if server is not None}
         registry, now = self._tools.registry, self._tools.clock.now()
-        for name, server in servers.items():
-            registry.enter(
-                profiles[name],
-                EngineState.READY,
-                url=server.url,
-                adopted=True,
-                ready_at=now,
-                model_id=server.model_id,
-            )
+        for name, (url, model_id) in servers.items():
+            registry.enter(profiles[name], EngineState.READY, url=url, adopted=True, ready_at=now, model_id=model_id)
         return [profiles[name] for name in servers]
 
     def keep(self) -> None:

@@ -126,25 +126,19 @@ class _Files:
         """Write the index, and remove files that are not in it. Raises OSError."""
         replace_file(self._now, kept.model_dump_json().encode())
         self._before.unlink(missing_ok=True)
-        self.remove_but({self._now.name, *([_PROOF] if kept.proof else []), *(one.file for one in kept.slots)})
+        stay = {self._now.name, *([_PROOF] if kept.proof else []), *(one.file for one in kept.slots)}
+        for file in self.folder.iterdir():
+            if file.name not in stay:
+                file.unlink()
 
     def begin_restore(self) -> None:
         """Forget the index, so that files that end the engine are not restored again. Raises OSError."""
         self._before.unlink(missing_ok=True)
 
-    def remove_but(self, stay: set[str]) -> None:
-        for file in self.folder.iterdir():
-            if file.name not in stay:
-                file.unlink()
-
     def is_whole(self, name: str, size: int) -> bool:
         with suppress(OSError):
             return (self.folder / name).stat().st_size == size
         return False
-
-    def settle(self, name: str) -> None:
-        """Write the file to the disk, and let the page cache go of it. Raises OSError."""
-        flush_uncached(self.folder / name)
 
     def room(self, most: int) -> int:
         return min(most, shutil.disk_usage(self.folder).free - DISK_KEPT)
@@ -292,7 +286,7 @@ class KeptKv:
             raise OSError(
                 errno.ENOSPC, f"the engine did not write the whole file; is the disk full? ({self._files.folder})"
             )
-        await in_thread(lambda: self._files.settle(name))
+        await in_thread(lambda: flush_uncached(self._files.folder / name))
         return SavedSlot(slot=slot, tokens=int(told.get("n_saved") or 0), bytes=size)
 
     async def _read_back(self, url: str, slot: int, name: str, tokens: int) -> float:
@@ -325,9 +319,8 @@ class KeptKv:
         if proof is None:
             return None
         back = KvBack(tokens=tokens, s=took_s, prefill_s=proof.prefill_s * tokens / proof.tokens)
-        self._tools.registry.notice(
-            Level.INFO, "kv_back", f"{self._profile.name}: {kv_back_text(back)}.", self._profile.name
-        )
+        name = self._profile.name
+        self._tools.registry.notice(Level.INFO, "kv_back", f"{name}: {kv_back_text(back)}.", name)
         return back
 
     def _tell(self, why: str) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sparkdash.domain.container import LABEL_OWNER, ContainerInfo, ContainerSpec, with_marks
 from sparkdash.domain.engine import Engine, EngineState, LoadProgress
 from sparkdash.domain.event import Level
-from sparkdash.domain.images import CopyItem, CopyPlan, CopyProgress, how_to_get, nearest_words
+from sparkdash.domain.images import CopyPlan, CopyProgress, how_to_get, nearest_words
 from sparkdash.domain.memory import Contiguity
 from sparkdash.domain.node import LOCAL, NodeLaunch
 from sparkdash.domain.phrases import copy_share, copy_wait
@@ -31,7 +31,7 @@ from sparkdash.engines.flag_check import unlisted_flags
 from sparkdash.engines.flag_table import KnownFlags
 from sparkdash.errors import EngineError, HostError, ProfileError
 from sparkdash.host.compile_caches import KeptCache
-from sparkdash.host.local_weights import find_weights, how_to_fix
+from sparkdash.host.local_weights import find_weights, how_to_fix, may_exist
 from sparkdash.host.thread import in_thread
 from sparkdash.rules import refused_flag
 from sparkdash.supervisor.decide.moves import Admitted, Copied, DrainOver, Evicted, Move, WontStop
@@ -121,7 +121,7 @@ def _weights_fault(target: Profile, ref: ModelRef, hf_home: Path, *, contained: 
     """Error for weights that are certainly not at their path, or that no engine can load. Reads the disk."""
     if ref.path and not Path(ref.path).is_absolute():
         return None
-    if ref.path and _is_gone(Path(ref.path)):
+    if ref.path and not may_exist(Path(ref.path)):
         return HostError(
             f"The weights of {target.name} are not on this box: there is no {ref.path}.",
             code="weights_missing",
@@ -135,17 +135,6 @@ def _weights_fault(target: Profile, ref: ModelRef, hf_home: Path, *, contained: 
         code="weights_missing",
         hint=how_to_fix(ref),
     )
-
-
-def _is_gone(path: Path) -> bool:
-    """Certainly not there: what cannot be looked at may be."""
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
-    return False
 
 
 TELL_S = 1.0
@@ -173,14 +162,12 @@ async def _copy(tools: Tools, shipper: NodeShipper, target: Profile, plan: CopyP
             teller.progress(report)
     for item in plan.missing:
         if item.replaces:
-            tools.registry.notice(Level.WARNING, "image_replaced", _replaced(item, plan.node), target.name)
-
-
-def _replaced(item: CopyItem, node: str) -> str:
-    return (
-        f"{node} had another image under the name {item.name} ({(item.replaces or '')[:12]}); this box's took its "
-        f"place. The other one stays there without a name: `podman image prune` on {node} removes it."
-    )
+            node = plan.node
+            text = (
+                f"{node} had another image under the name {item.name} ({item.replaces[:12]}); this box's took its "
+                f"place. The other one stays there without a name: `podman image prune` on {node} removes it."
+            )
+            tools.registry.notice(Level.WARNING, "image_replaced", text, target.name)
 
 
 class _Teller:
@@ -461,7 +448,10 @@ class Transition:
             await self._ready(target, url, load_s=tools.clock.monotonic() - began)
         except BaseException as error:
             if isinstance(error, EngineError) and error.code == "unknown_flag":
-                error.hint = self._which_flags(target) or error.hint
+                # name the flags that the program does not list, and what to write instead
+                named = unlisted_flags(target, self._known.flags) if self._known.flags else ()
+                told = " ".join(f"Its `--help` does not list --{stray.key}. {stray.hint}" for stray in named)
+                error.hint = told or error.hint
             if created.exception() is None:  # a failed start left no container, and another owner's may have the name
                 await finish_despite_cancel(self._clean_up(target, spec.name))
             raise
@@ -483,11 +473,6 @@ class Transition:
         self.tools.registry.enter(
             target, EngineState.CREATING, port=spec.port, url=url, container=spec.name, nodes=self.nodes
         )
-
-    def _which_flags(self, target: Profile) -> str:
-        """Name the flags of a refused command line that its program does not list, and what to write instead."""
-        named = unlisted_flags(target, self._known.flags) if self._known.flags else ()
-        return " ".join(f"Its `--help` does not list --{stray.key}. {stray.hint}" for stray in named)
 
     async def _go_on(self, target: Profile, found: AdoptableEngine) -> None:
         """Continue a swap whose daemon died during the load: memory, name and port are taken already."""
